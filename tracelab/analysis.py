@@ -28,7 +28,7 @@ from tracelab.intervals import Int64Array
 from tracelab.job.rank_part import RankPart, rank_part
 from tracelab.measures import window_times
 from tracelab.measures.blocking_calls import BlockingCallCosts, blocking_calls
-from tracelab.measures.bubbles import Bubbles, bubbles
+from tracelab.measures.bubbles import Bubbles, bubbles, with_beginnings_as_edges
 from tracelab.measures.critical_path import CriticalPath, critical_paths
 from tracelab.measures.exposed import Exposed, exposed
 from tracelab.measures.idle_culprits import idle_culprits
@@ -260,7 +260,7 @@ def look_at(
         origins=origins,
         window=window,
         rank=rank,
-        bubbles=bubbles,
+        bubbles=with_beginnings_as_edges(timeline, bubbles),
         start_up=start_up,
         idle_culprits=idle_culprits,
         exposed=exposed,

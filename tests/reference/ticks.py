@@ -32,6 +32,7 @@ from tracelab.model.trace import ABSENT, GPU_ACTIVITIES, HOST_CALLS, Category
 
 TICK = 10_000
 FAR = 9 * 10**18 - 10**9
+_ORDER = ("start", "stream", "end")
 LONGEST_FREE_CALL = 10  # ticks: 100 us
 
 PROFILER = "torch/profiler/profiler.py(884): step"
@@ -356,21 +357,40 @@ class Account:
             yield start, end, min(next_, key=lambda i: (self.rows[i].stream, self.rows[i].end, i))
 
     def causes(self, device, awaited, reasons):
-        """Tick to (cause, reason) for all idle of a device in the whole trace.
+        """Tick to (cause, reason) for all idle of a device, from the first window to the last.
 
         What activities waited for comes from the graph (`tests.reference.binding` checks that):
         event id to the end of the activity that it waited for, and to why that is not known.
         """
-        whole, causes = self.windows[0], {}
-        for start, end, after in self.gaps(device):
+        causes = {}
+        beginning = self._beginning(device)
+        for start, end, after in (*self.gaps(device), *beginning):
             for t in range(start, end):
                 ends = awaited.get(after, start)
                 causes[t] = self._cause(start, end, after, ends, reasons[after], t)
+        for start, end, _ in beginning:  # the recording began: what is not known is its edge
+            for t in range(start, end):
+                if causes[t][0] == Cause.UNKNOWN:
+                    causes[t] = Cause.EDGE, Reason.NONE
         busy = self.busy(self.of(device))
-        for t in range(whole.start, whole.end):
+        ends = max(window.end for window in self.windows)
+        for t in range(min(window.start for window in self.windows), ends):
             if t not in busy:
                 causes.setdefault(t, (Cause.EDGE, Reason.NONE))
         return causes
+
+    def _beginning(self, device):
+        """The bubble before a device's first work, in the step that launched it; at most one."""
+        filled = [i for i in self.of(device) if self.rows[i].end > self.rows[i].start]
+        if not filled:
+            return []
+        first = min(filled, key=lambda i: [getattr(self.rows[i], x) for x in _ORDER] + [i])
+        starts = [
+            window.start
+            for event, window in zip(self.step_events, self.windows[1:], strict=True)
+            if event == self.step_of.get(first)
+        ]
+        return [(start, self.rows[first].start, first) for start in starts]
 
     def _cause(self, start, end, after, awaited, reason, t):
         launched_by = self.launch[after]

@@ -9,7 +9,7 @@ returns.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 import numpy as np
@@ -45,7 +45,7 @@ class Cause(IntEnum):
     DEPENDENCY = 3  # the next activity was launched and waited for work on another device
     LAUNCH = 4  # it was launched, and did not wait for another device
     GRAPH = 5  # inside one replay of a CUDA graph
-    EDGE = 6  # before the device's first activity in the file, or after its last
+    EDGE = 6  # before the device's first activity in the file or its step, or after its last
     PROFILER = 7  # the thread was in the profiler's own code, or in the recorder's
     UNKNOWN = 8  # the file does not say
 
@@ -154,14 +154,21 @@ def device_gaps(host: Host, device: int) -> Gaps:
     gap_start_ns, gap_end_ns = busy.ends[:-1], busy.starts[1:]
     by_start = np.argsort(start_ns, kind="stable")
     next_row = rows[by_start[np.searchsorted(start_ns[by_start], gap_end_ns)]]
-    launch_id = timeline.launch_id[next_row]
-    launched_ns = np.clip(host.launched_ns[launch_id], gap_start_ns, gap_end_ns)
+    return _as_gaps(host, gap_start_ns, gap_end_ns, next_row)
+
+
+def _as_gaps(
+    host: Host, start_ns: Int64Array, end_ns: Int64Array, next_row: NDArray[np.intp]
+) -> Gaps:
+    """Gaps with the launches of what ends them."""
+    launch_id = host.timeline.launch_id[next_row]
+    launched_ns = np.clip(host.launched_ns[launch_id], start_ns, end_ns)
     return Gaps(
-        start_ns=gap_start_ns,
-        end_ns=gap_end_ns,
+        start_ns=start_ns,
+        end_ns=end_ns,
         next_row=next_row,
         launch_id=launch_id,
-        launched_ns=np.where(launch_id == ABSENT, gap_end_ns, launched_ns),
+        launched_ns=np.where(launch_id == ABSENT, end_ns, launched_ns),
     )
 
 
@@ -196,7 +203,7 @@ def bubbles(graph: Graph, windows: Sequence[Window] | None = None) -> Bubbles:
         for device in timeline.device_numbers
         for pieces, cause, reason in [
             *_explain(graph, device_gaps(graph.host, device)),
-            (_edges(timeline, device, hull_start_ns, hull_end_ns), Cause.EDGE, Reason.NONE),
+            *_explain_edges(graph, device, hull_start_ns, hull_end_ns),
         ]
     ]
     return _in_order(concatenated(explained))
@@ -335,18 +342,58 @@ def _explain_late_launches(
     yield idle, Cause.UNKNOWN, Reason.HOST_NOT_RECORDED
 
 
-def _edges(timeline: Timeline, device: int, start_ns: int, end_ns: int) -> _Pieces:
-    """The time before the device's first activity and after its last; all of it without any."""
-    rows = _busy_rows(timeline, device)
-    first_row = rows[np.argmin(timeline.start_ns[rows])] if len(rows) else ABSENT
-    first_start_ns = timeline.start_ns[first_row] if len(rows) else end_ns
-    last_end_ns = timeline.end_ns[rows].max(initial=first_start_ns)
-    starts_ns = np.array([start_ns, last_end_ns], dtype=np.int64)
-    ends_ns = np.array([first_start_ns, end_ns], dtype=np.int64)
-    is_filled = ends_ns > starts_ns
-    return _Pieces(
-        starts_ns[is_filled], ends_ns[is_filled], np.array([first_row, ABSENT])[is_filled]
+def with_beginnings_as_edges(timeline: Timeline, bubbles: Bubbles) -> Bubbles:
+    """The same with all idle before the first activity of a device as its edge, whatever it was.
+
+    A recording begins with empty queues. What the device waited for then is known, but it need not
+    be what it waits for in another step.
+
+    Args:
+        timeline: the GPU activities.
+        bubbles: the idle time of the whole file.
+    """
+    is_edge = np.zeros(len(bubbles.cause), dtype=np.bool_)
+    for device in timeline.device_numbers:
+        start_ns = timeline.start_ns[_busy_rows(timeline, device)]
+        if len(start_ns):
+            is_edge |= (bubbles.device_number == device) & (bubbles.end_ns <= start_ns.min())
+    return replace(
+        bubbles,
+        cause=np.where(is_edge, np.int8(Cause.EDGE), bubbles.cause),
+        reason=np.where(is_edge, np.int8(Reason.NONE), bubbles.reason),
     )
+
+
+def _explain_edges(
+    graph: Graph, device: int, start_ns: int, end_ns: int
+) -> Iterator[tuple[_Pieces, Cause, Reason]]:
+    """The time before the device's first activity and after its last; all of it without any.
+
+    Of the step that launched the first one the file says what the host did before.
+    """
+    timeline = graph.host.timeline
+    rows = _busy_rows(timeline, device)
+    if not len(rows):
+        yield _as_edge(start_ns, end_ns, ABSENT)
+        return
+    first = rows[np.argmin(timeline.start_ns[rows])]
+    first_ns, last_ns = int(timeline.start_ns[first]), int(timeline.end_ns[rows].max())
+    step_index = int(timeline.step_index[first])
+    step_ns = first_ns if step_index == ABSENT else timeline.steps[step_index].start_ns
+    begun_ns = min(max(start_ns, step_ns), first_ns)
+    yield _as_edge(start_ns, begun_ns, first)
+    gap = _as_gaps(graph.host, np.array([begun_ns]), np.array([first_ns]), np.array([first]))
+    for pieces, cause, reason in _explain(graph, gap):
+        is_known = cause != Cause.UNKNOWN
+        yield pieces, cause if is_known else Cause.EDGE, reason if is_known else Reason.NONE
+    yield _as_edge(last_ns, end_ns, ABSENT)
+
+
+def _as_edge(start_ns: int, end_ns: int, next_row: int) -> tuple[_Pieces, Cause, Reason]:
+    """A stretch of time as an edge; none where it has no length."""
+    one = slice(int(end_ns > start_ns))
+    start, end, row = (np.array([value])[one] for value in (start_ns, end_ns, next_row))
+    return _Pieces(start, end, row), Cause.EDGE, Reason.NONE
 
 
 def _busy_rows(timeline: Timeline, device: int) -> NDArray[np.intp]:

@@ -31,10 +31,10 @@ from tests.reference.ticks import (
     beside_the_profiler_and_waits,
     scaled,
 )
-from tracelab.measures.bubbles import Cause, bubbles
+from tracelab.measures.bubbles import Cause, bubbles, with_beginnings_as_edges
 from tracelab.model.constraints import REASONS, Reason
 from tracelab.model.steps import Window
-from tracelab.model.trace import ABSENT
+from tracelab.model.trace import ABSENT, Category
 
 
 def pieces(*rows, device=0):
@@ -80,7 +80,7 @@ def test_every_idle_nanosecond_has_the_cause_of_the_definition(rows):
     reasons = dict(zip(events, map(Reason, binding.reason.tolist()), strict=True))
 
     # WHEN
-    idle = bubbles(made_graph, timeline.windows[:1])
+    idle = bubbles(made_graph)
 
     # THEN the pieces of a device are disjoint, in order, and tick for tick what they should be
     for device in timeline.device_numbers:
@@ -538,6 +538,42 @@ def test_edges_of_a_device():
 
     assert pieces(*rows, device=1) == [(10, 40, "edge"), (60, 100, "edge")]
     assert pieces(*rows, device=0) == []
+
+
+def test_before_the_first_activity_of_a_step_the_host_is_what_it_waits_for():
+    # GIVEN a step that launches its first kernel at 30; what was before the step is no step's
+    rows = [
+        kernel(0, 5, device=1),
+        step(0, 8, 60),
+        operator("aten::mm", 10, 30),
+        launch(30, 31, 1),
+        kernel(33, 50, correlation=1),
+    ]
+    # A step is an annotation of its thread: without Python's stacks it runs between its operators.
+    named = [(8, 10, "host_busy"), (10, 30, "host_busy"), (30, 33, "launch")]
+    assert pieces(*rows, device=0) == [(0, 8, "edge"), *named]
+    # WHEN the launch belongs to no step, or is not in the file
+    of_no_step = [row for row in rows if row.category != Category.ANNOTATION]
+    of_no_call = [row for row in rows if row.category != Category.RUNTIME]
+    # THEN it is the edge of the recording
+    for some in (of_no_step, of_no_call):
+        assert pieces(*some, device=0)[0] == (0, 33, "edge")
+
+
+def test_beginnings_are_edges_for_who_asks_what_a_step_waits_for():
+    made_graph = graph(
+        step(0, 0, 60),
+        operator("aten::mm", 5, 50),
+        launch(10, 11, 1),
+        kernel(20, 25, correlation=1),
+        launch(40, 41, 2),
+        kernel(45, 50, correlation=2),
+    )
+    idle = bubbles(made_graph)
+    asked = with_beginnings_as_edges(made_graph.host.timeline, idle)
+    names = [Cause(cause).name for cause in asked.cause]
+    assert names == ["EDGE"] * 3 + ["HOST_BUSY", "LAUNCH", "EDGE"]
+    assert asked.next_id.tolist() == idle.next_id.tolist()
 
 
 def test_activities_of_no_length_neither_begin_nor_end_a_bubble():

@@ -57,19 +57,18 @@ def measured(graph):
 
 
 def test_what_a_step_takes_longer_is_the_profilers():
-    # The trace begins with the first kernel, at 6 ms: 14 ms for two steps. What comes before it is
-    # not known to be the host's.
+    # The trace begins with the first kernel, at 6 ms: 14 ms for two steps.
     overhead_ms, length_ms = measured(recorded(7, *host_bound_steps()))
 
-    assert overhead_ms == [0, 0, 3]
-    assert length_ms == [None, None, 7]
+    assert overhead_ms == [0, 3, 3]
+    assert length_ms == [None, 7, 7]
 
 
 def test_no_more_than_the_host_kept_the_gpu_idle_is_the_profilers():
     overhead_ms, length_ms = measured(recorded(1, *host_bound_steps()))
 
-    assert overhead_ms == [6, 0, 6]
-    assert length_ms == [8, None, 4]
+    assert overhead_ms == [6, 6, 6]
+    assert length_ms == [8, 4, 4]
 
 
 @pytest.mark.parametrize(
@@ -93,14 +92,14 @@ def test_idle_between_launch_and_start_and_behind_a_blocking_call_may_be_the_pro
         )
     ]
 
-    assert measured(recorded(0.07, *rows)) == ([0, 0, 0.03], [None, None, 0.07])
+    assert measured(recorded(0.07, *rows)) == ([0, 0.03, 0.03], [None, 0.07, 0.07])
 
 
 def test_hardly_less_is_not_spoken_of():
     # 9.5 ms are not a tenth less than 10 ms.
     overhead_ms, length_ms = measured(recorded(9.5, *host_bound_steps()))
 
-    assert overhead_ms == [0, 0, 0.5]
+    assert overhead_ms == [0, 0.5, 0.5]
     assert length_ms == [None, None, None]
 
 

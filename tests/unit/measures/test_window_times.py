@@ -58,5 +58,5 @@ def test_step_whose_kernel_waits_for_a_copy():
     )
     [device] = first.devices
     assert (device.copy_ns, device.exposed_copy_ns, device.blocking_copy_ns) == (20_000,) * 3
-    assert {name: ns for name, ns in device.bubbles.items() if ns} == {"edge": 5_000}
+    assert {name: ns for name, ns in device.bubbles.items() if ns} == {"launch": 5_000}
     assert [*device.bubbles] == [cause.name.lower() for cause in Cause]

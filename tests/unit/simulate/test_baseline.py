@@ -172,7 +172,9 @@ class TestWithoutTheProfiler:
             graph_of(*recorded_steps(), host_us=self.host_us, step_us=self.host_us + 10)
         )
         step_ns = replay(baseline.loose).step_ns
-        assert step_ns == pytest.approx([0.85 * self.host_us * US, 1.15 * self.host_us * US], abs=50)
+        assert step_ns == pytest.approx(
+            [0.85 * self.host_us * US, 1.15 * self.host_us * US], abs=50
+        )
         # Its kernels take what they took.
         is_kernel = baseline.program.kind == NodeKind.ACTIVITY
         for program in baseline.loose:
