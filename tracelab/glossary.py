@@ -132,7 +132,8 @@ CAUSES = Group(
             "edge",
             "before the GPU's first activity in the file, or after its last",
             "The recording began earlier or ended later than the GPU's work, so this says nothing "
-            "about the program.",
+            "about the program. Within the step that launched the first activity, the time before "
+            "it has the cause that the step shows.",
             shown="trace boundary",
         ),
         Term(

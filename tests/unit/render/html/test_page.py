@@ -74,7 +74,7 @@ def test_a_finding_says_price_interval_place_and_source():
     first = page(SINFUL).of_class("finding")[0]
     assert first.get("id") == "finding-1"
     text = first.text
-    assert "critical saves 7.32 ms (3.13 to 9.36) TL103" in text
+    assert "critical saves 7.25 ms (2.04 to 9.37) TL103" in text
     assert "empty_cache in sinful (workloads/train_step.py:70)" in text
     assert "Leave it out of the loop" in text
     [link] = [x for x in page(SINFUL).all("a") if x.text.endswith("torch.cuda.empty_cache")]
