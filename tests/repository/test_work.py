@@ -74,8 +74,9 @@ def test_the_analysis_calls_little_for_a_gpu_activity(sources):
         reading, trace = calls_in(read_trace, source)
         calls, _ = calls_in(analyze_source, source, Options(cache=False))
         counted.append((calls - reading, len(trace.of_category(*GPU_ACTIVITIES))))
-    # NUM with operators: steps are replayed for the findings, and once more as they were recorded.
-    assert for_one_more(counted) < 46
+    # 40.4 with operators: steps are replayed for the findings, and once more as they were recorded;
+    # more remedies look at what was called (34.7 before them).
+    assert for_one_more(counted) < 44
 
 
 def test_an_event_takes_a_few_words_of_memory(sources):
