@@ -25,6 +25,7 @@ from tracelab.findings.places import ALL_SPECIFIC, JOINT, TOGETHER, places_of
 from tracelab.findings.savings import Savings
 from tracelab.options import Options
 from tracelab.simulate.baseline import Baseline
+from tracelab.simulate.basis import StepBasis
 from tracelab.simulate.edited import TRUE_DEPENDENCY, Edited
 from tracelab.simulate.edits import Edit, apply_edit, parse_edit
 from tracelab.simulate.predict import Change, Fix, Prediction, apply_changes, describe, predict
@@ -62,7 +63,8 @@ def price_findings(
         return Priced(_merged(found, context), ())
     if sites is None or baseline.step_ns is None:
         return Priced(_merged(found, context), (_savings(context, baseline, None),))
-    found = _merged((_edited(finding, sites, context) for finding in found), context)
+    edited = (_edited(finding, sites, context) for finding in found)
+    found = _merged((_of_printed(finding, baseline.printed_basis) for finding in edited), context)
     fixes = {
         i: Fix(finding.rule, edits_of(finding), (i,))
         for i, finding in enumerate(found)
@@ -105,6 +107,14 @@ def price_findings(
         if findings[i].role == REST:
             findings[i] = with_saving(findings[i], step_ns, saved)
     return Priced(in_order(findings, steps_of(context), step_ns), (savings,))
+
+
+def _of_printed(finding: Finding, basis: StepBasis) -> Finding:
+    """The same with what steps differ by as a share of the printed step, as its saving will be."""
+    if finding.spread_ns is None:
+        return finding
+    share = basis.step_ns / basis.profiled_step_ns
+    return replace(finding, spread_ns=round(finding.spread_ns * share))
 
 
 def _needs_others(findings: Iterable[Finding], least_ns: float) -> bool:

@@ -115,6 +115,27 @@ def test_a_fix_saves_no_more_than_kernels_leave_of_a_step_without_the_profiler(
     assert [x.saves_ns for x in of_program(report) if x.rule == "TL101"] == [saves_us * US]
 
 
+def test_what_steps_differ_by_is_of_the_step_without_the_profiler_too(tmp_path):
+    # GIVEN steps of which each is 20 us longer than the one before, for no reason of the read's
+    events = []
+    for event in steps():
+        number = event["ts"] // STEP
+        moved = event | {"ts": event["ts"] + 10 * number * (number - 1)}
+        if event["name"].startswith("ProfilerStep"):
+            moved["dur"] += 20 * number
+        events.append(moved)
+    # WHEN they take 870 us without the profiler
+    recorded = analyze(files.write(tmp_path / "recorded.json", events))
+    about = {"tracelab": {"unprofiled_step_ms": 0.87}}
+    timed = analyze(files.write(tmp_path / "timed.json", events, before=about))
+    # THEN a saving of that is compared with as much less
+    (one, *_), (other, *_) = of_program(recorded), of_program(timed)
+    share = timed.savings[0].step_ns / recorded.savings[0].step_ns
+    assert share == pytest.approx(870 / 953)
+    assert one.spread_ns == pytest.approx(40 * US, abs=US)
+    assert other.spread_ns == pytest.approx(share * one.spread_ns, abs=1)
+
+
 def test_without_predictions_findings_have_shares(report_of):
     report = report_of(steps(), Options(prices=False))
     first, *_ = of_program(report)
