@@ -67,7 +67,8 @@ def test_real_traces_survive_being_saved_again_and_being_cut(tmp_path, real_trac
         content = json.dumps(json.load(stream), separators=(",", ":")).encode()
     assert_equal(read_bytes(tmp_path, content), expected)
     half = read_bytes(tmp_path, content[: len(content) // 2])
-    assert dict(half.losses) == {"truncated": 1}
+    assert half.losses["truncated"] == 1
+    assert {*half.losses} <= {"truncated", "arrows_without_end"}  # which end in the other half
     assert 0 < len(half) < len(expected)
     starts = half.start_ns + half.origin_ns
     assert starts.tolist() == (expected.start_ns + expected.origin_ns)[: len(half)].tolist()
