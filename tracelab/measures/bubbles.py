@@ -45,7 +45,7 @@ class Cause(IntEnum):
     DEPENDENCY = 3  # the next activity was launched and waited for work on another device
     LAUNCH = 4  # it was launched, and did not wait for another device
     GRAPH = 5  # inside one replay of a CUDA graph
-    EDGE = 6  # before the device's first activity in the file or its step, or after its last
+    EDGE = 6  # before the device's first activity, where no step tells more, or after its last
     PROFILER = 7  # the thread was in the profiler's own code, or in the recorder's
     UNKNOWN = 8  # the file does not say
 

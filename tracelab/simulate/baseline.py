@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tracelab.arrays import OneLine
-from tracelab.intervals import Int64Array
 from tracelab.measures.steady import PROFILED, UNPROFILED
 from tracelab.model.blocking_calls import RETURNS_WHEN_DONE
 from tracelab.model.graph import Graph
@@ -27,6 +26,7 @@ from tracelab.model.lost_work import missing_work
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.basis import StepBasis, find_basis, gpu_chain
 from tracelab.simulate.calibrate import Calibration, calibrate
+from tracelab.simulate.edited import times, with_cost, with_latency
 from tracelab.simulate.program import NEVER, NodeKind, Program, Via
 from tracelab.simulate.recorded import record_program
 from tracelab.simulate.repeat import once, repeat, typical_steps, whole
@@ -219,21 +219,16 @@ def _calibrated(graph: Graph, program: Program, recorded: Baseline) -> Baseline:
 
 def _drifted(program: Program) -> tuple[Program, ...]:
     """The same with a host that is faster, and with one that is slower."""
-    is_host = np.isin(program.via, (Via.HOST, Via.THREAD)) & (program.latency_ns > NEVER)
+    is_host = np.isin(program.via, (Via.HOST, Via.THREAD))
     is_call = program.kind == NodeKind.CALL
     return tuple(
-        replace(
-            program,
-            latency_ns=np.where(is_host, _times(program.latency_ns, pace), program.latency_ns),
-            cost_ns=np.where(is_call, _times(program.cost_ns, pace), program.cost_ns),
+        with_latency(
+            with_cost(program, is_call, times(program.cost_ns, pace)),
+            is_host,
+            times(program.latency_ns, pace),
         )
         for pace in (1 - _DRIFT, 1 + _DRIFT)
     )
-
-
-def _times(length_ns: Int64Array, scale: float) -> Int64Array:
-    scaled_ns: Int64Array = np.rint(length_ns * scale).astype(np.int64)
-    return scaled_ns
 
 
 def _programs(graph: Graph) -> tuple[Program, Program | None, tuple[int, ...]]:

@@ -31,6 +31,7 @@ from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import groups_of, match_names
 from tracelab.model.profiler_calls import is_inside
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category, Trace
+from tracelab.simulate.edited import times, with_cost, with_latency
 from tracelab.simulate.program import NEVER, NodeKind, Program, Via
 from tracelab.simulate.replay import REPETITIONS, replay
 
@@ -38,7 +39,8 @@ from tracelab.simulate.replay import REPETITIONS, replay
 # of 0.66 and 0.92 (tests/benchmarks/event_costs.py), and of a launch more. Most of them are in the
 # forward pass: counted as whole events, they leave too little of it, and too much of the backward.
 _OF_FUNCTION = 0.25
-# Fitted costs were 0.3 to 8 us an event on H100s and H200s; more is something else.
+# Nineteen of twenty bundled captures are fitted with at most 5.7 us an event
+# (tests/benchmarks/calibrations.py); more than this is something else.
 _MOST_COST_NS = 10_000
 _COSTS_NS = np.linspace(0, _MOST_COST_NS, 41)
 _NEAR_NS = np.linspace(-250, 250, 41)  # from one of these costs to the next, on either side
@@ -244,8 +246,7 @@ def _is_graph_gap(graph: Graph, program: Program) -> NDArray[np.bool_]:
 
 def without_gaps(program: Program, is_gap: NDArray[np.bool_], share: float) -> Program:
     """The same with so much less time in some gaps (bool[e]), as a share of each."""
-    left_ns = np.rint(program.latency_ns * (1 - share)).astype(np.int64)
-    return replace(program, latency_ns=np.where(is_gap, left_ns, program.latency_ns))
+    return with_latency(program, is_gap, times(program.latency_ns, 1 - share))
 
 
 def _is_alone(program: Program) -> bool:
@@ -256,8 +257,7 @@ def _is_alone(program: Program) -> bool:
 def with_gpu(program: Program, scale: float) -> Program:
     """The same on a GPU whose kernels take so many times as long."""
     is_compute = (program.kind == NodeKind.ACTIVITY) & (program.activity_kind == Kind.COMPUTE)
-    scaled_ns = np.rint(program.cost_ns * scale).astype(np.int64)
-    return replace(program, cost_ns=np.where(is_compute, scaled_ns, program.cost_ns))
+    return with_cost(program, is_compute, times(program.cost_ns, scale))
 
 
 def _gpu_at(timed_ns: float, fitted: _Fit, far: _Fit, far_scale: float) -> float:
