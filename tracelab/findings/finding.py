@@ -38,6 +38,11 @@ class Where(OneLine):
         activity: the kernel or copy on the GPU.
         captured_at: where that was captured, if it ran as a node of a CUDA graph, and how that is
             known; None where it is not. The other fields are about the replay.
+        lines: where `line` is None, the lines of which it is one, ascending; empty where there are
+            many, or none is known.
+        function_line: the line at which the function is entered; None where functions of that name
+            in the file cannot be told apart. It is no line of the call.
+        code: the text of `line` in the source that ran, None where that is not known for certain.
     """
 
     count: int
@@ -52,6 +57,9 @@ class Where(OneLine):
     activity: str | None = None
     waited_in: str | None = field(default=None, metadata=_ADDED)
     captured_at: str | None = field(default=None, metadata=_ADDED)
+    lines: tuple[int, ...] = field(default=(), metadata=_ADDED)
+    function_line: int | None = field(default=None, metadata=_ADDED)
+    code: str | None = field(default=None, metadata=_ADDED)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

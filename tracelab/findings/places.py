@@ -1,11 +1,14 @@
-"""The place of a finding, as an edit names it."""
+"""The place of a finding, as a person reads it and as an edit names it."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import PurePosixPath, PureWindowsPath
 
 from tracelab.findings.finding import Where
+from tracelab.model.wording import function_text, threads_of
+from tracelab.read.file_names import shortest_ends
 
 JOINT = " + "  # between the edits of one finding
 TOGETHER = "all together"  # the name of all changes at once
@@ -52,6 +55,64 @@ def places_of(where: Where) -> list[str]:
     if where.activity:
         places.append(f"kernel:{_SPECIAL.sub(_ESCAPED, where.activity)}")
     return places
+
+
+def place_text(where: Where, files: Iterable[str] = ()) -> str:
+    """Where a finding is, in a few words; "" where the file does not say.
+
+    Args:
+        where: its place.
+        files: the source files of what it is shown with: a name that several of them have is given
+            with its folder.
+
+    >>> place_text(Where(1, function="train", file="src/train.py", line=40, call="item"))
+    'train.py:40 in train'
+    >>> place_text(Where(1, function="train", file="src/train.py", lines=(40, 44, 51)))
+    'train.py:40, 44 or 51 in train'
+    >>> place_text(Where(1, function="train", file="src/train.py", function_line=27))
+    'train.py in train (entered at line 27)'
+    >>> place_text(Where(1, function="f", file="a/x.py", line=3), ["a/x.py", "b/x.py"])
+    'a/x.py:3 in f'
+    >>> place_text(Where(1, annotation="forward", operator="aten::linear"))
+    'in "forward" (annotation)'
+    >>> place_text(Where(1, operator="aten::linear")), place_text(Where(1))
+    ('in `aten::linear`', '')
+    """
+    by = "" if where.waited_in is None else f", in {threads_of(where.waited_in)}"
+    if where.file is None:
+        if where.annotation is not None:
+            return f'in "{where.annotation}" (annotation){by}'
+        return f"in `{where.operator}`{by}" if where.operator is not None else by.lstrip(", ")
+    lines = _one_of([where.line] if where.line is not None else where.lines)
+    function = f" in {function_text(where.function)}" if where.function else ""
+    entered = ""
+    if not lines and where.function_line is not None:
+        entered = f" (entered at line {where.function_line})"
+    return f"{_shown_file(where.file, files)}{lines}{function}{entered}{by}"
+
+
+def _one_of(lines: Iterable[int]) -> str:
+    """Lines behind the name of their file; "" for none.
+
+    >>> _one_of([40]), _one_of([40, 44, 51]), _one_of([])
+    (':40', ':40, 44 or 51', '')
+    """
+    *others, last = map(str, lines) if lines else [""]
+    listed = f"{', '.join(others)} or {last}" if others else last
+    return f":{listed}" if listed else ""
+
+
+def _shown_file(path: str, files: Iterable[str]) -> str:
+    """The name of a file, with its folder where the name alone does not tell it.
+
+    >>> _shown_file("/src/train.py", ()), _shown_file("model/__init__.py", ())
+    ('train.py', 'model/__init__.py')
+    """
+    short = shortest_ends(tuple(dict.fromkeys((path, *files))))[0]
+    folder, separator, name = path.replace("\\", "/").rpartition("/")
+    if short == name and name.startswith("__") and separator:
+        return f"{folder.rpartition('/')[2]}/{name}"
+    return short
 
 
 def file_name(path: str) -> str:

@@ -22,6 +22,88 @@ NO_RECORD = (
     "record them: `tracelab run` and `tracelab.capture` do."
 )
 
+# What Python calls without a name in the source, as a programmer would say it.
+_OPERATORS = {
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "truediv": "/",
+    "floordiv": "//",
+    "mod": "%",
+    "pow": "**",
+    "matmul": "@",
+    "and": "&",
+    "or": "|",
+    "xor": "^",
+    "lshift": "<<",
+    "rshift": ">>",
+}
+_CALLS = {
+    **{f"__{name}__": f"`{sign}`" for name, sign in _OPERATORS.items()},
+    **{f"__r{name}__": f"`{sign}`" for name, sign in _OPERATORS.items()},
+    **{f"__i{name}__": f"`{sign}=`" for name, sign in _OPERATORS.items()},
+    "__neg__": "`-`",
+    "__invert__": "`~`",
+    "__abs__": "`abs`",
+    "__eq__": "`==`",
+    "__ne__": "`!=`",
+    "__lt__": "`<`",
+    "__le__": "`<=`",
+    "__gt__": "`>`",
+    "__ge__": "`>=`",
+    "__contains__": "`in`",
+    "__len__": "`len`",
+    "__bool__": "a condition",
+    "__float__": "conversion to a number",
+    "__int__": "conversion to a number",
+    "__index__": "conversion to a number",
+    "__format__": "conversion to text",
+    "__repr__": "conversion to text",
+    "__str__": "conversion to text",
+    "__array__": "conversion to an array",
+    "__getitem__": "indexing",
+    "__setitem__": "assignment to an index",
+    "__delitem__": "deletion of an index",
+    "__getattr__": "access to an attribute",
+    "__setattr__": "assignment to an attribute",
+    "__iter__": "iteration",
+    "__next__": "iteration",
+    "__enter__": "the start of a `with` statement",
+    "__exit__": "the end of a `with` statement",
+    "__init__": "creation of an object",
+    "__new__": "creation of an object",
+    "__del__": "deletion of an object",
+    "__call__": "a call of an object",
+    "__torch_function__": "a call of a tensor subclass",
+    "__torch_dispatch__": "a call of a tensor subclass",
+}
+_FUNCTIONS = {
+    "<lambda>": "a lambda",
+    "<module>": "the script",
+    "<listcomp>": "a list comprehension",
+    "<setcomp>": "a set comprehension",
+    "<dictcomp>": "a dict comprehension",
+    "<genexpr>": "a generator expression",
+}
+
+
+def call_text(name: str) -> str:
+    """What a program called, in words where the source has no name of it.
+
+    >>> call_text("item"), call_text("__getitem__"), call_text("Tensor.__mul__")
+    ('`item`', 'indexing', '`*`')
+    """
+    return _CALLS.get(name.rpartition(".")[2], f"`{name}`")
+
+
+def function_text(name: str) -> str:
+    """The name of a function, in words where it has none in the source.
+
+    >>> function_text("train"), function_text("<lambda>")
+    ('train', 'a lambda')
+    """
+    return _FUNCTIONS.get(name, name)
+
 
 def describe(call_site: CallSite, fallback: str) -> str:
     """A call site in words: what was called, in which function, in which line.

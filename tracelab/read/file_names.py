@@ -29,9 +29,18 @@ def short_names(paths: Sequence[str]) -> tuple[str, ...]:
     >>> short_names(["a.json", "a.json.gz"])
     ('a.json', 'a.json.gz')
     """
-    shortened = list(map(without_ending, paths))
+    shortened = tuple(map(without_ending, paths))
     is_enough = len(set(shortened)) == len(set(paths))
-    parts = [_SEPARATOR.split(path) for path in (shortened if is_enough else paths)]
+    return shortest_ends(shortened if is_enough else paths)
+
+
+def shortest_ends(paths: Sequence[str]) -> tuple[str, ...]:
+    """The shortest ends of these paths that tell them apart.
+
+    >>> shortest_ends(["src/train.py", "a/model.py", "b/model.py"])
+    ('train.py', 'a/model.py', 'b/model.py')
+    """
+    parts = [_SEPARATOR.split(path) for path in paths]
     lengths = range(1, max(map(len, parts), default=0) + 1)
     files = {length: Counter(tuple(part[-length:]) for part in parts) for length in lengths}
     return tuple(

@@ -31,7 +31,7 @@ _DESCRIPTION = (
     "stay."
 )
 _NUMBER_NAMES = frozenset(
-    ("rank", "step", "device", "stream", "line")
+    ("rank", "step", "device", "stream", "line", "lines", "function_line")
 )  # of the user's; any integer
 # After the first version.
 _ADDED_KEYS = ("notes", "savings", "headline", "causal", "lines", "modules", "graph_idle")

@@ -1,4 +1,4 @@
-"""A report, and what is shown beside it, without paths, host names and a script's arguments.
+"""A report, and what is shown beside it, without paths, hosts, arguments and lines of source.
 
 Of a source file its own name stays, ``train.py:40``: findings are of no use without it; those of
 PyTorch keep their folders. A trace is called by its rank, since its name begins with that of the
@@ -14,6 +14,7 @@ from dataclasses import fields, is_dataclass, replace
 from functools import lru_cache
 from typing import Any, TypeVar, cast
 
+from tracelab.findings.finding import Where
 from tracelab.findings.remedies import REMEDIES
 from tracelab.read.file_names import short_names
 from tracelab.report.schema import JobDecision, Provenance, Report
@@ -113,6 +114,8 @@ class Redaction:
             before["paths"] = tuple(self._labels.get(path, _FOLDER) for path in value.paths)
         elif isinstance(value, JobDecision):  # the only sentence with short names
             before["why"] = self._short(value.why)
+        elif isinstance(value, Where):  # a line of the program's source tells anything
+            before["code"] = None
         return {name: self.of(x) for name, x in before.items()}
 
     def _without(self, text: str) -> str:

@@ -1,7 +1,7 @@
 import pytest
 
 from tracelab.model.call_sites import CallSite
-from tracelab.model.wording import describe, short_kernel_name
+from tracelab.model.wording import call_text, describe, short_kernel_name
 
 
 @pytest.mark.parametrize(
@@ -26,3 +26,19 @@ def test_the_mark_around_every_collective_is_not_what_was_called():
     assert describe(CallSite(operator="c10d::allreduce_"), "cudaLaunchKernel") == (
         "`c10d::allreduce_`"
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("item", "`item`"),
+        ("Linear", "`Linear`"),
+        ("__getitem__", "indexing"),
+        ("__imul__", "`*=`"),
+        ("__rsub__", "`-`"),
+        ("Tensor.__bool__", "a condition"),
+        ("__my_own__", "`__my_own__`"),
+    ],
+)
+def test_what_the_source_has_no_name_of_is_told_in_words(name, expected):
+    assert call_text(name) == expected

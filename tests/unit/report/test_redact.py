@@ -193,3 +193,13 @@ def test_addresses_of_our_own_documentation_stay():
     of = Redaction(analyze(TRACES / "events_item.pt.trace.json.gz", OPTIONS)).of
     for remedy in REMEDIES:
         assert of(remedy.documented) == remedy.documented
+
+
+def test_lines_of_the_source_are_left_out():
+    report = analyze(TRACES / "events_item.pt.trace.json.gz", options=OPTIONS)
+    first, *others = report.findings
+    quoted = replace(first, where=replace(first.where, code="token = 'telltale'.item()"))
+
+    [shown, *_] = redacted(replace(report, findings=(quoted, *others))).findings
+
+    assert (shown.where.line, shown.where.code) == (first.where.line, None)
