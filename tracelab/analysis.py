@@ -16,6 +16,7 @@ from tracelab.findings.few_blocks import few_blocks
 from tracelab.findings.finding import Finding, is_same_place
 from tracelab.findings.first_use import FirstUse, find_first_use
 from tracelab.findings.fixes import choose_fixes, predict_choices
+from tracelab.findings.places import with_surroundings
 from tracelab.findings.prices import Priced, changed_programs, price_findings
 from tracelab.findings.recognition import Recognized, recognize
 from tracelab.findings.recording_start import recording_start
@@ -167,7 +168,9 @@ def find_lines(trace: Trace, options: Options) -> SourceLines:
         if not Path(folder).is_dir():
             raise UsageError(f"`source_folders`: {folder} is not a folder", option="source_folders")
     return SourceLines(
-        (*options.source_folders, *trace.info.source_folders), trace.info.source_scopes
+        (*options.source_folders, *trace.info.source_folders),
+        trace.info.source_scopes,
+        trace.info.source_texts,
     )
 
 
@@ -280,9 +283,9 @@ def find_origins(timeline: Timeline, lines: SourceLines, source: Source) -> Orig
     return origins(timeline, lines, partial(_arguments, source, timeline.trace))
 
 
-def findings_of(priced: Priced) -> tuple[Finding, ...]:
-    """The findings, with what they save."""
-    return priced.findings
+def findings_of(priced: Priced, graph: Graph, lines: SourceLines) -> tuple[Finding, ...]:
+    """The findings, with what they save, and what the source says of their places."""
+    return with_surroundings(priced.findings, graph.host.timeline, lines)
 
 
 def savings_of(priced: Priced) -> tuple[Savings, ...]:

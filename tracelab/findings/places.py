@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
+from functools import cache, partial
 from pathlib import PurePosixPath, PureWindowsPath
 
-from tracelab.findings.finding import Where
+from tracelab.findings.finding import Finding, Where, call_site_of
+from tracelab.model.source_lines import SourceLines
+from tracelab.model.surroundings import surroundings
+from tracelab.model.timeline import Timeline
 from tracelab.model.wording import function_text, threads_of
 from tracelab.read.file_names import shortest_ends
 
@@ -55,6 +60,29 @@ def places_of(where: Where) -> list[str]:
     if where.activity:
         places.append(f"kernel:{_SPECIAL.sub(_ESCAPED, where.activity)}")
     return places
+
+
+def with_surroundings(
+    findings: Iterable[Finding], timeline: Timeline, lines: SourceLines
+) -> tuple[Finding, ...]:
+    """Findings with what the source says of their places besides the line.
+
+    Args:
+        findings: of one trace.
+        timeline: the trace.
+        lines: where to look for the program's source.
+    """
+    found = cache(partial(surroundings, timeline, lines=lines))
+
+    def located(finding: Finding) -> Finding:
+        where = finding.where
+        if where.file is None:
+            return finding
+        more = found(call_site_of(where))
+        known = replace(where, lines=more.lines, function_line=more.function_line, code=more.code)
+        return replace(finding, where=known)
+
+    return tuple(map(located, findings))
 
 
 def place_text(where: Where, files: Iterable[str] = ()) -> str:

@@ -17,6 +17,7 @@ from tracelab.arrays import Frozen, OneLine
 from tracelab.intervals import Int64Array, Intervals, union
 from tracelab.model.blocking_calls import watchdog_threads
 from tracelab.model.frames import (
+    Frame,
     called_as_shown,
     called_name,
     is_autograd_node,
@@ -134,6 +135,32 @@ def program_calls(timeline: Timeline) -> ProgramCalls:
     return _locator(timeline).program_calls()
 
 
+def program_functions(timeline: Timeline) -> tuple[ProgramFunction, ...]:
+    """The functions of the program's own code that a file has, with what they call."""
+    return _locator(timeline).program_functions
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ProgramFunction(OneLine):
+    """A function of the program's own code as the file names it, and all that it called.
+
+    Example: ``ProgramFunction(frame=Frame("train.py", 12, "step"), calls={("item", "item")},
+    others={"item"}, was_entered=True)``.
+
+    Attributes:
+        frame: its file and name, and the line at which it was entered or went on.
+        calls: what it called, each as `CallSite.call`, and its name in the source; without calls
+            of other functions of the program.
+        others: the names of what it calls besides modules.
+        was_entered: whether the file has its beginning; else it ran when recording began.
+    """
+
+    frame: Frame
+    calls: frozenset[tuple[str, str]]
+    others: frozenset[str]
+    was_entered: bool
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ProgramCalls(Frozen):
     """The functions of the program's own code, and what they call.
@@ -224,14 +251,11 @@ class _Locator:
 
     def program_calls(self) -> ProgramCalls:
         """What the program's own code ran."""
-        frames, operators = self.frames, self._operators
+        frames = self.frames
         frame = np.flatnonzero(self._is_program | _take(self._is_program, frames.parent_index))
         site = self._wrapped(frame)
-        around = frames.innermost(operators.event_id)
-        is_direct = _take(self._is_program, around)
-        outer = operators.parent_index
-        is_direct &= (outer == ABSENT) | (around[outer] != around)
-        operator_id = operators.event_id[is_direct]
+        direct, _ = self._direct_operators
+        operator_id = self._operators.event_id[direct]
         run_backward = np.flatnonzero(self._is_backward)
         return ProgramCalls(
             event_id=np.concatenate((frames.event_id[frame], operator_id)),
@@ -242,6 +266,61 @@ class _Locator:
             },
             autograd_threads=self._autograd_threads,
         )
+
+    @cached_property
+    def program_functions(self) -> tuple[ProgramFunction, ...]:
+        """The functions of the program's own code, with what they call."""
+        frames, strings = self.frames, self._trace.strings
+        caller = frames.around(frames.parent_index, ~self._is_wrapper)
+        called = np.flatnonzero(_take(self._is_program, caller) & ~self._is_program)
+        calls: dict[int, set[tuple[str, str]]] = defaultdict(set)
+        for function, call in _pairs(frames.names(caller[called]), frames.names(called)):
+            calls[function].add((called_as_shown(strings[call]), self._name_in_source(call)))
+        direct, around = self._direct_operators
+        names = frames.names(around), self._operators.names(direct)
+        for function, operator in _pairs(*names):
+            shown, name_in_source = operator_as_call(strings[operator])
+            if shown is not None and name_in_source is not None:
+                calls[function].add((shown, name_in_source))
+        entered = set(frames.names(np.flatnonzero(self._is_program & ~self._ran_before)).tolist())
+        functions = np.unique(frames.names(np.flatnonzero(self._is_program))).tolist()
+        return tuple(
+            ProgramFunction(
+                frame,
+                frozenset(calls[function]),
+                self._other_calls.get(function, _NOTHING),
+                function in entered,
+            )
+            for function in functions
+            if (frame := parse_frame(strings[function])) is not None
+        )
+
+    @cached_property
+    def _ran_before(self) -> NDArray[np.bool_]:
+        """bool[frames], which may have run already when recording began.
+
+        They are the first of their thread, each inside the one before.
+        """
+        frames = self.frames
+        ran_before = np.zeros(len(frames.event_id), dtype=np.bool_)
+        for thread in np.unique(frames.thread_index).tolist():
+            of_thread = frames.of_thread(thread)
+            position = np.arange(of_thread.start, of_thread.stop)
+            is_inside = frames.parent_index[of_thread] == position - 1
+            is_inside[0] = True
+            ran_before[of_thread] = np.logical_and.accumulate(is_inside)
+        return ran_before
+
+    @cached_property
+    def _direct_operators(self) -> tuple[NDArray[np.intp], Int64Array]:
+        """What a function of the program runs without a call: the operators, and its frames."""
+        operators = self._operators
+        around = self.frames.innermost(operators.event_id)
+        is_direct = _take(self._is_program, around)
+        outer = operators.parent_index
+        is_direct &= (outer == ABSENT) | (around[outer] != around)
+        direct = np.flatnonzero(is_direct)
+        return direct, around[direct]
 
     def _wrapped(self, frame: NDArray[np.intp]) -> NDArray[np.intp]:
         """intp[k], of each frame that is a wrapper the one it stands around; else the frame.
@@ -314,10 +393,12 @@ class _Locator:
             return (None, None) if direct == ABSENT else operator_as_call(strings[direct])
         if called == ABSENT:
             return called_as_shown(strings[inside]), None
-        name = (
-            MODULE_CALL if is_module_call(strings[called]) else self._called_name(strings[called])
-        )
-        return called_as_shown(strings[called]), name
+        return called_as_shown(strings[called]), self._name_in_source(called)
+
+    def _name_in_source(self, called: int) -> str:
+        """The name under which the source is searched for a call of this frame."""
+        frame = self._trace.strings[called]
+        return MODULE_CALL if is_module_call(frame) else self._called_name(frame)
 
     def _called_operator(self, operator: Int64Array) -> Int64Array:
         """The operator that the program called: of ``aten::item`` and all that it calls, the first.
@@ -400,8 +481,7 @@ class _Locator:
         number_of_name[names] = 1
         numbers: dict[str, int] = {}
         for name in np.flatnonzero(number_of_name).tolist():
-            string = self._trace.strings[name]
-            call = MODULE_CALL if is_module_call(string) else self._called_name(string)
+            call = self._name_in_source(name)
             number_of_name[name] = numbers.setdefault(call, len(numbers))
         return number_of_name[names]
 
@@ -497,9 +577,8 @@ class _Locator:
         is_call = _take(self._is_program, caller) & ~self._is_wrapper
         is_call &= ~frames.have_name(is_module_call)
         called = np.flatnonzero(is_call)
-        names = np.stack((frames.names(caller[called]), frames.names(called)), axis=1)
         calls: dict[int, set[str]] = defaultdict(set)
-        for of_caller, of_call in np.unique(names, axis=0).tolist():
+        for of_caller, of_call in _pairs(frames.names(caller[called]), frames.names(called)):
             calls[of_caller].add(self._called_name(strings[of_call]))
         return {name: frozenset(of_caller) for name, of_caller in calls.items()}
 
@@ -556,6 +635,12 @@ _NOTHING: frozenset[str] = frozenset()
 def _take(chosen: NDArray[np.bool_], index: Int64Array) -> NDArray[np.bool_]:
     """bool[k], whether each of these is chosen; ABSENT is not."""
     return np.append(chosen, False)[index]  # ABSENT is the last one
+
+
+def _pairs(a: Int64Array, b: Int64Array) -> list[list[int]]:
+    """The different pairs of two columns."""
+    pairs: list[list[int]] = np.unique(np.stack((a, b), axis=1), axis=0).tolist()
+    return pairs
 
 
 # What was worked out of a file, for as long as somebody has its timeline: rules ask for the call

@@ -28,6 +28,8 @@ class FileInfo(OneLine):
         source_folders: where the recorded program had its modules.
         source_scopes: source file of the program to what it calls, as of `scopes_as_lists`, where
             the recorder stored it.
+        source_texts: source file of the program to line, in digits, to its text, of lines that call
+            something, where the recorder stored them.
         unprofiled_step_ns: how long a step took without the profiler, as the recorder measured
             it; None if it did not.
         unprofiled_host_step_ns: how much of that passed until the host went on with the next step;
@@ -53,6 +55,9 @@ class FileInfo(OneLine):
     multiprocessors: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
     source_folders: tuple[str, ...] = ()
     source_scopes: Mapping[str, Any] = field(
+        default_factory=lambda: MappingProxyType({}), repr=False
+    )
+    source_texts: Mapping[str, Any] = field(
         default_factory=lambda: MappingProxyType({}), repr=False
     )
     unprofiled_step_ns: float | None = None

@@ -42,9 +42,15 @@ def _scope(
 ) -> Scope:
     return Scope(
         name=name,
-        first_lines=frozenset(first_lines),
+        first_lines=frozenset(map(_number, first_lines)),
         spots=tuple(
-            Spot(called, line, (end_line, end_column), _path(path), is_call)
+            Spot(
+                called,
+                None if line is None else _number(line),
+                (end_line, end_column),
+                _path(path),
+                is_call,
+            )
             for called, line, end_line, end_column, path, is_call in spots
         ),
         resumes=tuple(
@@ -54,6 +60,12 @@ def _scope(
         reachable_from=MappingProxyType({line: _position(floor) for line, floor in reachable}),
         skips=skips,
     )
+
+
+def _number(line: Any) -> int:
+    if not isinstance(line, int):
+        raise TypeError(f"{line!r} is no line")
+    return line
 
 
 def _path(path: Any) -> tuple[tuple[str, int], ...]:

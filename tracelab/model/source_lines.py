@@ -10,13 +10,17 @@ from __future__ import annotations
 import builtins
 import re
 import stat
+import tokenize
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tracelab.safe_text import clean
 
 if TYPE_CHECKING:
     from tracelab.model.source_scopes import Position, Resume, Scope, Spot
 
+MODULE = "<module>"  # the code of a file outside any function
 MODULE_CALL = "__call__"  # a call of an object: any call of the function may be the one
 _MAKES_OBJECT = "__init__"  # which the source calls by the name of the class
 _CLASS_NAME = re.compile(r"^_*[A-Z]\w*[a-z]")
@@ -30,6 +34,14 @@ _NO_OBJECT = re.compile(
 )
 
 _LARGEST_FILE = 5_000_000  # bytes
+_LONGEST_TEXT = 100  # letters of a line that is quoted
+
+
+class _Source(NamedTuple):
+    """A source that a file of the trace may be; `path` is None of the one that was recorded."""
+
+    scopes: tuple[Scope, ...]
+    path: Path | None
 
 
 class SourceLines:
@@ -39,15 +51,21 @@ class SourceLines:
         folders: where the program's source is, beside the file that the trace names.
         recorded: source file to its scopes, as of `scopes_as_lists`, where the recording stored
             them: they are of the source that ran, and go before any file.
+        texts: source file to line, in digits, to its text, where the recording stored them.
     """
 
     def __init__(
-        self, folders: Sequence[str] = (), recorded: Mapping[str, Any] | None = None
+        self,
+        folders: Sequence[str] = (),
+        recorded: Mapping[str, Any] | None = None,
+        texts: Mapping[str, Any] | None = None,
     ) -> None:
         self._folders = tuple(folders)
         self._recorded = recorded or {}
-        self._files: dict[str, tuple[tuple[Scope, ...], ...]] = {}
+        self._texts = texts or {}
+        self._files: dict[str, tuple[_Source, ...]] = {}
         self._scopes: dict[Path, tuple[Scope, ...]] = {}
+        self._rows_of_file: dict[Path, Mapping[int, str]] = {}
         self._lines: dict[tuple[Any, ...], int | None] = {}
 
     def line_of(
@@ -89,29 +107,105 @@ class SourceLines:
         count: int | None,
         others: frozenset[str],
     ) -> int | None:
-        for scopes in self._sources(file):
-            entered = _entered(scopes, function, first_line)
+        found = self._scope_of(file, function, first_line)
+        if found is None:
+            return None
+        _, scope, resumed = found
+        return _choose(scope, resumed, _fits(called, others), ordinal, count)
+
+    def lines_of(
+        self,
+        file: str,
+        function: str,
+        first_line: int,
+        called: str,
+        others: frozenset[str] = frozenset(),
+    ) -> tuple[int, ...]:
+        """The lines of which a call is one, ascending; empty where they are not known.
+
+        Args:
+            file: as for `line_of`.
+            function: as for `line_of`.
+            first_line: as for `line_of`.
+            called: as for `line_of`.
+            others: as for `line_of`.
+        """
+        found = self._scope_of(file, function, first_line)
+        if found is None:
+            return ()
+        _, scope, resumed = found
+        lines = {spot.line for spot in _reachable(scope, resumed, _fits(called, others))}
+        return (
+            tuple(sorted(line for line in lines if line is not None)) if None not in lines else ()
+        )
+
+    def entry_of(self, file: str, function: str, first_line: int) -> int | None:
+        """The line of a function's ``def``, None of a module, or where there is no source of it.
+
+        Args:
+            file: as for `line_of`.
+            function: as for `line_of`.
+            first_line: as for `line_of`.
+        """
+        found = self._scope_of(file, function, first_line)
+        return max(found[1].first_lines, default=None) if found and function != MODULE else None
+
+    def text_of(self, file: str, function: str, first_line: int, line: int) -> str | None:
+        """The text of a line that `line_of` gave; None where it may not be what ran.
+
+        A file of today is quoted where it has the function as it was recorded.
+
+        Args:
+            file: as for `line_of`.
+            function: as for `line_of`.
+            first_line: as for `line_of`.
+            line: the line.
+        """
+        found = self._scope_of(file, function, first_line)
+        if found is None:
+            return None
+        source, scope, _ = found
+        if source.path is not None:
+            return _quoted(self._rows(source.path), line)
+        name = _recorded_name(file, self._texts)
+        texts = self._texts[name] if name is not None else None
+        text = texts.get(str(line)) if isinstance(texts, Mapping) else None
+        if isinstance(text, str):
+            return quoted(text) or None
+        for scopes, path in self._sources(file):
+            today = None if path is None else _entered(scopes, function, first_line)
+            if path is not None and today is not None and today[0] == scope:
+                return _quoted(self._rows(path), line)
+        return None
+
+    def _scope_of(
+        self, file: str, function: str, first_line: int
+    ) -> tuple[_Source, Scope, Resume | Position | None] | None:
+        """The likeliest source that has a function, and where it has it."""
+        for source in self._sources(file):
+            entered = _entered(source.scopes, function, first_line)
             if entered is not None:
-                return _choose(*entered, _fits(called, others), ordinal, count)
+                return source, *entered
         return None
 
     def has_source(self, file: str) -> bool:
         """Whether any source was found for a file that the trace names."""
         return len(self._sources(file)) > 0
 
-    def _sources(self, file: str) -> tuple[tuple[Scope, ...], ...]:
-        """The scopes of each source that may be meant by a file, the likeliest first."""
+    def _sources(self, file: str) -> tuple[_Source, ...]:
+        """Each source that may be meant by a file, the likeliest first."""
         if file not in self._files:
             paths = dict.fromkeys(_candidates(file, self._folders))
-            self._files[file] = (*self._recorded_scopes(file), *map(self._read, paths))
+            read = (_Source(self._read(path), path) for path in paths)
+            self._files[file] = (*self._recorded_source(file), *read)
         return self._files[file]
 
-    def _recorded_scopes(self, file: str) -> Iterator[tuple[Scope, ...]]:
+    def _recorded_source(self, file: str) -> Iterator[_Source]:
         name = _recorded_name(file, self._recorded)
         if name is not None:
             from tracelab.model.recorded_scopes import scopes_from_lists
 
-            yield scopes_from_lists(self._recorded[name])
+            yield _Source(scopes_from_lists(self._recorded[name]), None)
 
     def _read(self, path: Path) -> tuple[Scope, ...]:
         if path not in self._scopes:
@@ -120,6 +214,39 @@ class SourceLines:
 
             self._scopes[path] = read_scopes(path)
         return self._scopes[path]
+
+    def _rows(self, path: Path) -> Mapping[int, str]:
+        """The lines of a source file by their numbers; none if it cannot be read."""
+        if path not in self._rows_of_file:
+            self._rows_of_file[path] = read_rows(path)
+        return self._rows_of_file[path]
+
+
+def read_rows(path: Path) -> dict[int, str]:
+    """The lines of a source file by their numbers, as Python counts; none if it cannot be read."""
+    try:
+        with tokenize.open(path) as stream:
+            return dict(enumerate(stream, 1))
+    except (OSError, SyntaxError, ValueError):
+        return {}
+
+
+def quoted(text: str) -> str:
+    r"""A line of source as it is quoted: without indentation, cut where it is long.
+
+    >>> quoted("    torch.cuda.empty_cache()\n")
+    'torch.cuda.empty_cache()'
+    """
+    # Cleaned in a piece that is long enough for what is left out of it.
+    text = clean(text.strip()[: 4 * _LONGEST_TEXT]).strip()
+    if len(text) <= _LONGEST_TEXT:
+        return text
+    start = text[:_LONGEST_TEXT]
+    return f"{start.rpartition(' ')[0] or start[:-1]}…"
+
+
+def _quoted(rows: Mapping[int, str], line: int) -> str | None:
+    return quoted(rows[line]) or None if line in rows else None
 
 
 def _recorded_name(file: str, recorded: Iterable[str]) -> str | None:
@@ -202,6 +329,17 @@ def _fits(called: str, others: frozenset[str]) -> Callable[[Spot], bool]:
     return lambda spot: spot.name == called
 
 
+def _reachable(
+    scope: Scope, resumed: Resume | Position | None, fits: Callable[[Spot], bool]
+) -> list[Spot]:
+    """The spots that may have called something in an activation of this scope."""
+    spots = list(filter(fits, scope.spots))
+    if resumed is None:
+        return spots
+    floor = resumed if isinstance(resumed, tuple) else resumed.floor
+    return [spot for spot in spots if spot.end > floor]
+
+
 def _choose(
     scope: Scope,
     resumed: Resume | Position | None,
@@ -210,10 +348,7 @@ def _choose(
     count: int | None,
 ) -> int | None:
     """The line of a call in an activation of this scope."""
-    spots = list(filter(fits, scope.spots))
-    if resumed is not None:
-        floor = resumed if resumed is None or isinstance(resumed, tuple) else resumed.floor
-        spots = [spot for spot in spots if spot.end > floor]
+    spots = _reachable(scope, resumed, fits)
     if len({spot.line for spot in spots}) == 1:
         loops = any(kind == "loop" for spot in spots for kind, _ in spot.path)
         # More calls than the source has spots: some were made in a way that is not seen here.

@@ -19,6 +19,7 @@ from tracelab.read.numbers import natural_number
 from tracelab.read.streams import Source
 
 SOURCE_KEY = "tracelab_source"  # under which the recorder stores what the source files call
+TEXT_KEY = "tracelab_source_text"  # and the text of the lines that do
 
 
 def read_file_info(
@@ -48,6 +49,7 @@ def read_file_info(
         multiprocessors=MappingProxyType(_multiprocessors(metadata, devices)),
         source_folders=_source_folders(recorder),
         source_scopes=MappingProxyType(mapping(metadata.get(SOURCE_KEY))),
+        source_texts=MappingProxyType(mapping(metadata.get(TEXT_KEY))),
         unprofiled_step_ns=_positive_ns(recorder, "unprofiled_step_ms"),
         unprofiled_host_step_ns=_positive_ns(recorder, "unprofiled_host_step_ms"),
         unprofiled_block_steps=_unprofiled_block_steps(recorder),

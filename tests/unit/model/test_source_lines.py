@@ -8,7 +8,7 @@ import pytest
 
 import tracelab
 from tracelab.model.recorded_scopes import scopes_as_lists, scopes_from_lists
-from tracelab.model.source_lines import SourceLines
+from tracelab.model.source_lines import SourceLines, quoted
 from tracelab.model.source_scopes import read_scopes
 
 PACKAGE = Path(tracelab.__file__).parent
@@ -556,3 +556,20 @@ def test_stored_scopes_are_those_of_the_file_without_its_text(path):
     stored = json.loads(json.dumps(scopes_as_lists(scopes)))
 
     assert scopes_from_lists(stored) == tuple(scope for scope in scopes if scope.spots)
+
+
+# What is quoted of a line.
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("\tx.item()  \r\n", "x.item()"),
+        ("print('\x1b[31m\u202ered')", "print('[31mred')"),
+        (f"x = f({'a, ' * 60})", f"x = f({'a, ' * 30}a,…"),
+        ("x" * 10_000, f"{'x' * 99}…"),
+    ],
+)
+def test_a_line_is_quoted_in_one_row_without_what_a_terminal_acts_upon(text, expected):
+    assert quoted(text) == expected
+    assert len(expected) <= 100
