@@ -296,6 +296,7 @@ def summary(verdicts: Sequence[Verdict]) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help="programs; all without")
+    parser.add_argument("--set", help="first or second; both without")
     parser.add_argument("--fixed", action="store_true", help="judge the fixed variants instead")
     parser.add_argument("--traces", type=Path, default=HERE / "traces")
     parser.add_argument("--reports", type=Path, help="folder of reports, NAME-VARIANT.json each")
@@ -308,7 +309,12 @@ def main() -> None:
         return report
 
     programs = tomllib.loads((HERE / "programs.toml").read_text())["program"]
-    chosen = [x for x in programs if not options.names or x["name"] in options.names]
+    chosen = [
+        x
+        for x in programs
+        if (not options.names or x["name"] in options.names)
+        and options.set in (None, x.get("set", "first"))
+    ]
     if options.fixed:
         broken = [x for x in chosen if not x.get("healthy") and x.get("wins", True)]
         rows = [fixed_row(x, report_on(f"{x['name']}-fixed")) for x in broken]
