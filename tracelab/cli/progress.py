@@ -14,7 +14,7 @@ from tracelab.read.streams import watched
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-_MOMENT_S = 0.7  # without a bar: a shorter flicker helps nobody
+_MOMENT_S = 1.0  # without a bar: a shorter flicker helps nobody
 
 
 class Bar:
@@ -31,22 +31,23 @@ class Bar:
         self._ended = 0  # files
         self._ended_bytes = 0
         self._read_bytes = 0  # of the file that is being read in this process
-        self._drawn: tuple[Progress, TaskID] | None = None
+        self._drawn: tuple[Progress, TaskID, TaskID] | None = None
 
     def draw(self) -> None:
         """Show it from now on."""
         from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+        from rich.progress import BarColumn, Progress, TextColumn
 
-        rate = TextColumn("{task.fields[rate]}")
-        words = TextColumn("{task.description}")
+        words, figures = TextColumn("{task.description}"), TextColumn("{task.fields[figures]}")
         progress = Progress(
-            words, BarColumn(), DownloadColumn(), rate, console=Console(stderr=True), transient=True
+            words, BarColumn(), figures, console=Console(stderr=True), transient=True
         )
-        task = progress.add_task("", rate="")
-        progress.start()
-        self._drawn = progress, task
+        # Two, since a bar that has a total cannot lose it: how long an analysis takes is not known.
+        reading = progress.add_task("reading", total=self._total or None, figures="")
+        analyzing = progress.add_task("analyzing", total=None, figures="", visible=False)
+        self._drawn = progress, reading, analyzing
         self._update()
+        progress.start()
 
     def stop(self) -> None:
         """Take it away."""
@@ -68,28 +69,36 @@ class Bar:
     def _update(self) -> None:
         if self._drawn is None:
             return
-        progress, task = self._drawn
-        done = min(self._ended_bytes + self._read_bytes, self._total)
-        progress.update(
-            task,
-            description=self._words(done),
-            completed=done,
-            # How long the analysis of what was read takes is not known.
-            total=self._total if done < self._total else None,
-            rate=self._rate(done),
-        )
-
-    def _words(self, done: int) -> str:
-        what = "analyzing" if done >= self._total > 0 else "reading"
+        progress, reading, analyzing = self._drawn
+        done = self._ended_bytes + self._read_bytes_once()
+        is_read = done >= self._total > 0
         count = len(self._sizes)
-        return f"{what}, {self._ended} of {count} files done" if count > 1 else what
+        files = f", {self._ended} of {count} files done" if count > 1 else ""
+        progress.update(
+            reading,
+            description=f"reading{files}",
+            completed=done,
+            figures=self._figures(done),
+            visible=not is_read,
+        )
+        progress.update(analyzing, description=f"analyzing{files}", visible=is_read)
 
-    def _rate(self, done: int) -> str:
-        """Bytes a second from the beginning on, and how long the rest takes at that."""
-        rate = done / (time.monotonic() - self._begun)
+    def _read_bytes_once(self) -> int:
+        """The bytes read of this file, no more than it has: some of it may be read again."""
+        if self._ended == len(self._sizes):
+            return 0
+        return min(self._read_bytes, self._sizes[self._ended])
+
+    def _figures(self, done: int) -> str:
+        """The bytes that are read, those a second from the beginning on, and the time left."""
         if not 0 < done < self._total:
             return ""
-        return f"{rate / 1e6:.0f} MB/s, {(self._total - done) / rate:.0f} s left"
+        unit, name = (1e6, "MB") if self._total >= 1e6 else (1e3, "kB")
+        rate = done / (time.monotonic() - self._begun)
+        return (
+            f"{done / unit:.1f}/{self._total / unit:.1f} {name} "
+            f"{rate / unit:.0f} {name}/s, {(self._total - done) / rate:.0f} s left"
+        )
 
 
 @contextmanager

@@ -19,7 +19,7 @@ import orjson
 from tracelab.model.trace import Trace
 from tracelab.read.cache_entry import trace_as_blocks, trace_from_bytes
 from tracelab.read.parallel import read_trace_in_chunks
-from tracelab.read.streams import Source
+from tracelab.read.streams import Source, report_read
 from tracelab.system.files import replacing
 from tracelab.system.processes import processors
 from tracelab.version import __version__
@@ -52,7 +52,9 @@ def load_trace(source: Source, processes: int = 1) -> Trace:
     digest, state = identity
     entry = folder() / f"{digest}{_ENDING}"
     trace = _open(entry, digest, source)
-    if trace is None:
+    if trace is not None:
+        report_read(state[0])
+    else:
         trace = read_trace_in_chunks(source, processes)
         with suppress(OSError, orjson.JSONEncodeError):  # what orjson reads may nest too deep
             if _state(path) == state:

@@ -90,8 +90,33 @@ def test_what_is_read_is_analyzed_for_as_long_as_it_takes(open_terminal):
     bar.read(4 * MB)
     bar.draw()
     bar.stop()
-    assert shown(terminal)[-1].startswith("analyzing |")
-    assert "left" not in shown(terminal)[-1]
+    assert shown(terminal)[-1] == "analyzing |"
+
+
+def test_a_file_of_less_than_a_megabyte_is_counted_in_kilobytes(open_terminal, monkeypatch):
+    """GIVEN 200 of 800 kB read in 0.5 s
+    THEN that is 400 kB/s, and the rest takes 1.5 s."""
+    terminal = open_terminal()
+    clock = [100.0]
+    monkeypatch.setattr(progress_module.time, "monotonic", lambda: clock[0])
+    bar = Bar([800_000])
+    bar.read(200_000)
+    clock[0] += 0.5
+    bar.draw()
+    bar.stop()
+    assert shown(terminal)[-1] == "reading | 200.0/800.0 kB 400 kB/s, 2 s left"
+
+
+def test_what_is_read_twice_is_counted_once(open_terminal):
+    """GIVEN the first of two files, of 1 and 3 MB, read for the third time
+    THEN a quarter is read, and nothing of the other file."""
+    terminal = open_terminal()
+    bar = Bar([1 * MB, 3 * MB])
+    for _ in range(3):
+        bar.read(MB)
+    bar.draw()
+    bar.stop()
+    assert "reading, 0 of 2 files done | 1.0/4.0 MB" in shown(terminal)[-1]
 
 
 def test_of_several_files_it_counts_those_that_are_done(open_terminal):

@@ -26,7 +26,7 @@ from tracelab.read.cache_entry import trace_from_bytes
 from tracelab.read.parallel import read_trace_in_chunks
 from tracelab.read.reader import read_trace
 from tracelab.read.sources import find_sources
-from tracelab.read.streams import Source
+from tracelab.read.streams import Source, watched
 
 TRACES = Path(__file__).parents[3] / "traces"
 REAL = TRACES / "fsdp_item_rank0.pt.trace.json.gz"
@@ -86,6 +86,16 @@ def test_a_second_look_gives_the_same_trace_without_reading(name, reads, entries
     assert_equal(second, read_trace(Source(str(TRACES / name), None, named=True)))
     with pytest.raises(ValueError, match="read-only"):
         second.start_ns[0] = 0
+
+
+def test_an_entry_that_is_opened_counts_as_the_file_read(tmp_path):
+    path = small(tmp_path)
+    [source] = find_sources([str(path)])
+    load_trace(source)
+    told = []
+    with watched(told.append):
+        load_trace(source)
+    assert told == [path.stat().st_size]
 
 
 def test_what_is_not_known_is_kept_with_its_names(tmp_path, reads):
