@@ -1,6 +1,7 @@
 import pytest
 
 from tracelab.findings.registry import RULES
+from tracelab.findings.remedies import REMEDIES
 from tracelab.glossary import GROUPS
 
 
@@ -12,6 +13,8 @@ def test_all_rules_and_words_are_listed(tracelab):
     assert listed == sorted(rule.id for rule in RULES)
     assert [group.title for group in GROUPS[1:] if group.title not in lines] == []
     assert all(len(line) <= 100 for line in lines)
+    remedies = ran.out.partition("tracelab explain remedies)")[2].replace(",", " ").split()
+    assert [remedy.id for remedy in REMEDIES if remedy.id not in remedies] == []
 
 
 def test_a_rule_is_explained_with_an_example(tracelab):

@@ -1,6 +1,8 @@
 import pytest
 
+from tests.conftest import Ran
 from tracelab.cli.main import COMMANDS, main
+from tracelab.version import __version__
 
 
 def test_a_command_from_outside_can_be_added(monkeypatch, capsys):
@@ -12,6 +14,16 @@ def test_a_command_from_outside_can_be_added(monkeypatch, capsys):
     with pytest.raises(SystemExit) as done:
         main((*COMMANDS, greet))
     assert (done.value.code, capsys.readouterr().out) == (0, "HELLO TRACE\n")
+
+
+@pytest.mark.parametrize("option", ["-V", "--version"])
+def test_version(tracelab, option):
+    assert tracelab(option) == Ran(0, f"{__version__}\n", "")
+
+
+def test_every_command_has_one_line_of_help(tracelab):
+    lines = tracelab("--help").out.partition("Commands:\n")[2].splitlines()
+    assert [line.split()[0] for line in lines] == [command.__name__ for command in COMMANDS]
 
 
 @pytest.mark.parametrize(

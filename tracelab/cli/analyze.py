@@ -94,7 +94,7 @@ def analyze(
     ] = False,
     no_cache: NoCache = False,
 ) -> None:
-    """Tell what the GPUs did, why they were idle, and what the host waited for."""
+    """Tell why GPUs were not busy, what to change, and what that saves."""
     from tracelab.cli.asked import Asked, analyze_for, merge, write_all
     from tracelab.cli.many_files import map_files, processes_for_one
     from tracelab.options import Options

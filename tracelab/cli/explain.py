@@ -9,17 +9,24 @@ import typer
 from tracelab.system.console import output_width, write_result
 
 
+def _complete(incomplete: str) -> list[str]:
+    from tracelab.render.glossary import words_that_begin
+
+    return words_that_begin(incomplete)
+
+
 def explain(
     words: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="WORD",
-            help="A rule (TL203), a family of rules (TL2), a cause, a column or any other word of "
-            "a report; without one, all of them.",
+            autocompletion=_complete,
+            help="A rule (TL203), a family of rules (TL2), a remedy, a cause, a column or any "
+            "other word of a report; without one, all are listed.",
         ),
     ] = None,
 ) -> None:
-    """Say what a rule finds and how it decides, or what a word of the report means."""
+    """Explain rules, remedies and words of a report, or list them."""
     from tracelab.render.glossary import explanation, overview
 
     width = output_width()

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from tracelab.cli.analyze import analyze
+from tracelab.cli.cache import cache
 from tracelab.cli.check import check
 from tracelab.cli.diff import diff
 from tracelab.cli.explain import explain
@@ -24,7 +25,8 @@ from tracelab.system.crash import EXIT_CODE, report_crash
 from tracelab.system.signals import terminable
 from tracelab.version import __version__
 
-COMMANDS = (analyze, view, whatif, check, diff, timeline, explain, run, workload)
+COMMANDS = (analyze, view, whatif, check, diff, timeline, explain, cache, run, workload)
+_NAME = "tracelab"  # also of python -m tracelab: it is what a shell completes
 
 
 def main(commands: Sequence[Callable[..., None]] = COMMANDS) -> None:
@@ -48,7 +50,7 @@ def _run(commands: Sequence[Callable[..., None]]) -> int | str | None:
     """Run the command line; returns the code to exit with."""
     try:
         with terminable():  # so that nothing is left behind, no process either
-            _app(commands)()
+            _app(commands)(prog_name=_NAME)
     except SystemExit as end:
         return end.code
     except TracelabError as error:
@@ -68,10 +70,9 @@ def _run(commands: Sequence[Callable[..., None]]) -> int | str | None:
 
 def _app(commands: Sequence[Callable[..., None]]) -> typer.Typer:
     app = typer.Typer(
-        name="tracelab",
+        name=_NAME,
         help="Why are my GPUs not busy? Answers from the traces of torch.profiler.",
         no_args_is_help=True,
-        add_completion=False,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,  # its import would double the time of --help
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -95,7 +96,7 @@ def _options(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version."
+            "-V", "--version", callback=_print_version, is_eager=True, help="Print the version."
         ),
     ] = False,
 ) -> None:

@@ -38,7 +38,7 @@ def timeline(
     width: Annotated[int, typer.Option(metavar="PX", help="Pixels across, 400 to 16384.")] = 1600,
     no_cache: NoCache = False,
 ) -> None:
-    """Draw what ran when: the streams, the host's blocking calls, the idle time."""
+    """Draw streams, blocking calls and idle time over time."""
     from tracelab.cli.many_files import processes_for_one
     from tracelab.cli.progress import progress
     from tracelab.drawing import draw

@@ -72,7 +72,7 @@ def whatif(
     job: Job = False,
     no_cache: NoCache = False,
 ) -> None:
-    """Predict what a step takes with a change: each alone, then all together.
+    """Predict what a step takes with each change, and with all.
 
     Without --fix, --edit and --by, that is the fix of each finding.
     """

@@ -43,7 +43,7 @@ def workload(
         Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where the traces go.")
     ] = Path(),
 ) -> None:
-    """Run a program with a known defect, or its fix, on this machine's GPUs and analyze it."""
+    """Run a program with a known defect, or its fix, and analyze it."""
     if list_all:
         write_result(_listing())
     elif verify:

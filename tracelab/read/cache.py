@@ -11,11 +11,13 @@ import mmap
 import os
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import orjson
 
+from tracelab.errors import OutputError, reason_of
 from tracelab.model.trace import Trace
 from tracelab.read.cache_entry import trace_as_blocks, trace_from_bytes
 from tracelab.read.parallel import read_trace_in_chunks
@@ -30,6 +32,23 @@ LARGEST_BYTES = 2 << 30  # of all entries together; the least recently used go f
 _BLOCK_BYTES = 1 << 20
 _ENDING, _UNFINISHED = ".columns", ".unfinished"
 _ABANDONED_S = 3600  # a file that is still being written after so long belongs to no process
+
+
+@dataclass(frozen=True, slots=True)
+class KeptFile:
+    """A file in the cache folder that holds a trace's columns, or will hold them.
+
+    Example row: ``KeptFile(path=Path("9f2c.columns"), size_bytes=7_340_032, modified_s=1.7e9)``
+
+    Attributes:
+        path: the file.
+        size_bytes: its size.
+        modified_s: when it was written or last used, seconds since the epoch.
+    """
+
+    path: Path
+    size_bytes: int
+    modified_s: float
 
 
 def load_trace(source: Source, processes: int = 1) -> Trace:
@@ -67,6 +86,28 @@ def folder() -> Path:
     import platformdirs
 
     return platformdirs.user_cache_path("tracelab")
+
+
+def kept_files() -> list[KeptFile]:
+    """List what the cache holds; nothing where it has no folder yet, or none that can be read."""
+    with suppress(OSError):
+        return _kept_in(folder())
+    return []
+
+
+def clear() -> list[KeptFile]:
+    """Remove all that the cache holds, and return it. A process that is writing goes without.
+
+    Raises:
+        OutputError: a file cannot be removed.
+    """
+    files = kept_files()
+    for file in files:
+        try:
+            file.path.unlink(missing_ok=True)
+        except OSError as error:
+            raise OutputError(f"cannot remove {file.path}: {reason_of(error)}") from None
+    return files
 
 
 def _identity(path: Path) -> tuple[str, tuple[int, int]] | None:
@@ -144,18 +185,25 @@ def _save(trace: Trace, entry: Path, digest: str) -> None:
 
 def _make_room(folder: Path, size: int) -> None:
     """Remove the entries that were not used for longest, and what crashed processes left."""
-    files = []
-    for file in folder.iterdir():
-        with suppress(OSError):  # another process was faster
-            status = file.stat()
-            files.append((status.st_mtime, status.st_size, file))
-    total = size + sum(file_bytes for _, file_bytes, _ in files)
-    for modified, file_bytes, file in sorted(files):
+    files = sorted(_kept_in(folder), key=lambda file: file.modified_s)
+    total = size + sum(file.size_bytes for file in files)
+    for file in files:
         is_needless = {
             _ENDING: total > LARGEST_BYTES,
-            _UNFINISHED: time.time() - modified > _ABANDONED_S,
+            _UNFINISHED: time.time() - file.modified_s > _ABANDONED_S,
         }
-        if is_needless.get(file.suffix):
+        if is_needless[file.path.suffix]:
             with suppress(OSError):
-                file.unlink()
-                total -= file_bytes
+                file.path.unlink()
+                total -= file.size_bytes
+
+
+def _kept_in(folder: Path) -> list[KeptFile]:
+    """The files in a folder that this module wrote, finished or not; others are not touched."""
+    files = []
+    for path in folder.iterdir():
+        if path.suffix in {_ENDING, _UNFINISHED}:
+            with suppress(OSError):  # another process was faster
+                status = path.stat()
+                files.append(KeptFile(path, status.st_size, status.st_mtime))
+    return files

@@ -31,7 +31,7 @@ _REMEDIES = "Remedies: what to write instead of a pitfall that is recognized"
 
 
 def overview(width: int) -> str:
-    """All rules by family, all remedies, and all words by group.
+    """All rules by family with their names; the ids of all remedies, and all words by group.
 
     Args:
         width: of the terminal, in columns.
@@ -45,9 +45,21 @@ def overview(width: int) -> str:
         for group in GROUPS
         if group is not FAMILIES
     ]
+    ids = ", ".join(remedy.id for remedy in REMEDIES)
+    remedies = f"{_REMEDIES} (tracelab explain remedies)\n{wrapped(ids, width)}"
     end = "tracelab explain WORD explains any of these, for example: tracelab explain TL101 exposed"
-    remedies = f"{_REMEDIES}\n{listed(REMEDIES, width)}"
-    return "\n\n".join([*families, remedies, *words, end]) + "\n"
+    return "\n\n".join([*families, *words, remedies, end]) + "\n"
+
+
+def words_that_begin(start: str) -> list[str]:
+    """Rules, families, remedies and terms, each of one word, that begin so.
+
+    >>> words_that_begin("TL90")[:2]
+    ['TL901', 'TL902']
+    """
+    terms = (term.key for group in GROUPS for term in group.terms)
+    known = (*(rule.id for rule in RULES), *(remedy.id for remedy in REMEDIES), *terms)
+    return sorted({word for word in known if word.startswith(start) and " " not in word})
 
 
 def explanation(words: Sequence[str], width: int) -> str:
