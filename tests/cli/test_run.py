@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 SCRIPT = """
     import sys
+    print("begun", file=sys.stderr)
     import torch
     assert sys.stdout is sys.__stdout__  # as it would be alone
     def step(model, optimizer):
@@ -23,6 +24,8 @@ SCRIPT = """
         step(model, optimizer)
     if "--fail" in sys.argv:
         raise ValueError("boom")
+    if "--exit" in sys.argv:
+        sys.exit(3)
     print("done", i)
 """
 
@@ -67,12 +70,20 @@ without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a G
 )
 def test_steps_are_found_and_recorded(run, tmp_path, options):
     ran = run("--steps", "3", *options)
-    # This machine has no GPU: the host's side is recorded, and what is missing is said.
-    assert ran.returncode == 4
-    assert ran.stdout == "done 29\n"
-    assert "recorded" in ran.stderr
-    assert "no GPU here" in ran.stderr
+    assert (ran.returncode, ran.stdout) == (0, "done 29\n")
+    # Nothing of Kineto: the script's own line stands between two of tracelab.
+    before, begun, after = ran.stderr.splitlines()
+    assert begun == "begun"
+    assert "no GPU here" in before
+    assert "recorded" in after
     assert recorded_steps(tmp_path) == 3
+
+
+@without_gpu
+@pytest.mark.slow
+def test_a_log_level_of_kineto_that_the_user_has_chosen_stays(run, monkeypatch):
+    monkeypatch.setenv("KINETO_LOG_LEVEL", "0")
+    assert "Profiler" in run("--skip", "1", "--steps", "1").stderr
 
 
 @without_gpu
@@ -85,11 +96,20 @@ def test_program_can_end_with_the_recording(run, tmp_path):
 
 @pytest.mark.slow
 @without_gpu
-def test_exception_in_the_script_is_its_own(run):
-    ran = run(more=["--fail"])
+def test_exception_in_the_script_is_its_own(run, tmp_path):
+    # GIVEN 18 steps before the recording, two recorded, and a failure in the third of four
+    ran = run(steps=20, more=["--fail"])
     assert ran.returncode == 1
     assert "ValueError: boom" in ran.stderr
-    assert "recorded" in ran.stderr
+    assert recorded_steps(tmp_path) == 3
+
+
+@without_gpu
+@pytest.mark.slow
+def test_exit_in_the_recorded_steps_keeps_its_code_and_the_recording(run, tmp_path):
+    ran = run(steps=20, more=["--exit"])
+    assert (ran.returncode, ran.stdout) == (3, "")
+    assert recorded_steps(tmp_path) == 3
 
 
 @pytest.mark.slow
@@ -114,7 +134,7 @@ def test_a_fork_of_the_script_ends_as_it_would(tmp_path):
 @pytest.mark.slow
 def test_too_few_steps_are_told(run):
     ran = run(steps=7)
-    assert ran.returncode == 2
+    assert ran.returncode == 0
     assert "7 steps, too few" in ran.stderr
     assert "--skip 1" in ran.stderr
 
@@ -122,9 +142,9 @@ def test_too_few_steps_are_told(run):
 @pytest.mark.slow
 def test_script_without_a_step_is_told(run, snapshot):
     ran = run("--step-on", "nothing_like_it")
-    assert ran.returncode == 2
+    assert ran.returncode == 0
     assert "no step completed" in ran.stderr
-    assert ran.stderr == snapshot
+    assert ran.stderr.splitlines()[-2:] == snapshot
 
 
 @pytest.mark.slow
@@ -132,7 +152,8 @@ def test_function_that_no_module_has_is_told(run):
     ran = run("--step-on", "textwrap:no_such")
     assert ran.returncode == 2
     assert ran.stdout == ""
-    assert ran.stderr == "tracelab: --step-on textwrap:no_such: no_such\n"
+    assert ran.stderr.endswith("tracelab: --step-on textwrap:no_such: no_such\n")
+    assert "begun" not in ran.stderr
 
 
 @pytest.mark.skipif(hasattr(torch.profiler, "CuspyConfig"), reason="this torch has Cuspy")
@@ -179,22 +200,23 @@ def test_a_script_that_profiles_itself_keeps_its_profile(tmp_path, first):
     # THEN that one has it all, and it is said why the other has nothing
     assert ran.stdout == "40\n"
     messages = [line for line in ran.stderr.splitlines() if line.startswith("tracelab:")]
-    assert len(messages) == 1
-    assert "runs its own profiler" in messages[0]
-    assert ran.returncode == 2
+    assert sum("runs its own profiler" in message for message in messages) == 1
+    assert not any("recorded /" in message for message in messages)
+    assert ran.returncode == 0
 
 
 @pytest.mark.slow
-def test_a_full_disk_is_an_output_that_cannot_be_written(run, tmp_path):
+def test_a_full_disk_does_not_make_a_script_fail(run, tmp_path, monkeypatch):
     """GIVEN a limit on the size of a file that no trace keeps to, as a disk that becomes full"""
     import resource
 
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")  # it would be cut off at the limit, too
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4_000, before[1]))
     try:
         ran = run()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert ran.returncode == 5
+    assert ran.returncode == 0
     assert "cannot write" in ran.stderr
     assert list((tmp_path / "out").iterdir()) == []

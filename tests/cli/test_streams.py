@@ -107,7 +107,7 @@ def test_a_script_has_the_streams_that_it_would_have_alone(tmp_path):
     script = tmp_path / "train.py"
     script.write_text("import sys\nassert sys.stdout is sys.__stdout__\nprint('ran')\n")
     ran = commands.tracelab("run", "--whole", "-o", tmp_path, script)
-    assert (ran.stdout, ran.returncode) == (b"ran\n", 4)  # no GPU here, or no work on it
+    assert (ran.stdout, ran.returncode) == (b"ran\n", 0)
 
 
 def test_what_a_program_printed_before_comes_first():

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from tracelab.errors import MissingSupportError, OutputError, UsageError
+from tracelab.errors import MissingSupportError, UsageError
 from tracelab.system.console import plain_streams, tell
 
 # What stands behind the script is the script's, options too.
@@ -27,6 +27,8 @@ class Collector(StrEnum):
     KINETO = "kineto"
     CUSPY = "cuspy"
 
+
+_NO_GPU = "there is no GPU here: only the CPU is recorded, and that is not analyzed"
 
 # All after one call of `step` is one step.
 _WHOLE = {"skip": 0, "baseline": 0, "warmup": 1, "steps": 1}
@@ -70,7 +72,7 @@ def run(
         Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where the traces go.")
     ] = Path("tracelab-run"),
 ) -> None:
-    """Run SCRIPT with its arguments, record some of its steps, and analyze them.
+    """Run SCRIPT, record some of its steps, and analyze them.
 
     Put the options before SCRIPT. Works under torchrun: torchrun ... -m tracelab run train.py
     """
@@ -80,6 +82,7 @@ def run(
         raise MissingSupportError("running a script needs torch: pip install 'tracelab[torch]'")
     from tracelab.record.capture import capture
     from tracelab.record.hooks import MissingFunctionError, on_annotation, on_optimizer_step
+    from tracelab.record.pytorch import lacks_gpu
     from tracelab.record.script import StepFunction, StopRun, run_program
     from tracelab.system.signals import terminable
 
@@ -97,6 +100,8 @@ def run(
         metadata={"script": script},
     )
     recorder.__enter__()
+    if recorder.rank in {None, 0} and lacks_gpu():
+        tell(_NO_GPU)
 
     def ended() -> None:
         recorder.step()
@@ -120,13 +125,11 @@ def run(
         raise typer.Exit(code)
     error = SystemExit(code) if code else None
     recorder.__exit__(type(error) if error else None, error, None)
-    if not recorder.done:
-        if recorder.rank in {None, 0} and not (code or recorder.reason):
-            tell(_advice(recorder.count, skip, step_on))
-        nothing = OutputError if recorder.is_unwritable else UsageError
-        raise typer.Exit(code or nothing.exit_code)
-    # In a job a failure of the report alone would make the launcher kill the other ranks.
-    raise typer.Exit(code or (recorder.exit_code if recorder.rank is None else 0))
+    is_unexplained = not (code or recorder.done or recorder.reason)
+    if is_unexplained and recorder.rank in {None, 0}:
+        tell(_advice(recorder.count, skip, step_on))
+    # Whatever became of the recording: a launcher would end or repeat a job for it.
+    raise typer.Exit(code)
 
 
 def _no_such_option(option: str, context: typer.Context) -> str:

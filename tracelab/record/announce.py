@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from tracelab.drawing import draw_results, for_picture
-from tracelab.errors import MissingSupportError, TracelabError
+from tracelab.errors import TracelabError
 from tracelab.options import DEFAULTS
 from tracelab.read.sources import find_sources
 from tracelab.record.recorder import Recorder
@@ -16,37 +16,32 @@ from tracelab.system.console import output_in_color, output_width, tell, write_r
 _POLL_S = 0.2
 
 
-def announce(recorder: Recorder, *, wait_s: float) -> int:
+def announce(recorder: Recorder, *, wait_s: float) -> None:
     """Print what was recorded and draw it; in a job, of all ranks of this machine, by the first.
 
     Args:
         recorder: what has written its trace.
         wait_s: how long to wait for the other ranks' files, in seconds.
 
-    Returns:
-        0, or as an exit code why there is no report.
+    Raises:
+        TracelabError: the traces cannot be analyzed.
     """
     from tracelab.render.text.report import render_text
 
     if recorder.rank not in {None, 0}:
-        return 0
+        return
     if not recorder.has_gpu:
         tell(why_no_gpu(recorder))
-        return MissingSupportError.exit_code
+        return
     paths = [str(path) for path in _files_of_all_ranks(recorder, wait_s)]
     picture = recorder.path.parent / "timeline.png"
     then = for_picture(picture, len(paths))
     results = [analyze_file(source, DEFAULTS, then=then) for source in find_sources(paths)]
-    try:
-        report = merge_results(results, paths, DEFAULTS)
-    except TracelabError as error:
-        tell(f"recorded {recorder.path}, but: {error}")
-        return error.exit_code
+    report = merge_results(results, paths, DEFAULTS)
     write_result(render_text(report, width=output_width(), color=output_in_color()))
     tell(f"traces: {', '.join(paths)}")
     for drawn in draw_results(report, results, picture):
         tell(str(drawn) if isinstance(drawn, TracelabError) else f"drew {drawn}")
-    return 0
 
 
 def why_no_gpu(recorder: Recorder) -> str:

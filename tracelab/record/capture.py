@@ -22,7 +22,7 @@ from tracelab.record.hooks import around
 from tracelab.record.recorder import Recorder
 from tracelab.report.schema import Report
 from tracelab.system.console import tell
-from tracelab.system.crash import EXIT_CODE, report_crash
+from tracelab.system.crash import report_crash
 
 if TYPE_CHECKING:
     from tracelab.render.picture.save import Picture
@@ -61,9 +61,6 @@ class capture(Recorder):  # noqa: N801 (like torch.profiler.profile, it is used 
             trace. In a job of several ranks the first one does, for all of its machine.
         settings: the others of `Recorder`, `collector` among them.
 
-    Attributes:
-        exit_code: where the report is printed: why it could not be, else 0.
-
     Raises:
         MissingSupportError: torch is not installed.
     """
@@ -80,7 +77,6 @@ class capture(Recorder):  # noqa: N801 (like torch.profiler.profile, it is used 
         **settings: Any,
     ) -> None:
         super().__init__(path, skip=skip, steps=steps, stacks=stacks, shapes=shapes, **settings)
-        self.exit_code = 0
         self._prints_report = print_report
         self._finished_analysis: Analysis | None = None
         self._is_announced = False
@@ -167,14 +163,12 @@ class capture(Recorder):  # noqa: N801 (like torch.profiler.profile, it is used 
                 tell(why_no_gpu(self))
             return
         try:
-            self.exit_code = announce(self, wait_s=wait_s)
+            announce(self, wait_s=wait_s)
         except TracelabError as error:
             tell(f"recorded {self.path}, but: {error}")
-            self.exit_code = error.exit_code
         except Exception as error:  # whatever it is, it is no reason to end somebody's training
             tell(f"recorded {self.path}, but the analysis failed")
             tell(report_crash(error))
-            self.exit_code = EXIT_CODE
 
 
 @overload

@@ -11,8 +11,10 @@ from __future__ import annotations
 import gc
 import importlib
 import importlib.util
+import os
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -28,6 +30,8 @@ _GRAPH_RECORDERS = (
     (f"{_PACKAGE}._graph_deps", "_GraphDependencyRecorder"),
     (f"{_PACKAGE}._event_nodes", "_EventNodeRecorder"),
 )
+
+_LOG_LEVEL, _SILENT = "KINETO_LOG_LEVEL", "99"  # above all levels, and versions add some
 
 _AFTER_KINETO = "Kineto has recorded in this process before, and a process can have only one"
 _AFTER_CUSPY = (
@@ -124,6 +128,23 @@ def has_kineto_session() -> bool:
 def is_kineto_session(session: Any) -> bool:
     """Whether Kineto records a GPU in a session; with Cuspy it records only the host."""
     return getattr(session, "use_device", None) == "cuda"
+
+
+@contextmanager
+def quiet_kineto() -> Iterator[None]:
+    """Keep Kineto's log out of the program's stderr, unless the user has chosen a log level.
+
+    Kineto reads its level once, when the process's first profiler is prepared, and keeps it. The
+    variable is removed afterward: programs that this one starts do not inherit it.
+    """
+    if _LOG_LEVEL in os.environ:
+        yield
+        return
+    os.environ[_LOG_LEVEL] = _SILENT
+    try:
+        yield
+    finally:
+        os.environ.pop(_LOG_LEVEL, None)
 
 
 def arm_graph_recorders() -> None:

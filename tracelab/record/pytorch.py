@@ -6,6 +6,10 @@ imported without it. Whatever a user can call first asks `require_pytorch`.
 
 from __future__ import annotations
 
+import ctypes
+import sys
+import warnings
+
 from tracelab.errors import MissingSupportError
 
 
@@ -22,3 +26,27 @@ def require_pytorch() -> None:
         if error.name != "torch":
             raise
         raise MissingSupportError("recording needs torch: pip install 'tracelab[torch]'") from None
+
+
+def lacks_gpu() -> bool:
+    """True if no program can use a GPU here; False also if that cannot be known yet.
+
+    CUDA is not initialized for the answer, so that the program may still fork or choose devices.
+    """
+    import torch
+
+    if torch.version.cuda is None:
+        return torch.version.hip is None
+    with warnings.catch_warnings(action="ignore"):
+        count = torch.cuda._device_count_nvml()
+    if count < 0:  # NVML is not there, or does not answer
+        return sys.platform == "linux" and not _can_load("libcuda.so.1")
+    return count == 0
+
+
+def _can_load(library: str) -> bool:
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return False
+    return True

@@ -35,6 +35,7 @@ from tracelab.record.collector import (
     has_kineto_session,
     is_kineto_session,
     missing_for_cuspy,
+    quiet_kineto,
     torch_has_cuspy,
 )
 from tracelab.record.cupti import kineto_loses_records, switch_event_records
@@ -120,7 +121,6 @@ class Recorder:
         over: whether nothing more is recorded.
         done: whether the trace is written.
         reason: why not all is recorded, where that was not for the number of steps; else "".
-        is_unwritable: whether that was because the file could not be written.
         calls: how many calls of `step` fill the trace. It grows while short steps are timed: loop
             `while not recorder.over`, not over `range(recorder.calls)`.
         count: how many there were.
@@ -180,7 +180,6 @@ class Recorder:
         self.has_gpu = self.over = self.done = False
         self._has_event_records = False
         self.reason = ""
-        self.is_unwritable = False
         self._process_id = os.getpid()
         self._profiler: torch.profiler.profile | None = None
         self._timing_start_s = 0.0
@@ -426,7 +425,8 @@ class Recorder:
                 return
         Recorder._armed = self
         self._profiler = self._new_profiler()
-        self._profiler.__enter__()
+        with quiet_kineto():
+            self._profiler.__enter__()
         if self.collector == "cuspy" and not cuspy_is_collecting():
             self.reason, self.over = _CUSPY_DID_NOT_START, True
             self._profiler.__exit__(None, None, None)  # within the warm-up it saves nothing
@@ -516,7 +516,6 @@ class Recorder:
         except OSError as error:  # no reason to end somebody's training
             partial_file.unlink(missing_ok=True)
             self.reason = f"cannot write {self.path}: {reason_of(error)}"
-            self.is_unwritable = True
             return
         self.done = True
         if self.has_gpu:

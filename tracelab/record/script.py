@@ -22,6 +22,8 @@ from tracelab.system.signals import SIGNALLED
 
 _INTERRUPTED = SIGNALLED + signal.SIGINT
 _HOOK = "__tracelab_step__"
+# Files whose frames stand before the program's own in a traceback.
+_RUNNERS = frozenset({__file__, ast.__file__, runpy.__file__, "<frozen runpy>"})
 
 
 class StopRun(SystemExit):
@@ -154,6 +156,6 @@ def _print_exception() -> None:
     kind, error, trace = sys.exc_info()
     assert kind is not None
     assert error is not None
-    while trace is not None and trace.tb_frame.f_code.co_filename in (__file__, runpy.__file__):
+    while trace is not None and trace.tb_frame.f_code.co_filename in _RUNNERS:
         trace = trace.tb_next
     sys.excepthook(kind, error.with_traceback(trace), trace)

@@ -167,7 +167,7 @@ def test_a_failing_analysis_does_not_end_the_training(tmp_path, capsys, monkeypa
     monkeypatch.setattr(profiling, "announce", lambda *_, **__: 1 // 0)
     with profiling.capture(tmp_path / "x.json", skip=1, print_report=True) as cap:
         loop(cap, cap.calls + 1)
-    assert (cap.count, cap.exit_code) == (cap.calls + 1, 70)
+    assert cap.count == cap.calls + 1
     message = capsys.readouterr().err
     assert "a bug in tracelab" in message
     assert "ZeroDivisionError" in message
@@ -185,7 +185,7 @@ def test_a_result_that_cannot_be_printed_does_not_end_the_training(
     monkeypatch.setattr(profiling, "announce", fail)
     with profiling.capture(tmp_path / "x.json", skip=1, print_report=True) as cap:
         loop(cap, cap.calls + 1)
-    assert (cap.count, cap.exit_code) == (cap.calls + 1, 5)
+    assert cap.count == cap.calls + 1
     assert capsys.readouterr().err == snapshot
 
 

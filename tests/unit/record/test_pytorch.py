@@ -97,3 +97,26 @@ def test_a_torch_that_lacks_a_part_says_so_itself(tmp_path, monkeypatch):
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     with pytest.raises(ModuleNotFoundError, match="a_part_of_torch"):
         pytorch.require_pytorch()
+
+
+@pytest.mark.parametrize(
+    ("cuda", "hip", "counted", "has_driver", "lacks"),
+    [
+        (None, None, -1, False, True),
+        (None, "6.2", -1, False, False),  # not known without initializing the device
+        ("13.0", None, 2, True, False),
+        ("13.0", None, 0, True, True),  # CUDA_VISIBLE_DEVICES is empty
+        ("13.0", None, -1, True, False),  # NVML does not answer
+        ("13.0", None, -1, False, True),
+    ],
+)
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the driver has another name")
+def test_a_gpu_is_lacking_only_where_that_is_certain(
+    monkeypatch, cuda, hip, counted, has_driver, lacks
+):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    monkeypatch.setattr(torch.version, "cuda", cuda)
+    monkeypatch.setattr(torch.version, "hip", hip)
+    monkeypatch.setattr(torch.cuda, "_device_count_nvml", lambda: counted)
+    monkeypatch.setattr(pytorch, "_can_load", lambda _: has_driver)
+    assert pytorch.lacks_gpu() is lacks

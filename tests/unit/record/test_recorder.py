@@ -354,7 +354,6 @@ def test_failing_to_write_does_not_end_the_training(tmp_path):
     assert not recorder.done
     assert recorder.why_nothing() == f"cannot write {path}: is a directory"
     assert list(tmp_path.iterdir()) == [path]
-    assert recorder.is_unwritable
 
 
 def test_a_trace_that_breaks_off_unnoticed_is_none(tmp_path, monkeypatch):
@@ -370,7 +369,7 @@ def test_a_trace_that_breaks_off_unnoticed_is_none(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.profiler.profile, "export_chrome_trace", broken)
     recorder = Recorder(path, steps=1, warmup=1, baseline=0)
     run(recorder, calls=recorder.calls)
-    assert (recorder.done, recorder.is_unwritable) == (False, True)
+    assert not recorder.done
     assert recorder.why_nothing() == f"cannot write {path}: it is incomplete; is the disk full?"
     assert list(tmp_path.iterdir()) == []
 

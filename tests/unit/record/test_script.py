@@ -104,7 +104,16 @@ def test_exception_is_printed_from_the_scripts_first_line_on(run, capsys):
 
 def test_syntax_error_is_the_scripts_own(run, capsys):
     assert run("def f(:") == 1
-    assert "SyntaxError" in capsys.readouterr().err
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].endswith('script.py", line 1')  # as Python prints it, without a traceback
+    assert lines[-1].startswith("SyntaxError: ")
+
+
+def test_module_that_is_not_there_is_told_without_the_frames_of_the_runner(capsys):
+    assert run_program("no_such_module_of_mine", [], as_module=True) == 1
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("ImportError: ")
+    assert line.endswith("no_such_module_of_mine")
 
 
 def test_script_that_is_not_there_is_wrong_usage(tmp_path):
