@@ -471,7 +471,9 @@ TERMS = Group(
         Term(
             "step",
             "one `ProfilerStep#N`, with all GPU work that was launched in it",
-            "Other annotations can be chosen as steps.",
+            "Where there is none, the annotations by which vLLM, SGLang or Lightning name their "
+            "steps, if they launch most of the GPU's work. Other annotations can be chosen as "
+            "steps.",
         ),
         Term(
             "steady steps",

@@ -17,7 +17,9 @@ class Options(OneLine):
 
     Attributes:
         comm_patterns: regular expressions of further communication kernels.
-        step_pattern: regular expression of the host annotations that are the steps.
+        step_pattern: regular expression of the host annotations that are the steps. By default
+            they are the profiler's, and where it has marked none those of vLLM, SGLang or
+            Lightning; `traces[].step_pattern` of the report says by which they were found.
         step: the only step to measure; None for the whole trace and every step.
         source_folders: where to look for the program's source, to name lines; after them, it is
             looked for where the trace says.

@@ -287,6 +287,32 @@ def test_rank_without_the_step_that_is_judged_makes_a_check_fail(tracelab, tmp_p
         assert tracelab("check", tmp_path, "--step", step, "--max-idle", "70").code == code
 
 
+def test_lightning_without_a_schedule(analyze, tmp_path):
+    batch = "[pl][profile]run_training_batch"
+    path = save(tmp_path / f"fit-perf-0-x.{NS}.pt.trace.json", spans(batch, batch, batch))
+    report, _ = analyze(path)
+    assert steps(report) == [None, 0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("name", "option"), [("forward", "--step-on '^forward$'"), ("a 0", "--step-on '^a 0$'")]
+)
+def test_what_repeats_is_offered_where_no_steps_are_found(
+    tracelab, analyze, tmp_path, name, option
+):
+    """GIVEN a file of annotations that are nobody's steps
+    THEN the screen says how to use them, and doing so works."""
+    path = save(tmp_path / "mine.json", spans(name, name))
+    words = " ".join(tracelab("analyze", path).out.split())
+    assert option in words
+    assert option in " ".join(tracelab("analyze", path, "--full").out.split())
+    report, _ = analyze(path)
+    ((offered),) = report["traces"][0]["repeated_annotations"]
+    assert (offered["name"], offered["count"], offered["gpu_share"]) == (name, 2, 1.0)
+    report, _ = analyze(path, "--step-on", offered["pattern"])
+    assert steps(report) == [None, 0, 1]
+
+
 # --- vLLM -----------------------------------------------------------------------------------
 
 ON_VLLM = "^execute_(context|new)_"
@@ -316,6 +342,22 @@ def test_vllm(analyze, vllm):
     assert "no GPU activity" in line
     report, _ = analyze(vllm, "--step-on", ON_VLLM)
     assert steps(report, rank=1) == [None, 0, 1]
+
+
+def test_vllm_steps_are_found_without_an_option(tracelab, analyze, tmp_path):
+    """GIVEN a worker that prefilled once and decoded twice
+    THEN these are the steps, and the report says by what they were found."""
+    name = f"dp0_pp0_tp0_dcp0_ep0_rank0.{NS}.pt.trace.json.gz"
+    decode = "execute_context_0(0)_generation_8(8)"
+    path = save(tmp_path / name, spans("execute_context_1(512)_generation_0(0)", decode, decode))
+    report, words = analyze(path)
+    assert steps(report) == [None, 0, 1, 2]
+    (trace,) = report["traces"]
+    assert re.search(trace["step_pattern"], decode)
+    assert trace["repeated_annotations"] == []
+    assert words == ""
+    assert trace["step_pattern"] in tracelab("analyze", path).out
+    assert trace["step_pattern"] in tracelab("analyze", path, "--full").out
 
 
 def test_vllm_front_end_breaks_no_check(tracelab, vllm):
@@ -357,6 +399,7 @@ def test_vllm_replicas(analyze, tmp_path):
 # --- SGLang ---------------------------------------------------------------------------------
 
 ON_SGLANG = r"^step\["
+DECODES = ["step[DECODE bs=8]", "step[DECODE bs=8]", "step[DECODE bs=7]"]
 
 
 @pytest.fixture
@@ -381,6 +424,13 @@ def test_sglang_stage(analyze, sglang):
     report, words = analyze(*decode, "--step-on", ON_SGLANG)
     assert list(files(report).values()) == [(0, "metadata"), (1, "metadata")]
     assert steps(report) == steps(report, rank=1) == [None, 0, 1]
+    assert words == ""
+
+
+def test_sglang_steps_are_found_without_an_option(analyze, tmp_path):
+    path = save(tmp_path / "1795263371.7-TP-0-DECODE.trace.json.gz", spans(*DECODES))
+    report, words = analyze(path)
+    assert steps(report) == [None, 0, 1, 2]
     assert words == ""
 
 

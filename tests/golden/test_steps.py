@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tests.bundled_traces import FOLDER, PATHS, files_of, name_of, report_of
-from tests.shared_traces import each_real_trace
-from tracelab import Options
+from tests.shared_traces import each_real_trace, needs_real_traces, path_of
+from tracelab import Options, find_sources
 from tracelab.findings.finding import is_same_place
+from tracelab.model.step_names import MOST_WORK, find_repeated
+from tracelab.model.timeline import build_timeline
+from tracelab.read.parallel import read_trace_in_chunks
 
 
 def median_step(report):
@@ -87,3 +90,30 @@ def test_every_capture_made_here_has_whole_steps(bundled_path):
         len(steady.lengths_ns) % 2 == 0
     )
     assert 0 < steady.gpu_floor_ns <= max(steady.lengths_ns)
+
+
+@needs_real_traces
+@pytest.mark.parametrize(
+    ("name", "numbers", "repeats"),
+    [
+        # Marked by the profiler, once or more, whatever else is annotated.
+        ("deepseek_dualpipe_h800", [1], None),
+        ("hta_sampled_rank0", [551, 552], None),
+        # One step of vLLM, one of SGLang: too few to be sure, and nothing repeats.
+        ("tracelens_b200_eager", [], []),
+        ("tracelens_sglang_decode", [], []),
+        # No annotation launches most of the work.
+        ("hta_simple_add", [], [2, 2]),
+        ("tracelens_mi300x_normalization", [], [3] * 10),
+        pytest.param("param_linear", [], [40, 40], marks=pytest.mark.slow),
+    ],
+)
+def test_steps_of_traces_from_elsewhere(name, numbers, repeats):
+    [source] = find_sources([path_of(name)])
+    timeline = build_timeline(read_trace_in_chunks(source, 1))
+    assert [step.number for step in timeline.steps] == numbers
+    if repeats is not None:
+        took_ns = timeline.end_ns - timeline.start_ns
+        found = find_repeated(timeline.trace, timeline.launch_id, took_ns)
+        assert [x.count for x in found] == repeats
+        assert all(x.gpu_share < MOST_WORK for x in found)

@@ -7,7 +7,11 @@ from typing import Annotated, Any
 import typer
 
 StepOn = Annotated[
-    str | None, typer.Option(metavar="REGEX", help="Host annotations to use as steps.")
+    str | None,
+    typer.Option(
+        metavar="REGEX",
+        help="Host annotations to use as steps, not ProfilerStep#N or a known framework's.",
+    ),
 ]
 CommPattern = Annotated[
     list[str] | None,

@@ -25,10 +25,10 @@ def require_same_options(report: Report, options: Options, step_on: str | None) 
             f"--comm-pattern applies only to traces; the saved report of {path} was made with "
             f"{', '.join(made.comm_patterns) or 'none'}"
         )
-    if step_on and step_on != made.step_pattern:
+    if step_on and (step_on,) != report.step_patterns:
         raise UsageError(
             f"--step-on applies only to traces; in the saved report of {path} the steps are "
-            f"{made.step_pattern}"
+            f"{' or '.join(report.step_patterns)}"
         )
 
 

@@ -398,19 +398,20 @@ def _max_regression(files: Sequence[MeasuredFile], baseline: Report, limit: floa
     ranks = [rank for rank in ranks_of(baseline) if rank.steps]
     steps_by_rank = {rank.trace.rank: step_lengths(rank) for rank in ranks}
     path = baseline.traces[0].path if baseline.traces else "the baseline"
-    pattern = baseline.provenance.step_pattern
+    patterns = baseline.step_patterns
 
     def candidates() -> _Candidates:
         for measured in files:
-            if measured.step_pattern != pattern:
+            if measured.step_pattern not in patterns:
                 raise UsageError(
                     f"{measured.path}: its steps are {measured.step_pattern!r}, but those of the "
-                    f"baseline {path} are {pattern!r}: only the same steps can be compared"
+                    f"baseline {path} are {' or '.join(map(repr, patterns))}: "
+                    "only the same steps can be compared"
                 )
             _require_steps(measured.steps, measured.path, measured.step_pattern, name)
             # A rank is compared with itself, or with all ranks of a baseline that lacks it.
             before = steps_by_rank.get(measured.rank) or all_of(list(steps_by_rank.values()))
-            _require_steps(before, f"the baseline {path}", pattern, name)
+            _require_steps(before, f"the baseline {path}", measured.step_pattern, name)
             yield _regression(measured.label, before, measured.steps, limit)
 
     return _worst(candidates())

@@ -216,8 +216,8 @@ def _listed(ranks: Iterable[int]) -> str:
     return ", ".join(map(str, ranks))
 
 
-def _options(report: Report) -> tuple[frozenset[str], str]:
-    return frozenset(report.provenance.comm_patterns), report.provenance.step_pattern
+def _options(report: Report) -> tuple[frozenset[str], frozenset[str]]:
+    return frozenset(report.provenance.comm_patterns), frozenset(report.step_patterns)
 
 
 def _compare_rank(before: Compared, after: Compared, *, same_program: bool | None) -> RankDiff:

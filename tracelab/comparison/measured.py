@@ -162,7 +162,7 @@ def _measured(report: Report, rank: RankView, label: str, step: int | None) -> M
         scope=scope,
         views=_steady_views(rank, view.steady_row) or (view,),
         steps=step_lengths(rank, step),
-        step_pattern=report.provenance.step_pattern,
+        step_pattern=rank.trace.step_pattern or report.provenance.step_pattern,
         unprofiled_step_ns=None if row is None or step is not None else row.unprofiled_step_ns,
         calls_elsewhere=_calls([view]) - _calls(rank.steps) if scope.steps else 0,
         # A report of the whole trace has findings of the whole trace only.

@@ -107,7 +107,7 @@ def find_steps(
     launch_ns = trace.start_ns[launch_id[by_launch]]
     steps: list[Step] = []
     window_end_ns = -(2**63)
-    outermost, nested = _nested_apart(trace, _step_annotations(trace, pattern))
+    outermost, nested = _nested_apart(trace, step_annotations(trace, pattern))
     numbered = _numbered([trace.name_of(event_id) for event_id in outermost])
     for index, (place, number) in enumerate(numbered.items()):
         event_id = outermost[place]
@@ -171,7 +171,7 @@ def _numbered(names: Sequence[str]) -> dict[int, int]:
     return dict(sorted(numbers.items()))
 
 
-def _step_annotations(trace: Trace, pattern: str | None) -> list[int]:
+def step_annotations(trace: Trace, pattern: str | None) -> list[int]:
     """Event ids of the annotations that match, by start; of several at once the longest first."""
     if not pattern:
         return []

@@ -19,6 +19,7 @@ from tracelab.model.lookup import match_names
 from tracelab.model.lost_work import LostWork, find_lost_work
 from tracelab.model.nesting import Nesting
 from tracelab.model.steady import SteadySteps, find_steady
+from tracelab.model.step_names import choose_pattern
 from tracelab.model.steps import Step, UnusedSteps, Window, find_steps
 from tracelab.model.trace import ABSENT, GPU_ACTIVITIES, HOST_CALLS, Category, Trace
 from tracelab.options import PROFILER_STEP
@@ -58,6 +59,8 @@ class Timeline(Frozen):
         overlapping_count: activities that start so though their launch does not allow it.
         unused_steps: the annotations that match the pattern of the steps and are not in `steps`:
             they lie inside one, or an earlier one has their number.
+        step_pattern: regular expression of the annotations that are the steps; None where none
+            were looked for.
     """
 
     trace: Trace
@@ -70,6 +73,7 @@ class Timeline(Frozen):
     overlaps_previous: NDArray[np.bool_]
     overlapping_count: int
     unused_steps: tuple[UnusedSteps, ...]
+    step_pattern: str | None
 
     @cached_property
     def start_ns(self) -> Int64Array:
@@ -177,7 +181,8 @@ def build_timeline(
     Args:
         trace: a trace, with or without GPU activities.
         comm_patterns: regular expressions of further communication kernels.
-        step_pattern: regular expression of the host annotations that are the steps.
+        step_pattern: regular expression of the host annotations that are the steps. By default
+            they are the profiler's, and where it has marked none those of a known framework.
 
     Raises:
         UsageError: a pattern is not a valid regular expression.
@@ -205,6 +210,7 @@ def order_activities(
     launch_id = _launches(trace, events)
     overlaps = _overlaps_previous(start_ns, end_ns, streams)
     allowed = _may_begin_early(trace, launch_id)
+    step_pattern = choose_pattern(trace, step_pattern, launch_id, end_ns - start_ns)
     steps, step_index, unused_steps = find_steps(trace, step_pattern, launch_id, end_ns)
     return Timeline(
         trace=trace,
@@ -217,6 +223,7 @@ def order_activities(
         overlaps_previous=overlaps & allowed,
         overlapping_count=int((overlaps & ~allowed).sum()),
         unused_steps=unused_steps,
+        step_pattern=step_pattern,
     )
 
 

@@ -21,6 +21,7 @@ from tracelab.measures.kernel_times import unrecognised_kernels
 from tracelab.model.graph import Graph
 from tracelab.model.loss_names import find_loss_names
 from tracelab.model.losses import LOSSES
+from tracelab.model.step_names import find_repeated
 from tracelab.model.steps import UnusedSteps
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
@@ -107,6 +108,10 @@ def build_trace_info(
         loss_names=find_loss_names(trace),
         unused_steps=timeline.unused_steps,
         collector=trace.info.collector,
+        step_pattern=(timeline.step_pattern or "") if timeline.steps else "",
+        repeated_annotations=()
+        if timeline.steps
+        else find_repeated(trace, timeline.launch_id, timeline.end_ns - timeline.start_ns),
     )
 
 

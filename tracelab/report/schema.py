@@ -36,6 +36,7 @@ from tracelab.measures.steady import PROFILED, UNPROFILED, SteadyMetrics
 from tracelab.measures.window_times import DeviceMetrics, WindowMetrics
 from tracelab.model.graph import EventLinks
 from tracelab.model.loss_names import LossName
+from tracelab.model.step_names import RepeatedAnnotation
 from tracelab.model.steps import UnusedSteps
 from tracelab.safe_text import json_bytes
 from tracelab.simulate.causal_profile import CausalMetrics
@@ -81,6 +82,7 @@ class Provenance(OneLine):
     """What the report was made from, and how.
 
     Attributes:
+        step_pattern: of the steps that were looked for; a file's own says what they were found by.
         job: None where there is one file, or in a report of an earlier version.
     """
 
@@ -135,6 +137,10 @@ class TraceInfo(OneLine):
         unused_steps: annotations that match the pattern of the steps and are not steps.
         loss_names: of what tracelab does not know the ten most frequent names of each loss.
         collector: "kineto" or "cuspy", where the file says who recorded the GPU; else "".
+        step_pattern: regular expression of the annotations that are the steps; "" where there are
+            none, or in a report of an earlier version.
+        repeated_annotations: in a file without steps the annotations that repeat and launch work,
+            those that launch most first.
     """
 
     path: str
@@ -156,6 +162,8 @@ class TraceInfo(OneLine):
     unused_steps: tuple[UnusedSteps, ...] = field(default=(), metadata=_ADDED)
     collector: str = field(default="", metadata=_ADDED)
     loss_names: tuple[LossName, ...] = field(default=(), metadata=_ADDED)
+    step_pattern: str = field(default="", metadata=_ADDED)
+    repeated_annotations: tuple[RepeatedAnnotation, ...] = field(default=(), metadata=_ADDED)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -343,6 +351,13 @@ class Report(Tables):
     def windows(self) -> tuple[WindowMetrics, ...]:
         """The whole trace and then each step, of each rank."""
         return self.tables["windows"]
+
+    @property
+    def step_patterns(self) -> tuple[str, ...]:
+        """What the steps of the files are annotations of: as they were found, else looked for."""
+        return tuple(
+            dict.fromkeys(x.step_pattern or self.provenance.step_pattern for x in self.traces)
+        )
 
     @property
     def critical_path(self) -> tuple[CriticalPathMetrics, ...]:

@@ -121,7 +121,7 @@ def _provenance(report: Report, ranks: Sequence[RankView]) -> list[Section]:
     asked = report.provenance
     lines = [
         f"tracelab {report.version}, {counted(len(report.traces), 'file', 'files')}",
-        f"Steps are annotations that match {asked.step_pattern}",
+        f"Steps are annotations that match {' or '.join(report.step_patterns)}",
     ]
     if asked.comm_patterns:
         patterns = " · ".join(asked.comm_patterns)

@@ -61,8 +61,8 @@ def _left_out(diff: Diff) -> Iterator[str]:
         yield f"Kernels: {listed(sides)} {verb} none. Nor can a timeline be drawn."
     if not diff.same_options:
         yield (
-            "The saved report was made with other patterns for communication or for steps: what "
-            "counts as either differs."
+            "The two sides have other patterns for communication or for steps: what counts as "
+            "either differs."
         )
     if not all(rank.places for rank in diff.ranks):
         yield (

@@ -185,10 +185,10 @@ def ranks(report: Report, views: Sequence[View]) -> Section:
     return _table("Ranks" if report.job else "Files", [*metrics, _CAUSE], main, notes)
 
 
-def steps(views: Sequence[View], pattern: str, not_steady: Sequence[str] = ()) -> Section:
+def steps(views: Sequence[View], pattern: str, further: Sequence[str] = ()) -> Section:
     """A line per step and device; of many steps the first, the slowest and the last."""
     if not views:
-        return Section("Steps", (f"No step in the file: nothing is named like {pattern}",))
+        return Section("Steps", (f"No step in the file: nothing is named like {pattern}", *further))
     shown = _chosen(views)
     devices = [device for view in shown for device in view.window.devices]
     metrics = [(Column("step"), lambda view, _: str(view.window.step)), *_busy(shown, "length")]
@@ -202,7 +202,7 @@ def steps(views: Sequence[View], pattern: str, not_steady: Sequence[str] = ()) -
         metrics.append(
             (Column("idle by\nblocking"), lambda _, device: time_text(device.idle_by_calls_ns))
         )
-    notes = [*_step_notes(views, shown), *not_steady]
+    notes = [*_step_notes(views, shown), *further]
     return _table("Steps", [*metrics, _CAUSE], shown, notes=notes)
 
 

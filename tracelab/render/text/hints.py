@@ -1,7 +1,17 @@
 """Where the text report says more, on the command line: the only words that name its flags."""
 
+from __future__ import annotations
+
+import shlex
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from tracelab.model.step_names import KNOWN_STEPS, MOST_WORK
+from tracelab.render.text.wrapping import shorten_middle
+
+if TYPE_CHECKING:
+    from tracelab.report.schema import TraceInfo
 
 ALL_IN_JSON = "(all of them in --json)"
 MORE_IN_JSON = "more in --json"
@@ -19,6 +29,37 @@ COMM_PATTERN = "if they communicate, pass --comm-pattern"
 COMPARE_WITH_PREDICTION = (
     "Keep it with --json FILE; `tracelab diff FILE AFTER` says what became of it once it is fixed."
 )
+
+_MOST_REPEATED = 3  # annotations that are named
+_LONGEST_NAME = 40
+
+
+def of_steps(trace: TraceInfo) -> str:
+    r"""By which annotations steps were found, or which could be steps; "" where neither is to say.
+
+    Examples: "Steps are vLLM's: annotations like ^execute_(\d+_)?(context|new)_\d (--step-on
+    chooses others)."; 'No steps found. What repeats: "decode" 40 times (--step-on ^decode$).'
+    """
+    for known in KNOWN_STEPS:
+        if trace.step_pattern == known.pattern:
+            return (
+                f"Steps are {known.framework}'s: annotations like {known.pattern} (--step-on "
+                "chooses others)."
+            )
+    if not trace.repeated_annotations:
+        return ""
+    named = [
+        f'"{shorten_middle(x.name, _LONGEST_NAME)}" {x.count:,} times'
+        for x in trace.repeated_annotations[:_MOST_REPEATED]
+    ]
+    first = trace.repeated_annotations[0]
+    if first.gpu_share > MOST_WORK:
+        named[0] += f" (--step-on {shlex.quote(first.pattern)})"
+        return f"No steps found. What repeats: {', '.join(named)}."
+    return (
+        "No steps found: call the profiler's step() after each step. What repeats is less than "
+        f"one: {', '.join(named)}."
+    )
 
 
 def for_more(rule: str | None) -> str:

@@ -16,6 +16,7 @@ from tracelab.render.text.files import (
     unrecognised,
 )
 from tracelab.render.text.findings import about_the_trace, findings, of_all_ranks
+from tracelab.render.text.hints import of_steps
 from tracelab.render.text.job_tables import job_sections
 from tracelab.render.text.screen import screen_of_file
 from tracelab.render.text.screen_of_files import machines, screen_of_files, step_sentence
@@ -130,8 +131,9 @@ def _rank(rank: RankView, report: Report, every_step: bool, top: int) -> list[Ch
         ]
         sections += launched_only(trace, view)
         if rank.whole:
-            not_steady = [f"Not steady: {text}." for text in left_out_steps(rank)]
-            sections.append(steps(rank.steps, report.provenance.step_pattern, not_steady))
+            further = [f"Not steady: {text}." for text in left_out_steps(rank)]
+            further += filter(None, [of_steps(trace)])
+            sections.append(steps(rank.steps, report.provenance.step_pattern, further))
     name = f"Rank {trace.rank}{PART}" if in_job else ""
     rank_chapters = [Chapter(f"{name}{trace.path}", tuple(sections))]
     if every_step and rank.whole:

@@ -14,7 +14,7 @@ from tracelab.model.lost_work import KINDS
 from tracelab.render.text.cells import PART, counted, listed
 from tracelab.render.text.files import hardware, recorded
 from tracelab.render.text.finding_lines import amount, caption, finding_lines, worth_showing
-from tracelab.render.text.hints import SOURCE, for_more
+from tracelab.render.text.hints import SOURCE, for_more, of_steps
 from tracelab.render.text.savings import not_predicted
 from tracelab.render.text.sections import Line, Span, Tone
 from tracelab.render.text.verdict import left_out_steps, verdict
@@ -74,6 +74,7 @@ def screen_of_file(report: Report, rank: RankView, width: int) -> list[Line]:
     notes += [
         line for finding in aside[:1] for line in text_lines(_aside(finding), width, 1, Tone.DIM)
     ]
+    notes += text_lines(of_steps(rank.trace), width, 2, Tone.DIM)
     # First fixes are shortened, then findings are left out.
     most = min(MOST_FINDINGS, len(worth))
     sizes = [(most, 3), (most, 2), *((count, 1) for count in range(most, -1, -1))]
