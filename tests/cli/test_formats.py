@@ -360,6 +360,11 @@ def test_vllm_steps_are_found_without_an_option(tracelab, analyze, tmp_path):
     assert trace["step_pattern"] in tracelab("analyze", path, "--full").out
 
 
+def test_vllm_job_without_steps_is_told_what_repeats(tracelab, vllm):
+    words = " ".join(tracelab("analyze", vllm).out.split())
+    assert r"--step-on '^execute_context_\d+\(\d+\)_generation_\d+\(\d+\)$'" in words
+
+
 def test_vllm_front_end_breaks_no_check(tracelab, vllm):
     """GIVEN budgets that the workers keep or break
     THEN they decide, and the front end, of whose GPU there is nothing to say, is left out."""

@@ -402,13 +402,13 @@ def _max_regression(files: Sequence[MeasuredFile], baseline: Report, limit: floa
 
     def candidates() -> _Candidates:
         for measured in files:
+            _require_steps(measured.steps, measured.path, measured.step_pattern, name)
             if measured.step_pattern not in patterns:
                 raise UsageError(
                     f"{measured.path}: its steps are {measured.step_pattern!r}, but those of the "
                     f"baseline {path} are {' or '.join(map(repr, patterns))}: "
                     "only the same steps can be compared"
                 )
-            _require_steps(measured.steps, measured.path, measured.step_pattern, name)
             # A rank is compared with itself, or with all ranks of a baseline that lacks it.
             before = steps_by_rank.get(measured.rank) or all_of(list(steps_by_rank.values()))
             _require_steps(before, f"the baseline {path}", measured.step_pattern, name)

@@ -302,6 +302,14 @@ class TestSteps:
                 max_regression=5,
             )
 
+    def test_steps_found_by_another_name_are_not_compared(self):
+        steps = make_steps(1)
+        marked, found = (make_report(make_window(), *steps, path=path) for path in ("a", "b"))
+        found = replace(found, traces=(replace(found.traces[0], step_pattern="^execute_"),))
+        with pytest.raises(UsageError, match=r"steps are '\^execute_', but those of .* 'step'"):
+            one(found, marked, max_regression=5)
+        assert one(found, found, max_regression=5).passed
+
     def test_a_baseline_without_steps(self):
         with pytest.raises(UsageError, match=r"the baseline a\.json: max-regression needs steps"):
             one(make_report(make_window(), *make_steps(1)), make_report(), max_regression=5)

@@ -223,6 +223,15 @@ def test_without_steps_on_one_side_the_whole_traces_are_compared():
     assert "Not every file has steady steps" in render_diff(found, **PLAIN)
 
 
+def test_steps_found_by_another_name_are_other_options():
+    marked = report([100_000] * 3)
+    found = replace(marked, traces=(replace(marked.traces[0], step_pattern="^execute_"),))
+    same = replace(marked, traces=(replace(marked.traces[0], step_pattern="^Step"),))
+
+    assert diff(marked, same).same_options
+    assert not diff(marked, found).same_options
+
+
 @pytest.mark.parametrize(("after", "verdict"), [(90_000, "cannot tell"), (50_000, "shorter")])
 def test_a_single_steady_step_tells_only_what_is_large(after, verdict):
     found = diff(report([STEP]), report([after]))

@@ -13,6 +13,7 @@ from tracelab.render.html.parts import PartGroup, part_groups
 from tracelab.render.html.summary import Summary, name_of, summaries_of
 from tracelab.render.text.cells import counted
 from tracelab.render.text.files import file_facts, hardware, recorded
+from tracelab.render.text.hints import of_steps
 from tracelab.render.text.savings import not_predicted
 from tracelab.render.text.screen import lacking
 from tracelab.render.text.screen_of_files import machines
@@ -113,7 +114,8 @@ def _notes(report: Report, ranks: Sequence[RankView]) -> list[str]:
     shown = {(rank.trace.rank, rank.main.step) for rank in ranks}
     notes = [note.text for note in report.notes if (note.rank, note.step) in shown]
     unpredicted = [text for rank in ranks for text in not_predicted(rank.main.scope)]
-    return list(dict.fromkeys([*notes, *unpredicted]))
+    steps = filter(None, (of_steps(rank.trace) for rank in ranks))
+    return list(dict.fromkeys([*notes, *unpredicted, *steps]))
 
 
 def _provenance(report: Report, ranks: Sequence[RankView]) -> list[Section]:

@@ -14,7 +14,7 @@ from tracelab.read.file_names import short_names
 from tracelab.render.text.cells import PART, counted, percent_text, time_text
 from tracelab.render.text.files import hardware
 from tracelab.render.text.finding_lines import TONES, amount, caption, finding_lines, worth_showing
-from tracelab.render.text.hints import JOB
+from tracelab.render.text.hints import JOB, of_steps
 from tracelab.render.text.job import RankShares, is_unmatched, job_verdict, rank_shares
 from tracelab.render.text.savings import all_save
 from tracelab.render.text.screen import (
@@ -157,6 +157,9 @@ def screen_of_files(report: Report, ranks: Sequence[RankView], width: int) -> li
         if different
         else []
     )
+    if is_job:  # one program: its ranks are annotated alike
+        steps = next(filter(None, map(of_steps, report.traces)), "")
+        ranks_that_differ += text_lines(steps, width, 2, Tone.DIM)
     of_all = next(filter(None, (all_save(row.scope) for row in rows)), "")
     lines: list[Line] = []
     for count, row_count, fix_lines in _sizes(len(groups), len(rows)):
