@@ -61,6 +61,9 @@ def run(
     stacks: Annotated[
         bool, typer.Option(help="Record Python functions, to name lines (slows the host).")
     ] = True,
+    source_text: Annotated[
+        bool, typer.Option(help="Store the lines of the program that call something, to quote.")
+    ] = True,
     collector: Annotated[
         Collector,
         typer.Option(
@@ -95,6 +98,7 @@ def run(
         output / f"{Path(script).stem}.pt.trace.json.gz",
         **counts,  # type: ignore[arg-type]
         stacks=stacks,
+        source_text=source_text,
         print_report=True,
         collector=collector.value,
         metadata={"script": script},

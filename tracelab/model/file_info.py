@@ -28,8 +28,8 @@ class FileInfo(OneLine):
         source_folders: where the recorded program had its modules.
         source_scopes: source file of the program to what it calls, as of `scopes_as_lists`, where
             the recorder stored it.
-        source_texts: source file of the program to line, in digits, to its text, of lines that call
-            something, where the recorder stored them.
+        source_texts: source file of the program to line, in digits, to its text, as of
+            `text_as_stored`, of lines that call something, where the recorder stored them.
         unprofiled_step_ns: how long a step took without the profiler, as the recorder measured
             it; None if it did not.
         unprofiled_host_step_ns: how much of that passed until the host went on with the next step;

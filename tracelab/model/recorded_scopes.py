@@ -1,11 +1,29 @@
-"""Scopes of source files as a recording stores them: names of calls and their lines, no text."""
+"""Source files as a recording stores them: names of calls and their lines, and lines as text."""
 
 from __future__ import annotations
 
 from types import MappingProxyType
 from typing import Any
+from urllib.parse import quote, unquote
 
 from tracelab.model.source_scopes import Resume, Scope, Spot
+
+# Kineto writes every backslash as a slash: what JSON escapes would end the text, or change it.
+_PLAIN = "".join(c for c in map(chr, range(32, 127)) if c not in '%"\\')
+
+
+def text_as_stored(text: str) -> str:
+    """A line of source without anything that JSON escapes.
+
+    >>> text_as_stored('print("100 %")')
+    'print(%22100 %25%22)'
+    """
+    return quote(text, safe=_PLAIN)
+
+
+def text_from_stored(stored: str) -> str:
+    """The line of source that `text_as_stored` made this of."""
+    return unquote(stored)
 
 
 def scopes_as_lists(scopes: tuple[Scope, ...]) -> list[Any]:

@@ -51,7 +51,8 @@ class SourceLines:
         folders: where the program's source is, beside the file that the trace names.
         recorded: source file to its scopes, as of `scopes_as_lists`, where the recording stored
             them: they are of the source that ran, and go before any file.
-        texts: source file to line, in digits, to its text, where the recording stored them.
+        texts: source file to line, in digits, to its text, as of `text_as_stored`, where the
+            recording stored them.
     """
 
     def __init__(
@@ -171,7 +172,9 @@ class SourceLines:
         texts = self._texts[name] if name is not None else None
         text = texts.get(str(line)) if isinstance(texts, Mapping) else None
         if isinstance(text, str):
-            return quoted(text) or None
+            from tracelab.model.recorded_scopes import text_from_stored
+
+            return quoted(text_from_stored(text)) or None
         for scopes, path in self._sources(file):
             today = None if path is None else _entered(scopes, function, first_line)
             if path is not None and today is not None and today[0] == scope:

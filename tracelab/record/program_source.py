@@ -11,44 +11,71 @@ import sysconfig
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
-from tracelab.model.recorded_scopes import scopes_as_lists
-from tracelab.model.source_scopes import read_scopes
+from tracelab.model.recorded_scopes import scopes_as_lists, text_as_stored
+from tracelab.model.source_lines import quoted, read_rows
+from tracelab.model.source_scopes import Scope, read_scopes
 
 _INSTALLED = frozenset(("site-packages", "dist-packages"))
+_NO_ESCAPES = frozenset('"\\')  # Kineto writes a backslash as a slash, which breaks its JSON
 _MOST_READ = 2_000_000  # bytes of source: a second of parsing
-_MOST_STORED = 1_000_000  # characters of JSON
+_MOST_STORED = 1_000_000  # characters of JSON, of scopes and of texts each
 
 
-def describe_source(folders: Iterable[str]) -> str:
-    """The scopes of the modules that the program has imported by now, as JSON, by file.
+class ProgramSource(NamedTuple):
+    """What a recording stores of the program's source.
+
+    Attributes:
+        scopes: JSON: file to scopes, as of `scopes_as_lists`.
+        texts: JSON: file to line, in digits, to its text, as of `text_as_stored`, of the lines that
+            call something.
+    """
+
+    scopes: str
+    texts: str
+
+
+def describe_source(folders: Iterable[str]) -> ProgramSource:
+    """The scopes of the modules that the program has imported by now, and the lines that call.
 
     A file is named from the folder in which it lies on, as the profiler names it. What is
     beyond a megabyte is left out; the script itself comes first.
 
     Args:
         folders: where the program's own modules are.
-
-    Returns:
-        an object: file to scopes, as of `scopes_as_lists`.
     """
     files: dict[str, list[Any]] = {}
-    left_to_read, left_to_store = _MOST_READ, _MOST_STORED
+    texts: dict[str, dict[str, str]] = {}
+    left_to_read, left_to_store, left_to_quote = _MOST_READ, _MOST_STORED, _MOST_STORED
     for name, path in _own_files(folders):
         try:
             size = path.stat().st_size
         except OSError:  # it is gone by now
             continue
-        if size > left_to_read:
+        if size > left_to_read or not _NO_ESCAPES.isdisjoint(name):
             continue
         left_to_read -= size
-        scopes = scopes_as_lists(read_scopes(path))
-        length = len(json.dumps(scopes))
-        if scopes and length <= left_to_store:
-            left_to_store -= length
-            files[name] = scopes
-    return json.dumps(files)
+        scopes = read_scopes(path)
+        lists = scopes_as_lists(scopes)
+        length = len(json.dumps(lists))
+        if not lists or length > left_to_store:
+            continue
+        left_to_store -= length
+        files[name] = lists
+        rows = _calling_rows(path, scopes)
+        length = len(json.dumps(rows))
+        if length <= left_to_quote:
+            left_to_quote -= length
+            texts[name] = rows
+    return ProgramSource(*(json.dumps(x, ensure_ascii=False) for x in (files, texts)))
+
+
+def _calling_rows(path: Path, scopes: Iterable[Scope]) -> dict[str, str]:
+    """The lines of a file that call something, by their numbers in digits."""
+    rows = read_rows(path)
+    calling = sorted({spot.line for x in scopes for spot in x.spots if spot.line is not None})
+    return {str(line): text_as_stored(quoted(rows[line])) for line in calling if line in rows}
 
 
 def _own_files(folders: Iterable[str]) -> Iterator[tuple[str, Path]]:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from tracelab.errors import MissingSupportError, reason_of
 from tracelab.read.event_records import every_wait_is_resolved
-from tracelab.read.metadata import SOURCE_KEY
+from tracelab.read.metadata import SOURCE_KEY, TEXT_KEY
 from tracelab.read.streams import ends_as_json
 from tracelab.record.collector import (
     COLLECTOR_SETTINGS,
@@ -106,6 +106,8 @@ class Recorder:
             the median of the last three counts.
         stacks: record Python functions (slows the host).
         shapes: record the operators' input shapes.
+        source_text: with `stacks`, store the text of the lines of the program's own source files
+            that call something, so that findings quote them.
         event_records: with Kineto, ask CUPTI for CUDA event records, which name what each stream
             wait waited for. None: only where stock Kineto loses them.
         collector: who records the GPU: "kineto", which says exactly what streams waited for;
@@ -151,6 +153,7 @@ class Recorder:
         baseline: int = 6,
         stacks: bool = False,
         shapes: bool = False,
+        source_text: bool = True,
         event_records: bool | None = None,
         collector: CollectorSetting = "auto",
         metadata: dict[str, str] | None = None,
@@ -171,7 +174,7 @@ class Recorder:
         self._path = Path(path).absolute()  # the program may change its folder
         self._metadata = dict(metadata or {})
         self._skip, self._baseline, self._warmup, self._steps = skip, baseline, warmup, steps
-        self._stacks, self._shapes = stacks, shapes
+        self._stacks, self._shapes, self._source_text = stacks, shapes, source_text
         self._event_records_setting = event_records
         self._collector_setting = collector
         self._choice = Choice(None)
@@ -441,7 +444,10 @@ class Recorder:
         self._profiler.add_metadata_json("tracelab", json.dumps(self._metadata))
         if self._stacks:
             # Now, before the first recorded step: later it would stand in the trace.
-            self._profiler.add_metadata_json(SOURCE_KEY, describe_source(_source_folders()))
+            source = describe_source(_source_folders())
+            self._profiler.add_metadata_json(SOURCE_KEY, source.scopes)
+            if self._source_text:
+                self._profiler.add_metadata_json(TEXT_KEY, source.texts)
 
     def _new_profiler(self) -> torch.profiler.profile:
         """The profiler, not yet entered."""

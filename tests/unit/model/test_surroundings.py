@@ -159,7 +159,7 @@ def test_a_file_is_quoted_where_it_has_the_function_as_it_was_recorded(
     assert (site.line, more.code) == (7, code)
 
 
-@pytest.mark.parametrize("texts", [None, 3, [], {"7": 3}, {"7": ""}, {"7": "\x1b\u202e"}])
+@pytest.mark.parametrize("texts", [None, 3, [], {"7": 3}, {"7": ""}, {"7": "%1B%E2%80%AE"}])
 def test_damaged_texts_are_not_quoted(recorded, texts):
     lines = SourceLines((), recorded, {"train.py": texts})
 

@@ -3,6 +3,7 @@ import importlib
 import json
 import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -488,27 +489,45 @@ def test_stacks_are_recorded_on_request(tmp_path):
     assert any(name.endswith(": work") for name in trace.strings)
 
 
-@pytest.mark.parametrize("stacks", [True, False])
-def test_with_stacks_the_file_knows_the_lines_of_the_programs_calls(tmp_path, monkeypatch, stacks):
+# With all that JSON escapes, which Kineto spoils.
+CALL = r"""return x.item() if s != '\n' else "50 % ü" """.strip()
+
+
+@pytest.mark.parametrize(
+    ("settings", "line", "code"),
+    [
+        ({"stacks": True}, 3, CALL),
+        ({"stacks": True, "source_text": False}, 3, None),
+        ({"stacks": False}, None, None),
+    ],
+)
+def test_with_stacks_the_file_knows_the_lines_of_the_programs_calls(
+    tmp_path, monkeypatch, settings, line, code
+):
     # GIVEN a module of the program
     source = tmp_path / "my_program.py"
-    source.write_text("def step(x):\n    secret = 'of the user'\n    return x.item()\n")
+    source.write_text(f"def step(x):\n    secret = 'of the user'\n    {CALL}\n")
     monkeypatch.setattr("tracelab.record.program_source._MOST_READ", 20_000)  # not all tests
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "my_program", raising=False)
     importlib.import_module("my_program")
 
     # WHEN
     path = tmp_path / "cpu.pt.trace.json"
-    recorder = Recorder(path, steps=1, warmup=1, stacks=stacks)
+    recorder = Recorder(path, steps=1, warmup=1, **settings)
     run(recorder, recorder.calls)
     source.unlink()
 
-    # THEN its lines are in the file, and not its text; nor anything of tracelab's own
-    scopes = read_trace(find_sources([str(path)])[0]).info.source_scopes
-    line = SourceLines((), scopes).line_of("my_program.py", "step", 1, "item")
-    assert line == (3 if stacks else None)
+    # THEN its lines are in the file, and the text of none but those that call something; nor
+    # anything of tracelab's own
+    info = read_trace(find_sources([str(path)])[0]).info
+    lines = SourceLines((), info.source_scopes, info.source_texts)
+    assert lines.line_of("my_program.py", "step", 1, "item") == line
+    assert lines.text_of("my_program.py", "step", 1, 3) == code
     assert "of the user" not in path.read_text()
-    assert not any(name.startswith("tracelab/record") for name in scopes)
+    assert ("return x.item()" in path.read_text()) == (code is not None)
+    assert json.loads(path.read_text())["traceEvents"]
+    assert not any(name.startswith("tracelab/record") for name in info.source_scopes)
 
 
 @pytest.mark.slow
@@ -517,7 +536,9 @@ def test_what_is_stored_of_the_source_is_limited(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     importlib.import_module("my_large_program")
 
-    assert "my_large_program.py" not in json.loads(describe_source([str(tmp_path)]))
+    source = describe_source([str(tmp_path)])
+    assert "my_large_program.py" not in json.loads(source.scopes)
+    assert "my_large_program.py" not in json.loads(source.texts)
 
 
 @pytest.mark.parametrize(
