@@ -16,7 +16,7 @@ from tracelab.findings.few_blocks import few_blocks
 from tracelab.findings.finding import Finding, is_same_place
 from tracelab.findings.first_use import FirstUse, find_first_use
 from tracelab.findings.fixes import choose_fixes, predict_choices
-from tracelab.findings.places import with_surroundings
+from tracelab.findings.places import sentence_of, with_surroundings
 from tracelab.findings.prices import Priced, changed_programs, price_findings
 from tracelab.findings.recognition import Recognized, recognize
 from tracelab.findings.recording_start import recording_start
@@ -332,7 +332,7 @@ def _other_story(
     seen = f", in {first.steps_seen} of {len(steady.indices)} of them" if first.steps_seen else ""
     return (
         f"This step has {share:.1f} % of the steady steps' first finding, {first.rule}{seen}: "
-        f"{first.title}."
+        f"{sentence_of(first.title, first.where)}."
     )
 
 

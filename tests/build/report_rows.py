@@ -79,7 +79,7 @@ def make_report(*windows, traces=None, provenance=None, **parts):
 
 def make_finding(rule="TL101", *, severity="critical", bound_ns=4 * MS, **figures):
     defaults = {
-        "title": "`item` in train (train.py:84) makes the host wait for the GPU",
+        "title": "`item()` makes the CPU wait for the GPU",
         "rank": 0,
         "step": None,
         "cause": "host_sync",
@@ -87,6 +87,7 @@ def make_finding(rule="TL101", *, severity="critical", bound_ns=4 * MS, **figure
         "where": Where(count=3, annotation="backward"),
         "evidence": (1,),
         "fix": "Read it later.",
+        "fix_short": "Read it later.",
         "about": about_of(rule),
     }
     return Finding(rule=rule, severity=severity, bound_ns=bound_ns, **defaults | figures)

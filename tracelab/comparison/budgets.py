@@ -24,6 +24,7 @@ from tracelab.comparison.measured import (
 from tracelab.comparison.noise import interquartile
 from tracelab.errors import UsageError
 from tracelab.findings.finding import INFO, Finding
+from tracelab.findings.places import sentence_of
 from tracelab.measures.blocking_calls import BlockingCallMetrics
 from tracelab.report.schema import Report
 from tracelab.report.views import ranks_of
@@ -359,7 +360,10 @@ def _forbid(files: Sequence[MeasuredFile], rule: str) -> BudgetResult:
         f"{count} finding{'s' if count > 1 else ''}" if forbidden else f"{count}, info only",
         allowed,
         passed=not forbidden,
-        where=_joined(measured.label, f"{worst.rule}, {worst.severity}: {worst.title}{more}"),
+        where=_joined(
+            measured.label,
+            f"{worst.rule}, {worst.severity}: {sentence_of(worst.title, worst.where)}{more}",
+        ),
         file=worst.where.file,
         line=worst.where.line,
     )

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.findings.candidates import Candidate, most_expensive, where
 from tracelab.findings.context import Context
-from tracelab.findings.remedy import Remedy
+from tracelab.findings.remedy import Instead, Remedy
 from tracelab.intervals import Intervals, measure
 from tracelab.model.blocking_calls import Blocking
 from tracelab.model.call_sites import CallSite
@@ -57,7 +55,7 @@ def candidate_of_allocations(
     api: str,
     title: str,
     cause: str,
-    fix: str = "",
+    fix: Instead,
     severity_override: str | None = None,
     edit: str | None = None,
     remedy: Remedy | None = None,
@@ -72,19 +70,11 @@ def candidate_of_allocations(
         evidence=most_expensive(
             costs.calls.event_id[call_index].tolist(), costs.caused_idle_ns[call_index].tolist()
         ),
-        fix=fix,
+        fix=fix.text,
+        fix_short=fix.short,
         lost=lost,
         limit_ns={device: min(blocked_ns, measure(time)) for device, time in lost.items()},
         severity_override=severity_override,
         edit=edit,
         remedy=remedy,
     )
-
-
-def counted(names: list[str]) -> str:
-    """How often each of these was called.
-
-    >>> counted(["cudaMalloc", "cudaFree", "cudaMalloc"])
-    '1 cudaFree, 2 cudaMalloc'
-    """
-    return ", ".join(f"{count} {name}" for name, count in sorted(Counter(names).items()))

@@ -17,12 +17,12 @@ from tracelab.findings.finding import (
     REPORTED_SHARE_NOT_ACTIONABLE,
     UNMET,
     Finding,
-    call_site_of,
     in_order,
     severity_of,
     with_rest,
 )
 from tracelab.findings.places import JOINT, PLACE, edit_text
+from tracelab.findings.remedy import Instead
 from tracelab.findings.rule import Rule
 from tracelab.intervals import (
     Int64Array,
@@ -35,7 +35,6 @@ from tracelab.intervals import (
     union,
 )
 from tracelab.model.steady import FEWEST_STEPS, spread_ns
-from tracelab.model.wording import describe
 from tracelab.simulate.sites import REMEDY
 
 _NOTHING = union([], [])
@@ -272,9 +271,10 @@ def _finding(
     spread_ns = _spread_ns(context, lost_by_step_ns)
     of_all_ns = (spread_ns or 0) * len(lost_by_step_ns)
     remedy = candidate.remedy
+    fix = _fix(context, rule, candidate)
     return Finding(
         rule=rule.id,
-        title=_title(candidate),
+        title=(remedy and remedy.title) or candidate.title,
         severity=candidate.severity_override or severity_of(bound_ns, length_ns, of_all_ns),
         rank=context.rank,
         step=context.window.step,
@@ -283,7 +283,8 @@ def _finding(
         bound_ns=bound_ns,
         where=candidate.where,
         evidence=candidate.evidence,
-        fix=(remedy.fix_for(context.torch) if remedy else "") or candidate.fix or rule.fix,
+        fix=fix.text,
+        fix_short=fix.in_short,
         about=rule.about,
         steps_seen=_steps_seen(candidate, lost_by_step_ns),
         spread_ns=spread_ns,
@@ -300,12 +301,13 @@ def _edit_of(candidate: Candidate) -> str | None:
     return candidate.remedy.edit_of_finding if candidate.remedy else candidate.edit
 
 
-def _title(candidate: Candidate) -> str:
-    """What happens: as the remedy says, and where."""
-    if candidate.remedy is None or not candidate.remedy.title:
-        return candidate.title
-    place = describe(call_site_of(candidate.where), candidate.where.api or "")
-    return f"{candidate.remedy.title}: {place}" if place else candidate.remedy.title
+def _fix(context: Context, rule: Rule, candidate: Candidate) -> Instead:
+    """What to do: as the remedy says, else the candidate, else the rule."""
+    of_remedy = candidate.remedy and candidate.remedy.fix_for(context.torch)
+    if of_remedy:
+        return of_remedy
+    said_by = candidate if candidate.fix else rule
+    return Instead(said_by.fix, short=said_by.fix_short)
 
 
 def _steps_seen(candidate: Candidate, lost_by_step_ns: Int64Array) -> int | None:

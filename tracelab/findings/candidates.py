@@ -24,12 +24,13 @@ class Candidate(OneLine):
 
     `find_all` makes a finding of it, with what is not attributed to an earlier one.
 
-    Example row: ``Candidate(title="`item` makes the host wait for the GPU", cause="host_sync",
+    Example row: ``Candidate(title="`item()` makes the CPU wait for the GPU", cause="host_sync",
     where=Where(count=1), evidence=(3,), lost={0: union([110], [130])}, limit_ns={0: 15})``.
 
     Attributes:
         title, cause, where, evidence: as in `Finding`.
         fix: as in `Finding`; the fix of the rule where it is empty.
+        fix_short: as in `Finding`; "" where `fix` is short enough.
         lost: device to the time lost on it, within the window.
         limit_ns: device to the most that the fix can save there, ns; all that is lost where it is
             missing.
@@ -60,6 +61,7 @@ class Candidate(OneLine):
     role: str = SPECIFIC
     is_possible: bool = True
     becomes_finding: bool = True
+    fix_short: str = ""
 
 
 def only_one(texts: Sequence[str]) -> str:

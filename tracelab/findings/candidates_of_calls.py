@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from tracelab.findings.candidates import Candidate, grouped, key_of, most_expensive, where
 from tracelab.findings.context import Context
 from tracelab.findings.host_needs import is_size, with_moves
-from tracelab.findings.remedy import Remedy
+from tracelab.findings.remedy import Instead, Remedy
 from tracelab.findings.same_sizes import have_same_sizes
-from tracelab.model.wording import describe
+from tracelab.model.wording import called
 
-# What is called where, by which API -> title, cause, fix.
-Wording = Callable[[str, str], tuple[str, str, str]]
+# What is called -> title, cause, fix.
+Wording = Callable[[str], tuple[str, str, Instead]]
 
 
 def candidates_of_calls(
@@ -58,7 +58,8 @@ def candidates_of_calls(
         caused_idle_ns = costs.caused_idle_ns[call_index]
         top = group[int(np.argmax(caused_idle_ns))]
         call_site, api = call_sites[top], names[top]
-        title, cause, fix = wording(describe(call_site, api), api)
+        title, cause, fix = wording(called(call_site, api))
+        moves = with_moves(fix, context.host_needs[call_index])
         candidates.append(
             Candidate(
                 title=title,
@@ -67,7 +68,8 @@ def candidates_of_calls(
                 evidence=most_expensive(
                     calls.event_id[call_index].tolist(), caused_idle_ns.tolist()
                 ),
-                fix=with_moves(fix, context.host_needs[call_index]),
+                fix=moves.text,
+                fix_short=moves.short,
                 lost=lost,
                 limit_ns=dict.fromkeys(lost, blocked_ns),
                 edit=edit,

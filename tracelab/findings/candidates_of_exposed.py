@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,20 +20,37 @@ from tracelab.findings.candidates import (
 )
 from tracelab.findings.context import Context
 from tracelab.findings.finding import INFO
-from tracelab.findings.remedy import Remedy
+from tracelab.findings.remedy import Instead, Remedy
 from tracelab.intervals import Int64Array
 from tracelab.measures.exposed import Exposed
 from tracelab.measures.independent_work import Side, side_of_independent_work
 from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.model.call_sites import CallSite
+from tracelab.model.collectives import Operation, operation_of
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.trace import ABSENT
-from tracelab.model.wording import describe, short_kernel_name
+from tracelab.model.wording import as_subject, called, short_kernel_name
 
-# What runs where, its name on the GPU, its overlap blocker, what that means -> title, fix.
-Wording = Callable[[str, str, OverlapBlocker, str], tuple[str, str]]
+# Where it is, its name on the GPU, its overlap blocker, what that means -> title, fix.
+Wording = Callable[[CallSite, str, OverlapBlocker, str], tuple[str, Instead]]
 # Its name on the GPU, its overlap blocker -> the edit, as in `Candidate`.
 EditOf = Callable[[str, OverlapBlocker], str | None]
+# What to do where there is nothing to do, or nobody knows what.
+LEFT_AS_IT_IS: Mapping[OverlapBlocker, Instead] = MappingProxyType(
+    {
+        OverlapBlocker.TRUE_DEPENDENCY: Instead(
+            "Leave it as it is: there was no other work to overlap it with."
+        ),
+        OverlapBlocker.NO_FREE_SM: Instead(
+            "Leave it as it is: the kernels that ran left no multiprocessor free."
+        ),
+        OverlapBlocker.UNKNOWN: Instead(
+            "The file does not say what the work beside it waited for. Where it has no event "
+            "records, record them: `tracelab run` and `tracelab.capture` do.",
+            short="Record again with event records, if the file has none: `tracelab run train.py`.",
+        ),
+    }
+)
 _ONCE = 1.5  # a step, give or take one that the recording cut
 # What keeps other work waiting, so that it can be named.
 _KEEPS_WAITING = (
@@ -107,7 +125,7 @@ def _candidate(
     blocked_ids = _blocked_ids(context, exposed, piece_index)
     name = context.kernel_name(int(piece_row[0]))
     reason = _reason(context, exposed.blocking_call_id[piece_index], blocking_sites, blocked_ids)
-    title, fix = wording(named(call_site, name, origin), name, blocker, reason)
+    title, fix = wording(call_site, name, blocker, reason)
     # Work that was launched late is TL301's to report; what was exposed meanwhile may have needed
     # it.
     is_info = blocker == OverlapBlocker.LATE_LAUNCH or _feeds_next_layer(context, piece_row)
@@ -122,7 +140,8 @@ def _candidate(
             captured_at=origin or None,
         ),
         evidence=(*longest_ids, *blocked_ids),
-        fix=fix,
+        fix=fix.text,
+        fix_short=fix.short,
         lost=context.by_device(device_numbers, start_ns, end_ns),
         limit_ns={
             device: int(bound_ns[device_numbers == device].sum())
@@ -134,19 +153,23 @@ def _candidate(
     )
 
 
-def named(call_site: CallSite, activity: str, origin: str = "") -> str:
-    """An activity with the call site that launched it, and its origin, as far as they are known.
+def collective_text(call_site: CallSite, activity: str) -> str:
+    """A collective in words: what it does, and the call that issues it.
 
-    >>> named(CallSite(call="all_reduce", function="train", file="train.py"), "ncclKernel")
-    '`all_reduce` in train (train.py): ncclKernel'
-    >>> named(CallSite(), "ncclKernel")
-    'ncclKernel'
-    >>> named(CallSite(), "ncclKernel", 'captured in "layers.0" (annotation)')
-    'ncclKernel (captured in "layers.0" (annotation))'
+    >>> collective_text(CallSite(call="backward"), "ncclDevKernel_AllReduce_Sum_f32_RING_LL")
+    'The all-reduce in `backward()`'
+    >>> collective_text(CallSite(call="all_reduce"), "ncclDevKernel_AllReduce_Sum_f32_RING_LL")
+    '`all_reduce()`'
+    >>> collective_text(CallSite(), "ncclDevKernel_Unknown")
+    'ncclDevKernel_Unknown'
     """
-    what = describe(call_site, "")
-    named_activity = f"{activity} ({origin})" if origin else activity
-    return f"{what}: {named_activity}" if what else named_activity
+    operation, name = operation_of(activity), called(call_site)
+    if name and operation in (operation_of(name), Operation.UNKNOWN):
+        return as_subject(name)
+    if operation == Operation.UNKNOWN:
+        return activity
+    what = f"The {operation.name.lower().replace('_', '-')}"
+    return f"{what} in {name}" if name else what
 
 
 def _feeds_next_layer(context: Context, rows: NDArray[np.intp]) -> bool:
@@ -184,7 +207,7 @@ def _reason(
     """The blocking call behind most of some pieces, or the kernel that waited; "" without."""
     calls = Counter(call_id[call_id != ABSENT].tolist())
     for call, _ in calls.most_common(1):
-        return f", because {describe(blocking_sites[call], context.trace.name_of(call))} blocks"
+        return f", because {called(blocking_sites[call], context.trace.name_of(call))} blocks"
     names = Counter(context.trace.name_of(event_id) for event_id in blocked_ids)
     return "".join(f"; {short_kernel_name(name)} waits for it" for name, _ in names.most_common(1))
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.findings.candidates import Candidate, grouped, most_expensive, where
-from tracelab.findings.candidates_of_exposed import named
+from tracelab.findings.candidates_of_exposed import collective_text
 from tracelab.findings.context import Context
 from tracelab.findings.finding import INFO
 from tracelab.intervals import Intervals, measure
@@ -21,6 +21,7 @@ _FIX = (
     "Record all ranks and compare them: on the rank that the others wait for, the collective is "
     "shortest."
 )
+_FIX_SHORT = "Record all ranks and analyze their files together: `tracelab analyze --job FOLDER`."
 _FIX_OF_SLOW = (
     f"{_FIX} If it takes as long on all of them, the link is slow: overlap the transfer with "
     "compute (`async_op=True`, and `work.wait()` where the result is used) or make it smaller (a "
@@ -58,13 +59,14 @@ def candidates_of_peer_waits(
         why = ", or its link is slow" if is_slow else ""
         candidates.append(
             Candidate(
-                title=f"{named(call_site, name)} waits for a peer{why}",
+                title=f"{collective_text(call_site, name)} waits for a peer{why}",
                 cause=PEER_WAIT,
                 where=where(call_site, count=len(row), activity=name),
                 evidence=most_expensive(
                     timeline.event_id[row].tolist(), waits.wait_ns[row].tolist()
                 ),
                 fix=f"{_figures(context, waits, row, lost)} {_FIX_OF_SLOW if is_slow else _FIX}",
+                fix_short=_FIX_SHORT,
                 lost=lost,
                 limit_ns=dict.fromkeys(lost, 0),
                 severity_override=INFO,

@@ -13,18 +13,18 @@ from numpy.typing import NDArray
 from tracelab.findings.candidates import Candidate, grouped, most_expensive, only_one, where
 from tracelab.findings.context import Context
 from tracelab.findings.finding import INFO
+from tracelab.findings.remedy import Instead
 from tracelab.intervals import Int64Array, Intervals, measure
 from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.trace import ABSENT
-from tracelab.model.wording import describe
 
-# The first kernel that was blocked, the last one that ran, what was called where -> title, fix.
-Wording = Callable[[str, str, str], tuple[str, str]]
+# The first kernel that was blocked, the last one that ran -> title, fix.
+Wording = Callable[[str, str], tuple[str, Instead]]
 
 
 def candidates_of_serialized_streams(
-    context: Context, edits: Mapping[OverlapBlocker, str | None], wording: Wording, no_room: str
+    context: Context, edits: Mapping[OverlapBlocker, str | None], wording: Wording, no_room: Instead
 ) -> list[Candidate]:
     """One candidate for each call site at which streams were serialized.
 
@@ -55,8 +55,7 @@ def candidates_of_serialized_streams(
         origin = only_one([origins[i] for i in group])
         blocked_name = context.kernel_name(int(serialized.row[piece_index[0]]))
         api = context.call_name(int(call_id[group[0]]))
-        blocked = f"{blocked_name} ({origin})" if origin else blocked_name
-        title, fix = wording(blocked, other_name, describe(call_site, api))
+        title, fix = wording(blocked_name, other_name)
         candidate = Candidate(
             title=title,
             cause=OverlapBlocker.NO_FREE_SM.name.lower(),
@@ -67,7 +66,8 @@ def candidates_of_serialized_streams(
                 captured_at=origin or None,
             ),
             evidence=_evidence(context, piece_index),
-            fix=no_room,
+            fix=no_room.text,
+            fix_short=no_room.short,
             severity_override=INFO,
         )
         if blocker != OverlapBlocker.NO_FREE_SM and _has_room(context, int(piece_index[0])):
@@ -80,7 +80,8 @@ def candidates_of_serialized_streams(
             candidate = replace(
                 candidate,
                 cause=OverlapBlocker(blocker).name.lower(),
-                fix=fix,
+                fix=fix.text,
+                fix_short=fix.short,
                 lost=lost,
                 limit_ns=limit_ns,
                 severity_override=None,

@@ -10,14 +10,13 @@ from numpy.typing import NDArray
 from tracelab.findings.candidates import Candidate, grouped, most_expensive, where
 from tracelab.findings.context import Context
 from tracelab.findings.finding import WARNING_SHARE
-from tracelab.findings.remedy import Remedy
+from tracelab.findings.remedy import Instead, Remedy
 from tracelab.intervals import Int64Array, measure
 from tracelab.model.nesting import Nesting
 from tracelab.model.trace import ABSENT
-from tracelab.model.wording import describe
 
-# Call site and kernel in words -> title and fix.
-Wording = Callable[[str], tuple[str, str]]
+# The kernel that takes most of it -> title and fix.
+Wording = Callable[[str], tuple[str, Instead]]
 
 
 def candidates_of_work(
@@ -60,8 +59,7 @@ def candidates_of_work(
     names = [context.kernel_name(row) for row in rows.tolist()]
     top = _longest([*zip(sites, names, strict=True)], length_ns)
     site, name = sites[top], names[top]
-    place = describe(site, "")
-    title, fix = wording(f"{place}: {name}" if place else name)
+    title, fix = wording(name)
     return [
         Candidate(
             title=title,
@@ -73,7 +71,8 @@ def candidates_of_work(
                 captured_at=context.origins_of(rows[[top]])[0] or None,
             ),
             evidence=most_expensive(timeline.event_id[rows].tolist(), length_ns.tolist()),
-            fix=fix,
+            fix=fix.text,
+            fix_short=fix.short,
             lost=lost,
             limit_ns=limit_ns,
             edit=edit,
@@ -107,7 +106,7 @@ def candidates_of_remedies(
         for candidate in candidates_of_work(
             context,
             _launched_inside(context, event_id) if is_chosen is None else is_chosen,
-            lambda _: ("", ""),  # the remedy's own count
+            lambda _: ("", Instead("")),  # the remedy's own count
             cause=cause,
             remedy=remedy,
         )

@@ -11,6 +11,7 @@ from tracelab.model.call_sites import CallSite
 
 CRITICAL, WARNING, INFO = "critical", "warning", "info"
 UNMET = "unmet"  # why what a fix saves is a bound: a condition of it is not shown to be met
+MAX_SHORT_LETTERS = 160  # of a fix in short: two lines of a terminal
 # The place of a finding among the others.
 SPECIFIC, GENERIC, REST, ASIDE = "specific", "generic", "rest", "aside"
 _ADDED = {"added": True}  # after the first version: reports of before have no such key
@@ -72,7 +73,7 @@ class Finding(OneLine):
 
     Attributes:
         rule: id of the rule.
-        title: what happens, in a sentence without figures.
+        title: what happens, in a sentence without figures and without the place.
         severity: "critical", "warning" or "info".
         rank: the rank of the file that it is from.
         step: number of the step; None for the steady window, or the whole trace without one.
@@ -103,6 +104,8 @@ class Finding(OneLine):
             rebuilding, such as a CUDA graph of a step; "rest", where that comes after the specific
             fixes, and saves what it adds to them; "aside", where it is of no typical step, so that
             nothing is to be done yet.
+        fix_short: the fix in one or two imperative sentences with the code to write, at most
+            `MAX_SHORT_LETTERS` long; "" where nobody wrote it so short.
     """
 
     rule: str = field(metadata=constrained(pattern="^[A-Z]+[0-9]+$"))
@@ -133,6 +136,7 @@ class Finding(OneLine):
         default=SPECIFIC,
         metadata={**_ADDED, **constrained(enum=[SPECIFIC, GENERIC, REST, ASIDE])},
     )
+    fix_short: str = field(default="", metadata=_ADDED)
 
     @property
     def is_generic(self) -> bool:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.findings.fed_back import fed_back
+from tracelab.findings.remedy import Instead
 from tracelab.model.graph import Graph
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.waits import DECIDES, SIZED_BY_DATA
@@ -34,13 +35,20 @@ class Need(IntEnum):
 _MOST, _SOME = 0.75, 0.1
 
 # What can be moved, where no remedy knows the library that asks.
-_MOVES: Mapping[Need, str] = MappingProxyType(
+_MOVES: Mapping[Need, Instead] = MappingProxyType(
     {
-        Need.SIZE: "The host needs the size of the result. If it is the same in every step, find "
-        "the positions once, before the loop.",
-        Need.BRANCH: "The host needs this value: it decides what is done next. Decide one step "
-        "late, by a copy that has arrived by then, or ask only every N steps. A check in a "
-        "library may have a switch.",
+        Need.SIZE: Instead(
+            "The CPU needs the size of the result. If it is the same in every step, find the "
+            "positions once, before the loop.",
+            short="Compute this result once, before the loop, if it is the same in every step.",
+        ),
+        Need.BRANCH: Instead(
+            "The CPU needs this value: it decides what is done next. Decide one step late, by a "
+            "copy that has arrived by then, or ask only every N steps. A check in a library may "
+            "have a switch.",
+            short="Decide one step late: copy the value with `non_blocking=True` into pinned "
+            "memory and test it in the next step. Or test it every N steps.",
+        ),
     }
 )
 
@@ -61,15 +69,15 @@ def host_needs(graph: Graph) -> NDArray[np.int8]:
     return need
 
 
-def with_moves(fix: str, needs: NDArray[np.int8]) -> str:
+def with_moves(fix: Instead, needs: NDArray[np.int8]) -> Instead:
     """A fix for blocking calls of one place; where the host needs their values, what to move.
 
     Args:
         fix: what to do about calls whose values nothing needs.
         needs: int8[k], a `Need` for each of the calls, as of `host_needs`.
 
-    >>> with_moves("Leave it out.", np.array([Need.NONE, Need.NONE]))
-    'Leave it out.'
+    >>> with_moves(Instead("Remove it."), np.array([Need.NONE, Need.NONE])).text
+    'Remove it.'
     """
     return next((text for need, text in _MOVES.items() if _are(needs, _MOST, need)), fix)
 

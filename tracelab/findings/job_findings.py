@@ -9,7 +9,6 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.findings.candidates_of_exposed import named
 from tracelab.findings.candidates_of_peer_waits import PEER_WAIT
 from tracelab.findings.finding import (
     CRITICAL_SHARE,
@@ -186,9 +185,9 @@ def _as_transfer(
     if not by_blocker_ns.any():
         return finding
     blocker, activity = OverlapBlocker(int(by_blocker_ns.argmax())), finding.where.activity or ""
-    what = named(call_site_of(finding.where), activity)
-    title, fix = tl202_comm_overlap.worded(what, activity, blocker, "")
-    return replace(finding, title=title, cause=blocker.name.lower(), fix=fix)
+    title, fix = tl202_comm_overlap.worded(call_site_of(finding.where), activity, blocker, "")
+    cause = blocker.name.lower()
+    return replace(finding, title=title, cause=cause, fix=fix.text, fix_short=fix.in_short)
 
 
 def _window(finding: Finding, part: RankPart) -> tuple[int, int]:

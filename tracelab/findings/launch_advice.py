@@ -25,7 +25,7 @@ from tracelab.findings.graph_capture import (
     find_change,
 )
 from tracelab.findings.places import JOINT
-from tracelab.findings.remedy import is_available
+from tracelab.findings.remedy import Instead, is_available
 from tracelab.findings.replay_advice import (
     CAPTURABLE,
     GRAPH,
@@ -56,12 +56,12 @@ class Advice(NamedTuple):
     """What to do, in sentences, and the edit that stands for exactly that.
 
     Attributes:
-        fix: the sentences.
+        fix: numbered steps, and the first that matters.
         edit: the edit; None where nobody knows what it saves.
         is_possible: whether the trace shows that it can be done: the same launches each time.
     """
 
-    fix: str
+    fix: Instead
     edit: str | None
     is_possible: bool = True
 
@@ -74,10 +74,10 @@ def advise(context: Context, lost_ns: int) -> Advice:
         lost_ns: the idle time that late launches cost in it, ns.
     """
     if lost_ns < REPORTED_SHARE * context.window.length_ns:  # it is not reported
-        return Advice("", None)
+        return Advice(Instead(""), None)
     capture = find_capture(context)
     if capture is None or not _functions(context, capture):
-        return Advice("Launch less: fuse small kernels.", None)
+        return Advice(Instead("Launch fewer kernels: fuse small ones."), None)
     launched = find_launched(context) if capture.replayed_share > 0 else None
     has_few = launched is not None and launched.eager <= _FEW_LAUNCHES * launched.replays
     if launched is not None and has_few and capture.replayed_share > _MOST:
@@ -86,7 +86,7 @@ def advise(context: Context, lost_ns: int) -> Advice:
     edits = dict.fromkeys([*(blocker.edit for blocker in plan.removed), GRAPH])
     sentences = _sentences(context, capture, plan, launched)
     return Advice(
-        _joined(*sentences),
+        Instead(_joined(*sentences)),
         JOINT.join(edits),
         is_possible=_is_possible(context, capture, plan),
     )
@@ -98,11 +98,13 @@ def _advice_on_replays(context: Context, capture: Capture, launched: Launched) -
     places = _places(inside, has_steps=capture.has_steps)
     sentences, edit = advise_on_replays(launched, places)
     if edit is None:
-        return Advice(_joined(*sentences), None)
+        return Advice(Instead(_joined(*sentences)), None)
     # Steps with a replay and steps without one differ, whatever their shapes.
     change = None if launched.is_in_few_steps else find_change(context, capture.as_it_is)
     conditions = _other_conditions(capture, change)
-    return Advice(_joined(*sentences, _in_order(conditions)), edit, is_possible=not conditions)
+    return Advice(
+        Instead(_joined(*sentences, _in_order(conditions))), edit, is_possible=not conditions
+    )
 
 
 class _Plan(NamedTuple):

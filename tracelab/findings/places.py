@@ -119,6 +119,23 @@ def place_text(where: Where, files: Iterable[str] = ()) -> str:
     return f"{_shown_file(where.file, files)}{lines}{function}{entered}{by}"
 
 
+def sentence_of(title: str, where: Where) -> str:
+    """The title of a finding with its place, for where no line of its own says that.
+
+    An annotation is no part of it: it stands beside the figures.
+
+    >>> where = Where(1, function="train", file="train.py", line=40, call="item")
+    >>> sentence_of("`item()` makes the CPU wait for the GPU", where)
+    '`item()` makes the CPU wait for the GPU: train.py:40 in train'
+    >>> sentence_of("`aten::item` makes the CPU wait for the GPU", Where(1, operator="aten::item"))
+    '`aten::item` makes the CPU wait for the GPU'
+    """
+    places = ", ".join(
+        filter(None, (place_text(replace(where, annotation=None)), where.captured_at))
+    )
+    return title if not places or places.removeprefix("in ") in title else f"{title}: {places}"
+
+
 def _one_of(lines: Iterable[int]) -> str:
     """Lines behind the name of their file; "" for none.
 

@@ -27,9 +27,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tracelab.arrays import OneLine
+from tracelab.findings.finding import MAX_SHORT_LETTERS
 from tracelab.findings.places import PLACE
 from tracelab.intervals import Int64Array
 from tracelab.model.graph import Graph
@@ -45,10 +46,17 @@ class Instead:
     Attributes:
         text: sentences, with the call or the flag.
         since: the first PyTorch that has it, such as "2.3"; "" where every supported one does.
+        short: as of `Finding.fix_short`; "" where the text is short enough.
     """
 
     text: str
     since: str = ""
+    short: str = ""
+
+    @property
+    def in_short(self) -> str:
+        """The short form; "" where nobody wrote one."""
+        return in_short(self.text, self.short)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -96,17 +104,20 @@ class Remedy(OneLine):
     is_general: bool = False
     needs_same_sizes: bool = False
 
-    def fix_for(self, torch: str | None) -> str | None:
+    def fix_for(self, torch: str | None) -> Instead | None:
         """What to write instead in a version of PyTorch; None where that one has no such fix.
 
         Args:
             torch: the version that wrote the trace, None where it is unknown.
         """
         for fix in self.fixes:
-            if torch is None:
-                return f"{fix.text} (since PyTorch {fix.since})" if fix.since else fix.text
-            if is_available(fix.since, torch):
-                return fix.text
+            if torch is None and fix.since:
+                since = f" (since PyTorch {fix.since})"
+                return replace(
+                    fix, text=f"{fix.text}{since}", short=fix.in_short and f"{fix.in_short}{since}"
+                )
+            if torch is None or is_available(fix.since, torch):
+                return fix
         return None
 
     @property
@@ -120,6 +131,11 @@ class Remedy(OneLine):
     def documented(self) -> str:
         """Where this is documented, in words and with a link."""
         return f"{self.source} ({self.url})"
+
+
+def in_short(text: str, short: str) -> str:
+    """The short form of a fix, else its text where that is short enough, else ""."""
+    return short or (text if len(text) <= MAX_SHORT_LETTERS else "")
 
 
 def is_available(since: str, torch: str) -> bool:

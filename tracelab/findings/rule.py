@@ -14,7 +14,7 @@ severe that is, the attribution says. To add one:
        from tracelab.findings.candidates import Candidate, grouped, where
        from tracelab.findings.context import Context
        from tracelab.findings.rule import Rule
-       from tracelab.model.wording import describe
+       from tracelab.model.wording import called
        from tracelab.model.kernel_kinds import Kind
 
 
@@ -24,7 +24,7 @@ severe that is, the attribution says. To add one:
            call_sites = context.call_sites(context.timeline.launch_id[rows])
            return [
                Candidate(
-                   title=f"{describe(call_site, 'memset')} fills memory",
+                   title=f"{called(call_site, 'memset')} fills memory",
                    cause="memset",
                    where=where(call_site, count=len(group)),
                    lost=context.time_of(rows[group]),
@@ -38,7 +38,7 @@ severe that is, the attribution says. To add one:
            name="memory that is filled",
            matters="The GPU computes nothing while it fills memory.",
            decides="It sums the time of all memsets.",
-           fix="Leave out `zero_()` where all is overwritten: `torch.empty`.",
+           fix="Replace `torch.zeros` by `torch.empty` where all is overwritten.",
            find=find,
        )
 
@@ -70,6 +70,7 @@ class Rule(OneLine):
         decides: how the rule decides, and when it stays silent.
         find: the candidates, in any order.
         fix: what to do, where that is the same everywhere.
+        fix_short: as of `Finding`; "" where `fix` is short enough.
         before, after: the defect and its fix as a few lines of PyTorch; "" without an example.
         about: the program, or the trace: what the file itself lacks.
     """
@@ -80,6 +81,7 @@ class Rule(OneLine):
     decides: str
     find: Callable[[Context], list[Candidate]]
     fix: str = ""
+    fix_short: str = ""
     before: str = ""
     after: str = ""
     about: Literal["program", "trace"] = "program"

@@ -12,7 +12,7 @@ from tracelab.job.rank_part import Culprit, RankPart, Work
 from tracelab.job.waits import Waits
 from tracelab.job.work_compared import MoreWork
 from tracelab.model.call_sites import NO_CALL_SITE, CallSite
-from tracelab.model.wording import describe, short_kernel_name
+from tracelab.model.wording import called, short_kernel_name
 
 MORE_WORK, SLOWER_GPU, UNEVEN_WORK = "more_work", "slower_gpu", "uneven_work"
 LATE_LAUNCH, OTHER_COLLECTIVE, RECORDING_START = (
@@ -37,12 +37,12 @@ _OF_THE_EXCESS = 0.5  # an operator or a call with less does not explain it
 class Explanation(OneLine):
     """Why a rank is late.
 
-    Example: ``Explanation(cause="data_loading", what="loads data in `next` in train (train.py:33)",
+    Example: ``Explanation(cause="data_loading", what="loads data in `next()`",
     figures="6.2 ms", site=CallSite(function="train", file="train.py", line=33))``.
 
     Attributes:
         cause: one word.
-        what: a clause that follows "rank N", without figures.
+        what: a clause that follows "rank N", without figures and without its place.
         figures: how much; "" where there is nothing to add.
         site: where in its program; nowhere where that is not known.
     """
@@ -54,8 +54,11 @@ class Explanation(OneLine):
 
     @property
     def why(self) -> str:
-        """The clause with the figures."""
-        return f"{self.what} ({self.figures})" if self.figures else self.what
+        """The clause with its place and the figures."""
+        file, line = self.site.file, self.site.line
+        place = f"{file}:{line}" if file and line is not None else file
+        more = ", ".join(filter(None, (place, self.figures)))
+        return f"{self.what} ({more})" if more else self.what
 
 
 def explain(
@@ -110,12 +113,12 @@ def of_compute(more: MoreWork | None, own_ns: float, usual_ns: float) -> Explana
         return Explanation(SLOWER_GPU, "runs the same kernels more slowly", figures, NO_CALL_SITE)
     name = short_kernel_name(more.name) if more.is_kernel else more.name
     if more.site.function is not None:
-        site, place, of_name = more.site, describe(more.site, name), f" `{name}`"
+        site, place, of_name = more.site, called(more.site, name), f" `{name}`"
     else:
         site, place, of_name = CallSite(operator=None if more.is_kernel else name), f"`{name}`", ""
     place += f" in the {more.phase} pass" if more.phase in ("forward", "backward") else ""
     if more.excess_ns < _OF_THE_EXCESS * (own_ns - usual_ns):
-        what, figures = f"computes for longer, most of all in {place}", longer
+        what, figures = f"computes for longer, mostly in {place}", longer
     elif more.ratio == float("inf"):
         what, figures = f"alone runs {place}", f"{_length(more.excess_ns)} a step"
     else:
@@ -136,8 +139,8 @@ def of_host(work: Work, culprit: Culprit | None, idle_ns: int, late_ns: int) -> 
         return Explanation(_CAUSES[work], what, _length(late_ns), NO_CALL_SITE)
     joint = "because of" if work == Work.HOST_BUSY else "in"
     if idle_ns < _OF_THE_EXCESS * late_ns:
-        idle_ns, joint = late_ns, f"in many places, most of all {joint}"
-    where = f"{what} {joint} {describe(culprit.site, culprit.call)}"
+        idle_ns, joint = late_ns, f"in many places, mostly {joint}"
+    where = f"{what} {joint} {called(culprit.site, culprit.call)}"
     return Explanation(_CAUSES[work], where, _length(idle_ns), culprit.site)
 
 

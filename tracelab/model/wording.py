@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.model.call_sites import NO_CALL_SITE, CallSite, call_sites
-from tracelab.model.frames import parse_frame
+from tracelab.model.frames import called_name, parse_frame
 from tracelab.model.kernel_kinds import qualified_name
 from tracelab.model.origins import Basis, Origins
 from tracelab.model.source_lines import SourceLines
@@ -17,10 +18,6 @@ from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, COLLECTIVE_OPERATOR
 
 _START_THREADS = ("parallel_apply", "DataParallel.forward")
-NO_RECORD = (
-    "The file does not say what the work beside it waited for. Where it has no event records, "
-    "record them: `tracelab run` and `tracelab.capture` do."
-)
 
 # What Python calls without a name in the source, as a programmer would say it.
 _OPERATORS = {
@@ -133,6 +130,40 @@ def describe(call_site: CallSite, fallback: str) -> str:
     if parse_frame(name) is not None:
         return f"{function}{by}"  # what was called is that function itself
     return f"`{name}` in {function}{by}"
+
+
+def called(call_site: CallSite, fallback: str = "") -> str:
+    """What a call site calls, without its place; "" where that has no name that a program writes.
+
+    Args:
+        call_site: where it is.
+        fallback: what was called, where the call site does not say: a call or a frame.
+
+    >>> called(CallSite(call="item", operator="aten::item")), called(CallSite(), "cudaMalloc")
+    ('`item()`', '`cudaMalloc`')
+    >>> called(CallSite(call="Linear")), called(CallSite(call="__getitem__"))
+    ('`Linear`', 'indexing')
+    >>> called(CallSite(), "train.py(3): load"), called(CallSite(), "data.py(3): __getitem__")
+    ('`load()`', '')
+    """
+    operator = None if call_site.operator == COLLECTIVE_OPERATOR else call_site.operator
+    own = called_name(fallback)
+    name = call_site.call or operator or own
+    is_own = name == own != fallback
+    if not name or (is_own and name.startswith(("__", "<"))):
+        return ""
+    is_function = (is_own or name == call_site.call) and re.fullmatch("[a-z_][a-z0-9_]*", name)
+    text = call_text(name)
+    return f"`{name}()`" if is_function and text == f"`{name}`" else text
+
+
+def as_subject(text: str) -> str:
+    """A phrase as the beginning of a sentence.
+
+    >>> as_subject("indexing"), as_subject("`item()`")
+    ('Indexing', '`item()`')
+    """
+    return text[:1].upper() + text[1:]
 
 
 def origin_texts(

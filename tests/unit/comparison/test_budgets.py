@@ -211,7 +211,7 @@ class TestForbid:
         assert (result.passed, result.measured, result.allowed) == (
             *(True, "2, info only", "none above info"),
         )
-        assert result.where == "TL102, info: title of TL102 (and 1 more)"
+        assert result.where == "TL102, info: title of TL102: train.py:7 (and 1 more)"
         # AND where one is above info, the others are not counted
         result = one(make_report(findings=(*infos, make_finding())), forbid=("TL1",))
         assert (result.passed, result.measured) == (False, "1 finding")
@@ -224,7 +224,7 @@ class TestForbid:
         )
         result = one(report, forbid=("TL1",))
         assert result.measured == "2 findings"
-        assert result.where == "TL102, critical: title of TL102 (and 1 more)"
+        assert result.where == "TL102, critical: title of TL102: train.py:9 (and 1 more)"
         assert (result.file, result.line) == ("train.py", 9)
 
     def test_findings_of_a_step_are_not_in_the_report_of_the_whole(self):

@@ -126,7 +126,7 @@ def test_names_what_the_version_has(advice, torch, said):
 
 def test_before_cuda_graphs_there_is_no_graph(advice):
     finding = advice(steps(), before=recorded("1.8.0"))
-    assert (finding.edit, finding.fix) == (None, "Launch less: fuse small kernels.")
+    assert (finding.edit, finding.fix) == (None, "Launch fewer kernels: fuse small ones.")
 
 
 def test_a_read_at_the_end_of_a_step_is_not_in_the_way(advice, snapshot):

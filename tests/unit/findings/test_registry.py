@@ -1,10 +1,22 @@
 """The rules themselves."""
 
 import re
+from collections.abc import Mapping
+from itertools import chain
 
 import pytest
 
+from tests.short_fixes import assert_short
+from tracelab.findings import candidates_of_exposed, host_needs, rules
 from tracelab.findings.registry import RULES, about_of
+from tracelab.findings.remedy import Instead, in_short
+from tracelab.findings.rules import tl303_pipeline_bubble, tl304_straggler
+
+MODULES = [
+    candidates_of_exposed,
+    host_needs,
+    *(module for name, module in sorted(vars(rules).items()) if name.startswith("tl")),
+]
 
 
 def test_every_rule_has_its_own_id_and_is_explained():
@@ -21,6 +33,34 @@ def test_defect_and_fix_are_python(rule):
     assert rule.before != rule.after
     for code in (rule.before, rule.after):
         compile(code, rule.id, "exec")
+
+
+@pytest.mark.parametrize("rule", [x for x in RULES if x.fix], ids=lambda x: x.id)
+def test_the_fix_of_a_rule_has_a_short_form(rule):
+    assert_short(in_short(rule.fix, rule.fix_short))
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda x: x.__name__.rpartition(".")[2])
+def test_each_fix_that_a_module_may_give_has_a_short_form(module):
+    values = vars(module).values()
+    tables = (value.values() for value in values if isinstance(value, Mapping))
+    fixes = [x for x in chain(values, *tables) if isinstance(x, Instead)]
+    for fix in fixes:
+        assert_short(fix.in_short)
+
+
+@pytest.mark.parametrize(
+    "short",
+    [
+        *(
+            text.format(stage=12, rank=120, more=16)
+            for text in tl303_pipeline_bubble.SHORT.values()
+        ),
+        *(tl304_straggler.SHORT.get(cause, fix) for cause, fix in tl304_straggler.FIXES.items()),
+    ],
+)
+def test_fixes_of_jobs_have_a_short_form(short):
+    assert_short(short)
 
 
 def test_rules_about_the_trace_show_no_code():

@@ -120,6 +120,7 @@ def test_json_has_the_keys_that_scripts_rely_on(report):
         "remedy",
         "source",
         "role",
+        "fix_short",
     ]
     window = data["windows"][0]
     assert (window["rank"], window["step"]) == (3, None)

@@ -40,11 +40,13 @@ REMEDIES: tuple[Remedy, ...] = (
         not_when="The parameters that get no gradient differ from step to step.",
         fixes=(
             Instead(
-                "Leave out `find_unused_parameters=True` of `DistributedDataParallel`. If the same "
-                "parameters are unused in every step: `static_graph=True` instead.",
+                "Remove `find_unused_parameters=True` of `DistributedDataParallel`. If the "
+                "same parameters are unused in every step: `static_graph=True` instead.",
                 since="1.11",
+                short="Remove `find_unused_parameters=True`, or pass `static_graph=True` if the "
+                "same parameters are unused in every step.",
             ),
-            Instead("Leave out `find_unused_parameters=True` of `DistributedDataParallel`."),
+            Instead("Remove `find_unused_parameters=True` of `DistributedDataParallel`."),
         ),
         source=_DDP,
         url=_DDP_URL,
@@ -56,7 +58,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="ddp-no-sync",
         name="gradient accumulation that averages the gradients of every microbatch",
-        title="DDP averages the gradients of every microbatch, and not only of the last",
+        title="DDP averages the gradients of every microbatch, not only of the last one",
         shows="Several backward passes before one `Optimizer.step#`, each with the same "
         "all-reduces of all gradients.",
         not_when="The gradients must be averaged before the next microbatch, to be clipped.",
@@ -64,7 +66,9 @@ REMEDIES: tuple[Remedy, ...] = (
             Instead(
                 "Run the forward and backward pass of all microbatches but the last in `with "
                 "model.no_sync():` (Accelerate: `accelerator.accumulate(model)`; FSDP2: "
-                "`model.set_requires_gradient_sync(False)`)."
+                "`model.set_requires_gradient_sync(False)`).",
+                short="Run all microbatches but the last under `with model.no_sync():` "
+                "(Accelerate: `accelerator.accumulate(model)`).",
             ),
         ),
         source=_TUNING,
@@ -77,14 +81,14 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="ddp-small-buckets",
         name="DDP with buckets that are too small",
-        title="DDP sends the gradients in small buckets, each of which costs a latency",
+        title="DDP sends the gradients in small buckets, and each costs a latency",
         shows="Many all-reduces of less than 1 MB in each backward pass.",
         not_when="Only the first bucket is small, as it is meant to be, or the backward pass hides "
         "them all.",
         fixes=(
             Instead(
-                "Leave out `bucket_cap_mb` of `DistributedDataParallel` (the default is 25), or "
-                "make it larger: 50 to 200 for large models on fast links."
+                "Remove `bucket_cap_mb` of `DistributedDataParallel` (the default is 25), "
+                "or make it larger: 50 to 200 for large models on fast links."
             ),
         ),
         source=_DDP,
@@ -97,14 +101,16 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="loss-all-reduce",
         name="a number that is averaged over the ranks and read in each step",
-        title="A number is averaged over the ranks and read in each step",
+        title="The program averages a number over the ranks and reads it in each step",
         shows="An all-reduce of a few bytes, and right after it `aten::item`, in each step.",
         not_when="The number decides what the same step does next: then read it one step later.",
         fixes=(
             Instead(
                 "Average and read it every N steps. Keep it on the GPU until then (`total += "
                 "loss.detach()`), and put all such numbers into one tensor. In Lightning: "
-                "`sync_dist=True` only with `on_step=False, on_epoch=True`."
+                "`sync_dist=True` only with `on_step=False, on_epoch=True`.",
+                short="Average and read it every N steps, and keep it on the GPU until then: "
+                "`total += loss.detach()`.",
             ),
         ),
         source="Lightning documentation: logging",
@@ -117,12 +123,12 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="barrier",
         name="a barrier in each step",
-        title="A barrier in each step makes the host wait for all ranks",
+        title="A barrier in each step makes the CPU wait for all ranks",
         shows="`c10d::barrier`, an all-reduce of one element, and the host waits until it is over.",
         not_when="The ranks hand over a file, or look at one clock.",
         fixes=(
             Instead(
-                "Leave out `dist.barrier()`: collectives already wait for each other. Keep it "
+                "Remove `dist.barrier()`: collectives already wait for each other. Keep it "
                 "around checkpoints and files."
             ),
         ),
@@ -144,7 +150,9 @@ REMEDIES: tuple[Remedy, ...] = (
             Instead(
                 "Send them as one: pack the tensors into one flat buffer, or issue them inside "
                 "`torch.distributed._coalescing_manager()`; gradients are best left to "
-                "`DistributedDataParallel`."
+                "`DistributedDataParallel`.",
+                short="Send them as one: pack the tensors into one buffer, or issue them in "
+                "`torch.distributed._coalescing_manager()`.",
             ),
         ),
         source=_DISTRIBUTED,
@@ -164,7 +172,9 @@ REMEDIES: tuple[Remedy, ...] = (
             Instead(
                 "Pass `broadcast_buffers=False` to `DistributedDataParallel`, if each rank may "
                 "keep running statistics of its own; rank 0's are saved as before. Large "
-                "constants are best no buffers: plain tensors are not sent."
+                "constants are best no buffers: plain tensors are not sent.",
+                short="Pass `broadcast_buffers=False` to `DistributedDataParallel`, if each rank "
+                "may keep running statistics of its own.",
             ),
         ),
         source=_DDP,
@@ -177,7 +187,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="object-collectives",
         name="Python objects that are sent in each step",
-        title="Python objects are sent to the other ranks in each step",
+        title="The ranks exchange Python objects in each step",
         shows="`all_gather_object`, `broadcast_object_list` or another in each step: two "
         "collectives of bytes, a read of their length, and pickling.",
         not_when="They are rare messages of control.",
@@ -185,7 +195,9 @@ REMEDIES: tuple[Remedy, ...] = (
             Instead(
                 "Send a tensor of a fixed layout, allocated once, or use a process group of the "
                 "backend gloo for what stays on the CPU. Accelerate: `dispatch_batches=False`, so "
-                "that each rank loads its own batches."
+                "that each rank loads its own batches.",
+                short="Send a tensor of a fixed layout, allocated once, or use a gloo group for "
+                "what stays on the CPU.",
             ),
         ),
         source=_DISTRIBUTED,
@@ -219,7 +231,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="moe-split-sizes",
         name="an all-to-all whose splits the host reads first",
-        title="The host reads the splits of an all-to-all before it can issue it",
+        title="The CPU reads the splits of an all-to-all before it issues it",
         shows="A copy to the host right before an all-to-all with uneven splits, in each layer.",
         not_when="Tokens are dropless and no kernel on the GPU takes the splits: one read a layer "
         "remains.",
@@ -228,7 +240,9 @@ REMEDIES: tuple[Remedy, ...] = (
                 "Copy the splits of both directions at once, into pinned memory and in a side "
                 "stream, beside the shared expert or the permutation. Equal splits (a capacity "
                 "with padding) or kernels that take the splits on the GPU (DeepEP, "
-                "`all_to_all_vdev`) need no read."
+                "`all_to_all_vdev`) need no read.",
+                short="Copy the splits into pinned memory in a side stream while other work runs, "
+                "or use equal splits (a capacity with padding).",
             ),
         ),
         source="torchtitan issue 1968",
@@ -248,7 +262,9 @@ REMEDIES: tuple[Remedy, ...] = (
         fixes=(
             Instead(
                 "From about 16 samples a GPU on plain batch norms do; `GroupNorm` needs none. Else "
-                "average within a node only: `SyncBatchNorm(process_group=...)`."
+                "average within a node only: `SyncBatchNorm(process_group=...)`.",
+                short="Use plain batch norms from about 16 samples a GPU on, or `GroupNorm`; else "
+                "average within a node: `SyncBatchNorm(process_group=...)`.",
             ),
         ),
         source="PyTorch documentation: SyncBatchNorm",
@@ -260,7 +276,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="fsdp-late-gather",
         name="FSDP that gathers a layer only when it is its turn",
-        title="FSDP gathers a layer's parameters too late, and the layer waits for them",
+        title="FSDP gathers the parameters of a layer too late, and the layer waits for them",
         shows="The compute after `FSDP::all_gather` waits for it, though other compute ran before.",
         not_when="The order of the layers changes, or there is no memory for another layer.",
         fixes=(
@@ -269,6 +285,8 @@ REMEDIES: tuple[Remedy, ...] = (
                 "`layer.set_modules_to_backward_prefetch([previous_layer])` for each layer, two of "
                 "them if one is not enough.",
                 since="2.5",
+                short="Prefetch: `layer.set_modules_to_forward_prefetch([next_layer])` and "
+                "`layer.set_modules_to_backward_prefetch([previous_layer])`.",
             ),
         ),
         source=_FSDP,
@@ -302,7 +320,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="fsdp-rate-limiter",
         name="FSDP that makes the host wait between its gathers",
-        title="FSDP's rate limiter makes the host wait for a gather",
+        title="FSDP's rate limiter makes the CPU wait for a gather",
         shows="`cudaEventSynchronize` in `FullyShardedDataParallel.rate_limiter`, once a block.",
         not_when="Without the limit memory runs out.",
         fixes=(
@@ -310,6 +328,8 @@ REMEDIES: tuple[Remedy, ...] = (
                 "Use FSDP2 (`fully_shard`), which makes no host wait, or pass "
                 "`limit_all_gathers=False` if there is memory.",
                 since="2.4",
+                short="Use FSDP2 (`fully_shard`), or pass `limit_all_gathers=False` if memory "
+                "allows.",
             ),
             Instead("Pass `limit_all_gathers=False` to FSDP if there is memory."),
         ),
@@ -333,10 +353,14 @@ REMEDIES: tuple[Remedy, ...] = (
                 "True` and `enable_symm_mem_for_group`, under `torch.compile`; Megatron: "
                 "`--tp-comm-overlap`), or fewer ranks in the group.",
                 since="2.6",
+                short="Overlap pieces by asynchronous tensor parallelism under `torch.compile` "
+                "(Megatron: `--tp-comm-overlap`), or use fewer ranks.",
             ),
             Instead(
                 "What follows needs them. Use fewer ranks in the group, of one NVLink domain "
-                "(Megatron: `--tp-comm-overlap`)."
+                "(Megatron: `--tp-comm-overlap`).",
+                short="Use fewer ranks in the group, of one NVLink domain (Megatron: "
+                "`--tp-comm-overlap`).",
             ),
         ),
         source="PyTorch documentation: torch.distributed._symmetric_memory",

@@ -184,7 +184,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="recompilation",
         name="torch.compile that compiles again in later steps",
-        title="torch.compile compiles again and again",
+        title="`torch.compile` compiles again and again",
         shows="Operators such as `_compile.compile_inner (dynamo_timed)` in at least two steady "
         "steps after the first one, and `Torch-Compiled Region: 0/n` with a growing n.",
         not_when="The first steps are recorded, or each length of a small fixed set is compiled "
@@ -196,6 +196,8 @@ REMEDIES: tuple[Remedy, ...] = (
                 "numbers that change (step, learning rate) as tensors. After 8 compilations the "
                 "function runs uncompiled.",
                 since="2.1",
+                short="Find the guard with `TORCH_LOGS=recompiles`. Mark sizes that change: "
+                "`torch._dynamo.mark_dynamic(x, 1)`, or pad them.",
             ),
             Instead(
                 "Pad sizes that change to a few lengths, or use `torch.compile(dynamic=True)`."
@@ -217,12 +219,14 @@ REMEDIES: tuple[Remedy, ...] = (
         not_when="The breaks are at the hooks of FSDP2 or DDP, which break graphs by design.",
         fixes=(
             Instead(
-                "Run with `TORCH_LOGS=graph_breaks`, or compile with `fullgraph=True`, to see the "
-                "breaks. Take `.item()`, `print` and logging out of the compiled function; "
-                "`torch._dynamo.config.capture_scalar_outputs = True` keeps an `.item()` whose "
-                "value is only used as a number. The predicted saving is that of the lookups "
-                "alone: fusing across the breaks saves more.",
+                "Run with `TORCH_LOGS=graph_breaks`, or compile with `fullgraph=True`, to "
+                "see the breaks. Move `.item()`, `print` and logging out of the compiled "
+                "function; `torch._dynamo.config.capture_scalar_outputs = True` keeps an "
+                "`.item()` whose value is only used as a number. The predicted saving is "
+                "that of the lookups alone: fusing across the breaks saves more.",
                 since="2.1",
+                short="Move `.item()`, `print` and logging out of the compiled function; find "
+                "breaks with `torch.compile(model, fullgraph=True)`.",
             ),
         ),
         source="PyTorch documentation: Common graph breaks",
@@ -242,10 +246,13 @@ REMEDIES: tuple[Remedy, ...] = (
         not_when="The number decides something that only the host can do.",
         fixes=(
             Instead(
-                "The compiled graph ends here, and a CUDA graph with it: the host waits, and "
-                "launches the rest as another one. Read the value behind the compiled function, or "
-                "bound it on the GPU (`clamp`). `fullgraph=True` names what breaks a graph.",
+                "The compiled graph ends here, and a CUDA graph with it: the CPU waits, and "
+                "launches the rest as another one. Read the value behind the compiled "
+                "function, or bound it on the GPU (`clamp`). `fullgraph=True` names what "
+                "breaks a graph.",
                 since="2.0",
+                short="Move the read behind the compiled function, or bound the value on the GPU: "
+                "`x.clamp(...)`.",
             ),
         ),
         source="PyTorch documentation: Common graph breaks",
@@ -271,6 +278,8 @@ REMEDIES: tuple[Remedy, ...] = (
                 "(`x.clamp(...)` without the `if`), or decide behind the compiled function. "
                 "`TORCH_LOGS=graph_breaks` and `fullgraph=True` name each break.",
                 since="2.0",
+                short="Compute both cases instead of the `if` (`torch.where(condition, a, b)`), "
+                "or decide after the compiled function.",
             ),
         ),
         source="PyTorch documentation: Common graph breaks",
@@ -282,7 +291,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="compiled-without-graph",
         name="compiled code that is launched kernel by kernel",
-        title="Compiled code is launched kernel by kernel",
+        title="The CPU launches compiled code kernel by kernel",
         shows="`## Call CompiledFxGraph ... ##` with at least ten launches, the same number each "
         "time, no `cudaGraphLaunch` and nothing that blocks inside.",
         not_when="The log says `skipping cudagraphs due to ...` (tensors or operators of the CPU, "
@@ -293,6 +302,8 @@ REMEDIES: tuple[Remedy, ...] = (
                 "`torch.compiler.cudagraph_mark_step_begin()` before each step, and `clone()` "
                 "outputs that are kept.",
                 since="2.1",
+                short='Pass `mode="reduce-overhead"` to `torch.compile`, and call '
+                "`torch.compiler.cudagraph_mark_step_begin()` before each step.",
             ),
             Instead('Replay it as a CUDA graph: `torch.compile(model, mode="reduce-overhead")`.'),
         ),
@@ -306,7 +317,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="graph-recorded-again",
         name="CUDA graphs that are recorded again in later steps",
-        title="CUDA graphs are recorded again and again",
+        title="The program records CUDA graphs again and again",
         shows="`cudaStreamBeginCapture` in at least two steady steps after the first one.",
         not_when="Each shape of a small fixed set is recorded once: record those in a warm-up.",
         fixes=(
@@ -316,6 +327,8 @@ REMEDIES: tuple[Remedy, ...] = (
                 "do not create parameters anew. With changing shapes: "
                 "`torch._inductor.config.triton.cudagraph_skip_dynamic_graphs = True`.",
                 since="2.4",
+                short="Keep the addresses and shapes of inputs: copy them into fixed buffers "
+                "(`static.copy_(x)`), and pad to a few lengths.",
             ),
             Instead(
                 "Keep the addresses and shapes of inputs and parameters the same in all steps: "
@@ -331,7 +344,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="cudnn-attention-plans",
         name="cuDNN attention that is planned anew for each length",
-        title="cuDNN plans attention anew for each length",
+        title="cuDNN plans attention again for each length",
         shows="`aten::_scaled_dot_product_cudnn_attention` takes more than 2 ms of the host in "
         "several steps, without a call of CUDA that takes that long.",
         not_when="The lengths repeat and cuDNN is faster: then pad to a few lengths.",
@@ -341,6 +354,8 @@ REMEDIES: tuple[Remedy, ...] = (
                 "(`torch.backends.cuda.enable_cudnn_sdp(False)`), or keep to a few lengths: pad, "
                 "or use a cache of fixed size.",
                 since="2.5",
+                short="Use another backend (`torch.backends.cuda.enable_cudnn_sdp(False)`), or "
+                "pad to a few lengths.",
             ),
         ),
         source="PyTorch documentation: torch.backends.cuda.enable_cudnn_sdp",

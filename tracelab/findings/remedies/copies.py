@@ -201,7 +201,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="pinned-but-blocking",
         name="a copy from pinned memory that is waited for",
-        title="The host waits for a copy from pinned memory",
+        title="The CPU waits for a copy from pinned memory",
         shows="`Memcpy HtoD (Pinned -> Device)`, and a `cudaStreamSynchronize` behind it in the "
         "same `aten::copy_`.",
         not_when="The host overwrites the pinned memory before the copy has run: then wait for an "
@@ -210,7 +210,8 @@ REMEDIES: tuple[Remedy, ...] = (
             Instead(
                 "The memory is pinned already: pass `non_blocking=True` as well, "
                 '`batch.to("cuda", non_blocking=True)` (Accelerate: '
-                "`DataLoaderConfiguration(non_blocking=True)`)."
+                "`DataLoaderConfiguration(non_blocking=True)`).",
+                short='Pass `non_blocking=True`: `batch.to("cuda", non_blocking=True)`.',
             ),
         ),
         source=_GUIDE,
@@ -233,7 +234,10 @@ REMEDIES: tuple[Remedy, ...] = (
                 "Copy into pinned memory: `host = torch.empty(x.shape, dtype=x.dtype, "
                 "pin_memory=True)` once, `host.copy_(x, non_blocking=True)`, and an event behind "
                 "it that you wait for before you read (`event.synchronize()`, one step later): "
-                "without it the values may be old."
+                "without it the values may be old.",
+                short="Copy into memory allocated once with `pin_memory=True`: `host.copy_(x, "
+                "non_blocking=True)`. Wait for an event before reading: "
+                "`event.synchronize()`.",
             ),
         ),
         source=_GUIDE,
@@ -246,14 +250,16 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="pinning-in-training-thread",
         name="pin_memory() in the thread that launches",
-        title="The thread that launches pins memory itself",
+        title="The launching thread pins memory itself",
         shows="`aten::pin_memory` in a thread that launches, in at least two steady steps.",
         not_when="It is done once, for memory that is kept.",
         fixes=(
             Instead(
                 "Let the loader's thread pin (`DataLoader(..., pin_memory=True)`), or fill a "
                 "pinned buffer that you keep: `buffer.copy_(batch)`, then "
-                '`buffer.to("cuda", non_blocking=True)`. Pinning copies the memory, on the CPU.'
+                '`buffer.to("cuda", non_blocking=True)`. Pinning copies the memory, on the CPU.',
+                short="Pin in the loader's thread (`DataLoader(..., pin_memory=True)`), or fill a "
+                "pinned buffer that you keep: `buffer.copy_(batch)`.",
             ),
         ),
         source=_GUIDE,
@@ -266,14 +272,17 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="conversion-on-cpu",
         name="a dtype or layout conversion on the CPU, in the thread that launches",
-        title="The thread that launches converts tensors on the CPU",
+        title="The launching thread converts tensors on the CPU",
         shows="`aten::to` or `aten::_to_copy` of more than 0.05 ms without any call of CUDA "
         "inside, in at least two steady steps.",
         not_when="The wider tensor does not fit on the GPU, or is needed on the host.",
         fixes=(
             Instead(
                 'Copy first and convert on the GPU: `x.to("cuda", non_blocking=True).float()` '
-                "instead of `x.float().cuda()`. Send images as uint8 and normalize them on the GPU."
+                "instead of `x.float().cuda()`. Send images as uint8 and normalize them on the "
+                "GPU.",
+                short='Copy first and convert on the GPU: `x.to("cuda", '
+                "non_blocking=True).float()` instead of `x.float().cuda()`.",
             ),
         ),
         source=_GUIDE,
@@ -295,7 +304,9 @@ REMEDIES: tuple[Remedy, ...] = (
             Instead(
                 'Convert on the GPU: `x.to("cuda", non_blocking=True).to(dtype)` from pinned '
                 'memory, in a stream of its own, instead of `x.to("cuda", dtype)`, which converts '
-                "on the CPU where it blocks. Make batches contiguous where they are loaded."
+                "on the CPU where it blocks. Make batches contiguous where they are loaded.",
+                short='Convert on the GPU: `x.to("cuda", non_blocking=True).to(dtype)` instead of '
+                '`x.to("cuda", dtype)`, from pinned memory.',
             ),
         ),
         source=_GUIDE,
@@ -323,6 +334,8 @@ REMEDIES: tuple[Remedy, ...] = (
                 "`images = images.to(memory_format=torch.channels_last)` for each batch. "
                 "Normalization and pooling get faster, too.",
                 since="1.5",
+                short="Keep the channels last: `model.to(memory_format=torch.channels_last)` "
+                "once, and `images.to(...)` likewise for each batch.",
             ),
         ),
         source="PyTorch tutorial: Channels Last Memory Format",
@@ -334,7 +347,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="many-small-copies",
         name="many small copies to the GPU in each step",
-        title="Many small tensors are copied to the GPU one by one",
+        title="The program copies many small tensors to the GPU one by one",
         shows="More than ten copies of at most 64 KiB one after another, in each of at least two "
         "steady steps.",
         not_when="Other work is launched between them: they are needed at different times.",
@@ -342,7 +355,9 @@ REMEDIES: tuple[Remedy, ...] = (
             Instead(
                 "Copy once: collate into one tensor, or pack small values into one pinned buffer, "
                 '`packed.to("cuda", non_blocking=True)`, and split it on the GPU '
-                "(`packed.split(sizes)`)."
+                "(`packed.split(sizes)`).",
+                short='Copy once: pack the values into one pinned buffer, `packed.to("cuda", '
+                "non_blocking=True)`, and split it on the GPU: `packed.split(sizes)`.",
             ),
         ),
         source=_TUNING,
@@ -363,7 +378,9 @@ REMEDIES: tuple[Remedy, ...] = (
                 "Pin the host memory and do not wait for the copy: `DataLoader(..., "
                 'pin_memory=True)` or `tensor.pin_memory()`, then `batch.to("cuda", '
                 "non_blocking=True)`, in a stream of its own. Make scalars and constants on the "
-                "GPU (`torch.full`)."
+                "GPU (`torch.full`).",
+                short="Pin the memory and do not wait: `DataLoader(..., pin_memory=True)` or "
+                '`x.pin_memory()`, then `x.to("cuda", non_blocking=True)`.',
             ),
         ),
         source=_GUIDE,
@@ -384,7 +401,9 @@ REMEDIES: tuple[Remedy, ...] = (
             Instead(
                 "Copy into pinned memory and read it later: `host = torch.empty(x.shape, "
                 "dtype=x.dtype, pin_memory=True)` once, `host.copy_(x, non_blocking=True)`, an "
-                "event behind it, and `event.synchronize()` one step later."
+                "event behind it, and `event.synchronize()` one step later.",
+                short="Copy into pinned memory and read it one step later: `host.copy_(x, "
+                "non_blocking=True)`, `event.record()`, then `event.synchronize()`.",
             ),
         ),
         source=_GUIDE,

@@ -37,10 +37,13 @@ REMEDIES: tuple[Remedy, ...] = (
         "with one another.",
         fixes=(
             Instead(
-                "The host needs this value at once, as an environment needs the action. Let one "
-                "read serve more: more environments or sequences at a time, and all that is read "
-                "in one copy. Or work on two groups in turn, so that the GPU computes for one "
-                "while the host works on the other, or do on the GPU what the host does in between."
+                "The CPU needs this value at once, as an environment needs the action. Let "
+                "one read serve more: more environments or sequences at a time, and all "
+                "that is read in one copy. Or work on two groups in turn, so that the GPU "
+                "computes for one while the CPU works on the other, or do on the GPU what "
+                "the CPU does in between.",
+                short="Serve more with each read: more environments or sequences at a time, and "
+                "all values in one copy.",
             ),
         ),
         source=_SEMANTICS,
@@ -59,8 +62,10 @@ REMEDIES: tuple[Remedy, ...] = (
         not_when="The two copies have nothing to do with one another.",
         fixes=(
             Instead(
-                "A value that goes back to the GPU can stay there: use the tensor itself, and let "
-                "the host read a copy of it one step late."
+                "A value that goes back to the GPU can stay there: use the tensor itself, "
+                "and let the CPU read a copy of it one step late.",
+                short="Use the tensor on the GPU itself, and let the CPU read a copy of it one "
+                "step late.",
             ),
         ),
         source=_SEMANTICS,
@@ -78,9 +83,12 @@ REMEDIES: tuple[Remedy, ...] = (
         not_when="As of `read-for-next-input`.",
         fixes=(
             Instead(
-                "It cannot be copied ahead: the host computes it from what it reads right before. "
-                "Compute it in pinned memory (`torch.empty(..., pin_memory=True)` once, and its "
-                '`.numpy()`), and do not wait for the copy: `tensor.to("cuda", non_blocking=True)`.'
+                "It cannot be copied ahead: the CPU computes it from what it reads right "
+                "before. Compute it in pinned memory (`torch.empty(..., pin_memory=True)` "
+                "once, and its `.numpy()`), and do not wait for the copy: "
+                '`tensor.to("cuda", non_blocking=True)`.',
+                short="Compute it in pinned memory (`torch.empty(..., pin_memory=True)` once), "
+                'and copy with `x.to("cuda", non_blocking=True)`.',
             ),
         ),
         source=_GUIDE,

@@ -221,7 +221,9 @@ GOES_ON: tuple[Remedy, ...] = (
             Instead(
                 "Tune once: leave sizes that change out of `key=` of `triton.autotune`, or round "
                 "them up to a few (`triton.next_power_of_2`), and keep the cache folders "
-                "(`TRITON_CACHE_DIR`, `TORCHINDUCTOR_CACHE_DIR`) between runs."
+                "(`TRITON_CACHE_DIR`, `TORCHINDUCTOR_CACHE_DIR`) between runs.",
+                short="Tune once: round changing sizes (`triton.next_power_of_2(n)`) or drop them "
+                "from `key=`, and keep `TRITON_CACHE_DIR` between runs.",
             ),
         ),
         source="Triton documentation: triton.autotune",
@@ -240,12 +242,18 @@ GOES_ON: tuple[Remedy, ...] = (
         not_when="The shapes are fixed: then it tries once, and the search pays.",
         fixes=(
             Instead(
-                "`torch.backends.cudnn.benchmark = False`, or keep to a few shapes (pad, or crop "
-                "to a few sizes); `torch.backends.cudnn.benchmark_limit = 3` tries fewer "
-                "algorithms.",
+                "Set `torch.backends.cudnn.benchmark = False`, or keep to a few shapes "
+                "(pad, or crop to a few sizes); `torch.backends.cudnn.benchmark_limit = 3` "
+                "tries fewer algorithms.",
                 since="1.13",
+                short="Set `torch.backends.cudnn.benchmark = False`, or keep to a few shapes "
+                "(pad, or crop to a few sizes).",
             ),
-            Instead("`torch.backends.cudnn.benchmark = False`, or keep to a few shapes (pad)."),
+            Instead(
+                "Set `torch.backends.cudnn.benchmark = False`, or keep to a few shapes (pad).",
+                short="Set `torch.backends.cudnn.benchmark = False`, or keep to a few shapes "
+                "(pad).",
+            ),
         ),
         source=_TUNING,
         url=_TUNING_URL,
@@ -265,7 +273,8 @@ GOES_ON: tuple[Remedy, ...] = (
         fixes=(
             Instead(
                 "A plan is made for each new shape: keep to a few shapes (pad, or crop to a few "
-                "sizes)."
+                "sizes).",
+                short="Keep to a few shapes: pad, or crop to a few sizes.",
             ),
         ),
         source=_TUNING,
@@ -281,7 +290,7 @@ ONCE: tuple[Remedy, ...] = (
     Remedy(
         id="first-graph-capture",
         name="CUDA graphs that are captured in the recorded steps",
-        title="CUDA graphs are captured once",
+        title="The recording contains the first capture of CUDA graphs",
         shows="`cudaStreamBeginCapture` to `cudaStreamEndCapture`, in which the GPU gets no work.",
         not_when="It goes on in later steps: see graph-recorded-again.",
         fixes=(
@@ -289,6 +298,7 @@ ONCE: tuple[Remedy, ...] = (
                 "Nothing in the loop, if it ends: a graph is captured before it is replayed. "
                 "Record after the last capture.",
                 since="1.10",
+                short="Record later steps: `torch.profiler.schedule(wait=10, warmup=5, active=5)`.",
             ),
         ),
         source="PyTorch documentation: CUDA semantics, CUDA Graphs",
@@ -300,7 +310,7 @@ ONCE: tuple[Remedy, ...] = (
     Remedy(
         id="first-compilation",
         name="torch.compile in the recorded steps",
-        title="torch.compile compiles at the first call",
+        title="`torch.compile` compiles at the first call",
         shows="Operators such as `_compile.compile_inner (dynamo_timed)` in the first steps.",
         not_when="It goes on in later steps: see recompilation.",
         fixes=(
@@ -308,6 +318,7 @@ ONCE: tuple[Remedy, ...] = (
                 "Nothing in the loop, if it ends. Record after a few more steps. Compiled code is "
                 "kept between runs in `TORCHINDUCTOR_CACHE_DIR`.",
                 since="2.1",
+                short="Record later steps: `torch.profiler.schedule(wait=10, warmup=5, active=5)`.",
             ),
         ),
         source="PyTorch documentation: Compile time caching",
@@ -327,7 +338,8 @@ ONCE: tuple[Remedy, ...] = (
         fixes=(
             Instead(
                 "Nothing in the loop, if it ends. Record after a few more steps, and keep the "
-                "cache folders (`TRITON_CACHE_DIR`, `TORCHINDUCTOR_CACHE_DIR`) between runs."
+                "cache folders (`TRITON_CACHE_DIR`, `TORCHINDUCTOR_CACHE_DIR`) between runs.",
+                short="Record later steps: `torch.profiler.schedule(wait=10, warmup=5, active=5)`.",
             ),
         ),
         source="Triton documentation: triton.autotune",
@@ -344,7 +356,12 @@ ONCE: tuple[Remedy, ...] = (
         shows="`aten::cudnn_convolution` waits for the events of at least two trials, in the first "
         "steps.",
         not_when="It goes on in later steps: see cudnn-benchmark-again.",
-        fixes=(Instead("Nothing in the loop, if it ends. Record after a few more steps."),),
+        fixes=(
+            Instead(
+                "Nothing in the loop, if it ends. Record after a few more steps.",
+                short="Record later steps: `torch.profiler.schedule(wait=10, warmup=5, active=5)`.",
+            ),
+        ),
         source=_TUNING,
         url=_TUNING_URL,
         rules=("TL305",),
@@ -365,6 +382,8 @@ ONCE: tuple[Remedy, ...] = (
                 'torch.device("cuda", local_rank))`, and one collective for each group as a '
                 "warm-up.",
                 since="2.3",
+                short='Create it before the loop: `init_process_group("nccl", '
+                'device_id=torch.device("cuda", local_rank))`.',
             ),
             Instead("Make one collective for each group as a warm-up before the loop."),
         ),
@@ -386,7 +405,8 @@ ONCE: tuple[Remedy, ...] = (
         fixes=(
             Instead(
                 "Nothing in the loop: each thread and stream creates them once. Record after a few "
-                "more steps; warm up in the streams that are used."
+                "more steps; warm up in the streams that are used.",
+                short="Record later steps: `torch.profiler.schedule(wait=10, warmup=5, active=5)`.",
             ),
         ),
         source="PyTorch documentation: cuBLAS workspaces",
@@ -399,7 +419,7 @@ ONCE: tuple[Remedy, ...] = (
     Remedy(
         id="kernel-loading",
         name="kernels whose code is loaded at their first launch",
-        title="Kernels' code is loaded at their first launch",
+        title="Kernels load their code at their first launch",
         shows="The first launch of a kernel takes more than 0.2 ms, or a question about a kernel "
         "does, or a call loads a module.",
         not_when="The same kernel is loaded again.",
@@ -407,7 +427,8 @@ ONCE: tuple[Remedy, ...] = (
             Instead(
                 "Nothing in the loop: the code of a kernel is loaded once. Record after a few more "
                 "steps (`torch.profiler.schedule(wait=..., warmup=...)`); where the first step "
-                "counts, set `CUDA_MODULE_LOADING=EAGER`."
+                "counts, set `CUDA_MODULE_LOADING=EAGER`.",
+                short="Record later steps: `torch.profiler.schedule(wait=10, warmup=5, active=5)`.",
             ),
         ),
         source="CUDA C++ Programming Guide: Lazy Loading",
@@ -427,7 +448,8 @@ ONCE: tuple[Remedy, ...] = (
             Instead(
                 "A plan is made for each new shape (`torch.backends.cudnn.benchmark` tries "
                 "several). Record after a few more steps; if later steps plan too, keep to a few "
-                "shapes."
+                "shapes.",
+                short="Record later steps: `torch.profiler.schedule(wait=10, warmup=5, active=5)`.",
             ),
         ),
         source=_TUNING,
@@ -440,7 +462,7 @@ ONCE: tuple[Remedy, ...] = (
     Remedy(
         id="allocator-growth",
         name="the allocator's growth, and libraries that begin",
-        title="The allocator asks CUDA for memory that it keeps",
+        title="The allocator requests its first memory from CUDA, and keeps it",
         shows="`cudaMalloc` in the first step only, or without a `cudaFree` in fewer than half of "
         "the steady steps, or before the first `cudaFree` in a file without steps; and `cudaFree` "
         "in the first run of an operator on a thread, where a library begins (cuBLAS, cuDNN).",
@@ -449,7 +471,8 @@ ONCE: tuple[Remedy, ...] = (
             Instead(
                 "Nothing in the loop, if it ends: the allocator keeps the memory that it got. "
                 "Record after a few more steps. If later steps allocate too, their shapes differ: "
-                "pad or bucket them, or run the longest batch first."
+                "pad or bucket them, or run the longest batch first.",
+                short="Record later steps: `torch.profiler.schedule(wait=10, warmup=5, active=5)`.",
             ),
         ),
         source=_TUNING,

@@ -61,7 +61,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="computed-on-cpu",
         name="tensors that the CPU computes in the thread that launches",
-        title="The CPU computes tensors in the thread that launches",
+        title="The launching thread computes tensors on the CPU",
         shows="Functions and operators of at least 0.1 ms in the thread that launches that compute "
         "tensors and call nothing of CUDA, in at least two steady steps.",
         not_when="The result is needed on the CPU, and the operators run there for its sake.",
@@ -69,7 +69,9 @@ REMEDIES: tuple[Remedy, ...] = (
             Instead(
                 "Make the tensors on the GPU: move the input there first, or write "
                 '`torch.arange(n, device="cuda")`, `transform.to("cuda")`. What is the same in '
-                "each step, compute once and keep it (`register_buffer`)."
+                "each step, compute once and keep it (`register_buffer`).",
+                short='Create the tensors on the GPU: `torch.arange(n, device="cuda")`. Compute '
+                "what is the same in each step once.",
             ),
         ),
         source="PyTorch tutorial: Performance Tuning Guide",

@@ -75,14 +75,16 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="hf-mask-check",
         name="an attention mask that is searched for padding and has none",
-        title="Transformers reads back whether the attention mask has padding, and it has none",
+        title="Transformers checks the attention mask for padding, and there is none",
         shows="`_ignore_causal_mask_sdpa` or `_ignore_bidirectional_mask_sdpa` runs "
         "`aten::is_nonzero`, and no mask is made after it.",
         not_when="Some row is padded: without its mask the result is wrong.",
         fixes=(
             Instead(
                 "Pass `attention_mask=None` where no row is padded: one sequence, equal lengths, "
-                "packed data. Else pass a mask of four dimensions, made once for all steps."
+                "packed data. Else pass a mask of four dimensions, made once for all steps.",
+                short="Pass `attention_mask=None` where no row is padded, else a mask of four "
+                "dimensions, made once for all steps.",
             ),
         ),
         source="Transformers source: masking_utils.py, and pull request 43088",
@@ -96,13 +98,15 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="hf-packed-check",
         name="position ids that are searched for packed sequences",
-        title="Transformers reads back whether the position ids are of packed sequences",
+        title="Transformers checks the position ids for packed sequences, and the CPU waits",
         shows="`find_packed_sequence_indices` of masking_utils.py runs `aten::is_nonzero`.",
         not_when="The sequences are packed.",
         fixes=(
             Instead(
-                "Do not pass `position_ids` where they count from 0: the model makes them itself, "
-                "and does not search them."
+                "Omit `position_ids` where they count from 0: the model makes them itself, "
+                "and does not search them.",
+                short="Omit `position_ids` where they count from 0: the model makes them itself, "
+                "and does not search them.",
             ),
         ),
         source="Transformers source: masking_utils.py",
@@ -116,7 +120,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="hf-flash-unpad",
         name="sequence lengths that FlashAttention works out in each layer",
-        title="Transformers works out the sequence lengths for FlashAttention in each layer",
+        title="Transformers computes the sequence lengths for FlashAttention in each layer",
         shows="`_get_unpad_data`, `prepare_fa_kwargs_from_position_ids` or `_is_packed_sequence` "
         "of modeling_flash_attention_utils.py reads back, twice a layer.",
         not_when="A step has one such layer.",
@@ -125,7 +129,10 @@ REMEDIES: tuple[Remedy, ...] = (
                 "Give the lengths with the batch: "
                 "`DataCollatorWithFlattening(return_flash_attn_kwargs=True)`, or pass "
                 "`cu_seq_lens_q`, `cu_seq_lens_k`, `max_length_q` and `max_length_k` to the model. "
-                'At little padding `attn_implementation="sdpa"` is faster.'
+                'At little padding `attn_implementation="sdpa"` is faster.',
+                short="Pass the lengths with the batch: "
+                "`DataCollatorWithFlattening(return_flash_attn_kwargs=True)`. With little "
+                'padding, use `attn_implementation="sdpa"`.',
             ),
         ),
         source="Transformers documentation: DataCollatorWithFlattening",
@@ -140,7 +147,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="hf-nan-filter",
         name="the Trainer's search for losses that are not finite",
-        title="The Trainer reads back whether each loss is finite",
+        title="The Trainer checks whether each loss is finite, and the CPU waits",
         shows="The training loop of transformers/trainer.py runs `aten::isnan` and "
         "`aten::is_nonzero` after each micro-batch.",
         not_when="The run relies on a logged loss that leaves such steps out.",
@@ -156,7 +163,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="hf-trainer-log",
         name="the Trainer's log in each step",
-        title="The Trainer reads back the loss and the gradient norm for its log",
+        title="The Trainer reads the loss and the gradient norm from the GPU for its log",
         shows="`_maybe_log_save_evaluate` of transformers/trainer.py calls `.item()` in at least "
         "two steps of a short recording.",
         not_when="The log needs each step.",
@@ -175,7 +182,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="hf-stop-check",
         name="generation that asks after each token whether all is done",
-        title="`generate` reads back after each token whether every sequence has ended",
+        title="`generate()` checks after each token whether every sequence has ended",
         shows="`_sample`, `StopCheck.__call__` or `_has_unfinished_sequences` of "
         "transformers/generation/utils.py runs `aten::is_nonzero` or `aten::item`.",
         not_when="One sequence that ends early: the wait is a dependency.",
@@ -184,7 +191,9 @@ REMEDIES: tuple[Remedy, ...] = (
                 "The next token depends on it, so make it rarer, or cheap. Generate more sequences "
                 'at once. Use `cache_implementation="static"`, which compiles the decoding step, '
                 "so that one launch follows the wait. Pass `synced_gpus=False` unless the model is "
-                "sharded over the GPUs. For serving, use an engine with asynchronous scheduling."
+                "sharded over the GPUs. For serving, use an engine with asynchronous scheduling.",
+                short='Pass `cache_implementation="static"`, so that one launch follows each '
+                "wait, and generate more sequences at once.",
             ),
         ),
         source="Transformers source: generation/utils.py",
@@ -199,7 +208,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="hf-dynamic-cache",
         name="generation with a cache that grows",
-        title="`generate` launches each token's kernels one by one, and its cache grows",
+        title="`generate()` launches the kernels of each token one by one, and its cache grows",
         shows="`update` of transformers/cache_utils.py runs `aten::cat` for each token and layer, "
         "and nothing is launched as a CUDA graph.",
         not_when="The model has no static cache, or memory is short: a static cache has room for "
@@ -210,6 +219,8 @@ REMEDIES: tuple[Remedy, ...] = (
                 "shape, and Transformers compiles the decoding step and replays it as a CUDA "
                 "graph.",
                 since="2.3",
+                short='Pass `cache_implementation="static"` to `generate`: Transformers then '
+                "replays each decoding step as a CUDA graph.",
             ),
         ),
         source="Transformers documentation: KV cache strategies, static cache",

@@ -77,6 +77,8 @@ REMEDIES: tuple[Remedy, ...] = (
                 "`torch._foreach_mul_` and the like on lists, or compile the function "
                 "(`torch.compile`).",
                 since="2.0",
+                short="Stack the tensors and compute at once, use `torch._foreach_mul_` and the "
+                "like, or compile the function: `torch.compile(f)`.",
             ),
             Instead("Make one call of many: stack the tensors and compute at once."),
         ),

@@ -19,7 +19,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="distribution-validation",
         name="checks of arguments in torch.distributions",
-        title="`torch.distributions` reads back whether its arguments are valid",
+        title="`torch.distributions` checks its arguments, and the CPU waits",
         shows="`__init__` or `_validate_sample` of torch/distributions/distribution.py runs "
         "`aten::is_nonzero`, once for each parameter and each `log_prob`.",
         not_when="While you look for values that are not finite.",
@@ -40,14 +40,16 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="torchmetrics-validation",
         name="checks of predictions and targets in torchmetrics",
-        title="torchmetrics reads back whether predictions and targets are valid",
+        title="torchmetrics checks predictions and targets, and the CPU waits",
         shows="`_multiclass_stat_scores_tensor_validation` or the like runs `aten::_unique2` with "
         "a copy to the host, in each update.",
         not_when="Labels whose quality is not known: check one epoch first.",
         fixes=(
             Instead(
                 "Pass `validate_args=False` to the metric. Call `metric.update(...)` in the loop, "
-                "which does not compute the value of the batch, and `metric.compute()` at the end."
+                "which does not compute the value of the batch, and `metric.compute()` at the end.",
+                short="Pass `validate_args=False` to the metric, and call `metric.update(...)` in "
+                "the loop, `metric.compute()` at the end.",
             ),
         ),
         source="torchmetrics documentation: validate_args of each classification metric",
@@ -60,7 +62,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="torchmetrics-nan-check",
         name="torchmetrics' search for values that are not a number",
-        title="torchmetrics reads back whether a value is not a number",
+        title="torchmetrics checks for values that are not a number, and the CPU waits",
         shows="`_cast_and_nan_check_input` of torchmetrics/aggregation.py runs `aten::is_nonzero`.",
         not_when="Such values occur and must be left out.",
         fixes=(
@@ -80,7 +82,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="lightning-logging",
         name="Lightning's progress bar or log, which read what `self.log` got",
-        title="Lightning reads back what is logged, for its progress bar or its loggers",
+        title="Lightning reads logged values from the GPU, for its progress bar or loggers",
         shows="`convert_tensors_to_scalars` of Lightning calls `.item()` for each name in each "
         "step.",
         not_when="Steps take seconds.",
@@ -88,7 +90,9 @@ REMEDIES: tuple[Remedy, ...] = (
             Instead(
                 "Log with `prog_bar=False` and `on_step=False, on_epoch=True`, or "
                 "`Trainer(log_every_n_steps=50, enable_progress_bar=False)`. A bar of tensors is "
-                "read in each step even when it is not drawn."
+                "read in each step even when it is not drawn.",
+                short="Log with `prog_bar=False, on_step=False, on_epoch=True`, or pass "
+                "`Trainer(log_every_n_steps=50, enable_progress_bar=False)`.",
             ),
         ),
         source="Lightning issue 21232",
@@ -101,7 +105,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="detection-choices",
         name="boxes that a detection model chooses by their scores",
-        title="The detection model reads back how many boxes it chose, again and again",
+        title="The detection model reads again and again how many boxes it chose",
         shows="Functions of torchvision/models/detection or torchvision/ops run `aten::nonzero`, "
         "`aten::is_nonzero` or `torchvision::nms` with a copy to the host, for each image and "
         "level.",
@@ -111,7 +115,9 @@ REMEDIES: tuple[Remedy, ...] = (
             Instead(
                 "Give the choices a fixed size: the best k by `topk` and a mask of scores instead "
                 "of `torch.where(...)[0]`, one `batched_nms` for all images. Use a recent "
-                "torchvision, whose `nms` stays on the GPU. Put more images into a batch."
+                "torchvision, whose `nms` stays on the GPU. Put more images into a batch.",
+                short="Choose a fixed number of boxes: `scores.topk(k)` and a mask of scores, "
+                "instead of `torch.where(...)[0]`.",
             ),
         ),
         source="torchvision issue 7412 and pull request 8766",

@@ -117,14 +117,16 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="unpickling-in-training-thread",
         name="batches of many tensors that the thread that launches unpickles",
-        title="The thread that launches unpickles batches",
+        title="The launching thread unpickles batches",
         shows="`rebuild_...` of torch/multiprocessing/reductions.py in the thread that launches, "
         "in at least two steady steps.",
         not_when="Python's lock is the limit: another thread that unpickles holds it, too.",
         fixes=(
             Instead(
                 "Let another thread do it: `DataLoader(..., pin_memory=True)`. Send fewer tensors: "
-                "stack them in `collate_fn`; the cost is one of their number, not of their size."
+                "stack them in `collate_fn`; the cost is one of their number, not of their size.",
+                short="Let another thread unpickle: `DataLoader(..., pin_memory=True)`. Send "
+                "fewer tensors: stack them in `collate_fn`.",
             ),
         ),
         source=_DATA,
@@ -137,7 +139,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="loader-without-workers",
         name="a DataLoader without worker processes",
-        title="The DataLoader has no workers: the thread that launches loads the data",
+        title="The DataLoader has no workers: the launching thread loads the data",
         shows="`enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__`, while the GPU waits.",
         not_when="Loading takes less than 1 ms a step, or the data set holds tensors of the GPU or "
         "handles that no other process can use.",
@@ -147,6 +149,8 @@ REMEDIES: tuple[Remedy, ...] = (
                 "persistent_workers=True)` (Hugging Face: `dataloader_num_workers=8`). Cache what "
                 "is the same each time, or do the heavy part on the GPU.",
                 since="1.7",
+                short="Load in worker processes: `DataLoader(..., num_workers=8, pin_memory=True, "
+                "persistent_workers=True)`.",
             ),
             Instead("Load in worker processes: `DataLoader(..., num_workers=8, pin_memory=True)`."),
         ),
@@ -167,7 +171,9 @@ REMEDIES: tuple[Remedy, ...] = (
             Instead(
                 "Use twice as many workers (`num_workers`), decode more cheaply (torchcodec, DALI, "
                 "transforms on the GPU), or decode ahead of time. A larger "
-                "`prefetch_factor` helps only where batches take unequally long."
+                "`prefetch_factor` helps only where batches take unequally long.",
+                short="Use twice as many workers (`num_workers`), or decode more cheaply: "
+                "torchcodec, DALI, transforms on the GPU.",
             ),
         ),
         source=_DATA,
@@ -188,11 +194,14 @@ REMEDIES: tuple[Remedy, ...] = (
                 "One slow batch blocks those behind it: a larger `prefetch_factor`, batches that "
                 "take equally long, or `DataLoader(..., in_order=False)`.",
                 since="2.6",
+                short="Raise `prefetch_factor`, make batches take equally long, or pass "
+                "`DataLoader(..., in_order=False)`.",
             ),
             Instead(
                 "One slow batch blocks those behind it: a larger `prefetch_factor`, or batches "
                 "that take equally long.",
                 since="1.7",
+                short="Raise `prefetch_factor`, or make batches take equally long.",
             ),
         ),
         source=_DATA,
@@ -210,11 +219,15 @@ REMEDIES: tuple[Remedy, ...] = (
         not_when="A batch depends on the step before it.",
         fixes=(
             Instead(
-                "The data is loaded in the thread that launches. Move that into worker processes: "
-                "`DataLoader(..., num_workers=8, persistent_workers=True)`. Without a DataLoader, "
-                "prepare the next batch in a thread of its own while the GPU works on this one: "
-                "`upcoming = executor.submit(load, i + 1)`, and `upcoming.result()` a step later. "
-                "Cache what is the same each time, or do the heavy part on the GPU."
+                "The data is loaded in the launching thread. Move that into worker "
+                "processes: `DataLoader(..., num_workers=8, persistent_workers=True)`. "
+                "Without a DataLoader, prepare the next batch in a thread of its own while "
+                "the GPU works on this one: `upcoming = executor.submit(load, i + 1)`, and "
+                "`upcoming.result()` a step later. Cache what is the same each time, or do "
+                "the heavy part on the GPU.",
+                short="Move it into worker processes: `DataLoader(..., num_workers=8, "
+                "persistent_workers=True)`, or load ahead in a thread: "
+                "`executor.submit(load, i + 1)`.",
             ),
         ),
         source=_DATA,

@@ -195,9 +195,11 @@ REMEDIES: tuple[Remedy, ...] = (
         "sampled token: then only a CUDA graph or `torch.compile` helps.",
         fixes=(
             Instead(
-                "Give the whole sequence to `nn.LSTM`, `nn.GRU` or `nn.RNN`, which cuDNN runs at "
-                "once. Of a cell of your own: take the product with the inputs out of the loop, "
-                "and compile the loop (`torch.compile`)."
+                "Give the whole sequence to `nn.LSTM`, `nn.GRU` or `nn.RNN`, which cuDNN "
+                "runs at once. Of a cell of your own: move the product with the inputs out "
+                "of the loop, and compile the loop (`torch.compile`).",
+                short="Pass the whole sequence to `nn.LSTM`, `nn.GRU` or `nn.RNN`. For a cell of "
+                "your own, compile the loop: `torch.compile(loop)`.",
             ),
         ),
         source="PyTorch documentation: torch.nn.LSTM",
@@ -221,17 +223,23 @@ REMEDIES: tuple[Remedy, ...] = (
                 "`torch.nn.functional.grouped_mm` with the offsets on the GPU. Megatron: "
                 "`--moe-grouped-gemm`.",
                 since="2.10",
+                short="Sort the tokens by expert and call `F.grouped_mm`, or with Transformers 5 "
+                'pass `experts_implementation="grouped_mm"`.',
             ),
             Instead(
                 "Sort the tokens by expert and multiply them in one grouped call "
                 "(`torch._grouped_mm`, with the offsets on the GPU). Megatron: "
                 "`--moe-grouped-gemm`.",
                 since="2.8",
+                short="Sort the tokens by expert and multiply them in one call: "
+                "`torch._grouped_mm`, with the offsets on the GPU.",
             ),
             Instead(
                 "Give each expert the same number of tokens and multiply them as a batch "
                 "(`torch.bmm`), or use a library with grouped kernels. Megatron: "
-                "`--moe-grouped-gemm`."
+                "`--moe-grouped-gemm`.",
+                short="Give each expert the same number of tokens and multiply them as a batch: "
+                "`torch.bmm(tokens, weights)`.",
             ),
         ),
         source="Transformers source: integrations/moe.py",
@@ -252,7 +260,9 @@ REMEDIES: tuple[Remedy, ...] = (
             Instead(
                 "Inference: `model.to(torch.bfloat16)` once, without autocast. Training: one "
                 "autocast block around the whole forward pass, not one for each call, and never "
-                "`cache_enabled=False`."
+                "`cache_enabled=False`.",
+                short="Use one autocast block around the whole forward pass. For inference, "
+                "convert once instead: `model.to(torch.bfloat16)`.",
             ),
         ),
         source="PyTorch source: aten/src/ATen/autocast_mode.cpp",
@@ -265,7 +275,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="log-each-step",
         name="a log or a progress bar in each step",
-        title="A log or a progress bar is written in each step",
+        title="The program writes a log or a progress bar in each step",
         shows="Functions of tqdm, rich, logging, wandb, TensorBoard, MLflow or json take 1 % of "
         "the steps or more, and the GPU waits meanwhile.",
         not_when="The time is in reading a number from the GPU: that is a finding of its own.",
@@ -273,7 +283,9 @@ REMEDIES: tuple[Remedy, ...] = (
             Instead(
                 "Write every N steps, and draw the bar less often: `tqdm(..., mininterval=5)`, "
                 "`Trainer(log_every_n_steps=50, enable_progress_bar=False)`, "
-                "`TrainingArguments(logging_steps=50, disable_tqdm=True)`."
+                "`TrainingArguments(logging_steps=50, disable_tqdm=True)`.",
+                short="Write every N steps: `tqdm(loader, mininterval=5)`, "
+                "`Trainer(log_every_n_steps=50)`, `TrainingArguments(logging_steps=50)`.",
             ),
         ),
         source="Lightning documentation: speed up model training",

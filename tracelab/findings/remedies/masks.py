@@ -28,7 +28,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="index-number",
         name="a Python number assigned to positions of a GPU tensor",
-        title="A Python number is copied to the GPU to be assigned to some positions",
+        title="An assignment to some positions copies a Python number to the GPU",
         shows="`aten::index_put_` with a copy of a few bytes from pageable memory, as of "
         "`x[positions] = 3.0`.",
         not_when="A mask instead of positions: `x[mask] = 3.0` fills in place and copies nothing.",
@@ -49,7 +49,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="index-on-host",
         name="a GPU tensor that is indexed with a tensor on the CPU",
-        title="A GPU tensor is indexed with positions that are on the CPU",
+        title="An index on a GPU tensor copies its positions from the CPU",
         shows="`aten::index` or `aten::index_put_` with a copy from pageable memory inside.",
         not_when="The positions are read from the GPU just before.",
         fixes=(
@@ -57,7 +57,9 @@ REMEDIES: tuple[Remedy, ...] = (
                 "Move the positions to the GPU with the batch: `positions.pin_memory()` where it "
                 'is made, then `.to("cuda", non_blocking=True)`. Make them on the GPU where they '
                 "can be computed (`torch.arange(..., device=...)`, `torch.randperm(..., "
-                "device=...)`)."
+                "device=...)`).",
+                short="Move the positions to the GPU with the batch: `positions.pin_memory()`, "
+                'then `positions.to("cuda", non_blocking=True)`.',
             ),
         ),
         source="PyTorch Performance Tuning Guide: avoid unnecessary CPU-GPU synchronization",
@@ -72,14 +74,16 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="mask-assignment",
         name="a GPU tensor assigned where a mask is true",
-        title="An assignment by a boolean mask reads back how many places it has",
+        title="An assignment by a boolean mask makes the CPU wait for the number of places",
         shows="`aten::index_put_` calls `aten::nonzero`, as of `x[mask] = y`.",
         not_when="The value is a Python number or a tensor of one element: nothing is read then.",
         fixes=(
             Instead(
                 "If the mask is the same in every step, find its positions once, before the loop: "
                 "`i = mask.nonzero(as_tuple=True)`, then `x[i] = y`. If it comes with the batch, "
-                "find them on the CPU, where the batch is made."
+                "find them on the CPU, where the batch is made.",
+                short="Find the positions once, before the loop, if the mask stays the same: `i = "
+                "mask.nonzero(as_tuple=True)`, then `x[i] = y`.",
             ),
         ),
         source=_NONZERO,
@@ -100,9 +104,12 @@ REMEDIES: tuple[Remedy, ...] = (
         not_when="The mask is another one in each step, and made on the GPU.",
         fixes=(
             Instead(
-                "The host waits for the number of places. If the mask is the same in every step, "
-                "find its positions once, before the loop: `i = mask.nonzero(as_tuple=True)`, then "
-                "`x[i]`. If it comes with the batch, find them on the CPU, where the batch is made."
+                "The CPU waits for the number of places. If the mask is the same in every "
+                "step, find its positions once, before the loop: `i = "
+                "mask.nonzero(as_tuple=True)`, then `x[i]`. If it comes with the batch, "
+                "find them on the CPU, where the batch is made.",
+                short="Find the positions once, before the loop, if the mask stays the same: `i = "
+                "mask.nonzero(as_tuple=True)`, then `x[i]`.",
             ),
         ),
         source=_NONZERO,
@@ -118,7 +125,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="boolean-mask-backward",
         name="the backward pass of a choice by a mask",
-        title="The backward pass of a boolean mask reads back how many places it has",
+        title="The backward pass of a boolean mask makes the CPU wait for the number of places",
         shows="`IndexBackward` calls `aten::nonzero`.",
         not_when="The forward pass indexes with positions, not with a mask.",
         fixes=(
@@ -143,9 +150,12 @@ REMEDIES: tuple[Remedy, ...] = (
         not_when="They are others in each step, and decided on the GPU.",
         fixes=(
             Instead(
-                "The host waits for the number of positions. If they are the same in every step, "
-                "find them once, before the loop. If they come with the batch, find them on the "
-                "CPU, where the batch is made. Of several masks, find all positions in one call."
+                "The CPU waits for the number of positions. If they are the same in every "
+                "step, find them once, before the loop. If they come with the batch, find "
+                "them on the CPU, where the batch is made. Of several masks, find all "
+                "positions in one call.",
+                short="Find the positions once, before the loop, if they stay the same, or on the "
+                "CPU, where the batch is made.",
             ),
         ),
         source=_NONZERO,

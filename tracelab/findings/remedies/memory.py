@@ -53,26 +53,28 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="empty-cache-in-loop",
         name="empty_cache() in the loop",
-        title="`empty_cache()` gives memory back to CUDA, which is asked for again",
+        title="`empty_cache()` returns memory to CUDA, and the next step allocates it again",
         shows="`cudaFree` in `empty_cache` of torch/cuda/memory.py, and `cudaMalloc` in the work "
         "behind it.",
         not_when="It stands between phases of a program, or another process needs the memory.",
         fixes=(
             Instead(
-                "Leave it out of the loop (Hugging Face: `torch_empty_cache_steps=None`). It makes "
-                "no memory free that PyTorch could not use. If memory is short: "
+                "Remove it from the loop (Hugging Face: `torch_empty_cache_steps=None`). It "
+                "frees no memory that PyTorch could not use. If memory is short: "
                 "`PYTORCH_ALLOC_CONF=expandable_segments:True`.",
                 since="2.9",
+                short="Remove it from the loop. If memory is short, set "
+                "`PYTORCH_ALLOC_CONF=expandable_segments:True`.",
             ),
             Instead(
-                "Leave it out of the loop (Hugging Face: `torch_empty_cache_steps=None`). It makes "
-                "no memory free that PyTorch could not use. If memory is short: "
+                "Remove it from the loop (Hugging Face: `torch_empty_cache_steps=None`). It "
+                "frees no memory that PyTorch could not use. If memory is short: "
                 "`PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`.",
                 since="2.1",
+                short="Remove it from the loop. If memory is short, set "
+                "`PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`.",
             ),
-            Instead(
-                "Leave it out of the loop. It makes no memory free that PyTorch could not use."
-            ),
+            Instead("Remove it from the loop. It frees no memory that PyTorch could not use."),
         ),
         source="PyTorch documentation: torch.cuda.empty_cache",
         url="https://docs.pytorch.org/docs/stable/generated/torch.cuda.memory.empty_cache.html",
@@ -94,7 +96,9 @@ REMEDIES: tuple[Remedy, ...] = (
                 "thread can launch meanwhile. It does so until it holds a block for each batch in "
                 "flight: let it settle (record after more warm-up steps) before you judge. If it "
                 "goes on: the same batch shape in every step (pad, `drop_last=True`), or fewer "
-                "batches in flight (`num_workers` times `prefetch_factor`)."
+                "batches in flight (`num_workers` times `prefetch_factor`).",
+                short="Record after more warm-up steps. If it goes on, keep one batch shape (pad, "
+                "`drop_last=True`), or lower `prefetch_factor`.",
             ),
         ),
         source=_MANAGEMENT,
@@ -115,16 +119,22 @@ REMEDIES: tuple[Remedy, ...] = (
                 "same shapes in every step (pad or bucket), pinned buffers made once. If memory is "
                 "short: `PYTORCH_ALLOC_CONF=expandable_segments:True`.",
                 since="2.9",
+                short="Keep the shapes the same in every step (pad), or set "
+                "`PYTORCH_ALLOC_CONF=expandable_segments:True` if memory is short.",
             ),
             Instead(
                 "Let the allocator keep its memory: no `torch.cuda.empty_cache()` in the loop, the "
                 "same shapes in every step (pad or bucket), pinned buffers made once. If memory is "
                 "short: `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`.",
                 since="2.1",
+                short="Keep the shapes the same in every step (pad), or set "
+                "`PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True` if memory is short.",
             ),
             Instead(
                 "Let the allocator keep its memory: no `torch.cuda.empty_cache()` in the loop, the "
-                "same shapes in every step (pad or bucket), pinned buffers made once."
+                "same shapes in every step (pad or bucket), pinned buffers made once.",
+                short="Remove `empty_cache()` from the loop, keep the shapes the same in every "
+                "step (pad), and allocate pinned buffers once.",
             ),
         ),
         source=_MANAGEMENT,

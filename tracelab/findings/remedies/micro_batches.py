@@ -57,15 +57,16 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="small-micro-batches",
         name="gradients that are accumulated over small micro-batches",
-        title="Gradients are accumulated over micro-batches that are too small for the host",
+        title="Gradients accumulate over micro-batches too small for the CPU",
         shows="At least three backward passes with about as many launches each before each "
         "`Optimizer.step#`, while the GPU waits for their launches.",
         not_when="Memory does not allow larger ones; a trace does not say how much is used.",
         fixes=(
             Instead(
-                "If memory allows, make half as many micro-batches, twice as large: the host "
-                "launches half as much for the same batch. The predicted saving is of that; fewer "
-                "still save more."
+                "If memory allows, make half as many micro-batches, twice as large: the CPU "
+                "launches half as much for the same batch. The predicted saving is of that; "
+                "fewer still save more.",
+                short="Make half as many micro-batches, twice as large, if memory allows.",
             ),
         ),
         source="PyTorch documentation: gradient accumulation",

@@ -145,11 +145,14 @@ REMEDIES: tuple[Remedy, ...] = (
                 "`foreach` is the default on the GPU: find what switched it off "
                 "(`differentiable=True`, `foreach=False`, a parameter on the CPU).",
                 since="2.3",
+                short="Pass `fused=True` to the optimizer (Adam, AdamW, SGD), `foreach=True` to "
+                "others.",
             ),
             Instead(
                 "Pass `fused=True` to Adam or AdamW, `foreach=True` to other optimizers. "
                 "`foreach` is the default on the GPU: find what switched it off.",
                 since="2.0",
+                short="Pass `fused=True` to Adam or AdamW, `foreach=True` to other optimizers.",
             ),
             Instead("Pass `foreach=True` to the optimizer.", since="1.12"),
         ),
@@ -173,6 +176,8 @@ REMEDIES: tuple[Remedy, ...] = (
                 "`foreach=True`. In an optimizer of your own, update lists of tensors "
                 "(`torch._foreach_add_`), or compile its step (`torch.compile(optimizer.step)`).",
                 since="2.3",
+                short="Use an optimizer of `torch.optim` with `fused=True` or `foreach=True`, or "
+                "compile the step: `torch.compile(optimizer.step)`.",
             ),
             Instead(
                 "Use an optimizer of `torch.optim` with `foreach=True`, or update lists of tensors "
@@ -219,7 +224,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="optimizer-step-on-gpu",
         name="an optimizer that reads its step count from the GPU",
-        title="The optimizer reads its step count back from the GPU for each parameter",
+        title="The optimizer reads its step count from the GPU for each parameter",
         shows="`_get_value` of torch/optim/optimizer.py calls `.item()` on a GPU tensor, once or "
         "twice a parameter, as a rule after a checkpoint was loaded.",
         not_when="The optimizer is `capturable` for a CUDA graph: then it does not read.",
@@ -229,6 +234,8 @@ REMEDIES: tuple[Remedy, ...] = (
                 'optimizer.state.values(): s["step"] = s["step"].cpu()`. Or pass `fused=True` or '
                 "`capturable=True`, which leave them on the GPU.",
                 since="2.0",
+                short="Move the counts to the CPU after loading: `for s in "
+                'optimizer.state.values(): s["step"] = s["step"].cpu()`.',
             ),
             Instead(
                 "Move the counts back to the CPU after loading: `for s in "
@@ -255,6 +262,8 @@ REMEDIES: tuple[Remedy, ...] = (
                 "decay)`, `torch._foreach_copy_(...)`, with both lists made once; or "
                 "`AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay))`.",
                 since="2.1",
+                short="Update all tensors at once: `torch._foreach_lerp_(averages, parameters, 1 "
+                "- decay)` or `torch._foreach_copy_(targets, sources)`.",
             ),
             Instead(
                 "Update all tensors at once: `torch._foreach_mul_(averages, decay)`, "
@@ -270,7 +279,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="zero-grad-zeros",
         name="gradients that are set to zero instead of dropped",
-        title="The gradients are filled with zeros, and added to, in each step",
+        title="The program fills the gradients with zeros in each step, and adds to them",
         shows="`Optimizer.zero_grad#` runs `aten::zero_` or `aten::_foreach_zero_`.",
         not_when="A CUDA graph needs gradients at fixed addresses, DDP has "
         "`gradient_as_bucket_view=True`, or code reads `.grad` as zeros.",
@@ -291,7 +300,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="clip-loop",
         name="gradient clipping, one tensor at a time",
-        title="The gradients are clipped one tensor at a time",
+        title="Gradient clipping works on one tensor at a time",
         shows="`clip_grad_norm_` launches 40 kernels or more, and runs no `aten::_foreach_norm`.",
         not_when="Gradients are on the CPU or of a tensor subclass.",
         fixes=(
@@ -316,7 +325,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="clip-nonfinite",
         name="gradient clipping that asks whether the norm is finite",
-        title="The gradient clipping reads back whether the norm is finite",
+        title="Gradient clipping checks whether the norm is finite, and the CPU waits",
         shows="`clip_grad_norm_` runs `aten::is_nonzero` on the total norm.",
         not_when="The run must stop at once where a gradient is not finite: check it every N "
         "steps.",
@@ -324,6 +333,8 @@ REMEDIES: tuple[Remedy, ...] = (
             Instead(
                 "Leave `error_if_nonfinite=False`, the default. To catch bad norms, keep the one "
                 "that `clip_grad_norm_` returns on the GPU and read it every N steps.",
+                short="Pass `error_if_nonfinite=False` (the default) to `clip_grad_norm_`, and "
+                "check the norm that it returns every N steps.",
             ),
         ),
         source="PyTorch documentation: torch.nn.utils.clip_grad_norm_",
@@ -337,7 +348,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="scaler-found-inf",
         name="gradient scaling with an optimizer that cannot skip its step on the GPU",
-        title="The gradient scaler reads back whether the step must be skipped",
+        title="The gradient scaler reads from the GPU whether to skip the step",
         shows="`_maybe_opt_step` of the gradient scaler calls `.item()` before `Optimizer.step#`.",
         not_when="The optimizer has no fused form, or takes a closure.",
         fixes=(
@@ -363,7 +374,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="scaler-get-scale",
         name="a gradient scale that is read in each step",
-        title="The scale of the gradient scaler is read back in each step",
+        title="The program reads the scale of the gradient scaler in each step",
         shows="`get_scale` of the gradient scaler calls `.item()`.",
         not_when="The program must know in this step whether the last one was skipped.",
         fixes=(Instead("Read `scaler.get_scale()` every N steps, for the log only."),),
@@ -378,7 +389,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="scheduler-reads-loss",
         name="a learning-rate schedule that reads the loss in each step",
-        title="The learning-rate schedule reads the loss back in each step",
+        title="The learning-rate schedule reads the loss from the GPU in each step",
         shows="`step` of torch/optim/lr_scheduler.py converts a GPU tensor: `aten::item`.",
         not_when="The schedule must react to each step's loss.",
         fixes=(

@@ -151,7 +151,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="print-tensor",
         name="a GPU tensor that is printed",
-        title="A GPU tensor is printed, which reads it back piece by piece",
+        title="Printing a GPU tensor reads it piece by piece",
         shows="`_str_intern` of torch/_tensor_str.py runs, with several blocking reads.",
         not_when="It happens once.",
         fixes=(
@@ -170,14 +170,16 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="scalar-index",
         name="a GPU scalar used as an index or a size",
-        title="The host reads a GPU scalar to index with it",
+        title="The CPU reads a GPU scalar to index with it",
         shows="`aten::item` that no `.item()` called, followed by `aten::select`, `aten::slice` or "
         "`aten::arange`, as of `x[i]`, `x[:n]`, `torch.arange(n)`.",
         not_when="A length that only the data decide and that the host needs.",
         fixes=(
             Instead(
                 "Index on the GPU: `x.index_select(0, i)`, `x.gather(...)`, a mask of fixed shape. "
-                "Carry lengths as Python numbers from the data loader on."
+                "Carry lengths as Python numbers from the data loader on.",
+                short="Index on the GPU: `x.index_select(0, i)`, or a mask of fixed shape. Carry "
+                "lengths as Python numbers.",
             ),
         ),
         source="PyTorch documentation: torch.cuda.set_sync_debug_mode",
@@ -192,7 +194,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="tensor-from-values",
         name="GPU tensors made from values of the host again and again",
-        title="GPU tensors are made from values of the host again and again",
+        title="The program creates GPU tensors from CPU values again and again",
         shows="`aten::to` with a small copy from pageable memory, right after the tensor was made: "
         '`torch.tensor(..., device="cuda")`, `x[[1, 2]]`, `torch.from_numpy(table).to(device)`.',
         not_when="The values change in each step and are many: then pin them.",
@@ -201,7 +203,9 @@ REMEDIES: tuple[Remedy, ...] = (
                 "Make it on the GPU: `torch.full((), value, device=...)`, `torch.arange(..., "
                 "device=...)`, or use the Python number itself. Make what does not change once, "
                 "before the loop (`register_buffer` in a module). For values that change: "
-                "`torch.tensor(values).pin_memory().to(device, non_blocking=True)`."
+                "`torch.tensor(values).pin_memory().to(device, non_blocking=True)`.",
+                short='Create it on the GPU: `torch.full((), value, device="cuda")`. Create what '
+                "does not change once, before the loop.",
             ),
         ),
         source="PyTorch Performance Tuning Guide: create tensors directly on the target device",
@@ -215,13 +219,15 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="normal-checks-scale",
         name="normally distributed samples with a tensor of scales",
-        title="`torch.normal` reads back whether all scales are positive",
+        title="`torch.normal` checks whether all scales are positive, and the CPU waits",
         shows="`aten::normal` calls `aten::item`, as in `Normal.sample()`.",
         not_when="The scale is one Python number: then nothing is read.",
         fixes=(
             Instead(
                 "Scale yourself: `mean + std * torch.randn_like(mean)`. Of a distribution: "
-                "`dist.rsample()` under `torch.no_grad()`, instead of `dist.sample()`."
+                "`dist.rsample()` under `torch.no_grad()`, instead of `dist.sample()`.",
+                short="Scale the samples yourself: `mean + std * torch.randn_like(mean)`, or call "
+                "`dist.rsample()` under `torch.no_grad()`.",
             ),
         ),
         source="PyTorch source: aten/src/ATen/native/DistributionTemplates.h",
@@ -237,7 +243,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="one-hot-classes",
         name="one-hot vectors without the number of classes",
-        title="`one_hot` reads back how many classes there are",
+        title="`one_hot()` makes the CPU wait for the number of classes",
         shows="`aten::one_hot` calls `aten::item`.",
         not_when="The number of classes is not known.",
         fixes=(Instead("Pass the number: `F.one_hot(x, num_classes=n)`."),),
@@ -253,7 +259,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="repeat-interleave-size",
         name="repeat_interleave without the size of its result",
-        title="`repeat_interleave` reads back how large its result is",
+        title="`repeat_interleave()` makes the CPU wait for the size of its result",
         shows="`aten::repeat_interleave` with a copy to the host that blocks.",
         not_when="The host cannot know the sum of the repeats.",
         fixes=(
@@ -262,6 +268,8 @@ REMEDIES: tuple[Remedy, ...] = (
                 "output_size=n)`. If all are repeated alike: `x.unsqueeze(1).expand(-1, "
                 "n).reshape(-1)`.",
                 since="1.10",
+                short="Pass the sum of the repeats: `torch.repeat_interleave(x, repeats, "
+                "output_size=n)`.",
             ),
         ),
         source="PyTorch documentation: torch.repeat_interleave",
@@ -276,7 +284,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="count-values",
         name="counts or unique values of GPU data",
-        title="The host reads back how many different values there are",
+        title="The CPU waits for the number of different values",
         shows="`aten::_unique2`, `aten::unique_consecutive`, `aten::bincount` or `aten::histc` "
         "with a copy to the host that blocks.",
         not_when="The number of values must be known on the host.",
@@ -284,7 +292,9 @@ REMEDIES: tuple[Remedy, ...] = (
             Instead(
                 "Count with a fixed size: `torch.zeros(n, device=...).scatter_add_(0, x, ones)` "
                 "for `bincount`. Sort and compare neighbors instead of `unique`, or do it on the "
-                "CPU where the batch is made."
+                "CPU where the batch is made.",
+                short='Count with a fixed size: `torch.zeros(n, device="cuda").scatter_add_(0, x, '
+                "ones)`, or on the CPU, where the batch is made.",
             ),
         ),
         source="PyTorch documentation: torch.bincount",
@@ -305,7 +315,9 @@ REMEDIES: tuple[Remedy, ...] = (
         fixes=(
             Instead(
                 "Leave the lengths on the CPU when the batch is moved. Sort the batch by length "
-                "where it is made, and pass `enforce_sorted=True`."
+                "where it is made, and pass `enforce_sorted=True`.",
+                short="Keep the lengths on the CPU, sort the batch by length where it is made, "
+                "and pass `enforce_sorted=True`.",
             ),
         ),
         source="PyTorch documentation: torch.nn.utils.rnn.pack_padded_sequence",
@@ -319,14 +331,16 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="synchronize-for-timing",
         name="a synchronize to read a clock",
-        title="The host waits for the GPU to read a clock",
+        title="The CPU waits for the GPU to read a clock",
         shows="`synchronize`, and then `perf_counter`, `time` or `elapsed_time` in the same "
         "function.",
         not_when="A benchmark that needs the latency of each step.",
         fixes=(
             Instead(
                 "Record `torch.cuda.Event(enable_timing=True)` pairs and read `elapsed_time` some "
-                "steps later, when they are reached. Or synchronize every N steps and divide."
+                "steps later, when they are reached. Or synchronize every N steps and divide.",
+                short="Record `torch.cuda.Event(enable_timing=True)` pairs and read "
+                "`elapsed_time` some steps later.",
             ),
         ),
         source=_ASYNCHRONOUS,
@@ -367,10 +381,12 @@ REMEDIES: tuple[Remedy, ...] = (
         not_when="The program needs the values at once, as the actions of an environment.",
         fixes=(
             Instead(
-                "A copy to the host ends before this wait, so the host may read it behind it. "
-                "Record an event behind the copy, launch the next step, and wait for that event "
-                "(`event.synchronize()`) one step later, with two pinned buffers that take turns. "
-                "If the host reads nothing there, leave the wait out."
+                "A copy to the CPU ends before this wait, so the CPU may read it behind it. "
+                "Record an event behind the copy, launch the next step, and wait for that "
+                "event (`event.synchronize()`) one step later, with two pinned buffers that "
+                "take turns. If the CPU reads nothing there, remove the wait.",
+                short="Record an event behind the copy, launch the next step, and wait for the "
+                "event one step later: `event.synchronize()`.",
             ),
         ),
         source="PyTorch tutorial: a guide on good usage of non_blocking and pin_memory",
@@ -390,7 +406,7 @@ REMEDIES: tuple[Remedy, ...] = (
         not_when="The host must wait, as before it reads what a kernel wrote into its memory.",
         fixes=(
             Instead(
-                "Leave it out, or let a stream wait instead of the host: "
+                "Remove it, or make a stream wait instead of the CPU: "
                 "`torch.cuda.current_stream().wait_event(event)`."
             ),
         ),
@@ -410,9 +426,12 @@ REMEDIES: tuple[Remedy, ...] = (
         not_when="The program must branch in this step: then the wait is a dependency.",
         fixes=(
             Instead(
-                "A condition on a tensor is evaluated on the host, which waits for its value. "
-                "Evaluate it every N steps, or one step late: copy the condition into pinned "
-                "memory with `non_blocking=True` and look at it in the next step."
+                "A condition on a tensor is evaluated on the CPU, which waits for its "
+                "value. Evaluate it every N steps, or one step late: copy the condition "
+                "into pinned memory with `non_blocking=True` and look at it in the next "
+                "step.",
+                short="Evaluate it every N steps, or one step late: copy the condition into "
+                "pinned memory with `non_blocking=True`.",
             ),
         ),
         source=_TUNING,
@@ -427,7 +446,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="reads-in-loop",
         name="many numbers read from the GPU one by one",
-        title="Numbers are read from the GPU one by one",
+        title="The program reads numbers from the GPU one by one",
         shows=f"{_FEWEST_READS} or more `aten::item` in a row from one function in each step, with "
         "hardly a launch in between, as of the norm of each gradient.",
         not_when="Each number decides what is computed for the next.",
@@ -437,6 +456,7 @@ REMEDIES: tuple[Remedy, ...] = (
                 "`torch.stack(torch._foreach_norm(grads))`, which stays on the GPU until it is "
                 "logged.",
                 since="1.12",
+                short="Read them with one copy: `torch.stack(values).tolist()`.",
             ),
             Instead("Read them with one copy: `torch.stack(values).tolist()`."),
         ),
@@ -481,7 +501,9 @@ REMEDIES: tuple[Remedy, ...] = (
         fixes=(
             Instead(
                 "Copy into pinned memory with `non_blocking=True`, and wait for an event of that "
-                "copy one step later. Read several tensors with one copy."
+                "copy one step later. Read several tensors with one copy.",
+                short="Copy into pinned memory: `host.copy_(x, non_blocking=True)`. Read it one "
+                "step later, after `event.synchronize()`.",
             ),
         ),
         source="PyTorch tutorial: a guide on good usage of non_blocking and pin_memory",

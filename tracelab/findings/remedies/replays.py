@@ -42,12 +42,14 @@ REMEDIES: tuple[Remedy, ...] = (
         not_when="The value decides whether there is a next replay, and one more must not run.",
         fixes=(
             Instead(
-                "Launch the next replay first, and read the result of the one before while it "
-                "runs: the graph takes its next input from the GPU (`static_input.copy_(token)` "
-                "inside it), the result is copied into pinned memory (`non_blocking=True`), and "
-                "the host waits for an event of that copy one replay later. A replay too many at "
-                "the end is thrown away. What only decides the next graph's input can stay on the "
-                "GPU (`torch.where`)."
+                "Launch the next replay first, and read the result of the one before while "
+                "it runs: the graph takes its next input from the GPU "
+                "(`static_input.copy_(token)` inside it), the result is copied into pinned "
+                "memory (`non_blocking=True`), and the CPU waits for an event of that copy "
+                "one replay later. A replay too many at the end is thrown away. What only "
+                "decides the next graph's input can stay on the GPU (`torch.where`).",
+                short="Launch the next replay first, and read the result of the one before while "
+                "it runs, from pinned memory (`non_blocking=True`).",
             ),
         ),
         source="TensorRT-LLM documentation: overlap scheduler",
@@ -69,10 +71,12 @@ REMEDIES: tuple[Remedy, ...] = (
         "before it waits.",
         fixes=(
             Instead(
-                "Leave it out: replays of one stream run in order, and the next may be launched "
-                "while one runs. Graphs of several streams wait for events "
+                "Remove it: replays of one stream run in order, and the next may be "
+                "launched while one runs. Graphs of several streams wait for events "
                 "(`stream.wait_event(event)`). Graphs that always follow one another can be "
-                "captured as one."
+                "captured as one.",
+                short="Remove it: replays of one stream run in order. Across streams, use "
+                "`stream.wait_event(event)`.",
             ),
         ),
         source=_GRAPHS,

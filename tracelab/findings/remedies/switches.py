@@ -121,13 +121,13 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="anomaly-mode",
         name="autograd's anomaly mode",
-        title="Anomaly mode checks each gradient for NaN, and waits for the answer",
+        title="Anomaly mode checks each gradient for NaN, and the CPU waits",
         shows="`aten::isnan`, `aten::any` and `aten::item` after most nodes of the backward pass, "
         "and `format_stack` of traceback.py inside operators of the forward pass.",
         not_when="You are looking for a NaN.",
         fixes=(
             Instead(
-                "Leave out `torch.autograd.set_detect_anomaly(True)` and `detect_anomaly()` "
+                "Remove `torch.autograd.set_detect_anomaly(True)` and `detect_anomaly()` "
                 "(Lightning: `detect_anomaly=False`)."
             ),
         ),
@@ -150,6 +150,8 @@ REMEDIES: tuple[Remedy, ...] = (
                 "Keep deterministic algorithms without the fill: "
                 "`torch.utils.deterministic.fill_uninitialized_memory = False`.",
                 since="2.2",
+                short="Set `torch.utils.deterministic.fill_uninitialized_memory = False`: the "
+                "algorithms stay deterministic.",
             ),
         ),
         source="PyTorch documentation: torch.utils.deterministic",
@@ -162,11 +164,18 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="garbage-collection",
         name="pauses of Python's garbage collector",
-        title="Python's garbage collector stops the thread that launches",
+        title="Python's garbage collector stops the launching thread",
         shows="`Python GC` of more than 1 ms in a thread that launches; recorded with stacks and "
         "`_ExperimentalConfig(record_python_gc_info=True)`.",
         not_when="Reference cycles hold GPU memory: it grows until the next collection.",
-        fixes=(Instead(_COLLECTOR, since="1.5"),),
+        fixes=(
+            Instead(
+                _COLLECTOR,
+                since="1.5",
+                short="Call `gc.collect(); gc.freeze(); gc.disable()` before the loop, and "
+                "`gc.collect(1)` every N steps, at the same step on all ranks.",
+            ),
+        ),
         source="Python documentation: gc.freeze",
         url=_COLLECTOR_URL,
         rules=("TL301", "TL306"),
@@ -177,12 +186,12 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="collected-each-step",
         name="gc.collect() in the loop",
-        title="`gc.collect()` stops the thread that launches in each step",
+        title="`gc.collect()` stops the launching thread in each step",
         shows="`<built-in function collect>` of more than 1 ms in at least two steady steps.",
         not_when="Reference cycles hold GPU memory: look for what makes them.",
         fixes=(
             Instead(
-                "Leave `gc.collect()` out of the loop, or call it every N steps. "
+                "Remove `gc.collect()` from the loop, or call it every N steps. "
                 "`gc.freeze()`, once all is set up, keeps it from looking at what stays.",
                 since="1.5",
             ),
@@ -197,7 +206,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="perhaps-garbage-collection",
         name="a silent pause, perhaps of Python's garbage collector",
-        title="The host pauses without a call, perhaps to collect garbage",
+        title="The CPU pauses without a call, perhaps to collect garbage",
         shows="An irregular stall of more than 10 ms in a Python function that calls nothing "
         "meanwhile, in a file that does not record collections.",
         not_when="The function computes for so long by itself, or the machine was busy.",
@@ -207,10 +216,14 @@ REMEDIES: tuple[Remedy, ...] = (
                 "`experimental_config=torch._C._profiler._ExperimentalConfig("
                 f"record_python_gc_info=True)`. If it is the collector: {_COLLECTOR}",
                 since="2.9",
+                short="Record collections to be sure: "
+                "`_ExperimentalConfig(record_python_gc_info=True)`, or try `gc.disable()` "
+                "for a few steps.",
             ),
             Instead(
                 "A hypothesis: the trace does not record collections. Try `gc.disable()` for a few "
-                f"steps. If it is the collector: {_COLLECTOR}"
+                f"steps. If it is the collector: {_COLLECTOR}",
+                short="Try `gc.disable()` for a few steps: the trace does not record collections.",
             ),
         ),
         source="Python documentation: gc.freeze",

@@ -76,7 +76,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="data-parallel",
         name="`nn.DataParallel`: one process for all GPUs",
-        title="`nn.DataParallel` runs all GPUs from one process, whose threads share one GIL",
+        title="`nn.DataParallel` runs all GPUs from one process, and its threads share one GIL",
         shows="In the region `DataParallel.forward` other threads launch: in each forward pass "
         "the model is copied to every GPU, and `parallel_apply` starts one thread per GPU.",
         not_when="One GPU is enough, or the model runs only now and then, as in a notebook.",
@@ -84,7 +84,10 @@ REMEDIES: tuple[Remedy, ...] = (
             Instead(
                 "Use `DistributedDataParallel`, one process per GPU: `torchrun --standalone "
                 "--nproc-per-node=gpu train.py`, `init_process_group`, `DDP(model.to(rank), "
-                "device_ids=[rank])` and a `DistributedSampler`."
+                "device_ids=[rank])` and a `DistributedSampler`.",
+                short="Use `DistributedDataParallel`, one process per GPU: `torchrun "
+                "--nproc-per-node=gpu train.py` and `DDP(model.to(rank), "
+                "device_ids=[rank])`.",
             ),
         ),
         source="PyTorch documentation: nn.DataParallel; Performance Tuning Guide",
@@ -97,7 +100,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="gil-contention",
         name="a Python thread beside the one that launches",
-        title="The thread that launches waits for the GIL, which another Python thread has",
+        title="The launching thread waits for the GIL, and another Python thread holds it",
         shows="The launching thread is in Python and begins nothing, while another thread of its "
         "process begins and ends Python functions.",
         not_when="The other thread sleeps or is inside a call that gives the GIL back, or Python "
@@ -108,7 +111,9 @@ REMEDIES: tuple[Remedy, ...] = (
                 "`ProcessPoolExecutor`, workers of a `DataLoader`), or to a library whose calls "
                 "release the GIL, with few large calls instead of many small ones. Until then "
                 "`sys.setswitchinterval(0.0005)` makes the other thread give way sooner. Threads "
-                "that launch for one GPU each: one process per GPU."
+                "that launch for one GPU each: one process per GPU.",
+                short="Move the other thread's work to a process: `multiprocessing`, "
+                "`ProcessPoolExecutor`, or workers of a `DataLoader`.",
             ),
         ),
         source="Python documentation: thread state and the global interpreter lock",
@@ -121,7 +126,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="thread-wait",
         name="a launching thread that waits for another thread",
-        title="The thread that launches waits for another thread of its process",
+        title="The launching thread waits for another thread of its process",
         shows="The launching thread is in `join`, `result`, `get` or a lock while the GPU is idle.",
         not_when="The other thread launches the work itself, or is a data loader's.",
         fixes=(
@@ -129,7 +134,9 @@ REMEDIES: tuple[Remedy, ...] = (
                 "Ask for the result later: submit the work for the next step before this step is "
                 "launched (`future = pool.submit(...)`), and call `future.result()` where the "
                 "value is used. If the other thread's work takes longer than a step, make it "
-                "faster or spread it over processes."
+                "faster or spread it over processes.",
+                short="Submit the work one step ahead (`future = pool.submit(...)`) and call "
+                "`future.result()` where the value is used.",
             ),
         ),
         source="Python documentation: concurrent.futures",

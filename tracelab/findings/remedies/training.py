@@ -206,7 +206,9 @@ REMEDIES: tuple[Remedy, ...] = (
                 "Set `requires_grad_(False)` on the parameters that are not trained in this pass: "
                 "`for p in backbone.parameters(): p.requires_grad_(False)`, for a discriminator "
                 "only around the generator's loss. If nothing before a frozen part is trained, "
-                "run it under `with torch.no_grad():`."
+                "run it under `with torch.no_grad():`.",
+                short="Freeze what this pass does not train: `for p in backbone.parameters(): "
+                "p.requires_grad_(False)`.",
             ),
         ),
         source=_AUTOGRAD,
@@ -229,10 +231,14 @@ REMEDIES: tuple[Remedy, ...] = (
                 "(`create_selective_checkpoint_contexts`). Without dropout, pass "
                 "`preserve_rng_state=False`.",
                 since="2.4",
+                short="Checkpoint fewer layers if memory allows, or only cheap ones: "
+                "`create_selective_checkpoint_contexts`.",
             ),
             Instead(
                 "If memory allows, checkpoint fewer layers. Without dropout, pass "
-                "`preserve_rng_state=False`."
+                "`preserve_rng_state=False`.",
+                short="Checkpoint fewer layers, if memory allows. Without dropout, pass "
+                "`preserve_rng_state=False`.",
             ),
         ),
         source="PyTorch documentation: torch.utils.checkpoint",

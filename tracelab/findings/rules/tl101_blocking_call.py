@@ -1,4 +1,4 @@
-"""TL101: a call that makes the host wait for the GPU, and the GPU for the host."""
+"""TL101: a call that makes the CPU wait for the GPU, and the GPU for the CPU."""
 
 from __future__ import annotations
 
@@ -15,14 +15,18 @@ from tracelab.findings.context import Context
 from tracelab.findings.finding import Where, call_site_of
 from tracelab.findings.pageable_copies import launches_pageable_copy
 from tracelab.findings.places import JOINT, edit_text
+from tracelab.findings.remedy import Instead
 from tracelab.findings.rule import Rule
 from tracelab.findings.waits_in_a_row import place_of, waits_in_a_row
 from tracelab.model.blocking_calls import Blocking
 from tracelab.model.graph_launches import mostly_replays
-from tracelab.model.wording import describe
+from tracelab.model.wording import as_subject, describe
 
 _EDIT = "unblock:{place}"
-_FIX = "Do not make the host wait: keep the value on the GPU, or read it some steps later."
+_FIX = Instead(
+    "Do not make the CPU wait: keep the value on the GPU, or read it some steps later.",
+    short="Keep the value on the GPU (`x.detach()`), or read it every N steps.",
+)
 
 
 def find(context: Context) -> list[Candidate]:
@@ -75,15 +79,24 @@ def _with_others(candidate: Candidate, in_a_row: Sequence[Where]) -> Candidate:
         "other, and only all together save this."
     )
     edit = JOINT.join(filter(None, (edit_text(_EDIT, where) for where in in_a_row)))
+    also_short = f" Do so at all {len(others) + 1} places."
     if remedy is not None:
-        fixes = tuple(replace(fix, text=f"{fix.text}{also}") for fix in remedy.fixes)
+        fixes = tuple(
+            replace(fix, text=f"{fix.text}{also}", short=f"{fix.in_short}{also_short}")
+            for fix in remedy.fixes
+        )
         remedy = replace(remedy, fixes=fixes, edit=edit, by_call_site=True)
-    return replace(candidate, fix=f"{candidate.fix}{also}", edit=edit, remedy=remedy)
+    return replace(
+        candidate,
+        fix=f"{candidate.fix}{also}",
+        fix_short=f"{candidate.fix_short}{also_short}",
+        edit=edit,
+        remedy=remedy,
+    )
 
 
-def _worded(what: str, api: str) -> tuple[str, str, str]:
-    by = "" if what == f"`{api}`" else f" ({api})"
-    return f"{what} makes the host wait for the GPU{by}", "host_sync", _FIX
+def _worded(what: str) -> tuple[str, str, Instead]:
+    return f"{as_subject(what or 'a call')} makes the CPU wait for the GPU", "host_sync", _FIX
 
 
 RULE = Rule(

@@ -11,15 +11,18 @@ from tracelab.findings.candidates import Candidate, grouped, key_of, most_expens
 from tracelab.findings.candidates_of_calls import is_possible
 from tracelab.findings.context import Context
 from tracelab.findings.pageable_copies import launches_pageable_copy
+from tracelab.findings.remedy import Instead
 from tracelab.findings.rule import Rule
 from tracelab.intervals import Intervals, join, measure
 from tracelab.model.blocking_calls import Blocking
 from tracelab.model.call_sites import CallSite
-from tracelab.model.wording import describe
+from tracelab.model.wording import as_subject, called
 
-_FIX = (
+_FIX = Instead(
     "Make few numbers on the GPU (`torch.full`, `device=...`), or once before the loop; else pin "
-    "the host memory, and do not wait for the copy."
+    "the host memory, and do not wait for the copy.",
+    short="Pin the memory (`x.pin_memory()`) and copy with `non_blocking=True`; create a few "
+    'numbers on the GPU: `torch.full((), value, device="cuda")`.',
 )
 
 
@@ -43,13 +46,14 @@ def find(context: Context) -> list[Candidate]:
         length_ns = timeline.end_ns[copy_row] - timeline.start_ns[copy_row]
         candidates.append(
             Candidate(
-                title=f"{describe(call_site, 'copy')} copies pageable memory",
+                title=f"{as_subject(called(call_site, 'copy'))} copies pageable memory",
                 cause="pageable",
                 where=where(
                     call_site, count=len(copy_row), activity=context.kernel_name(int(copy_row[0]))
                 ),
                 evidence=most_expensive(timeline.event_id[copy_row].tolist(), length_ns.tolist()),
-                fix=_FIX,
+                fix=_FIX.text,
+                fix_short=_FIX.short,
                 lost={
                     device: join(time, _idle(context, device, call_index))
                     for device, time in exposed.items()

@@ -10,23 +10,26 @@ from numpy.typing import NDArray
 from tracelab.findings.allocations import (
     allocations,
     candidate_of_allocations,
-    counted,
     names_of,
     those_that_cost,
 )
 from tracelab.findings.candidates import Candidate, grouped
 from tracelab.findings.context import Context
 from tracelab.findings.places import JOINT
+from tracelab.findings.remedy import Instead
 from tracelab.findings.rule import Rule
 from tracelab.model.driver_api import is_free
-from tracelab.model.wording import describe
+from tracelab.model.wording import as_subject, called
 
-_FIX = (
+_FIX = Instead(
     "Let the allocator keep its memory: no `torch.cuda.empty_cache()` in the loop, the same shapes "
-    "in every step (pad or bucket), pinned buffers made once."
+    "in every step (pad or bucket), pinned buffers made once.",
+    short="Remove `torch.cuda.empty_cache()` from the loop, use the same shapes in every step "
+    "(pad), and allocate pinned buffers once.",
 )
-_FIX_OF_ANOTHER_THREAD = (
-    "Allocate before the loop and keep it: while one thread allocates, no other can launch."
+_FIX_OF_ANOTHER_THREAD = Instead(
+    "Allocate the memory before the loop and keep it. While one thread allocates, no other can "
+    "launch."
 )
 
 
@@ -64,15 +67,15 @@ def _candidates_of_own_thread(context: Context, call_index: NDArray[np.intp]) ->
     api = names[top]
     call_id = context.blocking_calls.calls.event_id[costly_index[[top]]]
     [remedy] = context.recognized.remedies(call_id, RULE.id)
-    does = "gives memory back to CUDA" if frees else "asks CUDA for memory"
-    title = f"{describe(call_site, api)} {does} ({counted(names)} in all)"
+    again = ", and the program allocates it again" if len(frees) < len(names) else ""
+    does = f"returns memory to CUDA{again}" if frees else "keeps requesting memory from CUDA"
     return [
         candidate_of_allocations(
             context,
             costly_index,
             call_site,
             api=api,
-            title=title,
+            title=f"{as_subject(called(call_site, api))} {does}",
             cause="allocator",
             fix=_FIX,
             edit=JOINT.join(f"remove:{name}" for name in sorted(set(names))),
@@ -95,17 +98,14 @@ def _candidates_of_other_threads(context: Context, call_index: NDArray[np.intp])
         api = names[int(np.argmax(context.blocking_calls.caused_idle_ns[group_index]))]
         thread_name = _name_of_thread(context.trace.threads[thread].name)
         which_thread = f"thread {thread_name}" if thread_name else "one thread"
-        title = (
-            f"{describe(call_site, api)} in {which_thread} keeps other threads from launching "
-            f"({counted(names)} in all)"
-        )
+        what = as_subject(called(call_site, api))
         candidates.append(
             candidate_of_allocations(
                 context,
                 group_index,
                 call_site,
                 api=api,
-                title=title,
+                title=f"{what} in {which_thread} blocks the launches of other threads",
                 cause="allocator",
                 fix=_FIX_OF_ANOTHER_THREAD,
                 edit="remove:{place}",

@@ -3,43 +3,65 @@
 from __future__ import annotations
 
 from tracelab.findings.candidates import Candidate
-from tracelab.findings.candidates_of_exposed import candidates_of_exposed
+from tracelab.findings.candidates_of_exposed import LEFT_AS_IT_IS, candidates_of_exposed
 from tracelab.findings.context import Context
+from tracelab.findings.remedy import Instead
 from tracelab.findings.rule import Rule
 from tracelab.measures.overlap_blockers import OverlapBlocker
+from tracelab.model.call_sites import CallSite
 from tracelab.model.kernel_kinds import Kind, copies_pageable_memory, copy_direction
 from tracelab.model.lookup import match_names
-from tracelab.model.wording import NO_RECORD
+from tracelab.model.wording import called
 
 _FIXES_TO_DEVICE = {
-    OverlapBlocker.SAME_STREAM: "Give the copies a stream of their own and load one batch ahead: "
-    '`with torch.cuda.stream(copies): upcoming = batch.to("cuda", non_blocking=True)`, and '
-    "`torch.cuda.current_stream().wait_stream(copies)` where it is used.",
-    OverlapBlocker.EVENT_WAIT: "The copy waits for work that it does not need: let its stream wait "
-    "for an event recorded earlier, or for nothing, before the copy of the next batch.",
-    OverlapBlocker.HOST_SYNC: "The copy was launched late because the host waited: take the "
-    "blocking call out of the loop, or launch the next copy before it.",
-    OverlapBlocker.LATE_LAUNCH: "The copy was launched late: launch the copy of the next batch "
-    "before the compute of this one.",
+    OverlapBlocker.SAME_STREAM: Instead(
+        "Give the copies a stream of their own and load one batch ahead: `with "
+        'torch.cuda.stream(copies): upcoming = batch.to("cuda", non_blocking=True)`, and '
+        "`torch.cuda.current_stream().wait_stream(copies)` where it is used.",
+        short="Copy the next batch in a side stream: `with torch.cuda.stream(s): x = "
+        'batch.to("cuda", non_blocking=True)`; before use, `current_stream().wait_stream(s)`.',
+    ),
+    OverlapBlocker.EVENT_WAIT: Instead(
+        "The copy waits for work that it does not need: let its stream wait for an event recorded "
+        "earlier, or for nothing, before the copy of the next batch.",
+        short="Let the copy's stream wait for an earlier event (`copies.wait_event(event)`), or "
+        "for none, before it copies the next batch.",
+    ),
+    OverlapBlocker.HOST_SYNC: Instead(
+        "The copy was launched late because the CPU waited: move the blocking call out of the "
+        "loop, or launch the next copy before it.",
+        short="Move the blocking call out of the loop, or launch the next copy before it: "
+        '`upcoming = batch.to("cuda", non_blocking=True)`.',
+    ),
+    OverlapBlocker.LATE_LAUNCH: Instead(
+        "The copy was launched late: launch the copy of the next batch before the compute of this "
+        "one.",
+        short="Launch the copy of the next batch before the compute of this one: `upcoming = "
+        'batch.to("cuda", non_blocking=True)`.',
+    ),
 }
-_READ_LATER = (
+_READ_LATER = Instead(
     "Copy in a stream of its own that waits for what is copied, into pinned memory, and read the "
     "result one step later: `side.wait_stream(torch.cuda.current_stream())`, `with "
-    "torch.cuda.stream(side): host.copy_(x, non_blocking=True)`, `x.record_stream(side)`."
+    "torch.cuda.stream(side): host.copy_(x, non_blocking=True)`, `x.record_stream(side)`.",
+    short="Copy into pinned memory in a side stream, after `side.wait_stream(main)`: "
+    "`host.copy_(x, non_blocking=True)`. Read it one step later.",
 )
 _FIXES_TO_HOST = {
     OverlapBlocker.SAME_STREAM: _READ_LATER,
     OverlapBlocker.EVENT_WAIT: _READ_LATER,
-    OverlapBlocker.HOST_SYNC: "The compute after the copy was launched late because the host "
-    "waited: launch the next compute first, and read what was copied one step later, behind an "
-    "event (`event.record()`, `event.synchronize()`).",
-    OverlapBlocker.LATE_LAUNCH: "The compute after the copy was launched late: launch it before "
-    "the host looks at what was copied.",
-}
-_FIXES_OF_BOTH = {
-    OverlapBlocker.TRUE_DEPENDENCY: "Nothing to do: there was no other work to overlap it with.",
-    OverlapBlocker.NO_FREE_SM: "Nothing to do: the kernels that ran left no multiprocessor free.",
-    OverlapBlocker.UNKNOWN: NO_RECORD,
+    OverlapBlocker.HOST_SYNC: Instead(
+        "The compute after the copy was launched late because the CPU waited: launch the next "
+        "compute first, and read what was copied one step later, behind an event "
+        "(`event.record()`, `event.synchronize()`).",
+        short="Launch the next compute first, and read the copy one step later: `event.record()` "
+        "after it, then `event.synchronize()`.",
+    ),
+    OverlapBlocker.LATE_LAUNCH: Instead(
+        "The compute after the copy was launched late: launch it before the CPU looks at what was "
+        "copied.",
+        short="Launch the next compute before the CPU reads what was copied.",
+    ),
 }
 
 
@@ -56,13 +78,16 @@ def _is_pinned_host_copy(name: str) -> bool:
     return copy_direction(name) in ("h2d", "d2h") and not copies_pageable_memory(name)
 
 
-def _worded(what: str, name: str, blocker: OverlapBlocker, reason: str) -> tuple[str, str]:
-    fixes = _FIXES_TO_HOST if copy_direction(name) == "d2h" else _FIXES_TO_DEVICE
-    return f"{what} is not overlapped with compute{reason}", (fixes | _FIXES_OF_BOTH)[blocker]
+def _worded(site: CallSite, name: str, blocker: OverlapBlocker, reason: str) -> tuple[str, Instead]:
+    to_host = copy_direction(name) == "d2h"
+    fixes = _FIXES_TO_HOST if to_host else _FIXES_TO_DEVICE
+    call = called(site)
+    what = f"The copy to the {'CPU' if to_host else 'GPU'}{f' by {call}' if call else ''}"
+    return f"{what} does not overlap with compute{reason}", {**fixes, **LEFT_AS_IT_IS}[blocker]
 
 
 def _edit_of(name: str, blocker: OverlapBlocker) -> str | None:
-    if blocker in _FIXES_OF_BOTH:
+    if blocker in LEFT_AS_IT_IS:
         return None
     return "side-stream:{place}" if copy_direction(name) == "d2h" else "prefetch:{place}"
 

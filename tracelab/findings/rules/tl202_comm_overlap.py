@@ -3,40 +3,60 @@
 from __future__ import annotations
 
 from tracelab.findings.candidates import Candidate
-from tracelab.findings.candidates_of_exposed import candidates_of_exposed
+from tracelab.findings.candidates_of_exposed import (
+    LEFT_AS_IT_IS,
+    candidates_of_exposed,
+    collective_text,
+)
 from tracelab.findings.candidates_of_peer_waits import candidates_of_peer_waits
 from tracelab.findings.context import Context
+from tracelab.findings.remedy import Instead
 from tracelab.findings.rule import Rule
 from tracelab.measures.independent_work import needed_at_once
 from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.measures.peer_waits import peer_waits
+from tracelab.model.call_sites import CallSite
 from tracelab.model.kernel_kinds import Kind
-from tracelab.model.wording import NO_RECORD
 
 _COMPARE_RANKS = " A collective also waits for the slowest rank: record all ranks and compare them."
 _FIXES = {
-    OverlapBlocker.SAME_STREAM: "It runs in the stream that computes. If what follows does not "
-    "need its result: `work = dist.all_reduce(x, async_op=True)`, and `work.wait()` where the "
-    "result is used.",
-    OverlapBlocker.EVENT_WAIT: "The compute after it waits for it. If that compute does not need "
-    "the result, wait later: `work.wait()` (or the event) where the result is used; in a DDP hook, "
-    "run the rest in a side stream; with FSDP2, prefetch (`set_modules_to_forward_prefetch`)."
-    f"{_COMPARE_RANKS}",
-    OverlapBlocker.HOST_SYNC: "The compute beside it was launched late because the host waited: "
-    "take the blocking call out, or launch that compute before it.",
-    OverlapBlocker.LATE_LAUNCH: "The host launched the compute beside it late: the step is launch "
-    "bound there.",
-    OverlapBlocker.TRUE_DEPENDENCY: "There is nothing to overlap it with: what came next needed "
-    f"it, or no other work was left.{_COMPARE_RANKS} What it takes on all of them is transfer: a "
-    "bf16 compression hook halves it, `no_sync()` with gradient accumulation makes it rarer.",
-    OverlapBlocker.NO_FREE_SM: "Nothing to do: the kernels that ran left no multiprocessor free.",
-    OverlapBlocker.UNKNOWN: NO_RECORD,
+    **LEFT_AS_IT_IS,
+    OverlapBlocker.SAME_STREAM: Instead(
+        "It runs in the stream that computes. If what follows does not need its result: `work = "
+        "dist.all_reduce(x, async_op=True)`, and `work.wait()` where the result is used.",
+        short="Pass `async_op=True` and call `work.wait()` where the result is used, if the next "
+        "compute does not need it.",
+    ),
+    OverlapBlocker.EVENT_WAIT: Instead(
+        "The compute after it waits for it. If that compute does not need the result, wait later: "
+        "`work.wait()` (or the event) where the result is used; in a DDP hook, run the rest in a "
+        "side stream; with FSDP2, prefetch (`set_modules_to_forward_prefetch`)."
+        f"{_COMPARE_RANKS}",
+        short="Call `work.wait()` only where the result is used. With FSDP2: "
+        "`layer.set_modules_to_forward_prefetch([next_layer])`.",
+    ),
+    OverlapBlocker.HOST_SYNC: Instead(
+        "The compute beside it was launched late because the CPU waited: remove the blocking call, "
+        "or launch that compute before it.",
+        short="Remove the blocking call, or launch the compute before it.",
+    ),
+    OverlapBlocker.LATE_LAUNCH: Instead(
+        "Launch the compute beside it earlier: the step is launch bound there."
+    ),
+    OverlapBlocker.TRUE_DEPENDENCY: Instead(
+        "There is nothing to overlap it with: what came next needed it, or no other work was left."
+        f"{_COMPARE_RANKS} What it takes on all of them is transfer: a bf16 compression hook "
+        "halves it, `no_sync()` with gradient accumulation makes it rarer.",
+        short="Send less. With DDP: `model.register_comm_hook(None, bf16_compress_hook)`, and "
+        "`model.no_sync()` while gradients accumulate.",
+    ),
 }
 # Where the host launches something late, that is what to change, and findings of their own say so.
 _MOVED_BY_A_STREAM = (OverlapBlocker.SAME_STREAM, OverlapBlocker.EVENT_WAIT)
 _COMPARE_PEERS = " It also waits until the peer sends: record all ranks and compare them."
-_FIX_OF_RECEIVED = (
-    f"There is nothing to overlap it with: what is received is needed at once.{_COMPARE_PEERS}"
+_FIX_OF_RECEIVED = Instead(
+    f"There is nothing to overlap it with: what is received is needed at once.{_COMPARE_PEERS}",
+    short="Leave it as it is: the next compute needs what it receives.",
 )
 
 
@@ -55,17 +75,17 @@ def find(context: Context) -> list[Candidate]:
 def without_peers(fix: str) -> str:
     """A fix where the other ranks were recorded and compared.
 
-    >>> without_peers(_FIX_OF_RECEIVED)
+    >>> without_peers(_FIX_OF_RECEIVED.text)
     'There is nothing to overlap it with: what is received is needed at once.'
     """
     return fix.replace(_COMPARE_RANKS, "").replace(_COMPARE_PEERS, "")
 
 
-def worded(what: str, name: str, blocker: OverlapBlocker, reason: str) -> tuple[str, str]:
+def worded(site: CallSite, name: str, blocker: OverlapBlocker, reason: str) -> tuple[str, Instead]:
     """Title and fix of some exposed collectives; see `Wording`."""
     is_received = blocker == OverlapBlocker.TRUE_DEPENDENCY and needed_at_once(name)
     fix = _FIX_OF_RECEIVED if is_received else _FIXES[blocker]
-    return f"{what} is not overlapped with compute{reason}", fix
+    return f"{collective_text(site, name)} does not overlap with compute{reason}", fix
 
 
 def _edit_of(_name: str, blocker: OverlapBlocker) -> str | None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from tracelab.findings.candidates import Candidate
 from tracelab.findings.candidates_of_serialized_streams import candidates_of_serialized_streams
 from tracelab.findings.context import Context
+from tracelab.findings.remedy import Instead
 from tracelab.findings.rule import Rule
 from tracelab.measures.overlap_blockers import OverlapBlocker
 
-_NO_ROOM = (
-    "Nothing to do: the kernels fill the GPU (or the file does not say how large they are), so "
-    "side by side they would take as long."
+_NO_ROOM = Instead(
+    "Leave it as it is: the kernels fill the GPU (or the file does not say how large they are), so "
+    "side by side they would take as long.",
+    short="Leave it as it is: kernels that fill the GPU gain nothing side by side.",
 )
 
 
@@ -21,12 +23,16 @@ def find(context: Context) -> list[Candidate]:
     )
 
 
-def _worded(blocked: str, other: str, what: str) -> tuple[str, str]:
-    return (
-        f"{what}: {blocked} waits for another stream's {other}",
-        "If it does not need what that stream made, wait later (`wait_stream` or `wait_event` "
-        "where the result is used), or for an event recorded before the stream's latest work.",
-    )
+_FIX = Instead(
+    "If it does not need what that stream made, wait later (`wait_stream` or `wait_event` where "
+    "the result is used), or for an event recorded before the stream's latest work.",
+    short="Wait only where the result is used: call `current.wait_stream(side)` after the work "
+    "that does not need it.",
+)
+
+
+def _worded(blocked: str, other: str) -> tuple[str, Instead]:
+    return f"{blocked} waits for {other} of another stream", _FIX
 
 
 RULE = Rule(

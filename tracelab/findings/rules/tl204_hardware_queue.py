@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from tracelab.findings.candidates import Candidate
-from tracelab.findings.candidates_of_exposed import candidates_of_exposed
+from tracelab.findings.candidates_of_exposed import candidates_of_exposed, collective_text
 from tracelab.findings.context import Context
+from tracelab.findings.remedy import Instead
 from tracelab.findings.rule import Rule
 from tracelab.measures.overlap_blockers import OverlapBlocker
+from tracelab.model.call_sites import CallSite
 
 
 def find(context: Context) -> list[Candidate]:
@@ -17,12 +19,19 @@ def find(context: Context) -> list[Candidate]:
     )
 
 
-def _worded(what: str, _name: str, _blocker: OverlapBlocker, reason: str) -> tuple[str, str]:
-    return (
-        f"{what} delays another stream{reason}, though no event makes that stream wait",
-        "Give the streams queues of their own: do not set CUDA_DEVICE_MAX_CONNECTIONS=1 (8 is the "
-        "default), or set it to the number of streams that work at once.",
-    )
+_FIX = Instead(
+    "Give the streams queues of their own: do not set CUDA_DEVICE_MAX_CONNECTIONS=1 (8 is the "
+    "default), or set it to the number of streams that work at once.",
+    short="Unset `CUDA_DEVICE_MAX_CONNECTIONS` (8 is the default), or set it to the number of "
+    "streams that work at once.",
+)
+
+
+def _worded(
+    site: CallSite, name: str, _blocker: OverlapBlocker, reason: str
+) -> tuple[str, Instead]:
+    what = collective_text(site, name)
+    return f"{what} delays another stream{reason}, although no event makes it wait", _FIX
 
 
 RULE = Rule(

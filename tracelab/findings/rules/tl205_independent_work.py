@@ -7,14 +7,17 @@ from collections.abc import Mapping
 from tracelab.findings.candidates import Candidate
 from tracelab.findings.candidates_of_serialized_streams import candidates_of_serialized_streams
 from tracelab.findings.context import Context
+from tracelab.findings.remedy import Instead
 from tracelab.findings.rule import Rule
 from tracelab.measures.overlap_blockers import OverlapBlocker
 
-_NO_ROOM = (
-    "Nothing to do: the kernels fill the GPU (or the file does not say how large they are), so "
+_NO_ROOM = Instead(
+    "Leave it as it is: the kernels fill the GPU (or the file does not say how large they are), so "
     "side by side they would take as long. Smaller kernels in several streams help only where each "
-    "leaves multiprocessors free."
+    "leaves multiprocessors free.",
+    short="Leave it as it is: kernels that fill the GPU gain nothing side by side.",
 )
+_FIX = Instead("Launch both streams' work before the CPU waits for either; wait once, at the end.")
 _EDITS: Mapping[OverlapBlocker, str | None] = {
     OverlapBlocker.HOST_SYNC: "unblock:{place}",
     OverlapBlocker.HARDWARE_QUEUE: "queues",
@@ -27,11 +30,9 @@ def find(context: Context) -> list[Candidate]:
     return candidates_of_serialized_streams(context, _EDITS, _worded, _NO_ROOM)
 
 
-def _worded(blocked: str, other: str, what: str) -> tuple[str, str]:
-    return (
-        f"{what}: {blocked} begins only after another stream's {other}, which it does not wait for",
-        "Launch both streams' work before the host waits for either; wait once, at the end.",
-    )
+def _worded(blocked: str, other: str) -> tuple[str, Instead]:
+    what = f"{blocked} starts only after {other} of another stream"
+    return f"{what}, although no event makes it wait", _FIX
 
 
 RULE = Rule(

@@ -7,20 +7,23 @@ from numpy.typing import NDArray
 
 from tracelab.findings.candidates import Candidate, grouped, most_expensive, where
 from tracelab.findings.context import Context
+from tracelab.findings.remedy import Instead
 from tracelab.findings.rule import Rule
 from tracelab.intervals import Intervals, gaps, intersect, measure
 from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.model.kernel_kinds import Kind, copy_direction
 from tracelab.model.lookup import match_names
 from tracelab.model.trace import ABSENT
-from tracelab.model.wording import describe
+from tracelab.model.wording import as_subject, called
 
 _COMPUTE_WAITS = (OverlapBlocker.SAME_STREAM, OverlapBlocker.EVENT_WAIT)
-_FIX = (
+_FIX = Instead(
     "Make a side stream current on *both* GPUs for the copy: `with "
     'torch.cuda.stream(s0), torch.cuda.stream(s1): y = x.to("cuda:1", '
     "non_blocking=True)`; then `current_stream(1).wait_stream(s1)` where y is used, "
-    "and `x.record_stream(s0)`. `non_blocking` alone changes nothing."
+    "and `x.record_stream(s0)`. `non_blocking` alone changes nothing.",
+    short="Copy under side streams of both GPUs: `with torch.cuda.stream(s0), "
+    'torch.cuda.stream(s1): y = x.to("cuda:1", non_blocking=True)`. Wait where `y` is used.',
 )
 
 
@@ -29,7 +32,7 @@ def find(context: Context) -> list[Candidate]:
     timeline, rows = context.timeline, _peer_copy_rows(context)
     candidates = []
     for call_site, group in grouped(context.call_sites(timeline.launch_id[rows])).items():
-        copy_row = rows[group]
+        copy_row, what = rows[group], as_subject(called(call_site, "copy"))
         lost_by_sender, bound_ns = _at_senders(context, copy_row)
         lost = {
             device: time
@@ -41,13 +44,14 @@ def find(context: Context) -> list[Candidate]:
         length_ns = timeline.end_ns[copy_row] - timeline.start_ns[copy_row]
         candidates.append(
             Candidate(
-                title=f"{describe(call_site, 'copy')} copies between GPUs and delays their compute",
+                title=f"{what} copies between GPUs and delays their compute",
                 cause="default_stream",
                 where=where(
                     call_site, count=len(copy_row), activity=context.kernel_name(int(copy_row[0]))
                 ),
                 evidence=most_expensive(timeline.event_id[copy_row].tolist(), length_ns.tolist()),
-                fix=_FIX,
+                fix=_FIX.text,
+                fix_short=_FIX.short,
                 lost=lost,
                 # The copies can overlap with no more compute than there is.
                 limit_ns={

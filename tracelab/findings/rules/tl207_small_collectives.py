@@ -6,7 +6,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.findings.candidates import Candidate, grouped, key_of, most_expensive, where
-from tracelab.findings.candidates_of_exposed import named
 from tracelab.findings.context import Context
 from tracelab.findings.remedy import Remedy
 from tracelab.findings.rule import Rule
@@ -21,6 +20,11 @@ _FIX = (
     "Send them as one: pack the tensors into one flat buffer, or issue them inside "
     "`torch.distributed._coalescing_manager()`; gradients with `DistributedDataParallel` in its "
     "default buckets."
+)
+
+_FIX_SHORT = (
+    "Send them as one: flatten the tensors (`torch.cat([x.flatten() for x in tensors])`) into one "
+    "collective."
 )
 
 
@@ -68,11 +72,11 @@ def _candidate(
         lost[device] = join(lost.get(device, gaps), gaps)
         limit_ns[device] = int(saved_ns[of_device].sum()) + measure(gaps)
     return Candidate(
-        title=f"{named(call_site, name)}: many small collectives in a row, each of which costs a "
-        "latency",
+        title="Many small collectives run one after another, and each costs a latency",
         cause=LATENCY,
         where=where(call_site, count=len(row), activity=name),
         evidence=most_expensive(timeline.event_id[row].tolist(), saved_ns[index].tolist()),
+        fix_short=_FIX_SHORT,
         fix=f"{_FIX} {_figures(context, small, index)}",
         lost={device: time for device, time in lost.items() if len(time)},
         limit_ns=limit_ns,

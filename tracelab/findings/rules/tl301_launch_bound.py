@@ -13,7 +13,7 @@ from tracelab.findings.candidates import Candidate, grouped, key_of, most_expens
 from tracelab.findings.context import Context
 from tracelab.findings.finding import GENERIC, INFO, SPECIFIC, WARNING_SHARE
 from tracelab.findings.launch_advice import advise
-from tracelab.findings.remedy import Remedy
+from tracelab.findings.remedy import Instead, Remedy
 from tracelab.findings.rule import Rule
 from tracelab.intervals import Intervals, measure
 from tracelab.measures.bubbles import Cause
@@ -26,7 +26,7 @@ from tracelab.model.kernel_kinds import Kind
 from tracelab.model.latencies import REPLAY_START_NS, SHORTEST_DELAY_NS
 from tracelab.model.lookup import match_names, rows_of
 from tracelab.model.trace import ABSENT, Category
-from tracelab.model.wording import describe
+from tracelab.model.wording import called
 
 _MOST_LOOKED_UP = 20_000  # bubbles, the longest: the call site of most time does not need all
 # Between two launches, without the profiler: the host did something other than launching.
@@ -35,31 +35,33 @@ _LONG_OF_REPLAYS_NS = 20_000  # in a program of replays, each of which is one ca
 # Between two graphs of a stream that are both launched pass 1.3 us (H200).
 _LONGEST_GAP_NS = 2_500
 _OF_TORCH = re.compile(r"(?:^|/)torch/")
-_FIX_OF_LONG = (
-    "Take this work out of the thread that launches: do it ahead, in worker processes "
-    "(`DataLoader(..., num_workers=...)`), once instead of in each step, or on the GPU."
+_FIX_OF_LONG = Instead(
+    "Move this work out of the launching thread: do it ahead, in worker processes "
+    "(`DataLoader(..., num_workers=...)`), once instead of in each step, or on the GPU.",
+    short="Move this work to another process (`DataLoader(..., num_workers=8)`), or do it once "
+    "before the loop, or on the GPU.",
 )
 
 
 class _Way(NamedTuple):
-    """How the host is late, in words, and what to do about it where no remedy says more."""
+    """How the CPU is late, in words, and what to do about it where no remedy says more."""
 
     cause: str
     does: str
-    fix: str
+    fix: Instead
     edit: str | None
 
 
-_FIX_OF_REPLAYS = (
-    "The graphs are launched with one call each, and wait for this work between them. Take it out "
-    "of the thread that launches: do it in another process, once for several replays, or on the "
-    "GPU, as nodes of a graph."
+_FIX_OF_REPLAYS = Instead(
+    "The graphs are launched with one call each, and wait for this work between them. Move it out "
+    "of the launching thread: do it in another process, once for several replays, or on the GPU, "
+    "as nodes of a graph.",
+    short="Move this work to another process, do it once for several replays, or capture it as "
+    "nodes of the graph.",
 )
 # What to do about what is left over, `advise` says.
-_LAUNCH_BOUND = _Way("launch_bound", "launches too slowly for the GPU", "", None)
-_SLOW_HOST = _Way(
-    "slow_host", "does something other than launching", _FIX_OF_LONG, "host:{place}=0"
-)
+_LAUNCH_BOUND = _Way("launch_bound", "cannot launch kernels fast enough", Instead(""), None)
+_SLOW_HOST = _Way("slow_host", "does other work", _FIX_OF_LONG, "host:{place}=0")
 _SLOW_HOST_OF_REPLAYS = _SLOW_HOST._replace(fix=_FIX_OF_REPLAYS)
 
 
@@ -205,7 +207,9 @@ def _candidate(
 ) -> Candidate:
     """The candidate of the chosen bubbles, of all that end with a late launch."""
     name, call_site, evidence = _top_culprit(context, is_chosen, remedy)
-    at = "before" if way.cause == _SLOW_HOST.cause and _is_launch(name) else "at"
+    what = called(call_site, name)
+    is_before = way.cause == _SLOW_HOST.cause and _is_launch(name)
+    at = f" before {what}" if is_before else f", mostly in {what}"
     fix, edit = way.fix, way.edit
     is_generic = way == _LAUNCH_BOUND and remedy is None
     is_possible = True
@@ -214,7 +218,7 @@ def _candidate(
     late_ns = {device: measure(context.idle(device, is_late)) for device in lost}
     left = {device: _without_profiler_ns(context, device, ns) for device, ns in late_ns.items()}
     return Candidate(
-        title=f"The host {way.does}, most of all {at} {describe(call_site, name)}",
+        title=f"The CPU {way.does}{at if what else ''}",
         cause=way.cause,
         where=where(
             call_site,
@@ -222,7 +226,8 @@ def _candidate(
             device=max(lost, key=lambda device: measure(lost[device])),
         ),
         evidence=evidence,
-        fix=fix,
+        fix=fix.text,
+        fix_short=fix.short,
         edit=edit,
         remedy=remedy,
         role=GENERIC if is_generic else SPECIFIC,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tracelab.findings.candidates import MOST_EVIDENCE, Candidate, grouped, where
 from tracelab.findings.context import Context
-from tracelab.findings.remedy import Remedy
+from tracelab.findings.remedy import Instead, Remedy
 from tracelab.findings.rule import Rule
 from tracelab.intervals import Int64Array, Intervals, measure
 from tracelab.measures.bubbles import Cause
@@ -19,12 +19,13 @@ from tracelab.model.call_sites import NO_CALL_SITE, CallSite
 from tracelab.model.lookup import rows_of
 from tracelab.model.thread_states import is_in_launching_thread
 from tracelab.model.trace import ABSENT
-from tracelab.model.wording import describe
 
-_FIX = (
-    "Load beside the training: `DataLoader(..., num_workers=8, pin_memory=True, "
-    "persistent_workers=True, prefetch_factor=4)`, cheaper decoding, or the heavy part "
-    "of it on the GPU."
+_FIX = Instead(
+    "Load in worker processes: `DataLoader(..., num_workers=8, pin_memory=True, "
+    "persistent_workers=True, prefetch_factor=4)`. Decode more cheaply, or do the heavy part of it "
+    "on the GPU.",
+    short="Load in worker processes: `DataLoader(..., num_workers=8, pin_memory=True, "
+    "persistent_workers=True, prefetch_factor=4)`.",
 )
 
 
@@ -61,14 +62,12 @@ def _candidate(
     groups = grouped(call_sites)
     call_site = max(groups, key=lambda site: int(length_ns[groups[site]].sum()))
     loading_id = _loading_regions(context, lost.values())
-    name = context.trace.name_of(int(loading_id[0]))
     if call_site == NO_CALL_SITE:
         [call_site] = context.call_sites(loading_id[:1])
     is_in_thread = any(map(is_in_launching_thread, map(context.trace.name_of, loading_id.tolist())))
-    what = "data that the launching thread loads" if is_in_thread else "the data loader"
-    place = f", most of all at {describe(call_site, name)}" if call_site.function else f" ({name})"
+    what = "data loaded in the launching thread" if is_in_thread else "the data loader"
     return Candidate(
-        title=f"The GPU waits for {what}{place}",
+        title=f"The GPU waits for {what}",
         cause="input_bound",
         where=where(
             call_site,
@@ -76,7 +75,8 @@ def _candidate(
             device=max(lost, key=lambda device: measure(lost[device])),
         ),
         evidence=tuple(loading_id[:MOST_EVIDENCE].tolist()),
-        fix=_FIX,
+        fix=_FIX.text,
+        fix_short=_FIX.short,
         lost=lost,
         edit="load=0",
         remedy=remedy,

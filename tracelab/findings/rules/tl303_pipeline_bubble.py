@@ -26,12 +26,25 @@ _LARGE_THEORY = 0.1  # of the schedule: from here on more microbatches are worth
 _UNEVEN = 1.05  # times as long as the other stages: GPUs of one model differ by less
 
 TITLES = {  # by cause
-    "imbalance": "Pipeline stage {stage} computes longer than the others, which wait for it",
-    "uneven_microbatches": "Pipeline stages wait for microbatches that take longer than others",
-    "transfer": "Pipeline stages wait while messages are on their way",
-    "launch_bound": "Pipeline stages wait for stage {stage}, whose host launches late",
+    "imbalance": "Pipeline stage {stage} computes longer than the others, and they wait for it",
+    "uneven_microbatches": "Pipeline stages wait for the slowest microbatches",
+    "transfer": "Pipeline stages wait for messages",
+    "launch_bound": "Pipeline stages wait for stage {stage}: its CPU launches late",
     "few_microbatches": "The pipeline has few microbatches for its number of stages",
     "unknown": "Pipeline stages are idle for longer than their schedule needs",
+}
+
+SHORT = {  # by cause
+    "imbalance": "Move layers from stage {stage} to the other stages, until all compute equally "
+    "long.",
+    "uneven_microbatches": "Give all microbatches the same size and length: sort or pack the "
+    "sequences.",
+    "transfer": "Launch receives ahead of the compute that needs them (Megatron-LM: "
+    "`overlap_p2p_comm=True`), and send activations in bf16.",
+    "launch_bound": "Launch less on rank {rank}, for example with `torch.compile(model, "
+    'mode="reduce-overhead")`, or use fewer and larger microbatches.',
+    "few_microbatches": "Split the same batch into {more} microbatches.",
+    "unknown": "Look at the copies and other communication between the kernels of stage {stage}.",
 }
 
 
@@ -128,6 +141,9 @@ def _finding(
         where=Where(count=len(stage.evidence), device=part.device),
         evidence=stage.evidence,
         fix=fix,
+        fix_short=SHORT[cause].format(
+            stage=stage.stage, rank=stage.rank, more=_more_microbatches(pipeline)
+        ),
         steps_seen=pipeline.steps,
     )
 
@@ -224,7 +240,7 @@ def _fix(pipeline: Pipeline, cause: str, stage: StageMetrics) -> str:
         )
     if cause == "launch_bound":
         return (
-            f"Rank {stage.rank} is idle until its host launches: its own findings say where. Fewer "
+            f"Rank {stage.rank} is idle until its CPU launches: its own findings say where. Fewer "
             "and larger microbatches or cheaper launches (`torch.compile(model, "
             'mode="reduce-overhead")`) let the host run ahead.'
         )

@@ -18,7 +18,7 @@ from tracelab.job.explain import UNEVEN_WORK
 from tracelab.job.stragglers import Straggler
 
 _MOST_LISTED = 4  # ranks
-_FIXES = {
+FIXES = {
     "more_work": "Give all ranks the same work: batches of one size, sequences of similar length "
     "in one step (sort or bucket them by length), equal shares of a layer; and take out what only "
     "this rank does.",
@@ -28,19 +28,30 @@ _FIXES = {
     "slower_gpu": "Compare clocks, power and temperature of its GPU with the others' while the job "
     "runs (`nvidia-smi -q -d CLOCK,POWER,TEMPERATURE,PERFORMANCE`), and look for other "
     "programs on it (`nvidia-smi`). A GPU that stays slow should be replaced, or get less work.",
-    "late_launch": "Take that off the thread that launches, or do it where the GPU has launched "
-    "work queued: after the last launch of the step and without reading results. A CUDA graph or "
+    "late_launch": "Move this work to another thread, or do it where the GPU has launched work "
+    "queued: after the last launch of the step and without reading results. A CUDA graph or "
     "`torch.compile` makes the launches themselves cheaper.",
-    "data_loading": "Load beside the training: `DataLoader(..., num_workers=8, pin_memory=True, "
+    "data_loading": "Load in worker processes: `DataLoader(..., num_workers=8, pin_memory=True, "
     "persistent_workers=True, prefetch_factor=4)`. If it is only this rank, look at its storage, "
     "its share of the CPU's cores and what its samples need.",
-    "blocked": "Take the blocking call out, or make it every N steps, on all ranks in one step.",
+    "blocked": "Remove the blocking call, or make it every N steps, on all ranks in one step.",
     "other_collective": "Look at the collectives of its other process groups: they take longer "
     "than those of the other ranks.",
     "copies": "Overlap its copies with compute: pinned memory, `non_blocking=True` and a copy "
     "stream.",
 }
-_UNKNOWN_FIX = "Look at that rank's own findings and compare its timeline with the others'."
+_UNKNOWN_FIX = "Look at the findings of that rank, and compare its timeline with the others'."
+SHORT = {  # by cause, where the fix is long
+    "more_work": "Give all ranks the same work: equal batches, sequences of similar length in one "
+    "step, equal shares of a layer.",
+    "uneven_work": "Sort the samples by length and let the ranks take neighbors, or limit a batch "
+    "by its tokens instead of its sequences.",
+    "slower_gpu": "Compare its GPU with the others while the job runs: `nvidia-smi -q -d "
+    "CLOCK,POWER,TEMPERATURE,PERFORMANCE`.",
+    "late_launch": "Move this work to another thread, or after the last launch of the step.",
+    "data_loading": "Load in worker processes: `DataLoader(..., num_workers=8, pin_memory=True, "
+    "persistent_workers=True)`. Check the storage and CPU cores of this rank.",
+}
 # What explains the same time on the rank itself.
 _OWN_RULES = {
     "late_launch": ("TL301",),
@@ -66,6 +77,7 @@ def straggler_finding(
         own: the findings of its own file.
         is_replayed: whether a replay of all ranks says what the job would gain.
     """
+    fix = FIXES.get(straggler.cause, _UNKNOWN_FIX)
     total_ns = straggler.cost_ns * max(1, straggler.steps)
     return Finding(
         rule=RULE.id,
@@ -86,8 +98,8 @@ def straggler_finding(
             call=straggler.call,
         ),
         evidence=straggler.evidence,
-        fix=f"{_FIXES.get(straggler.cause, _UNKNOWN_FIX)} {_figures(straggler, is_replayed)}"
-        f"{_same_time(straggler, own)}",
+        fix=f"{fix} {_figures(straggler, is_replayed)}{_same_time(straggler, own)}",
+        fix_short=SHORT.get(straggler.cause, fix),
         steps_seen=straggler.steps_seen if straggler.steps else None,
         spread_ns=straggler.spread_ns,
         edit="balance" if straggler.cause == UNEVEN_WORK else f"level:rank:{straggler.rank}",
@@ -96,10 +108,10 @@ def straggler_finding(
 
 def _title(straggler: Straggler) -> str:
     if straggler.cause == UNEVEN_WORK:
-        return "The ranks wait for each other in turn: in each step another has the most to compute"
+        return "The ranks wait for each other in turn: in each step another one has the most work"
     waiting = _ranks(straggler.waiting_ranks)
     wait = "wait" if len(straggler.waiting_ranks) > 1 else "waits"
-    return f"{waiting} {wait} for rank {straggler.rank}, which {straggler.what}"
+    return f"{waiting} {wait} for rank {straggler.rank}, because it {straggler.what}"
 
 
 def _figures(straggler: Straggler, is_replayed: bool) -> str:

@@ -60,7 +60,7 @@ def _once(context: Context) -> list[Candidate]:
     title = one.title
     if others:
         names = [remedy.name for _, remedy, _ in parts[:_MOST_NAMED]]
-        title = f"The recording holds first use: {'; '.join(names)}"
+        title = f"The recording contains costs of first use: {'; '.join(names)}"
     events = np.unique(np.concatenate([costly_id for _, _, costly_id in parts]))
     return [
         replace(

@@ -16,7 +16,7 @@ from tracelab.intervals import Int64Array, Intervals
 from tracelab.measures.bubbles import Cause
 from tracelab.model.steady import FEWEST_STEPS
 from tracelab.model.trace import ABSENT
-from tracelab.model.wording import describe
+from tracelab.model.wording import called
 
 _BY_HOST = (Cause.HOST_BLOCKED, Cause.INPUT, Cause.HOST_BUSY, Cause.LAUNCH)
 _LONG = 0.02  # of a steady step: less is no alarm in any step
@@ -63,11 +63,12 @@ def _candidate(context: Context, stalls: Mapping[int, _Stalls]) -> list[Candidat
     [call_site] = context.call_sites(culprit_id[:1])
     [remedy] = context.recognized.remedies(culprit_id[:1], RULE.id)
     count = len(worst.next_id)
-    often = "once" if count == 1 else f"irregularly, {count} times, longest"
+    what = called(call_site, context.call_name(int(culprit_id[0])))
+    often = "once" if count == 1 else f"irregularly ({count} times)"
+    at = f", {'' if count == 1 else 'longest '}in {what}" if what else ""
     return [
         Candidate(
-            title=f"The host stalls {often} at "
-            f"{describe(call_site, context.call_name(int(culprit_id[0])))}",
+            title=f"The CPU stalls {often}{at}",
             cause="irregular",
             where=where(call_site, count=count, device=device),
             evidence=tuple(dict.fromkeys(culprit_id[culprit_id != ABSENT].tolist()))[
@@ -174,6 +175,8 @@ RULE = Rule(
     "step and before the first launch of the second, unless the host took more than four times as "
     "long since the launch before as at that launch of the other steps.",
     fix=_FIX,
+    fix_short="Record more steps (`schedule(active=40)`): what happens only now and then is not "
+    "the cost of a typical step.",
     before="schedule(wait=1, warmup=1, active=4)",
     after="schedule(wait=1, warmup=1, active=40)",
     find=find,

@@ -7,6 +7,7 @@ import numpy as np
 from tracelab.findings.candidates import Candidate
 from tracelab.findings.candidates_of_work import candidates_of_work
 from tracelab.findings.context import Context
+from tracelab.findings.remedy import Instead
 from tracelab.findings.rule import Rule
 from tracelab.model.arithmetic import are_convolutions, products_without_tf32
 from tracelab.simulate.arithmetic import left_in_tf32
@@ -36,7 +37,8 @@ def find(context: Context) -> list[Candidate]:
         )
         if is_off
     ]
-    fix = f"Allow TF32 once, before the loop: {' and '.join(switches)}. {_PRECISION}"
+    short = f"Allow TF32 once, before the loop: {' and '.join(switches)}."
+    fix = Instead(f"{short} {_PRECISION}", short=short)
     length_ns = timeline.end_ns[rows] - timeline.start_ns[rows]
     most_saved = np.zeros(len(chosen))
     most_saved[rows] = 1 - left_in_tf32(timeline, rows, length_ns)[:, 0]
@@ -46,7 +48,7 @@ def find(context: Context) -> list[Candidate]:
     return candidates_of_work(
         context,
         chosen,
-        lambda place: (f"{what} in float32 without TF32, most of all at {place}", fix),
+        lambda kernel: (f"{what} in float32 without TF32, mostly in {kernel}", fix),
         cause="float32_products",
         edit="tf32",
         most_saved=most_saved,

@@ -5,14 +5,17 @@ from __future__ import annotations
 from tracelab.findings.candidates import Candidate
 from tracelab.findings.candidates_of_work import candidates_of_work
 from tracelab.findings.context import Context
+from tracelab.findings.remedy import Instead
 from tracelab.findings.rule import Rule
 from tracelab.model.arithmetic import is_float64
 from tracelab.model.lookup import match_names
 
-_FIX = (
+_FIX = Instead(
     "Unless the result needs double precision, make tensors float32 where they are made: "
     "`torch.as_tensor(array, dtype=torch.float32)` (NumPy's arrays are float64), `model.float()`, "
-    'and allow TF32: `torch.set_float32_matmul_precision("high")`.'
+    'and allow TF32: `torch.set_float32_matmul_precision("high")`.',
+    short="Make tensors float32 where they are made, unless the result needs double precision: "
+    "`torch.as_tensor(array, dtype=torch.float32)`, `model.float()`.",
 )
 
 
@@ -22,7 +25,7 @@ def find(context: Context) -> list[Candidate]:
     return candidates_of_work(
         context,
         match_names(timeline.trace, timeline.event_id, is_float64),
-        lambda place: (f"The GPU computes in double precision, most of all at {place}", _FIX),
+        lambda kernel: (f"The GPU computes in double precision, mostly in {kernel}", _FIX),
         cause="float64",
         edit="float32",
     )

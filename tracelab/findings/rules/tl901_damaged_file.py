@@ -24,7 +24,7 @@ def _lost_work(context: Context) -> list[Candidate]:
     calls = int(lost.is_lost.sum())
     others = "call" if calls == 1 else "calls"
     missing = missing or f"{calls:,} {others} of the steps that are left out"
-    text = f"the GPU work of {missing} is not in the file, or not all of it"
+    text = f"the file lacks GPU work of {missing}"
     return candidates_about_trace(
         LOST_WORK,
         calls or context.losses.get("arrows_without_end", 0),

@@ -28,8 +28,7 @@ def find(context: Context) -> list[Candidate]:
     return candidates_about_trace(
         "no_synchronisation_rows",
         count,
-        f"{'1 wait or synchronize is' if count == 1 else f'{count} waits and synchronizes are'} in "
-        "the trace only as calls",
+        f"the trace does not say what {'1 wait' if count == 1 else f'{count} waits'} waited for",
     )
 
 
@@ -42,6 +41,8 @@ RULE = Rule(
     decides="The file has calls that wait, but no CUPTI rows that say what for.",
     fix="`torch.profiler.profile(..., experimental_config=torch._C._profiler._ExperimentalConfig("
     "enable_cuda_sync_events=True))`, with Cuspy `CuspyConfig(enable_cuda_sync_events=True)`, or "
+    "`tracelab.capture`.",
+    fix_short="Record with `_ExperimentalConfig(enable_cuda_sync_events=True)`, or with "
     "`tracelab.capture`.",
     find=find,
     about="trace",

@@ -54,6 +54,8 @@ RULE = Rule(
     fix="Without functions: `with_stack=True`; it slows down the host, so compare times without "
     "it. Without lines: give the folder of the program's source (`Options.source_folders` in "
     "Python), or record with tracelab, which stores the lines in the trace.",
+    fix_short="Record with `with_stack=True`; where only lines are missing, pass the folder of the "
+    "source: `--source FOLDER`.",
     find=find,
     about="trace",
 )

@@ -14,7 +14,8 @@ def find(context: Context) -> list[Candidate]:
     return candidates_about_trace(
         "unresolved_waits",
         count,
-        f"{'1 stream wait does' if count == 1 else f'{count} stream waits do'} not say for what",
+        "the trace does not say what "
+        f"{'1 stream wait waits' if count == 1 else f'{count} stream waits wait'} for",
     )
 
 

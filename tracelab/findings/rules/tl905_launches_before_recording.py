@@ -22,7 +22,7 @@ def find(context: Context) -> list[Candidate]:
     return candidates_about_trace(
         "launches_before_the_recording",
         count,
-        f"{count} GPU activities ({100 * share:.1f} % of their time) have no launch",
+        f"{count} GPU activities ({100 * share:.1f} % of their time) have no launch in the file",
         severity=WARNING if share >= _SPOILS_CAUSES else INFO,
     )
 

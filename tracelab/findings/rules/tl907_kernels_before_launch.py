@@ -19,7 +19,7 @@ def find(context: Context) -> list[Candidate]:
     return candidates_about_trace(
         "kernels_before_their_launch",
         count,
-        f"{count} activities start before their launch: host and GPU clocks disagree",
+        f"{count} activities start before their launch: CPU and GPU clocks disagree",
         severity=WARNING,
     )
 

@@ -44,8 +44,8 @@ def _inflated_host_times(context: Context) -> list[Candidate]:
     return candidates_about_trace(
         INFLATED,
         int(has_stacks and matters),
-        "Python stacks were recorded: host times are inflated, typically 1.5 to 3 times, and idle "
-        "time that waits for the host is an upper bound",
+        "Python stacks were recorded: CPU times are inflated, typically 1.5 to 3 times, and idle "
+        "time before late launches is an upper bound",
     )
 
 

@@ -123,6 +123,8 @@ RULE = Rule(
     fix="Where the file is a `.pftrace`, record `.json.gz`: it says the direction of copies. Else "
     "update tracelab; if it is up to date, please open an issue with these names and the version "
     "of the profiler.",
+    fix_short="Record `.json.gz` instead of `.pftrace`, or update tracelab; if it is up to date, "
+    "open an issue with these names.",
     find=find,
     about="trace",
 )

@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from tracelab.arrays import OneLine
 from tracelab.findings.finding import Finding, call_site_key, order_of
+from tracelab.findings.places import sentence_of
 from tracelab.findings.remedies import REMEDIES
 from tracelab.render.text.cells import (
     FINDING_CAUSE_NAMES,
@@ -94,9 +95,9 @@ def finding_items(report: Report, ranks: Sequence[RankView], *, about: str) -> l
         return [_item(numbers[id(finding)], finding, scope) for finding, scope in found]
     groups: dict[tuple[object, ...], list[tuple[Finding, Scope]]] = defaultdict(list)
     for finding, scope in found:
-        groups[(*call_site_key(finding), *([] if finding.where.line else [finding.title]))].append(
-            (finding, scope)
-        )
+        where = finding.where
+        what = () if where.line else (sentence_of(finding.title, where), where.call)
+        groups[(*call_site_key(finding), *what)].append((finding, scope))
     ordered = [sorted(group, key=_order) for group in groups.values()]
     return [
         _group(numbers, group, len(ranks)) for group in sorted(ordered, key=lambda x: _order(x[0]))
@@ -141,7 +142,7 @@ def _item(number: int, finding: Finding, scope: Scope, on: str = "") -> FindingI
         severity=finding.severity,
         price=amount(finding, scope) if is_of_time else "",
         interval=interval(finding, scope) if is_of_time else "",
-        title=finding.shown_title,
+        title=sentence_of(finding.shown_title, finding.where),
         rule=tuple(filter(None, (finding.rule, finding.remedy))),
         facts=tuple(_facts(finding, scope)) if is_of_time else (),
         fix=" ".join(filter(None, [reason, finding.fix])),

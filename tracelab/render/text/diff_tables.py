@@ -19,6 +19,7 @@ from tracelab.comparison.diff import (
     RankDiff,
 )
 from tracelab.comparison.noise import Change
+from tracelab.findings.places import sentence_of
 from tracelab.render.text.cells import FINDING_CAUSE_NAMES, PART, counted, percent_text, time_text
 from tracelab.render.text.diff_kernels import kernel_table
 from tracelab.render.text.diff_words import (
@@ -214,7 +215,7 @@ def _finding_row(finding: FindingDiff) -> tuple[str, ...]:
         loss_share(finding.after_share) if finding.state != GONE else "-",
         "" if finding.beyond_noise else NOISE,
         FINDING_CAUSE_NAMES.get(finding.cause, finding.cause),
-        finding_counts(finding) + finding.title,
+        finding_counts(finding) + sentence_of(finding.title, finding.where),
     )
 
 

@@ -14,6 +14,7 @@ from tracelab.findings.finding import (
     WARNING_SHARE,
     Finding,
 )
+from tracelab.findings.places import sentence_of
 from tracelab.render.text.cells import percent_text
 from tracelab.render.text.savings import REASONS, interval, of_what, saving
 from tracelab.render.text.sections import Line, Span, Tone
@@ -140,7 +141,7 @@ def _packed(labels: Sequence[str]) -> list[str]:
 
 def _title(finding: Finding, room: int) -> list[str]:
     """The title in two lines at most; names are shortened before anything is left out."""
-    text = f"{clean(finding.shown_title)}."
+    text = f"{clean(sentence_of(finding.shown_title, finding.where))}."
     for most in _LONGEST_NAMES:
         lines = wrap(text, room)
         if len(lines) <= _TITLE_LINES:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from tracelab.findings.finding import INFO, Finding, call_site_key
+from tracelab.findings.places import sentence_of
 from tracelab.render.text.cells import (
     FINDING_CAUSE_NAMES,
     PART,
@@ -59,7 +60,7 @@ def _in_full(number: int, finding: Finding, scope: Scope) -> Section:
     title = PART.join((f"{number}. {finding.severity}", of_all, *names))
     reason = REASONS.get(finding.saves_reason or "")
     lines = (
-        f"{finding.shown_title}. {_circumstances(finding, scope)}",
+        f"{sentence_of(finding.shown_title, finding.where)}. {_circumstances(finding, scope)}",
         *filter(None, [reason]),
         f"Fix: {finding.fix}",
         *([f"Source: {finding.source}."] if finding.source else []),
@@ -91,7 +92,7 @@ def _brief(findings: Sequence[Finding], scope: Scope) -> Section:
             percent_text(finding.bound_ns, scope.base_ns),
             *([_saves(finding, scope)] if is_priced else []),
             meaning_of(FINDING_CAUSE_NAMES, finding.cause),
-            finding.shown_title,
+            sentence_of(finding.shown_title, finding.where),
         )
         for finding in findings
     ]
@@ -134,7 +135,8 @@ def of_all_ranks(views: Iterable[View]) -> list[Section]:
         view, finding = max(group, key=lambda pair: pair[0].scope.share_of(pair[1]))
         share = view.scope.share_of(finding)
         of_step = amount(finding, view.scope)
-        cells = (finding.rule, str(len(group)), of_step, str(finding.rank), finding.title)
+        sentence = sentence_of(finding.title, finding.where)
+        cells = (finding.rule, str(len(group)), of_step, str(finding.rank), sentence)
         rows.append((share, cells))
     if not rows:
         return []

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.short_fixes import assert_short
 from tracelab.findings.places import JOINT
 from tracelab.findings.registry import RULES
 from tracelab.findings.remedies import REMEDIES
@@ -37,6 +38,12 @@ def test_fixes_are_from_the_newest_to_the_oldest(remedy):
     since = [tuple(map(int, (fix.since or "0.0").split("."))) for fix in remedy.fixes]
     assert since == sorted(since, reverse=True)
     assert len(set(since)) == len(since) > 0
+
+
+@pytest.mark.parametrize("remedy", REMEDIES, ids=lambda remedy: remedy.id)
+def test_each_fix_has_a_short_form_for_every_version(remedy):
+    for torch in (None, *(f"{fix.since or '1.8'}.0" for fix in remedy.fixes)):
+        assert_short(remedy.fix_for(torch).in_short)
 
 
 def test_the_page_is_made_from_the_table():

@@ -21,7 +21,7 @@ def test_allocator(findings):
     assert (finding.rule, finding.cause, finding.severity) == ("TL103", "allocator", WARNING)
     assert finding.bound_ns == 25 * US
     assert (finding.where.api, finding.where.operator, finding.where.count) == ("cudaFree", None, 2)
-    assert "1 cudaFree, 1 cudaMalloc" in finding.title
+    assert finding.edit == "remove:cudaFree + remove:cudaMalloc"
 
 
 def steps_that_allocate(*allocating):

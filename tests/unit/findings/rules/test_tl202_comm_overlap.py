@@ -6,6 +6,7 @@ from tests.build.files import US, call, kernel, launch, python, step
 from tests.build.finding_events import ALL_REDUCE, wait, work
 from tests.figures import figures
 from tracelab.findings.finding import CRITICAL, INFO, WARNING
+from tracelab.findings.places import sentence_of
 
 
 def test_collective_in_the_stream_that_computes(summaries):
@@ -129,7 +130,8 @@ def test_what_waits_for_a_peer_is_said_with_its_figures_and_bounds_nothing(findi
 
     [waiting] = [x for x in found if x.cause == "peer_wait"]
     assert (waiting.severity, waiting.bound_ns, waiting.cost_ns) == (INFO, 0, 4_841 * US)
-    assert waiting.title == f"{ALL_REDUCE} waits for a peer"
+    assert waiting.title == "The all-reduce waits for a peer"
+    assert waiting.where.activity == ALL_REDUCE
     assert {"4,907 µs", "66 µs"} <= {*figures(waiting.fix)}
     assert waiting.fix == snapshot
     assert all(x.cost_ns <= 3 * 66 * US for x in found if x.cause != "peer_wait")
@@ -152,7 +154,7 @@ def test_slower_than_any_link_promises_nothing(findings):
     [finding] = findings(*rows)
 
     assert (finding.cause, finding.severity, finding.bound_ns) == ("peer_wait", INFO, 0)
-    assert finding.title == f"{ALL_REDUCE} waits for a peer, or its link is slow"
+    assert finding.title == "The all-reduce waits for a peer, or its link is slow"
     assert "Each took 12,000 µs or more" in finding.fix
 
 
@@ -172,4 +174,4 @@ def test_a_collective_in_a_graph_is_named_with_the_line_that_was_captured(findin
 
     assert finding.where.captured_at == "captured at forward (model.py)"
     assert finding.where.file is None  # where it is replayed
-    assert f"({finding.where.captured_at}) is not overlapped" in finding.title
+    assert sentence_of(finding.title, finding.where).endswith(finding.where.captured_at)

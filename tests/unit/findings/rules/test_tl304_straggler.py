@@ -44,7 +44,8 @@ def test_the_finding_is_on_the_straggler_and_costs_what_the_job_loses(snapshot):
     assert (found.cost_ns, found.bound_ns, found.steps_seen) == (20_000_000, 20_000_000, 4)
     assert (found.severity, found.evidence) == ("critical", (17, 29))
     assert (found.where.device, found.where.file, found.where.line) == (3, "train.py", 33)
-    assert found.fix.startswith("Load beside the training:")
+    assert found.fix.startswith("Load in worker processes: ")
+    assert found.fix_short.startswith("Load in worker processes: ")
     assert {"2", "4.0 ms", "4.0", "5.5 ms"} <= {*figures(found.fix)}
     assert found.fix == snapshot
     assert found.fix.endswith("TL302 of this rank is about the same time.")
@@ -104,7 +105,7 @@ def test_without_steps_the_recording_is_priced_once():
 def test_one_rank_waits():
     found = straggler_finding(replace(STRAGGLER, waiting_ranks=(0,), wait_ns=(1,)), 0, ())
 
-    assert found.title.startswith("Rank 0 waits for rank 2, which")
+    assert found.title.startswith("Rank 0 waits for rank 2, ")
 
 
 def test_many_ranks_are_counted():
@@ -112,7 +113,7 @@ def test_many_ranks_are_counted():
 
     found = straggler_finding(replace(STRAGGLER, waiting_ranks=ranks, wait_ns=(1,) * 7), 0, ())
 
-    assert found.title.startswith("7 ranks wait for rank 2, which")
+    assert found.title.startswith("7 ranks wait for rank 2, ")
 
 
 def test_one_file_tells_nothing():

@@ -38,7 +38,7 @@ def test_a_stall_in_one_of_four_steps(findings):
     [finding] = [x for x in findings(*program(5, 5, 1_100, 5)) if x.bound_ns > 20 * US]
     assert (finding.rule, finding.severity, finding.cause) == ("TL306", INFO, "irregular")
     assert (finding.bound_ns, finding.steps_seen) == (1_100 * US, 1)
-    assert finding.title == "The host stalls once at get (part0.py)"
+    assert finding.title == "The CPU stalls once, in `get()`"
     assert "Record more steps" in finding.fix
     assert finding.where.function == "get"
 

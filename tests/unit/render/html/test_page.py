@@ -75,8 +75,8 @@ def test_a_finding_says_price_interval_place_and_source():
     assert first.get("id") == "finding-1"
     text = first.text
     assert "critical saves 7.25 ms (2.04 to 9.37) TL103" in text
-    assert "empty_cache in sinful (workloads/train_step.py:70)" in text
-    assert "Leave it out of the loop" in text
+    assert "train_step.py:70 in sinful" in text
+    assert "Remove it from the loop" in text
     [link] = [x for x in page(SINFUL).all("a") if x.text.endswith("torch.cuda.empty_cache")]
     assert link.get("href") in ADDRESSES
 
