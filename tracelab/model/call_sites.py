@@ -149,8 +149,8 @@ class ProgramFunction(OneLine):
 
     Attributes:
         frame: its file and name, and the line at which it was entered or went on.
-        calls: what it called, each as `CallSite.call`, and its name in the source; without calls
-            of other functions of the program.
+        calls: what it called, each as `CallSite.call`, and its name in the source; of other
+            functions of the program only those that something stands around.
         others: the names of what it calls besides modules.
         was_entered: whether the file has its beginning; else it ran when recording began.
     """
@@ -272,7 +272,9 @@ class _Locator:
         """The functions of the program's own code, with what they call."""
         frames, strings = self.frames, self._trace.strings
         caller = frames.around(frames.parent_index, ~self._is_wrapper)
-        called = np.flatnonzero(_take(self._is_program, caller) & ~self._is_program)
+        is_wrapped = _take(self._is_wrapper, frames.parent_index)
+        is_call = _take(self._is_program, caller) & (~self._is_program | is_wrapped)
+        called = np.flatnonzero(is_call)
         calls: dict[int, set[tuple[str, str]]] = defaultdict(set)
         for function, call in _pairs(frames.names(caller[called]), frames.names(called)):
             calls[function].add((called_as_shown(strings[call]), self._name_in_source(call)))
@@ -322,22 +324,31 @@ class _Locator:
         direct = np.flatnonzero(is_direct)
         return direct, around[direct]
 
-    def _wrapped(self, frame: NDArray[np.intp]) -> NDArray[np.intp]:
+    def _wrapped(self, frame: NDArray[np.intp], *, own: bool = False) -> NDArray[np.intp]:
         """intp[k], of each frame that is a wrapper the one it stands around; else the frame.
 
         That is the longest one inside it, unless that is of the program's own code again.
+
+        Args:
+            frame: intp[k].
+            own: whether it may be of the program's own code.
         """
+        inside = self._inside_wrapper
+        if not own:
+            inside = np.where(self._is_program[inside], np.arange(len(inside)), inside)
+        while not np.array_equal(wrapped := inside[frame], frame):
+            frame = wrapped
+        return frame
+
+    @cached_property
+    def _inside_wrapper(self) -> NDArray[np.intp]:
+        """intp[frames], of each wrapper the longest frame inside it; else the frame."""
         frames = self.frames
         inner = np.flatnonzero(_take(self._is_wrapper, frames.parent_index))
         inner = inner[np.argsort(frames.end_ns[inner] - frames.start_ns[inner], kind="stable")]
-        outer = frames.parent_index[inner]
         longest = np.arange(len(frames.event_id))
-        longest[outer] = inner  # of several the last one counts
-        is_own = self._is_program[longest[outer]]
-        longest[outer[is_own]] = outer[is_own]
-        while not np.array_equal(wrapped := longest[frame], frame):
-            frame = wrapped
-        return frame
+        longest[frames.parent_index[inner]] = inner  # of several the last one counts
+        return longest
 
     def _call_site(
         self,
@@ -422,7 +433,7 @@ class _Locator:
             four times int64[k]: that frame, what ran directly inside it, what it called, and in
             which frame it waited for other threads. Of the frames inside, from the outermost on,
             the first that is no wrapper was called, and the first that waits waited; ABSENT without
-            any.
+            any. What a wrapper does before and after, it does for what it stands around.
         """
         program_frame = frame.copy()
         inside, called, wait = np.full((3, len(frame)), ABSENT, dtype=np.int64)
@@ -435,6 +446,12 @@ class _Locator:
             wait[open_] = np.where(self._is_wait[library_frame], library_frame, wait[open_])
             program_frame[open_] = self.frames.parent_index[library_frame]
             open_ = open_[program_frame[open_] != ABSENT]
+        is_beside = _take(self._is_wrapper, inside)
+        is_beside &= (called == ABSENT) | _take(self._is_special, called)
+        beside = np.flatnonzero(is_beside)
+        wrapped = self._wrapped(inside[beside], own=True)
+        is_named = ~self._is_wrapper[wrapped] & ~self._is_special[wrapped]
+        called[beside[is_named]] = wrapped[is_named]
         return program_frame, inside, called, wait
 
     def _outermost_in(self, operator: Int64Array, frame: Int64Array) -> Int64Array:
@@ -586,6 +603,11 @@ class _Locator:
     def _is_wrapper(self) -> NDArray[np.bool_]:
         """bool[frames], which stand around what the program called."""
         return self.frames.have_name(is_wrapper)
+
+    @cached_property
+    def _is_special(self) -> NDArray[np.bool_]:
+        """bool[frames], which are special methods, such as `__enter__`."""
+        return self.frames.have_name(lambda name: called_name(name).startswith("__"))
 
     @cached_property
     def _is_built_in(self) -> NDArray[np.bool_]:

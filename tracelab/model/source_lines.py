@@ -12,6 +12,7 @@ import re
 import stat
 import tokenize
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,6 +25,10 @@ MODULE = "<module>"  # the code of a file outside any function
 MODULE_CALL = "__call__"  # a call of an object: any call of the function may be the one
 _MAKES_OBJECT = "__init__"  # which the source calls by the name of the class
 _CLASS_NAME = re.compile(r"^_*[A-Z]\w*[a-z]")
+_SMALL_CLASS = re.compile(
+    r"^(?:autocast|device_of|enable_grad|inference_mode|no_grad|record_function|set_grad_enabled"
+    r"|stream)$"
+)
 # What a line calls that is no object of the program's: methods that modules and tensors have, so
 # that nobody calls a module so, and classes of PyTorch that are written small.
 _NO_OBJECT = re.compile(
@@ -177,7 +182,7 @@ class SourceLines:
             return quoted(text_from_stored(text)) or None
         for scopes, path in self._sources(file):
             today = None if path is None else _entered(scopes, function, first_line)
-            if path is not None and today is not None and today[0] == scope:
+            if path is not None and today is not None and _is_same(today[0], scope):
                 return _quoted(self._rows(path), line)
         return None
 
@@ -232,6 +237,16 @@ def read_rows(path: Path) -> dict[int, str]:
             return dict(enumerate(stream, 1))
     except (OSError, SyntaxError, ValueError):
         return {}
+
+
+def _is_same(today: Scope, recorded: Scope) -> bool:
+    """Whether the source of today has a function as it was recorded.
+
+    Older recordings lack some of what is called without a name.
+    """
+    names = {spot.name for spot in recorded.spots}
+    spots = tuple(x for x in today.spots if x.name in names or not x.name.startswith("__"))
+    return replace(today, spots=spots) == recorded
 
 
 def quoted(text: str) -> str:
@@ -327,7 +342,10 @@ def _fits(called: str, others: frozenset[str]) -> Callable[[Spot], bool]:
         )
     if called == _MAKES_OBJECT:
         return lambda spot: (
-            spot.name == called or (spot.is_call and _CLASS_NAME.match(spot.name) is not None)
+            spot.name == called
+            or (
+                spot.is_call and bool(_CLASS_NAME.match(spot.name) or _SMALL_CLASS.match(spot.name))
+            )
         )
     return lambda spot: spot.name == called
 

@@ -32,6 +32,12 @@ _COMPREHENSIONS = {
 _MAKES_NUMBER = re.compile(
     r"^(?:_*[A-Z]\w*|u?int\d*|float\d*|complex\d*|range|slice|round|timedelta|bytes|bytearray)$"
 )
+# Of objects that make others of what they are given, one by one, or of all of it.
+_MAKES_ITERATOR = re.compile(r"^(?:enumerate|filter|iter|map|reversed|zip)$")
+_CONSUMES = re.compile(
+    r"^(?:all|any|dict|extend|frozenset|join|list|max|min|next|set|sorted|sum|tuple|update)$"
+)
+ITERATE, NEXT = "__iter__", "__next__"
 _TRUE_OR_FALSE = {"isinstance", "issubclass", "hasattr", "callable", "len", "any", "all", "bool"}
 
 Position = tuple[int, int]  # line and column
@@ -173,7 +179,9 @@ class _Reader(ast.NodeVisitor):
     def _visit_comprehension(
         self, node: ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
     ) -> None:
-        self.visit(node.generators[0].iter)  # the function around evaluates the first
+        first = node.generators[0].iter
+        self.visit(first)  # the function around evaluates the first
+        self._add_spot(ITERATE, first.lineno, first)
         # Python 3.12 runs a list's within its function, older ones as a function of its own.
         shared = not isinstance(node, ast.GeneratorExp)
         with (
@@ -183,6 +191,8 @@ class _Reader(ast.NodeVisitor):
             for index, generator in enumerate(node.generators):
                 if index:
                     self.visit(generator.iter)
+                    self._add_spot(ITERATE, generator.iter.lineno, generator.iter)
+                self._add_next(generator.iter)
                 for test in generator.ifs:
                     self._visit_test(test)
             if isinstance(node, ast.DictComp):
@@ -221,10 +231,14 @@ class _Reader(ast.NodeVisitor):
 
     def visit_For(self, node: ast.For | ast.AsyncFor) -> None:
         self.visit(node.iter)
+        if isinstance(node, ast.For):
+            self._add_spot(ITERATE, node.iter.lineno, node.iter)
         with self._loop(_end(node.iter)):
             self._add_reachable(node.iter.lineno)
             if isinstance(node, ast.AsyncFor):
                 self._add_resume(node.iter)
+            else:
+                self._add_next(node.iter)
             self._visit_all([node.target, *node.body])
         self._visit_branch(node.orelse)
 
@@ -334,6 +348,10 @@ class _Reader(ast.NodeVisitor):
             self._add_spot(NUMBER, line, node)
         if name == "bool":
             self._add_spot(TRUTH, line, node)
+        if _MAKES_ITERATOR.match(name):
+            self._add_spot(ITERATE, line, node)
+        if _CONSUMES.match(name):
+            self._add_all(node, line)
 
     def visit_Subscript(self, node: ast.Subscript) -> None:
         self.generic_visit(node)
@@ -350,8 +368,22 @@ class _Reader(ast.NodeVisitor):
         if isinstance(node.op, ast.Mod):  # a text is filled in
             self._add_spot(NUMBER, node.lineno, node)
 
+    def visit_Starred(self, node: ast.Starred) -> None:
+        self.generic_visit(node)
+        if isinstance(node.ctx, ast.Load):
+            self._add_all(node, node.lineno)
+
+    def visit_Tuple(self, node: ast.Tuple | ast.List) -> None:
+        self.generic_visit(node)
+        if isinstance(node.ctx, ast.Store):  # what is assigned is unpacked
+            self._add_all(node, node.lineno)
+
+    visit_List = visit_Tuple  # noqa: N815
+
     def visit_Yield(self, node: ast.Yield | ast.YieldFrom | ast.Await) -> None:
         self.generic_visit(node)
+        if isinstance(node, ast.YieldFrom):
+            self._add_all(node, node.lineno)
         self._add_resume(node)
 
     visit_YieldFrom = visit_Await = visit_Yield  # noqa: N815
@@ -360,7 +392,15 @@ class _Reader(ast.NodeVisitor):
         self._add_reachable(node.lineno)
         if isinstance(node, ast.AsyncWith):
             self._add_resume(node.items[0].context_expr)
-        self.generic_visit(node)
+            self.generic_visit(node)
+            return
+        for item in node.items:
+            self.visit(item.context_expr)
+            self._add_spot("__enter__", item.context_expr.lineno, item.context_expr)
+            self._visit_all([item.optional_vars] if item.optional_vars else [])
+        self._visit_all(node.body)
+        for item in reversed(node.items):
+            self._add_spot("__exit__", item.context_expr.lineno, node)
 
     visit_AsyncWith = visit_With  # noqa: N815
 
@@ -384,11 +424,24 @@ class _Reader(ast.NodeVisitor):
     def _add_spot(
         self, name: str, line: int, node: ast.expr | ast.stmt, *, is_call: bool = False
     ) -> None:
+        self._add_spot_at(name, line, _end(node), is_call=is_call)
+
+    def _add_spot_at(self, name: str, line: int, end: Position, *, is_call: bool = False) -> None:
         for scope in self._open:
             path = self._path[scope.depth :]
             scope.spots.append(
-                Spot(name, None if self._lines_are_wrong else line, _end(node), path, is_call)
+                Spot(name, None if self._lines_are_wrong else line, end, path, is_call)
             )
+
+    def _add_next(self, node: ast.expr) -> None:
+        """What a loop asks for the next one each time; it does not evaluate it again."""
+        line, column = _end(node)
+        self._add_spot_at(NEXT, node.lineno, (line, column + 1))
+
+    def _add_all(self, node: ast.expr, line: int) -> None:
+        """What takes all that an object has, one by one."""
+        self._add_spot(ITERATE, line, node)
+        self._add_spot(NEXT, line, node)
 
     def _add_resume(self, node: ast.expr) -> None:
         for scope in self._open:

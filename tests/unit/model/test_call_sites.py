@@ -217,6 +217,24 @@ def test_call_is_what_the_function_called(frames, called):
 
 
 @pytest.mark.parametrize(
+    ("beside", "wrapped"),
+    [
+        ("torch/autograd/profiler.py(854): __enter__", "torch/optim/sgd.py(9): step"),
+        ("torch/autograd/profiler.py(854): __enter__", "train.py(30): step"),
+        (None, "torch/optim/sgd.py(9): step"),
+    ],
+)
+def test_what_a_wrapper_does_before_it_calls_is_done_for_what_it_calls(lines, beside, wrapped):
+    wrapper = python("torch/optim/optimizer.py(512): wrapper", 20, 90)
+    enter = [python(beside, 35, 55)] if beside else []
+    rows = python("train.py(1): step", 0, 99), wrapper, *enter, python(wrapped, 60, 89)
+
+    site = site_of(*rows, lines=lines)
+
+    assert (site.function, site.call, site.line) == ("step", "step", 6)
+
+
+@pytest.mark.parametrize(
     ("name", "called"),
     [
         ("aten::is_nonzero", "__bool__"),
@@ -548,7 +566,14 @@ def test_call_of_any_frames_is_what_the_walk_from_the_own_function_inwards_meets
     assert site.function == rows[program_row].name.split()[-1]
     unwrapped = [i for i in stack if rows[i].name != _WRAPPER]
     if not unwrapped:
-        assert (site.call, site.line) == (called(stack[0]) if stack else None, None)
+        # Beside what a wrapper stands around, which is the longest inside it.
+        around = stack[0] if stack else None
+        while around is not None and rows[around].name == _WRAPPER:
+            inner = [i for i in range(len(rows)) if parent(i, rows[i].end) == around]
+            around = max(inner, key=lambda i: (rows[i].end - rows[i].start, i), default=None)
+        wrapped = None if around is None else called(around)
+        assert site.call == (wrapped or (called(stack[0]) if stack else None))
+        assert site.line == (None if wrapped is None else (wrapped, None, None))
         return
     siblings = [i for i in range(len(rows)) if parent(i, rows[i].end) == program_row]
     same = [i for i in siblings if called(i) == called(unwrapped[0])]

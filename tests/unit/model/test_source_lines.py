@@ -501,6 +501,43 @@ def test_text_of_several_lines_is_trusted_where_the_parser_can_count(line_found)
     assert line_found(source, "item") == ("{x.item()}" if sys.version_info >= (3, 12) else None)
 
 
+# What iterates, and what a `with` statement calls.
+
+
+@pytest.mark.parametrize(
+    ("source", "called", "row"),
+    [
+        ("def f(x):\n    for y in x:\n        y.to()", "__iter__", "for y in x:"),
+        ("def f(x):\n    for y in x:\n        y.to()", "__next__", "for y in x:"),
+        ("def f(x):\n    x = [\n        1 for y in x]", "__next__", "1 for y in x]"),
+        ("def f(x):\n    y = enumerate(x)\n    return 3", "__iter__", "y = enumerate(x)"),
+        ("def f(x):\n    y = next(x)\n    return 3", "__next__", "y = next(x)"),
+        ("def f(x):\n    g(1,\n      *x)", "__next__", "*x)"),
+        ("def f(x):\n    y, z = x\n    return [y, z]", "__iter__", "y, z = x"),
+        ("def f(x):\n    yield 1\n    yield from x", "__next__", "yield from x"),
+        ("def f(x):\n    with x as y:\n        y.to()", "__enter__", "with x as y:"),
+        ("def f(x):\n    with x as y:\n        y.to()", "__exit__", "with x as y:"),
+        ("def f(x):\n    with x, y:\n        y.to()", "__enter__", "with x, y:"),
+        ("def f(x):\n    for y in x:\n        list(y)", "__iter__", None),
+    ],
+)
+def test_what_is_called_without_a_name(line_found, source, called, row):
+    assert line_found(source, called) == row
+
+
+def test_a_loop_that_ran_already_asks_for_the_next_and_not_for_another_iterator(line_found):
+    source = "def f(x):\n    y = next(x)\n    for y in x:\n        y.to()"
+
+    assert line_found(source, "__next__", at="y.to()") == "for y in x:"
+    assert line_found(source, "__iter__", at="y.to()") is None
+
+
+def test_a_class_that_is_written_small_makes_an_object(line_found):
+    source = "def f(x):\n    y = g(x)\n    with torch.no_grad():\n        y.to()"
+
+    assert line_found(source, "__init__") == "with torch.no_grad():"
+
+
 # Where the recording stored what the source calls.
 
 RECORDED_SOURCE = """def f(x):
