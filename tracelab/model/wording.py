@@ -111,6 +111,8 @@ def describe(call_site: CallSite, fallback: str) -> str:
 
     >>> describe(CallSite(call="item", function="train", file="train.py", line=40), "")
     '`item` in train (train.py:40)'
+    >>> describe(CallSite(call="__getitem__", function="<lambda>", file="train.py", line=40), "")
+    'indexing in a lambda (train.py:40)'
     >>> describe(CallSite(), "cudaMalloc")
     '`cudaMalloc`'
     >>> describe(CallSite(function="train", file="train.py"), "train.py(3): train")
@@ -123,13 +125,13 @@ def describe(call_site: CallSite, fallback: str) -> str:
     if not name:
         return ""
     line = f":{call_site.line}" if call_site.line is not None else ""
-    function = f"{call_site.function} ({call_site.file}{line})"
+    function = f"{function_text(call_site.function or '')} ({call_site.file}{line})"
     by = "" if call_site.waited_in is None else f", in {threads_of(call_site.waited_in)}"
     if call_site.file is None:
-        return f"`{name}`{by}"
+        return f"{call_text(name)}{by}"
     if parse_frame(name) is not None:
         return f"{function}{by}"  # what was called is that function itself
-    return f"`{name}` in {function}{by}"
+    return f"{call_text(name)} in {function}{by}"
 
 
 def called(call_site: CallSite, fallback: str = "") -> str:
