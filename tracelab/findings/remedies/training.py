@@ -109,10 +109,11 @@ def _in_first_pass(
         begins = operators.event_id[is_start]
     begin_ns = np.sort(trace.start_ns[begins[trace.thread_index[begins] == thread]])
     pass_index = np.searchsorted(begin_ns, trace.start_ns[gradients], side="right") - 1
-    interval_of_pass = np.searchsorted(step_ns, begin_ns, side="right")
-    is_first = np.append(np.diff(interval_of_pass, prepend=-1) > 0, False)  # the last is for ABSENT
-    in_first: NDArray[np.bool_] = is_first[pass_index]
-    return in_first
+    # A pass that stores no gradient, as of `autograd.grad`, is none of these.
+    passes = np.unique(pass_index[pass_index != ABSENT])
+    interval_of_pass = np.searchsorted(step_ns, begin_ns[passes], side="right")
+    is_first = np.diff(interval_of_pass, prepend=-1) > 0
+    return np.isin(pass_index, passes[is_first])
 
 
 def _for_nothing(
@@ -206,9 +207,10 @@ REMEDIES: tuple[Remedy, ...] = (
                 "Set `requires_grad_(False)` on the parameters that are not trained in this pass: "
                 "`for p in backbone.parameters(): p.requires_grad_(False)`, for a discriminator "
                 "only around the generator's loss. If nothing before a frozen part is trained, "
-                "run it under `with torch.no_grad():`.",
+                "run it under `with torch.no_grad():`, as a generator while its discriminator is "
+                "trained.",
                 short="Freeze what this pass does not train: `for p in backbone.parameters(): "
-                "p.requires_grad_(False)`.",
+                "p.requires_grad_(False)`, or run it under `with torch.no_grad():`.",
             ),
         ),
         source=_AUTOGRAD,

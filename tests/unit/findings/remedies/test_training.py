@@ -106,6 +106,14 @@ def test_gradients_that_only_some_steps_use_are_not_told_apart():
     assert recognized(generator(discriminator=[STORED] * 5)) == {}
 
 
+def test_where_no_pass_begins_nothing_is_told():
+    def run(program):
+        frozen_backbone()(program)
+        program.add(python, "train.py(3): train", 900, 3_200)
+
+    assert recognized(run) == {}
+
+
 def test_two_losses_of_one_step_add_up():
     def run(program):
         Pass(program, 1_000).node().gradients(STORED).node().gradients(STORED)
@@ -113,6 +121,16 @@ def test_two_losses_of_one_step_add_up():
         optimizer(program, 7_000)
 
     assert recognized(run) == {}
+
+
+def test_a_pass_that_stores_no_gradient_is_not_the_first():
+    # A critic's gradient penalty; its loss also goes back through the generator.
+    def run(program):
+        Pass(program, 1_000).node()
+        Pass(program, 4_000).node().gradients(STORED).node().gradients(ADDED, ADDED)
+        optimizer(program, 7_000)
+
+    assert recognized(run) == {"untrained-gradients": 5 * 3}
 
 
 def checkpointed(node, *inside, frames=False):
