@@ -5,6 +5,7 @@ from itertools import count
 from tests.build.rows import US, graph, kernel, launch, step
 from tracelab.findings.recognition import recognize
 from tracelab.findings.remedies import (
+    attention,
     compilation,
     copies,
     dependencies,
@@ -17,6 +18,7 @@ from tracelab.findings.remedies import (
 )
 
 MODULES = (
+    attention,
     compilation,
     copies,
     dependencies,

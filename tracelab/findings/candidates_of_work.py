@@ -12,6 +12,7 @@ from tracelab.findings.context import Context
 from tracelab.findings.finding import WARNING_SHARE
 from tracelab.findings.remedy import Instead, Remedy
 from tracelab.intervals import Int64Array, measure
+from tracelab.measures.independent_work import launched_in_backward
 from tracelab.model.nesting import Nesting
 from tracelab.model.trace import ABSENT
 
@@ -28,6 +29,7 @@ def candidates_of_work(
     edit: str | None = None,
     remedy: Remedy | None = None,
     most_saved: NDArray[np.float64] | None = None,
+    in_forward: bool = False,
 ) -> list[Candidate]:
     """One candidate for all of some GPU work, at the call site and kernel that take most of it.
 
@@ -41,6 +43,7 @@ def candidates_of_work(
         edit: of the candidate.
         remedy: of the candidate.
         most_saved: float64[m], the share of each row that the fix saves at most; all without it.
+        in_forward: whether the place is none of the backward pass, unless all of them are.
     """
     timeline = context.timeline
     rows = np.flatnonzero(is_chosen & context.is_inside(timeline.start_ns, timeline.end_ns))
@@ -57,7 +60,8 @@ def candidates_of_work(
         return []
     sites = context.call_sites(timeline.launch_id[rows])
     names = [context.kernel_name(row) for row in rows.tolist()]
-    top = _longest([*zip(sites, names, strict=True)], length_ns)
+    is_place = ~(launched_in_backward(timeline)[rows] & in_forward)
+    top = _longest([*zip(sites, names, strict=True)], length_ns * (is_place | ~is_place.any()))
     site, name = sites[top], names[top]
     title, fix = wording(name)
     return [
@@ -88,7 +92,12 @@ def _longest(keys: Sequence[object], length_ns: Int64Array) -> int:
 
 
 def candidates_of_remedies(
-    context: Context, rule_id: str, *, cause: str, is_chosen: NDArray[np.bool_] | None = None
+    context: Context,
+    rule_id: str,
+    *,
+    cause: str,
+    is_chosen: NDArray[np.bool_] | None = None,
+    in_forward: bool = False,
 ) -> list[Candidate]:
     """One candidate for the GPU work of each remedy of a rule.
 
@@ -98,6 +107,7 @@ def candidates_of_remedies(
         cause: of the candidates.
         is_chosen: bool[m], the timeline rows that count; without it, those that were launched
             inside the events by which the remedy is recognized.
+        in_forward: whether the place is none of the backward pass, unless all of them are.
     """
     return [
         candidate
@@ -109,6 +119,7 @@ def candidates_of_remedies(
             lambda _: ("", Instead("")),  # the remedy's own count
             cause=cause,
             remedy=remedy,
+            in_forward=in_forward,
         )
     ]
 

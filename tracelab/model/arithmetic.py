@@ -37,6 +37,10 @@ _FLOAT64 = re.compile(
     r"(?<![A-Za-z])dgem[mv]|_dgemm|_d884|f64f64|(?<!optional)<(?:(?:c10|std)::complex<)?double\b"
 )
 _FLOAT64_PRODUCT = re.compile(r"dgemm|_d884|f64f64")
+_HALF_PRODUCT = re.compile(
+    r"bf(?:loat)?16|fp16|_f16|half|_h\d*gemm|nvjet_(?:sm\d+_)?[ht]s[ht]_|Cijk_\w+?_[BH][BHS]S?_",
+    re.IGNORECASE,
+)
 _LAYOUT_CHANGE = re.compile(r"nchwToNhwc|nhwcToNchw")
 _NCHW = re.compile(
     r"batch_norm_\w+(?<!channels_last)_kernel<|bn_(?:fw|bw)_\w*(?:NCHW|1C11)|pool\w*_nchw"
@@ -95,6 +99,17 @@ def is_float64_product(name: str) -> bool:
     True
     """
     return _FLOAT64_PRODUCT.search(name) is not None
+
+
+def is_half_product(name: str) -> bool:
+    """Whether a kernel multiplies matrices of half precision, float16 or bfloat16, by its name.
+
+    >>> is_half_product("nvjet_sm90_tst_64x256_64x5_1x2_h_bz_NNN")
+    True
+    >>> is_half_product("ampere_sgemm_128x64_tn")
+    False
+    """
+    return _HALF_PRODUCT.search(name) is not None
 
 
 def is_layout_change(name: str) -> bool:

@@ -8,6 +8,7 @@ from tracelab.model.arithmetic import (
     is_float32_product,
     is_float64,
     is_float64_product,
+    is_half_product,
     is_layout_change,
     is_of_nchw,
     is_tf32_product,
@@ -35,6 +36,11 @@ TF32 = (
 )
 HALF = (
     "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT",
+    "nvjet_hsh_64x8_64x16_4x1_v_bz_TNT",
+    "turing_h1688gemm_128x128_ldg8_nn",
+    "void gemvNSP_kernel<__half, __half, __half, float, 1, 32, 4, 1024, false>(int)",
+    "Cijk_Ailk_Bljk_BBS_BH_MT128x128x32_MI16x16x16x1_SN",
+    "void cublasLt::splitKreduce_kernel<32, 16, int, float, __nv_bfloat16, float>(Params)",
     "void cutlass::Kernel2<cutlass_75_tensorop_bf16_s1688gemm_bf16_256x128_tn_align1>(Params)",
     "ampere_fp16_s16816gemm_fp16_128x64_ldg8_relu_f2f_stages_32x6_tn",
     "ampere_fp16_sgemm_fp16_64x64_tn",
@@ -65,6 +71,7 @@ NOT_FLOAT64 = (
 def test_products(name):
     assert is_float32_product(name) == (name in FLOAT32)
     assert is_tf32_product(name) == (name in TF32)
+    assert is_half_product(name) == (name in HALF)
     assert is_float64_product(name) == (name in FLOAT64_PRODUCTS)
 
 

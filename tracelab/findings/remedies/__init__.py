@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tracelab.findings.remedies import (
+    attention,
     collectives,
     compilation,
     copies,
@@ -46,5 +47,6 @@ REMEDIES: tuple[Remedy, ...] = (
     *launches.REMEDIES,
     *micro_batches.REMEDIES,
     *training.REMEDIES,
+    *attention.REMEDIES,
     *host_tensors.REMEDIES,
 )

@@ -1,0 +1,30 @@
+"""Recorded programs whose GPU is busy with the wrong thing: the defect is named, its fix is silent.
+
+What each fix was measured to win stands in ``tests/benchmarks/judgement/README.md``.
+"""
+
+import pytest
+
+from tests.benchmarks.judgement.packed import unpack
+from tests.bundled_traces import FOLDER
+from tracelab import analyze
+from tracelab.options import Options
+
+TRACES = FOLDER.parent / "tests/benchmarks/judgement/traces"
+
+
+@pytest.mark.parametrize(
+    ("program", "remedy", "function"),
+    [
+        ("music_attention", "attention-by-hand", "attend"),
+        ("wgan_critic", "untrained-gradients", "iteration"),
+    ],
+)
+def test_the_defect_is_named_and_not_its_fix(program, remedy, function, tmp_path):
+    functions = {}
+    for variant in ("as-it-is", "fixed"):
+        path = tmp_path / f"{variant}.pt.trace.json"
+        path.write_text(unpack((TRACES / f"{program}-{variant}.packed").read_bytes()))
+        found = analyze(path, Options(prices=False)).findings
+        functions[variant] = [x.where.function for x in found if x.remedy == remedy]
+    assert functions == {"as-it-is": [function], "fixed": []}
