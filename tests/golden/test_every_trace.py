@@ -18,6 +18,7 @@ from tests.bundled_traces import analysis_of
 from tests.checks import failures
 from tests.shared_traces import FOLDER, each_real_trace
 from tracelab import load_report, whatif, window_graph
+from tracelab.findings.places import file_name, place_text
 from tracelab.measures.bubbles import Cause, bubbles
 from tracelab.measures.critical_path import PathKind, critical_paths
 from tracelab.measures.exposed import exposed
@@ -70,6 +71,22 @@ def blocking_calls_cause_no_more_than_the_idle(analysis):
         by_calls = [device.idle_by_calls_ns for device in window.devices]
         assert sum(x.caused_idle_ns for x in report.syncs if x.step == window.step) == sum(by_calls)
         assert all(0 <= device.idle_by_calls_ns <= device.idle_ns for device in window.devices)
+
+
+def findings_say_where_they_are(analysis):
+    for finding in analysis.report.findings:
+        where = finding.where
+        if finding.severity == "info" or finding.about != "program":
+            continue
+        if where.file is None:  # no function of the program called it, or none was recorded
+            continue
+        if analysis.lines.has_source(where.file):
+            assert where.line is not None or where.lines or where.function_line, finding.title
+            assert where.line is None or not where.lines, finding.title
+        assert list(where.lines) == sorted(set(where.lines))
+        assert len(where.lines) in (0, 2, 3, 4, 5)
+        assert where.code is None or where.line is not None
+        assert file_name(where.file) in place_text(where)
 
 
 def steps_tile_and_hold_what_they_launched(analysis):
@@ -258,6 +275,7 @@ IDENTITIES = (
     figures_hang_together,
     causes_cover_the_idle_without_overlap,
     blocking_calls_cause_no_more_than_the_idle,
+    findings_say_where_they_are,
     steps_tile_and_hold_what_they_launched,
     critical_path_tiles_every_window,
     graph_is_acyclic_and_runs_forward,

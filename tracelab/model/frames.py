@@ -27,12 +27,13 @@ _LIBRARY_FRAME = re.compile(
     r"|^(?:dataclasses|enum|inspect|warnings)\.py\("
     r"|^(?:json|re|collections|importlib|multiprocessing|concurrent/futures)/\w+\.py\("
     r"|^logging/(?:__init__|handlers)\.py\("
+    r"|\): __torch_(?:function|dispatch)__$"
 )
 # Packages whose code a program calls. Engines that are started as programs are none of them.
 _PACKAGE_FRAME = re.compile(
     r"(?:^|/)(?:accelerate|bitsandbytes|datasets|diffusers|einops|kornia|lightning|monai|open_clip"
     r"|peft|pytorch_lightning|sentence_transformers|timm|torch_geometric|torchaudio|torchmetrics"
-    r"|torchrl|torchtext|torchvision|transformers|trl)/"
+    r"|torchrl|torchtext|torchvision|tqdm|transformers|trl)/"
 )
 _OLD_NODE = re.compile(r"torch::autograd::\w+|[A-Z]\w*Backward\d*")
 _FRAME = re.compile(r"^(?P<file>.+)\((?P<line>\d+)\): (?P<function>.+)$", re.DOTALL)
@@ -72,6 +73,8 @@ _WRAPPERS = re.compile(
     r"|_tensor\.py\(\d+\): wrapped"
     r")$"
     r"|(?:^|/)tracelab/record/hooks\.py\(\d+\): called$"
+    r"|\): __torch_(?:function|dispatch)__$"  # of a class of tensors, whoever wrote it
+    r"|^<built-in (?:method|function) _disabled_torch_function_impl\b"
 )
 
 # What Python does without a call of a name shows as the operator alone.

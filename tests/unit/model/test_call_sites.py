@@ -207,6 +207,15 @@ def test_frame_of_an_unknown_form_is_no_function():
             ],
             "sum",
         ),
+        (
+            [
+                "my/tensors.py(12): __torch_function__",
+                "<built-in method _disabled_torch_function_impl of type object at 0x7f>",
+                "<built-in function linear>",
+            ],
+            "linear",
+        ),
+        (["tqdm/std.py(1160): __iter__", "torch/utils/data/dataloader.py(9): load"], "__iter__"),
         (["torch/optim/optimizer.py(512): wrapper"], "wrapper"),
         (["<frozen importlib>"], "<frozen importlib>"),
         ([], None),
