@@ -34,7 +34,7 @@ from tracelab.model.lookup import groups_of, match_names
 from tracelab.model.nesting import Nesting
 from tracelab.model.phases import Phase
 from tracelab.model.trace import ABSENT, Category
-from tracelab.model.wording import describe
+from tracelab.model.wording import called, describe
 
 _USUAL = 0.5  # of the steps: what is in fewer of them is not part of a step
 _MOST = 0.5  # of the launches
@@ -60,12 +60,13 @@ class Way(IntEnum):
 class CaptureBlocker(OneLine):
     """The calls of one place that no capture can hold.
 
-    Example: ``CaptureBlocker(way=Way.WAIT, what="`item` in train (train.py:40)", per_step=2.0,
-    idle_ns=40_000, is_needed=False, is_inside=True, edit="unblock:train.py:40")``.
+    Example: ``CaptureBlocker(way=Way.WAIT, what="`item` in train (train.py:40)", call="`item()`",
+    per_step=2.0, idle_ns=40_000, is_needed=False, is_inside=True, edit="unblock:train.py:40")``.
 
     Attributes:
         way: why not.
         what: the place in words.
+        call: what is called there.
         per_step: how often it is in a step; in the window, where there are no steps.
         idle_ns: ns, the idle time that its calls caused in all steps.
         is_needed: whether the host needs the value at once, so that the call stays.
@@ -75,6 +76,7 @@ class CaptureBlocker(OneLine):
 
     way: Way
     what: str
+    call: str
     per_step: float
     idle_ns: int
     is_needed: bool
@@ -324,6 +326,7 @@ def _of_waits(
         blocker = CaptureBlocker(
             way=way,
             what=describe(site, api),
+            call=called(site, api),
             per_step=times / steps,
             idle_ns=int(costs.caused_idle_ns[index[group]].sum()),
             is_needed=(cannot_go(needs[group]) or needs_size) and not removes,
@@ -356,6 +359,7 @@ def _of_allocations(
     blocker = CaptureBlocker(
         way=Way.ALLOCATION,
         what=describe(site, names[blamed[0]]),
+        call=called(site, names[blamed[0]]),
         per_step=len(blamed) / steps,
         idle_ns=int(context.blocking_calls.caused_idle_ns[index].sum()),
         is_needed=False,

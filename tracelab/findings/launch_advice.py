@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tracelab.findings.context import Context
-from tracelab.findings.finding import REPORTED_SHARE, WARNING_SHARE
+from tracelab.findings.finding import MAX_SHORT_LETTERS, REPORTED_SHARE, WARNING_SHARE
 from tracelab.findings.graph_capture import (
     Capture,
     CaptureBlocker,
@@ -42,14 +42,41 @@ _GAINS = 1.5  # times as many launches in one graph: worth it to remove what is 
 _TRAINING = (Phase.BACKWARD, Phase.OPTIMIZER)
 _MOST_NAMED = 3  # places of a kind
 
-_FIRST: Mapping[Way, str] = MappingProxyType(
+_WAITS, _BLOCKING = "waits", "blocking calls"
+# What to do about each kind first, and what is avoided so.
+_FIRST: Mapping[Way, tuple[str, str]] = MappingProxyType(
     {
-        Way.WAIT: "do not wait for the GPU at {places}",
-        Way.COPY: "pin the memory of the copies at {places} (`pin_memory()`, `non_blocking=True`)",
-        Way.SIZE: "find what has the same size in every step once, before the loop: {places}",
-        Way.ALLOCATION: "keep the memory that is given back or got at {places}",
+        Way.WAIT: (
+            "Do not wait for the GPU at {places}: keep the value there, or read it every N steps.",
+            _WAITS,
+        ),
+        Way.COPY: (
+            "Pin the memory of the copies at {places} (`x.pin_memory()`), and pass "
+            "`non_blocking=True`.",
+            "pageable copies",
+        ),
+        Way.SIZE: (
+            "Find what has the same size in every step once, before the loop: {places}.",
+            "reads of sizes",
+        ),
+        Way.ALLOCATION: (
+            "Keep the memory that is returned or requested at {places}.",
+            "allocations",
+        ),
     }
 )
+
+
+class _Step(NamedTuple):
+    """One thing to do before a capture.
+
+    Attributes:
+        text: an imperative sentence.
+        avoids: what is in the way, as a noun.
+    """
+
+    text: str
+    avoids: str
 
 
 class Advice(NamedTuple):
@@ -84,9 +111,8 @@ def advise(context: Context, lost_ns: int) -> Advice:
         return _advice_on_replays(context, capture, launched)
     plan = _plan(context, capture, lost_ns)
     edits = dict.fromkeys([*(blocker.edit for blocker in plan.removed), GRAPH])
-    sentences = _sentences(context, capture, plan, launched)
     return Advice(
-        Instead(_joined(*sentences)),
+        _fix(context, capture, plan, launched),
         JOINT.join(edits),
         is_possible=_is_possible(context, capture, plan),
     )
@@ -94,17 +120,19 @@ def advise(context: Context, lost_ns: int) -> Advice:
 
 def _advice_on_replays(context: Context, capture: Capture, launched: Launched) -> Advice:
     """What to do about the late launches of a program that replays most of its work."""
+    shows, step, edit = advise_on_replays(launched)
     inside = [blocker for blocker in capture.blockers if blocker.is_inside]
-    places = _places(inside, has_steps=capture.has_steps)
-    sentences, edit = advise_on_replays(launched, places)
-    if edit is None:
-        return Advice(Instead(_joined(*sentences)), None)
+    first = _changed_first(inside, "No graph goes beyond a call that waits", capture.has_steps)
     # Steps with a replay and steps without one differ, whatever their shapes.
-    change = None if launched.is_in_few_steps else find_change(context, capture.as_it_is)
-    conditions = _other_conditions(capture, change)
-    return Advice(
-        Instead(_joined(*sentences, _in_order(conditions))), edit, is_possible=not conditions
+    is_alike = edit is not None and not launched.is_in_few_steps
+    change = find_change(context, capture.as_it_is) if is_alike else None
+    conditions = [] if edit is None else _other_conditions(capture, change)
+    steps = [*([CAPTURABLE] if launched.has_optimizer else []), step]
+    fix = Instead(
+        _joined(shows, _numbered([*(x.text for x in (*first, *conditions)), *steps])),
+        short=_in_short(step, [*first, *conditions], inside),
     )
+    return Advice(fix, edit, is_possible=not conditions)
 
 
 class _Plan(NamedTuple):
@@ -151,9 +179,7 @@ def _plan(context: Context, capture: Capture, lost_ns: int) -> _Plan:
     return _Plan((), removed, without, then)
 
 
-def _sentences(
-    context: Context, capture: Capture, plan: _Plan, launched: Launched | None
-) -> list[str]:
+def _fix(context: Context, capture: Capture, plan: _Plan, launched: Launched | None) -> Instead:
     """What is in the way, what to remove first, and what to capture then.
 
     Args:
@@ -164,59 +190,104 @@ def _sentences(
     """
     part = plan.part
     is_between = part.before != ABSENT or part.after != ABSENT
-    first = [*_removals(plan.removed), *_other_conditions(capture, plan.change)]
+    calls = (*plan.costlier, *plan.removed)
     costlier = sorted(plan.costlier, key=lambda blocker: -blocker.idle_ns)
     replays = launched is not None and launched.replays > 0
-    sentences = [
-        f"{launched.what}." if launched is not None and replays else "",
-        f"More idle time comes from {_places(costlier, has_steps=True)}: change that first."
-        if costlier
-        else "",
-        _why_not_all(capture, part),
-        _in_order(first),
+    first = [
+        *_changed_first(costlier, "More idle time comes from there", has_steps=True),
+        *_removals(plan.removed),
+        *_other_conditions(capture, plan.change),
+        *_cut(part),
     ]
+    shows = f"{launched.what}." if launched is not None and replays else ""
+    shows = _joined(shows, _why_not_all(capture, part))
     if is_between and part.launches < _FEW_LAUNCHES:
-        fuse = _compiled(capture)
-        return [
-            *sentences,
-            f"No more than {part.launches} launches come between two of them, too few for a graph: "
-            f"fuse them ({fuse}), or let each read serve more.",
-        ]
-    replay = "Then replay" if first else "Replay"
-    size = _size(part, capture.has_steps)
+        fuse = f"Fuse the kernels between two blocking calls: {_compiled(capture)}."
+        few = f"They are no more than {part.launches}, too few for a graph."
+        steps = [*(step.text for step in first), f"{fuse} {few} Or let each read serve more."]
+        return Instead(_joined(shows, _numbered(steps)), short=_in_short(fuse, first, calls))
+    size = f"That is {_size(part, capture.has_steps)}."
+    whole = "a step" if capture.has_steps else "what repeats"
+    what = short_what = f"{whole} as {'one' if replays else 'a'} CUDA graph"
     if is_between and part.is_most:
         others = part.of_launches - part.launches >= _FEW_LAUNCHES
         more = ", and each other part between blocking calls as one of its own" if others else ""
-        sentences.append(
-            f"{replay} what runs {_ends(capture, part)} as a CUDA graph{more}: {size}."
-        )
+        what = f"what runs {_ends(capture, part)} as a CUDA graph{more}"
+        short_what = "the part between blocking calls as a CUDA graph"
     elif is_between:
-        sentences.append(
-            f"{replay} each part between blocking calls as a CUDA graph; the largest, "
-            f"{_ends(capture, part)}, is {size}."
-        )
-    else:
-        whole = "a step" if capture.has_steps else "what repeats"
-        one = "one" if replays else "a"
-        sentences.append(f"{replay} {whole} as {one} CUDA graph: {size}.")
-    sentences.append(_how(context, capture, part, replays=replays))
-    if not is_between and not first and plan.change is not None:
-        sentences.append(
-            "Nothing in the trace prevents it: no blocking call, and the same kernels each time."
-        )
-    return [*sentences, *_conditions(capture, plan)]
+        what = short_what = "each part between blocking calls as a CUDA graph"
+        size = f"The largest, {_ends(capture, part)}, is {_size(part, capture.has_steps)}."
+    codes, about = _how(context, capture, part, replays=replays)
+    has_optimizer = Phase.OPTIMIZER.name.lower() in part.work
+    steps = [
+        *(step.text for step in first),
+        *([CAPTURABLE] if has_optimizer else []),
+        _joined(f"Capture {what}: {' or '.join(codes)}.", about, size),
+    ]
+    is_free = not is_between and not first and plan.change is not None
+    text = _joined(
+        shows,
+        _numbered(steps),
+        "Nothing in the trace prevents it: no blocking call, and the same kernels each time."
+        if is_free
+        else "",
+        *_conditions(capture, plan),
+    )
+    adam = " (Adam: `capturable=True`)" if has_optimizer else ""
+    goal = f"Capture {short_what}: {codes[0]}{adam}."
+    return Instead(text, short=_in_short(goal, first, calls))
+
+
+def _numbered(steps: Sequence[str]) -> str:
+    """Steps in their order, numbered where there are several.
+
+    >>> _numbered(["Compile it."]), _numbered(["Pin it.", "Compile it."])
+    ('Compile it.', '1. Pin it. 2. Compile it.')
+    """
+    if len(steps) < 2:
+        return "".join(steps)
+    return " ".join(f"{number}. {step}" for number, step in enumerate(steps, 1))
+
+
+def _in_short(goal: str, first: Sequence[_Step], calls: Sequence[CaptureBlocker]) -> str:
+    """The step that matters, and what comes before it, as exactly as there is room for.
+
+    Args:
+        goal: that step, a sentence.
+        first: what comes before it.
+        calls: the calls that are to be removed.
+    """
+    if not first:
+        return goal
+    names = {blocker.call for blocker in calls if blocker.can_go}
+    is_named = {step.avoids for step in first} <= {_WAITS, _BLOCKING} and len(names) == 1
+    avoided = _enumerated(list(dict.fromkeys(step.avoids for step in first)))
+    endings = (
+        *([f"remove {name}" for name in names if name and is_named]),
+        f"avoid {avoided}",
+        "avoid what no graph can hold",
+    )
+    texts = [f"{goal[:-1]}; first {ending}." for ending in endings]
+    return next((text for text in texts if len(text) <= MAX_SHORT_LETTERS), texts[-1])
 
 
 # --- what comes before the graph ---
 
 
-def _removals(removed: Sequence[CaptureBlocker]) -> list[str]:
-    """What is to be removed, by kind, as clauses; only of a file with steps anything is."""
+def _changed_first(blockers: Sequence[CaptureBlocker], why: str, has_steps: bool) -> list[_Step]:
+    """That calls which cost more, or cut a graph, are changed first; nothing without any."""
+    if not blockers:
+        return []
+    return [_Step(f"Change {_places(blockers, has_steps=has_steps)} first. {why}.", _BLOCKING)]
+
+
+def _removals(removed: Sequence[CaptureBlocker]) -> list[_Step]:
+    """What is to be removed, by kind; only of a file with steps anything is."""
     of_ways = {way: [one for one in removed if one.way == way] for way in _FIRST}
     return [
-        _FIRST[way].format(places=_places(of_way, has_steps=True))
-        for way, of_way in of_ways.items()
-        if of_way
+        _Step(text.format(places=_places(of_ways[way], has_steps=True)), avoids)
+        for way, (text, avoids) in _FIRST.items()
+        if of_ways[way]
     ]
 
 
@@ -230,28 +301,32 @@ def _places(blockers: Sequence[CaptureBlocker], *, has_steps: bool) -> str:
     return _enumerated(named)
 
 
-def _other_conditions(capture: Capture, change: Change | None) -> list[str]:
-    """What else a capture needs of the program, as clauses."""
-    clauses = []
+def _other_conditions(capture: Capture, change: Change | None) -> list[_Step]:
+    """What else a capture needs of the program."""
+    steps = []
     if change is not None and change.kernel is not None:
         trains = Phase.BACKWARD.name.lower() in capture.without.work
         decoding = "" if trains else " (in decoding: a static key-value cache)"
-        clauses.append(
-            f"pad to a few fixed shapes, with a graph for each{decoding}, because "
-            f"`{change.kernel}` is not launched with the same shape each time"
+        text = (
+            f"Pad to a few fixed shapes, with a graph for each{decoding}: "
+            f"`{change.kernel}` is not launched with the same shape each time."
         )
+        steps.append(_Step(text, "changing shapes"))
     if capture.threads:
         others = list(filter(None, capture.threads)) or ["another thread"]
-        clauses.append(f"launch from one thread ({_enumerated(others)} launches, too)")
-    return clauses
+        text = f"Launch from one thread: {_enumerated(others)} launches, too."
+        steps.append(_Step(text, "launches from other threads"))
+    return steps
 
 
-def _in_order(first: Sequence[str]) -> str:
-    """What comes first, as a sentence."""
-    if len(first) < 2:
-        return "".join(f"First {clause}." for clause in first)
-    numbered = "; ".join(f"({number}) {clause}" for number, clause in enumerate(first, 1))
-    return f"First, in this order: {numbered}."
+def _cut(part: Part) -> list[_Step]:
+    """What to do about a call inside of what is captured."""
+    if part.cut_in is None:
+        return []
+    text = (
+        f"Move the blocking call out of {part.cut_in}, or capture the modules on either side of it."
+    )
+    return [_Step(text, _BLOCKING)]
 
 
 def _why_not_all(capture: Capture, part: Part) -> str:
@@ -261,27 +336,26 @@ def _why_not_all(capture: Capture, part: Part) -> str:
         return ""
     places = _places(needed, has_steps=capture.has_steps)
     whole = "a step" if capture.has_steps else "the whole"
-    return f"The host needs at once what it reads at {places}: {whole} is not one graph."
+    return f"The CPU needs at once what it reads at {places}: {whole} is not one graph."
 
 
 # --- the graph ---
 
 
-def _how(context: Context, capture: Capture, part: Part, *, replays: bool) -> str:
+def _how(context: Context, capture: Capture, part: Part, *, replays: bool) -> tuple[list[str], str]:
     """By which function of PyTorch; an optimizer's step is captured by one of them alone.
 
     Where a step replays graphs already, the others have been used, or do not hold all of it.
+
+    Returns:
+        the code, the best first, and a sentence about it.
     """
-    if replays:
-        return "Use `torch.cuda.graph` around all of it."
     functions = _functions(context, capture)
     has_optimizer = Phase.OPTIMIZER.name.lower() in part.work
-    if not has_optimizer or capture.compiled_share > _MOST:
-        return f"Use {' or '.join(functions)}."
-    return (
-        f"Use `torch.cuda.graph` around all of it. {functions[0]} is less work, but captures the "
-        "forward and backward passes alone, and saves less."
-    )
+    if not replays and (not has_optimizer or capture.compiled_share > _MOST):
+        return functions, ""
+    less = f"{functions[0]} is less work, but captures forward and backward alone, and saves less."
+    return ["`with torch.cuda.graph(graph):` around all of it"], "" if replays else less
 
 
 def _functions(context: Context, capture: Capture) -> list[str]:
@@ -320,13 +394,6 @@ def _is_possible(context: Context, capture: Capture, plan: _Plan) -> bool:
 def _conditions(capture: Capture, plan: _Plan) -> list[str]:
     """What a capture needs that the trace shows, or does not."""
     conditions = []
-    if plan.part.cut_in is not None:
-        conditions.append(
-            f"The blocking call is inside {plan.part.cut_in}: move it out, or capture the modules "
-            "on either side of it."
-        )
-    if Phase.OPTIMIZER.name.lower() in plan.part.work:
-        conditions.append(CAPTURABLE)
     if capture.has_collectives:
         conditions.append(
             "All ranks capture their collectives at once, under DDP after at least 11 steps."

@@ -28,7 +28,7 @@ from tracelab.model.trace import ABSENT
 from tracelab.model.wording import describe
 
 GRAPH = "graph"  # the edit
-CAPTURABLE = "Adam and similar optimizers need `capturable=True` to be captured."
+CAPTURABLE = "Pass `capturable=True` to Adam and similar optimizers, to capture them, too."
 _MOST_LOOKED_UP = 20_000  # launches: the place of most does not need all
 _COPIES = frozenset(("aten::_foreach_copy_", "aten::copy_"))
 _MARKS_SINCE = "2.1"  # `mark_static_address`
@@ -93,7 +93,7 @@ class Launched(NamedTuple):
             replays = f"{self.replaying_steps:,} of {self.steps:,} steps {replay} {graphs}"
         if not self.eager_of_step:
             return replays
-        alone = f"{self.eager_of_step:,} times more, one by one, most of all"
+        alone = f"{self.eager_of_step:,} times more, one by one, mostly"
         return (
             f"{replays}{', and a step' if self.is_in_few_steps else ' and'} launches "
             f"{'once more by itself,' if self.eager_of_step == 1 else alone} {self.eager_at}"
@@ -129,48 +129,51 @@ def find_launched(context: Context) -> Launched:
     )
 
 
-def advise_on_replays(launched: Launched, places: str) -> tuple[list[str], str | None]:
+class ReplayAdvice(NamedTuple):
+    """What steps that are mostly replays show, and what to do about it.
+
+    Attributes:
+        shows: a sentence.
+        step: what to do, an imperative sentence.
+        edit: the edit that stands for it; None where nobody knows what it saves.
+    """
+
+    shows: str
+    step: str
+    edit: str | None
+
+
+def advise_on_replays(launched: Launched) -> ReplayAdvice:
     """How steps that are mostly replays can be launched in less time.
 
     Args:
         launched: what the steps launch.
-        places: where the host waits for the GPU within a step, in words; "" where it does not.
-
-    Returns:
-        sentences, and the edit that stands for them.
     """
     replays, eager = launched.replays_of_step, launched.eager_of_step
-    follows = "what always follows one another"
-    all_of_it = "all of it" if launched.steps else follows
-    early = "the GPU is done with one before the next is launched"
-    if launched.is_in_few_steps and not eager:
-        several = f"{follows} as" if replays > 1 else "several of them in"
-        what = f"{launched.what}, and {early}. Capture {several} one graph."
-    elif launched.is_in_few_steps:
-        what = f"{launched.what}. Capture {follows} as one graph."
-    elif eager and replays > 1:
-        what = f"{launched.what}. Capture {all_of_it} as one graph."
-    elif eager and launched.copies_inputs:
-        what = (
-            f"{launched.what}, which copies its inputs. Keep them at one address, fill them in "
-            "place, and mark them: `torch._dynamo.mark_static_address(x)`."
+    is_few = launched.is_in_few_steps
+    is_one = not (eager or replays > 1 or is_few)
+    what = f"{launched.whole} is one replay already" if is_one else launched.what
+    shows = f"{what}." if eager else f"{what}, and the GPU is done with one before the next."
+    is_usual = launched.steps > 0 and not is_few
+    is_beside_one = eager > 0 and replays <= 1 and not is_few
+    if is_beside_one and launched.copies_inputs:
+        step = (
+            "Keep the inputs of the graph at one address, fill them in place, and mark them: "
+            "`torch._dynamo.mark_static_address(x)`."
         )
-    elif eager:
-        what = (
-            f"{launched.what}. Capture that in the graph, too: copies into its inputs as its first "
-            "nodes, what uses its results as its last."
+    elif is_beside_one:
+        step = (
+            "Capture the other launches in the graph, too: copies into its inputs as its first "
+            "nodes, uses of its results as its last."
         )
-    elif replays > 1:
-        what = f"{launched.what}, and {early}. Capture {all_of_it} as one graph."
+    elif replays > 1 or eager:
+        all_of_it = "all of it" if is_usual else "what always follows one another"
+        step = f"Capture {all_of_it} as one graph: `with torch.cuda.graph(graph):`."
     else:
-        several = "Capture several steps in one graph."
-        what = f"{launched.whole} is one replay already, and {early}. {several}"
-    if launched.has_optimizer:
-        what = f"{what} `torch.cuda.graph` can hold the optimizer, too. {CAPTURABLE}"
-    first = f"No graph goes beyond a call that waits for the GPU: first change {places}."
-    is_usual = launched.steps > 0 and not launched.is_in_few_steps
+        several = "replays" if is_few else "steps"
+        step = f"Capture several {several} in one graph: `with torch.cuda.graph(graph):`."
     has_edit = eager > 0 or (replays > 1 and is_usual)
-    return [what, first if places else ""], GRAPH if has_edit else None
+    return ReplayAdvice(shows, step, GRAPH if has_edit else None)
 
 
 def _copy_inputs(context: Context, launch_id: Int64Array) -> bool:

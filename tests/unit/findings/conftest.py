@@ -4,6 +4,7 @@ import pytest
 
 from tests.build.files import write
 from tests.build.finding_events import US
+from tests.short_fixes import assert_short
 from tracelab import Options, analyze
 from tracelab.findings.finding import INFO
 
@@ -17,6 +18,8 @@ def findings(tmp_path):
     def find(*events, options=None, **keys):
         path = write(tmp_path / "hand.json", events, **keys)
         report = analyze(path, options or BY_SHARE)
+        for finding in report.findings:
+            assert_short(finding.fix_short)
         return [x for x in report.findings if x.about == "program"]
 
     return find

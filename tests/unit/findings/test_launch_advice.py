@@ -12,6 +12,7 @@ from tests.build import files
 from tests.build.files import US
 from tests.build.finding_events import H2D_PAGEABLE, work
 from tests.figures import figures
+from tests.short_fixes import assert_short
 from tracelab import Options, analyze
 from tracelab.findings.finding import UNMET
 from tracelab.findings.places import JOINT
@@ -94,6 +95,7 @@ def advice(tmp_path):
         report = analyze(path, options or Options(prices=False))
         found = [x for x in report.findings if (x.rule, x.remedy) == ("TL301", None)]
         [finding] = [x for x in found if cause in (None, x.cause)]
+        assert_short(finding.fix_short)
         return finding
 
     return find
@@ -114,10 +116,10 @@ def test_nothing_is_in_the_way(advice, snapshot):
     [
         (
             "2.11.0+cu130",
-            f"Use {COMPILED} or `torch.cuda.make_graphed_callables(model, (batch,))`.",
+            f": {COMPILED} or `torch.cuda.make_graphed_callables(model, (batch,))`.",
         ),
-        ("1.13.1", "Use `torch.cuda.make_graphed_callables(model, (batch,))`."),
-        (None, f"Use {COMPILED} (since PyTorch 2.0) or "),
+        ("1.13.1", ": `torch.cuda.make_graphed_callables(model, (batch,))`."),
+        (None, f": {COMPILED} (since PyTorch 2.0) or "),
     ],
 )
 def test_names_what_the_version_has(advice, torch, said):
@@ -155,8 +157,15 @@ def test_reads_and_copies_come_first_in_this_order(advice, snapshot):
     assert finding.edit == JOINT.join(
         ("unblock:log.item", "unblock:check.item", "pin:batch.to", "graph")
     )
-    assert {"41"} <= {*figures(finding.fix)}
+    assert {"1", "2", "3", "41"} <= {*figures(finding.fix)}
     assert finding.fix == snapshot
+    assert finding.fix_short.endswith("; first avoid waits and pageable copies.")
+
+
+def test_the_short_form_names_the_only_call_that_is_in_the_way(advice):
+    finding = advice(steps(*(read(4 * i) for i in range(1, 10))), before=recorded("2.11.0"))
+    assert COMPILED in finding.fix_short
+    assert finding.fix_short.endswith("; first remove `item()`.")
 
 
 def test_the_price_is_that_of_the_reads_and_the_graph_together(tmp_path, advice):
@@ -180,7 +189,7 @@ def test_what_the_host_needs_stays(advice, snapshot):
     ]
     finding = advice(steps(*reads))
     assert finding.edit == "graph"
-    assert {"4"} <= {*figures(finding.fix)}
+    assert {"4,"} <= {*figures(finding.fix)}
     assert finding.fix == snapshot
 
 
@@ -198,7 +207,7 @@ def test_kernels_that_change_from_step_to_step(advice, snapshot):
 
 
 def test_launch_dimensions_that_change_from_step_to_step(advice):
-    assert "First pad" in advice(steps(shape=lambda step: 64 + step)).fix
+    assert "Pad to a few fixed shapes" in advice(steps(shape=lambda step: 64 + step)).fix
 
 
 def test_one_step_that_differs_is_an_exception(advice):
@@ -216,11 +225,11 @@ def test_shapes_that_are_recorded_are_compared(advice):
         return rows
 
     assert "Shapes" not in advice(shaped(steps(), lambda _: 4)).fix
-    assert "First pad" in advice(shaped(steps(), lambda step: 4 + step)).fix
+    assert "Pad to a few fixed shapes" in advice(shaped(steps(), lambda step: 4 + step)).fix
 
 
 def test_one_step_cannot_be_compared(advice):
-    assert advice(steps(count=1)).fix.startswith("Replay a step as a CUDA graph: 40 launches.")
+    assert advice(steps(count=1)).fix.startswith("Capture a step as a CUDA graph: ")
     assert "nothing to compare it with" in advice(steps(count=1)).fix
 
 
@@ -278,6 +287,16 @@ def test_memory_that_is_given_back_in_each_step(advice, snapshot):
     assert finding.fix == snapshot
 
 
+def test_the_short_form_names_less_where_it_has_no_room(advice):
+    rows = steps(
+        *(read(4 * i) for i in range(1, 9)),
+        copied(18, H2D_PAGEABLE, "batch"),
+        freed(34),
+        name=lambda step, i: f"rows_{step}" if i == 7 else "add",
+    )
+    assert advice(rows).fix_short.endswith("; first avoid what no graph can hold.")
+
+
 def test_another_thread_that_launches(advice):
     def elsewhere(step):
         begin = at_launch(step, 5)
@@ -295,7 +314,7 @@ def test_another_thread_that_launches(advice):
         ]
 
     finding = advice([files.thread_name("worker", tid=300), *steps(elsewhere)])
-    assert "First launch from one thread (" in finding.fix
+    assert "Launch from one thread: " in finding.fix
     assert "worker" in finding.fix
 
 
@@ -310,7 +329,7 @@ def test_compiled_code_is_not_told_to_compile(advice):
         return [files.operator("Torch-Compiled Region: 0/0", begin, end)]
 
     fix = advice(steps(compiled), before=recorded("2.6.0")).fix
-    assert 'Use `torch.compile(..., mode="reduce-overhead")`.' in fix
+    assert ': `torch.compile(..., mode="reduce-overhead")`.' in fix
     assert "model" not in fix
 
 
@@ -349,7 +368,7 @@ def test_an_optimizer_beside_replays_is_said_to_fit_into_a_graph(advice, snapsho
         return [files.annotation("Optimizer.step#AdamW.step", begin, end)]
 
     finding = advice(steps(replayed, optimizer, kernels=15), cause="launch_bound")
-    assert figures(finding.fix) == ["15"]
+    assert figures(finding.fix) == ["15", "1", "2"]  # launches, and the numbers of the steps
     assert finding.fix == snapshot
 
 
@@ -421,7 +440,7 @@ def test_one_launch_of_compiled_code_beside_a_replay(advice, snapshot):
     )
     assert advice(rows, cause="launch_bound", before=recorded("2.11.0")).fix == snapshot
     before_marks = advice(rows, cause="launch_bound", before=recorded("2.0.1"))
-    assert before_marks.fix.startswith(f"{at}. Capture that in the graph, too:")
+    assert before_marks.fix.startswith(f"{at}. Capture the other launches in the graph")
 
 
 def test_a_part_that_a_call_cuts_out_of_a_module(advice, snapshot):
