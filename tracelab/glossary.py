@@ -217,11 +217,15 @@ FINDING_CAUSES = Group(
         Term("pageable", "a copy whose host memory is pageable, so the driver stages it"),
         Term("allocator", "an allocator call that waits for the GPU"),
         Term("default_stream", "a copy between GPUs in the default stream of one of them"),
-        Term("launch_bound", "the host launched short kernels more slowly than the GPU ran them"),
+        Term(
+            "launch_bound",
+            "the host launched short kernels more slowly than the GPU ran them",
+            shown="CPU-bound",
+        ),
         Term(
             "slow_host",
             "the host did something other than launching for a millisecond or more",
-            shown="host-bound work",
+            shown="other CPU work",
         ),
         Term("input_bound", "the host waited for data", shown="data loading"),
         Term("first_use", "work that a program does once, such as loading a kernel's code"),

@@ -24,6 +24,7 @@ from tests.build.capture_tables import (
 )
 from tests.bundled_traces import FOLDER, MANIFEST, analysis_of, files_of, report_of
 from tests.checks import failures
+from tests.short_fixes import assert_short
 from tracelab.workloads.catalog import CATALOG, find
 from tracelab.workloads.expectations import check_job, check_report
 
@@ -136,6 +137,12 @@ def hardly_any_idle_time_is_of_unknown_cause(_, report):
         assert device.bubbles["unknown"] <= 0.02 * device.idle_ns
 
 
+def findings_have_a_short_fix_and_a_title_without_place(_, report):
+    for finding in report.findings:
+        assert_short(finding.fix_short)
+        assert not re.search(r"\.py\b|`__|\bhost\b", finding.title), finding.title
+
+
 def documents_have_its_rows(line, _):
     assert workload_row(line) in README
     assert found_row(line) in FINDINGS
@@ -150,6 +157,7 @@ EXPECTATIONS = (
     blocking_calls_with_stacks_are_placed_in_the_workloads_code,
     no_time_is_attributed_that_is_not_there,
     hardly_any_idle_time_is_of_unknown_cause,
+    findings_have_a_short_fix_and_a_title_without_place,
     documents_have_its_rows,
 )
 

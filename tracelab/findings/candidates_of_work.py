@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,21 +10,19 @@ from numpy.typing import NDArray
 from tracelab.findings.candidates import Candidate, grouped, most_expensive, where
 from tracelab.findings.context import Context
 from tracelab.findings.finding import WARNING_SHARE
-from tracelab.findings.remedy import Instead, Remedy
+from tracelab.findings.remedy import NO_FIX, Instead, Remedy
 from tracelab.intervals import Int64Array, measure
 from tracelab.measures.independent_work import launched_in_backward
 from tracelab.model.nesting import Nesting
 from tracelab.model.trace import ABSENT
 
-# The kernel that takes most of it -> title and fix.
-Wording = Callable[[str], tuple[str, Instead]]
-
 
 def candidates_of_work(
     context: Context,
     is_chosen: NDArray[np.bool_],
-    wording: Wording,
     *,
+    title: str = "",
+    fix: Instead = NO_FIX,
     cause: str,
     edit: str | None = None,
     remedy: Remedy | None = None,
@@ -38,7 +36,8 @@ def candidates_of_work(
     Args:
         context: the window.
         is_chosen: bool[m], timeline rows.
-        wording: what to say of it.
+        title: of the candidate; that of the remedy counts.
+        fix: likewise.
         cause: of the candidate.
         edit: of the candidate.
         remedy: of the candidate.
@@ -63,7 +62,6 @@ def candidates_of_work(
     is_place = ~(launched_in_backward(timeline)[rows] & in_forward)
     top = _longest([*zip(sites, names, strict=True)], length_ns * (is_place | ~is_place.any()))
     site, name = sites[top], names[top]
-    title, fix = wording(name)
     return [
         Candidate(
             title=title,
@@ -116,7 +114,6 @@ def candidates_of_remedies(
         for candidate in candidates_of_work(
             context,
             _launched_inside(context, event_id) if is_chosen is None else is_chosen,
-            lambda _: ("", Instead("")),  # the remedy's own count
             cause=cause,
             remedy=remedy,
             in_forward=in_forward,

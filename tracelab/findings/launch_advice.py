@@ -25,7 +25,7 @@ from tracelab.findings.graph_capture import (
     find_change,
 )
 from tracelab.findings.places import JOINT
-from tracelab.findings.remedy import Instead, is_available
+from tracelab.findings.remedy import NO_FIX, Instead, is_available
 from tracelab.findings.replay_advice import (
     CAPTURABLE,
     GRAPH,
@@ -101,7 +101,7 @@ def advise(context: Context, lost_ns: int) -> Advice:
         lost_ns: the idle time that late launches cost in it, ns.
     """
     if lost_ns < REPORTED_SHARE * context.window.length_ns:  # it is not reported
-        return Advice(Instead(""), None)
+        return Advice(NO_FIX, None)
     capture = find_capture(context)
     if capture is None or not _functions(context, capture):
         return Advice(Instead("Launch fewer kernels: fuse small ones."), None)

@@ -59,6 +59,9 @@ class Instead:
         return in_short(self.text, self.short)
 
 
+NO_FIX = Instead("")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Remedy(OneLine):
     """The fix of one pitfall, and how a trace shows it.

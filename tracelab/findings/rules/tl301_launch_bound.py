@@ -13,7 +13,7 @@ from tracelab.findings.candidates import Candidate, grouped, key_of, most_expens
 from tracelab.findings.context import Context
 from tracelab.findings.finding import GENERIC, INFO, SPECIFIC, WARNING_SHARE
 from tracelab.findings.launch_advice import advise
-from tracelab.findings.remedy import Instead, Remedy
+from tracelab.findings.remedy import NO_FIX, Instead, Remedy
 from tracelab.findings.rule import Rule
 from tracelab.intervals import Intervals, measure
 from tracelab.measures.bubbles import Cause
@@ -60,7 +60,7 @@ _FIX_OF_REPLAYS = Instead(
     "nodes of the graph.",
 )
 # What to do about what is left over, `advise` says.
-_LAUNCH_BOUND = _Way("launch_bound", "cannot launch kernels fast enough", Instead(""), None)
+_LAUNCH_BOUND = _Way("launch_bound", "cannot launch kernels fast enough", NO_FIX, None)
 _SLOW_HOST = _Way("slow_host", "does other work", _FIX_OF_LONG, "host:{place}=0")
 _SLOW_HOST_OF_REPLAYS = _SLOW_HOST._replace(fix=_FIX_OF_REPLAYS)
 

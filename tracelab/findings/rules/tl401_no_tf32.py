@@ -48,7 +48,8 @@ def find(context: Context) -> list[Candidate]:
     return candidates_of_work(
         context,
         chosen,
-        lambda kernel: (f"{what} in float32 without TF32, mostly in {kernel}", fix),
+        title=f"{what} in float32 without TF32",
+        fix=fix,
         cause="float32_products",
         edit="tf32",
         most_saved=most_saved,

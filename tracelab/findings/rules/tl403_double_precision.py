@@ -25,7 +25,8 @@ def find(context: Context) -> list[Candidate]:
     return candidates_of_work(
         context,
         match_names(timeline.trace, timeline.event_id, is_float64),
-        lambda kernel: (f"The GPU computes in double precision, mostly in {kernel}", _FIX),
+        title="The GPU computes in double precision",
+        fix=_FIX,
         cause="float64",
         edit="float32",
     )

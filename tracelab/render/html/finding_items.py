@@ -164,6 +164,8 @@ def _facts(finding: Finding, scope: Scope) -> list[str]:
     ]
     if 0 < finding.bound_ns != finding.cost_ns:
         parts.append(f"{time_text(finding.bound_ns)} of it attributed")
+    if where.activity and where.activity not in finding.title:
+        parts.append(where.activity)
     if where.annotation:
         parts.append(f"in {where.annotation}")
     return parts

@@ -74,6 +74,8 @@ def _circumstances(finding: Finding, scope: Scope) -> str:
         f"cause {meaning_of(FINDING_CAUSE_NAMES, finding.cause)}",
         counted(where.count, "time", "times"),
     ]
+    if where.activity and where.activity not in finding.title:
+        parts.append(where.activity)
     if where.annotation:
         parts.append(f"in {where.annotation}")
     parts += seen_in(finding, scope)
