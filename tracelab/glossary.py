@@ -749,6 +749,7 @@ FINDING_FIELDS = Group(
         Term("where", "the GPU, operator, function, file and line, as far as the file says"),
         Term("evidence", "ids of the events that show it, the most expensive first"),
         Term("fix", "what to change"),
+        Term("fix_short", "the same in one or two sentences with the code to write"),
         Term("about", "`program`, or `trace` for what the file itself lacks"),
         Term(
             "role",
