@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tests.bundled_traces import report_of
 from tracelab.findings.finding import Finding
+from tracelab.findings.places import sentence_of
 from tracelab.render.text.cells import percent_text, split_text, time_text
 from tracelab.report.views import Scope, ranks_of
 
@@ -41,7 +42,7 @@ def row(path: Path) -> str:
 
 
 def _cell(finding: Finding, scope: Scope) -> str:
-    title = finding.title.replace("|", "\\|")
+    title = sentence_of(finding.title, finding.where).replace("|", "\\|")
     title = title if len(title) <= _LONGEST else f"{title[: _LONGEST - 1]}…"
     share = percent_text(min(finding.bound_ns, scope.base_ns), scope.base_ns)
     if finding.saves_ns is not None:

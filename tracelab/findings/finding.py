@@ -67,7 +67,7 @@ class Where(OneLine):
 class Finding(OneLine):
     """One thing to do about the time that a window lost.
 
-    Example row: ``Finding(rule="TL101", title="`item` makes the host wait for the GPU",
+    Example row: ``Finding(rule="TL101", title="`item()` makes the CPU wait for the GPU",
     severity="warning", rank=0, step=None, cause="host_sync", cost_ns=20_000, bound_ns=20_000,
     where=Where(count=1), evidence=(3,), fix="Read the value every N steps.", about="program")``.
 
