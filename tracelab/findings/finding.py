@@ -20,6 +20,7 @@ _ADDED = {"added": True}  # after the first version: reports of before have no s
 CRITICAL_SHARE, WARNING_SHARE = 0.1, 0.02
 REPORTED_SHARE = 0.001  # less is not reported
 REPORTED_SHARE_NOT_ACTIONABLE = 0.02  # where nothing can be done
+SLOWED = 1.2  # times as long as the program: its recording does not show who is late
 COVERED_SHARE = 1 / 3  # of what all fixes save: then fixes of one place come before a rebuilding
 
 
@@ -180,24 +181,29 @@ def severity_of(time_ns: float, of_ns: float, spread_ns: float = 0) -> str:
     return WARNING if time_ns >= WARNING_SHARE * of_ns and time_ns > spread_ns else INFO
 
 
-def with_saving(finding: Finding, step_ns: int, saved_ns: tuple[int, int, int]) -> Finding:
+def with_saving(
+    finding: Finding, step_ns: int, saved_ns: tuple[int, int, int], slowed: float = 1
+) -> Finding:
     """A finding with what its edit saves, judged by that.
 
     Where a saving may be anything from next to nothing to an alarm, the attributed share, by which
     it was judged before, is all that is known. What may save nothing at all is no alarm by its
     saving: it is a warning where a change of one place has the share of one as well, which is
-    measured.
+    measured. But a recording that takes much longer than the program does not measure who is late
+    there: then such a saving has to be large.
 
     Args:
         finding: as it is judged by its share.
         step_ns: the step, ns.
         saved_ns: what is saved of it, and at least, and at most.
+        slowed: how many times as long it took while it was recorded.
     """
     saves_ns, low_ns, high_ns = saved_ns
     is_open = low_ns < WARNING_SHARE * step_ns and high_ns >= CRITICAL_SHARE * step_ns
     severity = severity_of(saves_ns, step_ns, finding.spread_ns or 0)
     if low_ns <= 0:
         is_alarm = INFO not in (severity, finding.severity) and not finding.is_generic
+        is_alarm &= slowed <= SLOWED or severity == CRITICAL
         severity = WARNING if is_alarm else INFO
     elif is_open:
         severity = finding.severity

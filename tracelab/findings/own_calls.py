@@ -11,6 +11,8 @@ from tracelab.findings.context import Context
 from tracelab.findings.finding import Finding, call_site_of
 from tracelab.findings.places import places_of
 from tracelab.findings.rules import tl201_copy_overlap, tl202_comm_overlap
+from tracelab.model.call_sites import python_frames
+from tracelab.model.frames import is_source_function, parse_frame
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.edits import Edit
@@ -36,7 +38,7 @@ def own_place(finding: Finding, edit: Edit, sites: Sites, context: Context) -> s
 
     Where each of its places holds more, it gets a name of its own, as of `Sites.name_events`.
     """
-    if edit.kind == "host":
+    if edit.kind == "python":
         return _place_on_host(finding, sites, context)
     first, *others = places_of(finding.where)
     program = sites.program
@@ -98,17 +100,41 @@ def _is_changed(kind: str, program: Program) -> NDArray[np.bool_]:
 
 
 def _place_on_host(finding: Finding, sites: Sites, context: Context) -> str | NoPlace:
-    """Name host work: what launches cannot be taken out of the thread that launches."""
-    program, launches = sites.program, False
+    """Name work of the program's own on the host: launching stays where it is.
+
+    What a function does for one that launches nothing either is part of that one's work.
+    """
+    program = sites.program
     cost_ns = finding.cost_ns / max(1, len(context.typical_steps))
-    for place in places_of(finding.where):
+    first, *others = places_of(finding.where)
+    for place in (*_done_for(first, sites), first, *others):
         selection = sites.select(place)
-        share = selection.host_share
-        work_ns = float((share * program.latency_ns[: len(share)])[share > 0].sum()) / program.steps
-        if not work_ns:
+        if not selection.host_share.any():
             continue
-        # Where the GPU waited for next to nothing of it, another finding is about that work.
-        if not selection.calls.any() and cost_ns >= MIN_COST_SHARE * work_ns:
-            return place
-        launches = True
-    return NoPlace.LAUNCHES if launches else NoPlace.NOT_IN_STEPS
+        share = selection.python_share
+        work_ns = float((share * program.latency_ns[: len(share)])[share > 0].sum()) / program.steps
+        # Where the GPU waited for next to nothing of it, another finding is about that work; and
+        # where that is next to nothing of what it waited for, the rest is PyTorch's.
+        is_own = MIN_COST_SHARE * work_ns <= cost_ns <= work_ns / MIN_COST_SHARE
+        return place if is_own else NoPlace.LAUNCHES
+    return NoPlace.NOT_IN_STEPS
+
+
+def _done_for(place: str, sites: Sites) -> list[str]:
+    """The functions that a place works for and that launch nothing, the outermost first."""
+    regions = sites.select(place).regions()
+    if not regions or sites.select(place).calls.any():
+        return []
+    thread, region = next(iter(regions.items()))
+    frames = python_frames(sites.timeline)
+    trace, names = sites.timeline.trace, list[str]()
+    index = frames.innermost_at(thread, region.starts[:1])
+    while index[0] != ABSENT:
+        name = trace.strings[trace.name_index[frames.event_id[index[0]]]]
+        frame = parse_frame(name)
+        if frame is not None and is_source_function(name) and frame.function != place:
+            if sites.select(frame.function).calls.any():
+                break
+            names.insert(0, frame.function)
+        index = frames.parent_index[index]
+    return names

@@ -91,9 +91,10 @@ def price_findings(
     predictions = iter(others)
     alone, added, at_most = ({i: saved_ns(next(predictions)) for i in group} for group in groups)
     step_ns = baseline.printed_basis.step_ns
+    slowed = baseline.printed_basis.profiled_step_ns / step_ns
     findings = list(found)
     for i, saved in alone.items():
-        findings[i] = with_saving(findings[i], step_ns, saved)
+        findings[i] = with_saving(findings[i], step_ns, saved, slowed)
     for i, (*_, high_ns) in at_most.items():
         findings[i] = with_bound(findings[i], step_ns, high_ns)
     savings = _savings(context, baseline, of_all if fixes else None)
@@ -105,7 +106,7 @@ def price_findings(
     findings = list(with_rest(findings, specific_ns, all_ns))
     for i, saved in added.items():
         if findings[i].role == REST:
-            findings[i] = with_saving(findings[i], step_ns, saved)
+            findings[i] = with_saving(findings[i], step_ns, saved, slowed)
     return Priced(in_order(findings, steps_of(context), step_ns), (savings,))
 
 

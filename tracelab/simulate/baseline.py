@@ -25,8 +25,7 @@ from tracelab.model.lookup import groups_of
 from tracelab.model.lost_work import missing_work
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.basis import StepBasis, find_basis, gpu_chain
-from tracelab.simulate.calibrate import Calibration, calibrate
-from tracelab.simulate.edited import times, with_cost, with_latency
+from tracelab.simulate.calibrate import Calibration, at_pace, calibrate
 from tracelab.simulate.program import NEVER, NodeKind, Program, Via
 from tracelab.simulate.recorded import record_program
 from tracelab.simulate.repeat import once, repeat, typical_steps, whole
@@ -219,16 +218,7 @@ def _calibrated(graph: Graph, program: Program, recorded: Baseline) -> Baseline:
 
 def _drifted(program: Program) -> tuple[Program, ...]:
     """The same with a host that is faster, and with one that is slower."""
-    is_host = np.isin(program.via, (Via.HOST, Via.THREAD))
-    is_call = program.kind == NodeKind.CALL
-    return tuple(
-        with_latency(
-            with_cost(program, is_call, times(program.cost_ns, pace)),
-            is_host,
-            times(program.latency_ns, pace),
-        )
-        for pace in (1 - _DRIFT, 1 + _DRIFT)
-    )
+    return tuple(at_pace(program, pace) for pace in (1 - _DRIFT, 1 + _DRIFT))
 
 
 def _programs(graph: Graph) -> tuple[Program, Program | None, tuple[int, ...]]:

@@ -9,6 +9,7 @@ from tracelab.model.blocking_calls import Blocking
 from tracelab.model.driver_api import is_free
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import match_names
+from tracelab.model.trace import ABSENT
 from tracelab.simulate.edited import Edited, times, with_cost
 from tracelab.simulate.program import Program
 from tracelab.simulate.sites import Selection
@@ -41,6 +42,27 @@ def host(program: Program, selection: Selection, value: float) -> Edited:
     changed = with_cost(program, selection.calls, times(program.cost_ns, value))
     changed = with_less_host_work(changed, selection.host_share, value)
     return Edited.exactly(changed, _count(selection))
+
+
+def python(program: Program, selection: Selection, value: float) -> Edited:
+    """What the host does there beside PyTorch takes `value` times as long: Python, numpy.
+
+    Operators and functions of PyTorch's stay as they are. But if nothing is left of work between a
+    copy from the GPU and one to it, that may be done there, and these two go.
+    """
+    share = selection.python_share
+    changed = with_less_host_work(program, share, value)
+    count = int((share > 0).sum())
+    if value:
+        return Edited.exactly(changed, count)
+    sites = selection.sites
+    copies = selection.calls & (sites.blocking == Blocking.COPY)
+    launch = program.launch_node
+    directions = sites.copy_direction[(launch != ABSENT) & copies[launch]]
+    if not {"d2h", "h2d"} <= {*directions.tolist()}:
+        return Edited.exactly(changed, count)
+    on_gpu = without_host_work(changed, sites, copies, np.zeros(len(share)))
+    return Edited(on_gpu, on_gpu, changed, count)
 
 
 def load(program: Program, selection: Selection, value: float) -> Edited:

@@ -14,7 +14,7 @@ from tracelab.errors import UsageError
 from tracelab.simulate.arithmetic import channels_last, float32, tf32
 from tracelab.simulate.batching import fuse, graph
 from tracelab.simulate.copies import pin, prefetch
-from tracelab.simulate.costs import comm, host, load, remove, scale, workers
+from tracelab.simulate.costs import comm, host, load, python, remove, scale, workers
 from tracelab.simulate.edited import Edited, times
 from tracelab.simulate.program import NEVER, Program, Via
 from tracelab.simulate.side_stream import side_stream
@@ -60,6 +60,12 @@ EDITS: Mapping[str, Kind] = MappingProxyType(
         ),
         "scale": Kind(scale, "its GPU activities take so many times as long", has_value=True),
         "host": Kind(host, "its host time is so many times as long", has_value=True),
+        "python": Kind(
+            python,
+            "what the host does there beside PyTorch is so many times as long",
+            has_value=True,
+            needs_place=True,
+        ),
         "fuse": Kind(fuse, "its launches become one, GPU time stays"),
         "graph": Kind(graph, "its launches replayed as one CUDA graph"),
         "comm": Kind(comm, "its communication takes so many times as long", has_value=True),

@@ -62,16 +62,17 @@ def launch_edges(graph: Graph, nodes: Nodes) -> list[Edges]:
     has_begin = nodes.entry[nodes.launch_call] != nodes.launch_call
     after = np.flatnonzero(nodes.is_launched & ~has_begin)
     inside = np.flatnonzero(nodes.is_launched & has_begin)
-    is_replayed = replayed(timeline)
+    is_replayed, is_staged = replayed(timeline), graph.host.is_staged
     typical_ns = np.where(
         is_replayed[after],
         _replay_start_ns(graph, after[is_replayed[after]]),
         binding.latencies.typical_ns[launch_index(timeline.kind[after])],
     )
+    typical_ns[is_staged[after]] = _staged_start_ns(graph, after[is_staged[after]])
     inside_call = nodes.launch_call[inside]
     delay_ns = timeline.start_ns[inside] - calls.begin_ns[inside_call]
     waited_for_launch = binding.constraint[inside] == Constraint.LAUNCH
-    sort = 2 * timeline.kind[inside].astype(np.intp) + graph.host.is_staged[inside]
+    sort = 2 * timeline.kind[inside].astype(np.intp) + is_staged[inside]
     sort += 2 * len(Kind) * is_replayed[inside]
     latency_ns = np.zeros(len(inside), dtype=np.int64)
     for _, index in groups_of(sort):
@@ -106,6 +107,24 @@ def _replay_start_ns(graph: Graph, rows: NDArray[np.intp]) -> int:
         return REPLAY_START_NS
     start_ns = lower_median(timeline.start_ns[first] - trace.end_ns[timeline.launch_id[first]])
     return start_ns if start_ns <= UNEXPLAINED_NS else REPLAY_START_NS
+
+
+def _staged_start_ns(graph: Graph, rows: NDArray[np.intp]) -> int:
+    """From the return of a call to its copy of pageable memory, where that waited for the call.
+
+    The median of the trace, where it has enough of them: 2.4 us in one whose steps copy 515 tensors
+    of 28 kB, each of which the host waits for.
+
+    Args:
+        graph: the file's dependencies.
+        rows: intp[k], timeline rows of such copies that started after their call had returned.
+    """
+    timeline, binding = graph.host.timeline, graph.binding
+    waited = rows[binding.constraint[rows] == Constraint.LAUNCH]
+    delay_ns = timeline.start_ns[waited] - timeline.trace.end_ns[timeline.launch_id[waited]]
+    if len(waited) >= LEAST_STARTS and (own_ns := lower_median(delay_ns)) <= UNEXPLAINED_NS:
+        return own_ns
+    return int(binding.latencies.typical_ns[launch_index(np.array([Kind.COPY], dtype=np.int8))][0])
 
 
 def _first_callback_ns(graph: Graph) -> Int64Array:

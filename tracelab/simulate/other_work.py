@@ -28,6 +28,15 @@ _DOING = ("profiler", "blocked", "input", "recorded", "waiting")  # of a thread'
 _OF_TORCH = re.compile(r"(?:^|/)torch/")
 
 
+def is_of_torch(name: str) -> bool:
+    """Whether a function of this name is PyTorch's.
+
+    >>> is_of_torch("torch/optim/adam.py(213): step"), is_of_torch("train.py(3): step")
+    (True, False)
+    """
+    return _OF_TORCH.search(name) is not None
+
+
 def other_work(timeline: Timeline, program: Program) -> NDArray[np.bool_]:
     """Which stretches between two calls of a thread are work of another kind.
 
@@ -48,7 +57,7 @@ def other_work(timeline: Timeline, program: Program) -> NDArray[np.bool_]:
     target_id = program.event_id[program.target[edges]]
     middle_ns = trace.end_ns[source_id] + (trace.start_ns[target_id] - trace.end_ns[source_id]) // 2
     is_function = frames.have_name(is_source_function)
-    of_torch = np.append(frames.have_name(_OF_TORCH.search), False)
+    of_torch = np.append(frames.have_name(is_of_torch), False)
     for thread, index in groups_of(program.thread_index[program.target[edges]]):
         by_time = index[np.argsort(middle_ns[index], kind="stable")]
         function = frames.around(frames.innermost_at(thread, middle_ns[by_time]), is_function)

@@ -15,10 +15,15 @@ from numpy.typing import NDArray
 
 from tracelab.arrays import OneLine, read_only
 from tracelab.errors import UsageError
-from tracelab.intervals import Int64Array, Intervals, measure_within, union
-from tracelab.model.call_sites import CallSite, call_sites
+from tracelab.intervals import Int64Array, Intervals, join, measure_within, subtract, union
+from tracelab.model.call_sites import CallSite, call_sites, python_frames
 from tracelab.model.driver_api import is_stream_wait
-from tracelab.model.frames import called_as_shown, is_tensor_operator, parse_frame
+from tracelab.model.frames import (
+    called_as_shown,
+    is_source_function,
+    is_tensor_operator,
+    parse_frame,
+)
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind, copy_direction
 from tracelab.model.latencies import event_index, launch_index, previous_index
@@ -26,7 +31,7 @@ from tracelab.model.lookup import calls_of_name, groups_of, match_names
 from tracelab.model.source_lines import SourceLines
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Category
-from tracelab.simulate.other_work import Silence, find_silence, other_work
+from tracelab.simulate.other_work import Silence, find_silence, is_of_torch, other_work
 from tracelab.simulate.program import NodeKind, Program, Via
 
 _KERNEL, _RANK = "kernel:", "rank:"
@@ -72,6 +77,16 @@ class Selection(OneLine):
         0 for all other edges.
         """
         return self.share_of()
+
+    @cached_property
+    def python_share(self) -> NDArray[np.float64]:
+        """float64[e], the same of what is not PyTorch's: Python, numpy, other libraries."""
+        of_torch = self.sites.of_torch
+        regions = {
+            thread: subtract(region, of_torch[thread]) if thread in of_torch else region
+            for thread, region in self.regions().items()
+        }
+        return self.sites.share_within(regions)
 
 
 class Sites:
@@ -148,6 +163,25 @@ class Sites:
     def loading_share(self) -> NDArray[np.float64]:
         """float64[e], of each edge of host work the share that loads data; 0 for all others."""
         return read_only(self.share_within(self.regions(self.graph.host.loading_id)))
+
+    @cached_property
+    def of_torch(self) -> Mapping[int, Intervals]:
+        """When each thread was in an operator, or in a function of PyTorch's and in none inside it.
+
+        By index into `Trace.threads`.
+        """
+        trace, frames = self.timeline.trace, python_frames(self.timeline)
+        regions = dict(self.regions(trace.of_category(Category.OPERATOR)))
+        is_function = frames.have_name(is_source_function)
+        is_torch = np.append(frames.have_name(is_of_torch), False)
+        for thread in self._python_threads:
+            own = frames.of_thread(thread)
+            moments_ns = np.unique(np.concatenate((frames.start_ns[own], frames.end_ns[own])))
+            function = frames.around(frames.innermost_at(thread, moments_ns), is_function)
+            inside = np.flatnonzero(is_torch[function[:-1]])
+            of_functions = union(moments_ns[inside], moments_ns[inside + 1])
+            regions[thread] = join(regions.get(thread, of_functions), of_functions)
+        return regions
 
     @cached_property
     def other_work(self) -> NDArray[np.bool_]:

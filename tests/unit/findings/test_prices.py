@@ -421,6 +421,19 @@ def test_severity_is_that_of_the_saving(saved, spread, severity):
     assert (judged.saves_ns, judged.saves_low_ns, judged.saves_high_ns) == saved
 
 
+@pytest.mark.parametrize(
+    ("saved", "slowed", "severity"),
+    [
+        ((50, 0, 60), 1.2, WARNING),
+        ((50, 0, 60), 5, INFO),  # who is late there is not known
+        ((100, 0, 200), 5, WARNING),
+        ((50, 40, 60), 5, WARNING),
+    ],
+)
+def test_a_slow_recording_shows_no_saving_that_may_be_nothing(saved, slowed, severity):
+    assert with_saving(finding(), 1_000, saved, slowed).severity == severity
+
+
 def test_a_rebuilding_that_may_save_nothing_is_no_alarm_whatever_its_share():
     generic = replace(finding(CRITICAL), role=GENERIC)
     assert with_saving(generic, 1_000, (300, 0, 600)).severity == INFO

@@ -31,7 +31,7 @@ def alarms(tmp_path):
 @pytest.mark.parametrize(
     ("program", "rule", "cause", "remedy", "function", "edit"),
     [
-        (replays.late, "TL301", "slow_host", None, "schedule", "host:schedule=0"),
+        (replays.late, "TL301", "slow_host", None, "schedule", "python:schedule=0"),
         (replays.small_graphs, "TL301", "launch_bound", None, "decode", "graph"),
         (replays.piecewise, "TL301", "launch_bound", None, "decode", "graph"),
         (
@@ -72,7 +72,7 @@ def alarms(tmp_path):
             "slow_host",
             None,
             "sample",
-            "host:sample=0",
+            "python:sample=0",
         ),
         (replays.copied_first, "TL201", "same_stream", None, "decode", "prefetch:decode"),
         (replays.copied_late, "TL201", "event_wait", None, "decode", "prefetch:decode"),

@@ -65,6 +65,70 @@ def test_a_python_function_counts_a_quarter_and_the_call_of_a_module_whole():
     assert count_recorded(graph, program).of_edge[between].tolist() == [2.75, 1, 2.75]
 
 
+def test_functions_take_no_more_than_the_time_between_them():
+    # GIVEN ten functions of 100 ns, 100 ns apart, between two calls, from 26 us after the begin on
+    some = recorded_steps(count=3)
+    for number in range(3):
+        for begin in range(10):
+            start = number * STEP_US * US + 26 * US + begin * 200
+            some.append(rows.python("train.py(3): log", start, start + 100))
+    graph = graph_of(*some)
+    program = program_of(graph)
+    recording = count_recorded(graph, program)
+    [first, *_] = np.flatnonzero((program.via == Via.HOST) & (program.lag == 0))
+    assert recording.of_edge[first] == 1 + 10 / 4
+    # WHEN an event takes 1 us, a function 250 ns: 125 of each piece of 100 between two of them
+    taken_ns = recording.of_edges_ns(1_000)
+    # THEN each of the 19 pieces loses 90; the operators and the ends of the row lose what they take
+    assert taken_ns[first] == 1_000 + 2 * 125 / 2 + 19 * 90
+    # AND with a tenth of that cost they lose all that functions take
+    assert recording.of_edges_ns(100)[first] == pytest.approx(100 + 10 * 25)
+
+
+def test_other_work_took_longer_where_recording_costs_nothing():
+    # GIVEN 1 ms in a function of the program's, in steps of 1.1 ms, and a host that took 1.2
+    some = []
+    for number in range(4):
+        start = number * 1_100 * US
+        some += [
+            rows.step(number, start, start + 1_100 * US),
+            rows.operator("aten::add", start + 5 * US, start + 25 * US),
+            rows.launch(start + 10 * US, start + 20 * US, 1 + 2 * number),
+            rows.python("train.py(3): augment", start + 30 * US, start + 1_030 * US),
+            rows.operator("aten::add", start + 1_050 * US, start + 1_075 * US),
+            rows.launch(start + 1_060 * US, start + 1_070 * US, 2 + 2 * number),
+            rows.kernel(start + 23 * US, start + 30 * US, correlation=1 + 2 * number),
+            rows.kernel(start + 1_073 * US, start + 1_080 * US, correlation=2 + 2 * number),
+        ]
+    calibration = calibrate(graph := graph_of(*some, host_us=1_200), program_of(graph))
+    # THEN events take what they typically do, 2 us each, and that work the rest
+    assert calibration.event_ns == 2_000
+    assert calibration.host_ns == pytest.approx(1_200 * US, rel=0.001)
+    program = calibration.program
+    between = (program.via == Via.HOST) & (program.lag == 0)
+    # Of the 10 us of a call 2 events leave 6, and of the 40 us to the next step one leaves 38: so
+    # the 1,040 us in which a function ran take what remains
+    assert program.latency_ns[between][:2].tolist() == pytest.approx(
+        [(1_200 - 2 * 6 - 38) * US, 38 * US], rel=0.001
+    )
+    # AND that it all was that work is possible as well, and larger costs
+    assert len(calibration.ends) == 2
+
+
+def test_the_pace_of_all_work_is_fitted_where_no_cost_is_enough():
+    # GIVEN a host that took 30 us, where the highest cost leaves 62
+    calibration = calibrate(graph := graph_of(*recorded_steps(), host_us=30), program_of(graph))
+    assert calibration.host_ns == pytest.approx(30 * US, rel=0.001)
+    # THEN calls of 10 us with 2 events of 2 us each, and 40 us between them with one, keep as much
+    program = calibration.program
+    call_ns = program.cost_ns[program.kind == NodeKind.CALL]
+    host_ns = program.latency_ns[(program.via == Via.HOST) & (program.lag == 0)]
+    pace = 30 / (100 - 2 * EVENTS_A_STEP)
+    assert call_ns.tolist() == pytest.approx([6 * pace * US] * len(call_ns), rel=0.01)
+    assert host_ns.tolist() == pytest.approx([38 * pace * US] * len(host_ns), rel=0.01)
+    assert len(calibration.ends) == 2
+
+
 @pytest.mark.parametrize("event_us", [0, 1, 3])
 def test_the_fitted_cost_is_what_each_event_took(event_us):
     # GIVEN a host that took so much less without the profiler
@@ -122,7 +186,7 @@ def test_many_events_in_a_short_step_are_fitted_as_exactly():
     assert calibration.host_ns == pytest.approx(host_us * US, abs=200)
 
 
-def test_a_long_event_is_never_scaled():
+def test_nothing_makes_a_tenth_of_a_host():
     # GIVEN a host that took a tenth without the profiler, more than 6 events can explain
     graph = graph_of(*recorded_steps(), host_us=STEP_US / 10)
     calibration = calibrate(graph, program_of(graph))

@@ -68,10 +68,70 @@ def test_host_time_of_a_function():
     assert the_scene.step_ns("host:log=2") == the_scene.step_ns() + 10 * US
 
 
+def augmented():
+    """A step of 400 us: a function that copies to the host, computes 200 us, and copies back.
+
+    In us: copies from 10 to 30 and from 250 to 270, each call as long as its copy; then a launch
+    from 300 to 303 outside. 5 us of the function are an operator's around each copy.
+    """
+
+    def of_step(at, number):
+        one, two, three = (3 * number + index for index in (1, 2, 3))
+        return (
+            rows.python("train.py(9): augment", at + 5 * US, at + 280 * US),
+            rows.operator("aten::copy_", at + 8 * US, at + 33 * US),
+            rows.launch(at + 10 * US, at + 30 * US, one, name="cudaMemcpyAsync"),
+            rows.copy(at + 12 * US, at + 28 * US, PAGEABLE_D2H, correlation=one),
+            rows.operator("aten::copy_", at + 248 * US, at + 273 * US),
+            rows.launch(at + 250 * US, at + 270 * US, two, name="cudaMemcpyAsync"),
+            rows.copy(at + 252 * US, at + 268 * US, PAGEABLE_H2D, correlation=two),
+            rows.launch(at + 300 * US, at + 303 * US, three),
+            rows.kernel(at + 303 * US + LAUNCH, at + 320 * US, correlation=three),
+        )
+
+    return scene(400 * US, of_step)
+
+
+def test_python_of_a_function_that_copies_and_launches():
+    the_scene = augmented()
+    # Of 275 us in it 50 are the operators', which hold the calls.
+    own_us = 275 - 50
+    assert the_scene.step_ns("python:augment=0.5") == the_scene.step_ns() - own_us * US / 2
+    # Without any, what it copies may stay on the GPU: both calls go, of 20 us each.
+    edited = the_scene.edited("python:augment=0")
+    middle_ns, high_ns = replay([edited.program, edited.high]).step_ns.tolist()
+    assert high_ns == the_scene.step_ns() - own_us * US
+    assert middle_ns == high_ns - 2 * 20 * US
+
+
+def test_python_is_not_what_pytorch_does():
+    the_scene = synchronized()
+    assert the_scene.step_ns("python:log=0") == the_scene.step_ns() - 10 * US
+    assert the_scene.edited("python:aten::mm=0").count == 0
+
+
 def test_host_time_of_an_operator_holds_its_calls():
     # 1 us before the launch, its 3 us, and 1 us after it; the kernel comes so much sooner.
     the_scene = synchronized()
     assert the_scene.step_ns("host:aten::mm=0") == the_scene.step_ns() - 4 * US
+
+
+def test_copies_of_pageable_memory_start_as_late_as_in_the_trace():
+    # GIVEN 25 of them, each 2.4 us after its call has returned, and a wait for each
+    def of_step(at, number):
+        some = []
+        for index in range(25):
+            begin, correlation = at + (2 + 20 * index) * US, 1 + 25 * number + index
+            some += [
+                rows.launch(begin, begin + 5 * US, correlation, name="cudaMemcpyAsync"),
+                rows.copy(begin + 7_400, begin + 9_400, PAGEABLE_H2D, correlation=correlation),
+                rows.call("cudaStreamSynchronize", begin + 6 * US, begin + 9_400 + 3_000),
+            ]
+        return some
+
+    the_scene = scene(25 * 20 * US, of_step)
+    # THEN the replay takes what they took: with 1,078 ns, as usual, a step would take 33 us less
+    assert the_scene.step_ns() == 25 * 20 * US
 
 
 def test_a_removed_operator_launches_nothing():

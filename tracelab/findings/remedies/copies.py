@@ -23,7 +23,9 @@ from tracelab.findings.remedies.guards import (
 from tracelab.findings.remedy import Instead, Remedy
 from tracelab.intervals import Int64Array
 from tracelab.model.arithmetic import is_layout_change
+from tracelab.model.call_sites import python_frames
 from tracelab.model.driver_api import is_stream_sync
+from tracelab.model.frames import is_built_in
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind, copies_pageable_memory, copy_direction
 from tracelab.model.lookup import calls_of_name, match_names
@@ -177,7 +179,14 @@ def _many_small(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: ARG001
     step, of_step, count = np.unique(
         step_indices(graph, following), return_inverse=True, return_counts=True
     )
-    return recurring(graph, following[(count[of_step] >= _MANY) & (step[of_step] >= 0)])
+    many = following[(count[of_step] >= _MANY) & (step[of_step] >= 0)]
+    # Without a copy all that was called for it goes: its memory, and the wait for it.
+    operators, frames = timeline.operators, python_frames(timeline)
+    around = operators.around(operators.innermost(many), operators.parent_index == ABSENT)
+    called = frames.innermost(many)
+    called = called[np.append(frames.have_name(is_built_in), False)[called]]
+    for_them = (operators.event_id[around[around != ABSENT]], frames.event_id[called])
+    return recurring(graph, np.unique(np.concatenate((many, *for_them))))
 
 
 def _transposes(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: ARG001

@@ -61,7 +61,7 @@ _FIX_OF_REPLAYS = Instead(
 )
 # What to do about what is left over, `advise` says.
 _LAUNCH_BOUND = _Way("launch_bound", "cannot launch kernels fast enough", NO_FIX, None)
-_SLOW_HOST = _Way("slow_host", "does other work", _FIX_OF_LONG, "host:{place}=0")
+_SLOW_HOST = _Way("slow_host", "does other work", _FIX_OF_LONG, "python:{place}=0")
 _SLOW_HOST_OF_REPLAYS = _SLOW_HOST._replace(fix=_FIX_OF_REPLAYS)
 
 

@@ -1,17 +1,23 @@
 """Remedies of copies, in the layout that torch 2.11 writes."""
 
+from collections import Counter
+
 import pytest
 
+from tests.build import rows
 from tests.build.remedy_programs import recognized
 from tests.build.rows import (
     D2H,
     H2D,
     PAGEABLE_H2D,
+    US,
     Row,
     annotation,
     call,
     operator,
 )
+from tracelab.findings.recognition import recognize
+from tracelab.findings.remedies import REMEDIES
 from tracelab.model.trace import Category
 
 PAGEABLE_D2H = "Memcpy DtoH (Device -> Pageable)"
@@ -166,6 +172,29 @@ def small(count, *, size_bytes=1_024, kernel_behind=0):
 )
 def test_many_small_copies_but_for_the_first_of_each_row(run, found):
     assert recognized(run) == found
+
+
+def test_a_small_copy_goes_with_what_was_called_for_it():
+    # GIVEN twelve copies, each in an operator of a built-in function, which waits for it
+    some = []
+    for number in range(3):
+        begin = number * 1_000 * US
+        some.append(rows.step(number, begin, begin + 1_000 * US))
+        some.append(rows.launch(begin + US, begin + 3 * US, 100 + number))
+        some.append(rows.kernel(begin + 5 * US, begin + 7 * US, correlation=100 + number))
+        for i in range(12):
+            at, correlation = begin + (10 + 20 * i) * US, 1 + 12 * number + i
+            some += [
+                rows.python("<built-in method to of Tensor object at 0x7f>", at, at + 15 * US),
+                rows.operator("aten::to", at + US, at + 14 * US),
+                rows.launch(at + 2 * US, at + 5 * US, correlation, name=MEMCPY),
+                rows.copy(at + 6 * US, at + 8 * US, copied_bytes=64, correlation=correlation),
+                rows.call("cudaStreamSynchronize", at + 6 * US, at + 12 * US),
+            ]
+    places = recognize(rows.graph(*some), REMEDIES).places["many-small-copies"]
+    # THEN of all but the first of each step there are the function, the operator and the call
+    names = [some[event_id].name for event_id in places.tolist()]
+    assert Counter(names) == dict.fromkeys((some[3].name, "aten::to", MEMCPY), 33)
 
 
 def test_no_other_layout_is_advised_where_images_are_interpolated():

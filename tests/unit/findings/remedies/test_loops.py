@@ -117,3 +117,30 @@ def test_the_loop_has_its_backward_pass():
     assert names.count(CELL_BACKWARD) == 2 * 2
     assert names.count("autograd::engine::evaluate_function: Mm") == 2 * 1  # between the cells'
     assert "autograd::engine::evaluate_function: Backward0" not in names
+
+
+FEATURES = "dgcnn.py(10): edge_features"
+SUB_BACKWARD = "autograd::engine::evaluate_function: SubBackward0"
+VIEW_BACKWARD = "autograd::engine::evaluate_function: ViewBackward0"
+CDIST = function("torch/functional.py(1434): cdist", operator("aten::cdist", LAUNCH))
+TURN = (CDIST, operator("aten::index", LAUNCH), operator("aten::sub", LAUNCH))
+
+
+def test_a_loop_of_launches_has_all_of_its_turns_and_their_backward_pass(recognized):
+    # GIVEN 30 turns, each with two operators of Python's and one within a function of PyTorch's
+    turns_back = map(on_autograd, (operator(SUB_BACKWARD, LAUNCH), operator(VIEW_BACKWARD)) * 30)
+    found = recognized(function(FEATURES, TURN * 30), *turns_back, steps=4)
+    # THEN autograd's functions for them are of the loop, and those between two of them
+    names = {CDIST.name, "aten::index", "aten::sub", SUB_BACKWARD, VIEW_BACKWARD}
+    assert found["launch-loop"] == names
+
+
+def test_few_turns_are_no_loop_of_launches(recognized):
+    assert "launch-loop" not in recognized(function(FEATURES, TURN * 29), steps=4)
+
+
+def test_what_autograd_does_for_others_is_not_of_the_loop(recognized):
+    # GIVEN a loop without a backward pass, and two of another subtraction
+    back = map(on_autograd, operator(SUB_BACKWARD, LAUNCH) * 2)
+    found = recognized(function(FEATURES, TURN * 30), *back, steps=4)
+    assert found["launch-loop"] == {CDIST.name, "aten::index", "aten::sub"}
