@@ -203,7 +203,7 @@ def draw_job(
     """
     from tracelab.render.picture import job
     from tracelab.render.picture.save import Picture
-    from tracelab.render.text.job import job_verdict, rank_shares
+    from tracelab.render.text.job import job_sentences, rank_shares
 
     if report.job is None:
         raise ValueError("only the ranks of a job are on one clock")
@@ -215,7 +215,7 @@ def draw_job(
         report.job,
         {rank_of[work.path]: work for work in works},
         title=title or (f"{name}: {headline}" if name else headline),
-        verdict=next(iter(job_verdict(report, rank_shares(report))), ""),
+        verdict=next(iter(job_sentences(report, rank_shares(report))), ""),
         width_px=width_px,
     )
     return Picture(figure)

@@ -270,6 +270,30 @@ def merge_results(results: Iterable[FileResult], paths: Sequence[str], options: 
     return merge_reports(reports, parts, paths, options, unread)
 
 
+def report_of_each_recording(
+    results: Iterable[FileResult], report: Report, options: Options
+) -> list[Report]:
+    """Reports of files that are not one job: one for each job among them, and for each other file.
+
+    Args:
+        results: those of the files.
+        report: that of all of them together.
+        options: how the files were analyzed.
+
+    Returns:
+        the report itself where there is no job among the files, or nothing else.
+    """
+    decision = report.provenance.job
+    if decision is None or decision.is_job or all(len(x) == 1 for x in decision.recordings):
+        return [report]
+    path_of = {trace.rank: trace.path for trace in report.traces}
+    by_path = {result.source.path: result for result in results}
+    return [
+        merge_results([by_path[path_of[rank]] for rank in ranks], (), options)
+        for ranks in decision.recordings
+    ]
+
+
 def _gathered(results: Iterable[FileResult]) -> list[FileResult]:
     """The results of all files; of more than are replayed together, without their programs.
 

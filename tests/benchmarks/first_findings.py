@@ -16,7 +16,7 @@ from pathlib import Path
 from tests.bundled_traces import report_of
 from tracelab.findings.finding import Finding
 from tracelab.findings.places import sentence_of
-from tracelab.render.text.cells import percent_text, split_text, time_text
+from tracelab.render.text.cells import percent_text, time_text
 from tracelab.report.views import Scope, ranks_of
 
 ROOT = Path(__file__).parents[2]
@@ -37,7 +37,7 @@ def row(path: Path) -> str:
     about_time = (x for x in rank.main.findings if x.about == "program")
     first, second = (*(_cell(x, scope) for x in islice(about_time, 2)), "-", "-")[:2]
     step = time_text(scope.step_ns) + ("" if scope.steps else " (whole trace)")
-    works, _ = split_text(scope.busy_ns, scope.idle_ns)
+    works = percent_text(scope.busy_ns, scope.busy_ns + scope.idle_ns)
     return f"| `{path.name.split('.')[0]}` | {step} | {works} | {first} | {second} |"
 
 

@@ -1,8 +1,11 @@
 """For tests of the text: reports with a default for all that a test is not about."""
 
+from dataclasses import replace
+
 from tests.build.reports import report
 from tracelab.findings.finding import Finding, Where
 from tracelab.findings.registry import about_of
+from tracelab.findings.savings import Savings
 from tracelab.measures.overlap import StreamTime
 from tracelab.measures.steady import SteadyMetrics
 from tracelab.render.text.report import chapters
@@ -11,6 +14,7 @@ from tracelab.report.schema import (
     BlockingCallMetrics,
     DeviceMetrics,
     EventLinks,
+    Job,
     TraceInfo,
     WindowMetrics,
 )
@@ -93,6 +97,29 @@ def make_finding(rule="TL101", *, severity="critical", bound_ns=4 * MS, **figure
     return Finding(rule=rule, severity=severity, bound_ns=bound_ns, **defaults | figures)
 
 
+def make_priced(saves_ms, low_ms, high_ms, rule="TL101", **figures):
+    """A finding whose fix saves so much, ms."""
+    saved = {"saves_ns": saves_ms, "saves_low_ns": low_ms, "saves_high_ns": high_ms}
+    return make_finding(rule, **{name: round(ms * MS) for name, ms in saved.items()}, **figures)
+
+
+def make_savings(saves_ms=4, low_ms=3, high_ms=5, *, edits=("load=0", "queues"), **figures):
+    """What all fixes save of a step of 10 ms with the profiler, unless told otherwise."""
+    saved = [None if ms is None else round(ms * MS) for ms in (saves_ms, low_ms, high_ms)]
+    defaults = {
+        "rank": 0,
+        "step": None,
+        "step_ns": 10 * MS,
+        "basis": "profiled",
+        "is_of_trace": False,
+        "edits": edits,
+        "not_replayed": None,
+    }
+    saves, low, high = saved
+    known = {"saves_ns": saves, "saves_low_ns": low, "saves_high_ns": high}
+    return Savings(**defaults | known | figures)
+
+
 def make_sync(api="cudaStreamSynchronize", *, rank=0, step=None, **figures):
     defaults = {
         "kind": "stream",
@@ -141,6 +168,31 @@ def make_steps(lengths_ms, rank=0):
             make_window(make_device(busy_ns=length * MS), rank=rank, step=number)
             for number, length in enumerate(lengths_ms)
         ),
+    )
+
+
+def make_steady_report(*devices, findings=(), trace=None, savings=None, **figures):
+    """A file of the steps 0, 1 and 2, of 10 ms each; 1 and 2 are steady."""
+    made = make_report(
+        *make_steps([10, 10, 10]),
+        steady=(make_steady(*devices, **figures),),
+        findings=findings,
+        traces=(trace or make_trace(),),
+    )
+    return made if savings is None else replace(made, savings=(savings,))
+
+
+def make_job_report(ranks=4, findings=(), *, job=None, **of_last):
+    """A job whose ranks have the steps 0, 1 and 2, of 10 ms each; the last rank may differ."""
+    numbers = range(ranks)
+    return make_report(
+        *(window for rank in numbers for window in make_steps([10, 10, 10], rank=rank)),
+        traces=tuple(make_trace(path=f"run/r{rank}.json", rank=rank) for rank in numbers),
+        steady=tuple(
+            make_steady(rank=rank, **(of_last if rank == ranks - 1 else {})) for rank in numbers
+        ),
+        findings=findings,
+        job=job or Job(tuple(numbers)),
     )
 
 

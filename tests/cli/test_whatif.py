@@ -54,8 +54,8 @@ def test_number_counts_as_analyze_prints(tracelab):
     report = predicted(tracelab, SINFUL, "--fix", "2")
     [only] = report["whatif"]["predictions"]
     assert only["findings"] == [1]
-    second = printed[printed.index("\n2. ") : printed.index("\n3. ")]
-    assert report["findings"][1]["rule"] in second
+    second = printed[printed.index("\n2  ") : printed.index("\n3  ")]
+    assert report["findings"][1]["title"] in " ".join(second.split())
 
 
 def test_rule_is_all_its_findings_at_once(tracelab):

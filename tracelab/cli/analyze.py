@@ -101,6 +101,7 @@ def analyze(
     from tracelab.read.sources import find_sources
     from tracelab.render.text.report import TOP, render_text
     from tracelab.report.redact import Redaction
+    from tracelab.reports import report_of_each_recording
 
     sources = find_sources(paths)
     asked = Asked(png, html, perfetto, redact=redact)
@@ -128,6 +129,9 @@ def analyze(
     redaction = Redaction(report) if redact else None
     if redaction is not None:
         report = redaction.of(report)
+    recordings = report_of_each_recording(results, report, options)
+    if redaction is not None:
+        recordings = [redaction.of(one) for one in recordings]
     if json == "-":
         write_result(report.to_json().decode())
     else:
@@ -141,6 +145,7 @@ def analyze(
                 full=full or top is not None,
                 every_step=step == "all",
                 top=TOP if top is None else top,
+                recordings=recordings,
             )
         )
     run = partial(map_files, spec=executor, jobs=jobs)

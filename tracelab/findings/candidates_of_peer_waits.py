@@ -21,7 +21,7 @@ _FIX = (
     "Record all ranks and compare them: on the rank that the others wait for, the collective is "
     "shortest."
 )
-_FIX_SHORT = "Record all ranks and analyze their files together: `tracelab analyze --job FOLDER`."
+_FIX_SHORT = "Record all ranks and analyze their files together, as one job."
 _FIX_OF_SLOW = (
     f"{_FIX} If it takes as long on all of them, the link is slow: overlap the transfer with "
     "compute (`async_op=True`, and `work.wait()` where the result is used) or make it smaller (a "

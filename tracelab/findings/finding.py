@@ -20,6 +20,7 @@ _ADDED = {"added": True}  # after the first version: reports of before have no s
 CRITICAL_SHARE, WARNING_SHARE = 0.1, 0.02
 REPORTED_SHARE = 0.001  # less is not reported
 REPORTED_SHARE_NOT_ACTIONABLE = 0.02  # where nothing can be done
+_LARGE_SHARE = 0.05  # worth a place though nothing can be done about it
 SLOWED = 1.2  # times as long as the program: its recording does not show who is late
 COVERED_SHARE = 1 / 3  # of what all fixes save: then fixes of one place come before a rebuilding
 
@@ -216,21 +217,40 @@ def with_saving(
     )
 
 
-def order_of(finding: Finding, share: float) -> tuple[object, ...]:
-    """By what findings are sorted and numbered everywhere.
+def is_worth_showing(finding: Finding, share: float, cost_share: float) -> bool:
+    """Tell whether a finding is worth a place among the first.
 
-    First is what saves 2 % of a step or more, and of that a change of one place before the rest
-    that a rebuilding adds. What has no such price comes next, by what it saves or by its share, and
-    there, too, a rebuilding that saves at most so much behind changes of one place; then what is of
-    no typical step or saves nothing, and what is about the trace.
+    It is none where it is about the trace, or of no typical step. Of what has no price, the time
+    that it takes counts, too: much of that is worth a place though nothing can be done about it.
 
     Args:
         finding: one of a window.
         share: what its fix saves of a step, or else what is attributed to it, 0 to 1.
+        cost_share: the time lost there, as a share of the same.
+    """
+    if finding.about == "trace" or finding.role == ASIDE:
+        return False
+    is_large = finding.saves_ns is None and cost_share >= _LARGE_SHARE
+    return finding.severity != INFO or share >= WARNING_SHARE or is_large
+
+
+def order_of(finding: Finding, share: float, cost_share: float) -> tuple[object, ...]:
+    """By what findings are sorted and numbered everywhere.
+
+    First is what saves 2 % of a step or more, and of that a change of one place before the rest
+    that a rebuilding adds. What has no such price comes next, by what it saves or by its share, and
+    there, too, a rebuilding that saves at most so much behind changes of one place; then what is
+    not worth a place: what is small, of no typical step or about the trace.
+
+    Args:
+        finding: one of a window.
+        share: as of `is_worth_showing`.
+        cost_share: likewise.
     """
     is_bound = finding.saves_ns is None and finding.saves_high_ns is not None
     return (
         finding.about == "trace",
+        not is_worth_showing(finding, share, cost_share),
         finding.role == ASIDE or finding.saves_ns == 0,
         finding.saves_ns is None or share < WARNING_SHARE,
         share < WARNING_SHARE,
@@ -269,7 +289,8 @@ def in_order(findings: Iterable[Finding], steps: int, step_ns: float) -> tuple[F
             (ns for ns in (finding.saves_ns, finding.saves_high_ns) if ns is not None),
             finding.bound_ns / max(1, steps),
         )
-        return order_of(finding, worth_ns / max(1, step_ns))
+        cost_ns = finding.cost_ns / max(1, steps)
+        return order_of(finding, worth_ns / max(1, step_ns), cost_ns / max(1, step_ns))
 
     return tuple(sorted(findings, key=key))
 

@@ -87,6 +87,7 @@ def price_in_job(
             row,
             step_ns=step_ns,
             basis=basis.name,
+            is_of_job=True,
             saves_ns=saves_ns if by_text else None,
             saves_low_ns=low_ns if by_text else None,
             saves_high_ns=high_ns if by_text else None,

@@ -27,6 +27,7 @@ class Savings(OneLine):
         saves_low_ns, saves_high_ns: the interval in which it lies.
         edits: those of the findings, each once.
         not_replayed: why nothing is predicted, a sentence; None where it is.
+        is_of_job: whether the step is the job's, replayed with all its ranks.
     """
 
     rank: int
@@ -39,3 +40,4 @@ class Savings(OneLine):
     saves_high_ns: int | None
     edits: tuple[str, ...]
     not_replayed: str | None
+    is_of_job: bool = field(default=False, metadata={"added": True})

@@ -26,6 +26,7 @@ from tracelab.model.steps import UnusedSteps
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 from tracelab.options import Options
+from tracelab.report.finding_groups import with_groups_first
 from tracelab.report.jobs import choose_ranks, decide_job
 from tracelab.report.schema import (
     SCHEMA,
@@ -182,7 +183,7 @@ def merge_reports(
             savings = tuple(row for row in savings if row.rank in deciding)
     elif decision.is_job:
         findings, savings = of_the_job(findings, (), tables.get("steady", ())), ()
-    return replace(
+    merged_report = replace(
         numbered[0],
         provenance=_provenance(paths, options, unread, decision if len(traces) > 1 else None),
         traces=tuple(trace for report in numbered for trace in report.traces),
@@ -194,6 +195,7 @@ def merge_reports(
         job=job,
         causal=tuple(row for report in numbered for row in report.causal),
     )
+    return with_groups_first(merged_report) if job else merged_report
 
 
 def _whatif_in_job(options: Options, job: Job, replay: JobReplay) -> WhatIf:

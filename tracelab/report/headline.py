@@ -1,4 +1,4 @@
-"""The figures that are said first of a file: of one step, in shares that add up as printed."""
+"""The figures that are said first of a file: of one step, in whole percents that add up."""
 
 from __future__ import annotations
 
@@ -6,18 +6,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tracelab.arrays import OneLine
+from tracelab.measures.window_times import DeviceMetrics
 from tracelab.report.views import RankView
 
-TENTHS = 1_000  # of a percent: shares are printed in them
+PERCENTS = 100  # of a whole: shares are printed in them
+_BLOCKING, _INPUT = "host_blocked", "input"
+_OF_PROFILER = ("profiler", "host_busy")  # causes of idle time that the profiler makes longer
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Headline(OneLine):
     """What a step takes, how busy the GPU is that decides, and what the fixes save of the step.
 
+    Shares are whole percents, as they are printed.
+
     Example: ``Headline(rank=0, step=None, step_ns=31_600_000, profiled_step_ns=32_400_000,
     device=0, busy_share=0.68, idle_share=0.32, causes={"host_blocked": 0.24, "launch": 0.08},
-    predicted_step_ns=22_900_000, saves_share=0.275, ...)``.
+    predicted_step_ns=22_900_000, saves_ns=8_700_000, saves_share=0.28, ...)``.
 
     Attributes:
         step: None, as of the steady steps; else the number of the only step that is reported.
@@ -26,10 +31,12 @@ class Headline(OneLine):
         profiled_step_ns: the same with the profiler, ns.
         device: the GPU that decides; None where none worked.
         busy_share, idle_share: of the steady window, both means; they add up to 1.
-        causes: by cause of idle time its share; they add up to `idle_share`.
+        causes: by cause of idle time its share, the largest first; they add up to `idle_share`.
+            What blocking calls delayed behind them is theirs, unless data was loaded then.
         predicted_step_ns: a step with all fixes, ns; None where nothing is predicted.
-        saves_share: what all fixes save together, as a share of `step_ns`; None likewise.
-        saves_low_share, saves_high_share: the interval in which it lies.
+        saves_ns: what all fixes save together of `step_ns`, ns; None likewise.
+        saves_share, saves_low_share, saves_high_share: the same as a share, and the interval in
+            which it lies.
     """
 
     rank: int
@@ -41,6 +48,7 @@ class Headline(OneLine):
     idle_share: float
     causes: Mapping[str, float]
     predicted_step_ns: int | None
+    saves_ns: int | None
     saves_share: float | None
     saves_low_share: float | None
     saves_high_share: float | None
@@ -49,31 +57,54 @@ class Headline(OneLine):
 def headline_of(rank: RankView) -> Headline:
     """The figures of a file's steady steps, else of the whole trace, or of the step asked for."""
     scope, savings = rank.main.scope, rank.main.scope.savings
-    timed_ns = rank.steady.unprofiled_step_ns if rank.steady and scope.steps else None
-    busy, idle = in_parts([scope.busy_ns, scope.idle_ns], TENTHS)
-    bubbles = scope.deciding.bubbles if scope.deciding else {}
-    causes = in_parts(list(bubbles.values()), idle)
-    of_ns = (savings and savings.step_ns) or 0
-    saves_ns, *bounds_ns = (
-        (savings.saves_ns, savings.saves_low_ns, savings.saves_high_ns)
-        if savings and of_ns
-        else (None, None, None)
-    )
-    saves, low, high = (None if ns is None else ns / of_ns for ns in (saves_ns, *bounds_ns))
+    step_ns = scope.printed_ns
+    busy, idle = in_parts([scope.busy_ns, scope.idle_ns], PERCENTS)
+    causes_ns = _causes_ns(scope.deciding, scope.idle_ns) if scope.deciding else {}
+    parts = in_parts(list(causes_ns.values()), idle)
+    saved = [
+        None if ns is None or savings is None or not savings.step_ns else ns / savings.step_ns
+        for ns in (
+            (savings.saves_ns, savings.saves_low_ns, savings.saves_high_ns)
+            if savings
+            else (None, None, None)
+        )
+    ]
+    # A share of the step that was replayed is one of the step that is printed.
+    saves_ns = None if saved[0] is None else round(saved[0] * step_ns)
+    share, low, high = (None if x is None else round(x * PERCENTS) / PERCENTS for x in saved)
     return Headline(
         rank=rank.trace.rank,
         step=rank.main.step,
-        step_ns=timed_ns or scope.step_ns,
+        step_ns=step_ns,
         profiled_step_ns=scope.step_ns,
         device=scope.device,
-        busy_share=busy / TENTHS,
-        idle_share=idle / TENTHS,
-        causes={cause: part / TENTHS for cause, part in zip(bubbles, causes, strict=True) if part},
-        predicted_step_ns=None if saves_ns is None else of_ns - saves_ns,
-        saves_share=saves,
+        busy_share=busy / PERCENTS,
+        idle_share=idle / PERCENTS,
+        causes={x: n / PERCENTS for x, n in zip(causes_ns, parts, strict=True) if n},
+        predicted_step_ns=None if saves_ns is None else step_ns - saves_ns,
+        saves_ns=saves_ns,
+        saves_share=share,
         saves_low_share=low,
         saves_high_share=high,
     )
+
+
+def _causes_ns(device: DeviceMetrics, idle_ns: int) -> dict[str, int]:
+    """By cause how long a GPU was idle, the largest first, ns; together `idle_ns`.
+
+    Data that is loaded behind a blocking call is the loader's cost: one gap has one story. What the
+    GPU was idle for the profiler's sake alone is taken from the CPU's work, which it slows.
+    """
+    delayed = {x: ns for x, ns in device.bubbles_by_calls.items() if x != _INPUT}
+    causes_ns = {x: ns - delayed.get(x, 0) for x, ns in device.bubbles.items()}
+    causes_ns[_BLOCKING] = causes_ns.get(_BLOCKING, 0) + sum(delayed.values())
+    excess_ns = sum(causes_ns.values()) - idle_ns
+    for cause in _OF_PROFILER:
+        taken_ns = max(0, min(causes_ns.get(cause, 0), excess_ns))
+        causes_ns[cause] = causes_ns.get(cause, 0) - taken_ns
+        excess_ns -= taken_ns
+    shares = in_parts(list(causes_ns.values()), idle_ns)
+    return dict(sorted(zip(causes_ns, shares, strict=True), key=lambda item: -item[1]))
 
 
 def in_parts(amounts: Sequence[int], whole: int) -> list[int]:

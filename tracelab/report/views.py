@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from tracelab.arrays import OneLine
-from tracelab.findings.finding import Finding
+from tracelab.findings.finding import Finding, is_worth_showing
 from tracelab.findings.savings import Savings
 from tracelab.measures.critical_path import CriticalPathMetrics
 from tracelab.measures.steady import SteadyMetrics
@@ -47,6 +47,8 @@ class Scope(OneLine):
     Attributes:
         name: what it is called in "5.9 % of the steady steps".
         step_ns: what one step of it takes, or all of it where it is no step, ns.
+        printed_ns: the same as it is printed, ns: without the profiler where that was timed, and of
+            a job that was replayed the job's step. What fixes save is a share of that.
         length_ns: its length, ns.
         base_ns: what shares are of, ns: its length, or where the profiler made it at least a tenth
             longer, its length without the profiler.
@@ -55,12 +57,13 @@ class Scope(OneLine):
         steps: how many steady steps it has; 0 where it is no steady window.
         savings: what the fixes of its findings save together; None where nothing was predicted.
 
-    Example: ``Scope("the steady steps", step_ns=2_000, length_ns=10_000, base_ns=10_000,
-    device=0, devices=(DeviceMetrics(device=0, ...),))``.
+    Example: ``Scope("the steady steps", step_ns=2_000, printed_ns=2_000, length_ns=10_000,
+    base_ns=10_000, device=0, devices=(DeviceMetrics(device=0, ...),))``.
     """
 
     name: str
     step_ns: int
+    printed_ns: int
     length_ns: int
     base_ns: int
     device: int | None
@@ -75,6 +78,14 @@ class Scope(OneLine):
         if finding.saves_high_ns is not None and self.savings is not None:
             return min(1.0, finding.saves_high_ns / max(1, self.savings.step_ns or 0))
         return min(1.0, finding.bound_ns / max(1, self.base_ns))
+
+    def cost_share_of(self, finding: Finding) -> float:
+        """How much of a step is lost there, 0 to 1."""
+        return min(1.0, finding.cost_ns / max(1, self.length_ns))
+
+    def is_worth_showing(self, finding: Finding) -> bool:
+        """Tell whether a finding is worth a place among the first."""
+        return is_worth_showing(finding, self.share_of(finding), self.cost_share_of(finding))
 
     @property
     def is_slowed(self) -> bool:
@@ -148,6 +159,7 @@ class View(OneLine, Tables):
         return Scope(
             name=name if row.unprofiled_ns is None else f"{name} without the profiler",
             step_ns=row.step_ns,
+            printed_ns=_job_step_ns(self) or row.unprofiled_step_ns or row.step_ns,
             length_ns=row.length_ns,
             base_ns=row.unprofiled_ns or row.length_ns,
             device=row.device,
@@ -228,11 +240,17 @@ def ranks_of(report: Report) -> list[RankView]:
     ]
 
 
+def _job_step_ns(view: View) -> int | None:
+    """The step of the job, where one was replayed, ns."""
+    return view.savings.step_ns if view.savings and view.savings.is_of_job else None
+
+
 def _scope_of_window(view: View) -> Scope:
     busiest = max(view.window.devices, key=lambda device: device.busy_ns, default=None)
     return Scope(
         name="the trace" if view.step is None else f"step {view.step}",
         step_ns=view.length_ns,
+        printed_ns=_job_step_ns(view) or view.length_ns,
         length_ns=view.length_ns,
         base_ns=view.unprofiled_ns,
         device=busiest.device if busiest else None,

@@ -3,7 +3,14 @@
 import pytest
 
 from tests.build.report_rows import make_finding
-from tracelab.findings.finding import ASIDE, GENERIC, REST, in_order, with_rest
+from tracelab.findings.finding import (
+    ASIDE,
+    GENERIC,
+    REST,
+    in_order,
+    is_worth_showing,
+    with_rest,
+)
 
 STEP = 1_000
 
@@ -51,8 +58,34 @@ def test_what_is_of_no_typical_step_or_saves_nothing_is_last_but_for_what_the_tr
     stall = make_finding("TL306", bound_ns=900, role=ASIDE)
     lacks = make_finding("TL903", about="trace")
     small = make_finding("TL202", bound_ns=1)
-    nothing = priced("TL102", 0, bound_ns=800)
+    nothing = priced("TL102", 0, bound_ns=800, severity="info")
     assert ids(lacks, stall, nothing, small) == ["TL202", "TL306", "TL102", "TL903"]
+
+
+def test_what_is_worth_showing_comes_before_what_is_not():
+    # GIVEN 1.9 % that are no alarm, and an alarm of 0.1 %, without prices and with them
+    unpriced = make_finding("TL202", bound_ns=19, severity="info", cost_ns=1)
+    alarm = make_finding("TL102", bound_ns=1, severity="warning")
+    assert ids(unpriced, alarm) == ["TL102", "TL202"]
+    assert ids(priced("TL202", 19, severity="info"), alarm) == ["TL102", "TL202"]
+
+
+@pytest.mark.parametrize(
+    ("share", "cost_share", "figures", "is_worth"),
+    [
+        (0.02, 0, {}, True),
+        (0.019, 0, {}, False),
+        (0.001, 0, {"severity": "warning"}, True),
+        (0.001, 0.05, {}, True),  # much that nothing can be done about
+        (0.001, 0.049, {}, False),
+        (0.001, 0.9, {"saves_ns": 1}, False),  # what is saved of it is known
+        (0.9, 0.9, {"role": ASIDE, "severity": "critical"}, False),
+        (0.9, 0.9, {"about": "trace", "severity": "critical"}, False),
+    ],
+)
+def test_what_is_worth_a_place(share, cost_share, figures, is_worth):
+    finding = make_finding(**{"severity": "info"} | figures)
+    assert is_worth_showing(finding, share, cost_share) == is_worth
 
 
 @pytest.mark.parametrize(

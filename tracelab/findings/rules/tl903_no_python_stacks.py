@@ -54,8 +54,8 @@ RULE = Rule(
     fix="Without functions: `with_stack=True`; it slows down the host, so compare times without "
     "it. Without lines: give the folder of the program's source (`Options.source_folders` in "
     "Python), or record with tracelab, which stores the lines in the trace.",
-    fix_short="Record with `with_stack=True`; where only lines are missing, pass the folder of the "
-    "source: `--source FOLDER`.",
+    fix_short="Record with `with_stack=True`; where only lines are missing, name the folder of the "
+    "source.",
     find=find,
     about="trace",
 )

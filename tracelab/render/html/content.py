@@ -11,12 +11,11 @@ from tracelab.render.html.definitions import Definition, definitions
 from tracelab.render.html.finding_items import FindingItem, finding_items
 from tracelab.render.html.parts import PartGroup, part_groups
 from tracelab.render.html.summary import Summary, name_of, summaries_of
-from tracelab.render.text.cells import counted
-from tracelab.render.text.files import file_facts, hardware, recorded
+from tracelab.render.notes import notes_of, unread
+from tracelab.render.text.cells import PART, counted
+from tracelab.render.text.files import file_facts, hardware, machines, recorded
 from tracelab.render.text.hints import of_steps
 from tracelab.render.text.savings import not_predicted
-from tracelab.render.text.screen import lacking
-from tracelab.render.text.screen_of_files import machines
 from tracelab.render.text.sections import Section
 from tracelab.report.schema import Report
 from tracelab.report.views import RankView, ranks_of
@@ -93,7 +92,7 @@ def content_of(report: Report, files: Sequence[FilePart]) -> Content:
 def _facts(ranks: Sequence[RankView]) -> str:
     """The GPUs, versions and steps, in a line."""
     if len(ranks) != 1:
-        return machines(ranks)
+        return PART.join(machines(ranks))
     trace, views = ranks[0].trace, ranks[0].views
     rank = [] if trace.rank_source == "position" else [f"rank {trace.rank}"]
     return " · ".join([*rank, *hardware(trace, views), recorded(views)])
@@ -101,12 +100,8 @@ def _facts(ranks: Sequence[RankView]) -> str:
 
 def _warnings(report: Report) -> list[str]:
     """What matters of what is missing."""
-    unread = [
-        f"Not used: {file.reason if file.path in file.reason else f'{file.path}: {file.reason}'}"
-        for file in report.provenance.unread
-    ]
-    lacks = [lack.text for lack in lacking(report.findings, report.traces) if lack.is_warning]
-    return [*unread, *([f"The trace: {'. '.join(lacks)}."] if lacks else [])]
+    notes = [*unread(report.provenance), *notes_of(report.findings, report.traces)]
+    return [f"{note.text}." for note in notes if note.is_warning]
 
 
 def _notes(report: Report, ranks: Sequence[RankView]) -> list[str]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from tracelab.arrays import OneLine
-from tracelab.findings.finding import Finding, call_site_key, order_of
+from tracelab.findings.finding import Finding
 from tracelab.findings.places import sentence_of
 from tracelab.findings.remedies import REMEDIES
 from tracelab.render.text.cells import (
@@ -18,8 +17,8 @@ from tracelab.render.text.cells import (
     percent_text,
     time_text,
 )
-from tracelab.render.text.finding_lines import amount, seen_in
-from tracelab.render.text.savings import REASONS, interval
+from tracelab.render.text.savings import REASONS, amount, interval, seen_in
+from tracelab.report.finding_groups import FindingGroup, finding_groups
 from tracelab.report.schema import Report
 from tracelab.report.views import RankView, Scope
 
@@ -85,50 +84,32 @@ def finding_items(report: Report, ranks: Sequence[RankView], *, about: str) -> l
         about: "program", or "trace" for what the files lack.
     """
     numbers = {id(finding): index + 1 for index, finding in enumerate(report.findings)}
-    found = [
-        (finding, rank.main.scope)
-        for rank in ranks
-        for finding in rank.main.findings
-        if finding.about == about
-    ]
+    groups = finding_groups(report, ranks, about=about)
     if report.job is None:
-        return [_item(numbers[id(finding)], finding, scope) for finding, scope in found]
-    groups: dict[tuple[object, ...], list[tuple[Finding, Scope]]] = defaultdict(list)
-    for finding, scope in found:
-        where = finding.where
-        what = () if where.line else (sentence_of(finding.title, where), where.call)
-        groups[(*call_site_key(finding), *what)].append((finding, scope))
-    ordered = [sorted(group, key=_order) for group in groups.values()]
-    return [
-        _group(numbers, group, len(ranks)) for group in sorted(ordered, key=lambda x: _order(x[0]))
-    ]
+        return [_item(numbers[id(x.finding)], x.finding, x.scope) for x in groups]
+    return [_of_ranks(numbers, group, len(ranks)) for group in groups]
 
 
-def _order(pair: tuple[Finding, Scope]) -> tuple[object, ...]:
-    finding, scope = pair
-    return order_of(finding, scope.share_of(finding))
-
-
-def _group(
-    numbers: Mapping[int, int], group: Sequence[tuple[Finding, Scope]], ranks: int
-) -> FindingItem:
+def _of_ranks(numbers: Mapping[int, int], group: FindingGroup, ranks: int) -> FindingItem:
     """One place of the program on several ranks: the most expensive in words, all in it.
 
     Its number is that of the first in the report, as it is printed. With several ranks its words
     say whose they are.
     """
-    on = sorted({finding.rank for finding, _ in group})
+    on = group.ranks
     where = (
         "all ranks" if len(on) == ranks else f"rank {on[0]}" if len(on) == 1 else f"{len(on)} ranks"
     )
-    finding, scope = group[0]
-    item = _item(numbers[id(finding)], finding, scope, where)
-    others = [_item(numbers[id(x)], x, of_x, f"rank {x.rank}") for x, of_x in group[1:]]
+    item = _item(numbers[id(group.finding)], group.finding, group.scope, where)
+    others = [
+        _item(numbers[id(finding)], finding, scope, f"rank {finding.rank}")
+        for finding, scope in group.members[1:]
+    ]
     if others and item.facts:
-        item = replace(item, facts=(*item.facts, f"on rank {finding.rank}"))
+        item = replace(item, facts=(*item.facts, f"on rank {group.finding.rank}"))
     return replace(
         item,
-        number=min(numbers[id(x)] for x, _ in group),
+        number=min(numbers[id(finding)] for finding, _ in group.members),
         others=tuple(sorted(others, key=lambda x: x.number)),
     )
 

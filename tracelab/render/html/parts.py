@@ -16,6 +16,7 @@ from tracelab.render.text.files import (
     all_losses,
     for_details,
     launched_only,
+    left_out_steps,
     losses,
     ranks as table_of_ranks,
     steps,
@@ -27,7 +28,6 @@ from tracelab.render.text.job_tables import job_sections
 from tracelab.render.text.report import MOST_RANKS
 from tracelab.render.text.sections import Column, Section
 from tracelab.render.text.tables import other_tables
-from tracelab.render.text.verdict import left_out_steps
 from tracelab.render.text.whatif import sections as whatif_sections
 from tracelab.render.text.window_blocking_calls import blocking_calls
 from tracelab.render.text.window_critical_path import critical_path
@@ -129,7 +129,7 @@ def part_groups(
 
 def _of_all(report: Report, *, has_details: bool) -> Iterator[Part]:
     """What the files say together."""
-    sections = [x for x in job_sections(report, ()) if x.title]
+    sections = job_sections(report)
     heat: list[HeatChart] = []
     if report.job is not None:
         waits = {x.rank: x.wait_ns / max(1, x.length_ns) for x in rank_shares(report)}

@@ -1,4 +1,4 @@
-"""What stands first in the page: sentences, four numbers, and a bar that is as long as the time."""
+"""What stands first in the page: sentences, numbers, and a bar that is as long as the time."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from pathlib import PurePath
 
 from tracelab.arrays import OneLine
 from tracelab.glossary import CAUSES
-from tracelab.measures.steady import UNPROFILED
 from tracelab.measures.window_times import DeviceMetrics
 from tracelab.read.file_names import short_names
-from tracelab.render.text.cells import CAUSE_NAMES, meaning_of, split_text, time_text
-from tracelab.render.text.job import RankShares, job_verdict, rank_shares
-from tracelab.render.text.savings import all_save_in_full, not_predicted, of_what
-from tracelab.render.text.screen_of_files import step_sentence
-from tracelab.render.text.verdict import verdict
+from tracelab.render.facts import gpu_facts, length_of
+from tracelab.render.first_screen import answer, is_healthy
+from tracelab.render.text.cells import CAUSE_NAMES, meaning_of, time_text
+from tracelab.render.text.job import RankShares, job_sentences, rank_shares
+from tracelab.render.text.savings import interval_text, not_predicted, percent
+from tracelab.render.words import duration_text
+from tracelab.report.headline import Headline, headline_of
 from tracelab.report.schema import Report
 from tracelab.report.views import RankView, Scope
 
@@ -79,7 +80,7 @@ class Summary(OneLine):
     Attributes:
         title: its name, where there are several.
         verdict: sentences, the most important first.
-        numbers: four.
+        numbers: a few.
         bars: one of a file; of a job one for each rank.
     """
 
@@ -116,22 +117,15 @@ def _of_job(report: Report, ranks: Sequence[RankView]) -> Summary:
     shares = rank_shares(report)
     longest = max(ranks, key=lambda rank: rank.main.scope.step_ns)
     on = f"rank {longest.trace.rank}"
-    numbers = [
-        x if x.value == UNKNOWN else replace(x, note=f"{x.note} · {on}")
-        for x in numbers_of(longest)[:3]
-    ]
-    if len(numbers) == 3 and any(x.rank == longest.trace.rank and x.wait_ns for x in shares):
-        numbers[2] = replace(numbers[2], name="GPU busy, waits included")
-    able = [rank for rank in ranks if (x := rank.main.scope.savings) and x.saves_ns is not None]
-    priced = longest if longest in able else next(iter(able), longest)
-    predicted = _predicted(priced.main.scope)
-    if able:
-        replayed = report.job is not None and report.job.baseline is not None
-        of = "mean step of the job" if replayed else f"rank {priced.trace.rank}"
-        predicted = replace(predicted, note=f"{predicted.note} · {of}")
+    *numbers, predicted = numbers_of(longest)
+    numbers = [x if x.value == UNKNOWN else replace(x, note=f"{x.note} · {on}") for x in numbers]
+    if any(x.rank == longest.trace.rank and x.wait_ns for x in shares):
+        numbers[-1] = replace(numbers[-1], name="GPU busy, waits included")
+    priced = next((x for x in ranks if headline_of(x).saves_ns is not None), longest)
+    predicted = _predicted(headline_of(priced), priced.main.scope)
     return Summary(
         "",
-        (*job_verdict(report, shares), *step_sentence(ranks)),
+        tuple(job_sentences(report, shares)),
         (*numbers, predicted),
         tuple(
             _bar_of_rank(x)
@@ -166,43 +160,42 @@ def summary_of(rank: RankView, title: str = "") -> Summary:
     """The summary of one file."""
     scope = rank.main.scope
     bars = [bar_of(scope)] if scope.deciding is not None and scope.length_ns > 0 else []
-    return Summary(title, tuple(verdict(rank)), numbers_of(rank), tuple(filter(None, bars)))
+    is_quiet = not any(scope.is_worth_showing(finding) for finding in rank.main.findings)
+    said = [
+        *(f"{x.label} {x.text}." for x in gpu_facts(rank)),
+        *([answer([rank], is_healthy=is_healthy([rank]))] if is_quiet else []),
+    ]
+    return Summary(title, tuple(said), numbers_of(rank), tuple(filter(None, bars)))
 
 
 def numbers_of(rank: RankView) -> tuple[Number, ...]:
-    """A step, the step without the profiler, the GPU's work in it, and with all fixes."""
-    scope, row = rank.main.scope, rank.steady
-    busy, idle = split_text(scope.busy_ns, scope.idle_ns)
-    unprofiled_ns = rank.main.window.unprofiled_ns
-    if scope.steps:
-        unprofiled_ns = row.unprofiled_step_ns if row else None
-    name = "steady step" if scope.steps else "whole trace" if rank.main.step is None else scope.name
-    median = f"median of {scope.steps}" if scope.steps > 1 else "with the profiler"
+    """A step, the GPU's work in it, and a step with all fixes."""
+    headline = headline_of(rank)
+    length, _, note = length_of(rank).partition(" (")
     return (
-        Number(name, time_text(scope.step_ns), median),
         Number(
-            "without the profiler",
-            UNKNOWN if unprofiled_ns is None else time_text(unprofiled_ns),
-            "not measured" if unprofiled_ns is None else "timed apart" if scope.steps else "",
+            "step" if rank.main.scope.steps else rank.main.name.lower(), length, note.rstrip(")")
         ),
         Number(
             "GPU busy",
-            busy,
-            f"GPU {scope.device} · idle {idle}" if scope.device is not None else "no GPU worked",
+            percent(headline.busy_share),
+            "no GPU worked"
+            if headline.device is None
+            else f"GPU {headline.device} · idle {percent(headline.idle_share)}",
         ),
-        _predicted(scope),
+        _predicted(headline, rank.main.scope),
     )
 
 
-def _predicted(scope: Scope) -> Number:
-    name, savings = "predicted with the fixes", scope.savings
-    if savings is None or savings.step_ns is None or savings.saves_ns is None:
-        why = not_predicted(scope)
-        return Number(name, UNKNOWN, "not predicted" if why else "no fix to predict")
-    left_ns = savings.step_ns - savings.saves_ns
-    whole = of_what(scope)
-    without = " without the profiler" if savings.basis == UNPROFILED else ""
-    return Number(name, time_text(left_ns), f"saves {all_save_in_full(scope)} of {whole}{without}")
+def _predicted(headline: Headline, scope: Scope) -> Number:
+    name = "predicted with the fixes"
+    if headline.predicted_step_ns is None:
+        return Number(
+            name, UNKNOWN, "not predicted" if not_predicted(scope) else "no fix to predict"
+        )
+    range_ = interval_text(headline.saves_low_share or 0.0, headline.saves_high_share or 0.0)
+    saves = " ".join(filter(None, [percent(headline.saves_share or 0.0), range_]))
+    return Number(name, duration_text(headline.predicted_step_ns), f"saves {saves}")
 
 
 def bar_of(scope: Scope) -> Bar | None:

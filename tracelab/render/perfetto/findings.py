@@ -14,8 +14,7 @@ from tracelab.intervals import Int64Array, union
 from tracelab.model.wording import describe
 from tracelab.render.perfetto.tracks import Places, Texts, Track, Tracks, texts_of
 from tracelab.render.text.cells import FINDING_CAUSE_NAMES
-from tracelab.render.text.finding_lines import amount
-from tracelab.render.text.savings import saving_in_full
+from tracelab.render.text.savings import amount, price
 from tracelab.render.words import shorten
 from tracelab.report.schema import Report
 from tracelab.report.views import Scope, ranks_of
@@ -60,7 +59,6 @@ def _track(number: int, finding: Finding, scope: Scope, tracks: Tracks) -> Findi
     shown = union(start_ns, np.maximum(end_ns, start_ns + 1))
     slice_index = np.searchsorted(shown.starts, places.start_ns[place_row], side="right") - 1
     count = len(shown)
-    price = amount(finding, scope)
     figures = {
         "cost_ns": finding.cost_ns,
         "saves_ns": finding.saves_ns,
@@ -69,7 +67,7 @@ def _track(number: int, finding: Finding, scope: Scope, tracks: Tracks) -> Findi
     }
     texts = {
         "finding": f"{number}. {finding.shown_title}",
-        "price": price if finding.saves_ns is None else saving_in_full(finding, scope),
+        "price": price(finding, scope),
         "where": describe(
             call_site_of(finding.where), finding.where.api or finding.where.activity or ""
         ),
@@ -90,7 +88,8 @@ def _track(number: int, finding: Finding, scope: Scope, tracks: Tracks) -> Findi
     cause = FINDING_CAUSE_NAMES.get(finding.cause, finding.cause)
     track = Track(
         label=shorten(
-            f"{number} {price}: {finding.rule} {clean(finding.shown_title)}", _LONGEST_LABEL
+            f"{number} {amount(finding, scope)}: {finding.rule} {clean(finding.shown_title)}",
+            _LONGEST_LABEL,
         ),
         category="finding",
         start_ns=shown.starts,

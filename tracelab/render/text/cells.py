@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 
 from tracelab.glossary import CAUSES, CONSTRAINTS, FINDING_CAUSES, PATH_KINDS, REASONS_UNKNOWN
 from tracelab.render.words import share_text, time_unit
-from tracelab.report.headline import TENTHS, in_parts
 
 PART = " · "  # between the parts of a cell that may stand on lines of their own
 
@@ -68,19 +67,6 @@ def percent_text(part: int, whole: int) -> str:
     ('98.8 %', '<0.1 %', '-')
     """
     return share_text(part, whole, decimals=1)
-
-
-def split_text(part: int, rest: int) -> tuple[str, str]:
-    """Two shares of their sum that add up as printed.
-
-    >>> split_text(714_449, 285_551), split_text(1, 9_999), split_text(10, 0)
-    (('71.4 %', '28.6 %'), ('<0.1 %', '>99.9 %'), ('100 %', '0 %'))
-    """
-    shares = in_parts([part, rest], TENTHS)
-    if part and rest and 0 in shares:
-        return percent_text(part, part + rest), percent_text(rest, part + rest)
-    first, second = (percent_text(share, TENTHS) for share in shares)
-    return first, second
 
 
 def largest(times_ns: Mapping[str, int]) -> list[tuple[str, int]]:

@@ -9,15 +9,16 @@ from tracelab.measures.window_times import DeviceMetrics
 from tracelab.model.loss_names import LossName, listed_names, merged_loss_names
 from tracelab.model.losses import LOSSES_BY_NAME
 from tracelab.read.file_names import short_names
-from tracelab.render.text.cells import PART, counted, percent_text, time_text
+from tracelab.render.text.cells import PART, counted, listed, percent_text, time_text
 from tracelab.render.text.hints import COMM_PATTERN, JOB, OF_LOSSES
 from tracelab.render.text.sections import Column, Fit, Section, Tone
 from tracelab.render.text.window_idle import biggest_cause
 from tracelab.report.schema import Report, TraceInfo
-from tracelab.report.views import View
+from tracelab.report.views import RankView, View
 from tracelab.safe_text import brief
 
 _MOST_STEPS = 20
+_FEW_STEPS = 4  # that are named one by one
 _MOST_NAMES = 5  # of annotations that are not steps
 _MOST_GPUS = 16  # of one name; no machine of today has more
 _OF_EACH_SORT = 5  # where there are more: from the beginning, from the end, and of the slowest
@@ -77,6 +78,37 @@ def hardware(trace: TraceInfo, views: Sequence[View]) -> list[str]:
     software = [f"{_SOFTWARE.get(name, name)} {number}" for name, number in trace.software.items()]
     collector = ["recorded with Cuspy"] if trace.collector == "cuspy" else []
     return [*([trace.platform] if trace.platform else []), *gpus, *software, *collector]
+
+
+def machines(ranks: Sequence[RankView]) -> list[str]:
+    """The GPUs by their names and the versions of some files, each once."""
+    return list(dict.fromkeys(part for rank in ranks for part in _machine(rank)))
+
+
+def _machine(rank: RankView) -> list[str]:
+    names = Counter(name for name in rank.trace.gpus.values() if name)
+    gpus = [f"{count} x {name}" if count > 1 else name for name, count in names.items()]
+    return [*gpus, *hardware(rank.trace, ())]
+
+
+def left_out_steps(rank: RankView) -> list[str]:
+    """The steps that are not steady, and why: ``["step 2 (holds ...)"]``."""
+    if rank.steady is None or rank.main.step is not None:
+        return []
+    by_reason: dict[str, list[str]] = {}
+    for step in rank.steady.left_out:
+        if step.step not in rank.steady.steps:  # the only one is marked, and stays
+            by_reason.setdefault(step.why, []).append(str(step.step))
+    return [
+        f"step {numbers[0]} ({why})" if len(numbers) == 1 else f"{_some_steps(numbers)} ({why})"
+        for why, numbers in by_reason.items()
+    ]
+
+
+def _some_steps(numbers: Sequence[str]) -> str:
+    if len(numbers) <= _FEW_STEPS:
+        return f"steps {listed(numbers)}"
+    return counted(len(numbers), "step", "steps")
 
 
 def recorded(views: Sequence[View]) -> str:

@@ -15,11 +15,9 @@ from tracelab.render.text.cells import (
     percent_text,
     time_text,
 )
-from tracelab.render.text.finding_lines import TONES, amount, seen_in
 from tracelab.render.text.hints import ALL_IN_JSON
-from tracelab.render.text.savings import REASONS, of_what, saving, saving_in_full
-from tracelab.render.text.sections import Column, Fit, Section
-from tracelab.render.text.verdict import is_large
+from tracelab.render.text.savings import REASONS, amount, interval, price
+from tracelab.render.text.sections import TONES, Column, Fit, Section
 from tracelab.report.views import Scope, View
 
 _MOST_IN_FULL, _MOST_BRIEF = 5, 6
@@ -28,8 +26,8 @@ _MOST_IN_FULL, _MOST_BRIEF = 5, 6
 def findings(view: View) -> list[Section]:
     """The findings about time: those with the largest shares in full, the others in a table."""
     about_time = [finding for finding in view.findings if finding.about != "trace"]
-    full = [finding for finding in about_time if is_large(finding, view.scope)]
-    brief = [finding for finding in about_time if not is_large(finding, view.scope)]
+    full = [finding for finding in about_time if view.scope.is_worth_showing(finding)]
+    brief = [finding for finding in about_time if not view.scope.is_worth_showing(finding)]
     sections = [
         _in_full(view.findings.index(finding) + 1, finding, view.scope)
         for finding in full[:_MOST_IN_FULL]
@@ -51,16 +49,11 @@ def about_the_trace(view: View) -> list[Section]:
 
 
 def _in_full(number: int, finding: Finding, scope: Scope) -> Section:
-    of_all = (
-        f"{amount(finding, scope)} of {scope.name}"
-        if finding.saves_ns is None
-        else saving_in_full(finding, scope)
-    )
     names = (finding.rule, *filter(None, [finding.remedy]))
-    title = PART.join((f"{number}. {finding.severity}", of_all, *names))
+    title = PART.join((f"{number}. {finding.severity}", price(finding, scope), *names))
     reason = REASONS.get(finding.saves_reason or "")
     lines = (
-        f"{sentence_of(finding.shown_title, finding.where)}. {_circumstances(finding, scope)}",
+        f"{sentence_of(finding.shown_title, finding.where)}. {_circumstances(finding)}",
         *filter(None, [reason]),
         f"Fix: {finding.fix}",
         *([f"Source: {finding.source}."] if finding.source else []),
@@ -68,7 +61,7 @@ def _in_full(number: int, finding: Finding, scope: Scope) -> Section:
     return Section(title, lines, tone=TONES[finding.severity])
 
 
-def _circumstances(finding: Finding, scope: Scope) -> str:
+def _circumstances(finding: Finding) -> str:
     where = finding.where
     parts = [
         f"cause {meaning_of(FINDING_CAUSE_NAMES, finding.cause)}",
@@ -78,7 +71,6 @@ def _circumstances(finding: Finding, scope: Scope) -> str:
         parts.append(where.activity)
     if where.annotation:
         parts.append(f"in {where.annotation}")
-    parts += seen_in(finding, scope)
     parts.append(time_text(finding.cost_ns))
     if finding.bound_ns != finding.cost_ns:
         parts[-1] += f", {time_text(finding.bound_ns)} of it attributed"
@@ -100,7 +92,7 @@ def _brief(findings: Sequence[Finding], scope: Scope) -> Section:
     ]
     left_out = len(rows) - _MOST_BRIEF
     more = [f"… and {left_out} more {ALL_IN_JSON}."] if left_out > 0 else []
-    of_a_step = f", what its fix saves of {of_what(scope)}" if is_priced else ""
+    of_a_step = ", what its fix saves of a step" if is_priced else ""
     return Section(
         "Minor or not actionable",
         columns=(
@@ -122,7 +114,10 @@ def _brief(findings: Sequence[Finding], scope: Scope) -> Section:
 
 def _saves(finding: Finding, scope: Scope) -> str:
     """A cell: what the fix of a finding saves."""
-    return "-" if finding.saves_ns is None else saving(finding, scope).removeprefix("saves ")
+    if finding.saves_ns is None:
+        return "-"
+    saves = amount(finding, scope).removeprefix("saves ")
+    return " ".join(filter(None, [saves, interval(finding, scope)]))
 
 
 def of_all_ranks(views: Iterable[View]) -> list[Section]:

@@ -22,6 +22,7 @@ OF_LOSSES: Mapping[str, str] = MappingProxyType(
         "nested_steps": "pass --step-on with a pattern of the inner ones to make them the steps",
     }
 )
+FULL = "--full"
 SOURCE = "--source DIR names them"
 JOB = "if they are its ranks, pass --job"
 COMM_PATTERN = "if they communicate, pass --comm-pattern"
@@ -62,11 +63,20 @@ def of_steps(trace: TraceInfo) -> str:
     )
 
 
-def for_more(rule: str | None) -> str:
-    """How to see what the first screen leaves out, and what a rule or a remedy is.
+RECORD = "tracelab run train.py (records steps)"
+ONE_OF_THEM = "tracelab analyze FILE... (those of one line)"
 
-    >>> for_more("TL101")
-    'More: --full (every table), --png FILE (the timeline), tracelab explain TL101'
+
+def next_steps(number: int, rule: str, *, is_priced: bool) -> tuple[str, ...]:
+    """What to type next, after the first screen.
+
+    Args:
+        number: of the first finding.
+        rule: its rule or remedy.
+        is_priced: whether a replay says what its fix saves.
+
+    >>> next_steps(1, "TL101", is_priced=True)
+    ('--html step.html (page)', 'tracelab whatif FILE --fix 1', 'tracelab explain TL101')
     """
-    explained = f", tracelab explain {rule}" if rule else ""
-    return f"More: --full (every table), --png FILE (the timeline){explained}"
+    whatif = (f"tracelab whatif FILE --fix {number}",) if is_priced else ()
+    return ("--html step.html (page)", *whatif, f"tracelab explain {rule}")

@@ -14,11 +14,12 @@ from tracelab.job.merge import Job
 from tracelab.job.pipeline import BubbleParts, Pipeline
 from tracelab.job.stragglers import Straggler
 from tracelab.render.text.cells import counted, listed, percent_text, time_text
+from tracelab.render.text.savings import percent as whole_percent
+from tracelab.render.words import duration_text
 from tracelab.report.schema import Report
 
 _FEW_RANKS = 2  # that are named one by one
 _MOST_STRAGGLERS = 2  # that are in the verdict
-_MOST_IN_TABLE = 8  # ranks, on the first screen
 _MOSTLY = 0.5  # of a rank's waits
 _WORTH_A_WORD = 0.01  # of a step
 _WORTH_A_CLAUSE = 0.02  # of a step
@@ -121,33 +122,33 @@ def is_unmatched(shares: Sequence[RankShares]) -> bool:
     return any(x.unmatched_ns >= _WORTH_A_WORD * x.length_ns for x in shares)
 
 
-def job_verdict(report: Report, shares: Sequence[RankShares]) -> list[str]:
-    """Sentences: who makes the others wait, the pipeline's bubble, how long the ranks wait.
-
-    How long they wait stands in the table of ranks, too, unless there are too many of them.
-    """
+def job_sentences(report: Report, shares: Sequence[RankShares]) -> list[str]:
+    """Who makes the others wait and why, the pipeline's bubble, or how long the ranks wait."""
     job = report.job
     if job is None:
         return []
-    sentences = [
-        _straggler(x, _cost_ns(x, report), len(job.ranks))
-        for x in job.stragglers[:_MOST_STRAGGLERS]
+    missing = _ranks_missing(report)
+    if job.unmatched and not job.collectives:
+        return [*missing, "No communication of the ranks could be matched: who waits is not known."]
+    if job.not_judged is not None:
+        return [*missing, job.not_judged]
+    # Of a rank that makes others wait nothing is said where the job takes as long without it.
+    costly = [
+        (x, cost_ns)
+        for x in job.stragglers
+        for cost_ns in [_cost_ns(x, report)]
+        if cost_ns >= _WORTH_A_CLAUSE * min(x.wait_ns)
     ]
-    left = job.stragglers[_MOST_STRAGGLERS:]
+    sentences = [_straggler(x, cost_ns, len(job.ranks)) for x, cost_ns in costly[:_MOST_STRAGGLERS]]
+    left = costly[_MOST_STRAGGLERS:]
     if left:
         ranks = counted(len(left), "more rank makes", "more ranks make")
-        sentences.append(f"{ranks} others wait, each up to {time_text(left[0].cost_ns)}.")
+        sentences.append(f"{ranks} others wait, each up to {duration_text(left[0][0].cost_ns)}.")
     if job.pipeline is not None:
         sentences.append(pipeline_sentence(job.pipeline))
-    if job.unmatched and not job.collectives:
-        sentences = ["No communication of the ranks could be matched: who waits is not known."]
-    elif job.not_judged is not None:
-        sentences = [job.not_judged]
-    elif shares and not sentences:
-        sentences = [f"No straggler: {_waits(shares)}.", *_began_apart(job)]
-    elif len(shares) > _MOST_IN_TABLE:
-        sentences.append(f"{_waits(shares).capitalize()}.")
-    return [*_ranks_missing(report), *sentences]
+    if shares and not sentences:
+        sentences = [*_waits(shares), *_began_apart(job)]
+    return [*missing, *sentences]
 
 
 def _ranks_missing(report: Report) -> list[str]:
@@ -171,11 +172,8 @@ def _cost_ns(straggler: Straggler, report: Report) -> int:
 
 def _straggler(straggler: Straggler, cost_ns: int, ranks: int) -> str:
     """Who waits how long for a rank, what that costs the job where it is less, and why it is."""
-    share = f"{percent(straggler.share)} of the recording"  # without steps
-    # The step without the profiler, where the profiler's part was taken from the wait.
-    step_ns = round(straggler.cost_ns / straggler.share)
-    of_what = f"of {time_text(step_ns)} a step" if straggler.steps else f"({share})"
-    cost = time_text(cost_ns)
+    of_what = "a step" if straggler.steps else f"({percent(straggler.share)} of the recording)"
+    cost = duration_text(cost_ns)
     if straggler.cause == UNEVEN_WORK:
         return (
             f"Ranks make each other wait in turns, which costs the job {cost} {of_what}: rank "
@@ -185,7 +183,7 @@ def _straggler(straggler: Straggler, cost_ns: int, ranks: int) -> str:
     wait_ns = min(straggler.wait_ns)
     costs = f", which costs the job {cost}" if cost_ns < _ALL * wait_ns else ""
     return (
-        f"Rank {straggler.rank} makes {who} wait {time_text(wait_ns)} {of_what}{costs}: it "
+        f"Rank {straggler.rank} makes {who} wait {duration_text(wait_ns)} {of_what}{costs}: it "
         f"{straggler.why}."
     )
 
@@ -246,19 +244,25 @@ def _bubble_parts(parts: BubbleParts | None) -> str:
     return f": {', '.join([*owns, *(f'{name} {percent(share)}' for name, share in by_size)])}"
 
 
-def _waits(shares: Sequence[RankShares]) -> str:
-    """How much of a step waits and transfers take at most, where no compute runs beside them."""
+def _waits(shares: Sequence[RankShares]) -> list[str]:
+    """How much of a step the ranks wait for each other, and transfer what nothing overlaps."""
     longest = max(shares, key=lambda x: x.wait_ns / x.length_ns)
-    waits = (
-        f"waiting takes at most {longest.share(longest.wait_ns)} of a step (rank {longest.rank})"
-    )
     busiest = max(shares, key=lambda x: x.transfer_ns / x.length_ns)
-    if busiest.transfer_ns < _WORTH_A_CLAUSE * busiest.length_ns:
-        return waits
-    return (
-        f"{waits}, exposed transfers at most {busiest.share(busiest.transfer_ns)} "
-        f"(rank {busiest.rank})"
-    )
+    if longest.wait_ns < _WORTH_A_CLAUSE * longest.length_ns:
+        sentences = ["No rank waits for another."]
+    else:
+        whom = "" if longest.waits_for is None else f", mostly for rank {longest.waits_for}"
+        sentences = [
+            f"Rank {longest.rank} waits longest for others: "
+            f"{whole_percent(longest.wait_ns / longest.length_ns)} of a step{whom}."
+        ]
+    if busiest.transfer_ns >= _WORTH_A_CLAUSE * busiest.length_ns:
+        sentences.append(
+            "Exposed transfers take "
+            f"{whole_percent(busiest.transfer_ns / busiest.length_ns)} of a step (rank "
+            f"{busiest.rank})."
+        )
+    return sentences
 
 
 def _began_apart(job: Job) -> list[str]:

@@ -18,8 +18,8 @@ from tracelab.model.call_sites import CallSite
 from tracelab.model.wording import describe, short_kernel_name
 from tracelab.render.text.cells import counted, largest, meaning_of, percent_text, time_text
 from tracelab.render.text.hints import ALL_IN_JSON
-from tracelab.render.text.job import RankShares, is_unmatched, job_verdict, percent, rank_shares
-from tracelab.render.text.sections import Column, Fit, Section, Tone
+from tracelab.render.text.job import RankShares, is_unmatched, percent, rank_shares
+from tracelab.render.text.sections import Column, Fit, Section
 from tracelab.report.schema import Report
 
 _MOST_ROWS = 24
@@ -32,21 +32,12 @@ _UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 _Row = TypeVar("_Row")
 
 
-def job_sections(report: Report, lengths: Sequence[str]) -> list[Section]:
-    """What the full report says of a job, before it goes through its files.
-
-    Args:
-        report: what was measured.
-        lengths: how long a step takes, in a sentence.
-    """
+def job_sections(report: Report) -> list[Section]:
+    """What the full report says of a job beside its facts, before it goes through its files."""
     job, shares = report.job, rank_shares(report)
     if job is None:
         return []
-    sections = []
-    if shares:
-        lines = (*job_verdict(report, shares), *lengths)
-        sections.append(Section("", lines, tone=Tone.STRONG))
-        sections.append(_ranks(job, shares))
+    sections = [_ranks(job, shares)] if shares else []
     if job.pipeline is not None:
         sections += _pipeline(job.pipeline)
     if job.collectives or job.unmatched:

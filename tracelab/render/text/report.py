@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+from tracelab.render.facts import Fact, facts_of_file, facts_of_job
 from tracelab.render.text.cells import PART, counted
 from tracelab.render.text.files import (
     all_losses,
     file_facts,
     for_details,
     launched_only,
+    left_out_steps,
     losses,
+    machines,
     ranks,
     steps,
     unrecognised,
@@ -18,10 +22,8 @@ from tracelab.render.text.files import (
 from tracelab.render.text.findings import about_the_trace, findings, of_all_ranks
 from tracelab.render.text.hints import of_steps
 from tracelab.render.text.job_tables import job_sections
-from tracelab.render.text.screen import screen_of_file
-from tracelab.render.text.screen_of_files import machines, screen_of_files, step_sentence
-from tracelab.render.text.sections import Chapter, Line, Section, Tone
-from tracelab.render.text.verdict import left_out_steps, verdict
+from tracelab.render.text.screen import screen
+from tracelab.render.text.sections import Chapter, Section, Tone
 from tracelab.render.text.window import window_sections
 from tracelab.render.text.window_times import headlines
 from tracelab.report.schema import Report
@@ -40,6 +42,7 @@ def render_text(
     full: bool = False,
     every_step: bool = False,
     top: int = TOP,
+    recordings: Sequence[Report] = (),
 ) -> str:
     """The report as text: a first screen, or all of it.
 
@@ -50,12 +53,15 @@ def render_text(
         full: every table, not the first screen alone.
         every_step: the details of every step as well.
         top: how many kernels, lines, modules and operators the full text shows.
+        recordings: of files that are not one job a report for each job among them, and for each
+            other file.
     """
     from tracelab.render.text.terminal import console_width, draw
 
     if full or every_step:
         return draw(chapters(report, every_step=every_step, top=top), width=width, color=color)
-    return draw(screen(report, width=console_width(width)), width=width, color=color)
+    lines = screen(report, width=console_width(width), recordings=recordings)
+    return draw(lines, width=width, color=color)
 
 
 def render_notebook(report: Report, *, full: bool = False) -> str:
@@ -66,14 +72,6 @@ def render_notebook(report: Report, *, full: bool = False) -> str:
     return draw_html(parts, width=_NOTEBOOK_WIDTH)
 
 
-def screen(report: Report, *, width: int) -> list[Line]:
-    """The first screen, of at most 25 lines at 80 columns."""
-    ranks = ranks_of(report)
-    if len(ranks) == 1 and ranks[0].views:
-        return screen_of_file(report, ranks[0], width)
-    return screen_of_files(report, ranks, width)
-
-
 def chapters(report: Report, *, every_step: bool = False, top: int = TOP) -> list[Chapter]:
     """Everything that the full text says, in order."""
     views, all_ranks = views_of(report), ranks_of(report)
@@ -81,10 +79,8 @@ def chapters(report: Report, *, every_step: bool = False, top: int = TOP) -> lis
     told_apart = len(set(numbers)) == len(numbers)
     opening = _opening(report)
     if report.job:
-        opening[0] = replace(
-            opening[0], lines=(*opening[0].lines, *filter(None, [machines(all_ranks)]))
-        )
-        opening += job_sections(report, step_sentence(all_ranks))
+        opening[0] = replace(opening[0], lines=(*opening[0].lines, *machines(all_ranks)))
+        opening += [_said(facts_of_job(report, all_ranks)), *job_sections(report)]
     if len(numbers) > 1:
         opening.append(ranks(report, views))
     if told_apart and len(numbers) <= MOST_RANKS:
@@ -122,13 +118,9 @@ def _rank(rank: RankView, report: Report, every_step: bool, top: int) -> list[Ch
     sections = [file_facts(trace, rank.views, in_job=in_job), *losses(trace)]
     if rank.views:
         view = rank.main
-        sections.append(_strong(tuple(verdict(rank))))
+        sections.append(_said(facts_of_file(rank)))
         sections += [*findings(view), *about_the_trace(view)]
-        sections += [
-            Section("", headlines(view)),
-            *window_sections(view, top),
-            *unrecognised(trace),
-        ]
+        sections += [*window_sections(view, top), *unrecognised(trace)]
         sections += launched_only(trace, view)
         if rank.whole:
             further = [f"Not steady: {text}." for text in left_out_steps(rank)]
@@ -142,6 +134,11 @@ def _rank(rank: RankView, report: Report, every_step: bool, top: int) -> list[Ch
             for view in rank.steps
         ]
     return rank_chapters
+
+
+def _said(facts: Sequence[Fact]) -> Section:
+    """The facts of the first screen."""
+    return _strong(tuple(f"{fact.label}: {fact.text}" for fact in facts))
 
 
 def _strong(lines: tuple[str, ...]) -> Section:

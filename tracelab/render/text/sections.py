@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from tracelab.arrays import OneLine
+from tracelab.findings.finding import CRITICAL, INFO, WARNING
 from tracelab.measures.window_times import DeviceMetrics
 from tracelab.render.text.cells import PART
 from tracelab.report.views import View
@@ -30,6 +31,9 @@ class Tone(Enum):
     DIM = "dim"
     WARNING = "warning"
     CRITICAL = "critical"
+
+
+TONES = {CRITICAL: Tone.CRITICAL, WARNING: Tone.WARNING, INFO: Tone.DIM}  # of findings
 
 
 @dataclass(frozen=True, slots=True)

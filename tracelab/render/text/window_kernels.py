@@ -15,6 +15,7 @@ from tracelab.model.kernel_kinds import work_of
 from tracelab.model.phases import Phase
 from tracelab.render.text.cells import PART, counted, percent_text, time_text
 from tracelab.render.text.hints import MORE_IN_JSON
+from tracelab.render.text.savings import percent
 from tracelab.render.text.sections import Column, Fit, Section
 from tracelab.render.words import bare_name
 from tracelab.report.views import View
@@ -24,6 +25,7 @@ _KIND_WORDS: Mapping[str, str] = MappingProxyType(
     {"comm": "communication", "copy": "copies", "memset": "memsets"}
 )
 _MOST_KINDS = 4  # of work that are named
+_WORTH_A_WORD = 0.01  # of the GPU time
 
 _NO_STACKS = (
     "The file has no Python stacks of the program: record with_stack=True to see the host's time "
@@ -85,7 +87,7 @@ def what_ran(
 def busy_answer(view: View) -> str:
     """What keeps the GPUs busy: most of its kinds of work, and the kernel that takes longest.
 
-    Example: ``GPU time: matrix products 61.0 %, attention 17.2 %; `gemm` (forward) 30.1 %.``
+    Example: ``GPU time: matrix products 61 %, attention 17 %; `gemm` (forward) 30 %.``
 
     Args:
         view: of the whole trace, or of one step.
@@ -101,10 +103,12 @@ def busy_answer(view: View) -> str:
         work = work_of(row.name) if row.kind == "compute" else _KIND_WORDS.get(row.kind or "")
         shares[work or "other kernels"] += row.share
     largest = sorted(shares.items(), key=lambda x: -x[1])[:_MOST_KINDS]
-    works = ", ".join(f"{work} {_share_text(share)}" for work, share in largest)
+    works = ", ".join(
+        f"{work} {percent(share)}" for work, share in largest if share >= _WORTH_A_WORD
+    )
     top = named[0]
     phase = f" ({top.phase})" if top.phase in _NAMED_PHASES else ""
-    return f"GPU time: {works}; `{bare_name(top.name)}`{phase} {_share_text(top.share)}."
+    return f"GPU time: {works}; `{bare_name(top.name)}`{phase} {percent(top.share)}."
 
 
 def _phases(view: View) -> list[Section]:

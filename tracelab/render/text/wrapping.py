@@ -12,8 +12,6 @@ from tracelab.render.words import ELLIPSIS
 # What must not be torn apart at the end of a line: a number and its unit, a thing and its number.
 _WORD = re.compile(r"\(?(?:GPU|[Ss]teps?|[Rr]ank) \S+|\S*\d (?:ns|µs|ms|s|%)(?!\w)\S*|\S+")
 
-_LEAST_CLAUSE = 20  # letters
-
 
 def wrap(text: str, room: int) -> list[str]:
     """A sentence in lines of at most `room` cells; a number stays with its unit."""
@@ -39,35 +37,6 @@ def paragraph(text: str, room: int, most_lines: int) -> list[str]:
     last = lines[most_lines - 1]
     kept = last if cell_len(last) < room else _beginning(last, room - 1)
     return [*lines[: most_lines - 1], kept + ELLIPSIS]
-
-
-def first_clause(text: str, room: int) -> str:
-    """A text, or so many whole clauses of it as fit into one line.
-
-    It does not end inside of code or brackets, unless so little would be left that it says nothing.
-
-    >>> first_clause("Leave it out, or let a stream wait: `a.wait_event(b)`.", 40)
-    'Leave it out, or let a stream wait…'
-    """
-    if cell_len(text) <= room:
-        return text
-    ends, depth, in_code = [0], 0, False
-    for i, letter in enumerate(text):
-        in_code ^= letter == "`"
-        if in_code:
-            continue
-        if letter == "(":
-            if not depth:
-                ends.append(i)
-            depth += 1
-        elif letter == ")":
-            depth -= 1
-        elif not depth and letter in ".,:;" and text[i + 1 : i + 2] == " ":
-            ends.append(i)
-    end = max(end for end in ends if cell_len(text[:end]) < room)
-    if end < _LEAST_CLAUSE:
-        return paragraph(text, room, 1)[0]
-    return text[:end].rstrip() + ELLIPSIS
 
 
 def shorten_middle(text: str, room: int) -> str:

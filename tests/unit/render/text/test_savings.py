@@ -1,4 +1,6 @@
-"""What fixes save, as the screens say it."""
+"""What fixes save, in words: shares of the step that is printed."""
+
+from __future__ import annotations
 
 from dataclasses import replace
 
@@ -7,161 +9,126 @@ import pytest
 from tests.build.report_rows import (
     MS,
     make_finding,
+    make_priced,
     make_report,
-    make_steady,
-    make_steps,
-    make_trace,
+    make_savings,
+    make_steady_report,
     section_of,
 )
-from tests.figures import figures
-from tests.unit.render.text.test_screen import lines_of
-from tracelab.findings.savings import Savings
-
-US = MS // 1000
-
-
-def savings(saved=(4 * MS, 3 * MS, 5 * MS), *, edits=("load=0", "queues"), **figures):
-    """Of a step of 10 ms with the profiler, unless told otherwise."""
-    saves, low, high = saved
-    known = {
-        "step_ns": 10 * MS,
-        "basis": "profiled",
-        "is_of_trace": False,
-        "saves_ns": saves,
-        "saves_low_ns": low,
-        "saves_high_ns": high,
-        "edits": edits,
-        "not_replayed": None,
-    }
-    return Savings(0, None, **known | figures)
+from tracelab.render.text.savings import (
+    amount,
+    interval,
+    interval_text,
+    not_predicted,
+    percent,
+    price,
+    seen_in,
+)
+from tracelab.report.views import ranks_of
 
 
-def saving(saves, low, high, **figures):
-    """A finding whose fix saves so much, ns."""
-    return make_finding(saves_ns=saves, saves_low_ns=low, saves_high_ns=high, **figures)
+def scope_of(report):
+    [rank] = ranks_of(report)
+    return rank.main.scope
 
 
-def report_of(*findings, of_all=None, steady=True):
-    report = make_report(
-        *make_steps([10, 10, 10]),
-        steady=(make_steady(),) if steady else (),
-        findings=findings,
-        traces=(make_trace(),),
-    )
-    return replace(report, savings=(of_all or savings(),))
-
-
-def test_each_finding_says_what_its_fix_saves_and_the_verdict_what_all_do(snapshot):
-    report = report_of(saving(2_200 * US, 1_900 * US, 2_400 * US))
-    assert figures(lines_of(report)[5:10]) == [
-        "4.00 ms",
-        "5.00",
-        "10.0 ms",
-        "10.0 ms",
-        "1",
-        "2.20 ms",
-        "2.40",
-    ]
-    assert "(3.00 to 5.00)" in lines_of(report)[5]
-    assert "(1.90 to 2.40)" in lines_of(report)[9]
-    assert lines_of(report)[5:10] == snapshot
-
-
-def test_without_the_profiler_the_step_is_not_profiled():
-    of_all = savings(basis="unprofiled", edits=("load=0",))
-    lines = lines_of(report_of(saving(4 * MS, 3 * MS, 5 * MS), of_all=of_all))
-    assert any("saves 4.00 ms (3.00 to 5.00) of a 10.0 ms step" in line for line in lines)
-    assert not any("profiled" in line for line in lines)
+def scope(**figures):
+    """Two steady steps of 10 ms that were replayed."""
+    return scope_of(make_steady_report(savings=make_savings(), **figures))
 
 
 @pytest.mark.parametrize(
-    ("saved", "texts"),
-    [
-        ((940 * US, 850 * US, 1_100 * US), ("1. saves 940 µs", "   (850 to 1,100)")),
-        ((50 * US, 0, 8_400 * US), ("1. saves 50.0 µs", "   (0 to 8.40 ms)")),
-        ((0, 0, 1_200 * US), ("1. saves nothing", "   (0 to 1.20 ms)")),
-        ((12 * MS, 12 * MS, 12 * MS), ("1. saves 12.0 ms", "   TL101")),
-    ],
+    ("share", "text"),
+    [(0, "0 %"), (0.004, "<1 %"), (0.234, "23 %"), (0.996, ">99 %"), (1, "100 %")],
 )
-def test_intervals(saved, texts):
-    lines = lines_of(report_of(saving(*saved)))
-    first = next(i for i, line in enumerate(lines) if line.startswith("1."))
-    assert all(line.startswith(text) for line, text in zip(lines[first:], texts, strict=False))
+def test_only_nothing_is_none_and_only_all_is_everything(share, text):
+    assert percent(share) == text
 
 
-def test_of_a_trace_without_steps_savings_are_shares(snapshot):
-    of_all = savings((MS, MS // 2, 2 * MS), is_of_trace=True)
-    report = report_of(saving(MS, MS // 2, 2 * MS), of_all=of_all, steady=False)
-    text = "\n".join(lines_of(report))
-    assert "save 10.0 % (5.0 to 20.0)" in text
-    assert "1. saves 10.0 %" in text
-    assert text == snapshot
+class TestAmount:
+    @pytest.mark.parametrize(
+        ("finding", "text"),
+        [
+            (make_priced(2.34, 1, 3), "saves 23 %"),
+            (make_priced(0.04, 0, 1), "saves <1 %"),
+            (make_priced(0, 0, 1), "saves nothing"),
+            (make_priced(12, 12, 12), "saves 100 %"),
+            # What is attributed is of both steps, 20 ms; so is what it takes.
+            (make_finding(bound_ns=4 * MS), "at most 20 %"),
+            (make_finding(bound_ns=0, cost_ns=5 * MS), "takes 25 %"),
+            # A bound that was replayed is of one of 10 ms.
+            (make_finding(bound_ns=0, saves_high_ns=3 * MS), "at most 30 %"),
+        ],
+    )
+    def test_of_a_step(self, finding, text):
+        assert amount(finding, scope()) == text
+
+    def test_of_a_report_of_before_there_were_predictions(self):
+        assert amount(make_finding(), scope_of(make_steady_report())) == "at most 20 %"
+
+    def test_of_a_trace_without_steps(self):
+        # 1 of 10 ms that were replayed, and 4 of 10 ms
+        report = replace(make_report(), savings=(make_savings(is_of_trace=True),))
+        assert amount(make_priced(1, 1, 1), scope_of(report)) == "saves 10 %"
+        assert amount(make_finding(), scope_of(make_report())) == "at most 40 %"
 
 
-def test_some_have_a_share_instead(snapshot):
-    report = report_of(saving(MS, MS, MS), make_finding("TL202"))
-    lines = lines_of(report)
-    assert {"10.0 ms"} <= {*figures(lines)}
-    assert lines == snapshot
-    assert any(line.startswith("2. up to 20.0 %") for line in lines)
+class TestPrice:
+    def test_ms_are_that_share_of_the_printed_step(self):
+        # GIVEN a replay that saves 2.5 (1 to 3.5) of 10 ms, and a step of 8 ms without the profiler
+        finding, timed = make_priced(2.5, 1, 3.5), scope(unprofiled_step_ns=8 * MS)
+        # THEN 25 % of 8 ms are 2 ms
+        assert price(finding, timed) == "saves 25 % (10 to 35), 2.00 ms"
+
+    def test_without_a_saving_there_are_no_ms(self):
+        assert price(make_finding(bound_ns=4 * MS), scope()) == "at most 20 %"
+        assert price(make_priced(0, 0, 3), scope()) == "saves nothing (0 to 30)"
+
+    @pytest.mark.parametrize(("seen", "words"), [(1, ["in 1 of 2 steps"]), (2, []), (None, [])])
+    def test_in_how_many_steps_where_that_is_not_all(self, seen, words):
+        finding = make_finding(steps_seen=seen)
+        assert seen_in(finding, scope()) == words
+        assert price(finding, scope()).split(", ")[1:] == words
 
 
-def test_numbers_are_those_of_the_report():
-    # GIVEN a second finding that is too small for the first screen
-    small = saving(10 * US, 0, 20 * US, severity="info", cost_ns=MS // 10)
-    large = make_finding("TL202", severity="info")
-    report = report_of(saving(MS, MS, MS), small, large)
-    # WHEN / THEN the third one has its number
-    assert [line[:2] for line in lines_of(report) if line[1:2] == "."] == ["1.", "3."]
+class TestInterval:
+    @pytest.mark.parametrize(
+        ("low", "high", "text"),
+        [
+            (0.1, 0.352, "(10 to 35)"),
+            (0, 0.004, "(0 to <1)"),
+            (0.201, 0.2, ""),
+            (0.9, 1, "(90 to 100)"),
+        ],
+    )
+    def test_in_percents_without_the_sign(self, low, high, text):
+        assert interval_text(low, high) == text
+
+    def test_only_of_what_was_replayed(self):
+        assert interval(make_priced(2, 1, 3), scope()) == "(10 to 30)"
+        assert interval(make_priced(2, 1, 3), scope_of(make_steady_report())) == ""
+        assert interval(make_finding(saves_high_ns=3 * MS), scope()) == ""
 
 
 def test_why_nothing_is_predicted(snapshot):
     why = "The file has no calls that launch its GPU work."
-    of_all = savings((None, None, None), edits=(), step_ns=None, not_replayed=why)
-    lines = lines_of(report_of(make_finding(), of_all=of_all))
-    assert lines == snapshot
-
-
-def test_no_saving_has_its_reason(snapshot):
-    finding = make_finding(saves_reason="true_dependency")
-    assert "\n".join(lines_of(report_of(finding))) == snapshot
-
-
-def test_nothing_large():
-    finding = saving(0, 0, 0, severity="info", cost_ns=0, bound_ns=0)
-    lines = lines_of(report_of(finding, of_all=savings((0, 0, 0))))
-    assert "No fix saves 2 % of a 10.0 ms step." in lines
-
-
-@pytest.mark.parametrize(("low_us", "is_told"), [(0, False), (40, True)])
-def test_little_that_may_be_nothing_is_not_told_of_a_fix_that_no_screen_shows(low_us, is_told):
-    # GIVEN 0.6 % of a step, and in the other case surely 0.4 %
-    saved = (60 * US, low_us * US, 80 * US)
-    finding = saving(*saved, severity="info", cost_ns=MS // 10)
-    report = report_of(finding, of_all=savings(saved, edits=("load=0",)))
-
-    # WHEN
-    lines = lines_of(report)
-
-    # THEN it is told where the finding stands below
-    told = [line for line in lines if "save" in line and not line[:1].isdigit()]
-    assert ("60.0 µs" in figures(told)) == is_told
-    assert any(line.startswith("1.") for line in lines) == is_told
+    savings = make_savings(None, None, None, edits=(), step_ns=None, not_replayed=why)
+    [sentence] = not_predicted(scope_of(make_steady_report(savings=savings)))
+    assert sentence == snapshot
+    assert not_predicted(scope()) == not_predicted(scope_of(make_steady_report())) == []
 
 
 def test_the_full_report_has_the_interval_and_a_column():
-    large = saving(2_200 * US, 1_900 * US, 2_400 * US)
-    small = saving(10 * US, 0, 20 * US, severity="info", cost_ns=MS // 10)
-    report = report_of(large, small)
-    section = section_of(
-        report, "1. critical · saves 2.20 ms (1.90 to 2.40) of a 10.0 ms step · TL101"
-    )
+    large = make_priced(2.2, 1.9, 2.4)
+    small = make_priced(0.1, 0, 0.2, severity="info", cost_ns=MS // 10)
+    report = make_steady_report(findings=(large, small), savings=make_savings())
+    section = section_of(report, "1. critical · saves 22 % (19 to 24), 2.20 ms · TL101")
     assert section.lines[-1] == "Fix: Read it later."
     brief = section_of(report, "Minor or not actionable")
     assert [column.title for column in brief.columns][3] == "saves"
-    assert brief.rows[0][3] == "10.0 µs"
+    assert brief.rows[0][3] == "1 % (0 to 2)"
 
 
-def test_a_report_of_before_there_were_predictions():
-    report = replace(report_of(make_finding()), savings=())
-    assert "1. up to 20.0 %" in "\n".join(lines_of(report))
+def test_no_saving_has_its_reason(snapshot):
+    report = make_steady_report(findings=(make_finding(saves_reason="true_dependency"),))
+    assert section_of(report, "1. critical · at most 20 % · TL101").lines == snapshot

@@ -3,7 +3,7 @@
 import pytest
 from rich.cells import cell_len
 
-from tracelab.render.text.wrapping import first_clause, paragraph, shorten_middle, wrap
+from tracelab.render.text.wrapping import paragraph, shorten_middle, wrap
 
 
 class TestFitting:
@@ -44,24 +44,3 @@ class TestFitting:
             assert len(lines) <= 2
             assert all(cell_len(line) <= room for line in lines)
             assert (lines[-1][-1] == "…") == (room < 21)
-
-
-class TestFirstClause:
-    def test_what_fits_stays(self):
-        assert first_clause("Read it later.", 14) == "Read it later."
-
-    @pytest.mark.parametrize(
-        ("text", "shortened"),
-        [
-            # between clauses
-            ("Launch less, or ahead: replay the step, fuse", "Launch less, or ahead…"),
-            # not inside of brackets, but before them
-            ("Replay the whole step (with `a`, `b`) instead", "Replay the whole step…"),
-            # not inside of code
-            ("Use the one function `f(a, b)` as it is there", "Use the one function `f(a, b)`…"),
-            # where the first clause says nothing, between words
-            ("No: this one here is a long explanation of it", "No: this one here is a long…"),
-        ],
-    )
-    def test_ends_after_a_whole_clause(self, text, shortened):
-        assert first_clause(text, 32) == shortened

@@ -162,7 +162,7 @@ def test_report_of_an_older_version_has_none_of_these_sections():
 def test_busy_gpu_is_answered_with_its_kernel_and_phase(snapshot):
     [view] = views_of(report_of(kernels=KERNELS, phases=PHASES))
 
-    assert figures(busy_answer(view)) == ["60.0 %", "30.0 %", "60.0 %"]
+    assert figures(busy_answer(view)) == ["60 %", "30 %", "60 %"]
     assert busy_answer(view) == snapshot
 
 
@@ -179,8 +179,8 @@ def test_busy_gpu_is_answered_with_its_kernel_and_phase(snapshot):
                 make_kernel("ncclAllReduce", 2 * MS, 0.2, kind="comm"),
                 make_kernel("nvjet_tst_64x8", MS, 0.1),
             ),
-            "GPU time: matrix products 40.0 %, communication 20.0 %; "
-            "`ampere_sgemm_128x64_tn` (forward) 30.0 %.",
+            "GPU time: matrix products 40 %, communication 20 %; "
+            "`ampere_sgemm_128x64_tn` (forward) 30 %.",
         ),
         ((), ""),
     ],

@@ -1,0 +1,187 @@
+"""Facts about a step: how long it takes, how busy its GPUs are and why not, what the fixes save."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tracelab.arrays import OneLine
+from tracelab.findings.candidates_of_peer_waits import PEER_WAIT
+from tracelab.render.text.cells import CAUSE_NAMES, meaning_of
+from tracelab.render.text.job import job_sentences, rank_shares
+from tracelab.render.text.savings import interval_text, not_predicted, percent
+from tracelab.render.words import duration_text
+from tracelab.report.headline import Headline, headline_of
+from tracelab.report.schema import Report
+from tracelab.report.views import RankView, Scope
+
+_MOST_CAUSES = 3  # of idle time that are named
+_MOST_GPUS = 3  # beside the one that decides that have a line each
+_WORTH_A_WORD = 0.02  # of a step
+_LEAST = 0.001  # of a step, where a GPU worked at all
+_ALIKE = 1.1  # times as long
+_MANY = {"host_blocked": "blocking calls"}
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Fact(OneLine):
+    """One line about a step.
+
+    Example: ``Fact("GPU 0", "busy 68 %, idle 32 %: blocking calls 24 %, CPU-bound 8 %")``.
+    """
+
+    label: str
+    text: str
+
+
+def facts_of_file(rank: RankView, *, with_savings: bool = True) -> list[Fact]:
+    """The step, its GPUs, and unless it has no finding what the fixes save."""
+    scope = rank.main.scope
+    facts = [Fact(_label([rank]), length_of(rank)), *gpu_facts(rank)]
+    return [*facts, *(_fixes(headline_of(rank), scope) if with_savings else [])]
+
+
+def facts_of_job(
+    report: Report, ranks: Sequence[RankView], *, with_savings: bool = True
+) -> list[Fact]:
+    """The step of a job, who makes the others wait and why, and what the fixes save."""
+    facts = [Fact(_label(ranks), _length_of_job(ranks))]
+    facts += [Fact("Ranks", sentence) for sentence in job_sentences(report, rank_shares(report))]
+    priced = next((x for x in ranks if x.main.scope.savings), None)
+    if with_savings and priced is not None:
+        facts += _fixes(headline_of(priced), priced.main.scope)
+    return facts
+
+
+def _label(ranks: Sequence[RankView]) -> str:
+    """What the lengths and shares are of."""
+    step = ranks[0].main.step
+    if step is not None:
+        return f"Step {step}"
+    return "Step" if any(rank.main.scope.steps for rank in ranks) else "Trace"
+
+
+def length_of(rank: RankView) -> str:
+    """How long a step takes, with the profiler and without it."""
+    scope, row = rank.main.scope, rank.steady
+    length = duration_text(scope.printed_ns)
+    if row is None or not scope.steps:
+        if rank.main.step is None:
+            steps = "no step is steady" if rank.steps else "no steps found"
+            return f"{length} ({steps})"
+        return f"{length} while profiled" + (
+            f" (a steady step: {duration_text(row.step_ns)})" if row else ""
+        )
+    marked = row.left_out[0].why if row.steps == tuple(x.step for x in row.left_out) else ""
+    several = (
+        f"median of {len(row.steps)}"
+        if len(row.steps) > 1
+        else f"the only step; it {marked}"
+        if marked
+        else "one step"
+    )
+    if row.unprofiled_step_ns is None:
+        return f"{length} while profiled ({several})"
+    return f"{length} ({_beside(scope.step_ns, length)} while profiled; {several})"
+
+
+def _beside(length_ns: int, other: str) -> str:
+    """A length of time, without its unit where another one has the same.
+
+    >>> _beside(32_400_000, "31.6 ms"), _beside(1_240_000_000, "980 ms")
+    ('32.4', '1.24 s')
+    """
+    number, _, unit = duration_text(length_ns).partition(" ")
+    return number if other.endswith(f" {unit}") else f"{number} {unit}"
+
+
+def gpu_facts(rank: RankView) -> list[Fact]:
+    """How busy each GPU is; of the one that decides also why it is not."""
+    scope, headline = rank.main.scope, headline_of(rank)
+    if headline.device is None or not scope.busy_ns:
+        return [Fact("GPU", "no GPU was busy")]
+    exposed = _exposed(rank, scope)
+    beside = f" ({', '.join(exposed)})" if exposed else ""
+    causes = _causes(headline)
+    why = f": {causes}" if causes else ""
+    busy, idle = percent(headline.busy_share or _LEAST), percent(headline.idle_share)
+    others = [x for x in scope.devices if x.device != scope.device]
+    facts = [Fact(f"GPU {headline.device}", f"busy {busy}{beside}, idle {idle}{why}")]
+    if len(others) > _MOST_GPUS:
+        return [*facts, Fact("Others", f"the other {len(others)} GPUs are less busy")]
+    return [
+        *facts,
+        *(Fact(f"GPU {x.device}", f"busy {percent(x.busy_ns / scope.length_ns)}") for x in others),
+    ]
+
+
+def _causes(headline: Headline) -> str:
+    """The largest causes of idle time, which add up to it: "CPU-bound 6 %, other 2 %"."""
+    if headline.idle_share < _WORTH_A_WORD:
+        return ""
+    named = list(headline.causes.items())
+    shown, rest = named[:_MOST_CAUSES], named[_MOST_CAUSES:]
+    if len(rest) == 1:
+        shown, rest = named, []
+    texts = [
+        f"{_MANY.get(cause) or meaning_of(CAUSE_NAMES, cause)} {percent(share)}"
+        for cause, share in shown
+    ]
+    if rest:
+        texts.append(f"other {percent(sum(share for _, share in rest))}")
+    return ", ".join(texts)
+
+
+def _exposed(rank: RankView, scope: Scope) -> list[str]:
+    """What a busy GPU does that is no compute, as far as it is worth a word."""
+    device = scope.deciding
+    waits_ns = sum(x.cost_ns for x in rank.main.findings if x.cause == PEER_WAIT)
+    parts = [("waiting for a peer", waits_ns, scope.length_ns)]
+    if device is not None:
+        parts += [
+            ("exposed communication", device.exposed_comm_ns - waits_ns, scope.base_ns),
+            ("exposed copies", device.exposed_copy_ns, scope.base_ns),
+        ]
+    return [
+        f"{name} {percent(min(1.0, time_ns / of_ns))}"
+        for name, time_ns, of_ns in parts
+        if time_ns >= _WORTH_A_WORD * of_ns
+    ]
+
+
+def _fixes(headline: Headline, scope: Scope) -> list[Fact]:
+    """What a step takes with all fixes, or why that is not predicted; nothing without a fix."""
+    unknown = not_predicted(scope)
+    if unknown:
+        return [Fact("Fixes", unknown[0])]
+    savings, share = scope.savings, headline.saves_share
+    if savings is None or not savings.edits or not share or headline.predicted_step_ns is None:
+        return []
+    before, after = duration_text(headline.step_ns), duration_text(headline.predicted_step_ns)
+    number, _, unit = before.partition(" ")
+    steps = f"{number} -> {after}" if after.endswith(f" {unit}") else f"{before} -> {after}"
+    range_ = interval_text(headline.saves_low_share or 0.0, headline.saves_high_share or 0.0)
+    saves = "together they save" if len(savings.edits) > 1 else "it saves"
+    return [Fact("Fixes", " ".join(filter(None, [f"{steps}: {saves} {percent(share)}", range_])))]
+
+
+def _length_of_job(ranks: Sequence[RankView]) -> str:
+    """How long a step of a job takes, from its fastest to its slowest rank where they differ."""
+    by_length = sorted(ranks, key=lambda rank: rank.main.scope.printed_ns)
+    shortest, longest = by_length[0].main.scope, by_length[-1].main.scope
+    length = duration_text(longest.printed_ns)
+    if longest.printed_ns > _ALIKE * shortest.printed_ns:
+        length = (
+            f"{duration_text(shortest.printed_ns)} (rank {by_length[0].trace.rank}) to {length} "
+            f"(rank {by_length[-1].trace.rank})"
+        )
+    steps = max(rank.main.scope.steps for rank in ranks)
+    median = f"median of {steps}" if steps > 1 else "one step"
+    if not steps:
+        is_whole = ranks[0].main.step is None
+        return f"{length} (no steps found)" if is_whole else f"{length} while profiled"
+    timed = [rank for rank in ranks if rank.steady and rank.steady.unprofiled_step_ns]
+    if len(timed) < len(ranks):
+        return f"{length} while profiled ({median})"
+    profiled_ns = max(rank.main.scope.step_ns for rank in ranks)
+    return f"{length} ({_beside(profiled_ns, length)} while profiled; {median})"

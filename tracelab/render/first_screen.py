@@ -1,0 +1,235 @@
+"""What is said first of a file or a job: facts, findings with price, place and fix, what is next.
+
+Text, Markdown, JSON in brief, notebooks and training logs draw the same `FirstScreen`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from tracelab.arrays import OneLine
+from tracelab.findings.finding import ASIDE, MAX_SHORT_LETTERS, WARNING_SHARE, Finding
+from tracelab.findings.places import place_text
+from tracelab.render.facts import Fact, facts_of_file, facts_of_job
+from tracelab.render.notes import Note, notes_of, unread
+from tracelab.render.text.cells import counted
+from tracelab.render.text.files import left_out_steps, machines
+from tracelab.render.text.hints import RECORD, next_steps, of_steps
+from tracelab.render.text.job import RankShares, rank_shares
+from tracelab.render.text.savings import percent, price
+from tracelab.render.text.window_kernels import busy_answer
+from tracelab.report.finding_groups import FindingGroup, finding_groups
+from tracelab.report.headline import headline_of
+from tracelab.report.schema import Report
+from tracelab.report.views import RankView, ranks_of
+
+MOST_ITEMS = 3
+_FEW_RANKS = 3  # that are named one by one
+_SENTENCE_END = re.compile(r"(?<=\.) (?=[A-Z`])")
+_MUCH = 0.1  # of a step: so long no healthy program's GPU is idle
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Item(OneLine):
+    """A finding as it is said first.
+
+    Example: ``Item(1, finding, "saves 23 % (10 to 35), 7.3 ms", "empty_cache() returns memory ...",
+    "train_step.py:70 in train", "torch.cuda.empty_cache()", "Remove it from the loop.", "")``.
+
+    Attributes:
+        number: the same in everything that is made of the report.
+        finding: the finding; of a job the most expensive of its place.
+        price: what its fix saves.
+        title: what happens.
+        place: where in the user's program; "" where the file does not say, or the title does.
+        code: that line of the program; "" where it is not known.
+        fix: what to write instead, in one or two sentences.
+        on: which ranks of a job have it.
+    """
+
+    number: int
+    finding: Finding
+    price: str
+    title: str
+    place: str
+    code: str
+    fix: str
+    on: str
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class FirstScreen(OneLine):
+    """All that is said first of a file or a job.
+
+    Attributes:
+        name: the file, or the folder of a job.
+        about: what was recorded: GPUs, versions, steps.
+        facts: what a step takes, how busy the GPU is, what the fixes save.
+        items: the findings that are worth a place, at most three.
+        more: how many more of them there are.
+        minor: how many findings are not worth a place.
+        answer: what is said where no finding is worth a place; else "".
+        is_healthy: whether nothing is to be done about it.
+        steps: by which annotations steps were found, or could be; "" where there is nothing to say.
+        notes: what is to be known about the files, warnings first.
+        next: what to type next.
+    """
+
+    name: str
+    about: tuple[str, ...]
+    facts: tuple[Fact, ...]
+    items: tuple[Item, ...]
+    more: int
+    minor: int
+    answer: str
+    is_healthy: bool
+    steps: str
+    notes: tuple[Note, ...]
+    next: tuple[str, ...]
+
+
+def first_screen(report: Report) -> FirstScreen:
+    """What is said first of a report of one file, or of one job."""
+    ranks = [rank for rank in ranks_of(report) if rank.views]
+    groups = finding_groups(report, ranks)
+    worth = [group for group in groups if group.is_worth_showing]
+    items = tuple(_item(group, report, len(ranks)) for group in worth[:MOST_ITEMS])
+    is_job = len(ranks) != 1
+    facts = (
+        facts_of_job(report, ranks, with_savings=bool(items))
+        if is_job
+        else facts_of_file(ranks[0], with_savings=bool(items))
+    )
+    findings = [finding for rank in ranks for finding in rank.main.findings]
+    notes = [*unread(report.provenance), *notes_of(findings, report.traces)]
+    notes += [
+        Note(text, None, is_warning=False) for rank in ranks for text in _of_rank(report, rank)
+    ]
+    healthy = not items and is_healthy(ranks, rank_shares(report))
+    is_minor = [group for group in groups if group not in worth and group.finding.role != ASIDE]
+    return FirstScreen(
+        name=_name(ranks),
+        about=tuple(_about(ranks)),
+        facts=tuple(facts),
+        items=items,
+        more=len(worth) - len(items),
+        minor=len(is_minor),
+        answer="" if items else answer(ranks, is_healthy=healthy),
+        is_healthy=healthy,
+        steps=next(filter(None, map(of_steps, report.traces)), ""),
+        notes=tuple(dict.fromkeys(notes)),
+        next=_next(items, ranks),
+    )
+
+
+def _item(group: FindingGroup, report: Report, ranks: int) -> Item:
+    finding, scope = group.finding, group.scope
+    title, place = finding.shown_title, place_text(finding.where)
+    return Item(
+        number=group.number_in(report),
+        finding=finding,
+        price=price(finding, scope),
+        title=title,
+        place="" if place.removeprefix("in ") in title else place,
+        code=finding.where.code or "",
+        fix=short_fix(finding),
+        on=_on(group.ranks, ranks) if ranks > 1 else "",
+    )
+
+
+def short_fix(finding: Finding) -> str:
+    """Its fix in short; where nobody wrote that, as many whole sentences as are no longer."""
+    if finding.fix_short:
+        return finding.fix_short
+    first, *others = _SENTENCE_END.split(finding.fix)
+    for sentence in others:
+        if len(first) + 1 + len(sentence) > MAX_SHORT_LETTERS:
+            break
+        first = f"{first} {sentence}"
+    return first
+
+
+def _next(items: Sequence[Item], ranks: Sequence[RankView]) -> tuple[str, ...]:
+    """What to type next: to record steps where there are none, else about the first finding."""
+    if not any(rank.steps for rank in ranks):
+        return (RECORD,)
+    if not items:
+        return ()
+    finding = items[0].finding
+    return next_steps(
+        items[0].number, finding.remedy or finding.rule, is_priced=finding.saves_ns is not None
+    )
+
+
+def _on(numbers: Sequence[int], every: int) -> str:
+    """Which ranks have a finding.
+
+    >>> _on([0, 1], 2), _on([3], 8), _on([0, 3], 8), _on([0, 1, 2, 3, 4], 8)
+    ('all ranks', 'rank 3', 'ranks 0, 3', '5 of 8 ranks')
+    """
+    if len(numbers) == every:
+        return "all ranks"
+    if len(numbers) == 1:
+        return f"rank {numbers[0]}"
+    if len(numbers) <= _FEW_RANKS:
+        return f"ranks {', '.join(map(str, numbers))}"
+    return f"{len(numbers)} of {every} ranks"
+
+
+def _name(ranks: Sequence[RankView]) -> str:
+    """The file's own name, or that of the folder with the files of a job."""
+    paths = [PurePath(rank.trace.path) for rank in ranks]
+    if len(paths) == 1:
+        return paths[0].name
+    folders = dict.fromkeys(str(path.parent) for path in paths)
+    return next(iter(folders)) if len(folders) == 1 else counted(len(folders), "folder", "folders")
+
+
+def _about(ranks: Sequence[RankView]) -> list[str]:
+    """The GPUs and versions, and how many steps were recorded."""
+    steps = max((len(rank.steps) for rank in ranks), default=0)
+    recorded = [counted(steps, "step", "steps")] if steps else []
+    if len(ranks) > 1:
+        return [counted(len(ranks), "rank", "ranks"), *machines(ranks), *recorded]
+    [rank] = ranks
+    known_rank = [f"rank {rank.trace.rank}"] if rank.trace.rank_source != "position" else []
+    return [*known_rank, *machines(ranks), *recorded]
+
+
+def _of_rank(report: Report, rank: RankView) -> list[str]:
+    """What is noted of one file: what its analysis could not do, and steps that do not count."""
+    notes = [
+        note.text.rstrip(".")
+        for note in report.notes
+        if (note.rank, note.step) == (rank.trace.rank, rank.main.step)
+    ]
+    return [*notes, *(f"Left out: {text}" for text in left_out_steps(rank))]
+
+
+def answer(ranks: Sequence[RankView], *, is_healthy: bool) -> str:
+    """What is said where no finding is worth a place: nothing is wrong, or nothing is known."""
+    longest = max(ranks, key=lambda rank: rank.main.scope.step_ns)
+    whole = "the step" if longest.main.scope.steps else "the trace"
+    if headline_of(longest).causes.get("unknown", 0.0) >= _MUCH:
+        return "The file does not say why the GPU is idle: record the CPU's activities as well."
+    least = percent(WARNING_SHARE)
+    if not is_healthy:
+        return f"No single change is known to save {least} of {whole}."
+    return (
+        f"Nothing here is worth changing: no fix saves {least} of {whole}. "
+        f"{busy_answer(longest.main)}"
+    ).rstrip()
+
+
+def is_healthy(ranks: Sequence[RankView], shares: Sequence[RankShares] = ()) -> bool:
+    """Whether GPUs are busy for most of a step, and of a job compute that long.
+
+    Args:
+        ranks: the files.
+        shares: how the ranks of a job spend a step.
+    """
+    computes = [x.compute_ns / max(1, x.length_ns) for x in shares]
+    return min(computes or [headline_of(rank).busy_share for rank in ranks]) > 1 - _MUCH

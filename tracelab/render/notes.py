@@ -1,0 +1,114 @@
+"""What is to be known about a trace: what makes its figures wrong, and what it lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tracelab.findings.finding import ASIDE, WARNING, Finding
+from tracelab.findings.rules import tl911_unknown_events
+from tracelab.findings.rules.tl910_profiler_overhead import INFLATED
+from tracelab.model.losses import LOSSES_BY_NAME
+from tracelab.model.lost_work import KINDS
+from tracelab.render.text.cells import counted
+from tracelab.render.text.hints import SOURCE
+from tracelab.report.schema import Provenance, TraceInfo
+
+_OTHER_PLATFORM = (
+    "{}: times are exact, but rules and fixes were made with CUDA and ROCm and are hints here"
+)
+# Those of a group have a rule, too.
+_LOSSES_OF_A_RULE = (
+    *KINDS,
+    "arrows_without_end",
+    "activities_without_launch",
+    "overlapping_activities",
+    "waits_without_record",
+)
+_INFLATED = (
+    "Python stacks were recorded, which inflates CPU times: idle time that waits for the CPU is an "
+    "upper bound"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something about a trace, in a sentence without its end.
+
+    Example: ``Note("No Python functions were recorded", "TL903", is_warning=False)``.
+
+    Attributes:
+        text: the sentence.
+        rule: where that is explained; None where nothing explains it.
+        is_warning: whether figures are wrong, or not what they seem.
+    """
+
+    text: str
+    rule: str | None
+    is_warning: bool
+
+
+def notes_of(findings: Sequence[Finding], traces: Sequence[TraceInfo]) -> list[Note]:
+    """What is to be known about traces, each once, warnings first."""
+    about_traces = [
+        finding
+        for finding in findings
+        # What the profiler costs stands beside the step.
+        if finding.about == "trace" and finding.cause != "profiler_overhead"
+    ]
+    notes = [
+        Note(
+            _INFLATED if finding.cause == INFLATED else f"{finding.title}{others}{_hint(finding)}",
+            finding.rule,
+            is_warning=finding.severity == WARNING or finding.cause == INFLATED,
+        )
+        for finding, others in _each_unknown_once(about_traces)
+    ]
+    platforms = dict.fromkeys(trace.platform for trace in traces if trace.platform)
+    notes += [Note(_OTHER_PLATFORM.format(name), None, is_warning=True) for name in platforms]
+    for name, loss in LOSSES_BY_NAME.items():
+        count = sum(trace.losses.get(name, 0) for trace in traces)
+        if count and loss.group is None and name not in _LOSSES_OF_A_RULE:
+            text = loss.text.partition(":")[0]
+            notes.append(Note(f"{count:,} {text}", None, loss.severity == WARNING))
+    aside = (finding for finding in findings if finding.role == ASIDE)
+    notes += [
+        Note(f"Not in every step: {_lower(x.title)}", x.rule, is_warning=False) for x in aside
+    ]
+    return sorted(dict.fromkeys(notes), key=lambda note: not note.is_warning)
+
+
+def unread(provenance: Provenance) -> list[Note]:
+    """What could not be analyzed: the first reason, and how many more."""
+    if not provenance.unread:
+        return []
+    first, *others = provenance.unread
+    reason = first.reason if first.path in first.reason else f"{first.path}: {first.reason}"
+    more = f" (and {counted(len(others), 'more file', 'more files')})" if others else ""
+    return [Note(f"Not used{more}: {reason.rstrip('.')}", None, is_warning=True)]
+
+
+def _each_unknown_once(findings: Sequence[Finding]) -> Iterator[tuple[Finding, str]]:
+    """Findings, but of what is not known in several files the worst, and in how many others it is.
+
+    Each file has its own counts and names, so that their sentences differ.
+    """
+    unknown: dict[str, list[Finding]] = {}
+    for finding in findings:
+        if finding.rule == tl911_unknown_events.RULE.id:
+            unknown.setdefault(finding.cause, []).append(finding)
+        else:
+            yield finding, ""
+    for of_cause in unknown.values():
+        worst = max(of_cause, key=lambda x: (x.severity == WARNING, x.where.count))
+        others = len({x.rank for x in of_cause}) - 1
+        yield worst, f", also in {counted(others, 'other file', 'other files')}" if others else ""
+
+
+def _hint(finding: Finding) -> str:
+    """The flag that helps with what a trace lacks."""
+    return f" ({SOURCE})" if finding.cause == "no_source" else ""
+
+
+def _lower(sentence: str) -> str:
+    return sentence[:1].lower() + sentence[1:]

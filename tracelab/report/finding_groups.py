@@ -1,0 +1,97 @@
+"""Findings by place: of a job, what one change of the program mends on several ranks is one."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tracelab.arrays import OneLine
+from tracelab.findings.finding import Finding, call_site_key, order_of
+from tracelab.findings.places import sentence_of
+from tracelab.report.schema import Report
+from tracelab.report.views import RankView, Scope, ranks_of
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class FindingGroup(OneLine):
+    """The findings of one place on some ranks.
+
+    Attributes:
+        members: each with what it is about, the most expensive first, at least one.
+
+    Example: ``FindingGroup(((finding, scope), (finding_of_rank_3, scope_of_rank_3)))``.
+    """
+
+    members: tuple[tuple[Finding, Scope], ...]
+
+    @property
+    def finding(self) -> Finding:
+        """The most expensive of them, which stands for all."""
+        return self.members[0][0]
+
+    @property
+    def scope(self) -> Scope:
+        """What that is about."""
+        return self.members[0][1]
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """Where it was found."""
+        return tuple(sorted({finding.rank for finding, _ in self.members}))
+
+    @property
+    def is_worth_showing(self) -> bool:
+        """Tell whether it is worth a place among the first on one of the ranks."""
+        return any(scope.is_worth_showing(finding) for finding, scope in self.members)
+
+    def number_in(self, report: Report) -> int:
+        """Its number, from 1 on, which is the same in everything that is made of a report."""
+        own = {id(finding) for finding, _ in self.members}
+        return next(i for i, x in enumerate(report.findings, start=1) if id(x) in own)
+
+
+def finding_groups(
+    report: Report, ranks: Sequence[RankView], *, about: str = "program"
+) -> list[FindingGroup]:
+    """The findings of some ranks in the order of `order_of`; of a job each place once.
+
+    Args:
+        report: of which they are.
+        ranks: all of its ranks, or some of them.
+        about: "program", or "trace" for what the files lack.
+    """
+    found = [
+        (finding, rank.main.scope)
+        for rank in ranks
+        if rank.views
+        for finding in rank.main.findings
+        if finding.about == about
+    ]
+    if report.job is None:
+        return [FindingGroup((pair,)) for pair in found]
+    by_place: dict[tuple[object, ...], list[tuple[Finding, Scope]]] = defaultdict(list)
+    for finding, scope in found:
+        by_place[_place_of(finding)].append((finding, scope))
+    groups = [FindingGroup(tuple(sorted(pairs, key=_order))) for pairs in by_place.values()]
+    return sorted(groups, key=lambda group: _order(group.members[0]))
+
+
+def with_groups_first(report: Report) -> Report:
+    """A report of a job whose findings begin with one of each place: so they are numbered."""
+    leaders = [group.finding for group in finding_groups(report, ranks_of(report))]
+    own = {id(finding) for finding in leaders}
+    others = (finding for finding in report.findings if id(finding) not in own)
+    return replace(report, findings=(*leaders, *others))
+
+
+def _place_of(finding: Finding) -> tuple[object, ...]:
+    """By what findings are one; without a line, what is known besides tells them apart."""
+    where = finding.where
+    known = () if where.line else (sentence_of(finding.title, where), where.call)
+    return (*call_site_key(finding), *known)
+
+
+def _order(pair: tuple[Finding, Scope]) -> tuple[object, ...]:
+    finding, scope = pair
+    return order_of(finding, scope.share_of(finding), scope.cost_share_of(finding))
