@@ -15,6 +15,7 @@ from tracelab.report.headline import Headline, headline_of
 from tracelab.report.schema import Report
 from tracelab.report.views import RankView, Scope
 
+FIXES = "Fixes"  # label of what all fixes save
 _MOST_CAUSES = 3  # of idle time that are named
 _MOST_GPUS = 3  # beside the one that decides that have a line each
 _WORTH_A_WORD = 0.02  # of a step
@@ -153,7 +154,7 @@ def _fixes(headline: Headline, scope: Scope) -> list[Fact]:
     """What a step takes with all fixes, or why that is not predicted; nothing without a fix."""
     unknown = not_predicted(scope)
     if unknown:
-        return [Fact("Fixes", unknown[0])]
+        return [Fact(FIXES, unknown[0])]
     savings, share = scope.savings, headline.saves_share
     if savings is None or not savings.edits or not share or headline.predicted_step_ns is None:
         return []
@@ -162,7 +163,7 @@ def _fixes(headline: Headline, scope: Scope) -> list[Fact]:
     steps = f"{number} -> {after}" if after.endswith(f" {unit}") else f"{before} -> {after}"
     range_ = interval_text(headline.saves_low_share or 0.0, headline.saves_high_share or 0.0)
     saves = "together they save" if len(savings.edits) > 1 else "it saves"
-    return [Fact("Fixes", " ".join(filter(None, [f"{steps}: {saves} {percent(share)}", range_])))]
+    return [Fact(FIXES, " ".join(filter(None, [f"{steps}: {saves} {percent(share)}", range_])))]
 
 
 def _length_of_job(ranks: Sequence[RankView]) -> str:

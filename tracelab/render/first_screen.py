@@ -13,16 +13,16 @@ from pathlib import PurePath
 from tracelab.arrays import OneLine
 from tracelab.findings.finding import ASIDE, MAX_SHORT_LETTERS, WARNING_SHARE, Finding
 from tracelab.findings.places import place_text
-from tracelab.render.facts import Fact, facts_of_file, facts_of_job
+from tracelab.render.facts import FIXES, Fact, facts_of_file, facts_of_job
 from tracelab.render.notes import Note, notes_of, unread
 from tracelab.render.text.cells import counted
 from tracelab.render.text.files import left_out_steps, machines
-from tracelab.render.text.hints import RECORD, next_steps, of_steps
+from tracelab.render.text.hints import RECORD, RECORD_COMMAND, commands, next_steps, of_steps
 from tracelab.render.text.job import RankShares, rank_shares
-from tracelab.render.text.savings import percent, price
+from tracelab.render.text.savings import Price, percent, price, price_of
 from tracelab.render.text.window_kernels import busy_answer
 from tracelab.report.finding_groups import FindingGroup, finding_groups
-from tracelab.report.headline import headline_of
+from tracelab.report.headline import Headline, headline_of
 from tracelab.report.schema import Report
 from tracelab.report.views import RankView, ranks_of
 
@@ -36,13 +36,15 @@ _MUCH = 0.1  # of a step: so long no healthy program's GPU is idle
 class Item(OneLine):
     """A finding as it is said first.
 
-    Example: ``Item(1, finding, "saves 23 % (10 to 35), 7.3 ms", "empty_cache() returns memory ...",
-    "train_step.py:70 in train", "torch.cuda.empty_cache()", "Remove it from the loop.", "")``.
+    Example: ``Item(1, finding, "saves 23 % (10 to 35), 7.3 ms", Price("saves", 0.23, ...),
+    "empty_cache() returns memory ...", "train_step.py:70 in train", "torch.cuda.empty_cache()",
+    "Remove it from the loop.", "")``.
 
     Attributes:
         number: the same in everything that is made of the report.
         finding: the finding; of a job the most expensive of its place.
         price: what its fix saves.
+        figures: the same as figures.
         title: what happens.
         place: where in the user's program; "" where the file does not say, or the title does.
         code: that line of the program; "" where it is not known.
@@ -53,6 +55,7 @@ class Item(OneLine):
     number: int
     finding: Finding
     price: str
+    figures: Price
     title: str
     place: str
     code: str
@@ -66,22 +69,29 @@ class FirstScreen(OneLine):
 
     Attributes:
         name: the file, or the folder of a job.
+        paths: the files.
         about: what was recorded: GPUs, versions, steps.
         facts: what a step takes, how busy the GPU is, what the fixes save.
+        headline: the figures of these; of a job those of the rank whose savings are printed.
         items: the findings that are worth a place, at most three.
-        more: how many more of them there are.
-        minor: how many findings are not worth a place.
+        others: the other findings: those that are worth a place, and then the minor ones.
+        more: how many of them are worth a place.
+        minor: how many are not.
         answer: what is said where no finding is worth a place; else "".
         is_healthy: whether nothing is to be done about it.
         steps: by which annotations steps were found, or could be; "" where there is nothing to say.
         notes: what is to be known about the files, warnings first.
-        next: what to type next.
+        next: what to type next, in short.
+        commands: the same as complete commands.
     """
 
     name: str
+    paths: tuple[str, ...]
     about: tuple[str, ...]
     facts: tuple[Fact, ...]
+    headline: Headline
     items: tuple[Item, ...]
+    others: tuple[Item, ...]
     more: int
     minor: int
     answer: str
@@ -89,6 +99,20 @@ class FirstScreen(OneLine):
     steps: str
     notes: tuple[Note, ...]
     next: tuple[str, ...]
+    commands: tuple[str, ...]
+
+    @property
+    def verdict(self) -> str:
+        """All of it in one line: what is wrong and what that costs, or that nothing is."""
+        if not self.items:
+            return self.answer
+        first = self.items[0]
+        title = first.title.rstrip(".")
+        place = f" ({first.place})" if first.place and first.place not in title else ""
+        for fact in self.facts:
+            if fact.label == FIXES:
+                return f"{FIXES}: {fact.text.rstrip('.')}. First: {title}{place}."
+        return f"First: {title}{place}, {first.price}."
 
 
 def first_screen(report: Report) -> FirstScreen:
@@ -110,11 +134,15 @@ def first_screen(report: Report) -> FirstScreen:
     ]
     healthy = not items and is_healthy(ranks, rank_shares(report))
     is_minor = [group for group in groups if group not in worth and group.finding.role != ASIDE]
+    paths = report.provenance.paths or [trace.path for trace in report.traces]
     return FirstScreen(
         name=_name(ranks),
+        paths=tuple(rank.trace.path for rank in ranks),
         about=tuple(_about(ranks)),
         facts=tuple(facts),
+        headline=headline_of(_deciding(ranks)),
         items=items,
+        others=tuple(_item(x, report, len(ranks)) for x in (*worth[MOST_ITEMS:], *is_minor)),
         more=len(worth) - len(items),
         minor=len(is_minor),
         answer="" if items else answer(ranks, is_healthy=healthy),
@@ -122,6 +150,7 @@ def first_screen(report: Report) -> FirstScreen:
         steps=next(filter(None, map(of_steps, report.traces)), ""),
         notes=tuple(dict.fromkeys(notes)),
         next=_next(items, ranks),
+        commands=_commands(items, ranks, paths),
     )
 
 
@@ -132,6 +161,7 @@ def _item(group: FindingGroup, report: Report, ranks: int) -> Item:
         number=group.number_in(report),
         finding=finding,
         price=price(finding, scope),
+        figures=price_of(finding, scope),
         title=title,
         place="" if place.removeprefix("in ") in title else place,
         code=finding.where.code or "",
@@ -162,6 +192,25 @@ def _next(items: Sequence[Item], ranks: Sequence[RankView]) -> tuple[str, ...]:
     return next_steps(
         items[0].number, finding.remedy or finding.rule, is_priced=finding.saves_ns is not None
     )
+
+
+def _commands(
+    items: Sequence[Item], ranks: Sequence[RankView], paths: Sequence[str]
+) -> tuple[str, ...]:
+    """Return what to type next as complete commands, and what prints everything."""
+    record = () if any(rank.steps for rank in ranks) else (RECORD_COMMAND,)
+    if not items:
+        return (*record, *commands(paths, None, "", is_priced=False))
+    finding = items[0].finding
+    name = finding.remedy or finding.rule
+    is_priced = finding.saves_ns is not None
+    return (*record, *commands(paths, items[0].number, name, is_priced=is_priced))
+
+
+def _deciding(ranks: Sequence[RankView]) -> RankView:
+    """Return the rank whose savings are printed, else the one whose step takes longest."""
+    longest = max(ranks, key=lambda rank: rank.main.scope.printed_ns)
+    return next((rank for rank in ranks if rank.main.scope.savings), longest)
 
 
 def _on(numbers: Sequence[int], every: int) -> str:

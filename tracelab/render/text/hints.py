@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from tracelab.model.step_names import KNOWN_STEPS, MOST_WORK
 from tracelab.render.text.wrapping import shorten_middle
+from tracelab.safe_text import clean
 
 if TYPE_CHECKING:
     from tracelab.report.schema import TraceInfo
@@ -33,6 +34,7 @@ COMPARE_WITH_PREDICTION = (
 
 _MOST_REPEATED = 3  # annotations that are named
 _LONGEST_NAME = 40
+_MAX_PATH_LETTERS = 120  # in a command that is printed
 
 
 def of_steps(trace: TraceInfo) -> str:
@@ -63,7 +65,8 @@ def of_steps(trace: TraceInfo) -> str:
     )
 
 
-RECORD = "tracelab run train.py (records steps)"
+RECORD_COMMAND = "tracelab run train.py"
+RECORD = f"{RECORD_COMMAND} (records steps)"
 ONE_OF_THEM = "tracelab analyze FILE... (those of one line)"
 
 
@@ -80,3 +83,32 @@ def next_steps(number: int, rule: str, *, is_priced: bool) -> tuple[str, ...]:
     """
     whatif = (f"tracelab whatif FILE --fix {number}",) if is_priced else ()
     return ("--html step.html (page)", *whatif, f"tracelab explain {rule}")
+
+
+def commands(
+    paths: Sequence[str], number: int | None, rule: str, *, is_priced: bool
+) -> tuple[str, ...]:
+    """Return the commands that say more, complete and quoted for a shell.
+
+    Args:
+        paths: what was analyzed.
+        number: of the first finding; None without one.
+        rule: its rule or remedy.
+        is_priced: whether a replay says what its fix saves.
+
+    >>> commands(["my trace.json"], 1, "TL101", is_priced=True)[:2]
+    ("tracelab whatif 'my trace.json' --fix 1", 'tracelab explain TL101')
+    >>> commands(["trace.json"], None, "", is_priced=False)
+    ('tracelab analyze trace.json --full',)
+    """
+    typed = " ".join(map(_typed, paths))
+    if not paths or len(typed) > _MAX_PATH_LETTERS or clean(typed) != typed:
+        typed = "FILE" if len(paths) == 1 else "FILE..."
+    about = () if number is None else (f"tracelab explain {rule}",)
+    whatif = (f"tracelab whatif {typed} --fix {number}",) if is_priced else ()
+    return (*whatif, *about, f"tracelab analyze {typed} --full")
+
+
+def _typed(path: str) -> str:
+    """Quote a path for a shell, so that it is never taken for an option."""
+    return shlex.quote(f"./{path}" if path.startswith("-") else path)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from tracelab.arrays import OneLine
 from tracelab.findings.finding import Finding
 from tracelab.render.words import duration_text, share_text
 from tracelab.report.headline import PERCENTS
 from tracelab.report.views import Scope
+
+SAVES, AT_MOST, TAKES = "saves", "at most", "takes"  # of a price
 
 # Why a finding says what it takes, and not what its fix saves.
 REASONS = {
@@ -17,6 +22,41 @@ REASONS = {
 }
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class Price(OneLine):
+    """Saving of a finding's fix, as a share of the printed step and as time of it.
+
+    Example: ``Price(SAVES, share=0.232, low_share=0.1, high_share=0.35, time_ns=7_300_000)``.
+
+    Attributes:
+        how: `SAVES`; `AT_MOST` for a bound; `TAKES` for the time lost where no fix is known.
+        share: 0 to 1.
+        low_share, high_share: interval of the saving; None without one.
+        time_ns: the saving, ns; None unless one is predicted.
+    """
+
+    how: str
+    share: float
+    low_share: float | None = None
+    high_share: float | None = None
+    time_ns: int | None = None
+
+
+def price_of(finding: Finding, scope: Scope) -> Price:
+    """Return the figures of what a fix saves, of which every output prints the same."""
+    if finding.saves_ns is None:
+        if not finding.bound_ns and finding.saves_high_ns is None:
+            return Price(TAKES, scope.cost_share_of(finding))
+        return Price(AT_MOST, scope.share_of(finding))
+    share = scope.share_of(finding)
+    time_ns = round(share * scope.printed_ns)
+    of_ns = (scope.savings and scope.savings.step_ns) or 0
+    low_ns, high_ns = finding.saves_low_ns, finding.saves_high_ns
+    if low_ns is None or high_ns is None or not of_ns:
+        return Price(SAVES, share, time_ns=time_ns)
+    return Price(SAVES, share, low_ns / of_ns, high_ns / of_ns, time_ns)
+
+
 def amount(finding: Finding, scope: Scope) -> str:
     """What its fix saves of the step, at least how much that may be, or what it takes.
 
@@ -24,26 +64,24 @@ def amount(finding: Finding, scope: Scope) -> str:
     """
     if finding.saves_ns == 0:
         return "saves nothing"
-    if finding.saves_ns is None and not finding.bound_ns and finding.saves_high_ns is None:
-        return f"takes {percent(scope.cost_share_of(finding))}"
-    how = "at most" if finding.saves_ns is None else "saves"
-    return f"{how} {percent(scope.share_of(finding))}"
+    figures = price_of(finding, scope)
+    return f"{figures.how} {percent(figures.share)}"
 
 
 def interval(finding: Finding, scope: Scope) -> str:
     """Between which percents of the step a saving lies: "(10 to 35)"; "" without an interval."""
-    of_ns = (scope.savings and scope.savings.step_ns) or 0
-    low_ns, high_ns = finding.saves_low_ns, finding.saves_high_ns
-    if finding.saves_ns is None or low_ns is None or high_ns is None or not of_ns:
+    figures = price_of(finding, scope)
+    if figures.low_share is None or figures.high_share is None:
         return ""
-    return interval_text(low_ns / of_ns, high_ns / of_ns)
+    return interval_text(figures.low_share, figures.high_share)
 
 
 def price(finding: Finding, scope: Scope) -> str:
     """All that is said of what a fix saves: ``"saves 23 % (10 to 35), 7.3 ms"``."""
     parts = [" ".join(filter(None, [amount(finding, scope), interval(finding, scope)]))]
-    if finding.saves_ns:
-        parts.append(duration_text(round(scope.share_of(finding) * scope.printed_ns)))
+    time_ns = price_of(finding, scope).time_ns
+    if finding.saves_ns and time_ns is not None:
+        parts.append(duration_text(time_ns))
     return ", ".join([*parts, *seen_in(finding, scope)])
 
 

@@ -9,6 +9,7 @@ from rich.cells import cell_len
 from tracelab.render.facts import Fact
 from tracelab.render.first_screen import FirstScreen, Item, first_screen
 from tracelab.render.notes import Note
+from tracelab.render.recordings import are_recordings
 from tracelab.render.text.cells import PART, counted
 from tracelab.render.text.folder import folder_screen
 from tracelab.render.text.hints import FULL
@@ -37,9 +38,9 @@ def screen(report: Report, *, width: int, recordings: Sequence[Report] = ()) -> 
         width: columns of the terminal.
         recordings: of files that are not one job, as of `render_text`.
     """
+    if are_recordings(report):
+        return folder_screen(report, recordings, width)
     ranks = [rank for rank in ranks_of(report) if rank.views]
-    if len(ranks) != 1 and report.job is None:
-        return folder_screen(report, recordings or [report], width)
     said = first_screen(report)
     for count, rows, is_tight in _sizes(len(said.items), len(ranks)):
         lines = [
