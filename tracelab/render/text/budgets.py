@@ -26,10 +26,8 @@ def render_budgets(results: Sequence[BudgetResult], *, width: int, color: bool) 
 
 def chapter(results: Sequence[BudgetResult]) -> Chapter:
     """Everything that the text says."""
-    failed = sum(not result.passed for result in results)
-    count = counted(len(results), "budget", "budgets")
-    windows = list(dict.fromkeys(result.window for result in results if result.window))
-    details = [_detail(result, several_windows=len(windows) > 1) for result in results]
+    measured_over = windows(results)
+    details = [detail(result, several_windows=len(measured_over) > 1) for result in results]
     table = Section(
         "",
         columns=(
@@ -45,23 +43,35 @@ def chapter(results: Sequence[BudgetResult]) -> Chapter:
                 result.measured,
                 result.allowed,
                 "passed" if result.passed else "FAILED",
-                detail if len(detail) <= _MOST_BESIDE else "see below",
+                where if len(where) <= _MOST_BESIDE else "see below",
             )
-            for result, detail in zip(results, details, strict=True)
+            for result, where in zip(results, details, strict=True)
         ),
     )
     below = tuple(
-        f"{result.name}: {detail}."
-        for result, detail in zip(results, details, strict=True)
-        if len(detail) > _MOST_BESIDE
+        f"{result.name}: {where}."
+        for result, where in zip(results, details, strict=True)
+        if len(where) > _MOST_BESIDE
     )
-    verdict = f"{failed} of {count} FAILED." if failed else f"{count} passed."
-    measured = (f"Measured over {windows[0]}.",) if len(windows) == 1 else ()
-    summary = Section("", (verdict,), tone=Tone.WARNING if failed else Tone.STRONG)
+    measured = (f"Measured over {measured_over[0]}.",) if len(measured_over) == 1 else ()
+    tone = Tone.STRONG if all(result.passed for result in results) else Tone.WARNING
+    summary = Section("", (verdict(results),), tone=tone)
     return Chapter("", (table, Section("", (*below, *measured)), summary))
 
 
-def _detail(result: BudgetResult, *, several_windows: bool) -> str:
+def verdict(results: Sequence[BudgetResult]) -> str:
+    """Say how many budgets failed."""
+    failed = sum(not result.passed for result in results)
+    count = counted(len(results), "budget", "budgets")
+    return f"{failed} of {count} FAILED." if failed else f"{count} passed."
+
+
+def windows(results: Sequence[BudgetResult]) -> list[str]:
+    """Name the windows that were measured, each once."""
+    return list(dict.fromkeys(result.window for result in results if result.window))
+
+
+def detail(result: BudgetResult, *, several_windows: bool) -> str:
     """Where it is, and in which window where not all were measured in the same."""
     window = result.window if several_windows else ""
     return ", ".join(filter(None, (result.where, window)))

@@ -14,7 +14,7 @@ from tracelab.render.text.diff_words import difference_text, percent_change
 from tracelab.render.text.sections import Chapter, Column, Section, Tone
 from tracelab.render.words import duration_text
 
-_MOST_RANKS = 4
+MOST_RANKS = 4  # of which the details are shown
 
 
 def render_diff(diff: Diff, *, width: int, color: bool) -> str:
@@ -31,12 +31,12 @@ def chapters(diff: Diff) -> list[Chapter]:
     opening += predictions(diff.predictions)
     if several:
         opening.append(_ranks(diff))
-    notes = tuple(_left_out(diff))
+    notes = tuple(left_out(diff))
     if notes:
         opening.append(Section("Not compared", notes, tone=Tone.WARNING))
     if not several:
         return [Chapter("", (*opening, *details(diff.ranks[0])))]
-    if len(diff.ranks) > _MOST_RANKS:
+    if len(diff.ranks) > MOST_RANKS:
         opening.append(Section("", ("For the details of one rank, compare its files alone.",)))
         return [Chapter("", tuple(opening))]
     return [
@@ -45,7 +45,7 @@ def chapters(diff: Diff) -> list[Chapter]:
     ]
 
 
-def _left_out(diff: Diff) -> Iterator[str]:
+def left_out(diff: Diff) -> Iterator[str]:
     """What could not be compared, and why."""
     for ranks, side in ((diff.only_before, BEFORE), (diff.only_after, AFTER)):
         if ranks:

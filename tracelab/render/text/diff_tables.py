@@ -125,15 +125,11 @@ def _figures(rank: RankDiff) -> Iterator[Section]:
 def _table(
     title: str, named: Sequence[tuple[str, Change]], rank: RankDiff, notes: tuple[str, ...] = ()
 ) -> Section:
-    share = f"of {rank.basis}"
     return Section(
         title,
-        columns=(
-            Column("", Fit.LABEL),
-            *(Column(heading) for heading in ("before", "after", "difference", share, "noise", "")),
-        ),
+        columns=(Column("", Fit.LABEL), *map(Column, change_titles(rank))),
         rows=tuple(
-            (name, *_cells(change, rank))
+            (name, *change_cells(change, rank))
             for name, change in named
             if change.before_ns or change.after_ns
         ),
@@ -141,7 +137,13 @@ def _table(
     )
 
 
-def _cells(change: Change, rank: RankDiff) -> tuple[str, ...]:
+def change_titles(rank: RankDiff) -> tuple[str, ...]:
+    """Return the titles of the columns that `change_cells` fills."""
+    return ("before", "after", "difference", f"of {rank.basis}", "noise", "")
+
+
+def change_cells(change: Change, rank: RankDiff) -> tuple[str, ...]:
+    """Return before, after, the difference, that of a step, the noise, and what it is judged."""
     is_unclear = change is rank.length and rank.verdict == CANNOT_TELL
     return (
         time_text(change.before_ns),
@@ -182,7 +184,7 @@ def _findings(rank: RankDiff) -> Iterator[Section]:
                 Column("cause", Fit.LABEL),
                 Column("what", Fit.PROSE),
             ),
-            rows=tuple(_finding_row(finding) for finding in changed[:_MOST_FINDINGS]),
+            rows=tuple(finding_row(finding) for finding in changed[:_MOST_FINDINGS]),
             notes=(
                 *((_what_shares_are(rank),) if changed else ()),
                 *((f"{rest} {MORE_IN_JSON}.",) if rest and changed else ()),
@@ -207,7 +209,8 @@ def _what_shares_are(rank: RankDiff) -> str:
     )
 
 
-def _finding_row(finding: FindingDiff) -> tuple[str, ...]:
+def finding_row(finding: FindingDiff) -> tuple[str, ...]:
+    """Return rule, state, the shares before and after, whether that is noise, cause and title."""
     return (
         finding.rule,
         finding.state,

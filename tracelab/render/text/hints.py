@@ -101,14 +101,20 @@ def commands(
     >>> commands(["trace.json"], None, "", is_priced=False)
     ('tracelab analyze trace.json --full',)
     """
-    typed = " ".join(map(_typed, paths))
-    if not paths or len(typed) > _MAX_PATH_LETTERS or clean(typed) != typed:
-        typed = "FILE" if len(paths) == 1 else "FILE..."
+    typed = _typed(paths)
     about = () if number is None else (f"tracelab explain {rule}",)
     whatif = (f"tracelab whatif {typed} --fix {number}",) if is_priced else ()
-    return (*whatif, *about, f"tracelab analyze {typed} --full")
+    return (*whatif, *about, f"{analyze_command(paths)} --full")
 
 
-def _typed(path: str) -> str:
-    """Quote a path for a shell, so that it is never taken for an option."""
-    return shlex.quote(f"./{path}" if path.startswith("-") else path)
+def analyze_command(paths: Sequence[str]) -> str:
+    """Return the command that analyzes some files."""
+    return f"tracelab analyze {_typed(paths)}"
+
+
+def _typed(paths: Sequence[str]) -> str:
+    """Quote paths for a shell; where they are long or cannot be printed, a word stands for them."""
+    typed = " ".join(shlex.quote(f"./{x}" if x.startswith("-") else x) for x in paths)
+    if typed and len(typed) <= _MAX_PATH_LETTERS and clean(typed) == typed:
+        return typed
+    return "FILE" if len(paths) == 1 else "FILE..."

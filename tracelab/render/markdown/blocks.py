@@ -1,0 +1,96 @@
+"""Blocks of Markdown: headings, lists, tables, folded parts; and sections of the text as these."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from tracelab.render.ci import without_github_commands
+from tracelab.render.markdown.escape import prose
+from tracelab.render.text.sections import Chapter, Section
+from tracelab.render.words import shorten
+
+MAX_LETTERS = 60_000  # GitHub refuses a comment of 65,536
+MAX_TEXT_LETTERS = 400  # of a title or note: some names of kernels are endless
+_MAX_CELL_LETTERS = 160
+_FIGURE = re.compile(r"([+-]?(&lt;|>)?\d|-?$)")
+
+
+def document(command: str, blocks: Iterable[str], folded: Iterable[str] = ()) -> str:
+    """Return a comment: its blocks, and folded what need not be read.
+
+    The first line, which is not shown, tells later comments of the same command from others.
+
+    Args:
+        command: what was run.
+        blocks: what is always shown.
+        folded: what is left out where the comment would be too long.
+    """
+    shown = "\n\n".join(filter(None, [f"<!-- tracelab {command} -->", *blocks]))
+    more = "\n\n".join(filter(None, folded))
+    whole = f"{shown}\n\n{more}" if more and len(shown) + len(more) < MAX_LETTERS else shown
+    # A job's log shows what it prints, and acts upon some lines.
+    return without_github_commands(f"{whole}\n")
+
+
+def brief_prose(text: str) -> str:
+    """Return a sentence of at most `MAX_TEXT_LETTERS`."""
+    return prose(shorten(text, MAX_TEXT_LETTERS))
+
+
+def bullets(items: Iterable[str]) -> str:
+    """Return a list of what is Markdown already."""
+    return "\n".join(f"- {item}" for item in items)
+
+
+def details(summary: str, blocks: Iterable[str]) -> str:
+    """Return a folded part; "" where nothing is in it."""
+    content = "\n\n".join(filter(None, blocks))
+    if not content:
+        return ""
+    return f"<details><summary>{summary}</summary>\n\n{content}\n\n</details>"
+
+
+def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table of at least one row; its cells are Markdown already, and its titles are ours.
+
+    >>> print(table(["call", "busy"], [["item", "68 %"]]))
+    | call | busy |
+    |---|--:|
+    | item | 68 % |
+    """
+    cells = list(rows)
+    sides = [
+        "--:" if all(map(_FIGURE.match, column)) else "---" for column in zip(*cells, strict=True)
+    ]
+    return "\n".join([_row(titles), f"|{'|'.join(sides)}|", *map(_row, cells)])
+
+
+def cell(text: str) -> str:
+    """Return text as a cell."""
+    return prose(shorten(text, _MAX_CELL_LETTERS), is_cell=True)
+
+
+def chapter_blocks(chapter: Chapter) -> list[str]:
+    """Return a chapter of the text as blocks."""
+    title = [f"#### {brief_prose(chapter.title)}"] if chapter.title else []
+    return [*title, *(block for section in chapter.sections for block in section_blocks(section))]
+
+
+def section_blocks(section: Section) -> list[str]:
+    """Return a section of the text as blocks."""
+    return [
+        f"**{brief_prose(section.title)}**" if section.title else "",
+        *map(brief_prose, section.lines),
+        _section_table(section) if section.rows else "",
+        *map(brief_prose, section.notes),
+    ]
+
+
+def _section_table(section: Section) -> str:
+    titles = [" ".join(column.title.split()) for column in section.columns]
+    return table(titles, ([*map(cell, row)] for row in section.rows))
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"

@@ -1,0 +1,143 @@
+"""A report as Markdown: the facts, the findings with price, place and fix, and what is minor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tracelab.render.facts import Fact
+from tracelab.render.first_screen import FirstScreen, Item, first_screen
+from tracelab.render.markdown.blocks import (
+    brief_prose,
+    bullets,
+    cell,
+    details,
+    document,
+    table,
+)
+from tracelab.render.markdown.escape import code, prose
+from tracelab.render.notes import Note
+from tracelab.render.recordings import Recordings, are_recordings, recordings_of
+from tracelab.render.text.cells import PART, counted
+from tracelab.render.text.hints import ONE_OF_THEM
+from tracelab.render.words import shorten
+from tracelab.report.schema import Report
+
+_MAX_OTHERS = 10
+_MAX_ROWS = 50  # of files
+_MAX_PLACE_LETTERS = 200
+_MAX_FIX_LETTERS = 2_000  # no fix is that long, but names in it may be
+
+
+def render_markdown(report: Report, *, recordings: Sequence[Report] = ()) -> str:
+    """Return the first screen of a report as a comment.
+
+    Args:
+        report: of all files.
+        recordings: of files that are not one job, as of `render_text`.
+    """
+    if are_recordings(report):
+        return document("analyze", _recordings(recordings_of(report, recordings)))
+    said = first_screen(report)
+    return document("analyze", _blocks(said), [_folded(said), _next(said)])
+
+
+def _blocks(said: FirstScreen) -> Iterator[str]:
+    yield f"### tracelab: {code(shorten(said.name, _MAX_PLACE_LETTERS))}"
+    yield brief_prose(PART.join(said.about))
+    yield _facts(said.facts)
+    yield brief_prose(said.steps)
+    for note in said.notes:
+        if note.is_warning:
+            yield f"> **Warning:** {_note(note)}"
+    yield from map(_item, said.items)
+    yield prose(said.answer)
+
+
+def _facts(facts: Sequence[Fact]) -> str:
+    """The facts, those of one label in one item."""
+    labels: dict[str, list[str]] = {}
+    for fact in facts:
+        labels.setdefault(fact.label, []).append(brief_prose(fact.text))
+    return bullets(f"**{label}** {' '.join(texts)}" for label, texts in labels.items())
+
+
+def _item(item: Item) -> str:
+    """A finding as an item of a numbered list."""
+    number = f"{item.number}. "
+    price = ", ".join(filter(None, [item.price, item.on]))
+    parts = [
+        f"**{prose(price)}:** {brief_prose(item.title)}",
+        _place(item),
+        prose(shorten(item.fix, _MAX_FIX_LETTERS)),
+    ]
+    indent = " " * len(number)
+    return number + f"\n\n{indent}".join(filter(None, parts))
+
+
+def _place(item: Item) -> str:
+    """The place and the line that stands there, both as code."""
+    is_file = item.finding.where.file is not None
+    place = shorten(item.place, _MAX_PLACE_LETTERS)
+    shown = code(place) if is_file else prose(place)
+    quoted = code(shorten(item.code, _MAX_PLACE_LETTERS))
+    return ": ".join(filter(None, [shown, quoted]))
+
+
+def _folded(said: FirstScreen) -> str:
+    """The other findings and the notes."""
+    notes = [note for note in said.notes if not note.is_warning]
+    counts = [
+        *([counted(said.more, "more finding", "more findings")] if said.more else []),
+        *([counted(said.minor, "minor finding", "minor findings")] if said.minor else []),
+        *(
+            [counted(len(notes), "note about this trace", "notes about this trace")]
+            if notes
+            else []
+        ),
+    ]
+    others = [_other(item) for item in said.others[:_MAX_OTHERS]]
+    left_out = len(said.others) - len(others)
+    if left_out:
+        others.append(f"… and {left_out} more")
+    return details(", ".join(counts), [bullets(others), bullets(map(_note, notes))])
+
+
+def _other(item: Item) -> str:
+    place = f" ({_place(item)})" if item.place else ""
+    return f"{item.number}, {prose(item.price)}: {brief_prose(item.title)}{place}"
+
+
+def _note(note: Note) -> str:
+    rule = f" ({note.rule})" if note.rule else ""
+    return f"{brief_prose(note.text)}{rule}."
+
+
+def _next(said: FirstScreen) -> str:
+    return f"Next: {', '.join(map(code, said.commands))}"
+
+
+def _recordings(said: Recordings) -> Iterator[str]:
+    """Files that are not one job, in a table."""
+    yield "### tracelab"
+    yield brief_prose(PART.join(said.about))
+    yield brief_prose(said.why)
+    yield from (f"> **Warning:** {_note(note)}" for note in said.notes)
+    ranks = ["ranks"] if said.has_jobs else []
+    rows = said.rows[:_MAX_ROWS]
+    yield table(
+        ("file", *ranks, "step", "GPU busy", "fixes save", "first finding"),
+        (
+            (
+                cell(row.name),
+                *(str(len(row.ranks)) for _ in ranks),
+                row.step_text,
+                row.busy_text,
+                row.saves_text,
+                cell(row.title + (f" ({row.place})" if row.place else "")),
+            )
+            for row in rows
+        ),
+    )
+    if len(rows) < len(said.rows):
+        yield f"… and {len(said.rows) - len(rows)} more"
+    yield f"Next: {code(ONE_OF_THEM.partition(' (')[0])} of one line"
