@@ -75,18 +75,19 @@ def without_surrogates(text: str) -> str:
     return re.sub(_SURROGATE, _written_out, text)
 
 
-def json_bytes(content: Any) -> bytes:
-    r"""A result as indented JSON, in which what a terminal may act upon is escaped.
+def json_bytes(content: Any, *, is_indented: bool = True) -> bytes:
+    r"""A result as JSON, in which what a terminal may act upon is escaped.
 
     >>> json_bytes({"name": "gemm\u202e\x9b"})
     b'{\n  "name": "gemm\\u202e\\u009b"\n}\n'
 
     Args:
         content: dataclasses, mappings, sequences, text and numbers.
+        is_indented: in lines that people read; else in one line without blanks.
     """
     import orjson  # not for every message to stderr
 
-    options = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
+    options = orjson.OPT_APPEND_NEWLINE | (orjson.OPT_INDENT_2 if is_indented else 0)
     try:
         text = orjson.dumps(content, option=options)
     except orjson.JSONEncodeError:

@@ -15,7 +15,7 @@ from tracelab.report.headline import Headline, headline_of
 from tracelab.report.schema import Report
 from tracelab.report.views import RankView, Scope
 
-FIXES = "Fixes"  # label of what all fixes save
+RANKS, FIXES = "Ranks", "Fixes"  # labels of who waits for whom, and of what all fixes save
 _MOST_CAUSES = 3  # of idle time that are named
 _MOST_GPUS = 3  # beside the one that decides that have a line each
 _WORTH_A_WORD = 0.02  # of a step
@@ -47,7 +47,7 @@ def facts_of_job(
 ) -> list[Fact]:
     """The step of a job, who makes the others wait and why, and what the fixes save."""
     facts = [Fact(_label(ranks), _length_of_job(ranks))]
-    facts += [Fact("Ranks", sentence) for sentence in job_sentences(report, rank_shares(report))]
+    facts += [Fact(RANKS, sentence) for sentence in job_sentences(report, rank_shares(report))]
     priced = next((x for x in ranks if x.main.scope.savings), None)
     if with_savings and priced is not None:
         facts += _fixes(headline_of(priced), priced.main.scope)

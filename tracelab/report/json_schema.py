@@ -47,22 +47,22 @@ def json_schema(measures: Sequence[Measure] = MEASURES) -> dict[str, Any]:
     """
     definitions: dict[str, Any] = {}
     tables = {
-        measure.key: {"type": "array", "items": _of_type(measure.row, definitions)}
+        measure.key: {"type": "array", "items": schema_of(measure.row, definitions)}
         for measure in measures
     }
     properties: dict[str, Any] = {
         "schema": {"const": SCHEMA},
         "version": {"type": "string"},
-        "provenance": _of_type(Provenance, definitions),
-        "traces": {"type": "array", "minItems": 1, "items": _of_type(TraceInfo, definitions)},
+        "provenance": schema_of(Provenance, definitions),
+        "traces": {"type": "array", "minItems": 1, "items": schema_of(TraceInfo, definitions)},
         **tables,
-        "findings": {"type": "array", "items": _of_type(Finding, definitions)},
-        "notes": {"type": "array", "items": _of_type(Note, definitions)},
-        "savings": {"type": "array", "items": _of_type(Savings, definitions)},
-        "headline": {"type": "array", "items": _of_type(Headline, definitions)},
-        "whatif": _of_type(WhatIf | None, definitions),
-        "causal": {"type": "array", "items": _of_type(CausalMetrics, definitions)},
-        "job": _of_type(Job | None, definitions),
+        "findings": {"type": "array", "items": schema_of(Finding, definitions)},
+        "notes": {"type": "array", "items": schema_of(Note, definitions)},
+        "savings": {"type": "array", "items": schema_of(Savings, definitions)},
+        "headline": {"type": "array", "items": schema_of(Headline, definitions)},
+        "whatif": schema_of(WhatIf | None, definitions),
+        "causal": {"type": "array", "items": schema_of(CausalMetrics, definitions)},
+        "job": schema_of(Job | None, definitions),
     }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -76,8 +76,14 @@ def json_schema(measures: Sequence[Measure] = MEASURES) -> dict[str, Any]:
     }
 
 
-def _of_type(kind: Any, definitions: dict[str, Any], name: str = "") -> dict[str, Any]:
-    """The schema of a value of this type, which stands under this name."""
+def schema_of(kind: Any, definitions: dict[str, Any], name: str = "") -> dict[str, Any]:
+    """The schema of a value of this type, which stands under this name.
+
+    Args:
+        kind: a dataclass, or what a field of one may be.
+        definitions: schemas of dataclasses by name; those that it needs are added.
+        name: of the field.
+    """
     if is_dataclass(kind) and isinstance(kind, type):
         if kind.__name__ not in definitions:
             definitions[kind.__name__] = {}  # so that it may hold others of its own type
@@ -85,12 +91,12 @@ def _of_type(kind: Any, definitions: dict[str, Any], name: str = "") -> dict[str
         return {"$ref": f"#/$defs/{kind.__name__}"}
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is tuple:
-        return {"type": "array", "items": _of_type(arguments[0], definitions, name)}
+        return {"type": "array", "items": schema_of(arguments[0], definitions, name)}
     if origin is Mapping:
-        values = _of_type(arguments[1], definitions, "count")
+        values = schema_of(arguments[1], definitions, "count")
         return {"type": "object", "additionalProperties": values}
     if origin is types.UnionType:
-        return {"anyOf": [_of_type(arguments[0], definitions, name), {"type": "null"}]}
+        return {"anyOf": [schema_of(arguments[0], definitions, name), {"type": "null"}]}
     if kind is int:
         is_amount = name not in _NUMBER_NAMES and not name.endswith("start_ns")
         return {"type": "integer", "minimum": 0} if is_amount else {"type": "integer"}
@@ -102,7 +108,7 @@ def _of_dataclass(kind: type[Any], definitions: dict[str, Any]) -> dict[str, Any
     hints, descriptions = typing.get_type_hints(kind), dict(_described(text))
     properties, required = {}, []
     for field in fields(kind):
-        one = _of_type(hints[field.name], definitions, field.name)
+        one = schema_of(hints[field.name], definitions, field.name)
         if field.name in descriptions:
             one["description"] = descriptions[field.name]
         properties[field.name] = {**one, **field.metadata.get("schema", {})}

@@ -1,0 +1,449 @@
+"""The first screen as a JSON object of at most 4,096 bytes, for programs and agents.
+
+Its schema, ``tracelab/report/brief.schema.json``, is made from the classes below by
+`tracelab.render.brief_schema`. Figures are those of the first screen: a share is in percent, whole
+where it is printed whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+
+from tracelab.arrays import OneLine
+from tracelab.findings.finding import CRITICAL, INFO, WARNING, Finding
+from tracelab.measures.measure import constrained
+from tracelab.render.facts import RANKS
+from tracelab.render.first_screen import FirstScreen, Item, first_screen
+from tracelab.render.recordings import Recording, Recordings, are_recordings, recordings_of
+from tracelab.render.text.hints import analyze_command
+from tracelab.render.text.savings import AT_MOST, SAVES, TAKES, Price
+from tracelab.report.headline import PERCENTS, Headline
+from tracelab.report.schema import Report
+from tracelab.safe_text import clean, json_bytes
+
+SCHEMA = "tracelab.brief/1"
+MAX_BYTES = 4096  # of all of it, with the end of its line
+_MAX_FILES, _MAX_EVENTS, _MAX_LINES, _MAX_CAUSES, _MAX_ROWS = 3, 3, 5, 9, 16
+# Of a text in JSON: together less than all of it may have, with one finding, note and command.
+_MAX_NAME, _MAX_PLACE, _MAX_TITLE, _MAX_FIX = 60, 160, 240, 640
+_ELLIPSIS = "…"
+_QUOTES = 3  # bytes of a text in JSON that are not of it, with the end of the line
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class BriefSaving(OneLine):
+    """A predicted saving of the step.
+
+    Example: ``BriefSaving(percent=23, low=10, high=35, ms=7.3)``.
+
+    Attributes:
+        percent: of the step in `headline`.
+        low, high: interval in which it lies, in percent; null where there is none.
+        ms: that share of the step, in ms.
+    """
+
+    percent: float
+    low: float | None
+    high: float | None
+    ms: float | None
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class BriefHeadline(OneLine):
+    """The figures of one step, as they are printed.
+
+    Attributes:
+        rank: of which they are.
+        step: null for the steady steps; else the number of the only step.
+        step_ms: a step without the profiler if that was timed, else the median of the steady steps,
+            else the whole trace.
+        while_profiled_ms: the same with the profiler.
+        gpu: number of the GPU that decides; null if none worked.
+        busy_percent: how much of the time that GPU is busy.
+        idle_percent: the rest.
+        idle_causes_percent: causes of idle time; they add up to `idle_percent`.
+        predicted_ms: a step with all fixes; null if nothing is predicted.
+        saves: what all fixes save together; null likewise.
+    """
+
+    rank: int = field(metadata=constrained(minimum=-(2**63)))
+    step: int | None
+    step_ms: float
+    while_profiled_ms: float
+    gpu: int | None
+    busy_percent: float
+    idle_percent: float
+    idle_causes_percent: Mapping[str, float]
+    predicted_ms: float | None
+    saves: BriefSaving | None
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class BriefPlace(OneLine):
+    """A place in the user's program; null for what the file does not say.
+
+    Attributes:
+        file: as the trace names it; a long path lacks its beginning.
+        line: number of the line.
+        lines: if the line is not known, those of which it is one.
+        function: name of the function.
+        code: text of the line.
+    """
+
+    file: str | None
+    line: int | None
+    lines: tuple[int, ...]
+    function: str | None
+    code: str | None
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class BriefEvidence(OneLine):
+    """What in the trace shows a finding.
+
+    Attributes:
+        events: ids of events of the trace (their places among its complete events), the most
+            expensive first, at most 3.
+        count: how many calls or activities it is about.
+        api: call of the CUDA or HIP runtime.
+        operator: operator of PyTorch.
+        kernel: activity of the GPU.
+    """
+
+    events: tuple[int, ...]
+    count: int
+    api: str | None
+    operator: str | None
+    kernel: str | None
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class BriefFinding(OneLine):
+    """One thing to change.
+
+    Attributes:
+        number: the same in all outputs; ``tracelab whatif FILE --fix NUMBER``.
+        rule: id of the rule; ``tracelab explain RULE``.
+        remedy: id of the remedy; null if none is recognized.
+        severity: "critical", "warning" or "info".
+        ranks: which ranks of a job have it; "" for a single file.
+        saves: what its fix is predicted to save; null if that is not predicted.
+        at_most_percent: a bound of that, if no more is known; else null.
+        takes_percent: time lost there, if no fix is known; else null.
+        title: what happens.
+        place: where.
+        fix: what to write instead.
+        edit: the change as ``tracelab whatif FILE --edit EDIT`` takes it; null if there is none.
+        evidence: what in the trace shows it.
+    """
+
+    number: int
+    rule: str
+    remedy: str | None
+    severity: str = field(metadata=constrained(enum=[CRITICAL, WARNING, INFO]))
+    ranks: str
+    saves: BriefSaving | None
+    at_most_percent: float | None
+    takes_percent: float | None
+    title: str
+    place: BriefPlace
+    fix: str
+    edit: str | None
+    evidence: BriefEvidence
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class BriefRecording(OneLine):
+    """One of several files that are not one job, or a job among them.
+
+    Attributes:
+        file: the file; of a job that of its first rank.
+        ranks: how many files it is.
+        step_ms: length of a step; null if it has no steps.
+        busy_percent: how busy its GPU is.
+        saves_percent: what all fixes save, or what the first finding is about; null without one.
+        title: of the first finding; null likewise.
+        place: of the first finding; "" if the file does not say.
+    """
+
+    file: str
+    ranks: int
+    step_ms: float | None
+    busy_percent: float
+    saves_percent: float | None
+    title: str | None
+    place: str
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class BriefRest(OneLine):
+    """How much is not in the object, because it is minor or there was no room.
+
+    Example: ``BriefRest(findings=1, minor_findings=4, notes=2, recordings=0)``.
+    """
+
+    findings: int
+    minor_findings: int
+    notes: int
+    recordings: int
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Brief(OneLine):
+    """What is said first of a file, a job, or files that are not one job.
+
+    Attributes:
+        schema: "tracelab.brief/1".
+        version: of tracelab.
+        files: the files, at most 3.
+        file_count: how many files there are.
+        about: GPUs, versions, steps.
+        verdict: all of it in a sentence.
+        headline: figures of a step; null for files that are not one job.
+        job: who makes whom wait and why; empty unless the files are one job.
+        findings: what to change, what saves most first, at most 3.
+        recordings: the files that are not one job, the most expensive first; else empty.
+        more: how much is left out.
+        notes: what makes figures wrong or not what they seem.
+        next: commands to type next.
+    """
+
+    schema: str = field(metadata=constrained(const=SCHEMA))
+    version: str
+    files: tuple[str, ...]
+    file_count: int
+    about: tuple[str, ...]
+    verdict: str
+    headline: BriefHeadline | None
+    job: tuple[str, ...]
+    findings: tuple[BriefFinding, ...]
+    recordings: tuple[BriefRecording, ...]
+    more: BriefRest
+    notes: tuple[str, ...]
+    next: tuple[str, ...]
+
+
+# What is dropped where there is no room, from the end, in this order: as long as there are more.
+_DROPPED = (
+    ("recordings", 3),
+    ("notes", 1),
+    ("findings", 1),
+    ("recordings", 1),
+    ("job", 1),
+    ("next", 1),
+    ("about", 0),
+    ("notes", 0),
+    ("files", 1),
+    ("job", 0),
+)
+
+
+def render_brief(report: Report, *, recordings: Sequence[Report] = ()) -> bytes:
+    """Return the first screen as JSON in one line, of at most `MAX_BYTES`.
+
+    Args:
+        report: of all files.
+        recordings: of files that are not one job, as of `render_text`.
+    """
+    if are_recordings(report):
+        brief = _of_recordings(report, recordings_of(report, recordings))
+    else:
+        brief = _of_screen(report, first_screen(report))
+    while len(written := json_bytes(brief, is_indented=False)) > MAX_BYTES:
+        brief = _smaller(brief)
+    return written
+
+
+def _smaller(brief: Brief) -> Brief:
+    """Drop the last of what is dropped first, and count it."""
+    name, _ = next((name, least) for name, least in _DROPPED if len(getattr(brief, name)) > least)
+    smaller = replace(brief, **{name: getattr(brief, name)[:-1]})
+    if not hasattr(brief.more, name):
+        return smaller
+    more = replace(brief.more, **{name: getattr(brief.more, name) + 1})
+    return replace(smaller, more=more)
+
+
+def _of_screen(report: Report, said: FirstScreen) -> Brief:
+    warnings = [note for note in said.notes if note.is_warning]
+    return Brief(
+        schema=SCHEMA,
+        version=_fitted(report.version, _MAX_NAME),
+        files=_paths(said.paths),
+        file_count=len(said.paths),
+        about=tuple(_fitted(text, _MAX_NAME) for text in said.about),
+        verdict=_fitted(said.verdict, _MAX_TITLE),
+        headline=_headline(said.headline),
+        job=tuple(_fitted(fact.text, _MAX_TITLE) for fact in said.facts if fact.label == RANKS),
+        findings=tuple(map(_finding, said.items)),
+        recordings=(),
+        more=BriefRest(said.more, said.minor, len(said.notes) - len(warnings), 0),
+        notes=tuple(
+            _fitted(f"{note.text} ({note.rule})" if note.rule else note.text, _MAX_TITLE)
+            for note in warnings
+        ),
+        next=tuple(_fitted(command, _MAX_TITLE) for command in said.commands),
+    )
+
+
+def _of_recordings(report: Report, said: Recordings) -> Brief:
+    paths = [rank.trace.path for row in said.rows for rank in row.ranks]
+    first = [rank.trace.path for rank in said.rows[0].ranks] if said.rows else []
+    rows = said.rows[:_MAX_ROWS]
+    return Brief(
+        schema=SCHEMA,
+        version=_fitted(report.version, _MAX_NAME),
+        files=_paths(paths),
+        file_count=len(paths),
+        about=tuple(_fitted(text, _MAX_NAME) for text in said.about),
+        verdict=_fitted(said.why or f"{said.about[0]}, each on its own.", _MAX_TITLE),
+        headline=None,
+        job=(),
+        findings=(),
+        recordings=tuple(map(_recording, rows)),
+        more=BriefRest(0, 0, 0, len(said.rows) - len(rows)),
+        notes=tuple(_fitted(note.text, _MAX_TITLE) for note in said.notes),
+        next=(_fitted(f"{analyze_command(first)} --brief", _MAX_TITLE),),
+    )
+
+
+def _headline(figures: Headline) -> BriefHeadline:
+    causes = [*figures.causes.items()][:_MAX_CAUSES]
+    saving = None
+    if figures.saves_share is not None:
+        low, high = figures.saves_low_share, figures.saves_high_share
+        saving = BriefSaving(
+            _percent(figures.saves_share),
+            _known_percent(low),
+            _known_percent(high),
+            _known_ms(figures.saves_ns),
+        )
+    return BriefHeadline(
+        rank=figures.rank,
+        step=figures.step,
+        step_ms=_ms(figures.step_ns),
+        while_profiled_ms=_ms(figures.profiled_step_ns),
+        gpu=figures.device,
+        busy_percent=_percent(figures.busy_share),
+        idle_percent=_percent(figures.idle_share),
+        idle_causes_percent={_fitted(x, _MAX_NAME): _percent(share) for x, share in causes},
+        predicted_ms=_known_ms(figures.predicted_step_ns),
+        saves=saving,
+    )
+
+
+def _finding(item: Item) -> BriefFinding:
+    finding, figures = item.finding, item.figures
+    where = finding.where
+    shares = {figures.how: _percent(figures.share)}
+    return BriefFinding(
+        number=item.number,
+        rule=_fitted(finding.rule, _MAX_NAME),
+        remedy=_named(finding.remedy, _MAX_NAME),
+        severity=finding.severity,
+        ranks=_fitted(item.on, _MAX_NAME),
+        saves=_saving(figures) if figures.how == SAVES else None,
+        at_most_percent=shares.get(AT_MOST),
+        takes_percent=shares.get(TAKES),
+        title=_fitted(item.title, _MAX_TITLE),
+        place=BriefPlace(
+            file=None if where.file is None else _fitted_end(where.file, _MAX_PLACE),
+            line=where.line,
+            lines=where.lines[:_MAX_LINES],
+            function=_named(where.function, _MAX_PLACE),
+            code=_named(where.code, _MAX_PLACE),
+        ),
+        fix=_fitted(item.fix, _MAX_FIX),
+        edit=_named(finding.edit, _MAX_PLACE),
+        evidence=_evidence(finding),
+    )
+
+
+def _evidence(finding: Finding) -> BriefEvidence:
+    where = finding.where
+    return BriefEvidence(
+        events=finding.evidence[:_MAX_EVENTS],
+        count=where.count,
+        api=_named(where.api, _MAX_NAME),
+        operator=_named(where.operator, _MAX_NAME),
+        kernel=_named(where.activity, _MAX_PLACE),
+    )
+
+
+def _saving(figures: Price) -> BriefSaving:
+    return BriefSaving(
+        _percent(figures.share),
+        _known_percent(figures.low_share),
+        _known_percent(figures.high_share),
+        _known_ms(figures.time_ns),
+    )
+
+
+def _recording(row: Recording) -> BriefRecording:
+    figures = row.headline
+    return BriefRecording(
+        file=_fitted_end(row.ranks[0].trace.path, _MAX_PLACE),
+        ranks=len(row.ranks),
+        step_ms=_ms(figures.step_ns) if row.has_steps else None,
+        busy_percent=_percent(figures.busy_share),
+        saves_percent=None if row.first is None else _percent(row.saves),
+        title=None if row.first is None else _fitted(row.title, _MAX_PLACE),
+        place=_fitted(row.place, _MAX_PLACE),
+    )
+
+
+def _paths(paths: Sequence[str]) -> tuple[str, ...]:
+    return tuple(_fitted_end(path, _MAX_PLACE) for path in paths[:_MAX_FILES])
+
+
+def _ms(time_ns: int) -> float:
+    return time_ns / 1e6
+
+
+def _known_ms(time_ns: int | None) -> float | None:
+    return None if time_ns is None else _ms(time_ns)
+
+
+def _percent(share: float) -> float:
+    """Return a share in percent: whole where it is printed whole, else with three digits.
+
+    >>> _percent(0.234), _percent(1.0), _percent(0.00123)
+    (23, 100, 0.123)
+    """
+    percent = PERCENTS * share
+    is_whole = 1 <= percent <= PERCENTS - 1 or percent in (0, PERCENTS)
+    return round(percent) if is_whole else float(f"{percent:.3g}")
+
+
+def _known_percent(share: float | None) -> float | None:
+    return None if share is None else _percent(share)
+
+
+def _named(text: str | None, max_bytes: int) -> str | None:
+    return None if text is None else _fitted(text, max_bytes)
+
+
+def _fitted(text: str, max_bytes: int) -> str:
+    """Return text of at most so many bytes in JSON, with an ellipsis where it goes on.
+
+    >>> _fitted("reduce_kernel", 9), _fitted("größe", 7)
+    ('reduce…', 'größe')
+    """
+    text = clean(text)
+    sizes = [len(json_bytes(letter, is_indented=False)) - _QUOTES for letter in text]
+    if sum(sizes) <= max_bytes:
+        return text
+    room = max_bytes - len(_ELLIPSIS.encode())
+    return text[: sum(size <= room for size in accumulate(sizes))] + _ELLIPSIS
+
+
+def _fitted_end(text: str, max_bytes: int) -> str:
+    """Return the same of a path, whose end says most.
+
+    >>> _fitted_end("home/me/train.py", 12)
+    '…/train.py'
+    """
+    fitted = _fitted(text[::-1], max_bytes)
+    return clean(text) if fitted == clean(text)[::-1] else _ELLIPSIS + fitted[:-1][::-1]
