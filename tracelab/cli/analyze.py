@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tracelab.cli.options import (
+    Brief,
     CommPattern,
     Job,
     Json,
+    Markdown,
     NoCache,
     NoPrices,
     Processes,
@@ -19,7 +22,7 @@ from tracelab.cli.options import (
     StepOn,
     shared_options,
 )
-from tracelab.cli.outputs import require_outputs
+from tracelab.cli.outputs import require_one, require_outputs
 from tracelab.cli.saved import require_same_options, require_without_trace
 from tracelab.errors import TracelabError, UsageError
 from tracelab.safe_text import brief
@@ -29,6 +32,9 @@ from tracelab.system.console import (
     tell,
     write_result,
 )
+
+if TYPE_CHECKING:
+    from tracelab.report.schema import Report
 
 
 def analyze(
@@ -42,7 +48,13 @@ def analyze(
     full: Annotated[
         bool, typer.Option("--full", help="Print every table, not the first screen alone.")
     ] = False,
+    markdown: Markdown = False,
+    brief: Brief = False,
     json: Json = None,
+    csv: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Write every table as a CSV file into a folder."),
+    ] = None,
     png: Annotated[
         Path | None,
         typer.Option(
@@ -99,10 +111,12 @@ def analyze(
     from tracelab.cli.many_files import map_files, processes_for_one
     from tracelab.options import Options
     from tracelab.read.sources import find_sources
-    from tracelab.render.text.report import TOP, render_text
+    from tracelab.render.registry import render_as
     from tracelab.report.redact import Redaction
     from tracelab.reports import report_of_each_recording
 
+    is_whole = {"--full": full, "--top": top is not None, "--step all": step == "all"}
+    form = _form({"--markdown": markdown, "--brief": brief, "--json -": json == "-"}, is_whole)
     sources = find_sources(paths)
     asked = Asked(png, html, perfetto, redact=redact)
     options = Options(
@@ -116,7 +130,7 @@ def analyze(
     )
     require_outputs(
         sources,
-        files=[json, *asked.others(len(sources))],
+        files=[json, csv and csv / "findings.csv", *asked.others(len(sources))],
         pictures=asked.pictures(len(sources)),
     )
     asked.require_format(sources)
@@ -132,22 +146,16 @@ def analyze(
     recordings = report_of_each_recording(results, report, options)
     if redaction is not None:
         recordings = [redaction.of(one) for one in recordings]
-    if json == "-":
-        write_result(report.to_json().decode())
-    else:
-        if json is not None:
-            report.save(json)
-        write_result(
-            render_text(
-                report,
-                width=output_width(),
-                color=output_in_color(),
-                full=full or top is not None,
-                every_step=step == "all",
-                top=TOP if top is None else top,
-                recordings=recordings,
-            )
-        )
+    if json is not None and json != "-":
+        report.save(json)
+    look: dict[str, Any] = {} if form == "json" else {"recordings": recordings}
+    if form == "text":
+        look |= {"width": output_width(), "color": output_in_color(), "full": full}
+        look |= {"every_step": step == "all"} | ({} if top is None else {"full": True, "top": top})
+    result = render_as(report, form, **look)
+    write_result(result if isinstance(result, str) else result.decode())
+    if csv is not None:
+        _write_tables(report, csv)
     run = partial(map_files, spec=executor, jobs=jobs)
     written = write_all(asked, report, results, options, run, redaction)
     for one in written:
@@ -161,6 +169,24 @@ def analyze(
     for one in written:
         if isinstance(one, TracelabError):
             raise typer.Exit(one.exit_code)
+
+
+def _form(results: Mapping[str, bool], is_whole: Mapping[str, bool]) -> str:
+    """Return the name of the renderer whose result stdout gets.
+
+    Args:
+        results: by flag, whether it asks for another result than text.
+        is_whole: by flag, whether it asks for all of the text.
+    """
+    for flag, is_given in is_whole.items():
+        require_one({**results, flag: is_given and not results["--json -"]})
+    return (require_one(results) or "text").strip("- ")
+
+
+def _write_tables(report: Report, folder: Path) -> None:
+    from tracelab.render.csv_tables import write_csv
+
+    tell(f"wrote {len(write_csv(report, folder))} tables to {folder}")
 
 
 def _step_number(text: str | None) -> int | None:

@@ -12,8 +12,8 @@ import typer
 
 from tracelab.cli.flags import sentence_of
 from tracelab.cli.numbers import parse_assignments, parse_number
-from tracelab.cli.options import CommPattern, NoCache, StepOn, shared_options
-from tracelab.cli.outputs import require_outputs
+from tracelab.cli.options import CommPattern, Markdown, NoCache, StepOn, shared_options
+from tracelab.cli.outputs import require_one, require_outputs
 from tracelab.cli.saved import require_same_options
 from tracelab.errors import TracelabError, UsageError, reason_of
 from tracelab.system.console import output_in_color, output_width, tell, write_result
@@ -92,6 +92,7 @@ def check(
     output_format: Annotated[
         Format, typer.Option("--format", help="Text, or GitHub annotations and text.")
     ] = Format.TEXT,
+    markdown: Markdown = False,
     junit: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the result as JUnit XML as well.")
     ] = None,
@@ -106,8 +107,10 @@ def check(
     from tracelab.options import Options
     from tracelab.read.sources import find_sources
     from tracelab.render.ci import github_annotations, junit_xml, without_github_commands
+    from tracelab.render.markdown.budgets import render_budgets as render_markdown
     from tracelab.render.text.budgets import render_budgets
 
+    require_one({"--markdown": markdown, "--format github": output_format is Format.GITHUB})
     given: dict[str, Any] = {
         "max-idle": parse_number(max_idle, "--max-idle"),
         "min-overlap": parse_assignments(min_overlap or (), "--min-overlap", "comm:compute=80"),
@@ -136,7 +139,10 @@ def check(
     results = hold_to(wanted, reports, step=step, baseline=before)
     if junit is not None:
         write_file(junit, junit_xml(results))
-    text = render_budgets(results, width=output_width(), color=output_in_color())
+    if markdown:
+        text = render_markdown(results)
+    else:
+        text = render_budgets(results, width=output_width(), color=output_in_color())
     if output_format is Format.GITHUB:
         text = github_annotations(results) + without_github_commands(text)
     write_result(text)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracelab.cli.options import CommPattern, NoCache, StepOn, shared_options
-from tracelab.cli.outputs import require_outputs
+from tracelab.cli.options import CommPattern, Markdown, NoCache, StepOn, shared_options
+from tracelab.cli.outputs import require_one, require_outputs
 from tracelab.errors import UsageError
 from tracelab.system.console import (
     output_in_color,
@@ -52,6 +52,7 @@ def diff(
         list[str] | None,
         typer.Option("--after", metavar="PATH", help="Likewise, of the other side."),
     ] = None,
+    markdown: Markdown = False,
     json: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="Write all of it as JSON; - for stdout, without text."),
@@ -75,10 +76,12 @@ def diff(
     """
     from tracelab.comparison.compare import compare_sides
     from tracelab.options import Options
+    from tracelab.render.markdown.diff import render_diff as render_markdown
     from tracelab.render.text.diff import render_diff
 
     if max_regression is not None and not 0 <= max_regression < math.inf:
         raise UsageError(f"--max-regression takes per cent from 0 on, not {max_regression}")
+    require_one({"--markdown": markdown, "--json -": json == "-"})
     options = Options(**shared_options(step_on, comm_pattern, no_cache=no_cache))
     paths = _paths(before, after, several_before or [], several_after or [])
     inputs = _find(paths[0]), _find(paths[1])
@@ -88,11 +91,13 @@ def diff(
         _check_picture(inputs)
     sides, analyses = _read_sides(inputs, paths, options, keep=png is not None)
     found = compare_sides(*sides)
+    if json is not None and json != "-":
+        write_file(json, found.to_json())
     if json == "-":
         write_result(found.to_json().decode())
+    elif markdown:
+        write_result(render_markdown(found))
     else:
-        if json is not None:
-            write_file(json, found.to_json())
         write_result(render_diff(found, width=output_width(), color=output_in_color()))
     if png is not None:
         _draw(found, analyses, png)

@@ -25,6 +25,13 @@ Json = Annotated[
     str | None,
     typer.Option(metavar="FILE", help="Write the report as JSON; - for stdout, without text."),
 ]
+Markdown = Annotated[
+    bool,
+    typer.Option("--markdown", help="Print Markdown for a pull request's comment, not text."),
+]
+Brief = Annotated[
+    bool, typer.Option("--brief", help="Print the first screen as at most 4 KB of JSON, not text.")
+]
 SourceFolders = Annotated[
     list[str] | None,
     typer.Option(metavar="DIR", help="Where the program's source is, to name lines."),

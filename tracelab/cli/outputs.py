@@ -4,15 +4,30 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracelab.errors import OutputError
+from tracelab.errors import OutputError, UsageError
 from tracelab.system.files import identities, require_output
 
 if TYPE_CHECKING:
     from tracelab.read.streams import Source
+
+
+def require_one(given: Mapping[str, bool]) -> str | None:
+    """Return the only flag that is given of those that say what stdout holds; None without any.
+
+    Raises:
+        UsageError: several are given.
+
+    >>> require_one({"--json -": False, "--markdown": True})
+    '--markdown'
+    """
+    flags = [flag for flag, is_given in given.items() if is_given]
+    if len(flags) > 1:
+        raise UsageError(f"{flags[0]} cannot be combined with {flags[1]}: stdout holds one result")
+    return flags[0] if flags else None
 
 
 def require_outputs(

@@ -1,0 +1,153 @@
+"""Every table of a report as CSV, with the keys of its JSON as titles of the columns.
+
+A map has a column for each of its keys (``bubbles.host_blocked``), a list of texts or numbers is
+one cell, and a list of rows is a table of its own (``windows.devices``), which repeats the rank,
+step and device that its rows belong to.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from tracelab.report.schema import Report
+from tracelab.safe_text import clean
+from tracelab.system.files import identities, require_output, write_file
+
+JOINT = "; "  # between the items of a list
+_KEYS = ("rank", "step", "device")  # of a row, by which the rows below it are known
+_FORMULA = ("=", "+", "-", "@")  # a spreadsheet would compute what begins so
+_NUMBER = "number"
+
+_Row = dict[str, Any]
+
+
+def csv_tables(report: Report) -> dict[str, str]:
+    """Return the tables that have rows, each by its name.
+
+    >>> csv_tables(tracelab.analyze("traces/events_item.pt.trace.json.gz"))["headline"][:27]
+    'rank,step,step_ns,profiled_'
+    """
+    numbered = [
+        {_NUMBER: number, **_content(finding)} for number, finding in enumerate(report.findings, 1)
+    ]
+    parts: dict[str, Sequence[Any]] = {
+        "traces": report.traces,
+        "headline": report.headline,
+        "findings": numbered,
+        **report.tables,
+        "notes": report.notes,
+        "savings": report.savings,
+        "causal": report.causal,
+        "whatif": [] if report.whatif is None else [report.whatif],
+        "job": [] if report.job is None else [report.job],
+    }
+    tables: dict[str, list[_Row]] = {}
+    for name, rows in parts.items():
+        _add_rows(tables, name, rows, {})
+    return {name: _written(rows) for name, rows in tables.items()}
+
+
+def write_csv(report: Report, folder: str | PathLike[str]) -> list[Path]:
+    """Write each table into a folder, which is made; files of these names are replaced.
+
+    Args:
+        report: of which the tables are.
+        folder: where to write ``findings.csv`` and the others.
+
+    Returns:
+        the files that were written.
+
+    Raises:
+        OutputError: one of them cannot be written, or is one of the traces.
+    """
+    inputs = identities(trace.path for trace in report.traces)
+    written = []
+    for name, text in csv_tables(report).items():
+        path = Path(folder) / f"{name}.csv"
+        require_output(path, inputs)
+        write_file(path, text.encode())
+        written.append(path)
+    return written
+
+
+def _add_rows(
+    tables: dict[str, list[_Row]], name: str, rows: Iterable[Any], keys: Mapping[str, Any]
+) -> None:
+    """Add rows to a table, and what they hold as lists of rows to tables of their own.
+
+    Args:
+        tables: by name; those without rows are not there.
+        name: of the table.
+        rows: dataclasses or mappings.
+        keys: what tells to which row above these belong.
+    """
+    for row in rows:
+        cells: _Row = dict(keys)
+        lists: dict[str, Sequence[Any]] = {}
+        _flatten("", _content(row), cells, lists)
+        own_keys = {key: cells[key] for key in _KEYS if key in cells}
+        if cells.keys() - own_keys:
+            tables.setdefault(name, []).append(cells)
+        for key, below in lists.items():
+            _add_rows(tables, f"{name}.{key}", below, own_keys)
+
+
+def _flatten(
+    prefix: str, content: Mapping[str, Any], cells: _Row, lists: dict[str, Sequence[Any]]
+) -> None:
+    """Sort what a row holds into cells by their column, and lists of rows."""
+    for key, value in content.items():
+        name = f"{prefix}{key}"
+        if _is_rows(value):
+            lists[name] = value
+        elif isinstance(value, Mapping) or is_dataclass(value):
+            _flatten(f"{name}.", _content(value), cells, lists)
+        else:
+            cells[name] = value
+
+
+def _is_rows(value: Any) -> bool:
+    """Tell whether a value is a list of rows."""
+    return isinstance(value, list | tuple) and any(
+        isinstance(item, Mapping) or is_dataclass(item) for item in value
+    )
+
+
+def _content(row: Any) -> Mapping[str, Any]:
+    if isinstance(row, Mapping):
+        return row
+    return {field.name: getattr(row, field.name) for field in fields(row)}
+
+
+def _written(rows: Sequence[_Row]) -> str:
+    """Return a table as CSV: a row may lack columns that others have."""
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(map(_cell, columns))
+    writer.writerows([_cell(row.get(column)) for column in columns] for row in rows)
+    return stream.getvalue()
+
+
+def _cell(value: Any) -> str | int | float:
+    """Return a number as it is, and a text that no spreadsheet takes for a formula.
+
+    >>> _cell(-5), _cell(None), _cell(True), _cell((3, 5)), _cell("=1+1")
+    (-5, '', 'true', '3; 5', "'=1+1")
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return value
+    if value is None:
+        return ""
+    items = value if isinstance(value, list | tuple) else [value]
+    text = clean(JOINT.join(map(str, items)))
+    is_name = any(isinstance(item, str) for item in items)
+    return f"'{text}" if is_name and text.lstrip().startswith(_FORMULA) else text
