@@ -10,7 +10,8 @@
 
 `whatif` predicts what a step takes with a change. `draw` makes a picture of a trace, `write_page` a
 page; `compare` holds two of them against each other. A loop of this program is recorded with
-`capture`, or a function that is its step with `profile_step`; these two need torch.
+`capture`, or a function that is its step with `profile_step`; `trace_handler` is for a program that
+has a `torch.profiler` of its own. These three need torch.
 
 From a file to its numbers, step by step: `read_trace` gives a `Trace`, `build_timeline` orders its
 GPU activities, `observe_host` finds what the host did, `build_graph` what depends on what. The
@@ -108,6 +109,7 @@ if TYPE_CHECKING:
     from tracelab.read.sources import find_sources as find_sources
     from tracelab.read.streams import Source as Source
     from tracelab.record.capture import capture as capture, profile_step as profile_step
+    from tracelab.record.trace_handler import trace_handler as trace_handler
     from tracelab.render.picture.save import Picture as Picture
     from tracelab.render.registry import (
         RENDERERS as RENDERERS,
@@ -157,6 +159,7 @@ _MODULES = {
     # record a program
     "capture": "record.capture",
     "profile_step": "record.capture",
+    "trace_handler": "record.trace_handler",
     # the report
     "Report": "report.schema",
     "TraceInfo": "report.schema",

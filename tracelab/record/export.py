@@ -3,17 +3,39 @@
 from __future__ import annotations
 
 import inspect
+import re
 import shutil
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracelab.read.streams import Source, open_source
+from tracelab.read.streams import Source, ends_as_json, open_source
 
 if TYPE_CHECKING:
     import torch
 
 _ANNOTATIONS = "cuda_graph_annotations"  # a parameter of newer export_chrome_trace
+
+
+def save_trace(profiler: torch.profiler.profile, path: Path) -> None:
+    """Write a Chrome trace so that whoever waits for the file never finds a part of it.
+
+    Args:
+        profiler: what has recorded.
+        path: the file; packed where its name ends in ``.gz``.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    partial_file = path.with_name(f".{path.name}")
+    try:
+        export_trace(profiler, partial_file)
+        if not ends_as_json(str(partial_file)):
+            raise OSError("it is incomplete; is the disk full?")
+        partial_file.replace(path)
+    except OSError:
+        partial_file.unlink(missing_ok=True)
+        raise
 
 
 def export_trace(profiler: torch.profiler.profile, file: Path) -> None:
@@ -48,3 +70,17 @@ def _annotations_of_graphs(profiler: torch.profiler.profile) -> dict[str, Any]:
         return {}
     annotations = import_module("torch.cuda.graph_annotations").get_kernel_annotations()
     return {_ANNOTATIONS: annotations} if annotations else {}
+
+
+def path_of_rank(path: Path, rank: int | None) -> Path:
+    """The file of a rank: of a job of several, each rank's name says which.
+
+    >>> path_of_rank(Path("step.pt.trace.json.gz"), 3).name
+    'step_rank3.pt.trace.json.gz'
+    >>> path_of_rank(Path("step.pt.trace.json.gz"), None).name
+    'step.pt.trace.json.gz'
+    """
+    if rank is None or re.search(rf"rank[-_]?{rank}(?!\d)", path.name):
+        return path
+    stem, dot, endings = path.name.partition(".")
+    return path.with_name(f"{stem}_rank{rank}{dot}{endings}")

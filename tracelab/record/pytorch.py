@@ -7,6 +7,7 @@ imported without it. Whatever a user can call first asks `require_pytorch`.
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 import warnings
 
@@ -42,6 +43,16 @@ def lacks_gpu() -> bool:
     if count < 0:  # NVML is not there, or does not answer
         return sys.platform == "linux" and not _can_load("libcuda.so.1")
     return count == 0
+
+
+def rank_of_process() -> int | None:
+    """This process's rank in a job of several: as its process group says, else as torchrun does."""
+    import torch
+
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank() if torch.distributed.get_world_size() > 1 else None
+    rank, size = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "1")
+    return int(rank) if rank.isdigit() and size != "1" else None
 
 
 def _can_load(library: str) -> bool:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 import time
 import warnings
@@ -23,7 +22,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from tracelab.errors import MissingSupportError, reason_of
 from tracelab.read.event_records import every_wait_is_resolved
 from tracelab.read.metadata import SOURCE_KEY, TEXT_KEY
-from tracelab.read.streams import ends_as_json
 from tracelab.record.collector import (
     COLLECTOR_SETTINGS,
     Choice,
@@ -39,10 +37,10 @@ from tracelab.record.collector import (
     torch_has_cuspy,
 )
 from tracelab.record.cupti import kineto_loses_records, switch_event_records
-from tracelab.record.export import export_trace
+from tracelab.record.export import path_of_rank, save_trace
 from tracelab.record.hooks import on_profiler_session
 from tracelab.record.program_source import describe_source
-from tracelab.record.pytorch import require_pytorch
+from tracelab.record.pytorch import rank_of_process, require_pytorch
 from tracelab.system.files import make_folder_of, require_output
 from tracelab.system.signals import uninterrupted
 
@@ -178,7 +176,7 @@ class Recorder:
         self._event_records_setting = event_records
         self._collector_setting = collector
         self._choice = Choice(None)
-        self.rank = _rank()
+        self.rank = rank_of_process()
         self.local_world_size = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         self.has_gpu = self.over = self.done = False
         self._has_event_records = False
@@ -197,7 +195,7 @@ class Recorder:
     @property
     def path(self) -> Path:
         """The file that is written, or will be."""
-        return _path_of_rank(self._path, self.rank)
+        return path_of_rank(self._path, self.rank)
 
     @property
     def is_fork(self) -> bool:
@@ -403,7 +401,7 @@ class Recorder:
         """
         import torch
 
-        self.rank = _rank()  # the program may have joined its job since
+        self.rank = rank_of_process()  # the program may have joined its job since
         self.has_gpu = torch.cuda.is_available()
         self._find_devices()
         self._begin_timing()
@@ -512,15 +510,9 @@ class Recorder:
         self.over = True
         if self._has_event_records:
             switch_event_records(on=False)
-        # Whoever waits for the file must never find a part of it.
-        partial_file = self.path.with_name(f".{self.path.name}")
         try:
-            export_trace(profiler, partial_file)
-            if not ends_as_json(str(partial_file)):
-                raise OSError("it is incomplete; is the disk full?")
-            partial_file.replace(self.path)
+            save_trace(profiler, self.path)
         except OSError as error:  # no reason to end somebody's training
-            partial_file.unlink(missing_ok=True)
             self.reason = f"cannot write {self.path}: {reason_of(error)}"
             return
         self.done = True
@@ -547,16 +539,6 @@ def _synchronize(devices: Iterable[int]) -> None:
         torch.cuda.synchronize(device)
 
 
-def _rank() -> int | None:
-    """This process's rank in a job of several: as its process group says, else as torchrun does."""
-    import torch
-
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return torch.distributed.get_rank() if torch.distributed.get_world_size() > 1 else None
-    rank, size = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "1")
-    return int(rank) if rank.isdigit() and size != "1" else None
-
-
 def _source_folders() -> list[str]:
     """Where the program's own modules are: the profiler names files from there on."""
     folders = dict.fromkeys(Path(folder).resolve() for folder in sys.path)
@@ -566,17 +548,3 @@ def _source_folders() -> list[str]:
         for folder in folders
         if folder.is_dir() and installed.isdisjoint((folder, *folder.parents))
     ]
-
-
-def _path_of_rank(path: Path, rank: int | None) -> Path:
-    """The file of a rank: of a job of several, each rank's name says which.
-
-    >>> _path_of_rank(Path("step.pt.trace.json.gz"), 3).name
-    'step_rank3.pt.trace.json.gz'
-    >>> _path_of_rank(Path("step.pt.trace.json.gz"), None).name
-    'step.pt.trace.json.gz'
-    """
-    if rank is None or re.search(rf"rank[-_]?{rank}(?!\d)", path.name):
-        return path
-    stem, dot, endings = path.name.partition(".")
-    return path.with_name(f"{stem}_rank{rank}{dot}{endings}")
