@@ -20,10 +20,11 @@ from tests import corpus
 from tests.benchmarks import first_findings, predictions, remedies
 from tests.build import capture_tables, pairs
 from tests.build.pipelines_measured import PIPELINES, pipeline_row
-from tests.bundled_traces import PATHS
+from tests.bundled_traces import PATHS, files_of, report_of
 from tests.golden.test_steps import tells_the_story
 from tracelab.cli.main import main as command_line
-from tracelab.render import glossary, remedies as remedies_page
+from tracelab.record.trace_handler import report_lines
+from tracelab.render import brief_schema, glossary, remedies as remedies_page
 from tracelab.report import json_schema
 
 ROOT = Path(__file__).parents[1]
@@ -144,6 +145,13 @@ def _first_findings(text: str) -> str:
     return with_table(text, first_findings.HEAD, rows, keeps_others=True)
 
 
+def _profile(text: str) -> str:
+    """The lines that a training's log gets."""
+    lines = report_lines(report_of(*files_of("train_step_sinful")))
+    logged = "".join(f"tracelab: {line}\n" for line in lines)
+    return re.sub(r"(?<=^```\n)(?:tracelab: (?!more:).*\n)+", lambda _: logged, text, flags=re.M)
+
+
 def _predictions(text: str) -> str:
     outcomes = pairs.outcomes()
     head, _, *rows = predictions.table(outcomes)
@@ -171,12 +179,17 @@ DOCUMENTS = (
     Document(DOCS / "first_findings.md", _first_findings),
     Document(DOCS / "glossary.md", lambda _: glossary.markdown()),
     Document(DOCS / "jobs.md", _jobs),
+    Document(DOCS / "profile.md", _profile),
     Document(DOCS / "remedies.md", lambda _: remedies_page.markdown()),
     Document(DOCS / "remedies_measured.md", _remedies_measured),
     Document(DOCS / "whatif.md", _predictions),
     Document(
         ROOT / "tracelab" / "report" / "report.schema.json",
         lambda _: json.dumps(json_schema.json_schema(), indent=2) + "\n",
+    ),
+    Document(
+        ROOT / "tracelab" / "report" / "brief.schema.json",
+        lambda _: json.dumps(brief_schema.brief_schema(), indent=2) + "\n",
     ),
 )
 

@@ -13,6 +13,7 @@ from tracelab.render.words import shorten
 MAX_LETTERS = 60_000  # GitHub refuses a comment of 65,536
 MAX_TEXT_LETTERS = 400  # of a title or note: some names of kernels are endless
 _MAX_CELL_LETTERS = 160
+_BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:ns|µs|ms|s|%)(?!\w))")
 _FIGURE = re.compile(r"([+-]?(&lt;|>)?\d|-?$)")
 
 
@@ -67,8 +68,8 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def cell(text: str) -> str:
-    """Return text as a cell."""
-    return prose(shorten(text, _MAX_CELL_LETTERS), is_cell=True)
+    """Return text as a cell, in which a number is never torn from its unit."""
+    return _BEFORE_UNIT.sub("\u00a0", prose(shorten(text, _MAX_CELL_LETTERS), is_cell=True))
 
 
 def chapter_blocks(chapter: Chapter) -> list[str]:

@@ -99,7 +99,8 @@ def _folded(said: FirstScreen) -> str:
     left_out = len(said.others) - len(others)
     if left_out:
         others.append(f"… and {left_out} more")
-    return details(", ".join(counts), [bullets(others), bullets(map(_note, notes))])
+    titled = "Notes about this trace:" if notes else ""
+    return details(", ".join(counts), [bullets(others), titled, bullets(map(_note, notes))])
 
 
 def _other(item: Item) -> str:
@@ -130,9 +131,7 @@ def _recordings(said: Recordings) -> Iterator[str]:
             (
                 cell(row.name),
                 *(str(len(row.ranks)) for _ in ranks),
-                row.step_text,
-                row.busy_text,
-                row.saves_text,
+                *map(cell, (row.step_text, row.busy_text, row.saves_text)),
                 cell(row.title + (f" ({row.place})" if row.place else "")),
             )
             for row in rows
