@@ -12,26 +12,29 @@ from tracelab.render.words import shorten
 
 MAX_LETTERS = 60_000  # GitHub refuses a comment of 65,536
 MAX_TEXT_LETTERS = 400  # of a title or note: some names of kernels are endless
+_BETWEEN = "\n\n"
 _MAX_CELL_LETTERS = 160
 _BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:ns|µs|ms|s|%)(?!\w))")
 _FIGURE = re.compile(r"([+-]?(&lt;|>)?\d|-?$)")
 
 
-def document(command: str, blocks: Iterable[str], folded: Iterable[str] = ()) -> str:
-    """Return a comment: its blocks, and folded what need not be read.
+def document(command: str, blocks: Iterable[str]) -> str:
+    """Return a comment of some blocks, without those that would make it too long.
 
     The first line, which is not shown, tells later comments of the same command from others.
 
     Args:
         command: what was run.
-        blocks: what is always shown.
-        folded: what is left out where the comment would be too long.
+        blocks: its parts, in order; empty ones are left out.
     """
-    shown = "\n\n".join(filter(None, [f"<!-- tracelab {command} -->", *blocks]))
-    more = "\n\n".join(filter(None, folded))
-    whole = f"{shown}\n\n{more}" if more and len(shown) + len(more) < MAX_LETTERS else shown
+    kept: list[str] = []
+    room = MAX_LETTERS
+    for block in (f"<!-- tracelab {command} -->", *blocks):
+        if block and len(block) < room:
+            kept.append(block)
+            room -= len(block) + len(_BETWEEN)
     # A job's log shows what it prints, and acts upon some lines.
-    return without_github_commands(f"{whole}\n")
+    return without_github_commands(f"{_BETWEEN.join(kept)}\n")
 
 
 def brief_prose(text: str) -> str:

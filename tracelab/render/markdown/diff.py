@@ -55,7 +55,7 @@ def render_diff(diff: Diff) -> str:
         for rank in shown
         for block in chapter_blocks(Chapter(_name(diff, rank), tuple(text_details(rank))))
     ]
-    return document("diff", _blocks(diff, shown), [details("All figures", folded)])
+    return document("diff", [*_blocks(diff, shown), details("All figures", folded)])
 
 
 def _blocks(diff: Diff, shown: tuple[RankDiff, ...]) -> Iterator[str]:
@@ -78,7 +78,7 @@ def _name(diff: Diff, rank: RankDiff) -> str:
 
 
 def _changes(rank: RankDiff) -> str:
-    """The length of a step, and the times that changed by more than the noise."""
+    """List the length of a step and the times that changed by more than the noise."""
     with_device = needs_device_names(rank)
     changes = [(rank.basis, rank.length)] + [
         (f"{gpu_name(device)} {name.strip()}" if with_device else name.strip(), change)
@@ -91,7 +91,7 @@ def _changes(rank: RankDiff) -> str:
 
 
 def _findings(rank: RankDiff) -> str:
-    """The findings that are gone, new or changed."""
+    """List the findings that are gone, new or changed."""
     return bullets(
         f"**{state}:** {brief_prose(title)} ({rule}, {before} → {after})"
         for finding in rank.findings

@@ -38,7 +38,7 @@ def render_markdown(report: Report, *, recordings: Sequence[Report] = ()) -> str
     if are_recordings(report):
         return document("analyze", _recordings(recordings_of(report, recordings)))
     said = first_screen(report)
-    return document("analyze", _blocks(said), [_folded(said), _next(said)])
+    return document("analyze", [*_blocks(said), _folded(said), _next(said)])
 
 
 def _blocks(said: FirstScreen) -> Iterator[str]:
@@ -54,7 +54,7 @@ def _blocks(said: FirstScreen) -> Iterator[str]:
 
 
 def _facts(facts: Sequence[Fact]) -> str:
-    """The facts, those of one label in one item."""
+    """List the facts, those of one label in one item."""
     labels: dict[str, list[str]] = {}
     for fact in facts:
         labels.setdefault(fact.label, []).append(brief_prose(fact.text))
@@ -62,7 +62,7 @@ def _facts(facts: Sequence[Fact]) -> str:
 
 
 def _item(item: Item) -> str:
-    """A finding as an item of a numbered list."""
+    """Return a finding as an item of a numbered list."""
     number = f"{item.number}. "
     price = ", ".join(filter(None, [item.price, item.on]))
     parts = [
@@ -75,7 +75,7 @@ def _item(item: Item) -> str:
 
 
 def _place(item: Item) -> str:
-    """The place and the line that stands there, both as code."""
+    """Return the place and the text of its line, both as code."""
     is_file = item.finding.where.file is not None
     place = shorten(item.place, _MAX_PLACE_LETTERS)
     shown = code(place) if is_file else prose(place)
@@ -84,7 +84,7 @@ def _place(item: Item) -> str:
 
 
 def _folded(said: FirstScreen) -> str:
-    """The other findings and the notes."""
+    """Fold the other findings and the notes."""
     notes = [note for note in said.notes if not note.is_warning]
     counts = [
         *([counted(said.more, "more finding", "more findings")] if said.more else []),
@@ -118,7 +118,7 @@ def _next(said: FirstScreen) -> str:
 
 
 def _recordings(said: Recordings) -> Iterator[str]:
-    """Files that are not one job, in a table."""
+    """Show files that are not one job in a table."""
     yield "### tracelab"
     yield brief_prose(PART.join(said.about))
     yield brief_prose(said.why)

@@ -116,9 +116,11 @@ def test_hostile_place_and_budget_are_text():
 
 
 def test_comment_is_short_enough_for_github():
-    findings = [make_finding(title="*" * 5_000, fix="`" * 50_000, fix_short="") for _ in range(200)]
-    report = make_report(*make_steps([10, 10, 10]), findings=findings)
-    assert len(render_markdown(report)) < MAX_LETTERS
+    findings = [make_finding(title="$" * 5_000, fix="$" * 50_000, fix_short="") for _ in range(200)]
+    comment = render_markdown(make_report(*make_steps([10, 10, 10]), findings=findings))
+    assert 20_000 < len(comment) < MAX_LETTERS
+    assert "Next: `tracelab whatif" in comment or "Next: `tracelab explain" in comment
+    require_safe(comment)
 
 
 def test_nothing_to_fold_is_no_fold():
