@@ -115,8 +115,7 @@ def printed_by(*arguments: str) -> str:
 
 
 def _readme(text: str) -> str:
-    trace = "prefetch_copy_stream_synchronize"
-    return with_screens(text, printed_by("analyze", trace), printed_by("analyze", trace, "--full"))
+    return with_screens(text, printed_by("analyze", "train_step_sinful"))
 
 
 def _jobs(text: str) -> str:

@@ -93,14 +93,9 @@ def test_examples_of_recording_run_until_they_need_a_gpu(document, tmp_path, mon
 
 def test_readme_shows_what_the_command_prints(tracelab, monkeypatch):
     readme = (ROOT / "README.md").read_text()
-    first_screen, tables = re.findall(r"^```text\n(.*?)^```", readme, re.MULTILINE | re.DOTALL)
+    [screen] = re.findall(r"^```text\n(.*?)^```", readme, re.MULTILINE | re.DOTALL)
     monkeypatch.chdir(ROOT)
-    trace = "traces/prefetch_copy_stream_synchronize.pt.trace.json.gz"
-    assert tracelab("analyze", trace).out == first_screen
-    printed = tracelab("analyze", trace, "--full").out
-    parts = [part.strip("\n") for part in tables.split("\n[...]\n")]
-    assert len(parts) > 1
-    assert all(part in printed for part in parts)
+    assert tracelab("analyze", "traces/train_step_sinful.pt.trace.json.gz").out == screen
 
 
 def test_ci_runs_the_readmes_test_command():
