@@ -8,6 +8,7 @@ import pytest
 import tracelab
 from tests.browser.using import drag, ready, shown, view, wait_until, wheel
 from tests.bundled_traces import FOLDER, report_of
+from tracelab.render.first_screen import first_screen
 
 TRACE = FOLDER / "train_step_sinful.pt.trace.json.gz"
 FIRST_SCREEN_PX = 900
@@ -50,11 +51,14 @@ def test_what_matters_is_on_the_first_screen(open_page, request, which):
         assert box["y"] + box["height"] <= FIRST_SCREEN_PX, part
 
 
-def test_it_says_what_the_text_says(open_page, path, tracelab):
+def test_it_says_what_the_text_says(open_page, path):
     text = visible_text(open_page(path))
-    verdict = tracelab("analyze", TRACE).out.split("\n\n")[1]
-    for line in re.sub(r"(?<=[a-z,])\n(?=[a-z])", " ", verdict).splitlines():
-        assert line.strip() in text
+    step, gpu, fixes = first_screen(report_of(TRACE)).facts
+    assert f"{gpu.label} {gpu.text}" in text
+    for length in re.split(r" \(|\)", step.text)[:2]:
+        assert length in text
+    _, _, predicted = fixes.text.partition(" -> ")
+    assert predicted.partition(":")[0] in text
     for finding in report_of(TRACE).findings:
         if finding.about == "program":
             assert finding.shown_title.replace("`", "") in text

@@ -45,7 +45,7 @@ def test_a_picture_of_one_lane_and_of_a_list_of_it_are_the_same():
 def test_a_result_prints_as_its_text_in_the_terminal(report):
     text = str(report)
     assert len(text.splitlines()) > 5
-    assert "GPU 0 is busy" in text
+    assert "GPU 0  busy " in text
     assert str(tracelab.compare(report, report)).strip().endswith(".")
 
 
