@@ -10,6 +10,7 @@ from tracelab.arrays import OneLine
 from tracelab.findings.attribution import as_one, step_ns_of, steps_of
 from tracelab.findings.context import Context
 from tracelab.findings.finding import (
+    COVERED_SHARE,
     INFO,
     REST,
     UNMET,
@@ -101,7 +102,8 @@ def price_findings(
     specific_ns, *_ = saved_ns(of_specific)
     at_most_ns = [x.saves_high_ns or 0 for x in findings if x.is_generic and x.saves_reason]
     all_ns = (savings.saves_ns or 0) + max(at_most_ns, default=0)
-    if _needs_others(findings, WARNING_SHARE * step_ns):
+    least_ns = WARNING_SHARE * step_ns
+    if _needs_others(findings, least_ns) or _cover_late_time(findings, least_ns):
         specific_ns = all_ns
     findings = list(with_rest(findings, specific_ns, all_ns))
     for i, saved in added.items():
@@ -128,6 +130,22 @@ def _needs_others(findings: Iterable[Finding], least_ns: float) -> bool:
         for edit in edits_of(finding)
     }
     return any(changes & {*edits_of(finding)} for finding in findings if finding.is_generic)
+
+
+def _cover_late_time(findings: Iterable[Finding], least_ns: float) -> bool:
+    """Tell whether changes of one place that save so much are about enough of the late launches.
+
+    A rebuilding saves most of what these cost as well: beside it, their own saving looks small.
+    """
+    findings = tuple(findings)
+    rules = {finding.rule for finding in findings if finding.is_generic}
+    late = [finding for finding in findings if finding.rule in rules]
+    covered_ns = sum(
+        finding.cost_ns
+        for finding in late
+        if not finding.is_generic and (finding.saves_ns or 0) >= least_ns
+    )
+    return covered_ns > 0 and covered_ns >= COVERED_SHARE * sum(x.cost_ns for x in late)
 
 
 def _merged(found: Iterable[Finding], context: Context) -> tuple[Finding, ...]:

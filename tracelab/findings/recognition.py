@@ -26,7 +26,8 @@ class Recognized:
     """Which remedy each host event of a file belongs to.
 
     An event belongs to the innermost recognized one around it; what autograd's threads do, to that
-    around the call of the backward pass. A general remedy counts where no other one is.
+    around the call of the backward pass. One that is whole counts before all others, a general one
+    where no other is.
 
     Args:
         timeline: the file.
@@ -41,7 +42,7 @@ class Recognized:
     ) -> None:
         self.events_of = tuple((remedy, events) for remedy, events in events_of if len(events))
         self._timeline = timeline
-        self._regions_of: dict[tuple[str, bool], _Regions | None] = {}
+        self._regions_of: dict[tuple[str, int], _Regions | None] = {}
 
     @property
     def places(self) -> Mapping[str, Int64Array]:
@@ -59,24 +60,29 @@ class Recognized:
             k remedies.
         """
         number = np.full(len(events), ABSENT, dtype=np.int64)
-        for is_general in (False, True):
-            key = (rule_id, is_general)
+        for rank in range(3):
+            key = (rule_id, rank)
             if key not in self._regions_of:
-                self._regions_of[key] = self._regions(rule_id, is_general=is_general)
+                self._regions_of[key] = self._regions(rule_id, rank)
             regions = self._regions_of[key]
             if regions is not None and len(open_ := np.flatnonzero(number == ABSENT)):
                 number[open_] = regions.of(self._timeline, np.asarray(events)[open_])
         known = [remedy for remedy, _ in self.events_of]
         return tuple(None if i == ABSENT else known[i] for i in number.tolist())
 
-    def _regions(self, rule_id: str, *, is_general: bool) -> _Regions | None:
-        """The events of a rule's remedies."""
+    def _regions(self, rule_id: str, rank: int) -> _Regions | None:
+        """The events of a rule's remedies of one rank, as of `_rank`."""
         chosen = [
             (number, events)
             for number, (remedy, events) in enumerate(self.events_of)
-            if rule_id in remedy.rules and remedy.is_general == is_general
+            if rule_id in remedy.rules and _rank(remedy) == rank
         ]
         return _Regions(self._timeline, chosen) if chosen else None
+
+
+def _rank(remedy: Remedy) -> int:
+    """Before which others a remedy counts: the lower the earlier."""
+    return 0 if remedy.is_whole else 1 + remedy.is_general
 
 
 class _Regions:

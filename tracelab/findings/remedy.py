@@ -86,6 +86,8 @@ class Remedy(OneLine):
             without any pattern it finds them by itself.
         by_call_site: whether each place is to be changed by itself, rather than all at once.
         is_general: whether it counts only where no other remedy is recognized.
+        is_whole: whether all inside of what it is recognized by goes with it, whatever other
+            remedy is recognized there.
         needs_same_sizes: whether it helps only where the sizes that the host waits for are the same
             in every step; where the trace does not show that, what it saves is a bound.
     """
@@ -105,6 +107,7 @@ class Remedy(OneLine):
     occurs: Callable[[Graph, Int64Array], Int64Array] | None = None
     by_call_site: bool = False
     is_general: bool = False
+    is_whole: bool = False
     needs_same_sizes: bool = False
 
     def fix_for(self, torch: str | None) -> Instead | None:

@@ -28,6 +28,7 @@ from tracelab.findings.finding import (
 )
 from tracelab.findings.own_calls import NoPlace
 from tracelab.findings.rule import Rule
+from tracelab.intervals import Intervals
 
 STEP = 915
 
@@ -196,11 +197,15 @@ def test_a_saved_report_keeps_what_was_predicted(report_of, tmp_path):
 # --- places ---
 
 
-def rule_of(edit, *, id="MY1", role=SPECIFIC, is_all=True, **where):
-    """A rule that finds one thing, with this edit, at this place; it has all idle time, or none."""
+def rule_of(edit, *, id="MY1", role=SPECIFIC, is_all=True, part=slice(None), **where):
+    """A rule that finds one thing, with this edit, at this place; it has all idle time, or none.
+
+    Or of all of it the gaps of a part.
+    """
 
     def find(context):
-        lost = {0: context.idle(0)} if is_all else {}
+        idle = context.idle(0)
+        lost = {0: Intervals(idle.starts[part], idle.ends[part])} if is_all else {}
         severity = None if is_all else WARNING
         here = Where(count=1, **where)
         return [Candidate("Title", "cause", here, (), "", lost, {}, severity, edit, role=role)]
@@ -311,6 +316,20 @@ def test_a_rebuilding_saves_what_it_adds_to_the_changes_of_one_place(report_of):
     assert both["ONE1"] == ("specific", pytest.approx(115, abs=8))
     assert both["ALL1"] == ("rest", pytest.approx(0, abs=8))
     assert savings.saves_ns == pytest.approx(115 * US, abs=8 * US)
+
+
+def test_a_rebuilding_is_behind_changes_of_one_place_that_are_half_of_the_late_time(report_of):
+    # GIVEN two findings of one rule, of which the one of the long gaps saves little
+    rules = [
+        rule_of("scale=0.9", id="ALL1", part=slice(1, None, 2)),
+        rule_of(
+            "unblock:read.item + scale=0.1", id="ALL1", part=slice(None, None, 2), role=GENERIC
+        ),
+    ]
+    report = report_of(steps(functions=("read", "look")), rules=rules)
+    specific, rest = of_program(report)
+    assert (specific.role, rest.role) == ("specific", "rest")
+    assert 0.02 * STEP * US < specific.saves_ns < report.savings[0].saves_ns / 3
 
 
 def test_a_rebuilding_is_first_where_changes_of_one_place_save_less_than_a_third(report_of):

@@ -3,24 +3,38 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.arrays import Frozen
-from tracelab.findings.remedies.guards import NO_EVENTS, are_inside, recurring
+from tracelab.findings.remedies.guards import (
+    NO_EVENTS,
+    are_inside,
+    counts_inside,
+    operators_named,
+    recurring,
+    step_indices,
+)
 from tracelab.findings.remedy import Instead, Remedy
 from tracelab.intervals import Int64Array
 from tracelab.model.call_sites import python_frames
-from tracelab.model.frames import is_built_in, is_engine_operator, is_program_frame
+from tracelab.model.frames import (
+    MODULE_PREFIX,
+    called_name,
+    is_built_in,
+    is_engine_operator,
+    is_program_frame,
+)
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import expand_ranges
-from tracelab.model.trace import ABSENT
+from tracelab.model.trace import ABSENT, Trace
 
 _FEWEST_TURNS = 30  # of a loop: calls of one name from one call of a function
+_FEWEST_MODULES = 8  # of a loop over modules: different ones of one class
+_MOST_OF_MODULE = 3  # launches of one turn of such a loop: a layer of a model has more
 _SMALL_NS = 10_000  # a kernel that takes longer is worth a launch of its own
 # One kernel for all turns takes so much of the time of theirs: 0.29 for 32 clouds of 512 points,
 # whose kernels fill a part of the GPU each, 0.27 and 0.44 for the steps of recurrent cells.
@@ -29,25 +43,151 @@ _MOST_OF_TURN = 8  # functions of autograd from one of a turn to one of the next
 _BACKWARD = re.compile(r"^autograd::engine::evaluate_function: (\w+)Backward\d*$")
 # Where products follow one another, each most likely needs the one before.
 _PRODUCTS = re.compile(r"matmul|linear|conv|^aten::(?:add|b)?mm$")
+_COLLECTS = r"^aten::(?:stack|cat)$"  # what each turn made
+_LOOKS_UP = "aten::embedding"  # takes positions: what one made, another one cannot take
+_MASKS = r"^aten::(?:index|masked_select)$"
 
 
 def _calls_in_loops(graph: Graph, _events: Int64Array) -> Int64Array:
     """What loops of the program call in each turn, if they launch small kernels again and again.
 
     A loop is recognized by built-in functions, or operators that Python calls without a name
-    (``x + y``), which a function of the program calls for a small kernel each. What makes one call
-    of them makes one of everything else in its turns, too, and of their backward pass.
+    (``x + y``), which a function of the program calls for a small kernel each; or by modules of one
+    class. What makes one call of them makes one of everything else in its turns, too, and of their
+    backward pass.
+    """
+    return _with_backward(graph, _turns(graph, with_masks=False))
+
+
+def _calls_in_mask_loops(graph: Graph, _events: Int64Array) -> Int64Array:
+    """The same of the loops in which each turn chooses elements by a mask of its own."""
+    masks = _masks(graph)
+    if len(masks) < _FEWEST_TURNS:
+        return NO_EVENTS
+    return _with_backward(graph, _turns(graph, with_masks=True))
+
+
+def _with_backward(graph: Graph, turns: Int64Array) -> Int64Array:
+    return np.concatenate((turns, _backward_of(graph, turns))) if len(turns) else NO_EVENTS
+
+
+def _turns(graph: Graph, *, with_masks: bool) -> Int64Array:
+    """What functions with a loop call in each turn, forward.
+
+    Args:
+        graph: the file's dependencies.
+        with_masks: whether to take the loops that choose elements by masks, or the others.
     """
     timeline = graph.host.timeline
     is_work = (timeline.kind == Kind.COMPUTE) & (timeline.launch_id != ABSENT)
     calls = _calls_of_program(graph, np.unique(timeline.launch_id[is_work]).astype(np.int64))
     is_small = is_work & (timeline.end_ns - timeline.start_ns <= _SMALL_NS)
-    is_small_call = calls.is_direct & np.isin(calls.launch_id, timeline.launch_id[is_small])
-    in_loop = calls.often(is_small_call)
-    if not len(recurring(graph, _one_after_another(graph, calls.call_id[in_loop]))):
-        return NO_EVENTS
-    turns = calls.call_id[calls.often(np.isin(calls.caller, calls.caller[in_loop]))]
-    return np.concatenate((turns, _backward_of(graph, turns)))
+    is_small_launch = np.isin(calls.launch_id, timeline.launch_id[is_small])
+    in_loop = calls.often(calls.is_direct & is_small_launch)
+    has_masks = np.isin(calls.caller[in_loop], _with_masks(graph, calls, in_loop))
+    in_loop = in_loop[has_masks == with_masks]
+    turns = NO_EVENTS
+    if len(recurring(graph, _one_after_another(graph, calls.call_id[in_loop]))):
+        often = calls.often(np.isin(calls.caller, calls.caller[in_loop]))
+        turns = calls.call_id[often]
+    if with_masks:
+        return turns
+    modules = _modules_in_loops(graph, calls, is_small_launch)
+    modules = recurring(graph, _one_after_another(graph, modules))
+    return np.union1d(turns, modules).astype(np.int64)
+
+
+def _with_masks(graph: Graph, calls: _Calls, in_loop: NDArray[np.intp]) -> Int64Array:
+    """The functions (indices of frames) whose loops do little but choose by masks.
+
+    Args:
+        graph: the file's dependencies.
+        calls: of the program.
+        in_loop: rows of calls in loops.
+    """
+    trace, launch_id = graph.host.timeline.trace, calls.launch_id
+    is_mask = np.isin(calls.call_id, _masks(graph))
+    found = []
+    for caller in np.unique(calls.caller[in_loop[is_mask[in_loop]]]).tolist():
+        own_id = launch_id[is_mask & (calls.caller == caller)]
+        start_ns = trace.start_ns[launch_id]
+        is_between = trace.thread_index[launch_id] == trace.thread_index[own_id[0]]
+        is_between &= start_ns >= trace.start_ns[own_id].min()
+        is_between &= start_ns <= trace.start_ns[own_id].max()
+        if 2 * len(own_id) >= int(is_between.sum()):
+            found.append(caller)
+    return np.array(found, dtype=np.int64)
+
+
+def _masks(graph: Graph) -> Int64Array:
+    """The operators that choose elements by a mask: each waits for their number."""
+    timeline = graph.host.timeline
+    operators, positions = (operators_named(timeline, x) for x in (_MASKS, r"^aten::nonzero$"))
+    return operators[counts_inside(timeline.trace, operators, positions) > 0]
+
+
+def _modules_in_loops(
+    graph: Graph, calls: _Calls, is_small_launch: NDArray[np.bool_]
+) -> Int64Array:
+    """Calls of many small modules of one class by one call of a function, and what is between.
+
+    No layers of a model, each of which needs the one before: each launches little, all the same,
+    and what they made is put together behind them, or each of them looks up positions.
+
+    Args:
+        graph: the file's dependencies.
+        calls: of the program.
+        is_small_launch: bool[calls], which launch a small kernel.
+    """
+    trace, strings = graph.host.timeline.trace, graph.host.timeline.trace.strings
+    names = [strings[index] for index in trace.name_index[calls.call_id].tolist()]
+    is_module = np.array([name.startswith(MODULE_PREFIX) for name in names], dtype=np.bool_)
+    loops: dict[object, list[int]] = {}
+    module_rows: dict[int, list[int]] = {}
+    for row in np.flatnonzero(is_module).tolist():
+        module_rows.setdefault(int(calls.call_id[row]), []).append(row)
+    for rows in module_rows.values():
+        if len(rows) <= _MOST_OF_MODULE and is_small_launch[rows].all():
+            work = tuple(calls.operator[rows].tolist())
+            key = (int(calls.caller[rows[0]]), called_name(names[rows[0]]), work)
+            loops.setdefault(key, []).append(rows[0])
+    chosen = [NO_EVENTS]
+    for turns in loops.values():
+        if len({names[row] for row in turns}) < _FEWEST_MODULES:
+            continue
+        first_ns = trace.start_ns[calls.call_id[turns]].min()
+        end_ns = trace.end_ns[calls.call_id[turns]].max()
+        thread = trace.thread_index[calls.call_id[turns[0]]]
+        is_between = trace.thread_index[calls.launch_id] == thread
+        start_ns = trace.start_ns[calls.launch_id]
+        is_between &= (start_ns >= first_ns) & (start_ns <= end_ns)
+        if int(is_between.sum()) > _MOST_OF_MODULE * len(turns):
+            continue
+        caller = int(calls.caller[turns[0]])
+        looks_up = strings[calls.operator[turns[0]]] == _LOOKS_UP
+        if looks_up or _are_collected(graph, caller, int(end_ns)):
+            own_id = np.unique(calls.call_id[calls.caller == caller])
+            is_turn = (trace.start_ns[own_id] >= first_ns) & (trace.end_ns[own_id] <= end_ns)
+            chosen.append(own_id[is_turn])
+    return np.concatenate(chosen)
+
+
+def _are_collected(graph: Graph, caller: int, end_ns: int) -> bool:
+    """Tell whether a function, or the one around it, puts tensors together after a moment.
+
+    Args:
+        graph: the file's dependencies.
+        caller: index of its frame.
+        end_ns: the moment.
+    """
+    timeline = graph.host.timeline
+    frames = python_frames(timeline)
+    collects = operators_named(timeline, _COLLECTS)
+    collects = collects[timeline.trace.start_ns[collects] >= end_ns]
+    is_own = frames.have_name(is_program_frame)
+    around = frames.around(frames.parent_index[[caller]], is_own)
+    own = frames.around(frames.innermost(collects), is_own)
+    return bool(np.isin(own, (caller, *around[around != ABSENT].tolist())).any())
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -113,23 +253,70 @@ def _calls_of_program(graph: Graph, launch_id: Int64Array) -> _Calls:
 def _backward_of(graph: Graph, calls: Int64Array) -> Int64Array:
     """The functions of autograd that go back through what calls hold.
 
-    They are known by name, as ``SubBackward0`` of ``aten::sub``: all of a name, if most of the
-    operators of that name are in these calls, and it is called for most of those.
+    They are known by name, as ``SubBackward0`` of ``aten::sub``. Where a step has as many of a name
+    as operators before its backward pass, the last function goes back through the first operator,
+    and so on; else it is all of a name, if most of the operators of that name are in these calls,
+    and it is called for most of those.
     """
     timeline = graph.host.timeline
     trace, operators = timeline.trace, timeline.operators
-    is_inside = are_inside(trace, operators.event_id, calls)
-    functions = operators.event_id[operators.have_name(_BACKWARD.match)]
-    forward = [operators.event_id, operators.event_id[is_inside]]
-    names, inside_names, function_names = (
-        [trace.strings[index] for index in trace.name_index[events].tolist()]
-        for events in (*forward, functions)
+    is_function = operators.have_name(_BACKWARD.match)
+    functions = operators.event_id[is_function]
+    nodes = sorted({_BACKWARD.findall(name)[0] for name in _names(trace, functions)})
+    number_of = {node: number for number, node in enumerate(nodes)}
+    names = _names(trace, operators.event_id)
+    of_operator = np.array([number_of.get(_node_of(name), ABSENT) for name in names], dtype=np.intp)
+    of_operator[is_function] = ABSENT
+    forward = operators.event_id[of_operator != ABSENT]
+    of_operator = of_operator[of_operator != ABSENT]
+    of_function = np.array(
+        [number_of[_BACKWARD.findall(name)[0]] for name in _names(trace, functions)], dtype=np.intp
     )
-    count, inside = Counter(map(_node_of, names)), Counter(map(_node_of, inside_names))
-    nodes = [_BACKWARD.findall(name)[0] for name in function_names]
-    called = Counter(nodes)
-    is_of_calls = [2 * inside[x] > count[x] and 2 * called[x] > inside[x] for x in nodes]
-    return _with_those_between(graph, functions[np.array(is_of_calls, dtype=np.bool_)])
+    is_inside = are_inside(trace, forward, calls)
+    step, function_step = step_indices(graph, forward), step_indices(graph, functions)
+    is_of_calls = np.zeros(len(functions), dtype=np.bool_)
+    for node in np.unique(of_operator[is_inside]).tolist():
+        own, back = np.flatnonzero(of_operator == node), np.flatnonzero(of_function == node)
+        pairs = [
+            _pairs(trace, forward, own[step[own] == x], functions, back[function_step[back] == x])
+            for x in np.unique(function_step[back]).tolist()
+        ]
+        known = [pair for pair in pairs if pair is not None]
+        if len(known) == len(pairs):
+            for operator, function in known:
+                is_of_calls[function] = is_inside[operator]
+        else:
+            inside = int(is_inside[own].sum())
+            is_of_calls[back] = 2 * inside > len(own) and 2 * len(back) > inside
+    return _with_those_between(graph, functions[is_of_calls])
+
+
+def _pairs(
+    trace: Trace,
+    operators: Int64Array,
+    own: NDArray[np.intp],
+    functions: Int64Array,
+    back: NDArray[np.intp],
+) -> tuple[NDArray[np.intp], NDArray[np.intp]] | None:
+    """The operators of a step with the functions that go back through them, None if unknown.
+
+    Args:
+        trace: any.
+        operators: int64[k], event ids.
+        own: indices of those of one name.
+        functions: int64[f], event ids.
+        back: indices of those of that name.
+    """
+    own = own[trace.start_ns[operators[own]] < trace.start_ns[functions[back]].min()]
+    if len(own) != len(back):
+        return None
+    by_start = np.argsort(trace.start_ns[operators[own]], kind="stable")
+    by_end = np.argsort(-trace.start_ns[functions[back]], kind="stable")
+    return own[by_start], back[by_end]
+
+
+def _names(trace: Trace, events: Int64Array) -> list[str]:
+    return [trace.strings[index] for index in trace.name_index[events].tolist()]
 
 
 def _with_those_between(graph: Graph, functions: Int64Array) -> Int64Array:
@@ -139,6 +326,7 @@ def _with_those_between(graph: Graph, functions: Int64Array) -> Int64Array:
     all_ = all_[np.lexsort((trace.start_ns[all_], trace.thread_index[all_]))]
     chosen = np.flatnonzero(np.isin(all_, functions))
     is_near = np.diff(chosen) <= _MOST_OF_TURN
+    is_near &= np.diff(step_indices(graph, all_[chosen])) == 0
     _, between = expand_ranges(chosen[:-1][is_near], chosen[1:][is_near])
     return np.union1d(functions, all_[between]).astype(np.int64)
 
@@ -162,29 +350,59 @@ def _one_after_another(graph: Graph, calls: Int64Array) -> Int64Array:
     return calls if 2 * int(follows.sum()) >= int(inside.sum()) else NO_EVENTS
 
 
+_SOURCE = "PyTorch Performance Tuning Guide: fuse operations"
+_URL = "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
+
 REMEDIES: tuple[Remedy, ...] = (
+    Remedy(
+        id="mask-loop",
+        name="a Python loop that chooses elements by a mask in each turn",
+        title="A loop chooses by a mask in each turn, and waits for each number of places",
+        shows=f"One call of a function of the program indexes with a mask at least {_FEWEST_TURNS} "
+        "times, for small kernels, with a copy to the host that blocks for each of them, and "
+        "launches little else.",
+        not_when="Each turn of the loop needs the result of the one before.",
+        fixes=(
+            Instead(
+                "Compute all turns at once, on whole tensors: fill in what a mask leaves out, "
+                "with what the result ignores, and reduce along a dimension, as "
+                "`x.masked_fill(~mask, -torch.inf).amax(dim=1)` for `x[i][mask[i]].max()` of "
+                "each `i`.",
+                short="Compute all turns at once: `x.masked_fill(~mask, -torch.inf).amax(dim=1)` "
+                "instead of `x[i][mask[i]].max()` for each `i`.",
+            ),
+        ),
+        source=_SOURCE,
+        url=_URL,
+        rules=("TL301", "TL101", "TL102"),
+        edit=f"unblock:{{place}} + fuse:{{place}} + scale:{{place}}={_GPU_SHARE}",
+        occurs=_calls_in_mask_loops,
+        is_whole=True,
+    ),
     Remedy(
         id="launch-loop",
         name="a Python loop that launches one small kernel after another",
         title="A loop launches small kernels one by one",
         shows="One call of a function of the program calls the same tensor operation at least "
-        f"{_FEWEST_TURNS} times, each for a kernel of {_SMALL_NS // 1000} us or less, and the GPU "
-        "waits for the launches.",
+        f"{_FEWEST_TURNS} times, each for a kernel of {_SMALL_NS // 1000} us or less, or at least "
+        f"{_FEWEST_MODULES} modules of one class with {_MOST_OF_MODULE} such kernels or fewer each "
+        "and puts together what they made, and the GPU waits for the launches.",
         not_when="Each turn of the loop needs the result of the one before: then compile it, or "
         "replay it as a CUDA graph.",
         fixes=(
             Instead(
                 "Make one call of many: stack the tensors and compute at once, use "
                 "`torch._foreach_mul_` and the like on lists, or compile the function "
-                "(`torch.compile`).",
+                "(`torch.compile`). Of modules of one class: keep their weights in one tensor, and "
+                "multiply at once (`torch.einsum`, `torch.baddbmm`).",
                 since="2.0",
                 short="Stack the tensors and compute at once, use `torch._foreach_mul_` and the "
                 "like, or compile the function: `torch.compile(f)`.",
             ),
             Instead("Make one call of many: stack the tensors and compute at once."),
         ),
-        source="PyTorch Performance Tuning Guide: fuse operations",
-        url="https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html",
+        source=_SOURCE,
+        url=_URL,
         rules=("TL301",),
         edit=f"fuse:{{place}} + scale:{{place}}={_GPU_SHARE}",
         occurs=_calls_in_loops,

@@ -15,7 +15,7 @@ from tracelab.findings.finding import GENERIC, INFO, SPECIFIC, WARNING_SHARE
 from tracelab.findings.launch_advice import advise
 from tracelab.findings.remedy import NO_FIX, Instead, Remedy
 from tracelab.findings.rule import Rule
-from tracelab.intervals import Intervals, measure
+from tracelab.intervals import Int64Array, Intervals, measure
 from tracelab.measures.bubbles import Cause
 from tracelab.model.call_sites import CallSite
 from tracelab.model.constraints import Constraint
@@ -25,6 +25,7 @@ from tracelab.model.graph_launches import mostly_replays, replayed
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.latencies import REPLAY_START_NS, SHORTEST_DELAY_NS
 from tracelab.model.lookup import match_names, rows_of
+from tracelab.model.phases import Phase
 from tracelab.model.trace import ABSENT, Category
 from tracelab.model.wording import called
 
@@ -304,10 +305,39 @@ def _top_culprit(
         is_own = np.array([own is remedy for own in of_culprit], dtype=np.bool_)
         row = rows_of(timeline.event_id, bubbles.next_id[bubble_index[longest]])
         culprit_id = np.where(is_own, culprit_id, timeline.launch_id[row])
+    evidence = most_expensive(culprit_id.tolist(), cost_ns.tolist())
+    if remedy is not None:
+        culprit_id, cost_ns = _in_forward(context, culprit_id, cost_ns, remedy)
     names = map(context.call_name, culprit_id.tolist())
     groups = grouped(zip(names, context.call_sites(culprit_id), strict=True))
     name, call_site = max(groups, key=lambda key: int(cost_ns[groups[key]].sum()))
-    return name, call_site, most_expensive(culprit_id.tolist(), cost_ns.tolist())
+    return name, call_site, evidence
+
+
+def _in_forward(
+    context: Context, culprit_id: Int64Array, cost_ns: Int64Array, remedy: Remedy
+) -> tuple[Int64Array, Int64Array]:
+    """Of culprits those to change, with their cost, ns.
+
+    The backward pass follows what the program calls forward: where only its part is expensive, the
+    forward part stands for it, by its time on the host.
+    """
+    of_backward = _are_of_backward(context, culprit_id)
+    if not of_backward.all():
+        return culprit_id[~of_backward], cost_ns[~of_backward]
+    events = context.recognized.places[remedy.id]
+    events = events[~_are_of_backward(context, events)]
+    if not len(events):
+        return culprit_id, cost_ns
+    return events, (context.trace.end_ns - context.trace.start_ns)[events]
+
+
+def _are_of_backward(context: Context, events: Int64Array) -> NDArray[np.bool_]:
+    """bool[k], which host events (event ids, ABSENT for none) are of the backward pass."""
+    known: NDArray[np.bool_] = events != ABSENT
+    of_backward = known.copy()
+    of_backward[known] = context.phases.of_events(events[known]) == Phase.BACKWARD
+    return of_backward
 
 
 RULE = Rule(

@@ -1,9 +1,11 @@
 """Loops in Python: each pitfall, and beside it what is none."""
 
+import numpy as np
 import pytest
 
 from tests.build.call_trees import (
     LAUNCH,
+    READ,
     backward,
     condition,
     function,
@@ -144,3 +146,93 @@ def test_what_autograd_does_for_others_is_not_of_the_loop(recognized):
     back = map(on_autograd, operator(SUB_BACKWARD, LAUNCH) * 2)
     found = recognized(function(FEATURES, TURN * 30), *back, steps=4)
     assert found["launch-loop"] == {CDIST.name, "aten::index", "aten::sub"}
+
+
+def test_autograd_goes_back_in_the_reverse_order():
+    # GIVEN as many functions as subtractions, of which the last is none of the loop's
+    rows = program(
+        function(FEATURES, TURN * 30),
+        operator("aten::sub", LAUNCH),
+        *map(on_autograd, operator(SUB_BACKWARD, LAUNCH) * 31),
+        steps=4,
+    )
+    events = recognize(graph(*rows), REMEDIES).places["launch-loop"]
+    back = [event for event in range(len(rows)) if rows[event].name == SUB_BACKWARD]
+    # THEN the first function is that last one's
+    assert [event for event in back if event not in events] == back[::31]
+
+
+TOKENS = "tabular.py(9): forward"
+ADDMM = operator("aten::addmm", LAUNCH)
+LAYERS = [function(f"nn.Module: Linear_{i}", operator("aten::linear", ADDMM)) for i in range(8)]
+TABLES = [
+    function(f"nn.Module: Embedding_{i}", operator("aten::embedding", LAUNCH)) for i in range(8)
+]
+STACK = operator("aten::stack", LAUNCH)
+SLICE = operator("aten::slice")
+
+
+def test_a_loop_over_modules_whose_results_are_put_together(recognized):
+    turns = [x for layer in LAYERS for x in (SLICE, layer)]
+    found = recognized(function(TOKENS, *turns, STACK), steps=4)
+    assert found["launch-loop"] == {layer.name for layer in LAYERS}
+
+
+def test_a_list_of_modules_that_a_caller_puts_together(recognized):
+    inner = function("tabular.py(12): <listcomp>", *LAYERS)
+    found = recognized(function(TOKENS, inner, STACK), steps=4)
+    assert found["launch-loop"] == {layer.name for layer in LAYERS}
+
+
+def test_a_loop_over_tables(recognized):
+    found = recognized(function(TOKENS, *TABLES), steps=4)
+    assert found["launch-loop"] == {table.name for table in TABLES}
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        [function(TOKENS, *LAYERS)],  # each layer may need the one before
+        [function(TOKENS, STACK, *LAYERS)],
+        [function(TOKENS, *LAYERS[:7], STACK)],
+        [function(TOKENS, LAYERS[0] * 8, STACK)],  # one layer again and again
+        [function("torch/nn/modules/container.py(240): forward", *LAYERS), STACK],
+        # Blocks of a model, of which each launches much, and with other work in between.
+        [
+            function(
+                TOKENS,
+                *(function(f"nn.Module: Block_{i}", ADDMM * 4) for i in range(8)),
+                STACK,
+            )
+        ],
+        [function(TOKENS, *(x for layer in LAYERS for x in (layer, *OTHER * 3)), STACK)],
+    ],
+)
+def test_layers_of_a_model_are_no_loop(recognized, nodes):
+    assert "launch-loop" not in recognized(*nodes, steps=4)
+
+
+MASK = operator("aten::index", operator("aten::nonzero", LAUNCH * 3, READ), LAUNCH)
+HIGHEST = function("<built-in method max of Tensor object at 0x7f>", operator("aten::max", LAUNCH))
+
+
+def test_a_loop_of_masks_is_one_pitfall():
+    rows = program(function(TOKENS, (MASK, HIGHEST) * 30), steps=4)
+    recognized = recognize(graph(*rows), REMEDIES)
+    names = {rows[event_id].name for event_id in recognized.places["mask-loop"].tolist()}
+    assert names == {"aten::index", HIGHEST.name}
+    assert "launch-loop" not in recognized.places
+    # THEN what a mask waits for is the loop's, not the mask's
+    reads = [i for i, row in enumerate(rows) if row.name == "cudaStreamSynchronize"]
+    found = recognized.remedies(np.array(reads), "TL101")
+    assert {remedy.id for remedy in found} == {"mask-loop"}
+
+
+def test_masks_that_are_little_of_a_loop_stand_for_themselves(recognized):
+    found = recognized(function(TOKENS, (MASK, *OTHER * 8) * 30), steps=4)
+    assert "mask-loop" not in found
+    assert "aten::index" in found["boolean-mask"]
+
+
+def test_few_masks_are_no_loop(recognized):
+    assert "mask-loop" not in recognized(function(TOKENS, (MASK, HIGHEST) * 29), steps=4)

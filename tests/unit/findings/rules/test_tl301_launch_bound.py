@@ -2,10 +2,12 @@
 
 import pytest
 
-from tests.build.files import US, call, kernel, launch, operator, step
+from tests.build.files import US, call, kernel, launch, operator, python, step
 from tests.build.finding_events import blocking, launched_one_by_one, work
 from tracelab import Options
 from tracelab.findings.finding import CRITICAL, INFO, WARNING
+
+SUB_BACKWARD = "autograd::engine::evaluate_function: SubBackward0"
 
 
 def test_launch_bound(findings):
@@ -163,3 +165,34 @@ def test_a_gpu_that_is_hardly_used_is_no_loss(alarms):
         )
     ]
     assert alarms(*rows) == []
+
+
+def test_a_loop_stands_where_the_program_calls_it(findings):
+    # GIVEN a loop of which the backward pass takes longer, on autograd's thread
+    turns, autograd = 30, 7
+    rows = []
+    for number in range(4):
+        begins = 4_000 * US * number
+        rows += [
+            step(number + 1, begins, begins + 4_000 * US),
+            python("loop.py(3): train", begins + US, begins + 3_900 * US),
+            python("loop.py(9): turns", begins + 2 * US, begins + 1_000 * US),
+        ]
+        for i in range(turns):
+            start = begins + (10 + 30 * i) * US
+            back = begins + (1_100 + 90 * i) * US
+            first = (number * turns + i) * 2 + 1
+            rows += [
+                operator("aten::sub", start, start + 20 * US),
+                *work(start + 10 * US, start + 12 * US, launched=start + US, correlation=first),
+                operator(SUB_BACKWARD, back, back + 80 * US, tid=autograd),
+                *work(
+                    back + 70 * US,
+                    back + 72 * US,
+                    launched=back + 60 * US,
+                    correlation=first + 1,
+                    tid=autograd,
+                ),
+            ]
+    [loop] = [x for x in findings(*rows) if x.remedy == "launch-loop"]
+    assert (loop.where.function, loop.where.operator) == ("turns", "aten::sub")
