@@ -17,7 +17,7 @@ from tracelab.measures.measure import constrained
 from tracelab.render.facts import RANKS
 from tracelab.render.first_screen import FirstScreen, Item, first_screen
 from tracelab.render.recordings import Recording, Recordings, are_recordings, recordings_of
-from tracelab.render.text.hints import analyze_command
+from tracelab.render.text.hints import brief_command
 from tracelab.render.text.savings import AT_MOST, SAVES, TAKES, Price
 from tracelab.report.headline import PERCENTS, Headline
 from tracelab.report.schema import Report
@@ -305,7 +305,7 @@ def _of_recordings(report: Report, said: Recordings) -> Brief:
         recordings=tuple(map(_recording, rows)),
         more=BriefRest(0, 0, 0, len(said.rows) - len(rows)),
         notes=tuple(_fitted(note.text, _MAX_TITLE) for note in said.notes),
-        next=(_fitted(f"{analyze_command(first)} --brief", _MAX_TITLE),),
+        next=(_fitted(brief_command(first), _MAX_TITLE),),
     )
 
 
