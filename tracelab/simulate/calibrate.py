@@ -52,6 +52,7 @@ _COSTS_NS = np.linspace(0, _MOST_COST_NS, 41)
 # write runs at a third of its pace.
 _LEAST_COST_NS, _TYPICAL_COST_NS, _LARGE_COST_NS = 1_000, 2_000, 5_000
 _PACES = np.linspace(0.15, 2, 75)
+_FEW_PACES = np.append(np.arange(0, 74, 8), 74)  # indices
 _NEAR_NS = np.linspace(-250, 250, 41)  # from one of these costs to the next, on either side
 # What little is recorded in a stretch of time is at most nine tenths of it.
 LEAST_LEFT = 0.1
@@ -262,7 +263,11 @@ def _fit(
     least_ns, event_ns, most_ns = (
         _cost_at(_COSTS_NS, host_ns, measured_ns * scale) for scale in (1 + _SAME, 1, 1 - _SAME)
     )
-    if abs(host_times(np.array([event_ns]))[0] - measured_ns) > _FITTED * measured_ns:
+    is_over = host_ns[-1] > (1 + _SAME) * measured_ns  # no cost is enough
+    if (
+        not is_over
+        and abs(host_times(np.array([event_ns]))[0] - measured_ns) > _FITTED * measured_ns
+    ):
         # In a short step with many events the host's time bends between two costs: look closer.
         near_ns = np.clip(event_ns + _NEAR_NS, 0, _MOST_COST_NS)
         event_ns = _cost_at(near_ns, host_times(near_ns), measured_ns)
@@ -270,16 +275,14 @@ def _fit(
     least, most = (without_profiler(program, recording, ns) for ns in (least_ns, most_ns))
     is_vague = most_ns - least_ns > _VAGUE_NS
     is_under = event_ns < _LEAST_COST_NS and is_other.any()
-    if is_under or host_ns[-1] > (1 + _SAME) * measured_ns:
-        slowed = is_other if is_under else None
-        paced = [
-            _paced(times_of, without_profiler(program, recording, ns), slowed, measured_ns)
-            for ns in (event_ns if is_under else 0, _TYPICAL_COST_NS, _LARGE_COST_NS)
-        ]
-        if len(known := [x for x in paced if x is not None]) == len(paced):
+    if is_under or is_over:
+        costs_ns = (event_ns if is_under else 0, _TYPICAL_COST_NS, _LARGE_COST_NS)
+        left = [without_profiler(program, recording, ns) for ns in costs_ns]
+        paced = _paced(times_of, left, is_other if is_under else None, measured_ns)
+        if paced is not None:
             # What no cost explains is a guess: what the highest one leaves is possible, too.
-            least, most = known[0], known[2] if is_under else fitted
-            fitted, event_ns, is_vague = known[1], _TYPICAL_COST_NS, True
+            least, most = paced[0], paced[2] if is_under else fitted
+            fitted, event_ns, is_vague = paced[1], _TYPICAL_COST_NS, True
     time_ns = blocks.replay([fitted])
     [fitted_host_ns], [[shortest_ns, longest_ns]] = blocks.measure([fitted], time_ns)
     return _Fit(
@@ -297,25 +300,43 @@ def _fit(
 
 def _paced(
     times_of: Callable[[Sequence[Program]], NDArray[np.float64]],
-    program: Program,
+    programs: Sequence[Program],
     slowed: NDArray[np.bool_] | None,
     measured_ns: float,
-) -> Program | None:
+) -> list[Program] | None:
     """The same, where work of the host has another pace, so that the host takes what it took.
+
+    All are tried at a few paces at once, and then at those between the two that are nearest.
 
     Args:
         times_of: what the host takes for a step of programs, ns.
-        program: without what the profiler took.
+        programs: of the same edges, without what the profiler took.
         slowed: bool[e], that work; all of it if it is None.
         measured_ns: what the host took, ns.
 
     Returns:
-        None where no such pace is known.
+        None where no such pace is known of one of them.
     """
-    host_ns = times_of([at_pace(program, pace, slowed) for pace in _PACES.tolist()])
-    if not host_ns[0] <= measured_ns <= host_ns[-1]:
+
+    def host_times(index: NDArray[np.intp]) -> NDArray[np.float64]:
+        tried = [
+            at_pace(program, pace, slowed)
+            for program, paces in zip(programs, _PACES[index].tolist(), strict=True)
+            for pace in paces
+        ]
+        return times_of(tried).reshape(index.shape)
+
+    host_ns = host_times(np.tile(_FEW_PACES, (len(programs), 1)))
+    if (host_ns[:, 0] > measured_ns).any() or (host_ns[:, -1] < measured_ns).any():
         return None
-    return at_pace(program, float(np.interp(measured_ns, host_ns, _PACES)), slowed)
+    before = np.array([np.searchsorted(row, measured_ns, side="right") for row in host_ns]) - 1
+    before = np.minimum(before, len(_FEW_PACES) - 2)
+    between = _FEW_PACES[before, np.newaxis] + np.arange(np.diff(_FEW_PACES).max() + 1)
+    index = np.minimum(between, len(_PACES) - 1)
+    return [
+        at_pace(program, float(np.interp(measured_ns, row_ns, _PACES[own])), slowed)
+        for program, row_ns, own in zip(programs, host_times(index), index, strict=True)
+    ]
 
 
 def at_pace(program: Program, pace: float, work: NDArray[np.bool_] | None = None) -> Program:
