@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tracelab.read.streams import watched
+from tracelab.system.signals import leave_signals_to_the_main_thread
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -108,7 +109,7 @@ def progress(sizes: Sequence[int]) -> Iterator[Bar]:
     if not sys.stderr.isatty():
         yield bar
         return
-    timer = threading.Timer(_MOMENT_S, bar.draw)
+    timer = threading.Timer(_MOMENT_S, _draw_beside, (bar,))
     timer.daemon = True
     timer.start()
     try:
@@ -118,3 +119,9 @@ def progress(sizes: Sequence[int]) -> Iterator[Bar]:
         timer.cancel()
         timer.join()
         bar.stop()
+
+
+def _draw_beside(bar: Bar) -> None:
+    """Draw it from a thread that Ctrl-C does not wake."""
+    leave_signals_to_the_main_thread()
+    bar.draw()

@@ -42,6 +42,16 @@ def uninterrupted() -> Iterator[None]:
         yield
 
 
+def leave_signals_to_the_main_thread() -> None:
+    """Have Ctrl-C and SIGTERM interrupt the main thread and never the one that calls this.
+
+    The system gives a signal to any thread that takes it. Python runs handlers in the main thread,
+    which sleeps on where another one was woken. Threads that this one starts do as it does.
+    """
+    if hasattr(signal, "pthread_sigmask"):  # Windows has none
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+
+
 @contextmanager
 def _handled(handlers: Mapping[signal.Signals, Any]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():

@@ -2,7 +2,7 @@ import os
 import signal
 import threading
 
-from tracelab.system.signals import uninterrupted
+from tracelab.system.signals import leave_signals_to_the_main_thread, uninterrupted
 
 
 def test_what_must_be_finished_is_not_interrupted():
@@ -26,3 +26,26 @@ def test_other_threads_leave_signals_alone():
     thread.start()
     thread.join()
     assert finished
+
+
+def test_a_signal_wakes_the_main_thread_where_others_leave_it_alone():
+    """GIVEN two threads that wait, and the one that leaves signals alone has started the other
+    THEN both block them, and the main thread does not."""
+
+    def blocked():
+        return signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+    def leave():
+        leave_signals_to_the_main_thread()
+        masks.append(blocked())
+        started = threading.Thread(target=lambda: masks.append(blocked()))
+        started.start()
+        started.join()
+
+    masks = []
+    thread = threading.Thread(target=leave)
+    thread.start()
+    thread.join()
+    signals = {signal.SIGINT, signal.SIGTERM}
+    assert [mask & signals for mask in masks] == [signals, signals]
+    assert not blocked() & signals
