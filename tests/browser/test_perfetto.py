@@ -153,6 +153,7 @@ def test_our_process_has_its_name_and_counters(perfetto, exported):
     assert len(counters) == len(gpus)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "exported", some("prefetch", "train_step", "ddp_rank1", "since_1970"), indirect=True
 )

@@ -38,12 +38,12 @@ def test_a_folder_of_ranks_is_analyzed(tracelab, folder):
 @pytest.mark.parametrize(
     "command",
     [
-        ("analyze", "FILE", "--full"),
+        pytest.param(("analyze", "FILE", "--full"), marks=pytest.mark.slow),
         ("timeline", "FILE", "-o", "OUT/timeline.svg"),
         ("check", "FILE", "--max-idle", "100"),
         ("diff", "FILE", "OTHER"),
-        ("whatif", "FILE", "--fix", "all"),
-        ("analyze", "FILE", "--html", "OUT/page.html"),
+        pytest.param(("whatif", "FILE", "--fix", "all"), marks=pytest.mark.slow),
+        pytest.param(("analyze", "FILE", "--html", "OUT/page.html"), marks=pytest.mark.slow),
         ("analyze", "FILE", "--perfetto", "OUT/found.pftrace.gz"),
     ],
     ids=lambda command: " ".join(command[:1] + command[2:3]),

@@ -17,7 +17,7 @@ TRACES = FOLDER.parent / "tests/benchmarks/judgement/traces"
     ("program", "remedy", "function"),
     [
         ("music_attention", "attention-by-hand", "attend"),
-        ("wgan_critic", "untrained-gradients", "iteration"),
+        pytest.param("wgan_critic", "untrained-gradients", "iteration", marks=pytest.mark.slow),
     ],
 )
 def test_the_defect_is_named_and_not_its_fix(program, remedy, function, tmp_path):

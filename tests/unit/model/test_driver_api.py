@@ -1,7 +1,6 @@
 """What calls of the CUDA runtime, the CUDA driver and HIP do, by their names."""
 
-import pytest
-
+from tests.checks import with_each
 from tracelab.model import driver_api
 
 # Every kind of call: names of the runtime, of the driver with its suffixes, and of HIP.
@@ -173,24 +172,19 @@ def expected_kinds(kind):
     return {"nothing": set(), "is_free": {"is_free", "is_allocation"}}.get(kind, {kind})
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"), [(kind, name) for kind, names in CALLS.items() for name in names]
-)
-def test_calls_are_recognised_by_their_names(kind, name):
+@with_each([(kind, name) for kind, names in CALLS.items() for name in names])
+def test_calls_are_recognised_by_their_names(kind_and_name):
+    kind, name = kind_and_name
     assert kinds_of(name) == expected_kinds(kind)
 
 
-@pytest.mark.parametrize("prefix", PREFIXES)
-@pytest.mark.parametrize("kind", BEHIND_EACH_PREFIX)
-def test_each_prefix_makes_the_same_calls(kind, prefix):
-    names = [prefix + name for name in BEHIND_EACH_PREFIX[kind]]
-
+@with_each(BEHIND_EACH_PREFIX)
+def test_each_prefix_makes_the_same_calls(kind):
+    names = [prefix + name for prefix in PREFIXES for name in BEHIND_EACH_PREFIX[kind]]
     assert [kinds_of(name) for name in names] == [expected_kinds(kind)] * len(names)
 
 
-@pytest.mark.parametrize("ending", ["_v2", "_v11", "_ptds", "_ptsz", "_v2_ptds", "_v2_ptsz"])
-@pytest.mark.parametrize(
-    ("kind", "name"),
+@with_each(
     [
         ("is_device_sync", "cuCtxSynchronize"),
         ("is_stream_sync", "cuStreamSynchronize"),
@@ -201,14 +195,15 @@ def test_each_prefix_makes_the_same_calls(kind, prefix):
         ("is_free", "cuMemFree"),
     ],
 )
-def test_versions_and_per_thread_streams_change_nothing(kind, name, ending):
-    assert kinds_of(name + ending) == expected_kinds(kind)
+def test_versions_and_per_thread_streams_change_nothing(kind_and_name):
+    kind, name = kind_and_name
+    for ending in ("_v2", "_v11", "_ptds", "_ptsz", "_v2_ptds", "_v2_ptsz"):
+        assert kinds_of(name + ending) == expected_kinds(kind), ending
     assert kinds_of(f"{name}Later") == (expected_kinds(kind) if "Memcpy" in name else set())
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"), [(kind, name) for kind, names in OTHER_MAKERS.items() for name in names]
-)
-def test_synchronizing_calls_of_other_makers(kind, name):
+@with_each([(kind, name) for kind, names in OTHER_MAKERS.items() for name in names])
+def test_synchronizing_calls_of_other_makers(kind_and_name):
+    kind, name = kind_and_name
     assert kinds_of(name) == {kind}
     assert kinds_of(f"{name}Later") == set()

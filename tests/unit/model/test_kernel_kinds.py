@@ -5,6 +5,7 @@ import pytest
 
 from tests.build.files import read
 from tests.build.rows import comm, copy, kernel, memset, operator, trace
+from tests.checks import with_each
 from tests.shared_traces import COMMUNICATION, each_real_trace, path_of
 from tracelab.errors import UsageError
 from tracelab.model.kernel_kinds import (
@@ -221,12 +222,12 @@ KNOWN_COMPUTE = [
 ]
 
 
-@pytest.mark.parametrize("name", COMM_KERNELS)
+@with_each(COMM_KERNELS)
 def test_communication(name):
     assert is_comm(name)
 
 
-@pytest.mark.parametrize("name", OTHER_KERNELS)
+@with_each(OTHER_KERNELS)
 def test_not_communication(name):
     assert not is_comm(name)
 

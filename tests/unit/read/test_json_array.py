@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import itertools
 import json
 import re
 import tracemalloc
@@ -15,6 +16,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tests.build.files import LAYOUTS, US, complete_event, damaged, kernel, text
+from tests.checks import with_each
 from tests.examples import examples
 from tracelab.errors import UnreadableInputError
 from tracelab.read import json_array
@@ -251,16 +253,14 @@ DAMAGED = {
 }
 
 
-@pytest.mark.parametrize("place", ["first", "middle", "last"])
-@pytest.mark.parametrize("separator", [",", ", ", ",\n  "])
-@pytest.mark.parametrize("damage", DAMAGED)
-def test_damage_costs_only_what_is_damaged(damage, separator, place):
+@with_each(itertools.product(DAMAGED, [",", ", ", ",\n  "], [(0, 4), (3, 3), (4, 0)]))
+def test_damage_costs_only_what_is_damaged(case):
     """GIVEN a damaged event among good ones
     WHEN the file is read in pieces of any size
     THEN every good event is there, in order, and the damage is counted once."""
+    damage, separator, (before, after) = case
     bad, mended, expected = DAMAGED[damage]
     good = json.loads(GOOD)
-    before, after = {"first": (0, 4), "middle": (3, 3), "last": (4, 0)}[place]
     array = separator.join([GOOD] * before + [bad] + [GOOD] * after)
     content = f'{{"a": 1, "traceEvents": [{array}\n], "rank": 5}}'.encode(
         "utf-8", "surrogateescape"

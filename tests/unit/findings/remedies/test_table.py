@@ -3,8 +3,7 @@
 import re
 from pathlib import Path
 
-import pytest
-
+from tests.checks import with_each
 from tests.short_fixes import assert_short
 from tracelab.findings.places import JOINT
 from tracelab.findings.registry import RULES
@@ -20,7 +19,7 @@ def test_each_has_a_name_of_its_own():
     assert len(set(ids)) == len(ids) >= 40
 
 
-@pytest.mark.parametrize("remedy", REMEDIES, ids=lambda remedy: remedy.id)
+@with_each(REMEDIES)
 def test_each_is_whole(remedy):
     assert re.fullmatch(r"[a-z0-9]+(?:-[a-z0-9]+)*", remedy.id)
     assert all((remedy.name, remedy.shows, remedy.not_when, remedy.source))
@@ -33,14 +32,14 @@ def test_each_is_whole(remedy):
         parse_edit(text.replace("{place}", "train.py:40"))
 
 
-@pytest.mark.parametrize("remedy", REMEDIES, ids=lambda remedy: remedy.id)
+@with_each(REMEDIES)
 def test_fixes_are_from_the_newest_to_the_oldest(remedy):
     since = [tuple(map(int, (fix.since or "0.0").split("."))) for fix in remedy.fixes]
     assert since == sorted(since, reverse=True)
     assert len(set(since)) == len(since) > 0
 
 
-@pytest.mark.parametrize("remedy", REMEDIES, ids=lambda remedy: remedy.id)
+@with_each(REMEDIES)
 def test_each_fix_has_a_short_form_for_every_version(remedy):
     for torch in (None, *(f"{fix.since or '1.8'}.0" for fix in remedy.fixes)):
         assert_short(remedy.fix_for(torch).in_short)

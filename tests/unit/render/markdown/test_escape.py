@@ -2,11 +2,11 @@
 
 import re
 
-import pytest
 from hypothesis import given, strategies as st
 from markdown_it import MarkdownIt
 
 from tests.build.hostile import PAYLOADS
+from tests.checks import with_each
 from tests.examples import examples
 from tracelab.render.markdown.blocks import table
 from tracelab.render.markdown.escape import code, code_in_cell, prose
@@ -61,7 +61,7 @@ def squeezed(text):
     return re.sub(rf"[\s`{ZERO_WIDTH}]", "", text)
 
 
-@pytest.mark.parametrize("text", HOSTILE)
+@with_each(HOSTILE)
 def test_prose_is_text(text):
     assert squeezed(text_of(inline_of(prose(text)))) == squeezed(clean(text))
 
@@ -94,7 +94,7 @@ def test_any_cell_stays_in_its_table(name, text):
     ]
 
 
-@pytest.mark.parametrize("text", HOSTILE)
+@with_each(HOSTILE)
 def test_github_finds_nobody_and_nothing_to_refer_to(text):
     shown = text_of(part for part in inline_of(prose(text)) if part.type != "code_inline")
     assert not re.search(r"@\w|#\d|GH-\d|://|www\.", shown)
