@@ -196,7 +196,14 @@ def find_sites(
     """What the places of edits stand for; None where nothing can be replayed."""
     if baseline.program is None:
         return None
-    return Sites(graph, lines, baseline.program, recognized.places, first_use.event_id)
+    return Sites(
+        graph,
+        lines,
+        baseline.program,
+        baseline.loose,
+        recognized.places,
+        first_use.event_id,
+    )
 
 
 def fill_tables(

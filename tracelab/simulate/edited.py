@@ -65,6 +65,8 @@ def with_latency(program: Program, edges: NDArray[np.bool_], latency_ns: ArrayLi
         latency_ns: int64[e] or one number, ns.
     """
     changes = edges & (program.latency_ns != NEVER)
+    if not changes.any():
+        return program
     return replace(program, latency_ns=np.where(changes, latency_ns, program.latency_ns))
 
 
@@ -92,6 +94,8 @@ def with_edges(
         lag: 1 where the source is of the repetition before.
     """
     count = len(source)
+    if not count:
+        return program
     return replace(
         program,
         source=np.append(program.source, source),

@@ -128,7 +128,7 @@ def parse_edit(text: str) -> Edit:
 
 
 def apply_edit(edit: Edit, program: Program, sites: Sites) -> Edited:
-    """A program with one change; what it makes of the program of the places is kept with them.
+    """A program with one change; what it makes of the programs of the places is kept with them.
 
     Raises:
         UsageError: the edit's place is not one.
@@ -139,11 +139,12 @@ def apply_edit(edit: Edit, program: Program, sites: Sites) -> Edited:
         edited: Edited = EDITS[edit.kind].apply(program, sites.select(edit.place), *values)
         return _with_first_use(edited, program, sites)
 
-    if program is not sites.program:
+    kept = sites.edited.get(id(program))
+    if kept is None:
         return apply()
-    if edit not in sites.edited:
-        sites.edited[edit] = apply()
-    edited: Edited = sites.edited[edit]
+    if edit not in kept:
+        kept[edit] = apply()
+    edited: Edited = kept[edit]
     return edited
 
 

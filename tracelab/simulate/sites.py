@@ -96,12 +96,13 @@ class Sites:
         graph: the file that the program is of.
         lines: where to look for the program's source; without it, no line is known.
         program: the program that edits start from.
+        loose: the same steps in other ways, which edits start from as well.
         remedies: the host events (int64[k], event ids) that a remedy is recognized by, by its id.
         first_use: the host events (int64[k], event ids) that come once: no edit changes them.
 
     Attributes:
         graph, lines, program, remedies, first_use: as given.
-        edited: what edits made of the program so far, by edit.
+        edited: what edits made of these programs so far, by the identity of each and by edit.
         named: places that are only some calls or activities of another one, as of `name_events`.
     """
 
@@ -110,12 +111,13 @@ class Sites:
         graph: Graph,
         lines: SourceLines | None,
         program: Program,
+        loose: Sequence[Program] = (),
         remedies: Mapping[str, Int64Array] = MappingProxyType({}),
         first_use: Sequence[int] | Int64Array = (),
     ) -> None:
         self.graph, self.lines, self.program, self.remedies = graph, lines, program, remedies
         self.first_use = first_use
-        self.edited: dict[Any, Any] = {}
+        self.edited: dict[int, dict[Any, Any]] = {id(one): {} for one in (program, *loose)}
         self.named: dict[str, Int64Array] = {}
         self._selections: dict[str | None, Selection] = {}
 
