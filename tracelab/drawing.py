@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -15,12 +16,14 @@ from tracelab.options import DEFAULTS, Options
 from tracelab.read.sources import one_source, path_names
 from tracelab.read.streams import Source
 from tracelab.report.schema import Report
+from tracelab.report.views import ranks_of
 from tracelab.reports import FileResult, analyze_file, merge_results, with_changes
 from tracelab.simulate.predict import apply_changes, predict
 from tracelab.simulate.program import Program
 from tracelab.system.files import identities, require_output
 
 if TYPE_CHECKING:
+    from tracelab.render.facts import BusyShares
     from tracelab.render.picture.rank_work import RankWork
     from tracelab.render.picture.save import Picture
     from tracelab.render.picture.timeline import Part
@@ -97,6 +100,7 @@ def draw(
                 end_ns=end_ns,
                 lanes=chosen,
                 title=title,
+                busy=_busy_shares(analysis) if (start_ms, end_ms) == (None, None) else None,
                 width_px=width_px,
             )
         )
@@ -207,6 +211,7 @@ def draw_job(
 
     if report.job is None:
         raise ValueError("only the ranks of a job are on one clock")
+    shares = rank_shares(report)
     rank_of = {trace.path: trace.rank for trace in report.traces}
     folders = {Path(path).parent.name for path in rank_of}
     name = folders.pop() if len(folders) == 1 else f"{len(folders)} folders"
@@ -215,7 +220,8 @@ def draw_job(
         report.job,
         {rank_of[work.path]: work for work in works},
         title=title or (f"{name}: {headline}" if name else headline),
-        verdict=next(iter(job_sentences(report, rank_shares(report))), ""),
+        verdict=next(iter(job_sentences(report, shares)), ""),
+        shares={x.rank: x for x in shares},
         width_px=width_px,
     )
     return Picture(figure)
@@ -301,6 +307,14 @@ def _span(analysis: Analysis, start_ms: float | None, end_ms: float | None) -> t
     return start_ns, end_ns
 
 
+def _busy_shares(analysis: Analysis) -> BusyShares:
+    """How busy the GPUs are by the file's report, whose first screen says so as well."""
+    from tracelab.render.facts import busy_shares
+
+    [rank] = ranks_of(analysis.report)
+    return busy_shares(rank)
+
+
 def part_of(analysis: Analysis, start_ns: int, end_ns: int, title: str) -> Part:
     """A stretch of what was analyzed, to be drawn above or below others."""
     from tracelab.render.picture.timeline import Part
@@ -326,5 +340,6 @@ def _several(sources: Sequence[Source], options: Options, title: str, width_px: 
     parts = []
     for analysis in analyses:
         window, name = analysis.windows[0], Path(analysis.timeline.trace.path).name
-        parts.append(part_of(analysis, window.start_ns, window.end_ns, name))
+        part = part_of(analysis, window.start_ns, window.end_ns, name)
+        parts.append(replace(part, busy=_busy_shares(analysis)))
     return Picture(draw_stacked(parts, width_px=width_px))

@@ -126,6 +126,6 @@ def lane_middles(figure):
     rows = {}
     for text in axes.texts:
         if text.get_text().startswith(("stream", "host")):
-            _, y = axes.transData.transform((0, text.get_position()[1] + 8))
+            _, y = axes.transData.transform((0, text.get_position()[1]))
             rows[text.get_text()] = round(figure.bbox.height - y)
     return rows

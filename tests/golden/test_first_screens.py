@@ -10,6 +10,7 @@ import json
 import re
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import pytest
 from rich.cells import cell_len
@@ -17,6 +18,7 @@ from rich.cells import cell_len
 from tests.bundled_traces import files_of, report_of
 from tests.checks import failures
 from tests.shared_traces import FOLDER, each_real_trace
+from tracelab import draw
 from tracelab.findings.fixes import choose_fixes
 from tracelab.render.first_screen import FirstScreen, first_screen
 from tracelab.render.text.cells import CAUSE_NAMES
@@ -67,6 +69,11 @@ def time_of(text):
     unit = unit or re.search(r"[mµn]?s\b", text).group()
     decimals = len(number.partition(".")[2])
     return float(number) * UNITS_NS[unit], UNITS_NS[unit] / 2 / 10**decimals
+
+
+def texts_of(figure):
+    """The texts next to the lanes of a picture."""
+    return [text.get_text() for text in figure.axes[0].texts if text.get_text()]
 
 
 def lines_fit(printed):
@@ -186,6 +193,27 @@ EXPECTATIONS = (
 
 def test_figures_of_a_capture_belong_together(bundled_capture):
     assert failures(EXPECTATIONS, Printed(report_of(*files_of(bundled_capture)))) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["train_step_sinful", "events_wait", "data_parallel_data_parallel"]
+)
+def test_picture_of_a_file_has_the_shares_of_its_first_screen(name):
+    printed = Printed(report_of(*files_of(name)))
+    texts = texts_of(draw(files_of(name)).figure)
+    drawn = {gpu: busy for gpu, busy in pairwise(texts) if gpu.startswith("GPU ")}
+    gpus = [x for x in printed.said.facts if x.label.startswith("GPU ")]
+    assert drawn == {x.label: re.match(r"busy \S+ %", x.text)[0] for x in gpus}
+    assert sum(text.endswith(" %") for text in texts) == len(drawn)
+
+
+def test_picture_of_a_job_has_the_shares_of_its_table_of_ranks():
+    files = files_of("ddp_hook_side_stream")
+    printed = Printed(report_of(*files))
+    rows = re.findall(r"^ +(\d) +\S+ ms +(\d+ %) +(\d+ %)", printed.text, re.MULTILINE)
+    assert len(rows) == len(files)
+    texts = texts_of(draw(files).figure)
+    assert [text for text in texts if text.endswith(" %")] == [x for row in rows for x in row[1:]]
 
 
 @pytest.mark.slow

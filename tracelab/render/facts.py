@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tracelab.arrays import OneLine
@@ -33,6 +33,14 @@ class Fact(OneLine):
 
     label: str
     text: str
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class BusyShares(OneLine):
+    """How busy each GPU is, as it is printed: ``BusyShares("the steady steps", {0: "68 %"})``."""
+
+    of: str
+    by_gpu: Mapping[int, str]
 
 
 def facts_of_file(rank: RankView, *, with_savings: bool = True) -> list[Fact]:
@@ -96,6 +104,17 @@ def _beside(length_ns: int, other: str) -> str:
     return number if other.endswith(f" {unit}") else f"{number} {unit}"
 
 
+def busy_shares(rank: RankView) -> BusyShares:
+    """How busy each GPU is in a step, the one that decides first."""
+    scope, headline = rank.main.scope, headline_of(rank)
+    if headline.device is None:
+        return BusyShares(scope.name, {})
+    shares = {headline.device: headline.busy_share or (_LEAST if scope.busy_ns else 0.0)}
+    for x in scope.devices:
+        shares.setdefault(x.device, min(1.0, x.busy_ns / max(1, scope.base_ns)))
+    return BusyShares(scope.name, {gpu: percent(share) for gpu, share in shares.items()})
+
+
 def gpu_facts(rank: RankView) -> list[Fact]:
     """How busy each GPU is; of the one that decides also why it is not."""
     scope, headline = rank.main.scope, headline_of(rank)
@@ -105,15 +124,12 @@ def gpu_facts(rank: RankView) -> list[Fact]:
     beside = f" ({', '.join(exposed)})" if exposed else ""
     causes = _causes(headline)
     why = f": {causes}" if causes else ""
-    busy, idle = percent(headline.busy_share or _LEAST), percent(headline.idle_share)
-    others = [x for x in scope.devices if x.device != scope.device]
+    (_, busy), *others = busy_shares(rank).by_gpu.items()
+    idle = percent(headline.idle_share)
     facts = [Fact(f"GPU {headline.device}", f"busy {busy}{beside}, idle {idle}{why}")]
     if len(others) > _MOST_GPUS:
         return [*facts, Fact("Others", f"the other {len(others)} GPUs are less busy")]
-    return [
-        *facts,
-        *(Fact(f"GPU {x.device}", f"busy {percent(x.busy_ns / scope.length_ns)}") for x in others),
-    ]
+    return [*facts, *(Fact(f"GPU {device}", f"busy {share}") for device, share in others)]
 
 
 def _causes(headline: Headline) -> str:

@@ -128,6 +128,16 @@ class TestGpus:
         assert figures(waiting) == ["100 %", "15 %", "25 %", "5 %", "0 %"]
         assert [plain, waiting] == snapshot
 
+    def test_all_gpus_have_shares_of_one_length(self):
+        # GIVEN 8 and 4 of 20 ms busy with the profiler, which makes it 10 ms longer
+        devices = (make_device(busy_ns=8 * MS), make_device(device=1, busy_ns=4 * MS))
+        texts = gpus(*devices, unprofiled_ns=10 * MS)
+        # THEN both are of 10 ms
+        assert [(label, figures(text)[0]) for label, text in texts] == [
+            ("GPU 0", "80 %"),
+            ("GPU 1", "40 %"),
+        ]
+
     def test_of_several_the_busiest_decides(self):
         devices = [make_device(i, busy_ns=busy * MS) for i, busy in enumerate([10, 16, 5])]
         assert [(label, figures(text)[0]) for label, text in gpus(*devices)] == [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
+from types import MappingProxyType
 
 import numpy as np
 from matplotlib.collections import LineCollection
@@ -36,14 +37,16 @@ from tracelab.render.picture.style import (
     fixed_style,
     points,
 )
-from tracelab.render.words import duration_text, share_text
+from tracelab.render.text.job import RankShares
+from tracelab.render.words import duration_text
 
 _MOST_RANKS = 128
 _LANES_PX, _LEAST_LANE, _MOST_LANE = 1000, 11, 44  # of all lanes; of one
 _ROWS_PX, _LEAST_ROW, _MOST_ROW = 900, 13, 28
 _TOP_PX = 124  # above the lanes
 _TITLE_Y, _FIRST_CAPTION_Y, _SECOND_CAPTION_Y, _STEPS_Y = 34, 60, 82, 112
-_SHARE_X = (182, 228)  # right edges of the two columns of shares, from the picture's left
+# Right edges of the two columns of shares, from the picture's left.
+_SHARE_X = MappingProxyType({"compute": 182, "wait": 228})
 _STRAGGLER = "#C24A00"  # its label; the line below the headline says it in words
 _BETWEEN_PX = 26  # lanes and heat map
 
@@ -54,6 +57,7 @@ def draw_job(
     *,
     title: str,
     verdict: str,
+    shares: Mapping[int, RankShares],
     width_px: int = 1600,
 ) -> Figure:
     """Draw the ranks of a job on one clock, in steps of usual length.
@@ -63,6 +67,7 @@ def draw_job(
         works: what each rank did, by its number.
         title: the headline.
         verdict: the line below it.
+        shares: how each rank spends a step, by its number, as the first screen says it.
         width_px: the picture's width; its height follows from the number of ranks.
     """
     ranks = _chosen(job)
@@ -97,10 +102,12 @@ def draw_job(
         sheet = Sheet(figure, axes, grid, [lane.lane for lane in lanes], tops, lane_px)
         draw_work(sheet, {lane.rank: lane.idle for lane in lanes})
         _draw_bounds(sheet, lanes)
-        _draw_labels(sheet, lanes, _roles(job), {x.rank for x in job.stragglers})
+        _draw_labels(sheet, lanes, _roles(job), {x.rank for x in job.stragglers}, shares)
         _draw_steps(sheet, job, steps, lanes)
         draw_axis(sheet)
-        _draw_header(sheet, title, verdict, _caption(job, ranks, steps, grid))
+        of = ["shares of a mean step"] if shares else []
+        caption = "  ·  ".join([*_caption(job, ranks, steps, grid), *of])
+        _draw_header(sheet, title, verdict, caption)
         draw_legend(sheet, marks, map_px + 14)
         if map_px:
             draw_heat_map(
@@ -139,7 +146,7 @@ def _grid(
     return Grid(min(starts), max(ends), columns)
 
 
-def _caption(job: Job, ranks: Sequence[int], steps: Sequence[int], grid: Grid) -> str:
+def _caption(job: Job, ranks: Sequence[int], steps: Sequence[int], grid: Grid) -> list[str]:
     parts = []
     if len(ranks) < len(job.ranks):
         parts.append(f"{len(ranks)} of {len(job.ranks):,} ranks")
@@ -152,8 +159,7 @@ def _caption(job: Job, ranks: Sequence[int], steps: Sequence[int], grid: Grid) -
     parts.append(duration_text(grid.length_ns))
     if job.alignment is not None and job.alignment.residual_ns is not None:
         parts.append(f"the ranks' clocks agree within {duration_text(job.alignment.residual_ns)}")
-    parts.append(f"low bars: busy share of one pixel ({duration_text(round(grid.pixel_ns))})")
-    return "  ·  ".join(parts)
+    return parts
 
 
 def _draw_header(sheet: Sheet, title: str, verdict: str, caption: str) -> None:
@@ -174,12 +180,16 @@ def _roles(job: Job) -> dict[int, str]:
 
 
 def _draw_labels(
-    sheet: Sheet, lanes: Sequence[RankLane], roles: Mapping[int, str], stragglers: Set[int]
+    sheet: Sheet,
+    lanes: Sequence[RankLane],
+    roles: Mapping[int, str],
+    stragglers: Set[int],
+    shares: Mapping[int, RankShares],
 ) -> None:
-    """Beside every lane the rank and the shares of computing and only waiting in the shown time."""
+    """Write next to every lane the rank and how much of a step it computes and waits."""
     size_px = TEXT_PX if sheet.lane_px >= TEXT_PX + 2 else SMALL_PX
     left = MARGIN_PX - LEFT_PX
-    for x_px, name in zip(_SHARE_X, ("compute", "wait"), strict=True):
+    for name, x_px in _SHARE_X.items() if shares else ():
         sheet.write(x_px - LEFT_PX, _STEPS_Y - _TOP_PX, name, SMALL_PX, ha="right", color=GRAY)
     for lane, top in zip(lanes, sheet.tops, strict=True):
         middle = top + sheet.lane_px / 2
@@ -188,8 +198,8 @@ def _draw_labels(
         name_y = middle - 8 if role else middle
         sheet.write(left, name_y, lane.lane.label, size_px, weight="bold", color=color)
         sheet.write(left, middle + 9, role, SMALL_PX, color=role_color)
-        for x_px, part_ns in zip(_SHARE_X, (lane.compute_ns, lane.wait_ns), strict=True):
-            share = share_text(part_ns, sheet.grid.length_ns)
+        for name, x_px in _SHARE_X.items() if lane.rank in shares else ():
+            share = f"{shares[lane.rank].percents[name]} %"
             sheet.write(x_px - LEFT_PX, middle, share, size_px, ha="right", color=GRAY)
 
 

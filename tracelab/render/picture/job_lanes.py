@@ -40,16 +40,12 @@ class RankLane:
         rank: its number.
         lane: its work, above, and its communication, below.
         idle: when it did neither.
-        compute_ns: how much of the shown time it computed, ns.
-        wait_ns: how much it waited and did not compute, ns.
         bounds_ns: where its steps begin and end, ns on the job's clock.
     """
 
     rank: int
     lane: Lane
     idle: Intervals
-    compute_ns: int
-    wait_ns: int
     bounds_ns: tuple[int, ...]
 
 
@@ -117,7 +113,6 @@ def _lane_of(
     on_job_clock = {mark: shown(covered) for mark, covered in work.work.items()}
     nothing = union([], [])
     comm = on_job_clock.get(Mark.COMM, nothing)
-    compute = reduce(join, (on_job_clock.get(mark, nothing) for mark in _COMPUTE))
     busy = reduce(join, on_job_clock.values(), nothing)
     # Where one kernel waits while another one transfers, both are seen.
     communication = (
@@ -139,8 +134,6 @@ def _lane_of(
         rank=times.rank,
         lane=Lane(f"rank {times.rank}", times.rank, measure(busy), bands),
         idle=_wide(subtract(known, busy), grid),
-        compute_ns=measure(compute),
-        wait_ns=measure(subtract(waits, compute)),
         bounds_ns=tuple(sorted({ns for x in times.steps for ns in (x.start_ns, x.end_ns)})),
     )
 

@@ -24,9 +24,9 @@ from tracelab.render.picture.style import (
     TOP_PX,
     points,
 )
-from tracelab.render.words import share_text, shorten, ticks, time_unit
+from tracelab.render.words import shorten, ticks, time_unit
 
-_UNIT_X, _LABEL_X, _SHARE_PX = 218, 230, 48  # from the picture's left edge
+_UNIT_X, _LABEL_X = 218, 230  # from the picture's left edge
 _TITLE_Y, _CAPTION_Y, _STEPS_Y = 34, 58, 88  # from the sheet's upper edge
 _TICK_PX, _STEP_LINE_PX, _TEXT_GAP = 110, 16, 8
 _LONGEST_TITLE = 300
@@ -42,31 +42,22 @@ def draw_header(sheet: Sheet, title: str, caption: str) -> None:
     sheet.write(left, _CAPTION_Y - TOP_PX, below, color=GRAY)
 
 
-def draw_labels(sheet: Sheet, busy_ns: Mapping[int, int]) -> None:
-    """Beside every lane its name and its share, before them the device.
+def draw_labels(sheet: Sheet, busy: Mapping[int, str]) -> None:
+    """Write the name of every lane, and of every device how busy it is.
 
     Args:
         sheet: where to draw.
-        busy_ns: for each device how long any of its streams worked.
+        busy: for each device its share; it has none where that is not known.
     """
-    length_ns = sheet.grid.length_ns
     left, right = MARGIN_PX - LEFT_PX, _LABEL_X - LEFT_PX
+    size_px = TEXT_PX if sheet.is_spacious else SMALL_PX
     for lane, top, bottom in sheet.places():
-        middle = (top + bottom) / 2
-        share = share_text(lane.busy_ns, length_ns)
-        if sheet.is_spacious:
-            verb = "blocked" if lane.device is None else "busy"
-            sheet.write(right, middle - 8, lane.label, ha="right")
-            sheet.write(right, middle + 9, f"{share} {verb}", SMALL_PX, ha="right", color=GRAY)
-        else:
-            sheet.write(right - _SHARE_PX, middle, lane.label, SMALL_PX, ha="right")
-            if lane.device is not None:
-                sheet.write(right, middle, share, SMALL_PX, ha="right", color=GRAY)
+        sheet.write(right, (top + bottom) / 2, lane.label, size_px, ha="right")
     for device, (top, bottom) in sheet.device_edges().items():
         middle = (top + bottom) / 2
-        share = share_text(busy_ns[device], length_ns)
-        sheet.write(left, middle - 8, f"GPU {device}", weight="bold")
-        sheet.write(left, middle + 9, f"{share} busy", SMALL_PX, color=GRAY)
+        share = f"busy {busy[device]}" if device in busy else ""
+        sheet.write(left, middle - 8 if share else middle, f"GPU {device}", weight="bold")
+        sheet.write(left, middle + 9, share, SMALL_PX, color=GRAY)
 
 
 def draw_steps(sheet: Sheet, steps: Sequence[Step]) -> None:

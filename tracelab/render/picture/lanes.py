@@ -17,7 +17,7 @@ from tracelab.measures.graph_streams import graph_streams
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Thread, Trace
-from tracelab.render.picture.coverage import Grid, split_by_width
+from tracelab.render.picture.coverage import Grid
 from tracelab.render.words import ELLIPSIS, duration_text
 
 _LONGEST_ID = 8
@@ -328,9 +328,6 @@ def caption(lanes: Sequence[Lane], grid: Grid, names: Sequence[str] | None, avai
         parts.append(f"only {', '.join(names)}")
     if len(lanes) < available:
         parts.append(f"the {len(lanes)} busiest of {available:,} lanes")
-    if any(len(split_by_width(layer.covered, grid)[1]) for layer in layers):
-        pixel = duration_text(round(grid.pixel_ns))
-        parts.append(f"low bars: busy share of one pixel ({pixel})")
     return "  ·  ".join(parts)
 
 

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from tracelab.errors import UsageError
 from tracelab.intervals import Int64Array, Intervals, measure
 from tracelab.model.timeline import Timeline
+from tracelab.render.facts import BusyShares
 from tracelab.render.picture.coverage import Grid
 from tracelab.render.picture.draw_lanes import draw_lanes
 from tracelab.render.picture.labels import draw_axis, draw_header, draw_labels, draw_steps
@@ -40,6 +41,7 @@ from tracelab.render.picture.style import (
     RIGHT_PX,
     fixed_style,
 )
+from tracelab.render.text.savings import percent
 
 _MOST_LANES = 400  # of all parts together
 _MOST_PARTS = 100  # matplotlib's limit is a height of 2^16 pixels
@@ -53,6 +55,7 @@ def draw_timeline(
     end_ns: int,
     lanes: Sequence[str] | None = None,
     title: str = "",
+    busy: BusyShares | None = None,
     width_px: int = 1600,
 ) -> Figure:
     """Draw what ran between two points in time.
@@ -65,6 +68,7 @@ def draw_timeline(
         lanes: draw only these: "host", "device:0", "stream:0/7"; "kind:comm" leaves out work of
             other kinds. Everything by default.
         title: the headline; the file's name by default.
+        busy: how busy the GPUs are; by default of the shown time.
         width_px: the picture's width; its height follows from the number of lanes.
 
     Raises:
@@ -80,6 +84,7 @@ def draw_timeline(
         end_ns=int(end_ns),
         title=title or Path(timeline.trace.path).name,
         lanes=lanes,
+        busy=busy,
     )
     return _draw([part], width_px)
 
@@ -114,6 +119,7 @@ class Part:
     end_ns: int
     title: str
     lanes: Sequence[str] | None = None
+    busy: BusyShares | None = None
 
 
 def draw_stacked(parts: Sequence[Part], *, width_px: int = 1600) -> Figure:
@@ -169,13 +175,21 @@ def _draw(parts: Sequence[Part], width_px: int) -> Figure:
         for content, sheet in zip(contents, sheets, strict=True):
             timeline, names = content.part.timeline, content.part.lanes
             draw_lanes(sheet, timeline.trace, content.idle)
-            draw_labels(sheet, {device: measure(busy) for device, busy in content.busy.items()})
+            shares = content.part.busy or _shown_shares(content)
+            draw_labels(sheet, shares.by_gpu)
             draw_steps(sheet, timeline.steps)
             draw_axis(sheet)
             below = caption(content.lanes, content.grid, names, content.available_lanes)
-            draw_header(sheet, content.part.title, below)
+            of = [f"busy share of {shares.of}"] if content.busy else []
+            draw_header(sheet, content.part.title, "  ·  ".join([below, *of]))
         draw_legend(next(sheet for sheet in sheets if sheet.grid is widest), marks)
     return sheets[0].figure
+
+
+def _shown_shares(content: _Content) -> BusyShares:
+    """How busy the GPUs are in the time that is shown."""
+    shares = {gpu: measure(busy) / content.grid.length_ns for gpu, busy in content.busy.items()}
+    return BusyShares("the shown time", {gpu: percent(share) for gpu, share in shares.items()})
 
 
 def _content(part: Part, columns: int, longest_ns: int, most_lanes: int) -> _Content:

@@ -9,7 +9,6 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from tracelab.intervals import measure
 from tracelab.model.timeline import Timeline
 from tracelab.render.picture.coverage import Grid
 from tracelab.render.picture.draw_lanes import draw_lanes
@@ -139,12 +138,11 @@ def _draw(half: _Half, sheet: Sheet, widest: Grid) -> None:
     busy = busy_devices(half.lanes)
     idle = {device: visible_idle(work, half.grid) for device, work in busy.items()}
     draw_lanes(sheet, half.events, idle)
-    draw_labels(sheet, {device: measure(work) for device, work in busy.items()})
+    draw_labels(sheet, {})
     draw_axis(sheet, widest)
     parts = [f"a replayed step: {duration_text(half.grid.length_ns)}"]
     if half.runs_ahead:
         parts.append("the host runs ahead of the GPU")
     if len(half.lanes) >= _MOST_LANES:
         parts.append(f"the {len(half.lanes)} busiest lanes")
-    parts.append(f"low bars: busy share of one pixel ({duration_text(round(half.grid.pixel_ns))})")
     draw_header(sheet, half.title, "  ·  ".join(parts))

@@ -16,6 +16,7 @@ from tracelab.job.stragglers import Straggler
 from tracelab.render.text.cells import counted, listed, percent_text, time_text
 from tracelab.render.text.savings import percent as whole_percent
 from tracelab.render.words import duration_text
+from tracelab.report.headline import PERCENTS, in_parts
 from tracelab.report.schema import Report
 
 _FEW_RANKS = 2  # that are named one by one
@@ -61,6 +62,19 @@ class RankShares(OneLine):
     idle_ns: int
     unmatched_ns: int
     waits_for: int | None
+
+    @property
+    def percents(self) -> dict[str, int]:
+        """Each part in whole percents, which add up to 100."""
+        parts_ns = {
+            "compute": self.compute_ns,
+            "wait": self.wait_ns,
+            "transfer": self.transfer_ns,
+            "unmatched": self.unmatched_ns,
+            "copies": self.copy_ns,
+            "idle": self.idle_ns,
+        }
+        return dict(zip(parts_ns, in_parts(list(parts_ns.values()), PERCENTS), strict=True))
 
     @property
     def waits_for_text(self) -> str:

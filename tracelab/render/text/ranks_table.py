@@ -13,7 +13,6 @@ from tracelab.render.text.savings import percent
 from tracelab.render.text.sections import Line, Span, Tone
 from tracelab.render.text.wrapping import paragraph, shorten_middle
 from tracelab.render.words import duration_text
-from tracelab.report.headline import PERCENTS, in_parts
 from tracelab.report.schema import STATED, Report
 from tracelab.report.views import RankView, Scope, ranks_of
 from tracelab.safe_text import clean
@@ -142,20 +141,14 @@ def _shares(rows: Sequence[_Row]) -> list[_Column]:
     shares = [row.shares for row in rows if row.shares is not None]
     if len(shares) < len(rows):
         return [("GPU busy", [percent(row.works_share) for row in rows])]
-    names = ["compute", "wait", "transfer", "unmatched", "copies", "idle"]
-    parts = [
-        in_parts(
-            (x.compute_ns, x.wait_ns, x.transfer_ns, x.unmatched_ns, x.copy_ns, x.idle_ns), PERCENTS
-        )
-        for x in shares
-    ]
+    parts = [x.percents for x in shares]
     is_shown = {
         "unmatched": is_unmatched(shares),
         "copies": any(x.copy_ns >= _WORTH_A_WORD * x.length_ns for x in shares),
     }
     columns = [
-        (name, [f"{part} %" for part in of_ranks])
-        for name, of_ranks in zip(names, zip(*parts, strict=True), strict=True)
+        (name, [f"{of_rank[name]} %" for of_rank in parts])
+        for name in parts[0]
         if is_shown.get(name, True)
     ]
     return [*columns, ("waits for", [x.waits_for_text for x in shares])]

@@ -4,6 +4,7 @@ import numpy as np
 
 from tests.build.pictures import MS, draw, shapes_of, texts_of
 from tracelab.model.steps import Step
+from tracelab.render.facts import BusyShares
 from tracelab.render.picture.coverage import Grid
 from tracelab.render.picture.labels import step_labels
 
@@ -34,27 +35,42 @@ def test_step_boundaries_are_lines_with_labels(timeline):
     assert [t for t in texts_of(inside_5) if t.startswith("step ")] == ["step 5"]
 
 
-def test_labels_say_lane_share_and_names(timeline):
+def test_labels_say_lanes_and_names(timeline):
     texts = texts_of(draw(timeline))
     assert texts.count("cudaDeviceSynchronize") == 1
     expected = {
         "step.json.gz",
         "GPU 0",
-        "80 % busy",
         "stream 7",
-        "70 % busy",
         "stream 13",
-        "20 % busy",
         "host thread 7",
-        "50 % blocked",
         "host thread 8",
-        "0 % blocked",
         "gemm_$x_$",
         "HtoD (Pageable -> Device)",
         "time (ms)",
     }
     assert expected <= set(texts)
     assert any(text.startswith("ncclDevKernel_AllReduce_") for text in texts)
+
+
+def shares_of(figure):
+    """Every share in a picture, and what the caption says they are of."""
+    texts = texts_of(figure)
+    of = [part for text in texts for part in text.split("  ·  ") if " share of " in part]
+    return [text for text in texts if text.endswith(" %")], [x.split(" of ")[1] for x in of]
+
+
+def test_the_share_of_a_gpu_is_of_the_shown_time(timeline):
+    # 0 to 50 and 70 to 100 ms of 100; from 50 ms on it is 30 of 50
+    assert shares_of(draw(timeline)) == (["busy 80 %"], ["the shown time"])
+    assert shares_of(draw(timeline, start_ns=50 * MS))[0] == ["busy 60 %"]
+    assert shares_of(draw(timeline, lanes=["host"])) == ([], [])
+
+
+def test_the_share_of_a_gpu_is_the_given_one(timeline):
+    step = BusyShares("step 4", {0: "83 %", 1: "9 %"})
+    assert shares_of(draw(timeline, busy=step)) == (["busy 83 %"], ["step 4"])
+    assert shares_of(draw(timeline, busy=BusyShares("step 4", {})))[0] == []
 
 
 def test_a_title_replaces_the_files_name(timeline):

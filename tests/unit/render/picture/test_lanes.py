@@ -110,9 +110,6 @@ def test_the_caption_says_what_is_shown(timeline, snapshot):
     assert caption(rows, grid, None, 4) == snapshot
     assert figures(caption(rows[:1], grid, ["host"], 4)) == ["100 ms", "0 ns", "1", "4"]
     assert caption(rows[:1], grid, ["host"], 4) == snapshot
-    far = Grid(0, 100_000 * MS, COLUMNS)
-    rows = build_lanes(timeline, CALLS, choose(timeline, CALLS, None), far)
-    assert caption(rows, far, None, 4).endswith("low bars: busy share of one pixel (75.2 ms)")
 
 
 @pytest.mark.slow
