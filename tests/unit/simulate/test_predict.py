@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+import pytest
+
 from tests.build.rows import US
 from tests.unit.simulate.test_edits import pageable_copy, synchronized
 from tracelab.simulate.baseline import Baseline
 from tracelab.simulate.edited import with_cost
 from tracelab.simulate.edits import parse_edit
-from tracelab.simulate.predict import Fix, predict
+from tracelab.simulate.predict import Fix, bounds_ns, predict
 from tracelab.simulate.program import NodeKind
 from tracelab.simulate.replay import replay
 
@@ -120,3 +123,10 @@ def test_a_fix_after_others_is_worth_what_it_adds():
     assert (added.step_ns, added.predicted_ns) == (first.predicted_ns, together.predicted_ns)
     assert added.edits == ("scale=0.8",)
     assert added.low_ns <= added.predicted_ns <= added.high_ns
+
+
+@pytest.mark.parametrize(("predicted_ns", "low_ns"), [(1_000, 1_000), (750, 653), (200, 130)])
+def test_what_is_left_may_take_less_the_more_was_taken_away(predicted_ns, low_ns):
+    """GIVEN a step of 1000 ns, and a fix that leaves 750, or 200, known to 3 %
+    THEN that may be 0.4 of the share less that went: 3 % + 10 % of 750, 3 % + 32 % of 200."""
+    assert bounds_ns(1_000, np.array([predicted_ns]), (0.03, 0.03)).low_ns == low_ns
