@@ -101,6 +101,7 @@ CAUSES = Group(
             "The thread that launches the GPU's next activity was in a synchronize, a blocking "
             "copy or an allocator call, or another thread's allocation stalled its launch. "
             "`tracelab explain TL101` says what to do.",
+            shown="blocking call",
         ),
         Term(
             "input",

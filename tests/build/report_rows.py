@@ -26,12 +26,14 @@ NASTY = "[red]a[/] \x1b[31mb\x1b[0m\nc\r\td\u202ee\u2066f\ud800g :smile: \x9b1m"
 
 
 def make_device(device=0, *, idle_ns=0, **figures):
-    """A device that was busy with compute on stream 7 for 10 ms, unless told otherwise."""
+    """A device that was busy for 10 ms, unless told otherwise; what is not exposed is compute."""
+    busy_ns = figures.get("busy_ns", 10 * MS)
+    exposed_ns = figures.get("exposed_comm_ns", 0) + figures.get("exposed_copy_ns", 0)
     defaults = {
         "device": device,
-        "busy_ns": 10 * MS,
+        "busy_ns": busy_ns,
         "idle_ns": idle_ns,
-        "compute_ns": 10 * MS,
+        "compute_ns": busy_ns - exposed_ns,
         "comm_ns": 0,
         "copy_ns": 0,
         "memset_ns": 0,

@@ -21,9 +21,11 @@ from tests.shared_traces import FOLDER, each_real_trace
 from tracelab import draw
 from tracelab.findings.fixes import choose_fixes
 from tracelab.render.first_screen import FirstScreen, first_screen
+from tracelab.render.html.summary import summaries_of
 from tracelab.render.text.cells import CAUSE_NAMES
 from tracelab.render.text.report import render_text
 from tracelab.report.schema import Report
+from tracelab.report.views import ranks_of
 from tracelab.safe_text import clean
 
 WIDTH, MOST_LINES, MOST_ITEMS = 80, 25, 3
@@ -69,6 +71,11 @@ def time_of(text):
     unit = unit or re.search(r"[mµn]?s\b", text).group()
     decimals = len(number.partition(".")[2])
     return float(number) * UNITS_NS[unit], UNITS_NS[unit] / 2 / 10**decimals
+
+
+def computing(text):
+    """How much of a step each rank computes, in percent, by the table of ranks."""
+    return [int(x) for x in re.findall(r"^ +\d+ .*?(\d+) %", text, re.MULTILINE)]
 
 
 def texts_of(figure):
@@ -177,6 +184,26 @@ def whatif_numbers_mean_the_same_findings(printed):
         assert [printed.report.findings[i] for i in fix.findings] == [item.finding]
 
 
+def page_has_the_shares_of_the_screen(printed):
+    ranks = ranks_of(printed.report)
+    bars = [bar for summary in summaries_of(printed.report, ranks) for bar in summary.bars]
+    shown = [{part.name: part.size / 100 for part in bar.parts} for bar in bars]
+    for of_bar in shown:
+        assert sum(of_bar.values()) == pytest.approx(1)
+    if printed.report.job is not None:
+        assert [x["compute"] for x in shown] == [x / 100 for x in computing(printed.text)]
+        return
+    for bar, headline in zip(shown, printed.headlines, strict=True):
+        idle = {name.removeprefix("idle: "): x for name, x in bar.items() if "idle" in name}
+        assert sum(idle.values()) == pytest.approx(headline["idle_share"])
+        said = printed.fact(f"GPU {headline['device']}")
+        for name, share in (bar | idle).items():
+            [*_, of_screen] = re.findall(rf"[ (]{re.escape(name)} (\d+) %", said) or [None]
+            assert of_screen is None or int(of_screen) == round(100 * share)
+        causes = percents(said.partition(", idle ")[2])[1:]
+        assert not causes or causes == pytest.approx(list(idle.values()))
+
+
 EXPECTATIONS = (
     lines_fit,
     busy_and_idle_are_the_whole_and_causes_are_idle,
@@ -188,6 +215,7 @@ EXPECTATIONS = (
     commands_stand_on_one_line,
     figures_are_those_of_the_json,
     whatif_numbers_mean_the_same_findings,
+    page_has_the_shares_of_the_screen,
 )
 
 

@@ -65,6 +65,11 @@ class DeviceMetrics(OneLine):
     )
     graph_streams: GraphStreamsTime | None = field(default=None, metadata={"added": True})
 
+    @property
+    def alone_memset_ns(self) -> int:
+        """Memsets that run beside nothing else, ns."""
+        return self.busy_ns - self.compute_ns - self.exposed_comm_ns - self.exposed_copy_ns
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class WindowMetrics(OneLine):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tracelab.arrays import OneLine
@@ -11,10 +11,11 @@ from tracelab.render.text.cells import CAUSE_NAMES, meaning_of
 from tracelab.render.text.job import job_sentences, rank_shares
 from tracelab.render.text.savings import interval_text, not_predicted, percent
 from tracelab.render.words import duration_text
-from tracelab.report.headline import Headline, headline_of
+from tracelab.report.headline import PERCENTS, Headline, headline_of, in_parts
 from tracelab.report.schema import Report
 from tracelab.report.views import RankView, Scope
 
+OTHER = "other"  # causes of idle time that are not named
 RANKS, FIXES = "Ranks", "Fixes"  # labels of who waits for whom, and of what all fixes save
 _MOST_CAUSES = 3  # of idle time that are named
 _MOST_GPUS = 3  # beside the one that decides that have a line each
@@ -33,6 +34,21 @@ class Fact(OneLine):
 
     label: str
     text: str
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class SharePart(OneLine):
+    """A part of a step, in whole percents: ``SharePart("host_busy", "CPU-bound", 0.06)``.
+
+    Attributes:
+        key: of the cause or the kind of work; `OTHER` of several together.
+        name: what it is called.
+        share: 0 to 1.
+    """
+
+    key: str
+    name: str
+    share: float
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -120,9 +136,9 @@ def gpu_facts(rank: RankView) -> list[Fact]:
     scope, headline = rank.main.scope, headline_of(rank)
     if headline.device is None or not scope.busy_ns:
         return [Fact("GPU", "no GPU was busy")]
-    exposed = _exposed(rank, scope)
-    beside = f" ({', '.join(exposed)})" if exposed else ""
-    causes = _causes(headline)
+    exposed = _listed(x for x in busy_parts(rank)[1:] if x.share >= _WORTH_A_WORD)
+    beside = f" ({exposed})" if exposed else ""
+    causes = _listed(idle_parts(headline))
     why = f": {causes}" if causes else ""
     (_, busy), *others = busy_shares(rank).by_gpu.items()
     idle = percent(headline.idle_share)
@@ -132,38 +148,43 @@ def gpu_facts(rank: RankView) -> list[Fact]:
     return [*facts, *(Fact(f"GPU {device}", f"busy {share}") for device, share in others)]
 
 
-def _causes(headline: Headline) -> str:
-    """The largest causes of idle time, which add up to it: "CPU-bound 6 %, other 2 %"."""
+def idle_parts(headline: Headline) -> list[SharePart]:
+    """The largest causes of idle time, which add up to it; none where it is too little."""
     if headline.idle_share < _WORTH_A_WORD:
-        return ""
-    named = list(headline.causes.items())
-    shown, rest = named[:_MOST_CAUSES], named[_MOST_CAUSES:]
-    if len(rest) == 1:
-        shown, rest = named, []
-    texts = [
-        f"{_MANY.get(cause) or meaning_of(CAUSE_NAMES, cause)} {percent(share)}"
-        for cause, share in shown
+        return []
+    parts = [
+        SharePart(cause, _MANY.get(cause) or meaning_of(CAUSE_NAMES, cause), share)
+        for cause, share in headline.causes.items()
     ]
-    if rest:
-        texts.append(f"other {percent(sum(share for _, share in rest))}")
-    return ", ".join(texts)
+    shown, rest = parts[:_MOST_CAUSES], parts[_MOST_CAUSES:]
+    if len(rest) < 2:
+        return parts
+    return [*shown, SharePart(OTHER, "other", sum(x.share for x in rest))]
 
 
-def _exposed(rank: RankView, scope: Scope) -> list[str]:
-    """What a busy GPU does that is no compute, as far as it is worth a word."""
-    device = scope.deciding
+def busy_parts(rank: RankView) -> list[SharePart]:
+    """What the GPU that decides is busy with, compute first; whole percents that add up to busy."""
+    device, headline = rank.main.scope.deciding, headline_of(rank)
+    if device is None:
+        return []
     waits_ns = sum(x.cost_ns for x in rank.main.findings if x.cause == PEER_WAIT)
-    parts = [("waiting for a peer", waits_ns, scope.length_ns)]
-    if device is not None:
-        parts += [
-            ("exposed communication", device.exposed_comm_ns - waits_ns, scope.base_ns),
-            ("exposed copies", device.exposed_copy_ns, scope.base_ns),
-        ]
-    return [
-        f"{name} {percent(min(1.0, time_ns / of_ns))}"
-        for name, time_ns, of_ns in parts
-        if time_ns >= _WORTH_A_WORD * of_ns
+    waits_ns = min(waits_ns, device.exposed_comm_ns)
+    parts_ns = [
+        ("compute", "compute", device.compute_ns),
+        ("wait", "waiting for a peer", waits_ns),
+        ("exposed_comm", "exposed communication", device.exposed_comm_ns - waits_ns),
+        ("exposed_copy", "exposed copies", device.exposed_copy_ns),
+        ("memset", "memsets", device.alone_memset_ns),
     ]
+    shares = in_parts([time_ns for *_, time_ns in parts_ns], round(headline.busy_share * PERCENTS))
+    return [
+        SharePart(key, name, share / PERCENTS)
+        for (key, name, _), share in zip(parts_ns, shares, strict=True)
+    ]
+
+
+def _listed(parts: Iterable[SharePart]) -> str:
+    return ", ".join(f"{x.name} {percent(x.share)}" for x in parts)
 
 
 def _fixes(headline: Headline, scope: Scope) -> list[Fact]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from types import MappingProxyType
 
 from tracelab.arrays import OneLine
@@ -142,32 +143,17 @@ class HeatChart(OneLine):
     height: int
 
 
-def placed(parts: Sequence[Part], length_ns: int) -> list[Box]:
-    """The parts of a bar, one after another.
+def placed(parts: Sequence[Part]) -> list[Box]:
+    """Place the parts of a bar, which are in percent, one after another.
 
-    >>> [(x.x, x.width) for x in placed([Part("compute", "", 700), Part("launch", "", 200)], 900)]
-    [('0', '77.7778'), ('77.7778', '22.2222')]
+    >>> [(box.x, box.width) for box in placed([Part("compute", "", 70), Part("launch", "", 30)])]
+    [('0', '70'), ('70', '30')]
     """
-    boxes, begun_ns = [], 0
-    for part in parts:
-        start, end = (100 * ns / max(1, length_ns) for ns in (begun_ns, begun_ns + part.time_ns))
-        boxes.append(
-            Box(
-                part.kind,
-                _digits(start),
-                "0",
-                _digits(end - start),
-                "100%",
-                part_text(part, length_ns),
-            )
-        )
-        begun_ns += part.time_ns
-    return boxes
-
-
-def part_text(part: Part, length_ns: int) -> str:
-    """A part with its time to the nanosecond, and its share."""
-    return f"{part.name}: {part.time_ns:,} ns ({percent_text(part.time_ns, length_ns)})"
+    starts = accumulate((part.size for part in parts), initial=0)
+    return [
+        Box(part.kind, str(start), "0", str(part.size), "100%", f"{part.name} {part.size} %")
+        for start, part in zip(starts, parts, strict=False)
+    ]
 
 
 def step_chart(rank: RankView) -> StepChart | None:
@@ -188,10 +174,10 @@ def step_chart(rank: RankView) -> StepChart | None:
     for index, (view, device) in enumerate(steps):
         bottom = float(_TOP_PX + _CHART_PX)
         for part in parts_of(device):
-            height = _CHART_PX * part.time_ns / longest_ns
+            height = _CHART_PX * part.size / longest_ns
             bottom -= height
             kinds.setdefault(part.name, part)
-            text = f"step {view.step}, {part_text(part, view.length_ns)}"
+            text = f"step {view.step}, {part.name}: {time_text(part.size)}"
             x, width = _digits(slot * (index + 0.1)), _digits(slot * 0.8)
             boxes.append(Box(part.kind, x, _digits(bottom), width, _digits(height), text))
         if index % every == 0:

@@ -14,7 +14,6 @@ from tracelab.render.text.cells import (
     FINDING_CAUSE_NAMES,
     counted,
     meaning_of,
-    percent_text,
     time_text,
 )
 from tracelab.render.text.savings import REASONS, amount, interval, seen_in
@@ -134,14 +133,12 @@ def _item(number: int, finding: Finding, scope: Scope, on: str = "") -> FindingI
 
 def _facts(finding: Finding, scope: Scope) -> list[str]:
     where = finding.where
-    cost = f"costs {time_text(finding.cost_ns)}"
-    if scope.length_ns > 0:
-        cost += f" ({percent_text(min(finding.cost_ns, scope.length_ns), scope.length_ns)})"
+    of_steps = f" in {scope.steps} steps" if scope.steps > 1 else ""
     parts = [
         f"cause {meaning_of(FINDING_CAUSE_NAMES, finding.cause)}",
         counted(where.count, "time", "times"),
         *seen_in(finding, scope),
-        cost,
+        f"costs {time_text(finding.cost_ns)}{of_steps}",
     ]
     if 0 < finding.bound_ns != finding.cost_ns:
         parts.append(f"{time_text(finding.bound_ns)} of it attributed")

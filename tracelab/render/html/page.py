@@ -19,7 +19,6 @@ from tracelab.render.html.cells import table_of
 from tracelab.render.html.charts import placed
 from tracelab.render.html.content import content_of
 from tracelab.render.html.served import Served
-from tracelab.render.text.cells import percent_text, time_text
 from tracelab.report.schema import Report
 from tracelab.safe_text import visible
 
@@ -81,9 +80,7 @@ def _environment() -> Environment:
     )
     environment.filters |= {
         "prose": _prose,
-        "placed": lambda bar: placed(bar.parts, bar.length_ns),
-        "share": percent_text,
-        "time": time_text,
+        "placed": lambda bar: placed(bar.parts),
         "table": table_of,
     }
     return environment

@@ -170,7 +170,10 @@ def _of_file(report: Report, rank: RankView, part: FilePart | None, suffix: str)
     )
     yield from made("times", [*times(view), *streams(view)], "Busy and idle")
     yield from made(
-        "overlap", [overlap(view)], heat=tuple(overlap_charts(view.overlaps, several=view.several))
+        "overlap",
+        [overlap(view)],
+        heat=tuple(overlap_charts(view.overlaps, several=view.several)),
+        of=of,
     )
     yield from made("blocking-calls", [blocking_calls(view)], of=of)
     yield from made("critical-path", critical_path(view), of=of)

@@ -1,27 +1,38 @@
-"""What stands first in the page: sentences, numbers, and a bar that is as long as the time."""
+"""What stands first in the page: sentences, numbers, and a bar of the shares of a step."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
+from types import MappingProxyType
 
 from tracelab.arrays import OneLine
 from tracelab.glossary import CAUSES
 from tracelab.measures.window_times import DeviceMetrics
 from tracelab.read.file_names import short_names
-from tracelab.render.facts import gpu_facts, length_of
+from tracelab.render.facts import busy_parts, gpu_facts, idle_parts, length_of
 from tracelab.render.first_screen import answer, is_healthy
-from tracelab.render.text.cells import CAUSE_NAMES, meaning_of, time_text
+from tracelab.render.text.cells import CAUSE_NAMES, meaning_of
 from tracelab.render.text.job import RankShares, job_sentences, rank_shares
 from tracelab.render.text.savings import interval_text, not_predicted, percent
 from tracelab.render.words import duration_text
-from tracelab.report.headline import Headline, headline_of
+from tracelab.report.headline import PERCENTS, Headline, headline_of
 from tracelab.report.schema import Report
 from tracelab.report.views import RankView, Scope
 
 UNKNOWN = "—"
 _MOST_BARS = 8  # ranks
+_OF_RANKS = MappingProxyType(  # color and name of each part of `RankShares.percents`
+    {
+        "compute": ("compute", "compute"),
+        "wait": ("wait", "wait for other ranks"),
+        "transfer": ("transfer", "transfer"),
+        "unmatched": ("comm", "unmatched communication"),
+        "copies": ("copy", "copies"),
+        "idle": ("unknown", "idle"),
+    }
+)
 _FEW_FILES, _FEW_SENTENCES = 4, 2  # of which all is said, and what of more files is
 
 
@@ -41,36 +52,30 @@ class Number(OneLine):
 class Part(OneLine):
     """A part of a bar.
 
-    Example row: ``Part(kind="host_blocked", name="host_blocked", time_ns=150)``
+    Example row: ``Part(kind="host_blocked", name="idle: blocking calls", size=25)``
 
     Attributes:
         kind: the name of its color.
         name: what it is called.
-        time_ns: its length, ns.
+        size: whole percents; in the column of a step its length, ns.
     """
 
     kind: str
     name: str
-    time_ns: int
+    size: int
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Bar(OneLine):
-    """A stretch of time in parts without gaps: they add up to it.
-
-    Example: ``Bar("What GPU 0 did in ...", 900, (Part("compute", "compute", 700), ...), steps=5)``
+    """A step in parts that add up to 100 %: ``Bar("rank 0", (Part("compute", "compute", 97),))``.
 
     Attributes:
         name: what it is about.
-        length_ns: the stretch, ns.
-        parts: from left to right, each longer than nothing.
-        steps: how many steps that is; 1 of what is no step.
+        parts: from left to right, each larger than nothing.
     """
 
     name: str
-    length_ns: int
     parts: tuple[Part, ...]
-    steps: int = 1
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -119,8 +124,9 @@ def _of_job(report: Report, ranks: Sequence[RankView]) -> Summary:
     on = f"rank {longest.trace.rank}"
     *numbers, predicted = numbers_of(longest)
     numbers = [x if x.value == UNKNOWN else replace(x, note=f"{x.note} · {on}") for x in numbers]
-    if any(x.rank == longest.trace.rank and x.wait_ns for x in shares):
-        numbers[-1] = replace(numbers[-1], name="GPU busy, waits included")
+    for idle in (x.percents["idle"] for x in shares if x.rank == longest.trace.rank):
+        busy, note = f"{PERCENTS - idle} %", f"idle {idle} % · {on}"
+        numbers[-1] = Number("GPU busy, waits included", busy, note)
     priced = next((x for x in ranks if headline_of(x).saves_ns is not None), longest)
     predicted = _predicted(headline_of(priced), priced.main.scope)
     return Summary(
@@ -143,29 +149,20 @@ def _chosen(shares: Sequence[RankShares], first: Collection[int]) -> list[RankSh
 
 
 def _bar_of_rank(shares: RankShares) -> Bar:
-    parts = (
-        Part("compute", "compute", shares.compute_ns),
-        Part("wait", "wait for other ranks", shares.wait_ns),
-        Part("transfer", "transfer", shares.transfer_ns),
-        Part("comm", "unmatched communication", shares.unmatched_ns),
-        Part("copy", "copies", shares.copy_ns),
-        Part("unknown", "idle", shares.idle_ns),
-    )
-    return Bar(
-        f"rank {shares.rank}", shares.length_ns, tuple(part for part in parts if part.time_ns)
-    )
+    parts = (Part(*_OF_RANKS[name], size) for name, size in shares.percents.items() if size)
+    return Bar(f"rank {shares.rank}", tuple(parts))
 
 
 def summary_of(rank: RankView, title: str = "") -> Summary:
     """The summary of one file."""
     scope = rank.main.scope
-    bars = [bar_of(scope)] if scope.deciding is not None and scope.length_ns > 0 else []
+    bar = bar_of(rank)
     is_quiet = not any(scope.is_worth_showing(finding) for finding in rank.main.findings)
     said = [
         *(f"{x.label} {x.text}." for x in gpu_facts(rank)),
         *([answer([rank], is_healthy=is_healthy([rank]))] if is_quiet else []),
     ]
-    return Summary(title, tuple(said), numbers_of(rank), tuple(filter(None, bars)))
+    return Summary(title, tuple(said), numbers_of(rank), (bar,) if bar.parts else ())
 
 
 def numbers_of(rank: RankView) -> tuple[Number, ...]:
@@ -198,38 +195,43 @@ def _predicted(headline: Headline, scope: Scope) -> Number:
     return Number(name, duration_text(headline.predicted_step_ns), f"saves {saves}")
 
 
-def bar_of(scope: Scope) -> Bar | None:
-    """The time that findings are about, on the GPU that decides; None without one."""
-    device = scope.deciding
-    if device is None:
-        return None
-    steps = max(1, scope.steps)
-    mean = f"{steps} steady steps ({time_text(round(scope.length_ns / steps))})"
-    what = f"a step, the mean of {mean}," if steps > 1 else scope.name
-    name = f"What GPU {device.device} did in {what} and why it was idle"
-    return Bar(name, scope.length_ns, tuple(parts_of(device)), steps)
+def bar_of(rank: RankView) -> Bar:
+    """What the GPU that decides does, and why it is idle; without parts where there is none."""
+    headline = headline_of(rank)
+    if headline.device is None:
+        return Bar("", ())
+    idle = [(_color_of(x.key), f"idle: {x.name}", x.share) for x in idle_parts(headline)]
+    busy = [(x.key, x.name, x.share) for x in busy_parts(rank)]
+    shares = [*busy, *(idle or [("unknown", "idle", headline.idle_share)])]
+    parts = (Part(kind, name, round(share * PERCENTS)) for kind, name, share in shares)
+    name = f"GPU {headline.device} in {rank.main.scope.name}: work, and causes of idle time"
+    return Bar(name, tuple(part for part in parts if part.size))
 
 
 def parts_of(device: DeviceMetrics) -> Iterable[Part]:
-    """What a GPU did and why it was idle; the times add up to busy and idle."""
-    rest_ns = device.busy_ns - device.compute_ns - device.exposed_comm_ns - device.exposed_copy_ns
+    """What a GPU did in a step and why it was idle, ns; together the step's length."""
     order = [term.key for term in CAUSES.terms]
     causes = [*order, *(cause for cause in device.bubbles if cause not in order)]
     busy = (
         Part("compute", "compute", device.compute_ns),
         Part("exposed_comm", "exposed communication", device.exposed_comm_ns),
         Part("exposed_copy", "exposed copies", device.exposed_copy_ns),
-        Part("memset", "memsets alone", rest_ns),
+        Part("memset", "memsets", device.alone_memset_ns),
     )
     idle = (
         Part(
-            cause if cause in order else "unknown",
+            _color_of(cause),
             f"idle: {meaning_of(CAUSE_NAMES, cause)}",
             device.bubbles.get(cause, 0),
         )
         for cause in causes
     )
-    return (part for part in (*busy, *idle) if part.time_ns)
+    return (part for part in (*busy, *idle) if part.size)
+
+
+def _color_of(cause: str) -> str:
+    """The color of a cause; that of "unknown" where it has none of its own."""
+    return cause if cause in CAUSE_NAMES else "unknown"
 
 
 def name_of(report: Report) -> str:

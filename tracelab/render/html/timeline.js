@@ -236,7 +236,8 @@
     if (!legend) return;
     const names = new Set(scene.groups.flatMap((group) => group.lanes.flatMap((lane) =>
       lane.kinds.filter((name, k) => lane.sums[k] || lane.outside?.sums[k]))));
-    legend.replaceChildren(...[...names].map((name) => {
+    const byWords = new Map([...names].map((name) => [words(name), name]));
+    legend.replaceChildren(...[...byWords.values()].map((name) => {
       const entry = element("li");
       entry.append(element("span", "", `swatch k-${name}`), words(name));
       return entry;

@@ -40,6 +40,7 @@ _WORDS = {
     "exposed_comm": "exposed communication",
     "step_left_out": "step that is not steady",
     "blocking": "blocking call",
+    "sync": "blocking call",
     "wait": "wait for other ranks",
 }
 _AROUND_NS = 20_000  # at least so much is seen before and after what a finding cites

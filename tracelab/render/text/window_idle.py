@@ -63,7 +63,7 @@ def _of_calls(device: DeviceMetrics) -> tuple[str, ...]:
     if not device.idle_by_calls_ns:
         return ()
     return (
-        "host_blocked is the time inside blocking calls alone. With what they delayed after it, "
+        "Only time inside the calls counts as blocking call here. With what they delayed after it, "
         f"blocking calls cause {time_text(device.idle_by_calls_ns)} of the "
         f"{time_text(device.idle_ns)} idle.",
     )

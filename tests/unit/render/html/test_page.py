@@ -203,7 +203,7 @@ def test_the_renderers_know_it():
 
 def test_definitions_are_of_words_that_it_uses():
     words = [x.text for x in page(SINFUL).all("dt")][3:]
-    assert "host_blocked a cause of idle time" in words
+    assert "blocking call a cause of idle time" in words
     assert "steady step" in words
     assert not any("pipeline" in word for word in words)
     assert len(words) == len(set(words))

@@ -70,6 +70,6 @@ class TestIdle:
         tiny = replace(culprit, idle_ns=5, longest_ns=5)
         section = section_of(make_report(holders=(tiny, culprit)), "Idle by culprit")
         assert section.rows == (
-            ("host_blocked", "3.00 ms", "12", "1.00 ms", "cudaFree · train train.py:7"),
+            ("blocking call", "3.00 ms", "12", "1.00 ms", "cudaFree · train train.py:7"),
         )
         assert section.notes == ("… and 1 row more (all of them in --json).",)
