@@ -14,7 +14,6 @@ from tracelab.job.merge import Job
 from tracelab.job.pipeline import BubbleParts, Pipeline
 from tracelab.job.stragglers import Straggler
 from tracelab.render.text.cells import counted, listed, percent_text, time_text
-from tracelab.render.text.savings import percent as whole_percent
 from tracelab.render.words import duration_text
 from tracelab.report.headline import PERCENTS, in_parts
 from tracelab.report.schema import Report
@@ -268,13 +267,12 @@ def _waits(shares: Sequence[RankShares]) -> list[str]:
         whom = "" if longest.waits_for is None else f", mostly for rank {longest.waits_for}"
         sentences = [
             f"Rank {longest.rank} waits longest for others: "
-            f"{whole_percent(longest.wait_ns / longest.length_ns)} of a step{whom}."
+            f"{longest.percents['wait']} % of a step{whom}."
         ]
     if busiest.transfer_ns >= _WORTH_A_CLAUSE * busiest.length_ns:
         sentences.append(
-            "Exposed transfers take "
-            f"{whole_percent(busiest.transfer_ns / busiest.length_ns)} of a step (rank "
-            f"{busiest.rank})."
+            f"Exposed transfers take {busiest.percents['transfer']} % of a step "
+            f"(rank {busiest.rank})."
         )
     return sentences
 
