@@ -263,7 +263,7 @@ def _in_short(goal: str, first: Sequence[_Step], calls: Sequence[CaptureBlocker]
     is_named = {step.avoids for step in first} <= {_WAITS, _BLOCKING} and len(names) == 1
     avoided = _enumerated(list(dict.fromkeys(step.avoids for step in first)))
     endings = (
-        *([f"remove {name}" for name in names if name and is_named]),
+        *([f"avoid the wait in {name}" for name in names if name and is_named]),
         f"avoid {avoided}",
         "avoid what no graph can hold",
     )

@@ -165,7 +165,7 @@ def test_reads_and_copies_come_first_in_this_order(advice, snapshot):
 def test_the_short_form_names_the_only_call_that_is_in_the_way(advice):
     finding = advice(steps(*(read(4 * i) for i in range(1, 10))), before=recorded("2.11.0"))
     assert COMPILED in finding.fix_short
-    assert finding.fix_short.endswith("; first remove `item()`.")
+    assert finding.fix_short.endswith("; first avoid the wait in `item()`.")
 
 
 def test_the_price_is_that_of_the_reads_and_the_graph_together(tmp_path, advice):
