@@ -6,6 +6,9 @@ from matplotlib.text import Text
 
 import tracelab
 from tracelab.errors import UnreadableInputError, UsageError
+from tracelab.options import Options
+from tracelab.report.headline import headline_of
+from tracelab.report.views import ranks_of
 
 TRACE = Path(__file__).parents[2] / "traces" / "prefetch_copy_stream_synchronize.pt.trace.json.gz"
 
@@ -86,3 +89,21 @@ def test_files_of_no_job_are_drawn_one_above_the_other():
     figure = tracelab.draw([TRACE, TRACE.with_name("events_item.pt.trace.json.gz")]).figure
     texts = [text.get_text() for text in figure.findobj(Text)]
     assert {TRACE.name, "events_item.pt.trace.json.gz"} <= set(texts)
+
+
+def shares_of(figure):
+    """The busy share of each GPU in a picture, and what each is of."""
+    texts = [text.get_text() for text in figure.findobj(Text)]
+    of = [text.partition("busy share of ")[2] for text in texts]
+    return [text for text in texts if text.startswith("busy ")], list(filter(None, of))
+
+
+def test_busy_shares_are_those_of_the_report_unless_a_part_is_chosen(analysis):
+    headline = headline_of(ranks_of(analysis.report)[0])
+    printed = [f"busy {100 * headline.busy_share:.0f} %"]
+    assert shares_of(tracelab.draw(analysis).figure) == (printed, ["the steady steps"])
+    assert shares_of(tracelab.draw(analysis, lanes="host").figure) == ([], [])
+    for part in ({"start_ms": 1}, {"end_ms": 1}):
+        assert shares_of(tracelab.draw(analysis, **part).figure)[1] == ["the shown time"]
+    step = tracelab.draw(TRACE, options=Options(step=4)).figure
+    assert shares_of(step)[1] == ["step 4"]

@@ -70,6 +70,13 @@ def test_every_finding_is_in_the_page_once(names):
         assert visible(finding.fix).replace("`", "") in page(*names).text
 
 
+def test_each_share_of_the_first_screen_is_one_whole_percent():
+    text = page(SINFUL).one("summary").text
+    for name in ("blocking calls", "CPU-bound", "launch", "busy", "idle"):
+        assert len(set(re.findall(rf"{name}:? (\S+) %", text))) == 1, name
+    assert not re.search(r"\.\d+ %", text + page(SINFUL).one("findings").text)
+
+
 def test_a_finding_says_price_interval_place_and_source():
     first = page(SINFUL).of_class("finding")[0]
     assert first.get("id") == "finding-1"
