@@ -96,7 +96,10 @@ class Analysis:
 # Operators that only exist on Apple's GPUs.
 _OF_APPLE = re.compile(r"aten::_?mps_")
 
-_FIRST_USE = "The trace has no steps, and most of it is what comes once in a program."
+_FIRST_USE = (
+    "The trace has no steps, and most of it is first use: loading, planning, compiling. Record "
+    "later steps."
+)
 
 # The stages that the times of a window rest on.
 _FOR_WINDOW_TIMES = frozenset(

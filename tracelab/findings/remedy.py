@@ -58,6 +58,14 @@ class Instead:
         """The short form; "" where nobody wrote one."""
         return in_short(self.text, self.short)
 
+    @property
+    def with_version(self) -> Instead:
+        """The same, whose last sentence is the version that it needs."""
+        if not self.since:
+            return self
+        needs = f" This needs PyTorch {self.since}."
+        return replace(self, text=self.text + needs, short=self.in_short and self.in_short + needs)
+
 
 NO_FIX = Instead("")
 
@@ -117,12 +125,9 @@ class Remedy(OneLine):
             torch: the version that wrote the trace, None where it is unknown.
         """
         for fix in self.fixes:
-            if torch is None and fix.since:
-                since = f" (since PyTorch {fix.since})"
-                return replace(
-                    fix, text=f"{fix.text}{since}", short=fix.in_short and f"{fix.in_short}{since}"
-                )
-            if torch is None or is_available(fix.since, torch):
+            if torch is None:
+                return fix.with_version
+            if is_available(fix.since, torch):
                 return fix
         return None
 

@@ -55,7 +55,7 @@ def rank_program(
     if program is None or step_ns is None:
         return baseline.not_replayed
     if not baseline.steps:
-        return "The file has no steps."
+        return "The file has no steps. Call `profiler.step()` after each."
     trace = timeline.trace
     by_number = {step.number: trace.start_ns[step.event_id] for step in timeline.steps}
     starts_ns = [by_number[number] for number in baseline.steps]

@@ -31,7 +31,9 @@ from tracelab.simulate.program import Program
 from tracelab.simulate.replay import replay
 
 MOST_RANKS = 16  # that are replayed together
-TOO_MANY_RANKS = f"A job of more than {MOST_RANKS} ranks is not replayed."
+TOO_MANY_RANKS = (
+    f"A job of more than {MOST_RANKS} ranks is not replayed. Analyze the files of fewer ranks."
+)
 _MOST_ERROR = 0.02  # of the measured step; beyond that an edited replay predicts nothing
 
 # What compute beside a waiting kernel of NCCL would take less without it. Its 24 blocks take 24 of
@@ -160,7 +162,7 @@ def replay_job(
     meetings = find_meetings(parts, matches, waits, programs)
     joined = join(programs, meetings)
     if joined is None:
-        why = "The ranks' communication fits no order that all of them could have."
+        why = "The ranks' recorded orders of communication contradict each other. Record again."
         return JobReplay(JobBaseline(not_replayed=why))
     replayed = replay([joined.program])
     baseline = _baseline(parts, ranks, int(replayed.step_ns[0]))
@@ -194,7 +196,7 @@ def _common_steps(parts: Sequence[RankPart]) -> tuple[RankProgram, ...] | str:
         ranks.append(part.program)
     count = min(len(rank.steps) for rank in ranks)
     if len({rank.steps[:count] for rank in ranks}) > 1:
-        return "The steps that can be replayed are not the same on all ranks."
+        return "The ranks recorded different steps. Record the same steps on all ranks."
     return tuple(first_steps(rank, count) for rank in ranks)
 
 
@@ -209,7 +211,10 @@ def _baseline(
     why = None
     if abs(error) > _MOST_ERROR:
         longer = "longer" if error > 0 else "shorter"
-        why = f"The replay of the job's unchanged step is {abs(error):.1%} {longer} than the step."
+        why = (
+            f"The replay of the job's unchanged step is {100 * abs(error):.0f} % {longer} than "
+            "recorded. Record more steps."
+        )
     printed = _basis([rank.printed for rank in ranks])
     return JobBaseline(steps, step_ns, replayed_ns, basis, round(error, 6), why, printed)
 

@@ -47,7 +47,8 @@ NOT_JUDGED = (
     "known. Record without Python functions (`with_stack=False`)."
 )
 OTHERS_ARE_LATE = (
-    "Recording made the steps so much longer that other ranks are late with it than without it."
+    "Other ranks are late while profiled than without the profiler. Record without Python "
+    "functions (`with_stack=False`)."
 )
 
 

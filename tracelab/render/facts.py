@@ -22,6 +22,7 @@ _MOST_GPUS = 3  # beside the one that decides that have a line each
 _WORTH_A_WORD = 0.02  # of a step
 _LEAST = 0.001  # of a step, where a GPU worked at all
 _ALIKE = 1.1  # times as long
+_NO_ANSWER = "edge"  # the cause that says nothing about the program
 _MANY = {"host_blocked": "blocking calls"}
 
 
@@ -149,17 +150,17 @@ def gpu_facts(rank: RankView) -> list[Fact]:
 
 
 def idle_parts(headline: Headline) -> list[SharePart]:
-    """The largest causes of idle time, which add up to it; none where it is too little."""
-    if headline.idle_share < _WORTH_A_WORD:
-        return []
-    parts = [
+    """The largest causes of idle time, which add up to it; none where none of them has a name."""
+    named = [
         SharePart(cause, _MANY.get(cause) or meaning_of(CAUSE_NAMES, cause), share)
         for cause, share in headline.causes.items()
-    ]
-    shown, rest = parts[:_MOST_CAUSES], parts[_MOST_CAUSES:]
-    if len(rest) < 2:
-        return parts
-    return [*shown, SharePart(OTHER, "other", sum(x.share for x in rest))]
+        if share >= _WORTH_A_WORD and cause != _NO_ANSWER
+    ][:_MOST_CAUSES]
+    if not named:
+        return []
+    rest = sum(headline.causes.values()) - sum(part.share for part in named)
+    percents = round(rest * PERCENTS)
+    return [*named, *([SharePart(OTHER, "other", percents / PERCENTS)] if percents else [])]
 
 
 def busy_parts(rank: RankView) -> list[SharePart]:

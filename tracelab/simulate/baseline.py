@@ -55,9 +55,21 @@ _LONGER = (
     "Without the profiler a step took {}, longer than recorded ({}): predictions are of the "
     "recorded one."
 )
-_NOT_STEADY = (
-    "The recording is not in a steady state: repeated, its steps take {} {} than recorded."
+_NOT_STEADY = "Steps still get {} ({}). Record later steps."
+_NO_LAUNCHES = (
+    "The trace has no calls that launch its GPU work. Record the CPU's activities as well."
 )
+_LACKS_WORK = "The trace lacks the GPU work of {}. Record fewer steps."
+_NO_WORK = "The recorded steps launch no GPU work. Record steps that do."
+_STARTS_LATE = (
+    "Work starts late on the GPU for {} of the {}, and the trace does not say why. Record again "
+    "with `tracelab run`."
+)
+_UNKNOWN_WAITS = (
+    "The CPU waits for {} of the {}, and the trace does not say for what. Record again with "
+    "`tracelab run`."
+)
+_IS_OFF = "The replay of the unchanged {} is {} {} than recorded. Record more steps."
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -131,13 +143,13 @@ def find_baseline(graph: Graph, why_not: str | None = None) -> Baseline:
 def _replayed(graph: Graph) -> Baseline:
     timeline = graph.host.timeline
     if not (timeline.launch_id != ABSENT).any():
-        return Baseline(not_replayed="The file has no calls that launch its GPU work.")
+        return Baseline(not_replayed=_NO_LAUNCHES)
     missing, is_much = missing_work(timeline)
     if is_much:
-        return Baseline(not_replayed=f"The GPU work of {missing} is not in the file.")
+        return Baseline(not_replayed=_LACKS_WORK.format(missing))
     program, once_program, numbers = _programs(graph)
     if not len(program):
-        return Baseline(not_replayed="The typical steps of the file launch no GPU work.")
+        return Baseline(not_replayed=_NO_WORK)
     step_ns = program.length_ns // program.steps
     unchanged = replay([program])
     replayed_ns = int(unchanged.step_ns[0])
@@ -158,7 +170,10 @@ def _replayed(graph: Graph) -> Baseline:
     baseline = _calibrated(graph, program, recorded)
     is_steady = once_program is None or abs(error) <= _MOST_ERROR
     if baseline.basis == PROFILED and not is_steady:
-        return _refused(recorded, _NOT_STEADY.format(*_off_by(error)))
+        return _refused(
+            recorded,
+            _NOT_STEADY.format("slower" if error > 0 else "faster", _percent(abs(error))),
+        )
     return baseline
 
 
@@ -188,7 +203,7 @@ def _calibrated(graph: Graph, program: Program, recorded: Baseline) -> Baseline:
     why = None
     host_decides = max(calibration.host_ns, host_ns) > _HOST_DECIDES * timed_ns
     if host_decides and abs(calibration.host_ns - host_ns) > _MOST_ERROR * timed_ns:
-        why = _NOT_EXPLAINED.format("the host took", _time(host_ns), _time(calibration.host_ns))
+        why = _NOT_EXPLAINED.format("the CPU took", _time(host_ns), _time(calibration.host_ns))
     elif abs(error) > _MOST_ERROR:
         why = _NOT_EXPLAINED.format("the program took", _time(timed_ns), _time(calibration.step_ns))
     elif step_ns > (1 + _MOST_ERROR) * recorded_ns:
@@ -241,24 +256,13 @@ def _why_not(graph: Graph, program: Program, error: float) -> str | None:
     waits = _unknown_wait_share(graph, program)
     what = "step" if program.is_repeated else "trace"
     if late > _MOST_UNEXPLAINED:
-        return (
-            f"Work starts late on the GPU for {_percent(late)} of the {what}, and the file does "
-            "not show why."
-        )
+        return _STARTS_LATE.format(_percent(late), what)
     if waits > _MOST_UNEXPLAINED:
-        return (
-            f"The host waits for {_percent(waits)} of the {what} for something that the file does "
-            "not show."
-        )
+        return _UNKNOWN_WAITS.format(_percent(waits), what)
     if abs(error) > _MOST_ERROR:
-        by, longer = _off_by(error)
-        return f"Replayed unchanged, the {what} is {by} {longer} than measured."
+        longer = "longer" if error > 0 else "shorter"
+        return _IS_OFF.format(what, _percent(abs(error)), longer)
     return None
-
-
-def _off_by(error: float) -> tuple[str, str]:
-    """How far and in which direction."""
-    return _percent(abs(error)), "longer" if error > 0 else "shorter"
 
 
 def _late_share(graph: Graph, program: Program) -> float:
@@ -288,7 +292,7 @@ def _unknown_wait_share(graph: Graph, program: Program) -> float:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
+    return f"{100 * share:.0f} %"
 
 
 def _time(length_ns: float) -> str:

@@ -94,7 +94,7 @@ class TestGpus:
         bubbles = {"host_blocked": 4 * MS, "host_busy": MS, "launch": 600_000, "graph": 400_000}
         device = make_device(busy_ns=14 * MS, idle_ns=6 * MS, bubbles=bubbles)
         [(label, text)] = gpus(device)
-        # 20, 5, 3 and 2 % are 30: what is fourth of four is named, too
+        # THEN 20, 5, 3 and 2 % are 30, of which the three largest have names
         assert label == "GPU 0"
         assert figures(text) == ["70 %", "30 %", "20 %", "5 %", "3 %", "2 %"]
         assert text == snapshot
@@ -105,6 +105,16 @@ class TestGpus:
         [(_, text)] = gpus(make_device(busy_ns=13 * MS, idle_ns=7 * MS, bubbles=bubbles))
         assert figures(text)[1:] == ["35 %", "15 %", "10 %", "5 %", "5 %"]
         assert text.endswith("other 5 %")
+
+    def test_no_name_where_it_is_little_or_says_nothing_about_the_program(self):
+        # GIVEN 10 % in blocking calls, 6 % beyond the GPU's first and last activity, 1 % launched
+        bubbles = {"host_blocked": 2 * MS, "edge": 1_200_000, "launch": 200_000}
+        [(_, text)] = gpus(make_device(busy_ns=16_600_000, idle_ns=3_400_000, bubbles=bubbles))
+        assert figures(text)[1:] == ["17 %", "10 %", "7 %"]
+        assert text.endswith("other 7 %")
+        # THEN a sum of such causes alone is not said
+        device = make_device(busy_ns=18 * MS, idle_ns=2 * MS, bubbles={"edge": 2 * MS})
+        assert figures(gpus(device)[0][1]) == ["90 %", "10 %"]
 
     def test_so_little_has_no_cause(self):
         # GIVEN 1.5 % idle

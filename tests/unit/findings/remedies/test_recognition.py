@@ -137,7 +137,7 @@ def test_backward_pass_belongs_to_the_function_that_called_it():
         ("2.11.0+cu130", "Pass `fused=True`."),
         ("1.13.1", "Pass `foreach=True`."),
         ("1.9.0", None),
-        (None, "Pass `fused=True`. (since PyTorch 2.0)"),
+        (None, "Pass `fused=True`. This needs PyTorch 2.0."),
     ],
 )
 def test_no_fix_is_newer_than_the_program(torch, fix):
