@@ -131,13 +131,13 @@ def order(trace: Trace, options: Options) -> Timeline:
     if not len(timeline.event_id):
         if any(map(_OF_APPLE.match, trace.strings)):
             raise UnreadableInputError(
-                f"{trace.path}: {len(trace):,} host events of a program on Apple's MPS, whose GPU "
+                f"{trace.path}: {len(trace):,} CPU events of a program on Apple's MPS, whose GPU "
                 "activity torch.profiler does not record"
             )
         # What was cut off may have held them; a whole file was recorded without the GPU.
         why = "" if trace.losses.get("truncated") else "; was ProfilerActivity.CUDA enabled?"
         raise UnreadableInputError(
-            f"{trace.path}: {len(trace):,} host events and no GPU activity: nothing to analyze"
+            f"{trace.path}: {len(trace):,} CPU events and no GPU activity: nothing to analyze"
             f"{count_losses(trace.losses)}{why}"
         )
     return timeline

@@ -80,9 +80,9 @@ FAMILIES = Group(
     "a family of rules",
     "The first digit of a rule's number says what the rule is about.",
     (
-        Term("TL1", "blocking calls: the host waits for the GPU, and the GPU runs out of work"),
+        Term("TL1", "blocking calls: the CPU waits for the GPU, and the GPU runs out of work"),
         Term("TL2", "missing overlap: work that could run at the same time runs one after another"),
-        Term("TL3", "the host and the job: launches, data loading, other ranks, irregular stalls"),
+        Term("TL3", "the CPU and the job: launches, data loading, other ranks, irregular stalls"),
         Term("TL4", "work of the GPU: more of it, or slower work, than the result needs"),
         Term("TL9", "the trace itself: what the file lacks, and which figures suffer from it"),
     ),
@@ -97,7 +97,7 @@ CAUSES = Group(
     (
         Term(
             "host_blocked",
-            "the host sat in a blocking call instead of launching",
+            "the CPU sat in a blocking call instead of launching",
             "The thread that launches the GPU's next activity was in a synchronize, a blocking "
             "copy or an allocator call, or another thread's allocation stalled its launch. "
             "`tracelab explain TL101` says what to do.",
@@ -105,7 +105,7 @@ CAUSES = Group(
         ),
         Term(
             "input",
-            "the host waited for the data loader",
+            "the CPU waited for the data loader",
             "The launching thread was fetching or preparing the next batch: more workers, a longer "
             "prefetch queue or less work per sample help. See `tracelab explain TL302`.",
             shown="data loading",
@@ -113,7 +113,7 @@ CAUSES = Group(
         Term(
             "host_busy",
             "the CPU was busy with Python, operators or launches",
-            "The host did not launch work as fast as the GPU finished it. Fewer and larger kernels "
+            "The CPU did not launch work as fast as the GPU finished it. Fewer and larger kernels "
             "help: `torch.compile`, CUDA graphs, fused optimizers. See `tracelab explain TL301`.",
             shown="CPU-bound",
         ),
@@ -139,7 +139,7 @@ CAUSES = Group(
         ),
         Term(
             "profiler",
-            "the host was in the profiler's or recorder's own code",
+            "the CPU was in the profiler's or recorder's own code",
             "This time does not exist when the program runs without a profiler.",
         ),
         Term(
@@ -178,10 +178,10 @@ BLOCKERS = Group(
         ),
         Term(
             "host_sync",
-            "a blocking call kept the host from launching the second one in time",
-            "Of idle time: the host waited for the GPU in that call.",
+            "a blocking call kept the CPU from launching the second one in time",
+            "Of idle time: the CPU waited for the GPU in that call.",
         ),
-        Term("late_launch", "the host launched the second one too late, without a blocking call"),
+        Term("late_launch", "the CPU launched the second one too late, without a blocking call"),
         Term(
             "hardware_queue",
             "both were launched, but one waited behind the other in a shared hardware queue",
@@ -215,20 +215,20 @@ FINDING_CAUSES = Group(
     "The `cause` of findings about idle time, single calls and the GPU's work; for missing overlap "
     "see the overlap blockers.",
     (
-        Term("pageable", "a copy whose host memory is pageable, so the driver stages it"),
+        Term("pageable", "a copy whose CPU memory is pageable, so the driver stages it"),
         Term("allocator", "an allocator call that waits for the GPU"),
         Term("default_stream", "a copy between GPUs in the default stream of one of them"),
         Term(
             "launch_bound",
-            "the host launched short kernels more slowly than the GPU ran them",
+            "the CPU launched short kernels more slowly than the GPU ran them",
             shown="CPU-bound",
         ),
         Term(
             "slow_host",
-            "the host did something other than launching for a millisecond or more",
+            "the CPU did other work than launching for a millisecond or more",
             shown="other CPU work",
         ),
-        Term("input_bound", "the host waited for data", shown="data loading"),
+        Term("input_bound", "the CPU waited for data", shown="data loading"),
         Term("first_use", "work that a program does once, such as loading a kernel's code"),
         Term("planning", "a library plans an operator for each new shape"),
         Term("irregular", "a stall in too few steps to be typical"),
@@ -292,9 +292,9 @@ LATENESS = Group(
             "As with sequences of uneven length. The cost is what all of them cost together.",
         ),
         Term("slower_gpu", "its GPU ran the same kernels as often, each more slowly"),
-        Term("late_launch", "its GPU was idle because the host launched late"),
-        Term("data_loading", "its GPU was idle because the host was loading data"),
-        Term("blocked", "its GPU was idle because the host was in a blocking call"),
+        Term("late_launch", "its GPU was idle because the CPU launched late"),
+        Term("data_loading", "its GPU was idle because the CPU was loading data"),
+        Term("blocked", "its GPU was idle because the CPU was in a blocking call"),
         Term("other_collective", "it was in other communication for longer"),
         Term("copies", "it spent more time on copies and memsets that nothing overlapped"),
         Term("recording_start", "it was behind when the recording began"),
@@ -317,13 +317,13 @@ PIPELINE = Group(
         Term("imbalance", "a stage, or a microbatch, takes longer than the others"),
         Term("uneven_microbatches", "the stages are even, but not the microbatches"),
         Term("transfer", "a message was on its way"),
-        Term("host", "a stage was idle because of its host"),
-        Term("launch_bound", "a stage was idle because its host launched late"),
+        Term("host", "a stage was idle because of its CPU", shown="CPU"),
+        Term("launch_bound", "a stage was idle because its CPU launched late"),
         Term("rest", "anything else: copies, other communication, the gaps between kernels"),
         Term(
             "few_microbatches",
             "nothing but theory, which more microbatches would make smaller",
-            "Only where each one keeps the GPU busy for longer than the host takes to launch it.",
+            "Only where each one keeps the GPU busy for longer than the CPU takes to launch it.",
         ),
         Term("unknown", "it is larger than its theory, for no single reason"),
     ),
@@ -344,8 +344,8 @@ KINDS = Group(
         Term(
             "copy",
             "memory copies",
-            "Host to device (h2d), device to host (d2h), within a device (d2d) and between devices "
-            "(p2p), with pinned or pageable host memory.",
+            "CPU to GPU (h2d), GPU to CPU (d2h), within a GPU (d2d) and between GPUs "
+            "(p2p), with pinned or pageable memory.",
         ),
         Term("memset", "memory sets"),
     ),
@@ -355,13 +355,13 @@ BLOCKING_KINDS = Group(
     "blocking calls",
     "Kinds of blocking calls",
     "a kind of blocking call",
-    "A blocking call is a host call that returns only when GPU work has finished; this is what it "
+    "A blocking call is a CPU call that returns only when GPU work has finished; this is what it "
     "waits for. `syncs[].kind` in the JSON.",
     (
         Term("device", "it waits for all work on a device", "For example `cudaDeviceSynchronize`."),
         Term("stream", "it waits for all work on a stream", "For example `.item()` of a tensor."),
         Term("event", "it waits until the GPU reaches an event", "`event.synchronize()`."),
-        Term("copy", "a synchronous copy, or an asynchronous one with pageable host memory"),
+        Term("copy", "a synchronous copy, or an asynchronous one with pageable memory"),
         Term("allocation", "an allocator call, which may have to wait for the device"),
     ),
 )
@@ -380,8 +380,9 @@ PATH_KINDS = Group(
         Term("queue", "from the end of one activity to the start of the next, already launched"),
         Term(
             "host",
-            "on the host, not waiting for the GPU as far as is known, or in a function that is a "
+            "on the CPU, not waiting for the GPU as far as is known, or in a function that is a "
             "node of a CUDA graph",
+            shown="CPU",
         ),
         Term("sync", "in a blocking call whose work was done or is not known, or stalled"),
         Term("unknown", "the file does not say what was waited for"),
@@ -403,7 +404,7 @@ CONSTRAINTS = Group(
         ),
         Term("event", "an event of another stream"),
         Term("peer_copy", "a copy between GPUs in a default stream"),
-        Term("launch", "the host's launch"),
+        Term("launch", "the CPU's launch"),
         Term(
             "queue",
             "work of another stream in the same hardware queue or copy engine; of a node of a CUDA "
@@ -436,9 +437,9 @@ EDGE_KINDS = Group(
     "a kind of edge in the dependency graph",
     "The `kind` of the edges of `window_graph(...)`.",
     (
-        Term("launch", "from a host call to the activity that it launched"),
+        Term("launch", "from a CPU call to the activity that it launched"),
         Term("stream", "from an activity to the next one in its stream"),
-        Term("host", "from a host call to the next one of its thread"),
+        Term("host", "from a CPU call to the next one of its thread"),
         Term("sync", "from an activity to the blocking call that waited for it"),
         Term("event", "from an activity to one whose stream waited for an event recorded after it"),
         Term("queue", "from an activity to one behind it in a shared hardware queue"),
@@ -449,7 +450,7 @@ PHASES = Group(
     "phases",
     "Phases of a step",
     "a phase of a step",
-    "What the host was doing, from the annotations, operators and Python functions in the file. "
+    "What the CPU was doing, from the annotations, operators and Python functions in the file. "
     "`phases[]` in the JSON.",
     (
         Term("data", "in a data loader", shown="data loading"),
@@ -458,7 +459,7 @@ PHASES = Group(
         Term("optimizer", "the optimizer's step, zero_grad, gradient clipping and scaling"),
         Term("other", "in none of these, as far as the file says"),
         Term("waiting", "the main thread waited for other threads of its process"),
-        Term("unknown", "the file does not say what the host did"),
+        Term("unknown", "the file does not say what the CPU did"),
     ),
 )
 
@@ -501,7 +502,7 @@ TERMS = Group(
         ),
         Term(
             "calibration",
-            "what the profiler costs per recorded event, fitted to the host without it",
+            "what the profiler costs per recorded event, fitted to the CPU without it",
             "Predictions are then of a step without the profiler: `steady[].basis` says so, and "
             "`steady[].not_calibrated` why not. Such a step follows another one, while the "
             "recorder timed a few at once, from an idle GPU on: it may be shorter than "
@@ -509,13 +510,13 @@ TERMS = Group(
         ),
         Term(
             "without profiler",
-            "the host's time in a step without the profiler, as the calibrated replay says",
+            "the CPU's time in a step without the profiler, as the calibrated replay says",
             "`host_unprofiled_ns` of `operators[]`, `phases[]`, `lines[]` and `modules[]`; null "
             "where the replay is not calibrated.",
         ),
         Term(
-            "host time",
-            "the time in which the host was in an operator, phase, line or module itself",
+            "CPU time",
+            "the time in which the CPU was in an operator, phase, line or module itself",
             "The times of all rows of a table add up to the length of the step's annotation.",
         ),
         Term(
@@ -543,11 +544,11 @@ TERMS = Group(
         Term("of idle", "as a share of the idle time"),
         Term(
             "blocking call",
-            "a call of the host that returns only when GPU work has finished",
+            "a call of the CPU that returns only when GPU work has finished",
             "Synchronizing calls, copies with pageable memory and the allocator's calls. It costs "
             "nothing while the GPU has work.",
         ),
-        Term("blocked", "the time that the host spent in a blocking call"),
+        Term("blocked", "the time that the CPU spent in a blocking call"),
         Term(
             "wake-up latency",
             "the time from the end of the awaited GPU work to the return of the blocking call",
@@ -555,9 +556,9 @@ TERMS = Group(
         Term(
             "caused idle",
             "the GPU's idle time while a call blocked, and as much of it after the call, until new "
-            "work reached the GPU, as the call delayed the host",
+            "work reached the GPU, as the call delayed the CPU",
             "This is what a blocking call costs. A call that blocks while the GPU is busy costs "
-            "nothing, unless the host is late after it.",
+            "nothing, unless the CPU is late after it.",
         ),
         Term("idle by blocking", "the idle time that blocking calls caused"),
         Term(
@@ -671,10 +672,10 @@ TERMS = Group(
             "The time between warm-up and drain is called steady.",
         ),
         Term("culprit", "the call, function or activity that a GPU waited for while it was idle"),
-        Term("launch", "the host call that puts an activity on a stream"),
+        Term("launch", "the CPU call that puts an activity on a stream"),
         Term(
             "hardware queue",
-            "a queue through which the host hands work to the GPU",
+            "a queue through which the CPU hands work to the GPU",
             "Streams that share one can wait for each other without any event.",
         ),
         Term(
@@ -691,8 +692,8 @@ TERMS = Group(
             "the lanes of `tracelab timeline` call them; the lane `stream:0/150` is one alone.",
             shown="streams of CUDA graphs",
         ),
-        Term("pageable memory", "ordinary host memory, which the GPU cannot read directly"),
-        Term("pinned memory", "page-locked host memory, which the GPU copies from on its own"),
+        Term("pageable memory", "ordinary CPU memory, which the GPU cannot read directly"),
+        Term("pinned memory", "page-locked CPU memory, which the GPU copies from on its own"),
         Term(
             "without the profiler",
             "the length of a step as measured before the profiler was started",
@@ -702,8 +703,8 @@ TERMS = Group(
         ),
         Term(
             "start of the recording",
-            "the steps before the host has run ahead of the GPU, in a program in which it does",
-            "The profiler starts with an empty GPU, which waits for launches until the host is "
+            "the steps before the CPU has run ahead of the GPU, in a program in which it does",
+            "The profiler starts with an empty GPU, which waits for launches until the CPU is "
             "ahead of it. Later it does not, so no finding is about that.",
         ),
         Term("loss", "something in the file that does not reach the figures, and is counted"),
@@ -733,7 +734,7 @@ FINDING_FIELDS = Group(
             "saves_ns",
             "what that change saves of a steady step, by a replay; null without one",
             "Of a file without steps it is of the whole trace. It may be larger than the share "
-            "that is attributed to the finding: a call that drains the queue leaves the host "
+            "that is attributed to the finding: a call that drains the queue leaves the CPU "
             "behind for the rest of the step.",
         ),
         Term("saves_low_ns", "the least that the change saves, as far as is known"),

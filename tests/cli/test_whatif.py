@@ -184,7 +184,7 @@ def test_picture_is_drawn(tracelab, tmp_path):
     ran = tracelab("whatif", PREFETCH, "--fix", "1", "--png", file)
     assert (ran.code, ran.err) == (0, f"tracelab: drew {file}\n")
     drawn = file.read_text()
-    for text in ("a step as it is: ", "predicted: ", "stream 7, new", "the host runs ahead"):
+    for text in ("a step as it is: ", "predicted: ", "stream 7, new", "the CPU runs ahead"):
         assert text in drawn
 
 

@@ -10,7 +10,7 @@ StepOn = Annotated[
     str | None,
     typer.Option(
         metavar="REGEX",
-        help="Host annotations to use as steps, not ProfilerStep#N or a known framework's.",
+        help="CPU annotations to use as steps, not ProfilerStep#N or a known framework's.",
     ),
 ]
 CommPattern = Annotated[

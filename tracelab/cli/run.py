@@ -59,7 +59,7 @@ def run(
         bool, typer.Option("--stop-after", help="End the program when the recording is done.")
     ] = False,
     stacks: Annotated[
-        bool, typer.Option(help="Record Python functions, to name lines (slows the host).")
+        bool, typer.Option(help="Record Python functions, to name lines (slows the CPU).")
     ] = True,
     source_text: Annotated[
         bool, typer.Option(help="Store the lines of the program that call something, to quote.")

@@ -209,7 +209,7 @@ def _reason(
     for call, _ in calls.most_common(1):
         return f", because {called(blocking_sites[call], context.trace.name_of(call))} blocks"
     names = Counter(context.trace.name_of(event_id) for event_id in blocked_ids)
-    return "".join(f"; {short_kernel_name(name)} waits for it" for name, _ in names.most_common(1))
+    return "".join(f", and {short_kernel_name(name)} waits" for name, _ in names.most_common(1))
 
 
 def _blocked_ids(

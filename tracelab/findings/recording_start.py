@@ -15,5 +15,5 @@ def recording_start(context: Context) -> str:
         return ""
     return (
         f"For {100 * idle_ns / length_ns:.1f} % of the time GPU {device} is idle because the "
-        "recording had just begun and the host had not run ahead yet: no finding is about that."
+        "recording had just begun and the CPU had not run ahead yet: no finding is about that."
     )

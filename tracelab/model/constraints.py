@@ -41,7 +41,7 @@ class Reason(IntEnum):
 REASONS: Mapping[Reason, str] = MappingProxyType(
     {
         Reason.LAUNCH_NOT_IN_FILE: "the launch of the next activity is not in the file",
-        Reason.HOST_NOT_RECORDED: "no event says what the host did (record with_stack=True)",
+        Reason.HOST_NOT_RECORDED: "no event says what the CPU did (record with_stack=True)",
         Reason.WAIT_WITHOUT_RECORD: "a stream waited for work of another one, and the file does "
         "not say which",
         Reason.NOTHING_IN_THE_WAY: "an activity started long after its launch, and the file shows "

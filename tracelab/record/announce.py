@@ -48,7 +48,7 @@ def why_no_gpu(recorder: Recorder) -> str:
     """Say that a trace holds no GPU activity, because there is no GPU here."""
     return (
         f"recorded {recorder.path}, but there is no GPU here: the file contains only "
-        "host events, so there is nothing to analyze"
+        "CPU events, so there is nothing to analyze"
     )
 
 

@@ -47,7 +47,7 @@ def of_job(program: Program, selection: Selection) -> Edited:  # noqa: ARG001
 
 EDITS: Mapping[str, Kind] = MappingProxyType(
     {
-        "unblock": Kind(unblock, "the host does not wait there"),
+        "unblock": Kind(unblock, "the CPU does not wait there"),
         "pin": Kind(pin, "pageable copies pinned and asynchronous, in their stream"),
         "prefetch": Kind(prefetch, "copies in a stream of their own, one step ahead, pinned"),
         "side-stream": Kind(side_stream, "its activities in a stream of their own"),
@@ -56,13 +56,13 @@ EDITS: Mapping[str, Kind] = MappingProxyType(
         "load": Kind(load, "data loading takes so many times as long", has_value=True),
         "workers": Kind(workers, "so many times as many processes load the data", has_value=True),
         "remove": Kind(
-            remove, "the call site costs no host time and launches nothing", needs_place=True
+            remove, "the call site costs no CPU time and launches nothing", needs_place=True
         ),
         "scale": Kind(scale, "its GPU activities take so many times as long", has_value=True),
-        "host": Kind(host, "its host time is so many times as long", has_value=True),
+        "host": Kind(host, "its CPU time is so many times as long", has_value=True),
         "python": Kind(
             python,
-            "what the host does there beside PyTorch is so many times as long",
+            "what the CPU does there beside PyTorch is so many times as long",
             has_value=True,
             needs_place=True,
         ),

@@ -124,7 +124,7 @@ REMEDIES: tuple[Remedy, ...] = (
         id="barrier",
         name="a barrier in each step",
         title="A barrier in each step makes the CPU wait for all ranks",
-        shows="`c10d::barrier`, an all-reduce of one element, and the host waits until it is over.",
+        shows="`c10d::barrier`, an all-reduce of one element, and the CPU waits until it is over.",
         not_when="The ranks hand over a file, or look at one clock.",
         fixes=(
             Instead(
@@ -230,9 +230,9 @@ REMEDIES: tuple[Remedy, ...] = (
     ),
     Remedy(
         id="moe-split-sizes",
-        name="an all-to-all whose splits the host reads first",
+        name="an all-to-all whose splits the CPU reads first",
         title="The CPU reads the splits of an all-to-all before it issues it",
-        shows="A copy to the host right before an all-to-all with uneven splits, in each layer.",
+        shows="A copy to the CPU right before an all-to-all with uneven splits, in each layer.",
         not_when="Tokens are dropless and no kernel on the GPU takes the splits: one read a layer "
         "remains.",
         fixes=(
@@ -300,7 +300,7 @@ REMEDIES: tuple[Remedy, ...] = (
         id="fsdp-small-groups",
         name="FSDP with many small groups of parameters",
         title="FSDP gathers many small groups of parameters",
-        shows="32 or more all-gathers a step of less than 8 MB each, and the host's work around "
+        shows="32 or more all-gathers a step of less than 8 MB each, and the CPU's work around "
         "them.",
         not_when="Few layers are small, such as a norm of its own.",
         fixes=(
@@ -319,13 +319,13 @@ REMEDIES: tuple[Remedy, ...] = (
     ),
     Remedy(
         id="fsdp-rate-limiter",
-        name="FSDP that makes the host wait between its gathers",
+        name="FSDP that makes the CPU wait between its gathers",
         title="FSDP's rate limiter makes the CPU wait for a gather",
         shows="`cudaEventSynchronize` in `FullyShardedDataParallel.rate_limiter`, once a block.",
         not_when="Without the limit memory runs out.",
         fixes=(
             Instead(
-                "Use FSDP2 (`fully_shard`), which makes no host wait, or pass "
+                "Use FSDP2 (`fully_shard`), which never makes the CPU wait, or pass "
                 "`limit_all_gathers=False` if there is memory.",
                 since="2.4",
                 short="Use FSDP2 (`fully_shard`), or pass `limit_all_gathers=False` if memory "

@@ -241,9 +241,9 @@ REMEDIES: tuple[Remedy, ...] = (
         id="read-breaks-graph",
         name="a read of the GPU that breaks a compiled graph",
         title="",
-        shows="`aten::item`, `aten::nonzero` or a copy to the host that blocks, inside a "
+        shows="`aten::item`, `aten::nonzero` or a copy to the CPU that blocks, inside a "
         "`Torch-Compiled Region` that goes on as another one behind it.",
-        not_when="The number decides something that only the host can do.",
+        not_when="The number decides something that only the CPU can do.",
         fixes=(
             Instead(
                 "The compiled graph ends here, and a CUDA graph with it: the CPU waits, and "
@@ -270,7 +270,7 @@ REMEDIES: tuple[Remedy, ...] = (
         shows="`aten::is_nonzero`, `aten::item` or another read that blocks inside a "
         "`Torch-Compiled Region`, and behind it another one, or a function named "
         "`torch_dynamo_resume_in_...`; the GPU waits for the launches of the pieces.",
-        not_when="The number decides something that only the host can do.",
+        not_when="The number decides something that only the CPU can do.",
         fixes=(
             Instead(
                 "Each `if` on a tensor, `.item()` or `nonzero` ends a compiled graph: what follows "
@@ -345,7 +345,7 @@ REMEDIES: tuple[Remedy, ...] = (
         id="cudnn-attention-plans",
         name="cuDNN attention that is planned anew for each length",
         title="cuDNN plans attention again for each length",
-        shows="`aten::_scaled_dot_product_cudnn_attention` takes more than 2 ms of the host in "
+        shows="`aten::_scaled_dot_product_cudnn_attention` takes more than 2 ms of CPU time in "
         "several steps, without a call of CUDA that takes that long.",
         not_when="The lengths repeat and cuDNN is faster: then pad to a few lengths.",
         fixes=(

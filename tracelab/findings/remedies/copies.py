@@ -213,7 +213,7 @@ REMEDIES: tuple[Remedy, ...] = (
         title="The CPU waits for a copy from pinned memory",
         shows="`Memcpy HtoD (Pinned -> Device)`, and a `cudaStreamSynchronize` behind it in the "
         "same `aten::copy_`.",
-        not_when="The host overwrites the pinned memory before the copy has run: then wait for an "
+        not_when="The CPU overwrites the pinned memory before the copy has run: then wait for an "
         "event before it does.",
         fixes=(
             Instead(
@@ -240,11 +240,11 @@ REMEDIES: tuple[Remedy, ...] = (
         not_when="The copies are few bytes.",
         fixes=(
             Instead(
-                "Copy into pinned memory: `host = torch.empty(x.shape, dtype=x.dtype, "
-                "pin_memory=True)` once, `host.copy_(x, non_blocking=True)`, and an event behind "
+                "Copy into pinned memory: `pinned = torch.empty(x.shape, dtype=x.dtype, "
+                "pin_memory=True)` once, `pinned.copy_(x, non_blocking=True)`, and an event behind "
                 "it that you wait for before you read (`event.synchronize()`, one step later): "
                 "without it the values may be old.",
-                short="Copy into memory allocated once with `pin_memory=True`: `host.copy_(x, "
+                short="Copy into memory allocated once with `pin_memory=True`: `pinned.copy_(x, "
                 "non_blocking=True)`. Wait for an event before reading: "
                 "`event.synchronize()`.",
             ),
@@ -284,7 +284,7 @@ REMEDIES: tuple[Remedy, ...] = (
         title="The launching thread converts tensors on the CPU",
         shows="`aten::to` or `aten::_to_copy` of more than 0.05 ms without any call of CUDA "
         "inside, in at least two steady steps.",
-        not_when="The wider tensor does not fit on the GPU, or is needed on the host.",
+        not_when="The wider tensor does not fit on the GPU, or is needed on the CPU.",
         fixes=(
             Instead(
                 'Copy first and convert on the GPU: `x.to("cuda", non_blocking=True).float()` '
@@ -384,7 +384,7 @@ REMEDIES: tuple[Remedy, ...] = (
         not_when="The copies are at most 4 KiB, or what a process may lock in memory is limited.",
         fixes=(
             Instead(
-                "Pin the host memory and do not wait for the copy: `DataLoader(..., "
+                "Pin the memory and do not wait for the copy: `DataLoader(..., "
                 'pin_memory=True)` or `tensor.pin_memory()`, then `batch.to("cuda", '
                 "non_blocking=True)`, in a stream of its own. Make scalars and constants on the "
                 "GPU (`torch.full`).",
@@ -408,10 +408,10 @@ REMEDIES: tuple[Remedy, ...] = (
         not_when="It is a few bytes: then the wait is the cost, not the copy.",
         fixes=(
             Instead(
-                "Copy into pinned memory and read it later: `host = torch.empty(x.shape, "
-                "dtype=x.dtype, pin_memory=True)` once, `host.copy_(x, non_blocking=True)`, an "
+                "Copy into pinned memory and read it later: `pinned = torch.empty(x.shape, "
+                "dtype=x.dtype, pin_memory=True)` once, `pinned.copy_(x, non_blocking=True)`, an "
                 "event behind it, and `event.synchronize()` one step later.",
-                short="Copy into pinned memory and read it one step later: `host.copy_(x, "
+                short="Copy into pinned memory and read it one step later: `pinned.copy_(x, "
                 "non_blocking=True)`, `event.record()`, then `event.synchronize()`.",
             ),
         ),

@@ -29,11 +29,11 @@ def _computed(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: ARG001
 REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="read-for-next-input",
-        name="a read from which the host computes the next input",
+        name="a read from which the CPU computes the next input",
         title="",
-        shows="A copy to the host that blocks, then work of the host, then a copy to the GPU, with "
+        shows="A copy to the CPU that blocks, then work of the CPU, then a copy to the GPU, with "
         "no launch, data loader or backward pass in between: an action and an environment.",
-        not_when="The host computes something else there, and the two copies have nothing to do "
+        not_when="The CPU computes something else there, and the two copies have nothing to do "
         "with one another.",
         fixes=(
             Instead(
@@ -57,7 +57,7 @@ REMEDIES: tuple[Remedy, ...] = (
         id="read-that-goes-back",
         name="a value that is read and copied back",
         title="",
-        shows="A copy to the host that blocks, and right behind it a copy of as many bytes to the "
+        shows="A copy to the CPU that blocks, and right behind it a copy of as many bytes to the "
         "GPU.",
         not_when="The two copies have nothing to do with one another.",
         fixes=(
@@ -77,7 +77,7 @@ REMEDIES: tuple[Remedy, ...] = (
     ),
     Remedy(
         id="computed-input",
-        name="a copy to the GPU of what the host computed from a read",
+        name="a copy to the GPU of what the CPU computed from a read",
         title="",
         shows="As of `read-for-next-input`, the copy to the GPU.",
         not_when="As of `read-for-next-input`.",

@@ -267,7 +267,7 @@ GOES_ON: tuple[Remedy, ...] = (
         id="cudnn-plans-again",
         name="convolutions or RNNs that cuDNN plans anew for each shape",
         title="cuDNN makes a plan for each new shape",
-        shows="A convolution or RNN operator of cuDNN or MIOpen takes more than 2 ms of the host "
+        shows="A convolution or RNN operator of cuDNN or MIOpen takes more than 2 ms of CPU time "
         "in at least two steady steps after the first one.",
         not_when="It waits for the GPU, or for memory.",
         fixes=(
@@ -289,7 +289,7 @@ GOES_ON: tuple[Remedy, ...] = (
 ONCE: tuple[Remedy, ...] = (
     Remedy(
         id="first-graph-capture",
-        name="CUDA graphs that are captured in the recorded steps",
+        name="the first capture of CUDA graphs",
         title="The recording contains the first capture of CUDA graphs",
         shows="`cudaStreamBeginCapture` to `cudaStreamEndCapture`, in which the GPU gets no work.",
         not_when="It goes on in later steps: see graph-recorded-again.",
@@ -309,7 +309,7 @@ ONCE: tuple[Remedy, ...] = (
     ),
     Remedy(
         id="first-compilation",
-        name="torch.compile in the recorded steps",
+        name="the first compilation by `torch.compile`",
         title="`torch.compile` compiles at the first call",
         shows="Operators such as `_compile.compile_inner (dynamo_timed)` in the first steps.",
         not_when="It goes on in later steps: see recompilation.",
@@ -330,7 +330,7 @@ ONCE: tuple[Remedy, ...] = (
     ),
     Remedy(
         id="first-autotuning",
-        name="Triton's compilation and tuning in the recorded steps",
+        name="Triton's first compilation and tuning",
         title="Triton compiles and tunes kernels at their first use",
         shows="`_bench`, `do_bench` or `benchmark_all_configs` of Triton or Inductor in the first "
         "steps.",
@@ -351,7 +351,7 @@ ONCE: tuple[Remedy, ...] = (
     ),
     Remedy(
         id="first-cudnn-benchmark",
-        name="cudnn.benchmark in the recorded steps",
+        name="cuDNN's first trials of its algorithms",
         title="cuDNN tries its algorithms at the first use of a shape",
         shows="`aten::cudnn_convolution` waits for the events of at least two trials, in the first "
         "steps.",
@@ -371,7 +371,7 @@ ONCE: tuple[Remedy, ...] = (
     ),
     Remedy(
         id="first-communicator",
-        name="the first collective, which creates the communicator",
+        name="the first collective's communicator",
         title="The first collective creates its communicator",
         shows="The first `record_param_comms` or `nccl:` operator of a thread takes more than 1 ms "
         "and ten times as long as any later one.",
@@ -396,7 +396,7 @@ ONCE: tuple[Remedy, ...] = (
     ),
     Remedy(
         id="first-matrix-product",
-        name="the first matrix product, which creates cuBLAS's handle and workspace",
+        name="cuBLAS's handle and workspace",
         title="The first matrix product creates cuBLAS's handle and workspace",
         shows="The first `aten::mm`, `aten::addmm` or `aten::bmm` of a thread takes more than 1 ms "
         "and ten times as long as any later one, without what kernels' code takes to load, or only "
@@ -418,7 +418,7 @@ ONCE: tuple[Remedy, ...] = (
     ),
     Remedy(
         id="kernel-loading",
-        name="kernels whose code is loaded at their first launch",
+        name="loading of the kernels' code",
         title="Kernels load their code at their first launch",
         shows="The first launch of a kernel takes more than 0.2 ms, or a question about a kernel "
         "does, or a call loads a module.",
@@ -439,10 +439,10 @@ ONCE: tuple[Remedy, ...] = (
     ),
     Remedy(
         id="first-cudnn-plan",
-        name="an operator of cuDNN or MIOpen that makes its plan in the recorded steps",
+        name="the first plans of cuDNN or MIOpen",
         title="cuDNN or MIOpen plans an operator at its first use",
         shows="A convolution, RNN or attention operator of cuDNN or MIOpen takes more than 2 ms of "
-        "the host in the first steps, without what its memory takes.",
+        "the CPU in the first steps, without what its memory takes.",
         not_when="It goes on in later steps: see cudnn-plans-again.",
         fixes=(
             Instead(
@@ -461,7 +461,7 @@ ONCE: tuple[Remedy, ...] = (
     ),
     Remedy(
         id="allocator-growth",
-        name="the allocator's growth, and libraries that begin",
+        name="the allocator's first memory",
         title="The allocator requests its first memory from CUDA, and keeps it",
         shows="`cudaMalloc` in the first step only, or without a `cudaFree` in fewer than half of "
         "the steady steps, or before the first `cudaFree` in a file without steps; and `cudaFree` "

@@ -359,7 +359,7 @@ REMEDIES: tuple[Remedy, ...] = (
         name="a Python loop that chooses elements by a mask in each turn",
         title="A loop chooses by a mask in each turn, and waits for each number of places",
         shows=f"One call of a function of the program indexes with a mask at least {_FEWEST_TURNS} "
-        "times, for small kernels, with a copy to the host that blocks for each of them, and "
+        "times, for small kernels, with a copy to the CPU that blocks for each of them, and "
         "launches little else.",
         not_when="Each turn of the loop needs the result of the one before.",
         fixes=(

@@ -42,7 +42,7 @@ REMEDIES: tuple[Remedy, ...] = (
         name="checks of predictions and targets in torchmetrics",
         title="torchmetrics checks predictions and targets, and the CPU waits",
         shows="`_multiclass_stat_scores_tensor_validation` or the like runs `aten::_unique2` with "
-        "a copy to the host, in each update.",
+        "a copy to the CPU, in each update.",
         not_when="Labels whose quality is not known: check one epoch first.",
         fixes=(
             Instead(
@@ -107,7 +107,7 @@ REMEDIES: tuple[Remedy, ...] = (
         name="boxes that a detection model chooses by their scores",
         title="The detection model reads again and again how many boxes it chose",
         shows="Functions of torchvision/models/detection or torchvision/ops run `aten::nonzero`, "
-        "`aten::is_nonzero` or `torchvision::nms` with a copy to the host, for each image and "
+        "`aten::is_nonzero` or `torchvision::nms` with a copy to the CPU, for each image and "
         "level.",
         not_when="The number of boxes is what the program needs: then put more images into a "
         "batch.",

@@ -100,7 +100,7 @@ REMEDIES: tuple[Remedy, ...] = (
         id="boolean-mask",
         name="elements of a GPU tensor chosen by a mask",
         title="",
-        shows="`aten::index` or `aten::masked_select` with a copy to the host, as of `x[mask]`.",
+        shows="`aten::index` or `aten::masked_select` with a copy to the CPU, as of `x[mask]`.",
         not_when="The mask is another one in each step, and made on the GPU.",
         fixes=(
             Instead(
@@ -146,7 +146,7 @@ REMEDIES: tuple[Remedy, ...] = (
         id="nonzero",
         name="positions that are not zero",
         title="",
-        shows="`aten::nonzero` with a copy to the host: `nonzero`, `argwhere`, `torch.where(x)`.",
+        shows="`aten::nonzero` with a copy to the CPU: `nonzero`, `argwhere`, `torch.where(x)`.",
         not_when="They are others in each step, and decided on the GPU.",
         fixes=(
             Instead(

@@ -173,7 +173,7 @@ REMEDIES: tuple[Remedy, ...] = (
         title="The CPU reads a GPU scalar to index with it",
         shows="`aten::item` that no `.item()` called, followed by `aten::select`, `aten::slice` or "
         "`aten::arange`, as of `x[i]`, `x[:n]`, `torch.arange(n)`.",
-        not_when="A length that only the data decide and that the host needs.",
+        not_when="A length that only the data decide and that the CPU needs.",
         fixes=(
             Instead(
                 "Index on the GPU: `x.index_select(0, i)`, `x.gather(...)`, a mask of fixed shape. "
@@ -193,7 +193,7 @@ REMEDIES: tuple[Remedy, ...] = (
     ),
     Remedy(
         id="tensor-from-values",
-        name="GPU tensors made from values of the host again and again",
+        name="GPU tensors made from CPU values again and again",
         title="The program creates GPU tensors from CPU values again and again",
         shows="`aten::to` with a small copy from pageable memory, right after the tensor was made: "
         '`torch.tensor(..., device="cuda")`, `x[[1, 2]]`, `torch.from_numpy(table).to(device)`.',
@@ -260,8 +260,8 @@ REMEDIES: tuple[Remedy, ...] = (
         id="repeat-interleave-size",
         name="repeat_interleave without the size of its result",
         title="`repeat_interleave()` makes the CPU wait for the size of its result",
-        shows="`aten::repeat_interleave` with a copy to the host that blocks.",
-        not_when="The host cannot know the sum of the repeats.",
+        shows="`aten::repeat_interleave` with a copy to the CPU that blocks.",
+        not_when="The CPU cannot know the sum of the repeats.",
         fixes=(
             Instead(
                 "Pass the sum of the repeats: `torch.repeat_interleave(x, repeats, "
@@ -286,8 +286,8 @@ REMEDIES: tuple[Remedy, ...] = (
         name="counts or unique values of GPU data",
         title="The CPU waits for the number of different values",
         shows="`aten::_unique2`, `aten::unique_consecutive`, `aten::bincount` or `aten::histc` "
-        "with a copy to the host that blocks.",
-        not_when="The number of values must be known on the host.",
+        "with a copy to the CPU that blocks.",
+        not_when="The number of values must be known on the CPU.",
         fixes=(
             Instead(
                 "Count with a fixed size: `torch.zeros(n, device=...).scatter_add_(0, x, ones)` "
@@ -373,10 +373,10 @@ REMEDIES: tuple[Remedy, ...] = (
     ),
     Remedy(
         id="synchronize-for-copy",
-        name="a synchronize behind a copy to the host",
+        name="a synchronize behind a copy to the CPU",
         title="",
         shows="`cudaDeviceSynchronize`, `cudaStreamSynchronize` or `cudaEventSynchronize` not "
-        "called by an operator, which returns after an asynchronous copy to the host has ended, "
+        "called by an operator, which returns after an asynchronous copy to the CPU has ended, "
         "with nothing launched between the two.",
         not_when="The program needs the values at once, as the actions of an environment.",
         fixes=(
@@ -402,8 +402,8 @@ REMEDIES: tuple[Remedy, ...] = (
         name="a synchronize in the program",
         title="",
         shows="`cudaDeviceSynchronize`, `cudaStreamSynchronize` or `cudaEventSynchronize` not "
-        "called by an operator, with no asynchronous copy to the host before it.",
-        not_when="The host must wait, as before it reads what a kernel wrote into its memory.",
+        "called by an operator, with no asynchronous copy to the CPU before it.",
+        not_when="The CPU must wait, as before it reads what a kernel wrote into its memory.",
         fixes=(
             Instead(
                 "Remove it, or make a stream wait instead of the CPU: "
@@ -422,7 +422,7 @@ REMEDIES: tuple[Remedy, ...] = (
         id="tensor-condition",
         name="a condition on a GPU tensor",
         title="",
-        shows="`aten::is_nonzero`, `aten::equal` or `aten::allclose` with a copy to the host.",
+        shows="`aten::is_nonzero`, `aten::equal` or `aten::allclose` with a copy to the CPU.",
         not_when="The program must branch in this step: then the wait is a dependency.",
         fixes=(
             Instead(
@@ -473,7 +473,7 @@ REMEDIES: tuple[Remedy, ...] = (
         id="scalar-read",
         name="a number read from the GPU",
         title="",
-        shows="`aten::item` with a copy to the host, called by the program: `.item()`, "
+        shows="`aten::item` with a copy to the CPU, called by the program: `.item()`, "
         "`float(x)`, an f-string.",
         not_when="The number decides what the program does next in this step.",
         fixes=(
@@ -493,16 +493,16 @@ REMEDIES: tuple[Remedy, ...] = (
     ),
     Remedy(
         id="tensor-read",
-        name="a tensor copied to the host",
+        name="a tensor copied to the CPU",
         title="",
-        shows="`aten::to` or `aten::copy_` with a copy to the host that blocks: `.cpu()`, "
+        shows="`aten::to` or `aten::copy_` with a copy to the CPU that blocks: `.cpu()`, "
         "`.tolist()`, `.numpy()`.",
         not_when="The program needs the values at once, as the actions of an environment.",
         fixes=(
             Instead(
                 "Copy into pinned memory with `non_blocking=True`, and wait for an event of that "
                 "copy one step later. Read several tensors with one copy.",
-                short="Copy into pinned memory: `host.copy_(x, non_blocking=True)`. Read it one "
+                short="Copy into pinned memory: `pinned.copy_(x, non_blocking=True)`. Read it one "
                 "step later, after `event.synchronize()`.",
             ),
         ),

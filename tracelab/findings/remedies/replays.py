@@ -35,8 +35,8 @@ REMEDIES: tuple[Remedy, ...] = (
         id="replay-result-read",
         name="the result of a replay that is read before the next one is launched",
         title="",
-        shows="`aten::item`, `aten::to` or `aten::copy_` with a copy to the host that blocks, or a "
-        "synchronize that returns after a copy to the host has ended, with no later replay queued, "
+        shows="`aten::item`, `aten::to` or `aten::copy_` with a copy to the CPU that blocks, or a "
+        "synchronize that returns after a copy to the CPU has ended, with no later replay queued, "
         "in a program of which most activities are replayed from CUDA graphs: a token in each "
         "step.",
         not_when="The value decides whether there is a next replay, and one more must not run.",
@@ -65,9 +65,9 @@ REMEDIES: tuple[Remedy, ...] = (
         name="a synchronize behind each replay",
         title="",
         shows="`cudaDeviceSynchronize`, `cudaStreamSynchronize` or `cudaEventSynchronize` not "
-        "called by an operator, with no copy to the host before it, in a program of which most "
+        "called by an operator, with no copy to the CPU before it, in a program of which most "
         "activities are replayed from CUDA graphs.",
-        not_when="The host reads what a kernel wrote into its memory: then launch the next replay "
+        not_when="The CPU reads what a kernel wrote into its memory: then launch the next replay "
         "before it waits.",
         fixes=(
             Instead(

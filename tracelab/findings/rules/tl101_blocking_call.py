@@ -102,14 +102,14 @@ def _worded(what: str) -> tuple[str, str, Instead]:
 RULE = Rule(
     id="TL101",
     name="a blocking call that costs GPU idle time",
-    matters="The host launches nothing while it waits. When the call returns, the GPU has run out "
+    matters="The CPU launches nothing while it waits. When the call returns, the GPU has run out "
     "of work and stays idle until the next launch reaches it. A call that blocks while the GPU "
     "still has work queued costs nothing.",
     decides="It sums the idle time of every GPU while the call blocked, and from its return until "
-    "work launched after it arrived, that as far as the call had delayed the host: by the time in "
+    "work launched after it arrived, that as far as the call had delayed the CPU: by the time in "
     "which it blocked beside a busy GPU. Calls from one call site are one finding. The profiler's "
     "own calls, NCCL's watchdog and calls that caused no idle are left out; so are waits for a "
-    "copy to the host behind which the next replay of a CUDA graph is queued already. Calls that "
+    "copy to the CPU behind which the next replay of a CUDA graph is queued already. Calls that "
     "follow one another so soon that without one the next waits instead are changed, and priced, "
     "together.",
     before="for batch in loader:\n    loss = step(batch)\n    log.append(loss.item())",

@@ -20,7 +20,7 @@ from tracelab.model.wording import as_subject, called
 
 _FIX = Instead(
     "Make few numbers on the GPU (`torch.full`, `device=...`), or once before the loop; else pin "
-    "the host memory, and do not wait for the copy.",
+    "the memory, and do not wait for the copy.",
     short="Pin the memory (`x.pin_memory()`) and copy with `non_blocking=True`; create a few "
     'numbers on the GPU: `torch.full((), value, device="cuda")`.',
 )
@@ -127,9 +127,9 @@ def _idle(context: Context, device: int, call_index: list[int]) -> Intervals:
 
 RULE = Rule(
     id="TL102",
-    name="a copy with pageable host memory",
+    name="a copy with pageable memory",
     matters="The driver must copy pageable memory through a staging buffer: the copy takes "
-    "several times as long, its call returns only when it is done, and the host launches nothing "
+    "several times as long, its call returns only when it is done, and the CPU launches nothing "
     "meanwhile. A copy stream and non_blocking do not help.",
     decides="It takes the copies whose name contains Pageable, and counts the time in which they "
     "ran exposed and the idle time that their calls caused. Scalars (`.item()`) belong to TL101. "

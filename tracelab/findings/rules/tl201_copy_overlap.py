@@ -43,9 +43,9 @@ _FIXES_TO_DEVICE = {
 _READ_LATER = Instead(
     "Copy in a stream of its own that waits for what is copied, into pinned memory, and read the "
     "result one step later: `side.wait_stream(torch.cuda.current_stream())`, `with "
-    "torch.cuda.stream(side): host.copy_(x, non_blocking=True)`, `x.record_stream(side)`.",
+    "torch.cuda.stream(side): pinned.copy_(x, non_blocking=True)`, `x.record_stream(side)`.",
     short="Copy into pinned memory in a side stream, after `side.wait_stream(main)`: "
-    "`host.copy_(x, non_blocking=True)`. Read it one step later.",
+    "`pinned.copy_(x, non_blocking=True)`. Read it one step later.",
 )
 _FIXES_TO_HOST = {
     OverlapBlocker.SAME_STREAM: _READ_LATER,
@@ -100,7 +100,7 @@ RULE = Rule(
     "whole length to the step.",
     decides="It takes the time in which a copy ran and neither compute nor communication did, and "
     "determines what kept it from overlapping with the compute of the batch before (for a copy to "
-    "the GPU), or the next compute from overlapping with it (for a copy to the host). The bound "
+    "the GPU), or the next compute from overlapping with it (for a copy to the CPU). The bound "
     "is the length of that compute, at most that of the copy. The first copy of a trace has no "
     "compute before it; copies within one GPU count as part of its work.",
     before='for batch in loader:\n    x = batch.to("cuda", non_blocking=True)\n    model(x)',

@@ -31,7 +31,7 @@ def _worded(
     site: CallSite, name: str, _blocker: OverlapBlocker, reason: str
 ) -> tuple[str, Instead]:
     what = collective_text(site, name)
-    return f"{what} delays another stream{reason}, although no event makes it wait", _FIX
+    return f"{what} delays another stream without any event{reason}", _FIX
 
 
 RULE = Rule(

@@ -38,7 +38,7 @@ def _worded(blocked: str, other: str) -> tuple[str, Instead]:
 RULE = Rule(
     id="TL205",
     name="independent work on two streams that never overlaps",
-    matters="Two streams are meant to run side by side. If the host waits for one before it "
+    matters="Two streams are meant to run side by side. If the CPU waits for one before it "
     "launches the other, they alternate, although the GPU has room for both and may never be "
     "idle.",
     decides="It looks for two streams of a GPU that both compute for at least 5 % of the time and "

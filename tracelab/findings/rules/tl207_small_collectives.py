@@ -99,7 +99,7 @@ def _figures(context: Context, small: SmallCollectives, index: NDArray[np.intp])
 RULE = Rule(
     id="TL207",
     name="collectives too small or too many: their latency is the cost",
-    matters="A collective takes a latency however little it sends, and the host some tens of "
+    matters="A collective takes a latency however little it sends, and the CPU some tens of "
     "microseconds to issue it. The same bytes in one collective cost both once.",
     decides=f"It takes collectives of less than 1 MB of one process group and operation, {FEWEST} "
     "or more in a row: the gradients of one backward pass, or what one thread issues with next to "

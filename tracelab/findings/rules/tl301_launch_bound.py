@@ -342,8 +342,8 @@ def _are_of_backward(context: Context, events: Int64Array) -> NDArray[np.bool_]:
 
 RULE = Rule(
     id="TL301",
-    name="launch bound: the GPU waits for the host",
-    matters="A launch costs the host a few microseconds, a PyTorch operator a few tens. Kernels "
+    name="launch bound: the GPU waits for the CPU",
+    matters="A launch costs the CPU a few microseconds, a PyTorch operator a few tens. Kernels "
     "that finish sooner leave the GPU waiting for the next one, and a faster GPU waits longer.",
     decides="It sums the idle time in which the thread that launched the next activity was "
     "executing Python, operators or launches, and from there to the activity's start. "
@@ -352,7 +352,7 @@ RULE = Rule(
     "GPU is idle without the profiler (`info`, unless a saving is predicted), and nothing is "
     "reported where that is less than 2 % of a step. Nor is what the start of the recording makes "
     "idle. Gaps of 1 ms or more in which nothing "
-    "was launched are reported separately (`slow_host`): there the host did something "
+    "was launched are reported separately (`slow_host`): there the CPU did something "
     "else. In a program of replays, gaps of 20 us are, and idle time while a replay "
     "is launched counts as well. Idle time that a blocking call caused belongs to TL101. A "
     "CUDA graph is advised for what can be captured: blocking calls, pageable copies "

@@ -199,12 +199,12 @@ def _on_microbatches(pipeline: Pipeline) -> str:
     if smallest is None:
         return (
             "More microbatches make the schedule's own share smaller, as long as each keeps the "
-            "GPU busy for longer than the host takes to launch it; the files do not say when."
+            "GPU busy for longer than the CPU takes to launch it; the files do not say when."
         )
     more = _more_microbatches(pipeline)
     if more is None:
         return (
-            "Twice as many microbatches of half the size would wait for the host: on rank "
+            "Twice as many microbatches of half the size would wait for the CPU: on rank "
             f"{pipeline.smallest_microbatch_rank} it takes {smallest:.2f} times as long to launch "
             "one (with the profiler) as the GPU to compute it. Launch less first "
             '(`torch.compile(model, mode="reduce-overhead")`), or add microbatches of the present '
@@ -242,7 +242,7 @@ def _fix(pipeline: Pipeline, cause: str, stage: StageMetrics) -> str:
         return (
             f"Rank {stage.rank} is idle until its CPU launches: its own findings say where. Fewer "
             "and larger microbatches or cheaper launches (`torch.compile(model, "
-            'mode="reduce-overhead")`) let the host run ahead.'
+            'mode="reduce-overhead")`) let the CPU run ahead.'
         )
     return "The time is in copies, in other communication and between kernels."
 
@@ -258,9 +258,9 @@ RULE = Rule(
     "a single message is no pipeline. The bubble is the share of the schedule in which a stage "
     "computes nothing, from the first compute of a step to the last of any stage, without the "
     "optimizer. What it takes beyond (p-1)/(m+p-1), or the like, is what the path through the "
-    "schedule has beside compute (messages, idle because of a host), and the compute of stages "
+    "schedule has beside compute (messages, idle because of the CPU), and the compute of stages "
     "that take longer than others. More microbatches are advised only where each would keep the "
-    "GPU of every stage busy for longer than the host takes to launch it. Its bound is time of all "
+    "GPU of every stage busy for longer than the CPU takes to launch it. Its bound is time of all "
     "stages, and does not add up with those of a single rank.",
     before="stage = PipelineStage(layers[:16], ...)  # the other ranks: 8 layers each",
     after="stage = PipelineStage(layers[:10], ...)  # each stage takes as long",

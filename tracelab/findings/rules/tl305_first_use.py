@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -57,21 +58,30 @@ def _once(context: Context) -> list[Candidate]:
     parts.sort(key=lambda part: -part[0])
     [(_, remedy, costly_id), *others] = parts
     one = _candidate(context, remedy, costly_id, lost, "first_use")
-    title = one.title
-    if others:
-        names = [remedy.name for _, remedy, _ in parts[:_MOST_NAMED]]
-        title = f"The recording contains costs of first use: {'; '.join(names)}"
     events = np.unique(np.concatenate([costly_id for _, _, costly_id in parts]))
     return [
         replace(
             one,
-            title=title,
+            title=title_of([remedy for _, remedy, _ in parts]),
             where=replace(one.where, count=len(events)),
             remedy=replace(remedy, title="") if others else remedy,
             severity_override=INFO,
             is_typical=False,
         )
     ]
+
+
+def title_of(remedies: Sequence[Remedy]) -> str:
+    """The title of what comes once, by its largest parts.
+
+    Args:
+        remedies: of each kind of first use, the most expensive one first.
+    """
+    if len(remedies) == 1:
+        return remedies[0].title
+    names = " and ".join(remedy.name for remedy in remedies[:_MOST_NAMED])
+    others = ", and more" if len(remedies) > _MOST_NAMED else ""
+    return f"The recording contains costs of first use: {names}{others}"
 
 
 def _candidate(
@@ -125,10 +135,10 @@ RULE = Rule(
     matters="The first launch of a kernel loads its code, cuDNN plans an operator for each new "
     "shape, and the allocator requests memory from CUDA that it then keeps. A warmed-up program "
     "does none of this, so such a recording does not show a typical step.",
-    decides="It takes the idle time during host work that a program does once: the first launch "
+    decides="It takes the idle time during CPU work that a program does once: the first launch "
     "of each kernel in the file if it takes more than 0.2 ms, and calls that load "
     "modules; the first matrix product and the first collective; operators of cuDNN and "
-    "MIOpen that keep the host busy for more than 2 ms; compiling, tuning and capturing; "
+    "MIOpen that keep the CPU busy for more than 2 ms; compiling, tuning and capturing; "
     "and allocations in the first step only or, if nothing is freed, in fewer than half "
     "of the steady steps. All of it is one finding, for information, and no saving of "
     "another finding holds any of it. A pause in which nothing was recorded is none of "

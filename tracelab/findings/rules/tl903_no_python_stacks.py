@@ -51,7 +51,7 @@ RULE = Rule(
     matters="Findings name operators and CUDA calls, or functions, but not lines.",
     decides="The file contains no Python functions, or names source files that are neither stored "
     "in it nor found on this machine.",
-    fix="Without functions: `with_stack=True`; it slows down the host, so compare times without "
+    fix="Without functions: `with_stack=True`; it slows down the CPU, so compare times without "
     "it. Without lines: give the folder of the program's source (`Options.source_folders` in "
     "Python), or record with tracelab, which stores the lines in the trace.",
     fix_short="Record with `with_stack=True`; where only lines are missing, name the folder of the "

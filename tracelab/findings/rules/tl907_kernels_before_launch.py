@@ -27,7 +27,7 @@ def find(context: Context) -> list[Candidate]:
 RULE = Rule(
     id="TL907",
     name="kernels before their launch",
-    matters="Clocks that disagree shift the host's events against the GPU's: causes that depend "
+    matters="Clocks that disagree shift the CPU's events against the GPU's: causes that depend "
     "on both, `host_busy` and `launch` above all, are off by the same amount.",
     decides="It counts the activities that start before the call that launched them.",
     fix="Update the driver and PyTorch; record again.",

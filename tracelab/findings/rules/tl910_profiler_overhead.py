@@ -52,11 +52,11 @@ def _inflated_host_times(context: Context) -> list[Candidate]:
 RULE = Rule(
     id="TL910",
     name="profiler overhead",
-    matters="The profiler slows down the host, so idle time that waits for the host is longer "
+    matters="The profiler slows down the CPU, so idle time that waits for the CPU is longer "
     "here than in the real step. TL301's bound leaves that out if the real step is known.",
     decides="It compares the median step with the length of a step that the capture measured "
     "without the profiler, and reports a difference of 10 % or more. If no such length is known, "
-    "it reports that Python stacks were recorded and a GPU waits for the host for at least 2 % of "
+    "it reports that Python stacks were recorded and a GPU waits for the CPU for at least 2 % of "
     "the window.",
     fix="Record without stacks and shapes to come closer to the real step; `tracelab run` also "
     "measures a step without the profiler.",

@@ -399,7 +399,7 @@ class _Shown:
         chosen = np.flatnonzero(self._call_thread == thread)
         event_id = self._call_id[chosen]
         blocking = _positions(costs.calls.event_id, event_id)
-        label = visible(f"host {trace.threads[thread].name or trace.threads[thread].thread}")
+        label = visible(f"CPU {trace.threads[thread].name or trace.threads[thread].thread}")
         return Lane(
             id=f"host:{thread}",
             type="host",

@@ -18,7 +18,7 @@ from tracelab.arrays import OneLine
 from tracelab.errors import UsageError
 from tracelab.findings.finding import Finding
 from tracelab.findings.rules import tl304_straggler
-from tracelab.glossary import CAUSES, CONSTRAINTS
+from tracelab.glossary import CAUSES, CONSTRAINTS, PATH_KINDS
 from tracelab.model.constraints import Constraint
 from tracelab.model.trace import ABSENT
 from tracelab.render.html.detail import Cited, Fitted, fit
@@ -80,7 +80,7 @@ def timeline_data(report: Report, files: Sequence[FilePart]) -> TimelineData:
         "end": max(start_ns + 1, *(group.end_ns for group in groups)),
         "names": [name.text for name in names],
         "short": [name.short for name in names],
-        "words": {**CAUSES.names, **_WORDS},
+        "words": {**PATH_KINDS.names, **CAUSES.names, **_WORDS},
         "reasons": [CONSTRAINTS.meanings[constraint.name.lower()] for constraint in Constraint],
         "windows": _windows(groups, on_one_clock=on_one_clock)[:_MOST_WINDOWS],
         "note": " ".join(_notes(all_groups, groups, fitted, on_one_clock=on_one_clock)),

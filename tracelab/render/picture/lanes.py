@@ -41,7 +41,7 @@ class Mark(Enum):
     MEMSET = "memset"
     BLOCKING = "blocking call"
     LAUNCH = "launch call"
-    HOST_STEP = "step on the host"
+    HOST_STEP = "step on the CPU"
     IDLE = "idle (no stream busy)"
 
 
@@ -268,7 +268,7 @@ def _levels(layers: Sequence[Layer], events: Events, grid: Grid) -> tuple[Band, 
 def new_host_lane(thread: Thread, blocking: Layer, *strip: Layer) -> Lane:
     """The lane of a host thread with its blocking calls, and in a strip below them other things."""
     bands = (Band(0, 0.64, 0.4, (blocking,)), *(Band(0.72, 1, 1, (layer,)) for layer in strip))
-    label = f"host thread {_short_id(thread.thread)}"
+    label = f"CPU thread {_short_id(thread.thread)}"
     return Lane(label, None, measure(blocking.covered), bands)
 
 

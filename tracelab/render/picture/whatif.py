@@ -142,7 +142,7 @@ def _draw(half: _Half, sheet: Sheet, widest: Grid) -> None:
     draw_axis(sheet, widest)
     parts = [f"a replayed step: {duration_text(half.grid.length_ns)}"]
     if half.runs_ahead:
-        parts.append("the host runs ahead of the GPU")
+        parts.append("the CPU runs ahead of the GPU")
     if len(half.lanes) >= _MOST_LANES:
         parts.append(f"the {len(half.lanes)} busiest lanes")
     draw_header(sheet, half.title, "  ·  ".join(parts))

@@ -40,7 +40,7 @@ def causal_section(rows: Sequence[CausalMetrics], savings: Savings | None) -> Se
     shown = [*useful, *useless[:_MOST_WITHOUT_SAVING]][:_MOST_ROWS]
     columns = (
         Column(_ONE_AND_MANY[by][0], Fit.LABEL),
-        *map(Column, ("host", "GPU", f"{unit}\nwithout it", "saves", f"of\n{unit}")),
+        *map(Column, ("CPU", "GPU", f"{unit}\nwithout it", "saves", f"of\n{unit}")),
         *map(Column, ("saves\nif half", "saves if it\ndid not wait")),
     )
     cells = [_cells(row) for row in shown]
@@ -75,15 +75,15 @@ def _summary(rows: Sequence[CausalMetrics], unit: str, savings: Savings | None) 
         return
     on_host, on_gpu = whole
     host_ns, gpu_ns = on_host.critical_ns or 0, on_gpu.critical_ns or 0
-    parts = [f"the host decides {time_text(host_ns)}", f"the GPU {time_text(gpu_ns)}"]
+    parts = [f"the CPU decides {time_text(host_ns)}", f"the GPU {time_text(gpu_ns)}"]
     if host_ns < gpu_ns:
-        parts = [f"the GPU decides {time_text(gpu_ns)}", f"the host {time_text(host_ns)}"]
+        parts = [f"the GPU decides {time_text(gpu_ns)}", f"the CPU {time_text(host_ns)}"]
     between_ns = step_ns - host_ns - gpu_ns
     if between_ns > 0.01 * step_ns:
         parts.append(f"launches and waking up take {time_text(between_ns)}")
     yield (
         f"Of {step}, {', '.join(parts)}. It would take {time_text(on_gpu.free_ns)} if GPU "
-        f"activities took no time, and {time_text(on_host.free_ns)} if the host's work took none."
+        f"activities took no time, and {time_text(on_host.free_ns)} if the CPU's work took none."
     )
 
 

@@ -91,7 +91,7 @@ def _of_inflated_host(rank: RankDiff) -> str:
     if not is_inflated or rank.unprofiled_after_ns is not None:
         return ""
     return (
-        " Python stacks were recorded, which inflates host times: without the profiler the change "
+        " Python stacks were recorded, which inflates CPU times: without the profiler the change "
         "may be smaller or larger."
     )
 
@@ -145,7 +145,7 @@ _REASONS = {
         "profiler's overhead differs: record both in the same way."
     ),
     Doubt.INFLATED: (
-        "Most of the difference is idle time in which the GPU waits for the host. Python stacks "
+        "Most of the difference is idle time in which the GPU waits for the CPU. Python stacks "
         "inflate that, perhaps more on one side than on the other: record both without stacks, or "
         "with `tracelab run`, which also measures a step without the profiler."
     ),

@@ -243,7 +243,7 @@ def _bubble_parts(parts: BubbleParts | None) -> str:
     shares = {
         "uneven stages": parts.imbalance,
         "transfers": parts.transfer,
-        "hosts": parts.host,
+        "late CPUs": parts.host,
     }
     named = {name: share for name, share in shares.items() if share >= _WORTH_A_WORD}
     if not named and parts.rest < _WORTH_A_WORD:

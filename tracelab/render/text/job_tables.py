@@ -16,7 +16,14 @@ from tracelab.job.pipeline import Pipeline, StageMetrics
 from tracelab.measures.ranking import per_step
 from tracelab.model.call_sites import CallSite
 from tracelab.model.wording import describe, short_kernel_name
-from tracelab.render.text.cells import counted, largest, meaning_of, percent_text, time_text
+from tracelab.render.text.cells import (
+    PATH_NAMES,
+    counted,
+    largest,
+    meaning_of,
+    percent_text,
+    time_text,
+)
 from tracelab.render.text.hints import ALL_IN_JSON
 from tracelab.render.text.job import RankShares, is_unmatched, percent, rank_shares
 from tracelab.render.text.sections import Column, Fit, Section
@@ -26,7 +33,7 @@ _MOST_ROWS = 24
 _MOST_SEGMENTS, _LEAST_SHARE = 12, 0.001  # of the critical path, and of its length
 _MOST_RANKS_NAMED = 4
 _IN_PAIRS = "send_recv"
-_HOST = "Host is what its host takes to launch a microbatch, with the profiler."
+_HOST = "CPU is the time to launch a microbatch, with the profiler."
 _UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 
 _Row = TypeVar("_Row")
@@ -122,7 +129,8 @@ def _critical_path(path: JobPath) -> Section:
     by_rank = sorted((x for x in path.by_rank if x.total_ns), key=lambda x: -x.total_ns)
     on_ranks = [f"{percent_text(x.total_ns, path.total_ns)} on rank {x.rank}" for x in by_rank]
     by_kind = [
-        f"{kind} {percent_text(kind_ns, path.total_ns)}" for kind, kind_ns in largest(path.by_kind)
+        f"{meaning_of(PATH_NAMES, kind)} {percent_text(kind_ns, path.total_ns)}"
+        for kind, kind_ns in largest(path.by_kind)
     ]
     large = [x for x in path.segments if x.total_ns >= _LEAST_SHARE * path.total_ns]
     shown = large[:_MOST_SEGMENTS]
@@ -141,7 +149,7 @@ def _critical_path(path: JobPath) -> Section:
         rows=tuple(
             (
                 str(x.rank),
-                x.kind,
+                meaning_of(PATH_NAMES, x.kind),
                 percent_text(x.total_ns, path.total_ns),
                 time_text(per_step(x.total_ns, steps or None)),
                 short_kernel_name(x.name),
@@ -293,7 +301,7 @@ def _pipeline(pipeline: Pipeline) -> list[Section]:
     firsts = [
         Column(x) for x in (*(["pipeline"] if pipeline.pipelines > 1 else []), "stage", "rank")
     ]
-    parts = ("compute", "wait", "transfer", "host", "other", "before", "after", "bubble")
+    parts = ("compute", "wait", "transfer", "CPU", "other", "before", "after", "bubble")
     phases = (
         "warm-up",
         "bubble",
@@ -302,7 +310,7 @@ def _pipeline(pipeline: Pipeline) -> list[Section]:
         "drain",
         "bubble",
         "micro-\nbatch",
-        "host",
+        "CPU",
     )
     return [
         Section(

@@ -18,7 +18,7 @@ def blocking_calls(view: View) -> Section:
     lines = (
         _total(view),
         "Caused idle is the GPU's idle time while a call blocks, and after it as far as the call "
-        "delayed the host. Blocking costs nothing while the GPU is busy.",
+        "delayed the CPU. Blocking costs nothing while the GPU is busy.",
     )
     notes = []
     left_out = view.syncs[_MOST_CALLS:]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tracelab.render.text.cells import (
     PATH_MEANINGS,
+    PATH_NAMES,
     largest,
     meaning_of,
     percent_text,
@@ -29,7 +30,7 @@ def critical_path(view: View) -> list[Section]:
             ),
             rows=tuple(
                 (
-                    kind,
+                    meaning_of(PATH_NAMES, kind),
                     time_text(time_ns),
                     percent_text(time_ns, path.total_ns),
                     meaning_of(PATH_MEANINGS, kind),

@@ -28,7 +28,7 @@ _MOST_KINDS = 4  # of work that are named
 _WORTH_A_WORD = 0.01  # of the GPU time
 
 _NO_STACKS = (
-    "The file has no Python stacks of the program: record with_stack=True to see the host's time "
+    "The file has no Python stacks of the program: record with_stack=True to see the CPU's time "
     "by line and by module."
 )
 _INSTANCE = re.compile(r"_\d+(?= > |$)")  # the number of a module among those of its class
@@ -135,7 +135,7 @@ def _phases(view: View) -> list[Section]:
             columns=(
                 Column("phase", Fit.LABEL),
                 *_work_columns(rows),
-                Column("of host\ntime"),
+                Column("of CPU\ntime"),
                 Column("of GPU\ntime"),
             ),
             rows=tuple(
@@ -192,7 +192,7 @@ def _operators(view: View, top: int) -> list[Section]:
     return [
         Section(
             f"Operators{_per(rows[0].sums.steps)}",
-            ("Host and GPU time of the operator itself, without the operators it calls.",),
+            ("CPU and GPU time of the operator itself, without the operators it calls.",),
             (Column(f"operator{PART}phase", Fit.LABEL), Column("calls"), *_work_columns(rows)),
             tuple(
                 (_label(row.name, row.where, _origin(row)), _calls_text(row), *_work_cells(row))
@@ -215,7 +215,7 @@ def _lines(view: View, top: int) -> list[Section]:
         Section(
             title,
             (
-                "Host time of a line with all that it calls outside the program's own code. A row "
+                "CPU time of a line with all that it calls outside the program's own code. A row "
                 "without a line number is a call whose line is not known, or what the function did "
                 "between its calls.",
             ),
@@ -237,7 +237,7 @@ def _modules(view: View, top: int) -> list[Section]:
         Section(
             f"Modules{_per(rows[0].sums.steps)}",
             (
-                "Host time of the module itself, without the modules it calls. The backward pass "
+                "CPU time of the module itself, without the modules it calls. The backward pass "
                 "runs outside of modules.",
             ),
             (Column(f"module{PART}inside", Fit.LABEL), Column("calls"), *_work_columns(rows)),
@@ -260,9 +260,7 @@ def _modules(view: View, top: int) -> list[Section]:
 
 def _about_times(rows: Sequence[WorkMetrics]) -> tuple[str, ...]:
     """What the columns of the figures mean."""
-    meaning = (
-        "Host times add up to a step; idle: the GPU had nothing to do while the host was in it."
-    )
+    meaning = "CPU times add up to a step; idle: the GPU had nothing to do while the CPU was in it."
     if rows[0].host_unprofiled_ns is None:
         return (meaning,)
     return (
@@ -276,7 +274,7 @@ def _work_columns(rows: Sequence[WorkMetrics]) -> list[Column]:
     is_calibrated = rows[0].host_unprofiled_ns is not None
     return [
         Column("launches"),
-        Column("host"),
+        Column("CPU"),
         *([Column("without\nprofiler")] if is_calibrated else []),
         Column("GPU"),
         Column("idle"),
@@ -377,6 +375,6 @@ def _left_out(
     count = counted(sum(row.names for row in rest), one, many)
     shares = [row.share if isinstance(row, KernelMetrics) else row.gpu_share for row in rest]
     of_host = [row.host_share for row in rest if isinstance(row, WorkMetrics)]
-    host = f"{_share_text(sum(of_host))} of the host time and " if of_host else ""
+    host = f"{_share_text(sum(of_host))} of the CPU time and " if of_host else ""
     gpu = f"{_share_text(sum(shares))} of the GPU time"
     return (f"… and {count} more, {host}{gpu} ({MORE_IN_JSON}).",)

@@ -54,10 +54,7 @@ def shorten_names(text: str, most: int) -> str:
     >>> shorten_names("ncclDevKernel_AllReduce_Sum_f32_RING_LL waits", 20)
     'ncclDevKer…2_RING_LL waits'
     """
-    return " ".join(
-        word if "/" in word or "`" in word else shorten_middle(word, most)
-        for word in text.split(" ")
-    )
+    return " ".join(word if "/" in word else shorten_middle(word, most) for word in text.split(" "))
 
 
 def _beginning(text: str, room: int) -> str:

@@ -11,7 +11,7 @@ from tracelab.findings.finding import CRITICAL
 @pytest.mark.parametrize(
     ("name", "fix"),
     [
-        (H2D_PAGEABLE, "Pin the host memory and do not wait for the copy: `DataLoader("),
+        (H2D_PAGEABLE, "Pin the memory and do not wait for the copy: `DataLoader("),
         (D2H_PAGEABLE, "Copy into pinned memory and read it later:"),
     ],
     ids=["to the GPU", "to the host"],

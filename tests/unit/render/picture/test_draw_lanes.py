@@ -91,7 +91,7 @@ def test_pixels_have_the_colours_of_what_ran(timeline, tmp_path):
     assert colour("stream 7", 10) == paint(Mark.COMPUTE)
     assert colour("stream 7", 40 - 0.08) == paint(Mark.COMPUTE)
     assert colour("stream 13", 32) == paint(Mark.COMM)
-    assert colour("host thread 7", 12, down=-10) == paint(Mark.BLOCKING)
+    assert colour("CPU thread 7", 12, down=-10) == paint(Mark.BLOCKING)
     # The gap has no colour: it is nearly white and grey, hatched or not.
     for label, at_ms in (("stream 7", 41), ("stream 7", 60), ("stream 13", 60), ("stream 13", 10)):
         there = colour(label, at_ms)

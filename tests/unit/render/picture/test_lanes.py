@@ -68,8 +68,8 @@ def test_rows_hold_what_lies_in_the_picture(timeline):
     grid = Grid(35 * MS, 75 * MS, COLUMNS)
     rows = build_lanes(timeline, CALLS, choose(timeline, CALLS, None), grid)
     assert [(r.label, r.device, r.busy_ns / MS) for r in rows] == [
-        ("host thread 7", None, 25),
-        ("host thread 8", None, 0),
+        ("CPU thread 7", None, 25),
+        ("CPU thread 8", None, 0),
         ("stream 7", 0, 10),
         ("stream 13", 0, 15),
     ]

@@ -11,7 +11,7 @@ def test_the_legend_lists_what_occurs_and_nothing_else(timeline):
         "copy",
         "blocking call",
         "launch call",
-        "step on the host",
+        "step on the CPU",
         "idle (no stream busy)",
     ]
     only = draw(timeline, lanes=["kind:comm"], start_ns=35 * MS, end_ns=45 * MS)

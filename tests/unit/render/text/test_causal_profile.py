@@ -57,7 +57,7 @@ def test_says_what_decides_then_what_each_line_saves(snapshot):
     assert section.lines == snapshot
     assert [column.title for column in section.columns] == [
         "line",
-        "host",
+        "CPU",
         "GPU",
         "a step\nwithout it",
         "saves",
@@ -81,7 +81,7 @@ def test_kernels_that_could_be_free_say_so_and_only_the_largest_are_listed(snaps
     others = row("kernel", "others", 100, names=10)
     section = causal_section([HOST, GPU, row("kernel", "gemm", 90), *free, others], savings())
     assert [cells[0] for cells in section.rows] == ["gemm", "k0", "k1", "k2", "k3", "k4"]
-    assert "host" not in [column.title for column in section.columns]
+    assert "CPU" not in [column.title for column in section.columns]
     assert figures(section.notes[:2]) == ["4", "18", "19"]
     assert section.notes[:2] == snapshot
 

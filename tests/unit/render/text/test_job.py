@@ -245,7 +245,7 @@ class TestTables:
 
     def test_what_the_host_column_of_a_pipeline_is(self, snapshot):
         section = section_of(report_of(jobs.job(*FOUR, pipeline=jobs.pipeline())), PER_STEP)
-        assert section.columns[-1].title == "host"
+        assert section.columns[-1].title == "CPU"
         assert section.notes == snapshot
 
     def test_that_nothing_was_matched_is_said_and_counted(self, snapshot):
@@ -283,7 +283,7 @@ class TestTables:
         assert section.lines == snapshot
         assert section.rows == (
             ("1", "compute", "75.0 %", "7.50 ms", "gemm", "`mm`"),
-            ("0", "host", "20.0 %", "2.00 ms", "next", "`next` in train (train.py)"),
+            ("0", "CPU", "20.0 %", "2.00 ms", "next", "`next` in train (train.py)"),
             ("0", "comm", "5.0 %", "499.5 µs", "all_reduce", ""),
         )
         assert section.notes == ("… and 1 more row (all of them in --json).",)

@@ -20,7 +20,7 @@ class TestIdle:
             "8.00 ms",
             "80.0 %",
             "40.0 %",
-            "the host waited for the data loader",
+            "the CPU waited for the data loader",
         )
         assert [row[0] for row in section.rows] == ["data loading", "launch", "of_tomorrow"]
         assert section.rows[2][4] == "of_tomorrow"

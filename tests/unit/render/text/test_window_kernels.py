@@ -109,7 +109,7 @@ def test_host_time_without_the_profiler_is_shown_where_it_is_known():
     rows = (make_work("aten::mm", where="forward", calls=12.0, unprofiled=MS // 2),)
     section = section_of(report_of(operators=rows), f"Operators{PER_STEP}")
 
-    assert [column.title for column in section.columns][3:5] == ["host", "without\nprofiler"]
+    assert [column.title for column in section.columns][3:5] == ["CPU", "without\nprofiler"]
     assert section.rows == (("aten::mm · forward", "12", "2", "1.00 ms", "500.0 µs", "0", "0"),)
 
 
