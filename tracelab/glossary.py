@@ -121,14 +121,16 @@ CAUSES = Group(
             "dependency",
             "the next activity was launched and waited for another GPU",
             "An event or a peer copy made it wait for work on another device.",
+            shown="waiting for another GPU",
         ),
         Term(
             "launch",
             "launched, not yet started, and not waiting for another GPU",
             "The normal latency between a launch call and the start of its kernel, which shows "
             "when the GPU has nothing else to do.",
+            shown="launch latency",
         ),
-        Term("graph", "between two nodes of one CUDA graph"),
+        Term("graph", "between two nodes of one CUDA graph", shown="inside CUDA graphs"),
         Term(
             "edge",
             "before the GPU's first activity in the file, or after its last",
@@ -145,7 +147,7 @@ CAUSES = Group(
         Term(
             "unknown",
             "the file does not say",
-            "The report gives the reason beside it, and `tracelab explain reasons` lists all "
+            "The report gives the reason next to it, and `tracelab explain reasons` lists all "
             "reasons.",
         ),
     ),
@@ -163,8 +165,8 @@ BLOCKERS = Group(
     "blockers",
     "Overlap blockers",
     "an overlap blocker",
-    "Why a copy, a collective or other independent work did not run beside compute: the `cause` of "
-    "a finding about missing overlap.",
+    "Why a copy, a collective or other independent work did not overlap with compute: the `cause` "
+    "of a finding about missing overlap.",
     (
         Term(
             "same_stream",
@@ -195,7 +197,7 @@ BLOCKERS = Group(
         ),
         Term(
             "true_dependency",
-            "there was no independent work to run beside it",
+            "there was no independent work to overlap with",
             "Everything that followed needed its result. Streams do not help here; less or faster "
             "work does.",
         ),
@@ -638,13 +640,14 @@ TERMS = Group(
         Term(
             "wait",
             "a collective ran on a rank, or a receive, and another rank had not come yet",
-            "Of a step it is the time in which no compute ran beside it. `wait_ns` in the JSON.",
+            "Of a step it is the time in which it did not overlap with compute. `wait_ns` in the "
+            "JSON.",
         ),
         Term(
             "transfer",
             "what is left of a collective's time once all ranks have come",
-            "Of a step it is the time in which no compute ran beside it. `transfer_ns` in the "
-            "JSON.",
+            "Of a step it is the time in which it did not overlap with compute. `transfer_ns` in "
+            "the JSON.",
         ),
         Term("waits for", "the rank that came last in more than half of what a rank waits"),
         Term(

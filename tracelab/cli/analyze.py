@@ -46,7 +46,7 @@ def analyze(
         ),
     ],
     full: Annotated[
-        bool, typer.Option("--full", help="Print every table, not the first screen alone.")
+        bool, typer.Option("--full", help="Print every table, not only the first screen.")
     ] = False,
     markdown: Markdown = False,
     brief: Brief = False,
@@ -69,7 +69,7 @@ def analyze(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Write the trace with tracks of what was found, for Perfetto: .json or .pftrace "
+            help="Write the trace with tracks of the findings, for Perfetto: .json or .pftrace "
             "like the trace, or either with .gz.",
         ),
     ] = None,
@@ -96,7 +96,9 @@ def analyze(
     ] = None,
     all_pairs: Annotated[
         bool,
-        typer.Option("--all-pairs", help="The overlap of all pairs, however many the streams are."),
+        typer.Option(
+            "--all-pairs", help="Print the overlap of all pairs of streams, even of many."
+        ),
     ] = False,
     job: Job = False,
     no_prices: NoPrices = False,

@@ -23,7 +23,7 @@ class Action(StrEnum):
 def cache(
     action: Annotated[
         Action | None,
-        typer.Argument(metavar="clear", help="Remove all; without it, only show what there is."),
+        typer.Argument(metavar="clear", help="Remove all; without it, only show what is cached."),
     ] = None,
 ) -> None:
     """Show where read traces are cached and how many, or remove them."""

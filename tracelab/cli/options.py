@@ -10,7 +10,7 @@ StepOn = Annotated[
     str | None,
     typer.Option(
         metavar="REGEX",
-        help="CPU annotations to use as steps, not ProfilerStep#N or a known framework's.",
+        help="Annotations to use as steps instead of ProfilerStep#N or a known framework's.",
     ),
 ]
 CommPattern = Annotated[
@@ -34,11 +34,11 @@ Brief = Annotated[
 ]
 SourceFolders = Annotated[
     list[str] | None,
-    typer.Option(metavar="DIR", help="Where the program's source is, to name lines."),
+    typer.Option(metavar="DIR", help="Folder of the program's source, to name lines."),
 ]
 Processes = Annotated[
     int | None,
-    typer.Option(min=1, metavar="N", help="Processes: for so many files, or parts of a huge one."),
+    typer.Option(min=1, metavar="N", help="Processes, each for a file or a part of a huge one."),
 ]
 NoPrices = Annotated[
     bool,

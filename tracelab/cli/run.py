@@ -67,7 +67,7 @@ def run(
     collector: Annotated[
         Collector,
         typer.Option(
-            help="Who records the GPU: auto uses PyTorch's own CUPTI collector, Cuspy, where this "
+            help="What records the GPU: auto uses PyTorch's own CUPTI collector, Cuspy, where this "
             "torch has it.",
         ),
     ] = Collector.AUTO,

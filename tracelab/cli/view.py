@@ -44,7 +44,7 @@ def view(
         int, typer.Option(min=0, max=65_535, metavar="N", help="Serve on this port; 0: a free one.")
     ] = 0,
     no_browser: Annotated[
-        bool, typer.Option("--no-browser", help="Open no browser, print the address alone.")
+        bool, typer.Option("--no-browser", help="Print the address, without opening a browser.")
     ] = False,
     step: Annotated[int | None, typer.Option(metavar="N", help="Only step N.")] = None,
     step_on: StepOn = None,
@@ -55,9 +55,9 @@ def view(
     no_prices: NoPrices = False,
     no_cache: NoCache = False,
 ) -> None:
-    """Show the page in a browser, and what it found in Perfetto.
+    """Show the page in a browser, with the findings in Perfetto.
 
-    Both are served on this machine alone, at an address that nobody can guess, until Ctrl-C.
+    Both are served on this machine only, at an unguessable address, until Ctrl-C.
     """
     from tempfile import TemporaryDirectory
 

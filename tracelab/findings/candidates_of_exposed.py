@@ -45,7 +45,7 @@ LEFT_AS_IT_IS: Mapping[OverlapBlocker, Instead] = MappingProxyType(
             "Leave it as it is: the kernels that ran left no multiprocessor free."
         ),
         OverlapBlocker.UNKNOWN: Instead(
-            "The file does not say what the work beside it waited for. Where it has no event "
+            "The file does not say what the other work waited for. Where it has no event "
             "records, record them: `tracelab run` and `tracelab.capture` do.",
             short="Record again with event records, if the file has none: `tracelab run train.py`.",
         ),

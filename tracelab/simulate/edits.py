@@ -62,7 +62,7 @@ EDITS: Mapping[str, Kind] = MappingProxyType(
         "host": Kind(host, "its CPU time is so many times as long", has_value=True),
         "python": Kind(
             python,
-            "what the CPU does there beside PyTorch is so many times as long",
+            "the CPU's work there outside of PyTorch is so many times as long",
             has_value=True,
             needs_place=True,
         ),

@@ -344,7 +344,7 @@ REMEDIES: tuple[Remedy, ...] = (
         name="tensor parallelism whose collectives stand between products",
         title="",
         shows="Collectives in `torch/distributed/tensor/parallel` or Megatron's `tensor_parallel`, "
-        "with no compute beside them.",
+        "with no overlapping compute.",
         not_when="The GPUs have no peer-to-peer access, or decode few rows at a time.",
         fixes=(
             Instead(

@@ -242,16 +242,16 @@ REMEDIES: tuple[Remedy, ...] = (
         name="a read of the GPU that breaks a compiled graph",
         title="",
         shows="`aten::item`, `aten::nonzero` or a copy to the CPU that blocks, inside a "
-        "`Torch-Compiled Region` that goes on as another one behind it.",
+        "`Torch-Compiled Region` that continues as another one after it.",
         not_when="The number decides something that only the CPU can do.",
         fixes=(
             Instead(
                 "The compiled graph ends here, and a CUDA graph with it: the CPU waits, and "
-                "launches the rest as another one. Read the value behind the compiled "
+                "launches the rest as another one. Read the value after the compiled "
                 "function, or bound it on the GPU (`clamp`). `fullgraph=True` names what "
                 "breaks a graph.",
                 since="2.0",
-                short="Move the read behind the compiled function, or bound the value on the GPU: "
+                short="Move the read after the compiled function, or bound the value on the GPU: "
                 "`x.clamp(...)`.",
             ),
         ),
@@ -268,14 +268,14 @@ REMEDIES: tuple[Remedy, ...] = (
         name="a compiled function that reads of the GPU cut into pieces",
         title="Reads of the GPU cut a compiled function into pieces",
         shows="`aten::is_nonzero`, `aten::item` or another read that blocks inside a "
-        "`Torch-Compiled Region`, and behind it another one, or a function named "
+        "`Torch-Compiled Region`, and after it another one, or a function named "
         "`torch_dynamo_resume_in_...`; the GPU waits for the launches of the pieces.",
         not_when="The number decides something that only the CPU can do.",
         fixes=(
             Instead(
                 "Each `if` on a tensor, `.item()` or `nonzero` ends a compiled graph: what follows "
                 "is looked up and launched on its own. Compute both cases where they are cheap "
-                "(`x.clamp(...)` without the `if`), or decide behind the compiled function. "
+                "(`x.clamp(...)` without the `if`), or decide after the compiled function. "
                 "`TORCH_LOGS=graph_breaks` and `fullgraph=True` name each break.",
                 since="2.0",
                 short="Compute both cases instead of the `if` (`torch.where(condition, a, b)`), "

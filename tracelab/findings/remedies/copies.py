@@ -209,9 +209,9 @@ def _transposes(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: ARG001
 REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="pinned-but-blocking",
-        name="a copy from pinned memory that is waited for",
+        name="a copy from pinned memory that blocks the CPU",
         title="The CPU waits for a copy from pinned memory",
-        shows="`Memcpy HtoD (Pinned -> Device)`, and a `cudaStreamSynchronize` behind it in the "
+        shows="`Memcpy HtoD (Pinned -> Device)`, and a `cudaStreamSynchronize` after it in the "
         "same `aten::copy_`.",
         not_when="The CPU overwrites the pinned memory before the copy has run: then wait for an "
         "event before it does.",
@@ -241,7 +241,7 @@ REMEDIES: tuple[Remedy, ...] = (
         fixes=(
             Instead(
                 "Copy into pinned memory: `pinned = torch.empty(x.shape, dtype=x.dtype, "
-                "pin_memory=True)` once, `pinned.copy_(x, non_blocking=True)`, and an event behind "
+                "pin_memory=True)` once, `pinned.copy_(x, non_blocking=True)`, and an event after "
                 "it that you wait for before you read (`event.synchronize()`, one step later): "
                 "without it the values may be old.",
                 short="Copy into memory allocated once with `pin_memory=True`: `pinned.copy_(x, "
@@ -410,7 +410,7 @@ REMEDIES: tuple[Remedy, ...] = (
             Instead(
                 "Copy into pinned memory and read it later: `pinned = torch.empty(x.shape, "
                 "dtype=x.dtype, pin_memory=True)` once, `pinned.copy_(x, non_blocking=True)`, an "
-                "event behind it, and `event.synchronize()` one step later.",
+                "event after it, and `event.synchronize()` one step later.",
                 short="Copy into pinned memory and read it one step later: `pinned.copy_(x, "
                 "non_blocking=True)`, `event.record()`, then `event.synchronize()`.",
             ),

@@ -57,7 +57,7 @@ REMEDIES: tuple[Remedy, ...] = (
         id="read-that-goes-back",
         name="a value that is read and copied back",
         title="",
-        shows="A copy to the CPU that blocks, and right behind it a copy of as many bytes to the "
+        shows="A copy to the CPU that blocks, and right after it a copy of as many bytes to the "
         "GPU.",
         not_when="The two copies have nothing to do with one another.",
         fixes=(

@@ -292,7 +292,7 @@ ONCE: tuple[Remedy, ...] = (
         name="the first capture of CUDA graphs",
         title="The recording contains the first capture of CUDA graphs",
         shows="`cudaStreamBeginCapture` to `cudaStreamEndCapture`, in which the GPU gets no work.",
-        not_when="It goes on in later steps: see graph-recorded-again.",
+        not_when="It continues in later steps: see graph-recorded-again.",
         fixes=(
             Instead(
                 "Nothing in the loop, if it ends: a graph is captured before it is replayed. "
@@ -312,7 +312,7 @@ ONCE: tuple[Remedy, ...] = (
         name="the first compilation by `torch.compile`",
         title="`torch.compile` compiles at the first call",
         shows="Operators such as `_compile.compile_inner (dynamo_timed)` in the first steps.",
-        not_when="It goes on in later steps: see recompilation.",
+        not_when="It continues in later steps: see recompilation.",
         fixes=(
             Instead(
                 "Nothing in the loop, if it ends. Record after a few more steps. Compiled code is "
@@ -334,7 +334,7 @@ ONCE: tuple[Remedy, ...] = (
         title="Triton compiles and tunes kernels at their first use",
         shows="`_bench`, `do_bench` or `benchmark_all_configs` of Triton or Inductor in the first "
         "steps.",
-        not_when="It goes on in later steps: see autotuning-again.",
+        not_when="It continues in later steps: see autotuning-again.",
         fixes=(
             Instead(
                 "Nothing in the loop, if it ends. Record after a few more steps, and keep the "
@@ -355,7 +355,7 @@ ONCE: tuple[Remedy, ...] = (
         title="cuDNN tries its algorithms at the first use of a shape",
         shows="`aten::cudnn_convolution` waits for the events of at least two trials, in the first "
         "steps.",
-        not_when="It goes on in later steps: see cudnn-benchmark-again.",
+        not_when="It continues in later steps: see cudnn-benchmark-again.",
         fixes=(
             Instead(
                 "Nothing in the loop, if it ends. Record after a few more steps.",
@@ -443,7 +443,7 @@ ONCE: tuple[Remedy, ...] = (
         title="cuDNN or MIOpen plans an operator at its first use",
         shows="A convolution, RNN or attention operator of cuDNN or MIOpen takes more than 2 ms of "
         "the CPU in the first steps, without what its memory takes.",
-        not_when="It goes on in later steps: see cudnn-plans-again.",
+        not_when="It continues in later steps: see cudnn-plans-again.",
         fixes=(
             Instead(
                 "A plan is made for each new shape (`torch.backends.cudnn.benchmark` tries "
@@ -466,7 +466,7 @@ ONCE: tuple[Remedy, ...] = (
         shows="`cudaMalloc` in the first step only, or without a `cudaFree` in fewer than half of "
         "the steady steps, or before the first `cudaFree` in a file without steps; and `cudaFree` "
         "in the first run of an operator on a thread, where a library begins (cuBLAS, cuDNN).",
-        not_when="It goes on in most steps.",
+        not_when="It continues in most steps.",
         fixes=(
             Instead(
                 "Nothing in the loop, if it ends: the allocator keeps the memory that it got. "

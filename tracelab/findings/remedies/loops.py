@@ -214,7 +214,7 @@ REMEDIES: tuple[Remedy, ...] = (
         name="a loop over the experts of a layer",
         title="A loop runs one expert after another",
         shows="One function calls `aten::nonzero` and `aten::index_add_` for each expert, with a "
-        "copy to the CPU that blocks for each of them, behind `aten::topk` or `aten::one_hot`.",
+        "copy to the CPU that blocks for each of them, after `aten::topk` or `aten::one_hot`.",
         not_when="Experts without a grouped kernel, as some that are quantized.",
         fixes=(
             Instead(

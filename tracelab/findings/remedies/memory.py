@@ -55,7 +55,7 @@ REMEDIES: tuple[Remedy, ...] = (
         name="empty_cache() in the loop",
         title="`empty_cache()` returns memory to CUDA, and the next step allocates it again",
         shows="`cudaFree` in `empty_cache` of torch/cuda/memory.py, and `cudaMalloc` in the work "
-        "behind it.",
+        "after it.",
         not_when="It stands between phases of a program, or another process needs the memory.",
         fixes=(
             Instead(
@@ -95,10 +95,10 @@ REMEDIES: tuple[Remedy, ...] = (
                 "DataLoader's pin_memory thread asks CUDA for new pinned memory, and no other "
                 "thread can launch meanwhile. It does so until it holds a block for each batch in "
                 "flight: let it settle (record after more warm-up steps) before you judge. If it "
-                "goes on: the same batch shape in every step (pad, `drop_last=True`), or fewer "
+                "continues: the same batch shape in every step (pad, `drop_last=True`), or fewer "
                 "batches in flight (`num_workers` times `prefetch_factor`).",
-                short="Record after more warm-up steps. If it goes on, keep one batch shape (pad, "
-                "`drop_last=True`), or lower `prefetch_factor`.",
+                short="Record after more warm-up steps. If it continues, keep one batch shape "
+                "(pad, `drop_last=True`), or lower `prefetch_factor`.",
             ),
         ),
         source=_MANAGEMENT,
@@ -109,7 +109,7 @@ REMEDIES: tuple[Remedy, ...] = (
     ),
     Remedy(
         id="allocator-churn",
-        name="memory that is given back to CUDA and asked for again",
+        name="memory that is returned to CUDA and allocated again",
         title="",
         shows="`cudaFree` and `cudaMalloc` in at least two steady steps after the first one.",
         not_when="Only the first steps allocate: that is the allocator's growth.",

@@ -324,7 +324,7 @@ REMEDIES: tuple[Remedy, ...] = (
     ),
     Remedy(
         id="clip-nonfinite",
-        name="gradient clipping that asks whether the norm is finite",
+        name="gradient clipping that checks the norm for finite values",
         title="Gradient clipping checks whether the norm is finite, and the CPU waits",
         shows="`clip_grad_norm_` runs `aten::is_nonzero` on the total norm.",
         not_when="The run must stop at once where a gradient is not finite: check it every N "

@@ -353,7 +353,7 @@ REMEDIES: tuple[Remedy, ...] = (
     ),
     Remedy(
         id="elapsed-time-waits",
-        name="times of GPU events that are read at once",
+        name="times of GPU events that are read immediately",
         title="",
         shows="A call that blocks inside `elapsed_time`.",
         not_when="A benchmark that needs the time of each step at once.",
@@ -373,7 +373,7 @@ REMEDIES: tuple[Remedy, ...] = (
     ),
     Remedy(
         id="synchronize-for-copy",
-        name="a synchronize behind a copy to the CPU",
+        name="a synchronize after a copy to the CPU",
         title="",
         shows="`cudaDeviceSynchronize`, `cudaStreamSynchronize` or `cudaEventSynchronize` not "
         "called by an operator, which returns after an asynchronous copy to the CPU has ended, "
@@ -381,11 +381,11 @@ REMEDIES: tuple[Remedy, ...] = (
         not_when="The program needs the values at once, as the actions of an environment.",
         fixes=(
             Instead(
-                "A copy to the CPU ends before this wait, so the CPU may read it behind it. "
-                "Record an event behind the copy, launch the next step, and wait for that "
+                "A copy to the CPU ends before this wait, so the CPU may read it after it. "
+                "Record an event after the copy, launch the next step, and wait for that "
                 "event (`event.synchronize()`) one step later, with two pinned buffers that "
                 "take turns. If the CPU reads nothing there, remove the wait.",
-                short="Record an event behind the copy, launch the next step, and wait for the "
+                short="Record an event after the copy, launch the next step, and wait for the "
                 "event one step later: `event.synchronize()`.",
             ),
         ),

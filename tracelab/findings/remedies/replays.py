@@ -62,7 +62,7 @@ REMEDIES: tuple[Remedy, ...] = (
     ),
     Remedy(
         id="replays-synchronized",
-        name="a synchronize behind each replay",
+        name="a synchronize after each replay",
         title="",
         shows="`cudaDeviceSynchronize`, `cudaStreamSynchronize` or `cudaEventSynchronize` not "
         "called by an operator, with no copy to the CPU before it, in a program of which most "

@@ -99,7 +99,7 @@ REMEDIES: tuple[Remedy, ...] = (
     ),
     Remedy(
         id="gil-contention",
-        name="a Python thread beside the one that launches",
+        name="a Python thread that holds the GIL while another one launches",
         title="The launching thread waits for the GIL, and another Python thread holds it",
         shows="The launching thread is in Python and begins nothing, while another thread of its "
         "process begins and ends Python functions.",

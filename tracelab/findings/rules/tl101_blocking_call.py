@@ -105,12 +105,12 @@ RULE = Rule(
     matters="The CPU launches nothing while it waits. When the call returns, the GPU has run out "
     "of work and stays idle until the next launch reaches it. A call that blocks while the GPU "
     "still has work queued costs nothing.",
-    decides="It sums the idle time of every GPU while the call blocked, and from its return until "
-    "work launched after it arrived, that as far as the call had delayed the CPU: by the time in "
-    "which it blocked beside a busy GPU. Calls from one call site are one finding. The profiler's "
-    "own calls, NCCL's watchdog and calls that caused no idle are left out; so are waits for a "
-    "copy to the CPU behind which the next replay of a CUDA graph is queued already. Calls that "
-    "follow one another so soon that without one the next waits instead are changed, and priced, "
+    decides="It sums the idle time of each GPU during the call, and after it until newly launched "
+    "work arrives. Idle time after the call counts up to the delay that the call caused: the time "
+    "for which it blocked while the GPU was busy. Calls from one call site are one finding. Calls "
+    "of the profiler and of NCCL's watchdog, calls that caused no idle time, and waits for a copy "
+    "to the CPU while the next replay of a CUDA graph is queued are left out. Where calls follow "
+    "one another so closely that without one the next waits instead, they are changed and priced "
     "together.",
     before="for batch in loader:\n    loss = step(batch)\n    log.append(loss.item())",
     after="for batch in loader:\n    loss = step(batch)\n    log.append(loss.detach())\n"

@@ -129,14 +129,13 @@ RULE = Rule(
     name="an allocator call that synchronizes in the steady state",
     matters="cudaMalloc, cudaFree and cudaHostAlloc wait for the GPU. PyTorch's allocator avoids "
     "them by keeping freed memory; a step that still makes these calls pays for them every time.",
-    decides="It sums the idle time that these calls caused, as for any blocking call, and "
-    "attributes it to the call site that gives memory back, if there is one: every cudaFree leads "
-    "to a cudaMalloc elsewhere. While one thread allocates, CUDA blocks the launches of other "
-    "threads: a call of more than 100 us, at least half of which coincides with allocations of "
-    "other threads that returned before it, was stalled by them, and its idle time is attributed "
-    "to them. This happens while DataLoader's pin_memory thread still allocates. Calls that come "
-    "once are no part of it: the first allocations, and what cuBLAS and cuDNN free in the first "
-    "run of an operator (TL305).",
+    decides="It sums the idle time that these calls caused, as for any blocking call. If a call "
+    "site returns memory to CUDA, that call site gets all of it: every cudaFree leads to a "
+    "cudaMalloc elsewhere. While one thread allocates, CUDA blocks the launches of other threads. "
+    "A call of more than 100 us was stalled that way if for at least half of that time other "
+    "threads allocated and returned before it; its idle time is attributed to them. This happens "
+    "while DataLoader's pin_memory thread still allocates. Calls that come once belong to TL305: "
+    "the first allocations, and what cuBLAS and cuDNN free in the first run of an operator.",
     before="for batch in loader:\n    step(batch)\n    torch.cuda.empty_cache()",
     after="for batch in loader:\n    step(batch)",
     find=find,

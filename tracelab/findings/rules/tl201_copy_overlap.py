@@ -52,7 +52,7 @@ _FIXES_TO_HOST = {
     OverlapBlocker.EVENT_WAIT: _READ_LATER,
     OverlapBlocker.HOST_SYNC: Instead(
         "The compute after the copy was launched late because the CPU waited: launch the next "
-        "compute first, and read what was copied one step later, behind an event "
+        "compute first, and read what was copied one step later, after an event "
         "(`event.record()`, `event.synchronize()`).",
         short="Launch the next compute first, and read the copy one step later: `event.record()` "
         "after it, then `event.synchronize()`.",

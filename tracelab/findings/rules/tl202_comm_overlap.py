@@ -36,12 +36,12 @@ _FIXES = {
         "`layer.set_modules_to_forward_prefetch([next_layer])`.",
     ),
     OverlapBlocker.HOST_SYNC: Instead(
-        "The compute beside it was launched late because the CPU waited: remove the blocking call, "
-        "or launch that compute before it.",
+        "The overlapping compute was launched late because the CPU waited: remove the blocking "
+        "call, or launch that compute before it.",
         short="Remove the blocking call, or launch the compute before it.",
     ),
     OverlapBlocker.LATE_LAUNCH: Instead(
-        "Launch the compute beside it earlier: the step is launch bound there."
+        "Launch the overlapping compute earlier: the step is CPU-bound there."
     ),
     OverlapBlocker.TRUE_DEPENDENCY: Instead(
         "There is nothing to overlap it with: what came next needed it, or no other work was left."

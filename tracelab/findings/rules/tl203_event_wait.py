@@ -44,8 +44,8 @@ RULE = Rule(
     decides="It looks for two streams of a GPU that both compute for at least 5 % of the time and "
     "hardly overlap, and takes the intervals in which the next kernel of one was launched and "
     "waited for an event of the other. Kernels that together need more blocks than the GPU has "
-    "multiprocessors would gain nothing (`no_free_sm`): they are reported without an alarm. The "
-    "trace does not say whether the kernel needs the result.",
+    "multiprocessors gain nothing by overlap (`no_free_sm`) and are reported as `info`. The trace "
+    "does not say whether the kernel needs the result.",
     before="current.wait_stream(side)\nindependent_work()\nuse(result)",
     after="independent_work()\ncurrent.wait_stream(side)\nuse(result)",
     find=find,

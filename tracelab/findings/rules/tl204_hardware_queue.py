@@ -41,9 +41,9 @@ RULE = Rule(
     "order. With CUDA_DEVICE_MAX_CONNECTIONS=1 (which Megatron's tensor parallelism asks for) all "
     "streams share one: everything queued behind a waiting collective waits, whatever its stream.",
     decides="It takes exposed communication and copies during which the next compute was already "
-    "launched, in a stream that was free and waited for no event, and still started only just "
-    "after them, or just after work that waited for them. Nothing in the trace orders the two, so "
-    "it was the queue.",
+    "launched, in a free stream that waited for no event, and yet started only just after them, "
+    "or just after work that waited for them. Nothing in the trace orders the two, so the queue "
+    "did.",
     before='os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"',
     after="# unset: CUDA's default is 8",
     find=find,

@@ -44,8 +44,8 @@ RULE = Rule(
     decides="It looks for two streams of a GPU that both compute for at least 5 % of the time and "
     "hardly overlap, and takes the switches between them that no event explains: a blocking call "
     "does, or nothing. Kernels that together need more blocks than the GPU has multiprocessors "
-    "would gain nothing (`no_free_sm`). Two GPUs that alternate are idle in turn: TL101 and TL301 "
-    "say why.",
+    "gain nothing by overlap (`no_free_sm`). Two GPUs that alternate are idle in turn: TL101 and "
+    "TL301 say why.",
     before="with torch.cuda.stream(a):\n    f()\na.synchronize()\n"
     "with torch.cuda.stream(b):\n    g()",
     after="with torch.cuda.stream(a):\n    f()\nwith torch.cuda.stream(b):\n    g()\n"

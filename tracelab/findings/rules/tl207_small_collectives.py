@@ -99,14 +99,15 @@ def _figures(context: Context, small: SmallCollectives, index: NDArray[np.intp])
 RULE = Rule(
     id="TL207",
     name="collectives too small or too many: their latency is the cost",
-    matters="A collective takes a latency however little it sends, and the CPU some tens of "
-    "microseconds to issue it. The same bytes in one collective cost both once.",
+    matters="Every collective costs a latency, however little it sends, and the CPU takes tens of "
+    "microseconds to issue it. Sending the same bytes in one collective costs both once.",
     decides=f"It takes collectives of less than 1 MB of one process group and operation, {FEWEST} "
-    "or more in a row: the gradients of one backward pass, or what one thread issues with next to "
-    "no compute between. Collectives that the next layer needs are not in a row. Each but one "
-    "saves the latency (the shortest small collective of the group) as far as no compute ran "
-    "beside it and it waited for no peer, and the idle time since the one before. Buckets of "
-    "DDP's default size, a single small bucket and overlapped collectives are not reported.",
+    "or more in a row: the gradients of one backward pass, or collectives that one thread "
+    "issues with almost no compute between them. Collectives that the next layer needs are "
+    "not in a row. Each but one saves the latency (the shortest small collective of the "
+    "group), as far as no compute ran at the same time and no peer was late, and the idle "
+    "time since the one before. Buckets of DDP's default size, a single small bucket and "
+    "overlapped collectives are not reported.",
     before="for parameter in model.parameters():\n    dist.all_reduce(parameter.grad)",
     after="flat = torch.cat([p.grad.flatten() for p in model.parameters()])\ndist.all_reduce(flat)",
     find=find,

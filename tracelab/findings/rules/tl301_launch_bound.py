@@ -342,22 +342,21 @@ def _are_of_backward(context: Context, events: Int64Array) -> NDArray[np.bool_]:
 
 RULE = Rule(
     id="TL301",
-    name="launch bound: the GPU waits for the CPU",
+    name="CPU-bound: the GPU waits for launches",
     matters="A launch costs the CPU a few microseconds, a PyTorch operator a few tens. Kernels "
     "that finish sooner leave the GPU waiting for the next one, and a faster GPU waits longer.",
     decides="It sums the idle time in which the thread that launched the next activity was "
-    "executing Python, operators or launches, and from there to the activity's start. "
-    "If the capture knows how long a step takes without the profiler, the bound "
-    "leaves out the profiler's own overhead. If that may explain all of it, the bound is what the "
-    "GPU is idle without the profiler (`info`, unless a saving is predicted), and nothing is "
-    "reported where that is less than 2 % of a step. Nor is what the start of the recording makes "
-    "idle. Gaps of 1 ms or more in which nothing "
-    "was launched are reported separately (`slow_host`): there the CPU did something "
-    "else. In a program of replays, gaps of 20 us are, and idle time while a replay "
-    "is launched counts as well. Idle time that a blocking call caused belongs to TL101. A "
-    "CUDA graph is advised for what can be captured: blocking calls, pageable copies "
-    "and what changes from step to step come first, in that order, and the saving is "
-    "that of all of it together.",
+    "executing Python, operators or launches, and from there to the activity's start. If the "
+    "capture knows how long a step takes without the profiler, the bound leaves out the "
+    "profiler's overhead. If that overhead may explain all of it, the bound is the GPU's idle "
+    "time without the profiler (`info`, unless a saving is predicted), and the finding is dropped "
+    "if that is less than 2 % of a step. Idle time at the start of the recording does not count. "
+    "Gaps of 1 ms or more without a launch are a finding of their own (`slow_host`): the CPU did "
+    "other work there. In a program of replays, so are gaps of 20 us, and idle time while a "
+    "replay is launched counts as well. Idle time that a blocking call caused belongs to TL101. "
+    "The advice is a CUDA graph of what can be captured. Blocking calls, pageable copies and what "
+    "changes from step to step must be removed first, in that order; the saving is that of all of "
+    "it together.",
     before="for x in batches:\n    model(x)  # hundreds of small kernels",
     after="model = torch.compile(model, mode='reduce-overhead')\nfor x in batches:\n    model(x)",
     find=find,

@@ -213,7 +213,7 @@ def _on_microbatches(pipeline: Pipeline) -> str:
     less = theory_bubble(pipeline.schedule, pipeline.stages, more, pipeline.chunks)
     return (
         f"The same batch in {more} microbatches would make the schedule's own share "
-        f"{_percent(less)}. No stage is launch bound as long as a microbatch has at least "
+        f"{_percent(less)}. No stage is CPU-bound as long as a microbatch has at least "
         f"{_percent(smallest)} of its present size."
     )
 
@@ -254,14 +254,14 @@ RULE = Rule(
     "and after the last one has left it. That much every schedule costs; stages that are uneven, "
     "late or waiting for messages cost more, and all others wait with them.",
     decides="It needs the files of all stages. The order of sends and receives tells the stages, "
-    "the microbatches and the schedule (GPipe, 1F1B, interleaved, zero bubble); a ring exchange or "
-    "a single message is no pipeline. The bubble is the share of the schedule in which a stage "
+    "the microbatches and the schedule (GPipe, 1F1B, interleaved, zero bubble); a ring exchange "
+    "or a single message is no pipeline. The bubble is the share of the schedule in which a stage "
     "computes nothing, from the first compute of a step to the last of any stage, without the "
-    "optimizer. What it takes beyond (p-1)/(m+p-1), or the like, is what the path through the "
-    "schedule has beside compute (messages, idle because of the CPU), and the compute of stages "
-    "that take longer than others. More microbatches are advised only where each would keep the "
-    "GPU of every stage busy for longer than the CPU takes to launch it. Its bound is time of all "
-    "stages, and does not add up with those of a single rank.",
+    "optimizer. A bubble beyond the schedule's own, (p-1)/(m+p-1) or the like, has two parts: "
+    "time on the path through the schedule that is not compute (messages, a late CPU), and the "
+    "extra compute of slow stages. More microbatches are advised only if each would keep the GPU "
+    "of every stage busy for longer than the CPU takes to launch it. The bound is time of all "
+    "stages, and does not add up with the bounds of a single rank.",
     before="stage = PipelineStage(layers[:16], ...)  # the other ranks: 8 layers each",
     after="stage = PipelineStage(layers[:10], ...)  # each stage takes as long",
     find=find,

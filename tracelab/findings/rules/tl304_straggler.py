@@ -119,7 +119,7 @@ def _figures(straggler: Straggler, is_replayed: bool) -> str:
     least, most = (f"{f(straggler.wait_ns) / 1e6:,.1f}" for f in (min, max))
     each = least if least == most else f"{least} to {most}"
     period = "per step" if straggler.steps else "in the recording"
-    waits = f"wait {each} ms {period} with no compute beside it."
+    waits = f"wait {each} ms {period} with no overlapping compute."
     if is_replayed:
         return f"Rank {straggler.rank} {straggler.why}. The others {waits}"
     gain = f"up to {straggler.cost_ns / 1e6:,.1f} ms {period} ({100 * straggler.share:.1f} %)"
@@ -167,18 +167,19 @@ RULE = Rule(
     name="a straggler: other ranks wait for one in collectives",
     matters="A collective moves data once all ranks have come. The one that comes last decides how "
     "long a step takes on all of them; on the others the collective only looks slow.",
-    decides="It needs the files of several ranks of one job. For each matched collective it asks "
-    "which rank arrived last by more than the error of the clocks, and what that rank spent more "
-    "time on since the collective before: compute, communication, copies, or idle with its cause. "
-    "What counts is the exposed part of the waits, beyond those in which another rank was missing, "
-    "too; the median over the steady steps, of the rank that waits least. A rank whose lateness "
-    "compute hides, or whose cost varies by more than it is, is not reported, nor are less than "
-    "2 % of a step (4 % where it is compute: GPUs of one model differ), nor messages of a "
-    "pipeline or from one rank to another. Its bound is time of the ranks that wait, and does not "
-    "add up with those of its own rank. On the ranks that wait TL202 keeps only the transfers. "
-    "Where the recording made steps more than 1.2 times as long, what the profiler took is taken "
-    "from the lateness; where nothing is left, a replay without it says who is late, else GPU work "
-    "and data loading beside the step that was timed, else nobody is.",
+    decides="It needs the files of several ranks of one job. For each matched collective it finds "
+    "the rank that arrived last, by more than the error of the clocks, and what that rank spent "
+    "more time on since the collective before: compute, communication, copies, or idle time with "
+    "its cause. The cost is the exposed part of the waits, less the waits in which another rank "
+    "was missing, too: the median over the steady steps, of the rank that waits least. A rank is "
+    "not reported if compute hides its lateness, if its cost varies by more than its size, or if "
+    "the cost is less than 2 % of a step (4 % for compute: GPUs of one model differ). Messages of "
+    "a pipeline, or from one rank to another, are not reported either. The bound is time of the "
+    "ranks that wait, and does not add up with the bounds of the late rank. On the ranks that "
+    "wait, TL202 keeps only the transfers. If the recording made steps more than 1.2 times as "
+    "long, the profiler's overhead is subtracted from the lateness. If nothing is left, a replay "
+    "without the profiler says which rank is late, else the GPU work and data loading of each "
+    "rank, compared with the timed step; otherwise no rank is reported.",
     before="for batch in loader:  # as long as its longest sequence\n    train(model(batch))",
     after="sampler = LengthBucketSampler(lengths)  # similar lengths on all ranks in one step\n"
     "for batch in DataLoader(data, batch_sampler=sampler):\n    train(model(batch))",

@@ -135,15 +135,15 @@ RULE = Rule(
     matters="The first launch of a kernel loads its code, cuDNN plans an operator for each new "
     "shape, and the allocator requests memory from CUDA that it then keeps. A warmed-up program "
     "does none of this, so such a recording does not show a typical step.",
-    decides="It takes the idle time during CPU work that a program does once: the first launch "
-    "of each kernel in the file if it takes more than 0.2 ms, and calls that load "
-    "modules; the first matrix product and the first collective; operators of cuDNN and "
-    "MIOpen that keep the CPU busy for more than 2 ms; compiling, tuning and capturing; "
-    "and allocations in the first step only or, if nothing is freed, in fewer than half "
-    "of the steady steps. All of it is one finding, for information, and no saving of "
-    "another finding holds any of it. A pause in which nothing was recorded is none of "
-    "it. What continues in later steps counts like any other cost. Where most of a trace "
-    "without steps is first use, nothing is predicted, and TL301 reports nothing.",
+    decides="It takes the idle time during CPU work that a program does once: the first launch of "
+    "each kernel in the file if it takes more than 0.2 ms, and calls that load modules; the first "
+    "matrix product and the first collective; operators of cuDNN and MIOpen that keep the CPU "
+    "busy for more than 2 ms; compiling, tuning and capturing; and allocations in the first step "
+    "only or, if nothing is freed, in fewer than half of the steady steps. All of it is one "
+    "`info` finding, and the savings of other findings leave it out. A pause without recorded "
+    "events does not belong to it. Work that continues in later steps counts like any other cost. "
+    "If most of a trace without steps is first use, nothing is predicted, and TL301 reports "
+    "nothing.",
     before="with profile() as prof:\n    train_step()  # the very first one",
     after="for _ in range(3):\n    train_step()\nwith profile() as prof:\n    train_step()",
     find=find,

@@ -166,14 +166,13 @@ RULE = Rule(
     name="an irregular stall, in too few steps to be typical",
     matters="A step that stalls once is not typical: removing the work at that call site from the "
     "loop may save nothing. Only a longer recording shows whether the stall comes back.",
-    decides="In a recording of at least three steady steps, it takes idle times of at least 2 % "
-    "of a step for which the CPU is responsible, if at most a quarter of the steps (at least "
-    "one) have another of at least half that length at the same call site. The step must also be "
-    "idle longer than the median step by half of the stall: idle time that moves from place to "
-    "place is typical. What the start of a recording makes slow is left out: idle time before the "
-    "CPU has run ahead of the GPU for the first time, if it does later, and in the first recorded "
-    "step and before the first launch of the second, unless the CPU took more than four times as "
-    "long since the launch before as at that launch of the other steps.",
+    decides="It needs at least three steady steps. A stall is idle time of at least 2 % of a step "
+    "that the CPU caused, if at most a quarter of the steps (at least one) have idle time of at "
+    "least half that length at the same call site. The step must also be idle for longer than the "
+    "median step, by at least half of the stall: otherwise the idle time only moved. The start of "
+    "the recording is left out: idle time before the CPU first ran ahead of the GPU, if it ever "
+    "does, and idle time of the first recorded step or before the first launch of the second, "
+    "unless the CPU took more than four times as long for that launch as in the other steps.",
     fix=_FIX,
     fix_short="Record more steps (`schedule(active=40)`): what happens only now and then is not "
     "the cost of a typical step.",

@@ -62,12 +62,12 @@ RULE = Rule(
     matters="From Ampere on, tensor cores multiply float32 matrices in TF32 several times as fast "
     "as the CUDA cores do in float32. PyTorch leaves that off for matrix products, and on for "
     "convolutions, unless the program says otherwise.",
-    decides="It sums the kernels of cuBLAS and cuDNN that multiply in float32 without tensor cores "
-    "(`sgemm`, `f32f32_f32f32`), on GPUs whose maker says that TF32 is faster. It is silent where "
-    "any product of the file is in TF32, for then the switch is on, and where TF32 can save less "
-    "than 2 % of the time. Convolutions have a switch of their own and are looked at apart, RNNs "
-    "not at all: for them cuDNN chooses. The time is not idle: it is what the GPU is busy with. "
-    "The saving is an interval, for small products gain little.",
+    decides="It sums the kernels of cuBLAS and cuDNN that multiply in float32 without tensor "
+    "cores (`sgemm`, `f32f32_f32f32`), on GPUs for which the manufacturer lists TF32 as faster. "
+    "It is silent if any product in the file uses TF32, because then the switch is on, and if "
+    "TF32 can save less than 2 % of the time. Convolutions have a switch of their own and are "
+    "counted separately; RNNs are not counted, because cuDNN chooses for them. The GPU is busy in "
+    "this time, not idle. The saving is an interval, because small products gain little.",
     before="model(batch)  # float32, on an H100",
     after='torch.set_float32_matmul_precision("high")\nmodel(batch)',
     find=find,

@@ -19,15 +19,15 @@ def find(context: Context) -> list[Candidate]:
 
 RULE = Rule(
     id="TL402",
-    name="images whose layout every convolution changes",
+    name="convolutions that change the layout of images",
     matters="The tensor cores' convolutions want the channels of an image last in memory (NHWC). "
     "Tensors are NCHW unless the program says otherwise, and cuDNN then changes the layout before "
     "and after each convolution.",
-    decides="It sums cuDNN's kernels `nchwToNhwc` and `nhwcToNchw`. It is silent where they take "
-    "less than 2 % of the time, and where group or instance normalization takes a tenth as long or "
-    "images are interpolated: with the channels last these copy, or are slower. The time is what "
-    "the GPU is busy with, not idle. The fix may save more, for batch normalization and pooling "
-    "are faster with the channels last, too; or nothing, where a layer copies images back.",
+    decides="It sums cuDNN's kernels `nchwToNhwc` and `nhwcToNchw`, time in which the GPU is "
+    "busy. It is silent if they take less than 2 % of the time, if group or instance "
+    "normalization takes at least a tenth as long, or if images are interpolated: these copy, or "
+    "get slower, with the channels last. The fix may save more, because batch normalization and "
+    "pooling also get faster, or nothing, where a layer copies images back.",
     before="loss = model(images)",
     after="model = model.to(memory_format=torch.channels_last)  # once\n"
     "loss = model(images.to(memory_format=torch.channels_last))",

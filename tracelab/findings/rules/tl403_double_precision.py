@@ -36,11 +36,11 @@ RULE = Rule(
     id="TL403",
     name="double precision",
     matters="A float64 tensor is twice as many bytes to move, and most GPUs compute in double "
-    "precision at 1/32 or 1/64 of the speed of float32. One array of NumPy's is enough: what is "
+    "precision at 1/32 or 1/64 of the speed of float32. One NumPy array is enough: everything "
     "computed with it is float64, too.",
     decides="It sums the kernels whose tensors are float64 by their names (`dgemm`, `f64f64`, "
-    "`<double`); a number of the program that is passed in double precision is none. It is silent "
-    "where they take less than 2 % of the time. That time is what the GPU is busy with, not idle.",
+    "`<double`). A single Python number in double precision does not count. It is silent if they "
+    "take less than 2 % of the time. The GPU is busy in this time, not idle.",
     before="x = torch.from_numpy(array).cuda()  # float64",
     after="x = torch.as_tensor(array, dtype=torch.float32).cuda()",
     find=find,

@@ -19,12 +19,12 @@ RULE = Rule(
     matters="The backward pass computes the gradients of every parameter with `requires_grad`, "
     "whether an optimizer trains it or not: a frozen backbone costs twice its forward pass, and a "
     "generator's loss computes the discriminator's gradients.",
-    decides="It looks at the first backward pass since an optimizer's step. Cleared gradients are "
-    "stored as they come; one that is added to another was never cleared, so that no step uses it. "
-    "Useless is all that follows the last stored gradient of the pass, and before it the additions "
-    "and the products that they add. It is silent where all gradients of a pass are added, as "
-    "after `zero_grad(set_to_none=False)`, and where the file does not tell the passes apart. That "
-    "time is what the GPU is busy with, not idle.",
+    decides="It looks at the first backward pass since an optimizer's step. If a gradient is "
+    "added to another, that one was never cleared, so no step uses it. The work for such "
+    "gradients is useless: the additions, the products that they add, and everything after the "
+    "last gradient that is stored new. It is silent if all gradients of a pass are added, as "
+    "after `zero_grad(set_to_none=False)`, and if the file does not tell the passes apart. The "
+    "GPU is busy in this time, not idle.",
     before="optimizer = AdamW(model.head.parameters())\nmodel(batch).backward()",
     after="model.backbone.requires_grad_(False)\noptimizer = AdamW(model.head.parameters())\n"
     "model(batch).backward()",

@@ -16,13 +16,13 @@ def find(context: Context) -> list[Candidate]:
 RULE = Rule(
     id="TL405",
     name="a forward pass that is computed twice",
-    matters="Activation checkpointing keeps less of the forward pass, and computes it again in the "
-    "backward pass. That costs up to a third more work, and is for nothing where memory is left.",
-    decides="It sums the GPU's work for `recompute_fn` of torch/utils/checkpoint.py, or where no "
+    matters="Activation checkpointing keeps less of the forward pass, and computes it again in "
+    "the backward pass. That costs up to a third more work, and gains nothing if memory is left.",
+    decides="It sums the GPU's work for `recompute_fn` of torch/utils/checkpoint.py or, if no "
     "Python functions were recorded, for operators of the forward pass inside nodes of the "
     "backward pass. It is silent below 2 % of the time. The file does not say how much memory is "
-    "left, so this is what can be saved at most, without a prediction. That time is what the GPU "
-    "is busy with, not idle.",
+    "left, so the figure is an upper bound, without a prediction. The GPU is busy in this time, "
+    "not idle.",
     before="x = checkpoint(block, x, use_reentrant=False)",
     after="x = block(x)  # if memory allows",
     find=find,

@@ -35,10 +35,10 @@ def find(context: Context) -> list[Candidate]:
 RULE = Rule(
     id="TL902",
     name="no synchronization rows",
-    matters="Without them no stream is known to have waited. The times tell most of what was a "
-    "dependency; the rest of that idle time is `unknown`, and overlap that an event prevented can "
-    "look like work that was launched late.",
-    decides="The file has calls that wait, but no CUPTI rows that say what for.",
+    matters="Without them the trace does not say which stream waited. Most dependencies follow "
+    "from the times; the rest of that idle time is `unknown`, and overlap that an event prevented "
+    "can look like work that was launched late.",
+    decides="The file has calls that wait, but no CUPTI rows that say for what.",
     fix="`torch.profiler.profile(..., experimental_config=torch._C._profiler._ExperimentalConfig("
     "enable_cuda_sync_events=True))`, with Cuspy `CuspyConfig(enable_cuda_sync_events=True)`, or "
     "`tracelab.capture`.",

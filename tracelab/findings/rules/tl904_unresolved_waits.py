@@ -22,11 +22,10 @@ def find(context: Context) -> list[Candidate]:
 RULE = Rule(
     id="TL904",
     name="unresolved waits",
-    matters="What those streams waited for is not known: their idle time may be `unknown`, and "
-    "the critical path may be different.",
-    decides="It counts the stream waits of which the file does not name the event record, or not "
-    "the stream on which it was made, and that could not be inferred either. Most of them delayed "
-    "nothing.",
+    matters="The trace does not say what those streams waited for: their idle time may be "
+    "`unknown`, and the critical path may be different.",
+    decides="It counts the stream waits whose event record, or the stream of that record, the "
+    "file does not name and tracelab could not infer. Most of them delayed nothing.",
     fix='Record with `tracelab.capture(collector="kineto")`, which keeps the event records.',
     find=find,
     about="trace",

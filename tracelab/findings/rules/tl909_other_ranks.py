@@ -21,7 +21,7 @@ RULE = Rule(
     name="other ranks",
     matters="A collective on this rank lasts until the slowest rank has joined: one file cannot "
     "tell waiting from transferring.",
-    decides="The file says how many ranks there were, and not all of them were given.",
+    decides="The file says how many ranks there were, and some of them were not given.",
     fix="Record every rank, and analyze their files together.",
     find=find,
     about="trace",

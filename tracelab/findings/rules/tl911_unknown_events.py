@@ -114,12 +114,12 @@ def _is(count: int) -> str:
 RULE = Rule(
     id="TL911",
     name="unknown events",
-    matters="Profilers change. What a file calls by a name that tracelab does not know is in no "
-    "figure: a GPU may be busier than reported, a copy may lack its finding, a delay its reason.",
+    matters="Profilers change. Events that tracelab does not know are in no figure: a GPU may be "
+    "busier than reported, a copy may lack its finding, a delay its reason.",
     decides="It reports events of unknown categories in the rows of a GPU (a warning from 1 % of "
-    "its busy time), copies whose direction or memory is not known from 10 % of the copy time, and "
-    "waits of unknown kinds, each with the names in the file. What matters less is among the "
-    "losses of the full report, of the page and of the JSON (`traces[].loss_names`).",
+    "its busy time), copies of unknown direction or memory from 10 % of the copy time, and waits "
+    "of unknown kinds, each with the names in the file. Smaller losses are listed in the full "
+    "report, on the page and in the JSON (`traces[].loss_names`).",
     fix="Where the file is a `.pftrace`, record `.json.gz`: it says the direction of copies. Else "
     "update tracelab; if it is up to date, please open an issue with these names and the version "
     "of the profiler.",

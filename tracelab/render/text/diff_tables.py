@@ -251,7 +251,8 @@ def _calls(calls: Sequence[CallDiff]) -> Iterator[Section]:
             for call in changed[:_MOST_CALLS]
         ),
         notes=(
-            "Blocking beside a busy GPU costs nothing: the last column is about the caused idle.",
+            "Blocking costs nothing while the GPU is busy: the last column counts the caused idle "
+            "time.",
             *((f"{rest} {MORE_IN_JSON}.",) if rest else ()),
         ),
     )

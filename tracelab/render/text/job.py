@@ -189,7 +189,7 @@ def _straggler(straggler: Straggler, cost_ns: int, ranks: int) -> str:
     cost = duration_text(cost_ns)
     if straggler.cause == UNEVEN_WORK:
         return (
-            f"Ranks make each other wait in turns, which costs the job {cost} {of_what}: rank "
+            f"Ranks take turns to make each other wait, which costs the job {cost} {of_what}: rank "
             f"{straggler.rank} {straggler.why}."
         )
     who = others(straggler.waiting_ranks, ranks)

@@ -93,7 +93,7 @@ def _ranks(job: Job, shares: Sequence[RankShares]) -> Section:
     rows, notes = _kept(shares, lambda x: (x.rank in stragglers) + x.wait_ns / x.length_ns, "ranks")
     unmatched = is_unmatched(shares)
     titles = ["rank", "step", "compute", "wait", "transfer", "copies", "idle", "waits for"]
-    note = "Wait and transfer are those without compute beside them."
+    note = "Wait and transfer count only time without overlapping compute."
     if unmatched:
         titles.insert(5, "unmatched")
         note += " Unmatched is communication without a counterpart in these files."

@@ -22,7 +22,7 @@ class TestIdle:
             "40.0 %",
             "the CPU waited for the data loader",
         )
-        assert [row[0] for row in section.rows] == ["data loading", "launch", "of_tomorrow"]
+        assert [row[0] for row in section.rows] == ["data loading", "launch latency", "of_tomorrow"]
         assert section.rows[2][4] == "of_tomorrow"
 
     def test_one_reason_of_the_unknown_stands_beside_it(self, snapshot):
