@@ -161,14 +161,21 @@ def _joined(context: Context, findings: Iterable[tuple[Finding, Candidate]]) -> 
         remedy, edit = candidate.remedy, finding.edit
         is_whole = remedy and (REMEDY in edit if edit else not remedy.by_call_site)
         key: object = (finding.remedy, edit) if is_whole else i
-        if not is_whole and PLACE in (_edit_of(candidate) or ""):
-            # Of one call site the same calls lose time for several reasons.
-            key = (finding.rule, finding.remedy, edit, replace(finding.where, count=0, device=None))
+        if not is_whole and PLACE in (_edit_of(candidate) or PLACE):
+            # Of one call site the same calls lose time for several reasons. Where no change is
+            # known, those that are said in the same words are one.
+            where = replace(finding.where, count=0, device=None)
+            key = (finding.rule, finding.remedy, edit or finding.title, where)
         groups.setdefault(key, []).append((finding, candidate))
-    return [
-        as_one(context, [x for x, _ in group], _joint_cost_ns([x for _, x in group]))
-        for group in groups.values()
-    ]
+    return [_one(context, group) for group in groups.values()]
+
+
+def _one(context: Context, group: Sequence[tuple[Finding, Candidate]]) -> Finding:
+    """What one change mends as one finding, no more severe than the largest may be."""
+    findings, candidates = zip(*group, strict=True)
+    one = as_one(context, findings, _joint_cost_ns(candidates))
+    _, largest = max(group, key=lambda pair: pair[0].bound_ns)
+    return replace(one, severity=largest.severity_override or one.severity)
 
 
 def _joint_cost_ns(candidates: Sequence[Candidate]) -> int:
@@ -199,13 +206,14 @@ def as_one(context: Context, group: Sequence[Finding], cost_ns: int) -> Finding:
     # Rules count different things, calls or gaps.
     count = sum(finding.where.count for finding in group if finding.rule == first.rule)
     evidence = itertools.chain(first.evidence, *(finding.evidence for finding in others))
+    fixes = {x.remedy or x.fix: x.fix for x in (first, *reversed(group), first)}
     edits = [edit for x in (first, *group) if x.edit for edit in x.edit.split(JOINT)]
     return replace(
         first,
         edit=JOINT.join(dict.fromkeys(edits)) or None,
-        fix=" ".join({x.remedy: x.fix for x in (first, *reversed(group), first)}.values()),
+        fix=" Otherwise: ".join(fixes.values()),
         severity=severity_of(bound_ns, length_ns, (first.spread_ns or 0) * steps),
-        cost_ns=cost_ns,
+        cost_ns=max(cost_ns, bound_ns),  # bounds may be of several devices
         bound_ns=bound_ns,
         where=replace(first.where, count=count),
         evidence=tuple(dict.fromkeys(evidence))[:MOST_EVIDENCE],

@@ -188,7 +188,8 @@ def with_saving(
     """A finding with what its edit saves, judged by that.
 
     Where a saving may be anything from next to nothing to an alarm, the attributed share, by which
-    it was judged before, is all that is known. What may save nothing at all is no alarm by its
+    it was judged before, is all that is known: it is a warning at most, as only what saves that for
+    certain is critical. What may save nothing at all is no alarm by its
     saving: it is a warning where a change of one place has the share of one as well, which is
     measured. But a recording that takes much longer than the program does not measure who is late
     there: then such a saving has to be large.
@@ -207,7 +208,7 @@ def with_saving(
         is_alarm &= slowed <= SLOWED or severity == CRITICAL
         severity = WARNING if is_alarm else INFO
     elif is_open:
-        severity = finding.severity
+        severity = INFO if finding.severity == INFO else WARNING
     return replace(
         finding,
         severity=severity,
@@ -239,22 +240,26 @@ def order_of(finding: Finding, share: float, cost_share: float) -> tuple[object,
 
     First is what saves 2 % of a step or more, and of that a change of one place before the rest
     that a rebuilding adds. What has no such price comes next, by what it saves or by its share, and
-    there, too, a rebuilding that saves at most so much behind changes of one place; then what is
-    not worth a place: what is small, of no typical step or about the trace.
+    there, too, a rebuilding that saves at most so much behind changes of one place. What alarms
+    nobody and has no known change is no such one. Then comes what is not worth a place: what is
+    small, of no typical step or about the trace.
 
     Args:
         finding: one of a window.
         share: as of `is_worth_showing`.
         cost_share: likewise.
     """
+    is_worth = is_worth_showing(finding, share, cost_share)
     is_bound = finding.saves_ns is None and finding.saves_high_ns is not None
+    is_info = finding.severity == INFO
     return (
         finding.about == "trace",
-        not is_worth_showing(finding, share, cost_share),
+        not is_worth,
         finding.role == ASIDE or finding.saves_ns == 0,
         finding.saves_ns is None or share < WARNING_SHARE,
         share < WARNING_SHARE,
-        finding.role == REST or (finding.is_generic and is_bound),
+        finding.role == REST,
+        is_bound if finding.is_generic else is_worth and is_info and finding.edit is None,
         -share,
         -finding.bound_ns,
         -finding.cost_ns,

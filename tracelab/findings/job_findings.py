@@ -209,7 +209,12 @@ def _pieces(finding: Finding, part: RankPart) -> NDArray[np.intp]:
     operation = part.exposed_index
     is_chosen = is_site[part.site_index[operation]] & is_name[part.kernel_name_index[operation]]
     if finding.cause != PEER_WAIT:
-        is_chosen &= part.exposed_blocker == OverlapBlocker[finding.cause.upper()]
+        is_cause = part.exposed_blocker == OverlapBlocker[finding.cause.upper()]
+        length_ns = (part.exposed_end_ns - part.exposed_start_ns)[is_chosen & is_cause].sum()
+        # What costs more than its own cause has is also about others that no change is known for.
+        is_joint = finding.edit is None and finding.cost_ns > length_ns
+        no_change = is_joint & np.isin(part.exposed_blocker, tl202_comm_overlap.WITHOUT_CHANGE)
+        is_chosen &= is_cause | no_change
     return np.flatnonzero(is_chosen)
 
 

@@ -149,12 +149,24 @@ def _cover_late_time(findings: Iterable[Finding], least_ns: float) -> bool:
 
 
 def _merged(found: Iterable[Finding], context: Context) -> tuple[Finding, ...]:
-    """Findings in their order; of one cause in one function there is one, for all its places."""
-    groups: dict[object, list[Finding]] = {}
-    for i, finding in enumerate(found):
-        groups.setdefault(_cause_in_function(finding) or i, []).append(finding)
-    merged = (as_one(context, group, sum(x.cost_ns for x in group)) for group in groups.values())
+    """Findings in their order: one of one change, and one of one cause in one function."""
+    merged = tuple(found)
+    for cause in (_change, _cause_in_function):
+        groups: dict[object, list[Finding]] = {}
+        for i, finding in enumerate(merged):
+            groups.setdefault(cause(finding) or i, []).append(finding)
+        merged = tuple(
+            as_one(context, group, sum(x.cost_ns for x in group)) for group in groups.values()
+        )
     return in_order(merged, steps_of(context), step_ns_of(context))
+
+
+def _change(finding: Finding) -> tuple[object, ...] | None:
+    """The change of one place that mends a finding: it saves that once; None without one."""
+    where = finding.where
+    if not finding.edit:
+        return None
+    return finding.edit, finding.saves_reason, where.function, where.file
 
 
 def _cause_in_function(finding: Finding) -> tuple[object, ...] | None:

@@ -109,7 +109,7 @@ def test_each_bound_is_at_most_its_cost_and_the_best_come_first(rules):
     findings = findings_of(*rules)
 
     assert all(0 <= x.bound_ns <= x.cost_ns <= 1_000 for x in findings)
-    order = [(-x.bound_ns, -x.cost_ns, x.rule) for x in findings]
+    order = [(x.severity == INFO, -x.bound_ns, -x.cost_ns, x.rule) for x in findings]
     assert order == sorted(order)
 
 
@@ -158,6 +158,15 @@ def test_where_the_device_that_decides_loses_nothing_the_one_that_loses_most_cou
 
 def test_attributed_in_full_is_no_finding():
     assert bounds(rule(1, candidate((0, 100))), rule(2, candidate((20, 80)))) == [("TL1", 100, 100)]
+
+
+def test_what_is_said_in_the_same_words_and_has_no_known_change_is_one():
+    # Of one call 100 was launched late, which alarms nobody, and 60 had nothing to overlap with.
+    late, needed = candidate((0, 100), severity=INFO), candidate((200, 260), limit=0)
+
+    [finding] = findings_of(rule(1, late, needed))
+
+    assert (finding.cost_ns, finding.bound_ns, finding.severity) == (160, 100, INFO)
 
 
 def test_not_actionable_candidate_is_attributed_nothing():

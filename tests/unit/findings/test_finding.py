@@ -47,6 +47,18 @@ def test_a_rebuilding_without_a_price_stands_behind_changes_of_one_place_that_ha
     assert ids(graph, small, place) == ["TL202", "TL301", "TL205"]
 
 
+def test_what_alarms_nobody_and_has_no_known_change_has_its_place_by_its_share():
+    # 20 is less, and 801 more, than the 800 that a rebuilding saves at most.
+    graph = make_finding("TL301", saves_ns=None, saves_high_ns=800, role=GENERIC)
+    less = make_finding("TL202", bound_ns=20, severity="info")
+    assert ids(less, graph) == ["TL301", "TL202"]
+    assert ids(graph, make_finding("TL405", bound_ns=801, severity="info")) == ["TL405", "TL301"]
+    # A change is known: it is one of one place.
+    assert (
+        ids(graph, make_finding("TL202", bound_ns=20, severity="info", edit="queues"))[0] == "TL202"
+    )
+
+
 def test_shares_are_of_all_steps():
     # 300 in three steps is 100 of a step, less than 150.
     unpriced = make_finding("TL202", bound_ns=300, saves_ns=None)

@@ -297,6 +297,21 @@ def test_findings_of_one_cause_in_one_function_are_one(report_of):
 # --- a rebuilding, behind changes of one place ---
 
 
+def test_findings_of_one_change_at_one_place_are_one(report_of):
+    # Two rules blame the same read: its saving is there once, with the time that both have.
+    edit = "unblock:cudaStreamSynchronize"
+    rules = [
+        rule_of(edit, id="MY1", function="read"),
+        rule_of(edit, id="MY2", is_all=False, function="read"),
+    ]
+    report = report_of(steps(), rules=rules)
+    alone = report_of(steps(), rules=rules[:1])
+    [both], [one] = of_program(report), of_program(alone)
+    assert (both.edit, both.saves_ns) == (edit, one.saves_ns)
+    assert both.where.count == one.where.count
+    assert both.bound_ns >= one.bound_ns
+
+
 def roles_of(report_of, specific, generic):
     """Rules, their findings' roles and savings in us, of steps with two reads."""
     rules = [
@@ -429,6 +444,8 @@ def finding(severity=WARNING, spread_ns=None):
         ((20, 15, 30), 25, INFO),  # steps differ by more
         ((0, 0, 99), None, INFO),
         ((1, 1, 100), None, WARNING),  # it may be anything: by its share
+        ((300, 19, 330), None, WARNING),  # what is certain is next to nothing
+        ((300, 20, 330), None, CRITICAL),
         ((100, 0, 200), None, WARNING),  # it may be nothing: a warning if its share is one
         ((19, 0, 200), None, INFO),
         ((0, 0, 100), None, INFO),
@@ -438,6 +455,11 @@ def test_severity_is_that_of_the_saving(saved, spread, severity):
     judged = with_saving(finding(spread_ns=spread), 1_000, saved)
     assert judged.severity == severity
     assert (judged.saves_ns, judged.saves_low_ns, judged.saves_high_ns) == saved
+
+
+def test_what_may_save_next_to_nothing_is_a_warning_whatever_its_share():
+    assert with_saving(finding(CRITICAL), 1_000, (320, 4, 330)).severity == WARNING
+    assert with_saving(finding(INFO), 1_000, (320, 4, 330)).severity == INFO
 
 
 @pytest.mark.parametrize(

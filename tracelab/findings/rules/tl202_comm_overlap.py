@@ -53,6 +53,9 @@ _FIXES = {
 }
 # Where the host launches something late, that is what to change, and findings of their own say so.
 _MOVED_BY_A_STREAM = (OverlapBlocker.SAME_STREAM, OverlapBlocker.EVENT_WAIT)
+WITHOUT_CHANGE = tuple(
+    x for x in OverlapBlocker if x not in (*_MOVED_BY_A_STREAM, OverlapBlocker.HARDWARE_QUEUE)
+)
 _COMPARE_PEERS = " It also waits until the peer sends: record all ranks and compare them."
 _FIX_OF_RECEIVED = Instead(
     f"There is nothing to overlap it with: what is received is needed at once.{_COMPARE_PEERS}",
