@@ -16,6 +16,7 @@ from tracelab.render.markdown.blocks import (
 )
 from tracelab.render.markdown.escape import code, prose
 from tracelab.render.notes import Note
+from tracelab.render.ranks import RanksTable, table_of_ranks
 from tracelab.render.recordings import Recordings, are_recordings, recordings_of
 from tracelab.render.text.cells import PART, counted
 from tracelab.render.text.hints import ONE_OF_THEM
@@ -23,7 +24,7 @@ from tracelab.render.words import shorten
 from tracelab.report.schema import Report
 
 _MAX_OTHERS = 10
-_MAX_ROWS = 50  # of files
+_MAX_ROWS = 50  # of files, or ranks
 _MAX_PLACE_LETTERS = 200
 _MAX_FIX_LETTERS = 2_000  # no fix is that long, but names in it may be
 
@@ -38,10 +39,11 @@ def render_markdown(report: Report, *, recordings: Sequence[Report] = ()) -> str
     if are_recordings(report):
         return document("analyze", _recordings(recordings_of(report, recordings)))
     said = first_screen(report)
-    return document("analyze", [*_blocks(said), _folded(said), _next(said)])
+    ranks = _ranks(table_of_ranks(report, _MAX_ROWS)) if len(said.paths) > 1 else []
+    return document("analyze", [*_blocks(said, ranks), _folded(said), _next(said)])
 
 
-def _blocks(said: FirstScreen) -> Iterator[str]:
+def _blocks(said: FirstScreen, ranks: Sequence[str]) -> Iterator[str]:
     yield f"### tracelab: {code(shorten(said.name, _MAX_PLACE_LETTERS))}"
     yield brief_prose(PART.join(said.about))
     yield _facts(said.facts)
@@ -49,6 +51,7 @@ def _blocks(said: FirstScreen) -> Iterator[str]:
     for note in said.notes:
         if note.is_warning:
             yield f"> **Warning:** {_note(note)}"
+    yield from ranks
     yield from map(_item, said.items)
     yield prose(said.answer)
 
@@ -59,6 +62,13 @@ def _facts(facts: Sequence[Fact]) -> str:
     for fact in facts:
         labels.setdefault(fact.label, []).append(brief_prose(fact.text))
     return bullets(f"**{label}** {' '.join(texts)}" for label, texts in labels.items())
+
+
+def _ranks(ranks: RanksTable) -> list[str]:
+    """Show the ranks of a job in a table, and which are unlike the others."""
+    titles, columns = zip(*ranks.columns, strict=True)
+    rows = [[*map(cell, row)] for row in zip(*columns, strict=True)]
+    return [table(titles, rows), ranks.more, prose(ranks.unlike)]
 
 
 def _item(item: Item) -> str:

@@ -17,6 +17,7 @@ from tracelab.render.first_screen import first_screen
 from tracelab.render.markdown.blocks import MAX_LETTERS, details
 from tracelab.render.markdown.report import render_markdown
 from tracelab.render.registry import render_as
+from tracelab.render.text.ranks_table import ranks_table
 
 PARSER = MarkdownIt("commonmark", {"html": True}).enable("table")
 OURS = re.compile(
@@ -55,6 +56,19 @@ def test_comment_of_a_report(sinful, snapshot):
 
 def test_comment_of_a_job(snapshot):
     assert render_as(capture("straggler_slow_loader"), "markdown") == snapshot
+
+
+def test_ranks_of_a_job_are_those_of_the_first_screen():
+    # Read as text, the rows of the comment are those of the screen.
+    report = capture("straggler_slow_loader")
+    rows = [
+        [cell.strip().replace("\u00a0", " ") for cell in line.strip("|").split("|")]
+        for line in render_as(report, "markdown").splitlines()
+        if line.startswith("| ")
+    ]
+    _, *lines = ranks_table(report, 10, 100)
+    assert [re.split(" {2,}", line.text.strip()) for line in lines] == rows
+    assert [rank for rank, *_ in rows] == ["rank", "0", "1"]
 
 
 def test_comment_of_files_that_are_not_one_job(snapshot):
