@@ -290,7 +290,7 @@ LATENESS = Group(
         ),
         Term(
             "uneven_work",
-            "in each step another rank has the most to compute",
+            "in each step a different rank has the most to compute",
             "As with sequences of uneven length. The cost is what all of them cost together.",
         ),
         Term("slower_gpu", "its GPU ran the same kernels as often, each more slowly"),

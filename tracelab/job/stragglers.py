@@ -346,8 +346,8 @@ def _taking_turns(
     )
     explanation = Explanation(
         UNEVEN_WORK,
-        "has the most to compute in turn with other ranks",
-        f"of {windows.steps} steps {steps_of}",
+        "has the most work in some steps, and other ranks in others",
+        f"{steps_of} of {windows.steps} steps",
         NO_CALL_SITE,
     )
     members = np.flatnonzero(is_compute & (blamed == part_index))

@@ -108,7 +108,7 @@ def straggler_finding(
 
 def _title(straggler: Straggler) -> str:
     if straggler.cause == UNEVEN_WORK:
-        return "The ranks wait for each other in turn: in each step another one has the most work"
+        return "The ranks take turns waiting: in each step a different one has the most work"
     waiting = _ranks(straggler.waiting_ranks)
     wait = "wait" if len(straggler.waiting_ranks) > 1 else "waits"
     return f"{waiting} {wait} for rank {straggler.rank}, because it {straggler.what}"

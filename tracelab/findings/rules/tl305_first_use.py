@@ -79,9 +79,10 @@ def title_of(remedies: Sequence[Remedy]) -> str:
     """
     if len(remedies) == 1:
         return remedies[0].title
-    names = " and ".join(remedy.name for remedy in remedies[:_MOST_NAMED])
-    others = ", and more" if len(remedies) > _MOST_NAMED else ""
-    return f"The recording contains costs of first use: {names}{others}"
+    names = [remedy.name for remedy in remedies[:_MOST_NAMED]]
+    if len(remedies) > _MOST_NAMED:
+        names = [", ".join(names), "more"]
+    return f"The recording contains costs of first use: {' and '.join(names)}"
 
 
 def _candidate(

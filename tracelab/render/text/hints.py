@@ -67,7 +67,7 @@ def of_steps(trace: TraceInfo) -> str:
 
 RECORD_COMMAND = "tracelab run train.py"
 RECORD = f"{RECORD_COMMAND} (records steps)"
-ONE_OF_THEM = "tracelab analyze FILE... (those of one line)"
+ONE_OF_THEM = "tracelab analyze FILE... (the files of one line)"
 
 
 def next_steps(number: int, rule: str, *, is_priced: bool) -> tuple[str, ...]:

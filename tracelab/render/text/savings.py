@@ -14,7 +14,7 @@ SAVES, AT_MOST, TAKES = "saves", "at most", "takes"  # of a price
 
 # Why a finding says what it takes, and not what its fix saves.
 REASONS = {
-    "true_dependency": "No saving is predicted: what follows needs the value at once.",
+    "true_dependency": "No saving is predicted: the next work needs the value.",
     "not_in_steps": "No saving is predicted: the simulated steps have nothing that it changes.",
     "unmet": "What it saves is a bound: the trace does not show that its condition is met.",
     "launches": "No saving is predicted: what the CPU does there launches work as well.",

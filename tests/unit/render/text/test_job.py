@@ -89,14 +89,14 @@ class TestVerdict:
         assert sentence == snapshot
 
     def test_ranks_that_are_late_in_turns(self, snapshot):
-        why = "has the most to compute in turn with other ranks (of 4 steps rank 1 in 3)"
+        why = "has the most work in some steps, and other ranks in others (rank 1 in 3 of 4 steps)"
         slow = jobs.straggler(cause="uneven_work", why=why)
         assert figures(verdict_of(jobs.job(*FOUR, stragglers=(slow,)))) == [
             "2.40 ms",
             "1",
-            "4",
             "1",
             "3",
+            "4",
         ]
         assert verdict_of(jobs.job(*FOUR, stragglers=(slow,))) == snapshot
 
