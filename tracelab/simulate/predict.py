@@ -53,8 +53,8 @@ _MARGIN: Mapping[str, tuple[float, float]] = MappingProxyType(
 # By how much kernels may take longer on a GPU that hardly idles any more: the same matrix product
 # took 171 us in a step with waits and 191 us in one without (shared/REPLAY.md).
 _CLOCKS = 0.1
-# What is left of a step that its host decides took up to so much less, for the share that a fix
-# took away: 0.05 to 0.4 in 26 of 31 programs (tests/benchmarks/judgement), longer in 3.
+# What is left of a step often takes less than predicted: by this share of what a fix takes away in
+# the median of 31 programs, by more than none in 29 (tests/benchmarks/judgement).
 _LIGHTER = 0.4
 _UNKNOWN_MARGIN = (0.03, 0.03)  # of a function of the user's own
 
