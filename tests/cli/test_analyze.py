@@ -169,6 +169,36 @@ def test_several_pictures_are_numbered(tracelab, tmp_path):
     assert sorted(file.name for file in tmp_path.iterdir()) == ["x-0.png", "x-1.png"]
 
 
+@pytest.fixture
+def many(tmp_path):
+    """A folder of so many files that are no trace, of the same rank or of one each."""
+
+    def folder(count, *, of_one_job=False):
+        for i in range(count):
+            name = f"rank{i}" if of_one_job else f"run{i}_rank0"
+            (tmp_path / f"{name}.pt.trace.json").write_text("{")
+        return tmp_path
+
+    return folder
+
+
+def test_a_picture_of_each_of_many_files_has_to_be_asked_for(tracelab, many, snapshot):
+    ran = tracelab("analyze", many(21), "--png", "x.png")
+    assert ran.code == 2
+    assert ran.err == snapshot
+    assert not ran.out
+
+
+@pytest.mark.parametrize(
+    ("count", "of_one_job", "more"),
+    [(20, False, []), (21, True, []), (21, False, ["--all"]), (21, False, ["--job"])],
+)
+def test_few_files_one_job_and_all_are_analyzed(tracelab, many, count, of_one_job, more):
+    folder = many(count, of_one_job=of_one_job)
+    ran = tracelab("analyze", folder, "--png", folder / "x.png", "--jobs", 1, *more)
+    assert ran.code == 3  # none can be read, which is seen only where they are read
+
+
 def test_unknown_executor_lists_the_forms(tracelab):
     ran = tracelab("analyze", ITEM, WAIT, "--executor", "cluster")
     assert ran.code == 2

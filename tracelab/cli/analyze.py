@@ -100,6 +100,10 @@ def analyze(
             "--all-pairs", help="Print the overlap of all pairs of streams, even of many."
         ),
     ] = False,
+    all_pictures: Annotated[
+        bool,
+        typer.Option("--all", help="With --png: draw every file, however many they are."),
+    ] = False,
     job: Job = False,
     no_prices: NoPrices = False,
     redact: Annotated[
@@ -136,6 +140,8 @@ def analyze(
         pictures=asked.pictures(len(sources)),
     )
     asked.require_format(sources)
+    if not (all_pictures or job):
+        asked.require_few(sources)
     read = partial(analyze_for, asked=asked, options=options, files=len(sources))
     results = map_files(read, sources, spec=executor, jobs=jobs)
     report = merge(results, paths, options)

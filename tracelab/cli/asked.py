@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tracelab.report.schema import Report
     from tracelab.reports import FileResult
 
+MOST_PICTURES = 20  # that are drawn without being asked for all of them
 PICTURE, PAGE, TRACE = "picture", "page", "trace"
 
 
@@ -84,6 +85,20 @@ class Asked(OneLine):
             from tracelab.pages import require_format
 
             require_format(sources, self.perfetto)
+
+    def require_few(self, sources: Sequence[Source]) -> None:
+        """Refuse to draw each of many files, unless their names tell that they are one job.
+
+        Raises:
+            UsageError: there are many.
+        """
+        ranks = {source.rank for source in sources} - {None}
+        if self.png is not None and len(sources) > MOST_PICTURES and len(ranks) < len(sources):
+            raise UsageError(
+                f"--png would draw {len(sources)} pictures, because the file names do not show "
+                "that they are one job: pass --all to draw all of them, or --job if they are its "
+                "ranks"
+            )
 
     def makers(self, files: int) -> dict[str, Callable[[Analysis], Any]]:
         """What makes the part of each of so many files, by what it is for."""
