@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from tracelab.arrays import OneLine
 from tracelab.findings.finding import Finding, call_site_key, order_of
 from tracelab.findings.places import sentence_of
+from tracelab.findings.rules.tl304_straggler import same_work
 from tracelab.report.schema import Report
 from tracelab.report.views import RankView, Scope, ranks_of
 
@@ -71,8 +72,10 @@ def finding_groups(
     if report.job is None:
         return [FindingGroup((pair,)) for pair in found]
     by_place: dict[tuple[object, ...], list[tuple[Finding, Scope]]] = defaultdict(list)
+    own = [finding for finding, _ in found]
     for finding, scope in found:
-        by_place[_place_of(finding)].append((finding, scope))
+        # Why others wait for a rank, and what its own file says of that work, is one cause.
+        by_place[_place_of(same_work(finding, own))].append((finding, scope))
     groups = [FindingGroup(tuple(sorted(pairs, key=_order))) for pairs in by_place.values()]
     return sorted(groups, key=lambda group: _order(group.members[0]))
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.build.report_rows import MS, make_finding, make_job_report, make_report, make_steady
-from tracelab.findings.finding import Where
+from tracelab.findings.finding import GENERIC, Where
 from tracelab.report.finding_groups import finding_groups, with_groups_first
 from tracelab.report.views import ranks_of
 
@@ -53,6 +55,31 @@ def test_without_a_line_what_is_known_besides_tells_places_apart():
         ("aten::to", (0, 1)),
         ("aten::x", (0, 1)),
     ]
+
+
+@pytest.mark.parametrize(
+    ("own", "count"),
+    [
+        ({"function": "f", "line": 40}, 1),
+        ({"function": "f", "line": None}, 1),
+        ({"function": "f", "line": 50}, 2),
+        ({"function": "g", "line": 40}, 2),
+        ({"function": "f", "line": 40, "rank": 1}, 2),  # the others wait for rank 0
+        ({"function": "f", "line": 40, "rule": "TL202"}, 2),
+        ({"function": "f", "line": 40, "role": GENERIC}, 2),
+    ],
+)
+def test_why_others_wait_and_the_work_for_which_they_wait_are_one(own, count):
+    # GIVEN a rank that launches late because of line 40, and what its own file says of the host
+    where = Where(count=1, file="train.py", function=own.pop("function"), line=own.pop("line"))
+    late = at_line(40, rule="TL304", cause="late_launch", bound_ns=2 * MS)
+    work = make_finding(
+        **{"rule": "TL301", "cause": "slow_host", "bound_ns": MS} | own, where=where
+    )
+    # THEN the more expensive one stands for both
+    first, *others = groups_of(make_job_report(2, (work, late)))
+    assert (first.finding, 1 + len(others)) == (late, count)
+    assert sum(len(group.members) for group in (first, *others)) == 2
 
 
 def test_files_that_are_no_job_share_nothing():

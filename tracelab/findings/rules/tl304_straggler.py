@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tracelab.findings.candidates import Candidate
 from tracelab.findings.context import Context
 from tracelab.findings.finding import (
@@ -103,6 +105,30 @@ def straggler_finding(
         steps_seen=straggler.steps_seen if straggler.steps else None,
         spread_ns=straggler.spread_ns,
         edit="balance" if straggler.cause == UNEVEN_WORK else f"level:rank:{straggler.rank}",
+    )
+
+
+def same_work(finding: Finding, own: Iterable[Finding]) -> Finding:
+    """The finding of a rank's own file about the work for which the others wait, else itself.
+
+    Args:
+        finding: any; only one of this rule has another.
+        own: those of all ranks.
+    """
+    rules = _OWN_RULES.get(finding.cause, ()) if finding.rule == RULE.id else ()
+    where = finding.where
+    return next(
+        (
+            x
+            for x in own
+            if x.rule in rules
+            and (x.rank, x.where.file, x.where.function)
+            == (finding.rank, where.file, where.function)
+            and where.file is not None
+            and not x.is_generic
+            and (where.line in (None, x.where.line) or x.where.line is None)
+        ),
+        finding,
     )
 
 
