@@ -221,8 +221,9 @@ def with_saving(
 def is_worth_showing(finding: Finding, share: float, cost_share: float) -> bool:
     """Tell whether a finding is worth a place among the first.
 
-    It is none where it is about the trace, or of no typical step. Of what has no price, the time
-    that it takes counts, too: much of that is worth a place though nothing can be done about it.
+    It is none where it is about the trace, or of no typical step. Of what has neither price nor
+    bound, the time that it takes counts, too: much of that is worth a place though nothing can be
+    done about it.
 
     Args:
         finding: one of a window.
@@ -231,7 +232,8 @@ def is_worth_showing(finding: Finding, share: float, cost_share: float) -> bool:
     """
     if finding.about == "trace" or finding.role == ASIDE:
         return False
-    is_large = finding.saves_ns is None and cost_share >= _LARGE_SHARE
+    worths_ns = (finding.saves_ns, finding.saves_high_ns, finding.bound_ns or None)
+    is_large = worths_ns == (None, None, None) and cost_share >= _LARGE_SHARE
     return finding.severity != INFO or share >= WARNING_SHARE or is_large
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 from tests.examples import examples
 from tracelab.findings.attribution import find_all
 from tracelab.findings.candidates import Candidate
-from tracelab.findings.finding import CRITICAL, INFO, WARNING, Where
+from tracelab.findings.finding import CRITICAL, INFO, WARNING, Where, is_worth_showing
 from tracelab.findings.rule import Rule
 from tracelab.intervals import union
 from tracelab.model.steps import Window
@@ -109,7 +109,9 @@ def test_each_bound_is_at_most_its_cost_and_the_best_come_first(rules):
     findings = findings_of(*rules)
 
     assert all(0 <= x.bound_ns <= x.cost_ns <= 1_000 for x in findings)
-    order = [(x.severity == INFO, -x.bound_ns, -x.cost_ns, x.rule) for x in findings]
+    is_worth = [is_worth_showing(x, x.bound_ns / 1_000, x.cost_ns / 1_000) for x in findings]
+    assert is_worth == sorted(is_worth, reverse=True)
+    order = [(x.severity == INFO, -x.bound_ns, -x.cost_ns, x.rule) for x in findings if x.bound_ns]
     assert order == sorted(order)
 
 

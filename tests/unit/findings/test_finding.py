@@ -88,8 +88,9 @@ def test_what_is_worth_showing_comes_before_what_is_not():
         (0.02, 0, {}, True),
         (0.019, 0, {}, False),
         (0.001, 0, {"severity": "warning"}, True),
-        (0.001, 0.05, {}, True),  # much that nothing can be done about
-        (0.001, 0.049, {}, False),
+        (0, 0.05, {"bound_ns": 0}, True),  # much that nothing can be done about
+        (0, 0.049, {"bound_ns": 0}, False),
+        (0.001, 0.05, {"bound_ns": 1}, False),  # it can, and that is worth little
         (0.001, 0.9, {"saves_ns": 1}, False),  # what is saved of it is known
         (0.9, 0.9, {"role": ASIDE, "severity": "critical"}, False),
         (0.9, 0.9, {"about": "trace", "severity": "critical"}, False),

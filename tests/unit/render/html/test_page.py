@@ -72,7 +72,7 @@ def test_every_finding_is_in_the_page_once(names):
 
 def test_each_share_of_the_first_screen_is_one_whole_percent():
     text = page(SINFUL).one("summary").text
-    for name in ("blocking calls", "CPU-bound", "launch", "busy", "idle"):
+    for name in ("blocking calls", "CPU-bound", "launch latency", "busy", "idle"):
         assert len(set(re.findall(rf"{name}:? (\S+) %", text))) == 1, name
     assert not re.search(r"\.\d+ %", text + page(SINFUL).one("findings").text)
 
