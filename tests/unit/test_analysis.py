@@ -116,11 +116,7 @@ def test_trace_without_gpu_activities_says_so(tmp_path):
         [operator("aten::mm", 0, 10 * US), operator("aten::mm", 10 * US, 15 * US)],
     )
 
-    with pytest.raises(
-        UnreadableInputError,
-        match=r"cpu\.json: 2 host events and no GPU activity: nothing to analyze; "
-        r"was ProfilerActivity\.CUDA enabled\?$",
-    ):
+    with pytest.raises(UnreadableInputError, match=r"cpu\.json: 2 .* no GPU activity"):
         analyze(path)
 
 
