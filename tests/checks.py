@@ -20,13 +20,7 @@ def with_each(subjects: Iterable[Any]) -> Callable[[Callable[[Any], None]], Call
 
     def decorate(check: Callable[[Any], None]) -> Callable[[], None]:
         def test() -> None:
-            failed = []
-            for subject in each:
-                try:
-                    check(subject)
-                except AssertionError as error:
-                    failed.append(f"{subject!r}: {error}")
-            assert failed == []
+            assert [x for subject in each for x in _failure(repr(subject), check, subject)] == []
 
         test.__name__ = test.__qualname__ = check.__name__
         test.__doc__, test.__module__ = check.__doc__, check.__module__
@@ -37,10 +31,13 @@ def with_each(subjects: Iterable[Any]) -> Callable[[Callable[[Any], None]], Call
 
 def failures(checks: Iterable[Callable[..., None]], *subjects: Any) -> list[str]:
     """The name and message of each check that fails; the checks are functions that assert."""
-    found = []
-    for check in checks:
-        try:
-            check(*subjects)
-        except AssertionError as error:
-            found.append(f"{check.__name__}: {error}")
-    return found
+    return [x for check in checks for x in _failure(check.__name__, check, *subjects)]
+
+
+def _failure(name: str, check: Callable[..., None], *subjects: Any) -> list[str]:
+    """The message of a check that fails, behind a name; empty where it passes."""
+    try:
+        check(*subjects)
+    except AssertionError as error:
+        return [f"{name}: {error}"]
+    return []

@@ -83,7 +83,7 @@ def table_of_ranks(report: Report, most: int) -> RanksTable:
     awaited = [x.waits_for for x in shares.values() if x.waits_for is not None]
     shown = _chosen(rows, most, [*stragglers, *differing, *awaited])
     columns = [("rank", [str(row.number) for row in shown])]
-    # Where ranks were told, their numbers may be places among the files, which say something else.
+    # Ranks that the user states may be places among the files, whose names say something else.
     if report.provenance.job is not None and report.provenance.job.why == STATED:
         names = short_names([row.rank.trace.path for row in shown])
         columns.append(("file", [shorten_middle(clean(x), _LONGEST_FILE) for x in names]))

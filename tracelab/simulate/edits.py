@@ -139,7 +139,7 @@ def apply_edit(edit: Edit, program: Program, sites: Sites) -> Edited:
         edited: Edited = EDITS[edit.kind].apply(program, sites.select(edit.place), *values)
         return _with_first_use(edited, program, sites)
 
-    kept = sites.edited.get(id(program))
+    kept = sites.edited.get(program)
     if kept is None:
         return apply()
     if edit not in kept:

@@ -246,7 +246,8 @@ def bounds_ns(step_ns: int, new_ns: Int64Array, margin: tuple[float, float]) -> 
 
     A fix is not worth less or more by a margin than what it changes: one that changes nothing is
     predicted exactly. But what runs side by side slows each other, so that a step may get longer
-    by it. A GPU that idles less runs at lower clocks; a host that has less to do is faster.
+    by it. A GPU that idles less runs at lower clocks. What is left often takes less than predicted,
+    the more so the more went.
 
     Args:
         step_ns: the step without the fix.

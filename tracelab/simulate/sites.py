@@ -102,7 +102,7 @@ class Sites:
 
     Attributes:
         graph, lines, program, remedies, first_use: as given.
-        edited: what edits made of these programs so far, by the identity of each and by edit.
+        edited: what edits made of these programs so far, by program and by edit.
         named: places that are only some calls or activities of another one, as of `name_events`.
     """
 
@@ -117,7 +117,7 @@ class Sites:
     ) -> None:
         self.graph, self.lines, self.program, self.remedies = graph, lines, program, remedies
         self.first_use = first_use
-        self.edited: dict[int, dict[Any, Any]] = {id(one): {} for one in (program, *loose)}
+        self.edited: dict[Program, dict[Any, Any]] = {one: {} for one in (program, *loose)}
         self.named: dict[str, Int64Array] = {}
         self._selections: dict[str | None, Selection] = {}
 
