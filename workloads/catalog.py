@@ -21,7 +21,7 @@ class Entry:
             to be captured: then the manifest has their lines under "planned".
         fix: the variant that mends it. Both are timed in turns, without a profiler.
 
-    Example row: ``Entry(workload="events", variant="item", shows="Tensor.item blocks the host.",
+    Example row: ``Entry(workload="events", variant="item", shows="Tensor.item blocks the CPU.",
     gpus=1, ranks=False, environment={}, is_bundled=True, fix="")``
     """
 
@@ -77,17 +77,17 @@ CATALOG = (
     Entry(
         "prefetch",
         "one_stream_pageable",
-        "The same from pageable memory: the copy is slower and its call blocks the host.",
+        "The same from pageable memory: the copy is slower and its call blocks the CPU.",
     ),
     Entry(
         "prefetch",
         "copy_stream_pageable",
-        "A copy stream does not help pageable memory: the host launches nothing while it copies.",
+        "A copy stream does not help pageable memory: the CPU launches nothing while it copies.",
     ),
     Entry(
         "prefetch",
         "copy_stream_synchronize",
-        "A copy stream and pinned memory, but the host synchronizes after each batch.",
+        "A copy stream and pinned memory, but the CPU synchronizes after each batch.",
     ),
     Entry(
         "prefetch",
@@ -109,15 +109,15 @@ CATALOG = (
         "loader_pinned",
         "The fix: pin_memory, non_blocking, and the copy of the next batch in a stream of its own.",
     ),
-    Entry("events", "wait", "Event.wait blocks the stream, not the host."),
-    Entry("events", "event_synchronize", "Event.synchronize blocks the host."),
-    Entry("events", "stream_synchronize", "Stream.synchronize blocks the host."),
-    Entry("events", "device_synchronize", "torch.cuda.synchronize blocks the host."),
-    Entry("events", "item", "Tensor.item blocks the host."),
+    Entry("events", "wait", "Event.wait blocks the stream, not the CPU."),
+    Entry("events", "event_synchronize", "Event.synchronize blocks the CPU."),
+    Entry("events", "stream_synchronize", "Stream.synchronize blocks the CPU."),
+    Entry("events", "device_synchronize", "torch.cuda.synchronize blocks the CPU."),
+    Entry("events", "item", "Tensor.item blocks the CPU."),
     Entry(
         "events",
         "elapsed_time",
-        "Timing every step: elapsed_time needs a finished event, so the host waits for it.",
+        "Timing every step: elapsed_time needs a finished event, so the CPU waits for it.",
     ),
     Entry(
         "two_streams",
@@ -141,7 +141,7 @@ CATALOG = (
     Entry(
         "two_streams",
         "host_wait",
-        "The host waits for one stream before it launches the other: the GPU is half used.",
+        "The CPU waits for one stream before it launches the other: the GPU is half used.",
     ),
     Entry(
         "two_streams",
@@ -153,7 +153,7 @@ CATALOG = (
         "default_and_side",
         "The default stream and a side stream: PyTorch's side streams do not wait for it.",
     ),
-    Entry("hiccup", "once", "A healthy loop whose host stalls once: no step is to be mended."),
+    Entry("hiccup", "once", "A healthy loop whose CPU stalls once: nothing in the steps is wrong."),
     Entry("hiccup", "never", "The same loop without the stall."),
     Entry("inline_loader", "numpy", "The thread that launches makes the batches, with numpy."),
     Entry("inline_loader", "workers", "The fix: worker processes make them ahead of the loop."),
@@ -164,15 +164,19 @@ CATALOG = (
     *(
         Entry("three_defects", variant, shows, is_bundled=False)
         for variant, shows in (
-            ("without_read", "All but the read."),
-            ("without_copy", "All but the pageable copy."),
-            ("without_batch", "All but the batch made in the loop."),
+            ("without_read", "All except the read."),
+            ("without_copy", "All except the pageable copy."),
+            ("without_batch", "All except the batch made in the loop."),
             ("only_batch", "The batch made in the loop alone: it costs nothing."),
             ("only_copy", "The pageable copy alone."),
             ("only_read", "The read alone."),
         )
     ),
-    Entry("first_use", "warm_up", "A recording without a warm-up: kernels load, memory is asked."),
+    Entry(
+        "first_use",
+        "warm_up",
+        "A recording without a warm-up: kernels load, and memory is allocated.",
+    ),
     Entry("first_use", "settled", "The same steps after a warm-up."),
     Entry("first_use", "growing", "Attention over a growing cache: each length is planned anew."),
     Entry("first_use", "planned_once", "The fix: a cache of one length, planned once."),
@@ -180,7 +184,7 @@ CATALOG = (
         Entry("optimizers", variant, shows, fix=fix, is_bundled=variant not in _ONLY_TIMED)
         for variant, shows, fix in (
             ("one_by_one", "AdamW without foreach: a dozen launches for each parameter.", "fused"),
-            ("foreach", "AdamW with foreach on a step that the host bounds.", "fused"),
+            ("foreach", "AdamW with foreach on a CPU-bound step.", "fused"),
             ("cleared_to_zero", "Gradients filled with zeros, to which others are added.", "fused"),
             ("fused", "The fix: AdamW(fused=True), and gradients set to None.", ""),
             (
@@ -191,7 +195,7 @@ CATALOG = (
             ("average_foreach", "The fix: torch._foreach_lerp_ for all of them.", ""),
             (
                 "norm_checked",
-                "clip_grad_norm_(error_if_nonfinite=True): the host waits for the norm.",
+                "clip_grad_norm_(error_if_nonfinite=True): the CPU waits for the norm.",
                 "norm_unchecked",
             ),
             ("norm_unchecked", "The fix: without the check.", ""),
@@ -201,7 +205,7 @@ CATALOG = (
                 "scaler_fused",
             ),
             ("scaler_fused", "The fix: a fused optimizer leaves the update out by itself.", ""),
-            ("norms_read", "The norm of each gradient is read on the host.", "norms_kept"),
+            ("norms_read", "The norm of each gradient is read on the CPU.", "norms_kept"),
             ("norms_kept", "The fix: one norm of all, which stays on the GPU.", ""),
         )
     ),
@@ -258,7 +262,7 @@ CATALOG = (
     *(
         Entry("graphs", variant, shows, fix=fix)
         for variant, shows, fix in (
-            ("synchronized", "Four CUDA graphs a step, and a synchronize behind each.", "parts"),
+            ("synchronized", "Four CUDA graphs a step, and a synchronize after each.", "parts"),
             ("parts", "The fix: the same four graphs without the synchronizes.", ""),
             ("whole", "The same step as one graph.", ""),
             (
@@ -277,10 +281,10 @@ CATALOG = (
             ("compiled_whole", "The fix: the GPU decides, and the model is one graph.", ""),
             (
                 "decoded_in_pieces",
-                "Decoding with a graph between two attentions, and each token read.",
+                "Decoding with a graph between each two attentions, reading each token.",
                 "decoded_whole",
             ),
-            ("decoded_whole", "The fix: one graph a step, tokens read one step behind.", ""),
+            ("decoded_whole", "The fix: one graph a step, tokens read one step later.", ""),
             (
                 "recorded_again",
                 "A CUDA graph recorded for each length as it comes.",
@@ -311,7 +315,7 @@ CATALOG = (
             ("pinned", "The fix: pinned before, and non_blocking.", ""),
             ("one_stream", "A copy in the stream that computes.", "own_stream"),
             ("own_stream", "The fix: in a stream of its own, a batch ahead.", ""),
-            ("converted_on_host", "to(device, dtype) converts on the host.", "converted_on_gpu"),
+            ("converted_on_host", "to(device, dtype) converts on the CPU.", "converted_on_gpu"),
             ("converted_on_gpu", "The fix: first the device, then the dtype.", ""),
             ("results_pageable", "Results copied to pageable memory.", "results_pinned"),
             ("results_pinned", "The fix: to pinned memory, in a stream of its own.", ""),
@@ -329,7 +333,7 @@ CATALOG = (
     ),
     Entry("recompiled", "each_length", "torch.compile for each length anew.", fix="any_length"),
     Entry("recompiled", "any_length", "The fix: torch.compile(dynamic=True)."),
-    Entry("train_step", "sinful", "A training step with six places where the host waits."),
+    Entry("train_step", "sinful", "A training step with six places where the CPU waits."),
     Entry("train_step", "clean", "The same step without them."),
     Entry("two_models", "naive", "Two models, each batch through both: launches run ahead.", 2),
     Entry("two_models", "pipelined", "The same in the order of a pipeline.", 2),
@@ -399,7 +403,7 @@ CATALOG = (
             ("unused_searched", "A search for unused parameters that finds none."),
             ("buffers_sent", "Running statistics sent to all ranks before each forward pass."),
             ("loss_reduced", "The loss averaged over the ranks and read in each step."),
-            ("barrier", "A barrier in each step: the host never runs ahead."),
+            ("barrier", "A barrier in each step: the CPU never runs ahead."),
         )
     ),
     Entry(

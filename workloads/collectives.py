@@ -48,7 +48,7 @@ def beside_compute(collective: Collective, *, waits_at_once: bool) -> Iterator[N
         for _ in range(PRODUCTS):
             matrix @ matrix
         if work is not None:
-            work.wait()  # the stream waits here, the host does not
+            work.wait()  # the stream waits here, the CPU does not
         whole.mul_(1)  # needs the result
         yield
 

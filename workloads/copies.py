@@ -46,13 +46,13 @@ def compute(load: Load) -> Iterator[None]:
 
 
 def rows(*, pinned: bool) -> torch.Tensor:
-    """A batch on the host: bfloat16[rows, size]."""
+    """A batch on the CPU: bfloat16[rows, size]."""
     batch = torch.randn(ROWS, SIZE).bfloat16()
     return batch.pin_memory() if pinned else batch
 
 
 def pageable() -> Iterator[None]:
-    """DEFECT: from ordinary memory, through a buffer of the driver's, while the host waits."""
+    """DEFECT: from ordinary memory, through a buffer of the driver's, while the CPU waits."""
     batch = rows(pinned=False)
     return compute(lambda: batch.to("cuda"))
 
@@ -64,13 +64,13 @@ def pinned_in_step() -> Iterator[None]:
 
 
 def pinned_blocking() -> Iterator[None]:
-    """DEFECT: from pinned memory, but the host waits until the copy is done."""
+    """DEFECT: from pinned memory, but the CPU waits until the copy is done."""
     batch = rows(pinned=True)
     return compute(lambda: batch.to("cuda"))
 
 
 def pinned() -> Iterator[None]:
-    """FIX: pinned before, and the host goes on."""
+    """FIX: pinned before, and the CPU goes on."""
     batch = rows(pinned=True)
     return compute(lambda: batch.to("cuda", non_blocking=True))
 
@@ -93,7 +93,7 @@ def own_stream() -> Iterator[None]:
 
 
 def images(*, converted_on_host: bool) -> Iterator[None]:
-    """Images of bytes become numbers: on the host (DEFECT), or on the GPU after the copy (FIX)."""
+    """Images of bytes become numbers: on the CPU (DEFECT), or on the GPU after the copy (FIX)."""
     batch = torch.randint(0, 256, (IMAGES, *SHAPE), dtype=torch.uint8).pin_memory()
 
     def load() -> torch.Tensor:
@@ -107,7 +107,7 @@ def images(*, converted_on_host: bool) -> Iterator[None]:
 
 
 def results(*, pinned: bool) -> Iterator[None]:
-    """Results go to the host: into ordinary memory (DEFECT), or pinned, in a stream of its own."""
+    """Results go to the CPU: into ordinary memory (DEFECT), or pinned, in a stream of its own."""
     call, copies = network(), torch.cuda.Stream()
     features = torch.randn(ROWS, SIZE, device="cuda", dtype=torch.bfloat16)
     buffer = torch.empty(ROWS, SIZE, dtype=torch.bfloat16, pin_memory=True)

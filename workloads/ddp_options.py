@@ -4,7 +4,7 @@ One network of many small layers, as real ones have them: once as it should be, 
 of five things that cost the ranks a collective or more in every step. A bucket for each gradient
 makes 16 all-reduces of two. A search for unused parameters walks the whole graph, and asks the
 other ranks. Running statistics are sent to all ranks before each forward pass, though each has its
-own. A loss that is averaged and read, or a barrier, keeps the host from running ahead.
+own. A loss that is averaged and read, or a barrier, keeps the CPU from running ahead.
 """
 
 from __future__ import annotations

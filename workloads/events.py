@@ -1,8 +1,8 @@
-"""Five ways to wait for a GPU result: one blocks a stream, four block the host.
+"""Five ways to wait for a GPU result: one blocks a stream, four block the CPU.
 
 A consumer in the default stream needs what a producer made in a side stream. `Event.wait` puts the
-wait into the stream and returns at once, so the host goes on launching. Every other way makes the
-host sit until the GPU is done, and the GPU then runs dry while the host prepares the next launch.
+wait into the stream and returns at once, so the CPU goes on launching. Every other way makes the
+CPU sit until the GPU is done, and the GPU then runs dry while the CPU prepares the next launch.
 """
 
 from __future__ import annotations
@@ -40,35 +40,35 @@ def produce_and_consume(wait: Wait) -> Iterator[None]:
 
 
 def wait_in_stream(done: torch.cuda.Event, _side: torch.cuda.Stream, _: torch.Tensor) -> None:
-    """FIX: the stream waits, the host does not."""
+    """FIX: the stream waits, the CPU does not."""
     done.wait()
 
 
 def wait_for_event(done: torch.cuda.Event, _side: torch.cuda.Stream, _: torch.Tensor) -> None:
-    """DEFECT: the host waits for the event."""
+    """DEFECT: the CPU waits for the event."""
     done.synchronize()
 
 
 def wait_for_stream(_done: torch.cuda.Event, side: torch.cuda.Stream, _: torch.Tensor) -> None:
-    """DEFECT: the host waits for the stream."""
+    """DEFECT: the CPU waits for the stream."""
     side.synchronize()
 
 
 def wait_for_device(_done: torch.cuda.Event, _side: torch.cuda.Stream, _: torch.Tensor) -> None:
-    """DEFECT: the host waits for everything."""
+    """DEFECT: the CPU waits for everything."""
     torch.cuda.synchronize()
 
 
 def read_a_value(done: torch.cuda.Event, _side: torch.cuda.Stream, product: torch.Tensor) -> None:
-    """DEFECT: the host waits for one number."""
+    """DEFECT: the CPU waits for one number."""
     done.wait()
     product[0, 0].item()
 
 
 def timed_every_step() -> Iterator[None]:
-    """DEFECT: `elapsed_time` needs events that were reached, so every reading makes the host wait.
+    """DEFECT: `elapsed_time` needs events that were reached, so every reading makes the CPU wait.
 
-    Right after `Event.wait`, which does not wait on the host, it raises instead.
+    Right after `Event.wait`, which does not wait on the CPU, it raises instead.
     """
     begun, done = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     matrix = torch.randn(SIZE, SIZE, device="cuda", dtype=torch.bfloat16)

@@ -2,8 +2,8 @@
 
 `fully_shard` gathers each layer's parameters before the layer runs. By default the gather of the
 next layer is launched early enough to run beside the present one; without that, every layer waits
-for its own. A loss that is read in each step makes the host wait for the GPU, which then waits for
-the host.
+for its own. A loss that is read in each step makes the CPU wait for the GPU, which then waits for
+the CPU.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """CUDA graphs: split by a wait, launched late, in pieces, recorded again, on one stream of two.
 
 All of these programs use graphs, and half of them use them badly. What a graph computes is small,
-so that the host's part of a step matters.
+so that the CPU's part of a step matters.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def one_behind(launch: Callable[[], Result], use: Callable[[Result], object]) ->
 
 
 class InTurn:
-    """Copies of a GPU tensor to the host, into two pinned buffers that take turns."""
+    """Copies of a GPU tensor to the CPU, into two pinned buffers that take turns."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self._tensor = tensor
@@ -174,7 +174,7 @@ class Bounded(nn.Module):
         rows = self.halves[0](rows)
         largest = rows.abs().amax()
         if self.reads:
-            if largest.item() > 1:  # DEFECT: the host reads it, and the graph ends here
+            if largest.item() > 1:  # DEFECT: the CPU reads it, and the graph ends here
                 rows = rows / largest
         else:
             rows = rows / largest.clamp(min=1)  # FIX: the GPU decides

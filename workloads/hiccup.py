@@ -1,4 +1,4 @@
-"""A healthy training loop, and the same loop with one stall of the host among its steps.
+"""A healthy training loop, and the same loop with one stall of the CPU among its steps.
 
 The work of a step is launched long before the GPU comes to it, so the GPU is never idle. Then one
 step reads an option for the first time, and reading it takes longer than the work in the queue. The

@@ -1,4 +1,4 @@
-"""How long each way to wait for the GPU holds the host, measured without a profiler."""
+"""How long each way to wait for the GPU holds the CPU, measured without a profiler."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def main() -> int:
             begun = time.perf_counter()
             wait(done, side, product)
             blocked_us.append((time.perf_counter() - begun) * 1e6)
-        print(f"{name:22} blocks the host for {statistics.median(blocked_us):8.1f} us")
+        print(f"{name:22} blocks the CPU for {statistics.median(blocked_us):8.1f} us")
     print(f"elapsed_time right after Event.wait: {_elapsed_time_after_wait(matrix)}")
     return 0
 

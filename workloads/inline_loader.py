@@ -75,7 +75,7 @@ def made_by_workers() -> Iterator[torch.Tensor]:
 
 
 def train(batches: Iterator[torch.Tensor]) -> Iterator[None]:
-    """Copy in a stream of its own, forward, backward and update: the host waits for nothing."""
+    """Copy in a stream of its own, forward, backward and update: the CPU waits for nothing."""
     torch.backends.cuda.matmul.allow_tf32 = True
     widths = [int(np.prod(SHAPE)), *[WIDTH] * LAYERS]
     network = torch.nn.Sequential(*map(torch.nn.Linear, widths[:-1], widths[1:])).cuda()

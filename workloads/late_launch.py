@@ -1,6 +1,6 @@
 """One rank's Python makes all ranks wait: it launches late, and its GPU has nothing queued.
 
-The host reads the loss in each step, so that its GPU's queue is empty when the next step begins.
+The CPU reads the loss in each step, so that its GPU's queue is empty when the next step begins.
 Python code that only one rank runs then, here a checksum of the batch, keeps its own GPU idle, and
 every other rank in the collective. No kernel takes longer on any rank.
 """
@@ -21,7 +21,7 @@ LATE_RANK = 0
 
 
 def train(*, has_checksum: bool) -> Iterator[None]:
-    """Compute, average and read the result; one rank computes on its host first."""
+    """Compute, average and read the result; one rank computes on its CPU first."""
     activations = torch.ones(VALUES, device="cuda", dtype=torch.bfloat16)
     gradients = torch.zeros(GRADIENTS, device="cuda", dtype=torch.bfloat16)
     while True:
@@ -32,7 +32,7 @@ def train(*, has_checksum: bool) -> Iterator[None]:
         work = dist.all_reduce(gradients, async_op=True)
         for _ in range(LAST_PASSES):
             activations.mul_(1)
-        work.wait()  # the stream waits here, the host does not
+        work.wait()  # the stream waits here, the CPU does not
         gradients[0].item()
         yield
 

@@ -1,6 +1,6 @@
 """Ways to launch more than is needed, or more slowly, and what to write instead.
 
-The networks are small: what a step takes is the host's time.
+The networks are small: what a step takes is the CPU's time.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The network is small, so that its GPU work is short. Whatever is done parameter by parameter is many
 launches of next to no work, and whatever is read between the backward pass and the update makes the
-host wait: it launches the update only once the GPU has nothing left to do.
+CPU wait: it launches the update only once the GPU has nothing left to do.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from tracelab.workloads.runner import run
 
 WIDTH, LAYERS, ROWS = 256, 5, 64
-# Where the host may wait for the backward pass, the GPU has much of it to do.
+# Where the CPU may wait for the backward pass, the GPU has much of it to do.
 LARGE_WIDTH, LARGE_LAYERS, LARGE_ROWS = 1024, 3, 32768
 
 Parameters = list[torch.nn.Parameter]
@@ -86,7 +86,7 @@ def clipped(*, checks: bool) -> Iterator[None]:
     rows = torch.randn(LARGE_ROWS, LARGE_WIDTH, device="cuda", dtype=torch.bfloat16)
     while True:
         model(rows).square().mean().backward()
-        # DEFECT: an error must be raised here, so the host waits for the norm
+        # DEFECT: an error must be raised here, so the CPU waits for the norm
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, error_if_nonfinite=checks)
         optimizer.step()
         optimizer.zero_grad()
@@ -96,7 +96,7 @@ def clipped(*, checks: bool) -> Iterator[None]:
 def scaled(*, is_fused: bool) -> Iterator[None]:
     """Train with scaled gradients in float16: an update is left out where one overflowed."""
     model = network(LARGE_WIDTH, LARGE_LAYERS)
-    # DEFECT: not fused, the scaler must read on the host whether to call the optimizer at all
+    # DEFECT: not fused, the scaler must read on the CPU whether to call the optimizer at all
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6, fused=is_fused)
     scaler = torch.amp.GradScaler("cuda")
     rows = torch.randn(LARGE_ROWS, LARGE_WIDTH, device="cuda")

@@ -2,7 +2,7 @@
 
 A copy between GPUs runs in the sender's current stream and makes the receiver's current stream wait
 for it. So it overlaps with work in the default streams only if *both* sides have a side stream
-current. `non_blocking` concerns the host alone and changes nothing on the GPUs.
+current. `non_blocking` concerns the CPU alone and changes nothing on the GPUs.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def chain() -> Iterator[None]:
 
 
 def _name(*, sender: bool, receiver: bool, non_blocking: bool) -> str:
-    """Which sides have a stream of their own, and whether the host waits."""
+    """Which sides have a stream of their own, and whether the CPU waits."""
     sides = {(0, 0): "default", (1, 0): "sender", (0, 1): "receiver", (1, 1): "both"}
     return sides[sender, receiver] + ("" if non_blocking else "_blocking")
 

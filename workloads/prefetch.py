@@ -1,7 +1,7 @@
 """Copy the next batch to the GPU while the present one is computed.
 
 A copy overlaps with compute only if it is in a stream of its own *and* its host memory is pinned
-*and* the host does not wait for it. Each variant below breaks one of these, the last none.
+*and* the CPU does not wait for it. Each variant below breaks one of these, the last none.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Places where the host waits for the GPU without being told to.
+"""Places where the CPU waits for the GPU without being told to.
 
 Each step multiplies large matrices, does what the variant is about, and iterates towards an
 eigenvector by many small kernels. Whoever waits for the products launches the small kernels on a
@@ -66,7 +66,7 @@ def mask_weighted() -> Iterator[None]:
 
 
 def number_copied() -> Iterator[None]:
-    """DEFECT: a tensor made of a number on the host and copied from pageable memory."""
+    """DEFECT: a tensor made of a number on the CPU and copied from pageable memory."""
     return step_around(lambda features: features[0, 0] * torch.tensor(0.1, device="cuda"))
 
 
@@ -87,7 +87,7 @@ def rows_on_gpu() -> Iterator[None]:
 
 
 def number_assigned() -> Iterator[None]:
-    """DEFECT: a number is assigned to rows: it becomes a tensor on the host, and is copied."""
+    """DEFECT: a number is assigned to rows: it becomes a tensor on the CPU, and is copied."""
     rows = torch.arange(0, SIZE, 8, device="cuda")
 
     def middle(features: torch.Tensor) -> torch.Tensor:
@@ -142,7 +142,7 @@ def logged(*, every: int) -> Iterator[None]:
 
 
 def timed_by_host() -> Iterator[None]:
-    """DEFECT: a clock of the host can time the GPU only if the host waits for it."""
+    """DEFECT: a clock of the CPU can time the GPU only if the CPU waits for it."""
     times_s = []
 
     def middle(features: torch.Tensor) -> torch.Tensor:
@@ -180,7 +180,7 @@ def rollout(*, validates: bool | None) -> Iterator[None]:
     while True:
         for _ in range(PLAYED):
             with torch.no_grad():
-                # DEFECT: None checks the arguments, so the host reads whether they are valid
+                # DEFECT: None checks the arguments, so the CPU reads whether they are valid
                 chances = torch.distributions.Categorical(
                     logits=policy(states), validate_args=validates
                 )
@@ -197,7 +197,7 @@ def detected(*, of_fixed_size: bool) -> Iterator[None]:
     boxes = torch.cat([corners, corners + torch.rand_like(corners) / 10], 2)
 
     def one_by_one(features: torch.Tensor) -> torch.Tensor:
-        """DEFECT: in each image, twice, the host reads how many there are."""
+        """DEFECT: in each image, twice, the CPU reads how many there are."""
         found = []
         for its_boxes, its_scores in zip(boxes, scores + features[0, 0], strict=True):
             kept = torch.where(its_scores > SCORE)[0]

@@ -2,7 +2,7 @@
 
 In each step the ranks average a buffer beside their last products, as a bucket of gradients is
 averaged beside the backward pass: even ranks never notice. Half as much work again on one rank
-keeps all others waiting in the collective. A slow loader does so where the host reads a result in
+keeps all others waiting in the collective. A slow loader does so where the CPU reads a result in
 each step and so has no work queued; where the queue is full, the GPU never notices.
 """
 
@@ -36,7 +36,7 @@ def train(
         work = dist.all_reduce(gradients, async_op=True)
         for _ in range(LAST_PRODUCTS):
             matrix @ matrix
-        work.wait()  # the stream waits here, the host does not
+        work.wait()  # the stream waits here, the CPU does not
         if reads_result:
             gradients[0].item()
         yield

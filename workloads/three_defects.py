@@ -3,7 +3,7 @@
 Each step makes a batch, copies it to the GPU, computes features and updates the direction in which
 they vary most, by many small kernels. The batch is made in the thread that launches, the copy is of
 pageable memory, and a number is read in the middle. What a fix saves depends on the others: once
-nothing waits, the host makes its batch while the GPU works, and making it costs nothing.
+nothing waits, the CPU makes its batch while the GPU works, and making it costs nothing.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def made_ahead(make: Callable[[], torch.Tensor]) -> Iterator[torch.Tensor]:
 
 
 def pageable() -> Iterator[torch.Tensor]:
-    """DEFECT: ordinary memory, from which the host copies itself, and waits."""
+    """DEFECT: ordinary memory, from which the CPU copies itself, and waits."""
     return cycle([torch.empty(ROWS, PIXELS) for _ in range(2)])
 
 
@@ -106,7 +106,7 @@ def loop(*fixed: str) -> Iterator[None]:
         if "read" in fixed:
             sizes.append(size)  # FIX: it stays on the GPU until somebody looks at it
         else:
-            sizes.append(size.item())  # DEFECT: the host waits for one number
+            sizes.append(size.item())  # DEFECT: the CPU waits for one number
         sketch = features[:, :SKETCH].float()
         spread = sketch.T @ sketch
         for _ in range(ROUNDS):

@@ -1,9 +1,9 @@
 """A small transformer's training step with the usual sins, and the same step cleaned.
 
 The sins: batches in pageable memory, moved when they are needed; a loss read in every step for the
-log; a gradient norm compared on the host; a boolean mask, whose size the host must know; a buffer
-made on the host in each step; the allocator's memory given back to CUDA after each step, only to be
-asked for again. Each makes the host wait for the GPU, and then the GPU for the host.
+log; a gradient norm compared on the CPU; a boolean mask, whose size the CPU must know; a buffer
+made on the CPU in each step; the allocator's memory given back to CUDA after each step, only to be
+asked for again. Each makes the CPU wait for the GPU, and then the GPU for the CPU.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def batches(*, pinned: bool) -> Iterator[torch.Tensor]:
 
 
 def sinful() -> Iterator[None]:
-    """DEFECT: six places where the host waits."""
+    """DEFECT: six places where the CPU waits."""
     network = Network().cuda()
     optimizer = torch.optim.AdamW(network.parameters(), lr=1e-4)
     log = []
@@ -63,7 +63,7 @@ def sinful() -> Iterator[None]:
         with record_function("backward"):
             loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-        if norm < 1e6:  # the host must know the norm to decide
+        if norm < 1e6:  # the CPU must know the norm to decide
             optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         log.append(loss.item())

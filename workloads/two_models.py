@@ -2,7 +2,7 @@
 
 The forum's question: CUDA is asynchronous, so why does the training of two models that only meet in
 the forward pass take as long as both together? Not for the order of the loop: launches run ahead,
-so even the plain loop works on two batches at once, as long as nothing waits on the host. One
+so even the plain loop works on two batches at once, as long as nothing waits on the CPU. One
 `.item()` undoes that in any order, and of models too small to keep a GPU busy longer than their
 launch takes, nothing overlaps at all.
 """

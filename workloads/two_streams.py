@@ -1,6 +1,6 @@
-"""Independent work in two streams: it overlaps only if the GPU has room and the host is fast.
+"""Independent work in two streams: it overlaps only if the GPU has room and the CPU is fast.
 
-Small kernels end before the host has launched the next one, so there is nothing to overlap. Large
+Small kernels end before the CPU has launched the next one, so there is nothing to overlap. Large
 kernels fill every multiprocessor, so only their tails overlap. Kernels that leave multiprocessors
 free and outlast their launch overlap fully, and two streams take half the time of one.
 """
@@ -78,7 +78,7 @@ def wait_early(kernel: Kernel, count: int) -> Iterator[None]:
 
 
 def wait_on_the_host(kernel: Kernel, count: int) -> Iterator[None]:
-    """DEFECT: the host waits for the first stream before it launches the second one's work."""
+    """DEFECT: the CPU waits for the first stream before it launches the second one's work."""
     first, second = two_sides()
     while True:
         for stream in (first, second):

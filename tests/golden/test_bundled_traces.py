@@ -236,7 +236,7 @@ def test_fixes_save_what_was_attributed_or_a_known_other_share(pair):
 def test_figures_beside_the_claims_stand_in_the_tables():
     """A row of the claims names rows of the tables in its last cell; its figures are theirs."""
     tables = {row.split("`")[1]: row for row in README if row.startswith("| `")}
-    tables["host_times"] = " ".join(row for row in README if "blocks the host for" in row)
+    tables["host_times"] = " ".join(row for row in README if "blocks the CPU for" in row)
     claims = [row.split(" | ") for row in README if row.startswith("| *")]
     assert len(claims) >= 20
     for _, measured, cited in claims:
