@@ -63,8 +63,7 @@ def _scores_in_memory(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: 
     if not is_product.any() or operators.have_name(_BY_ITSELF.__eq__).any():
         return NO_EVENTS
     number = _attentions(operators, holds_product := _with_ancestors(operators, is_product))
-    is_inside = operators.around(operators.parent_index, is_product) != ABSENT
-    is_beside = (number != ABSENT) & ~holds_product & ~is_inside
+    is_beside = (number != ABSENT) & ~holds_product
     if (is_beside & operators.have_name("aten::sum".__eq__)).any():
         return NO_EVENTS
     is_beside &= ~np.isin(number, number[_not_half(timeline, is_product)])

@@ -8,6 +8,7 @@ from tests.build.rows import AUTOGRAD, MAIN, operator
 ENGINE = "autograd::engine::evaluate_function: "
 HALF = "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT"
 PRODUCT, BACK = "aten::matmul", "BmmBackward0"
+BATCHED = "aten::bmm"  # under autocast it casts, and calls itself
 
 
 def calling(*names, gemm=HALF, thread=MAIN):
@@ -17,7 +18,7 @@ def calling(*names, gemm=HALF, thread=MAIN):
         for i, name in enumerate(names):
             at = 1_000 + 100 * i
             program.add(operator, name, at, at + 90, thread=thread)
-            if name in (PRODUCT, ENGINE + BACK, "aten::einsum"):
+            if name in (PRODUCT, BATCHED, ENGINE + BACK, "aten::einsum"):
                 program.add(operator, "aten::clone", at + 5, at + 15, thread=thread)
                 program.add(operator, "aten::bmm", at + 20, at + 80, thread=thread)
                 program.launch(at + 30, at + 40, name=gemm, thread=thread)
@@ -39,6 +40,7 @@ def nodes(*names):
                  PRODUCT), 5 + 2),
         (calling("aten::einsum", "aten::mul", "aten::softmax", "aten::dropout", "aten::einsum"),
          3 + 2),
+        (calling(BATCHED, "aten::softmax", BATCHED), 1 + 2),
         (calling(PRODUCT, "aten::softmax", PRODUCT, "aten::linear", PRODUCT, "aten::add_",
                  "aten::softmax", PRODUCT), 1 + 2 + 2 + 2),
         (nodes(BACK, "NativeDropoutBackward0", "SoftmaxBackward0", "MaskedFillBackward0", BACK),
