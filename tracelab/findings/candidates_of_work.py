@@ -103,8 +103,8 @@ def candidates_of_remedies(
         context: the window.
         rule_id: of the rule.
         cause: of the candidates.
-        is_chosen: bool[m], the timeline rows that count; without it, those that were launched
-            inside the events by which the remedy is recognized.
+        is_chosen: bool[m], the timeline rows that count, of those that were launched inside the
+            events by which the remedy is recognized; all of these without it.
         in_forward: whether the place is none of the backward pass, unless all of them are.
     """
     return [
@@ -113,7 +113,7 @@ def candidates_of_remedies(
         if rule_id in remedy.rules
         for candidate in candidates_of_work(
             context,
-            _launched_inside(context, event_id) if is_chosen is None else is_chosen,
+            _launched_inside(context, event_id) & (True if is_chosen is None else is_chosen),
             cause=cause,
             remedy=remedy,
             in_forward=in_forward,

@@ -7,7 +7,7 @@ stands in the tests.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 import numpy as np
@@ -41,6 +41,11 @@ _HALF_PRODUCT = re.compile(
     r"bf(?:loat)?16|fp16|_f16|half|_h\d*gemm|nvjet_(?:sm\d+_)?[ht]s[ht]_|Cijk_\w+?_[BH][BHS]S?_",
     re.IGNORECASE,
 )
+# A product of batches: those of linear layers are none.
+_BATCHED_PRODUCT = re.compile(r"^aten::(?:baddbmm|bmm)$")
+# PyTorch has a kernel for each power of two up to 1,024 numbers, and one for all longer rows.
+_SOFTMAX = re.compile(r"softmax_warp_\w+<[^<>]*?, (\d+)[,>]|cunn_SoftMax")
+_MIN_LONG_BITS = 11
 _LAYOUT_CHANGE = re.compile(r"nchwToNhwc|nhwcToNchw")
 _NCHW = re.compile(
     r"batch_norm_\w+(?<!channels_last)_kernel<|bn_(?:fw|bw)_\w*(?:NCHW|1C11)|pool\w*_nchw"
@@ -112,6 +117,27 @@ def is_half_product(name: str) -> bool:
     return _HALF_PRODUCT.search(name) is not None
 
 
+def is_batched_product(name: str) -> bool:
+    """Whether an operator multiplies batches of matrices.
+
+    >>> is_batched_product("aten::bmm"), is_batched_product("aten::mm")
+    (True, False)
+    """
+    return _BATCHED_PRODUCT.search(name) is not None
+
+
+def softmax_bits(name: str) -> int | None:
+    """The binary logarithm of the row that a softmax kernel is for; None of another kernel.
+
+    >>> softmax_bits("void softmax_warp_forward<float, float, float, 10, false, false>(float*)")
+    10
+    >>> softmax_bits("void at::native::cunn_SoftMaxForward<4, float, float, float>(float*)")
+    11
+    """
+    found = _SOFTMAX.search(name)
+    return None if found is None else int(found[1] or _MIN_LONG_BITS)
+
+
 def is_layout_change(name: str) -> bool:
     """Whether a kernel only brings images from one memory layout to another, for a convolution.
 
@@ -147,6 +173,13 @@ def are_convolutions(timeline: Timeline, rows: NDArray[np.intp]) -> NDArray[np.b
     is_named = match_names(timeline.trace, timeline.event_id[rows], _CONVOLUTION.search)
     by_operator = np.append(timeline.operators.have_name(_CONVOLUTION.search), False)
     return np.where(index == ABSENT, is_named, by_operator[index])
+
+
+def launched_by(timeline: Timeline, is_named: Callable[[str], bool]) -> NDArray[np.bool_]:
+    """bool[m], which activities an operator whose name passes a test launched itself."""
+    index = _operators_around(timeline, np.arange(len(timeline.event_id)))
+    is_launched: NDArray[np.bool_] = np.append(timeline.operators.have_name(is_named), False)[index]
+    return is_launched
 
 
 def _operators_around(timeline: Timeline, rows: NDArray[np.intp]) -> Int64Array:

@@ -1,25 +1,31 @@
-"""Edits of how the GPU computes: in TF32, in single precision, with channels last.
+"""Edits of how the GPU computes: in TF32, in single precision, with channels last, in one kernel.
 
 Each bound is what all activities would take at once if each gained as little, or as much, as any
 that was measured on an H100 (PyTorch 2.11, CUDA 13.0): 31 matrix products of 64 to 65,536 rows, 8
-convolutions with their gradients, 6 other operators, and 3 convolutional networks.
+convolutions with their gradients, 6 other operators, 3 convolutional networks, and 126 attentions
+with their gradients: 32 to 2,048 positions, heads of 32 to 128, with a mask, causal and without.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.intervals import Int64Array
+from tracelab.intervals import Int64Array, subtract
 from tracelab.model.arithmetic import (
     are_convolutions,
+    is_batched_product,
     is_float64,
     is_float64_product,
     is_layout_change,
     is_of_nchw,
+    launched_by,
     products_without_tf32,
+    softmax_bits,
     tf32_speedup,
 )
 from tracelab.model.lookup import match_names
@@ -28,6 +34,7 @@ from tracelab.model.trace import ABSENT
 from tracelab.simulate.edited import Edited, times, with_cost
 from tracelab.simulate.program import Program
 from tracelab.simulate.sites import Selection
+from tracelab.simulate.waits import without_host_work
 
 _UP_TO_US = np.array([10, 30, 100])  # lengths of activities that the tables below tell apart
 # How many times as fast a float32 product was in TF32, by how long it took: at least, typically and
@@ -45,6 +52,13 @@ _OF_FLOAT64_PRODUCT = np.array(
 # of it where a layer of the program copies its images back.
 _OF_LAYOUT_CHANGES = np.array([[0.0, 0.0, 1.0]] * 4)
 _OF_NCHW = np.array([[0.25, 0.4, 1.0]] * 4)
+# How many times as long a fused attention takes as the products of one that is written by hand, by
+# how many positions a softmax is over: up to 64, 128, 256, 512, 1,024 and more.
+_OF_PRODUCTS = np.array(
+    [[1.2, 2.1, 3.2], [0.9, 1.1, 2.1], [0.65, 0.95, 1.8], [0.45, 0.7, 1.4], [0.35, 0.55, 1.2],
+     [0.3, 0.5, 1.2]]
+)  # fmt: skip
+_MIN_BITS, _USUAL_BITS = 6, 8
 
 
 def left_in_tf32(
@@ -85,6 +99,50 @@ def channels_last(program: Program, selection: Selection) -> Edited:
     return _by_name(
         program, selection, {is_layout_change: _OF_LAYOUT_CHANGES, is_of_nchw: _OF_NCHW}
     )
+
+
+def attention(program: Program, selection: Selection) -> Edited:
+    """Attention written by hand becomes one fused operator: only its products remain, scaled.
+
+    The CPU's time in the operators of the products stays, as that of the fused operator.
+    """
+    sites, timeline = selection.sites, selection.sites.timeline
+    operators = timeline.operators
+    is_product = np.append(operators.have_name(is_batched_product), False)
+    operator_index = sites.operators_of(selection.calls)
+    launches = selection.calls & is_product[operator_index]
+    kept = sites.regions(operators.event_id[np.unique(operator_index[launches])])
+    regions = {
+        thread: subtract(region, kept[thread]) if thread in kept else region
+        for thread, region in selection.regions().items()
+    }
+    calls = selection.calls & ~launches
+    changed = without_host_work(program, sites, calls, sites.share_within(regions))
+    nodes, products = _chosen(program, selection, launched_by(timeline, is_batched_product))
+    rows = program.row[selection.activities]
+    fused = _scaled(changed, nodes, _left_of_products(timeline, products, np.sort(rows)))
+    return replace(fused, count=int(calls.sum()))
+
+
+def _left_of_products(
+    timeline: Timeline, products: NDArray[np.intp], rows: NDArray[np.integer[Any]]
+) -> NDArray[np.float64]:
+    """float64[k, 3], what a fused operator takes of products: at least, typically and at most.
+
+    Args:
+        timeline: the activities.
+        products: intp[k], rows of products of attentions.
+        rows: int[m], rows of all that these attentions launch, ascending.
+    """
+    strings, names = timeline.trace.strings, timeline.trace.name_index[timeline.event_id[rows]]
+    bits = np.array([softmax_bits(strings[name]) or 0 for name in names.tolist()])
+    softmaxes, bits = rows[bits > 0], bits[bits > 0]
+    if not len(bits):
+        softmaxes, bits = rows[:1], np.array([_USUAL_BITS])
+    nearest = np.searchsorted((softmaxes[1:] + softmaxes[:-1]) / 2, products)
+    index = np.clip(bits[nearest] - _MIN_BITS, 0, len(_OF_PRODUCTS) - 1)
+    left: NDArray[np.float64] = _OF_PRODUCTS[index]
+    return left
 
 
 def _by_name(

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tracelab.errors import UsageError
-from tracelab.simulate.arithmetic import channels_last, float32, tf32
+from tracelab.simulate.arithmetic import attention, channels_last, float32, tf32
 from tracelab.simulate.batching import fuse, graph
 from tracelab.simulate.copies import pin, prefetch
 from tracelab.simulate.costs import comm, host, load, python, remove, scale, workers
@@ -72,6 +72,9 @@ EDITS: Mapping[str, Kind] = MappingProxyType(
         "tf32": Kind(tf32, "its float32 products use TF32"),
         "float32": Kind(float32, "its float64 tensors are float32, and their products use TF32"),
         "channels-last": Kind(channels_last, "its images have their channels last"),
+        "attention": Kind(
+            attention, "its attention in one operator, instead of by hand", needs_place=True
+        ),
         "level": Kind(of_job, "the rank's work as the median rank's", needs_place=True),
         "balance": Kind(of_job, "all ranks do the mean work"),
     }

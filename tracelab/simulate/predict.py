@@ -45,6 +45,7 @@ _MARGIN: Mapping[str, tuple[float, float]] = MappingProxyType(
         "tf32": (0.03, 0.03),
         "float32": (0.03, 0.03),
         "channels-last": (0.03, 0.03),
+        "attention": (0.15, 0.15),
         "level": (0.08, 0.08),
         "balance": (0.08, 0.08),
         "comm": (0.03, 0.03),

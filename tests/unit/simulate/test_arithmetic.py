@@ -6,6 +6,7 @@ from tests.build import rows
 from tests.build.repeated_scenes import scene
 from tests.build.rows import US
 from tracelab.model.trace import ABSENT
+from tracelab.simulate.program import Via
 
 SGEMM, SOFTMAX = "ampere_sgemm_128x64_tn", "softmax"
 LAYOUT = "void cudnn::ops::nchwToNhwcKernel<float, float>(int)"
@@ -73,6 +74,54 @@ def test_what_other_edits_leave(edit, names, expected):
 
 def test_short_work_in_double_precision_may_take_longer_in_single():
     assert costs_us(running(ADD64, GEMM64, us=5), "float32") == [[2, 2], [3.5, 4.5], [6.5, 9]]
+
+
+PRODUCT = "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT"
+OF_128 = "void softmax_warp_forward<float, float, float, 7, false, false>(float*)"
+OF_1024 = "void softmax_warp_forward<float, float, float, 10, false, false>(float*)"
+OF_MORE = "void at::native::cunn_SoftMaxForward<4, float, float, float>(float*)"
+
+
+def attending(*softmaxes):
+    """A step of attentions: each two products of 200 us, and a softmax between them."""
+
+    def of_step(at, number):
+        product, some = (PRODUCT, "aten::bmm"), [rows.operator("attend", at, at + 60 * US)]
+        kernels = [x for name in softmaxes for x in (product, (name, "aten::_softmax"), product)]
+        for i, (name, by) in enumerate(kernels):
+            launched, started = at + 10 * i * US, at + (60 + 202 * i) * US
+            some += [
+                rows.operator(by, launched + US, launched + 8 * US),
+                rows.launch(launched + 2 * US, launched + 4 * US, number + i + 1),
+                rows.kernel(started, started + 200 * US, name, correlation=number + i + 1),
+            ]
+        return some
+
+    return scene((70 + 606 * len(softmaxes)) * US, of_step)
+
+
+@pytest.mark.parametrize(
+    ("softmax", "expected"),
+    [
+        (OF_128, [180, 220, 420]),
+        (OF_1024, [70, 110, 240]),
+        (OF_MORE, [60, 100, 240]),
+        (SOFTMAX, [130, 190, 360]),  # does not say how long: as if of 256
+    ],
+)
+def test_only_the_products_of_an_attention_are_left_of_it(softmax, expected):
+    the_scene = attending(softmax)
+    assert costs_us(the_scene, "attention:attend") == [[left, 0, left] for left in expected]
+    # What the CPU does for the products stays.
+    assert the_scene.edited("attention:attend").count == 3
+    by_hand_ns = the_scene.program.latency_ns[the_scene.program.via == Via.HOST].sum()
+    fused = the_scene.edited("attention:attend").program
+    assert 0 < fused.latency_ns[fused.via == Via.HOST].sum() < by_hand_ns
+
+
+def test_each_attention_has_its_own_length():
+    the_scene = attending(OF_128, OF_MORE)
+    assert costs_us(the_scene, "attention:attend")[1] == [220, 0, 220, 100, 0, 100]
 
 
 @pytest.mark.parametrize("edit", ["tf32", "float32", "channels-last", "tf32:aten::conv2d"])

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from tracelab.findings.remedies.guards import NO_EVENTS, chosen, every, recurs
 from tracelab.findings.remedy import Instead, Remedy
 from tracelab.intervals import Int64Array
-from tracelab.model.arithmetic import is_half_product
+from tracelab.model.arithmetic import is_batched_product, is_half_product
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import groups_of, match_names
@@ -18,8 +18,6 @@ from tracelab.model.nesting import Nesting
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 
-# A product of batches: those of linear layers are none.
-_PRODUCT = re.compile(r"^aten::(?:baddbmm|bmm)$")
 # The fused operator, where none of its kernels can be used.
 _BY_ITSELF = "aten::_scaled_dot_product_attention_math"
 _OTHER = "x"
@@ -51,7 +49,7 @@ _ATTENTION = re.compile(r"p[ve]*sv*p|PV*S[VE]*P")
 
 
 def _scores_in_memory(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: ARG001
-    """What attentions in half precision do beside their products: operators.
+    """The operators of attentions in half precision.
 
     Nothing where a gradient is summed up on the way back, as that of a learned bias: with one, the
     fused operator takes as long, or does by itself what was written by hand. Where it does that,
@@ -59,15 +57,15 @@ def _scores_in_memory(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: 
     """
     timeline = graph.host.timeline
     operators = timeline.operators
-    is_product = operators.have_name(_PRODUCT.search)
+    is_product = operators.have_name(is_batched_product)
     if not is_product.any() or operators.have_name(_BY_ITSELF.__eq__).any():
         return NO_EVENTS
-    number = _attentions(operators, holds_product := _with_ancestors(operators, is_product))
-    is_beside = (number != ABSENT) & ~holds_product
-    if (is_beside & operators.have_name("aten::sum".__eq__)).any():
+    number = _attentions(operators, _with_ancestors(operators, is_product))
+    is_part = number != ABSENT
+    if (is_part & operators.have_name("aten::sum".__eq__)).any():
         return NO_EVENTS
-    is_beside &= ~np.isin(number, number[_not_half(timeline, is_product)])
-    return chosen(operators.event_id, is_beside)
+    is_part &= ~np.isin(number, number[_not_half(timeline, is_product)])
+    return chosen(operators.event_id, is_part)
 
 
 def _with_ancestors(operators: Nesting, is_chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -134,7 +132,7 @@ REMEDIES: tuple[Remedy, ...] = (
         url="https://docs.pytorch.org/docs/stable/generated/"
         "torch.nn.functional.scaled_dot_product_attention.html",
         rules=("TL406",),
-        edit="remove:{place}",
+        edit="attention:{place}",
         occurs=every(_scores_in_memory, recurs),
     ),
 )

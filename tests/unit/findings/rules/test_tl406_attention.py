@@ -46,7 +46,7 @@ def test_two_thirds_are_beside_the_products(findings):
     assert (finding.cost_ns, finding.bound_ns) == (600 * US, 600 * US)
     assert (finding.remedy, finding.edit) == (
         "attention-by-hand",
-        "remove:remedy:attention-by-hand",
+        "attention:remedy:attention-by-hand",
     )
     # The place is one of the forward pass, which the program calls itself.
     assert (finding.where.count, finding.where.operator) == (6, "aten::mul")
