@@ -288,6 +288,11 @@ def look_at(
     )
 
 
+def find_pitfalls(graph: Graph, remedies: Sequence[Remedy], source: Source) -> Recognized:
+    """What remedies are recognized by in the file."""
+    return recognize(graph, remedies, partial(_arguments, source, graph.host.timeline.trace))
+
+
 def find_origins(timeline: Timeline, lines: SourceLines, source: Source) -> Origins:
     """Where in the program the nodes of CUDA graphs were captured."""
     return origins(timeline, lines, partial(_arguments, source, timeline.trace))
@@ -392,7 +397,7 @@ STAGES: tuple[Stage, ...] = (
     Stage("critical_paths", critical_paths),
     Stage("phases", Phases),
     # recognize
-    Stage("recognized", recognize),
+    Stage("recognized", find_pitfalls),
     Stage("first_use", find_first_use),
     # replay
     Stage("baseline", replay_unchanged),

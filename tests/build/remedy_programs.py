@@ -1,5 +1,6 @@
 """For tests of remedies: a program of steps that are alike, and what is recognized in it."""
 
+from functools import partial
 from itertools import count
 
 from tests.build.rows import US, graph, kernel, launch, step
@@ -58,7 +59,9 @@ class Program:
         return self._start_ns + round(start * US), self._start_ns + round(end * US)
 
 
-def recognized(make, *, in_steps=range(STEPS), steps=STEPS, outside=(), remedies=REMEDIES):
+def recognized(
+    make, *, in_steps=range(STEPS), steps=STEPS, outside=(), remedies=REMEDIES, arguments=None
+):
     """Remedy to how many host events it is recognized by.
 
     Args:
@@ -67,6 +70,7 @@ def recognized(make, *, in_steps=range(STEPS), steps=STEPS, outside=(), remedies
         steps: how many steps there are.
         outside: more rows.
         remedies: those that are looked for.
+        arguments: a function of a trace and event ids: the "args" of these by event id.
     """
     rows = list(outside)
     for number in range(steps):
@@ -77,5 +81,7 @@ def recognized(make, *, in_steps=range(STEPS), steps=STEPS, outside=(), remedies
         if number in in_steps:
             make(program)
         rows += program.rows
-    found = recognize(graph(*rows), remedies)
+    built = graph(*rows)
+    read = None if arguments is None else partial(arguments, built.host.timeline.trace)
+    found = recognize(built, remedies, read)
     return {name: len(events) for name, events in found.places.items()}

@@ -37,6 +37,9 @@ def test_the_defect_is_named_and_not_its_fix(program, remedy, function, tmp_path
         # Measured: 31 % (29 to 31). The scores are 20 % of the GPU's time, what casts them and
         # copies a bias inside of the products another 4.
         ("jet_tagging", "attention-by-hand", 0.22, 0.31),
+        # Measured: 30 % (31 to 35). A generator takes 17.6 of 59.6 ms of the GPU's time, and the
+        # penalty's own gradient is stored behind it.
+        ("wgan_critic", "untrained-gradients", 0.27, 0.33),
     ],
 )
 def test_what_the_fix_saves(program, remedy, least, most, tmp_path):

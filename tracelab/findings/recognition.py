@@ -16,6 +16,7 @@ from tracelab.model.call_sites import calling_threads
 from tracelab.model.graph import Graph
 from tracelab.model.lookup import groups_of
 from tracelab.model.nesting import Nesting
+from tracelab.model.origins import ReadArguments
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Category
 
@@ -108,26 +109,31 @@ class _Regions:
         return found
 
 
-def recognize(graph: Graph, remedies: Sequence[Remedy]) -> Recognized:
+def recognize(
+    graph: Graph, remedies: Sequence[Remedy], arguments: ReadArguments | None = None
+) -> Recognized:
     """Find the pitfalls that remedies know, but those whose fix is newer than the file's PyTorch.
 
     Args:
         graph: the file's dependencies.
         remedies: what to look for.
+        arguments: the "args" of a few events in the file, by event id; None: nothing more is known.
     """
     timeline = graph.host.timeline
     names, torch = _Names(timeline), timeline.trace.info.software.get("torch")
     return Recognized(
         timeline,
         [
-            (remedy, _events_of(remedy, names, graph))
+            (remedy, _events_of(remedy, names, graph, arguments))
             for remedy in remedies
             if remedy.fix_for(torch) is not None
         ],
     )
 
 
-def _events_of(remedy: Remedy, names: _Names, graph: Graph) -> Int64Array:
+def _events_of(
+    remedy: Remedy, names: _Names, graph: Graph, arguments: ReadArguments | None
+) -> Int64Array:
     """int64[k], the host events that a remedy is recognized by."""
     events = _NO_EVENTS
     if remedy.frames:
@@ -138,9 +144,11 @@ def _events_of(remedy: Remedy, names: _Names, graph: Graph) -> Int64Array:
             events = events[regions.innermost(events) != ABSENT]
     elif remedy.operators:
         events = names.find(remedy.operators, Category.OPERATOR, Category.ANNOTATION)
-    if remedy.occurs is None or (not len(events) and (remedy.frames or remedy.operators)):
-        return events
-    return remedy.occurs(graph, events)
+    if remedy.occurs is not None and (len(events) or not (remedy.frames or remedy.operators)):
+        events = remedy.occurs(graph, events)
+    if remedy.by_arguments is not None and arguments is not None and len(events):
+        events = remedy.by_arguments(graph, events, arguments)
+    return events
 
 
 class _Names:

@@ -34,6 +34,7 @@ from tracelab.findings.finding import MAX_SHORT_LETTERS
 from tracelab.findings.places import PLACE
 from tracelab.intervals import Int64Array
 from tracelab.model.graph import Graph
+from tracelab.model.origins import ReadArguments
 from tracelab.simulate.sites import REMEDY
 
 _VERSION = re.compile(r"(\d+)\.(\d+)")
@@ -92,6 +93,8 @@ class Remedy(OneLine):
             functions.
         occurs: of the events that match (int64[k], event ids) those that really are the pitfall;
             without any pattern it finds them by itself.
+        by_arguments: makes more of these events by what the file says of some in their "args",
+            which is read only for that.
         by_call_site: whether each place is to be changed by itself, rather than all at once.
         is_general: whether it counts only where no other remedy is recognized.
         is_whole: whether all inside of what it is recognized by goes with it, whatever other
@@ -113,6 +116,7 @@ class Remedy(OneLine):
     frames: str = ""
     operators: str = ""
     occurs: Callable[[Graph, Int64Array], Int64Array] | None = None
+    by_arguments: Callable[[Graph, Int64Array, ReadArguments], Int64Array] | None = None
     by_call_site: bool = False
     is_general: bool = False
     is_whole: bool = False

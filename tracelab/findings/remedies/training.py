@@ -22,6 +22,7 @@ from tracelab.model.frames import is_engine_operator
 from tracelab.model.graph import Graph
 from tracelab.model.lookup import groups_of, match_names
 from tracelab.model.nesting import Nesting
+from tracelab.model.origins import ReadArguments
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Category
 
@@ -51,26 +52,36 @@ _ONLY_FORWARD = re.compile(
 
 
 def _trains_nothing(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: ARG001
-    """What backward passes do for parameters whose gradients no optimizer uses, or clears.
+    """What backward passes do for parameters whose gradients no optimizer uses, or clears."""
+    timeline = graph.host.timeline
+    found = [_for_nothing(timeline, *of_pass) for of_pass in _useless_passes(timeline)]
+    return np.unique(np.concatenate(found)).astype(np.int64) if found else NO_EVENTS
+
+
+def _useless_passes(timeline: Timeline) -> list[tuple[Int64Array, NDArray[np.bool_]]]:
+    """The backward passes that compute gradients which no optimizer uses, or clears.
 
     A gradient that an optimizer has cleared is stored as it is. One that is added to another, in
     the first backward pass since an optimizer's step, was not cleared before: what was in it was
     used by no step. That is so of all parameters of a pass where gradients are cleared to zero,
     and then nothing is known.
+
+    Returns:
+        of each pass event ids of what stores or adds its gradients, by start, and which are added.
     """
-    timeline = graph.host.timeline
     trace = timeline.trace
     steps = named(trace, _OPTIMIZER_STEP.search, Category.ANNOTATION)
     gradients = named(trace, _ACCUMULATES.search, Category.OPERATOR)
     if len(steps) < 2 or not len(gradients):
-        return NO_EVENTS
+        return []
     gradients = gradients[np.argsort(trace.start_ns[gradients], kind="stable")]
     additions = named(trace, "aten::add_".__eq__, Category.OPERATOR)
     is_added = counts_inside(trace, gradients, additions) > 0
     step_ns = np.sort(trace.end_ns[steps])
     interval = np.searchsorted(step_ns, trace.start_ns[gradients], side="right")
     is_first = _in_first_pass(timeline, gradients, step_ns, int(trace.thread_index[steps[0]]))
-    found, passes = [], {}
+    found: list[tuple[Int64Array, NDArray[np.bool_]]] = []
+    passes = {}
     for number in np.unique(interval[is_first]).tolist():
         index = np.flatnonzero(is_first & (interval == number))
         passes[number] = (index, int(is_added[index].sum()), int((~is_added[index]).sum()))
@@ -85,8 +96,8 @@ def _trains_nothing(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: AR
         # What the threads of several GPUs do at once has no order.
         is_one_thread = len(np.unique(trace.thread_index[gradients[index]])) == 1
         if (added, stored) in shown and is_one_thread:
-            found.append(_for_nothing(timeline, gradients[index], is_added[index]))
-    return np.unique(np.concatenate(found)).astype(np.int64) if found else NO_EVENTS
+            found.append((gradients[index], is_added[index]))
+    return found
 
 
 def _in_first_pass(
@@ -146,6 +157,44 @@ def _for_nothing(
     )
     own = np.unique(nodes[position[has_node]][is_own])
     return np.concatenate((behind, before, _weight_gradients(timeline, own)))
+
+
+def _before_first_use(graph: Graph, events: Int64Array, arguments: ReadArguments) -> Int64Array:
+    """These events, and nodes of operators that ran before any parameter that is trained was used.
+
+    A node has the number of its operator in its thread. Nodes run by falling number, and what a
+    thread of autograd's own did in the forward pass, as for a gradient penalty, comes last: the
+    gradient of a trained parameter may be stored behind all useless nodes.
+    """
+    timeline, found = graph.host.timeline, [events]
+    trace, operators = timeline.trace, timeline.operators
+    for gradients, is_added in _useless_passes(timeline):
+        if is_added[np.argmin(is_added) :].argmax() == 0:  # none is added after one that is stored
+            continue
+        own = operators.event_id[operators.of_thread(int(trace.thread_index[gradients[0]]))]
+        begin_ns, end_ns = trace.start_ns[gradients[[0, -1]]]
+        node = own[match_names(trace, own, is_engine_operator) & ~np.isin(own, gradients)]
+        start_ns = trace.start_ns[node]
+        first = max(0, int(np.searchsorted(start_ns, begin_ns)) - 1)
+        node = node[first : np.searchsorted(start_ns, end_ns)]
+        number, thread = _forward_numbers(node, arguments)
+        stored_ns = trace.start_ns[gradients[~is_added]]
+        last = np.searchsorted(trace.start_ns[node], stored_ns) - 1
+        if (last >= 0).all() and len({*thread[last].tolist()}) == 1 and thread[last[0]] != ABSENT:
+            is_before = (thread == thread[last[0]]) & (number < number[last].min())
+            found.append(node[is_before])
+    return np.unique(np.concatenate(found)).astype(np.int64)
+
+
+def _forward_numbers(nodes: Int64Array, arguments: ReadArguments) -> tuple[Int64Array, Int64Array]:
+    """int64[k] twice, the number of each node's operator and its thread's; ABSENT where unknown."""
+    known = arguments(nodes.tolist())
+    columns = (
+        np.array([known.get(node, {}).get(key, ABSENT) for node in nodes.tolist()], dtype=np.int64)
+        for key in ("Sequence number", "Fwd thread id")
+    )
+    number, thread = columns
+    return number, np.where(number == ABSENT, ABSENT, thread)
 
 
 def _weight_gradients(timeline: Timeline, nodes: Int64Array) -> Int64Array:
@@ -218,6 +267,7 @@ REMEDIES: tuple[Remedy, ...] = (
         rules=("TL404",),
         edit="remove:{place}",
         occurs=every(_trains_nothing, recurs),
+        by_arguments=_before_first_use,
     ),
     Remedy(
         id="checkpoint-recompute",

@@ -21,10 +21,11 @@ RULE = Rule(
     "generator's loss computes the discriminator's gradients.",
     decides="It looks at the first backward pass since an optimizer's step. If a gradient is "
     "added to another, that one was never cleared, so no step uses it. The work for such "
-    "gradients is useless: the additions, the products that they add, and everything after the "
-    "last gradient that is stored new. It is silent if all gradients of a pass are added, as "
-    "after `zero_grad(set_to_none=False)`, and if the file does not tell the passes apart. The "
-    "GPU is busy in this time, not idle.",
+    "gradients is useless: the additions, the products that they add, everything after the last "
+    "gradient that is stored new, and the gradients of operators that ran before any parameter "
+    "that is trained was used, by autograd's sequence numbers. It is silent if all gradients of a "
+    "pass are added, as after `zero_grad(set_to_none=False)`, and if the file does not tell the "
+    "passes apart. The GPU is busy in this time, not idle.",
     before="optimizer = AdamW(model.head.parameters())\nmodel(batch).backward()",
     after="model.backbone.requires_grad_(False)\noptimizer = AdamW(model.head.parameters())\n"
     "model(batch).backward()",

@@ -4,6 +4,8 @@ import pytest
 
 from tests.build.remedy_programs import recognized
 from tests.build.rows import AUTOGRAD, annotation, operator, python
+from tracelab.findings.remedies.guards import named
+from tracelab.model.trace import Category
 
 ENGINE = "autograd::engine::evaluate_function: "
 NODE = ENGINE + "AddmmBackward0"
@@ -131,6 +133,48 @@ def test_a_pass_that_stores_no_gradient_is_not_the_first():
         optimizer(program, 7_000)
 
     assert recognized(run) == {"untrained-gradients": 5 * 3}
+
+
+def critic(program):
+    """Two passes through a critic, one through its generator, and what a penalty adds to it."""
+    backward = Pass(program, 1_000)
+    backward.node().gradients(STORED).node().gradients(STORED)
+    backward.node().gradients(ADDED).node().gradients(ADDED)
+    backward.node().gradients(STORED)
+    optimizer(program, 3_000)
+
+
+def numbered(*numbers):
+    """The "args" of the nodes of each step: number and thread of the operator that each is of."""
+
+    def arguments(trace, event_ids):
+        nodes = named(trace, NODE.__eq__, Category.OPERATOR).tolist()
+        known = {node: numbers[i % len(numbers)] for i, node in enumerate(nodes)}
+        return {
+            event: {"Sequence number": known[event][0], "Fwd thread id": known[event][1]}
+            for event in event_ids
+            if known[event] is not None
+        }
+
+    return arguments
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found"),
+    [
+        # Both additions, and of each node the second product and the sum.
+        (None, 6),
+        # The nodes as well: 1 and 2 ran before 8, the first operator with a gradient that is used.
+        (numbered((9, 1), (8, 1), (2, 1), (1, 1), (9, 1)), 8),
+        # What is used last was used first.
+        (numbered((9, 1), (8, 1), (2, 1), (1, 1), (0, 1)), 6),
+        # Of another thread, or not known: nothing says which came first.
+        (numbered((9, 1), (8, 1), (2, 1), (1, 1), (9, 0)), 6),
+        (numbered((9, 1), (8, 1), (2, 1), (1, 1), None), 6),
+    ],
+)
+def test_what_ran_before_the_first_use_of_a_trained_parameter(arguments, found):
+    assert recognized(critic, arguments=arguments) == {"untrained-gradients": 5 * found}
 
 
 def checkpointed(node, *inside, frames=False):
