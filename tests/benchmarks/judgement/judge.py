@@ -296,7 +296,7 @@ def summary(verdicts: Sequence[Verdict]) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help="programs; all without")
-    parser.add_argument("--set", help="first, second, third or fourth; all without")
+    parser.add_argument("--set", help="such as third; all without")
     parser.add_argument("--fixed", action="store_true", help="judge the fixed variants instead")
     parser.add_argument("--traces", type=Path, default=HERE / "traces")
     parser.add_argument("--reports", type=Path, help="folder of reports, NAME-VARIANT.json each")
