@@ -14,9 +14,11 @@ from tracelab.findings.remedy import Remedy
 from tracelab.intervals import Int64Array
 from tracelab.model.call_sites import calling_threads
 from tracelab.model.graph import Graph
+from tracelab.model.host import Host
 from tracelab.model.lookup import groups_of
 from tracelab.model.nesting import Nesting
 from tracelab.model.origins import ReadArguments
+from tracelab.model.profiler_calls import is_inside
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Category
 
@@ -120,7 +122,7 @@ def recognize(
         arguments: the "args" of a few events in the file, by event id; None: nothing more is known.
     """
     timeline = graph.host.timeline
-    names, torch = _Names(timeline), timeline.trace.info.software.get("torch")
+    names, torch = _Names(graph.host), timeline.trace.info.software.get("torch")
     return Recognized(
         timeline,
         [
@@ -152,12 +154,14 @@ def _events_of(
 
 
 class _Names:
-    """The host events of a file by name; each category's names are listed once."""
+    """The program's host events by name, without the profiler's; each name is listed once."""
 
-    def __init__(self, timeline: Timeline) -> None:
+    def __init__(self, host: Host) -> None:
+        timeline = host.timeline
         self._trace = timeline.trace
+        frames = self._trace.of_category(Category.PYTHON)
         self._events = {
-            Category.PYTHON: timeline.trace.of_category(Category.PYTHON),
+            Category.PYTHON: frames[~is_inside(self._trace, frames, host.profiler_calls)],
             Category.OPERATOR: timeline.without_steps(Category.OPERATOR),
             Category.ANNOTATION: timeline.without_steps(Category.ANNOTATION),
         }

@@ -55,6 +55,13 @@ def test_what_happens_inside_a_function_belongs_to_its_remedy():
     assert {name: events.tolist() for name, events in found.places.items()} == {"loop": [2]}
 
 
+def test_what_the_profiler_calls_is_not_the_programs():
+    step = python("torch/profiler/profiler.py(894): step", 60, 90)
+    found = recognized(python(STEP, 10, 50), step, python(STEP, 65, 85), remedies=[LOOP])
+
+    assert {name: events.tolist() for name, events in found.places.items()} == {"loop": [2]}
+
+
 def test_a_remedy_counts_for_its_own_rules():
     assert remedies_of_launch(python(STEP, 10, 50), remedies=[LOOP], rule="TL101") == (None,)
 
