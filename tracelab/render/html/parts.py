@@ -140,8 +140,8 @@ def _of_all(report: Report, *, has_details: bool) -> Iterator[Part]:
     if not has_details:
         sections.append(for_details(report))
     yield Part("ranks", "", "Ranks" if report.job else "Files", tuple(sections), heat=tuple(heat))
-    if report.job and report.whatif is not None:
-        yield Part("whatif", "", "What if", tuple(whatif_sections(report.whatif)))
+    if report.job and (predictions := _predictions(report.whatif)):
+        yield Part("whatif", "", "What if", tuple(predictions))
     lost = all_losses(report.traces)
     if lost:
         yield Part("losses", "", lost[0].title, tuple(lost))
@@ -197,7 +197,12 @@ def _whatif(report: Report, part: FilePart | None) -> list[Section]:
     whatif: WhatIf | None = None if report.job else report.whatif
     if part is not None and part.whatif is not None:
         whatif = part.whatif
-    return [] if whatif is None else whatif_sections(whatif)
+    return _predictions(whatif)
+
+
+def _predictions(whatif: WhatIf | None) -> list[Section]:
+    """What the fixes save; nothing where that is not known, which is said with the findings."""
+    return [] if whatif is None or whatif.not_replayed else whatif_sections(whatif)
 
 
 def _steps(rank: RankView) -> list[Section]:

@@ -130,6 +130,12 @@ def test_numbers_of_a_steady_step(snapshot):
     assert values == snapshot
 
 
+def test_why_nothing_is_predicted_is_said_once(tmp_path):
+    path = tmp_path / "page.html"
+    tracelab.write_page(files_of("accumulation_no_sync"), path)
+    assert path.read_text(encoding="utf-8").count("teps still get faster") == 1
+
+
 def test_one_step():
     read = page("events_item", step=3)
     assert next(x.text for x in read.all("dt")) == "step 3"
