@@ -179,7 +179,7 @@ def test_versions_of_a_capture_by_tracelab_and_of_rocm(tmp_path):
 
     assert [x.traces[0].software for x in reports] == [
         {"torch": "2.11.0", "cuda": "13.0"},
-        {"hip": "60300000"},
+        {"hip": "6.3.0"},
     ]
 
 

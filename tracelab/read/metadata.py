@@ -103,7 +103,7 @@ def _software(metadata: Mapping[str, Any], recorder: Mapping[str, str]) -> dict[
     for key, name in (("cuda_runtime_version", "cuda"), ("hip_runtime_version", "hip")):
         version = metadata.get(key)
         if isinstance(version, int) and name not in versions:
-            versions[name] = _cuda_version(version) if name == "cuda" else str(version)
+            versions[name] = (_cuda_version if name == "cuda" else _hip_version)(version)
     return versions
 
 
@@ -114,6 +114,15 @@ def _cuda_version(number: int) -> str:
     '12.4'
     """
     return f"{number // 1000}.{number % 1000 // 10}"
+
+
+def _hip_version(number: int) -> str:
+    """HIP writes 6.4.43483 as 60443483.
+
+    >>> _hip_version(60443483)
+    '6.4.43483'
+    """
+    return f"{number // 10_000_000}.{number // 100_000 % 100}.{number % 100_000}"
 
 
 def _device_names(metadata: Mapping[str, Any], used: Collection[int]) -> dict[int, str]:

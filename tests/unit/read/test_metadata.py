@@ -82,7 +82,7 @@ def test_the_recorders_version_of_cuda_goes_before_the_profilers():
     ours = {"tracelab": {"cuda": "13.0", "torch": "2.13.0"}, "cuda_runtime_version": 12040}
     assert list(info(ours).software.items()) == [("torch", "2.13.0"), ("cuda", "13.0")]
     assert dict(info({"cuda_runtime_version": 12040}).software) == {"cuda": "12.4"}
-    assert dict(info({"hip_runtime_version": 60300000}).software) == {"hip": "60300000"}
+    assert dict(info({"hip_runtime_version": 60300000}).software) == {"hip": "6.3.0"}
 
 
 @pytest.mark.parametrize(
