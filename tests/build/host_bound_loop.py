@@ -14,6 +14,7 @@ next step, as the steps themselves do not count. That makes 6 a step.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from tests.build import rows
 from tests.build.rows import US
@@ -71,9 +72,13 @@ def graph_of(
     step_us: float | None = None,
     block_steps: int = 2,
     is_unsteady: bool = False,
+    **facts: Any,
 ) -> Graph:
-    """Their graph; the recorder timed blocks of so many steps without the profiler."""
-    info = FileInfo(unprofiled_is_unsteady=is_unsteady)
+    """Their graph; the recorder timed blocks of so many steps without the profiler.
+
+    Facts of the file are those of `FileInfo`.
+    """
+    info = FileInfo(unprofiled_is_unsteady=is_unsteady, **facts)
     if host_us is not None:
         info = FileInfo(
             unprofiled_step_ns=(step_us or host_us) * US,

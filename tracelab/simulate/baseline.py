@@ -61,14 +61,10 @@ _NO_LAUNCHES = (
 )
 _LACKS_WORK = "The trace lacks the GPU work of {}. Record fewer steps."
 _NO_WORK = "The recorded steps launch no GPU work. Record steps that do."
-_STARTS_LATE = (
-    "Work starts late on the GPU for {} of the {}, and the trace does not say why. Record again "
-    "with `tracelab run`."
-)
-_UNKNOWN_WAITS = (
-    "The CPU waits for {} of the {}, and the trace does not say for what. Record again with "
-    "`tracelab run`."
-)
+_ONE_STEP = "The only step, repeated, is {} {} than recorded. Record several steps."
+_STARTS_LATE = "Work starts late on the GPU for {} of the {}, and the trace does not say why.{}"
+_UNKNOWN_WAITS = "The CPU waits for {} of the {}, and the trace does not say for what.{}"
+_RECORD_AGAIN = " Record again: `{}`."
 _IS_OFF = "The replay of the unchanged {} is {} {} than recorded. Record more steps."
 
 
@@ -170,10 +166,7 @@ def _replayed(graph: Graph) -> Baseline:
     baseline = _calibrated(graph, program, recorded)
     is_steady = once_program is None or abs(error) <= _MOST_ERROR
     if baseline.basis == PROFILED and not is_steady:
-        return _refused(
-            recorded,
-            _NOT_STEADY.format("slower" if error > 0 else "faster", _percent(abs(error))),
-        )
+        return _refused(recorded, _why_not_steady(recorded.steps, error))
     return baseline
 
 
@@ -256,13 +249,34 @@ def _why_not(graph: Graph, program: Program, error: float) -> str | None:
     waits = _unknown_wait_share(graph, program)
     what = "step" if program.is_repeated else "trace"
     if late > _MOST_UNEXPLAINED:
-        return _STARTS_LATE.format(_percent(late), what)
+        return _STARTS_LATE.format(_percent(late), what, _how_to_record(graph))
     if waits > _MOST_UNEXPLAINED:
-        return _UNKNOWN_WAITS.format(_percent(waits), what)
+        return _UNKNOWN_WAITS.format(_percent(waits), what, _how_to_record(graph))
     if abs(error) > _MOST_ERROR:
         longer = "longer" if error > 0 else "shorter"
         return _IS_OFF.format(what, _percent(abs(error)), longer)
     return None
+
+
+def _why_not_steady(steps: tuple[int, ...], error: float) -> str:
+    """Why steps that do not go on as they were recorded are not predicted, a sentence."""
+    share = _percent(abs(error))
+    if len(steps) == 1:
+        return _ONE_STEP.format(share, "longer" if error > 0 else "shorter")
+    return _NOT_STEADY.format("slower" if error > 0 else "faster", share)
+
+
+def _how_to_record(graph: Graph) -> str:
+    """The command that records what the file lacks, a sentence; "" where none would.
+
+    Only CUDA has the event records that tracelab's recorder asks for, and it stores its collector.
+    """
+    info = graph.host.timeline.trace.info
+    if info.collector or info.platform or "hip" in info.software:
+        return ""
+    is_job = (info.world_size or 1) > 1
+    command = "torchrun ... -m tracelab run train.py" if is_job else "tracelab run train.py"
+    return _RECORD_AGAIN.format(command)
 
 
 def _late_share(graph: Graph, program: Program) -> float:

@@ -84,15 +84,32 @@ def test_typical_steps_without_launches_have_nothing_to_replay(snapshot):
     assert baseline.not_replayed == snapshot
 
 
-def test_late_starts_that_nothing_explains(snapshot):
-    # GIVEN a kernel in each step that starts 32.112 us after its launch, though its stream was idle
-    some = [
+def steps_with_late_starts():
+    """In each step a kernel starts 32.112 us after its launch, though its stream was idle."""
+    return [
         rows.kernel(row.start + 30 * US, row.end + 30 * US, correlation=row.correlation)
         if row.name == "gemm" and row.correlation % 2
         else row
         for row in recorded_steps()
     ]
-    baseline = find_baseline(graph_of(*some))
+
+
+@pytest.mark.parametrize(
+    ("info", "command"),
+    [
+        ({}, " Record again: `tracelab run train.py`."),
+        ({"world_size": 2}, " Record again: `torchrun ... -m tracelab run train.py`."),
+        ({"collector": "kineto"}, ""),  # that is what tracelab records
+        ({"software": {"hip": "6.3.0"}}, ""),  # it has no event records
+    ],
+)
+def test_what_to_do_about_late_starts_is_what_helps(info, command):
+    said = find_baseline(graph_of(*steps_with_late_starts(), **info)).not_replayed
+    assert said.partition("does not say why.")[2] == command
+
+
+def test_late_starts_that_nothing_explains(snapshot):
+    baseline = find_baseline(graph_of(*steps_with_late_starts()))
     assert baseline.program is None
     assert figures(baseline.not_replayed) == ["32 %"]
     assert baseline.not_replayed == snapshot
