@@ -208,7 +208,8 @@ def _candidate(
 ) -> Candidate:
     """The candidate of the chosen bubbles, of all that end with a late launch."""
     name, call_site, evidence = _top_culprit(context, is_chosen, remedy)
-    what = called(call_site, name)
+    steps = {context.trace.name_of(step.event_id) for step in context.timeline.steps}
+    what = called(call_site, "" if name in steps else name)
     is_before = way.cause == _SLOW_HOST.cause and _is_launch(name)
     at = f" before {what}" if is_before else f", mostly in {what}"
     fix, edit = way.fix, way.edit

@@ -23,6 +23,15 @@ def test_launch_bound(findings):
     )
 
 
+def test_a_step_is_no_place_of_the_program(findings):
+    # GIVEN launches in a step and in no operator, as old files write them
+    launches = [row for row in launched_one_by_one() if row.get("name") != "aten::add"]
+    rows = [step(1, 0, 400 * US) | {"cat": "cpu_op"}, *launches]
+    [finding] = findings(*rows)
+
+    assert finding.title == "The CPU cannot launch kernels fast enough"
+
+
 def test_is_silent_where_launches_are_ahead(summaries):
     rows = [
         row
