@@ -56,6 +56,7 @@ from tracelab.read.reader import read_arguments
 from tracelab.read.streams import Source
 from tracelab.report.build import build_report, build_trace_info
 from tracelab.report.schema import LaunchedOnly, Note, Report, WhatIf
+from tracelab.safe_text import counted
 from tracelab.simulate.baseline import Baseline, find_baseline
 from tracelab.simulate.basis import find_basis
 from tracelab.simulate.causal_profile import CausalMetrics, causal_profile
@@ -131,16 +132,20 @@ def order(trace: Trace, options: Options) -> Timeline:
     if not len(timeline.event_id):
         if any(map(_OF_APPLE.match, trace.strings)):
             raise UnreadableInputError(
-                f"{trace.path}: {len(trace):,} CPU events of a program on Apple's MPS, whose GPU "
+                f"{trace.path}: {_events(trace)} of a program on Apple's MPS, whose GPU "
                 "activity torch.profiler does not record"
             )
         # What was cut off may have held them; a whole file was recorded without the GPU.
         why = "" if trace.losses.get("truncated") else "; was ProfilerActivity.CUDA enabled?"
         raise UnreadableInputError(
-            f"{trace.path}: {len(trace):,} CPU events and no GPU activity: nothing to analyze"
+            f"{trace.path}: {_events(trace)} and no GPU activity: nothing to analyze"
             f"{count_losses(trace.losses)}{why}"
         )
     return timeline
+
+
+def _events(trace: Trace) -> str:
+    return counted(len(trace), "CPU event", "CPU events")
 
 
 def choose_windows(timeline: Timeline, options: Options) -> tuple[Window, ...]:

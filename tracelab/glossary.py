@@ -181,12 +181,12 @@ BLOCKERS = Group(
         Term(
             "host_sync",
             "a blocking call kept the CPU from launching the second one in time",
-            "Of idle time: the CPU waited for the GPU in that call.",
+            "As a cause of idle time: the CPU waited for the GPU in that call.",
         ),
         Term("late_launch", "the CPU launched the second one too late, without a blocking call"),
         Term(
             "hardware_queue",
-            "both were launched, but one waited behind the other in a shared hardware queue",
+            "both were launched, but one waited for the other in a shared hardware queue",
             "Streams share a limited number of queues; `CUDA_DEVICE_MAX_CONNECTIONS` sets how "
             "many. See `tracelab explain TL204`.",
         ),
@@ -261,7 +261,7 @@ ORIGINS = Group(
         Term(
             "capture",
             "the file has the capture, whose calls fit the replay one by one",
-            "As many calls as nodes, of the same kinds in the same order. Where several captures "
+            "As many calls as nodes, of the same kinds in the same order. If several captures "
             "fit, they are at the same place of the program, or the graphs are numbered.",
             shown="captured here",
         ),
@@ -279,9 +279,9 @@ LATENESS = Group(
     "lateness",
     "Why a rank is late",
     "why a rank is late",
-    "Why a rank was the last one to start a collective: what it spent more time on than the others "
-    "since the collective before. `job.collectives[].cause` and `job.stragglers[].cause` in the "
-    "JSON, and the `cause` of TL304.",
+    "The reason why a rank was the last one to start a collective: it spent more time on this "
+    "than the others since the collective before. `job.collectives[].cause` and "
+    "`job.stragglers[].cause` in the JSON, and the `cause` of TL304.",
     (
         Term(
             "more_work",
@@ -290,8 +290,9 @@ LATENESS = Group(
         ),
         Term(
             "uneven_work",
-            "in each step a different rank has the most to compute",
-            "As with sequences of uneven length. The cost is what all of them cost together.",
+            "the rank that has the most to compute changes from step to step",
+            "This is typical of sequences of uneven length. The cost is that of all ranks "
+            "together.",
         ),
         Term("slower_gpu", "its GPU ran the same kernels as often, each more slowly"),
         Term("late_launch", "its GPU was idle because the CPU launched late"),
@@ -299,7 +300,7 @@ LATENESS = Group(
         Term("blocked", "its GPU was idle because the CPU was in a blocking call"),
         Term("other_collective", "it was in other communication for longer"),
         Term("copies", "it spent more time on copies and memsets that nothing overlapped"),
-        Term("recording_start", "it was behind when the recording began"),
+        Term("recording_start", "it was late when the recording began"),
         Term("unknown", "its GPU was idle, and the file does not say why"),
     ),
 )
@@ -313,7 +314,7 @@ PIPELINE = Group(
     (
         Term(
             "theory",
-            "what the schedule costs with even stages and nothing but compute",
+            "the bubble of the schedule with even stages and nothing but compute",
             "`(p-1)/(m+p-1)` of p stages and m microbatches with GPipe and 1F1B.",
         ),
         Term("imbalance", "a stage, or a microbatch, takes longer than the others"),
@@ -422,11 +423,13 @@ NODE_WAITS = Group(
     "graph_idle",
     "What nodes of CUDA graphs wait for",
     "a wait inside a CUDA graph",
-    "What the node waited for that ended a GPU's idle time inside a replay. `graph_idle[].wait` in "
-    "the JSON.",
+    "The dependency for which a GPU was idle inside a replay, until the next node. "
+    "`graph_idle[].wait` in the JSON.",
     (
         Term("node", "a node on which it depends"),
-        Term("callback", "a host function that is a node before it; the GPU idles meanwhile"),
+        Term(
+            "callback", "a host function that is a node before it; the GPU is idle until it returns"
+        ),
         Term("queue", "a node on which it does not depend: the driver put both into one queue"),
         Term("not_in_file", "not known: the file does not have what it depends on"),
         Term("other", "the launch, a free multiprocessor, or nothing that is known"),
@@ -444,7 +447,7 @@ EDGE_KINDS = Group(
         Term("host", "from a CPU call to the next one of its thread"),
         Term("sync", "from an activity to the blocking call that waited for it"),
         Term("event", "from an activity to one whose stream waited for an event recorded after it"),
-        Term("queue", "from an activity to one behind it in a shared hardware queue"),
+        Term("queue", "from an activity to one after it in a shared hardware queue"),
     ),
 )
 
@@ -452,7 +455,7 @@ PHASES = Group(
     "phases",
     "Phases of a step",
     "a phase of a step",
-    "What the CPU was doing, from the annotations, operators and Python functions in the file. "
+    "The work of the CPU, by the annotations, operators and Python functions in the file. "
     "`phases[]` in the JSON.",
     (
         Term("data", "in a data loader", shown="data loading"),
@@ -480,7 +483,7 @@ TERMS = Group(
         Term(
             "step",
             "one `ProfilerStep#N`, with all GPU work that was launched in it",
-            "Where there is none, the annotations by which vLLM, SGLang or Lightning name their "
+            "Without any, the annotations by which vLLM, SGLang or Lightning name their "
             "steps, if they launch most of the GPU's work. Other annotations can be chosen as "
             "steps.",
         ),
@@ -580,19 +583,19 @@ TERMS = Group(
         Term(
             "up to",
             "the share of the steady steps that is attributed to a finding",
-            "Where no replay says what the fix saves. That may be more or less: see `tracelab "
-            "explain attributed`.",
+            "It is shown if no replay says what the fix saves, which may be more or less: see "
+            "`tracelab explain attributed`.",
         ),
         Term(
             "what-if",
-            "what a steady step takes with a change, predicted by a replay of the steady steps",
+            "the length of a steady step with a change, predicted by a replay of the steady steps",
             "`tracelab whatif` predicts the fix of each finding, and any other change. A change is "
             "written KIND[:PLACE][=VALUE], for example `unblock:train.py:40` or `load=0`.",
         ),
         Term(
             "saves",
-            "what a fix makes a steady step shorter by, as a replay of the steps predicts it",
-            "Behind it in brackets between what and what it is expected. `saves_ns`, "
+            "how much shorter a fix makes a steady step, as a replay of the steps predicts it",
+            "The interval is in brackets. `saves_ns`, "
             "`saves_low_ns` and `saves_high_ns` in the JSON. Fixes do not add up: `savings` has "
             "all of them together. A fix that saves nothing is `info`, however long its call "
             "blocks.",
@@ -639,15 +642,13 @@ TERMS = Group(
         Term("job", "the ranks that ran one program together"),
         Term(
             "wait",
-            "a collective ran on a rank, or a receive, and another rank had not come yet",
-            "Of a step it is the time in which it did not overlap with compute. `wait_ns` in the "
-            "JSON.",
+            "a collective ran on a rank, or a receive, and another rank had not started it yet",
+            "In a step, the part that did not overlap with compute. `wait_ns` in the JSON.",
         ),
         Term(
             "transfer",
-            "what is left of a collective's time once all ranks have come",
-            "Of a step it is the time in which it did not overlap with compute. `transfer_ns` in "
-            "the JSON.",
+            "the time of a collective once all ranks have started it",
+            "In a step, the part that did not overlap with compute. `transfer_ns` in the JSON.",
         ),
         Term("waits for", "the rank that came last in more than half of what a rank waits"),
         Term(
@@ -736,7 +737,7 @@ FINDING_FIELDS = Group(
         Term(
             "saves_ns",
             "what that change saves of a steady step, by a replay; null without one",
-            "Of a file without steps it is of the whole trace. It may be larger than the share "
+            "In a file without steps it is of the whole trace. It may be larger than the share "
             "that is attributed to the finding: a call that drains the queue leaves the CPU "
             "behind for the rest of the step.",
         ),
@@ -748,7 +749,7 @@ FINDING_FIELDS = Group(
             "`no_place`, `launches`, or only a bound: `unmet`",
         ),
         Term("remedy", "the remedy that says what to write instead; `tracelab explain` shows it"),
-        Term("source", "where a remedy's fix is documented"),
+        Term("source", "the documentation of a remedy's fix"),
         Term("spread_ns", "by how much steady steps differ for other reasons"),
         Term("steps_seen", "the number of steady steps in which it occurred"),
         Term("where", "the GPU, operator, function, file and line, as far as the file says"),
@@ -769,7 +770,7 @@ PREDICTION_FIELDS = Group(
     "prediction",
     "Fields of a prediction",
     "a field of a prediction",
-    "`whatif` in the JSON: what the steady steps take with a change, by a replay of them. "
+    "`whatif` in the JSON: the length of the steady steps with a change, by a replay of them. "
     "`report.whatif` in Python, or `tracelab.whatif(path)`.",
     (
         Term(
@@ -778,11 +779,11 @@ PREDICTION_FIELDS = Group(
             "0.01 where it is 1 % longer. Beyond 2 % nothing is predicted.",
         ),
         Term("not_replayed", "why nothing is predicted; null where it is"),
-        Term("is_of_trace", "whether the trace has no steps, and all of it is replayed once"),
+        Term("is_of_trace", "true if the trace has no steps, and all of it is replayed once"),
         Term("name", "the finding that is fixed, or the edit"),
         Term("edits", "the changes of the program that are replayed"),
-        Term("findings", "of which findings they are, by their position from 0 on"),
-        Term("predicted_ns", "what a step takes with the change"),
+        Term("findings", "the findings whose fixes they are, by position from 0 on"),
+        Term("predicted_ns", "the length of a step with the change"),
         Term("low_ns", "the least that it takes, as far as is known"),
         Term("high_ns", "the most that it takes, as far as is known"),
         Term("reason", "why a change has no effect, or a wide interval; null without one"),
@@ -793,7 +794,7 @@ SEVERITIES = Group(
     "severities",
     "Severities",
     "a severity",
-    "How much a finding matters: by what a replay predicts that its fix saves or, without a "
+    "The importance of a finding: by the saving that a replay predicts for its fix or, without a "
     "prediction, by the share that is attributed to it.",
     (
         Term("critical", "the fix saves 10 % of a step or more"),
@@ -806,7 +807,7 @@ LOSS_KINDS = Group(
     "losses",
     "Losses",
     "a loss",
-    "What could not be read or linked, counted per file. `traces[].losses` in the JSON.",
+    "Events that could not be read or linked, counted per file. `traces[].losses` in the JSON.",
     tuple(Term(loss.name, loss.text) for loss in LOSSES),
 )
 

@@ -37,6 +37,15 @@ def clean(text: str) -> str:
     return re.sub(_SELECTORS, "", "".join(kept))
 
 
+def counted(count: int, one: str, many: str) -> str:
+    """A number with its word.
+
+    >>> counted(1, "step", "steps"), counted(1234, "step", "steps")
+    ('1 step', '1,234 steps')
+    """
+    return f"{count:,} {one if count == 1 else many}"
+
+
 def visible(text: str) -> str:
     r"""Text of a file for a page: what is not seen, or turns the direction of writing, is escaped.
 

@@ -161,7 +161,7 @@ def test_saved_report_is_taken_on_either_side(tracelab, saved):
 
 def test_saved_report_with_other_patterns_is_told(tracelab, saved):
     out = tracelab("diff", WAITS, saved, "--comm-pattern", "nothing").out
-    assert "other patterns" in out
+    assert "different patterns" in out
 
 
 def test_saved_report_has_no_picture(tracelab, saved, tmp_path):

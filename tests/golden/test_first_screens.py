@@ -196,6 +196,11 @@ def page_has_the_shares_of_the_screen(printed):
         table = computing(printed.text)
         assert table
         assert table == {name: share for name, share in drawn.items() if name in table}
+        busy_shares = {f"rank {x['rank']}": x["busy_share"] for x in printed.headlines}
+        slowed = {f"rank {x.trace.rank}" for x in ranks if x.main.scope.is_slowed}
+        for bar, x in zip(bars, shown, strict=True):
+            busy = 1 - x.get("idle", 0)  # a table compares the ranks as they were recorded
+            assert bar.name in slowed or busy == pytest.approx(busy_shares[bar.name])
         return
     for bar, headline in zip(shown, printed.headlines, strict=True):
         idle = {name.removeprefix("idle: "): x for name, x in bar.items() if "idle" in name}

@@ -100,7 +100,7 @@ def check(
 ) -> None:
     """Check a trace against budgets: exit code 1 if one fails.
 
-    Budgets are about the steady steps, or the whole trace if no step is steady.
+    Budgets apply to the steady steps, or to the whole trace if no step is steady.
     """
     from tracelab.comparison.budgets import check as hold_to, require_checkable
     from tracelab.comparison.budgets_toml import parse_budgets

@@ -69,7 +69,7 @@ def diff(
     comm_pattern: CommPattern = None,
     no_cache: NoCache = False,
 ) -> None:
-    """Tell what changed from one trace to another, beyond the noise.
+    """Report what changed from one trace to another, beyond the noise.
 
     With several recordings of each side (--before A --before B --after C --after D), the noise is
     how much recordings of one side differ.

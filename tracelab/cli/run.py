@@ -67,8 +67,8 @@ def run(
     collector: Annotated[
         Collector,
         typer.Option(
-            help="What records the GPU: auto uses PyTorch's own CUPTI collector, Cuspy, where this "
-            "torch has it.",
+            help="The collector that records the GPU: auto uses PyTorch's own CUPTI collector, "
+            "Cuspy, where this torch has it.",
         ),
     ] = Collector.AUTO,
     output: Annotated[

@@ -72,9 +72,9 @@ def whatif(
     job: Job = False,
     no_cache: NoCache = False,
 ) -> None:
-    """Predict what a step takes with each change, and with all.
+    """Predict how long a step takes with each change, and with all.
 
-    Without --fix, --edit and --by, that is the fix of each finding.
+    Without --fix, --edit or --by, the changes are the fixes of all findings.
     """
     from tracelab.cli.many_files import map_files, processes_for_one
     from tracelab.findings.fixes import ALL, require_choices

@@ -13,6 +13,7 @@ from tracelab.measures.steady import SteadyMetrics
 from tracelab.read.file_names import short_names
 from tracelab.report.schema import Report
 from tracelab.report.views import RankView, Scope, View, ranks_of
+from tracelab.safe_text import counted
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -128,9 +129,10 @@ def step_lengths(rank: RankView, step: int | None = None) -> StepLengths:
         return StepLengths(tuple(view.length_ns for view in views), f"step {views[0].step}")
     views = _steady_views(rank, rank.steady)
     of_all = f" of {len(rank.steps)}" if len(views) < len(rank.steps) else ""
-    name = f"{_counted(len(views), 'steady step')}{of_all}"
+    name = f"{counted(len(views), 'steady step', 'steady steps')}{of_all}"
     if not views:
-        views, name = rank.steps, f"{_counted(len(rank.steps), 'step')}, none known to be steady"
+        steps = counted(len(rank.steps), "step", "steps")
+        views, name = rank.steps, f"{steps}, none known to be steady"
     return StepLengths(tuple(view.length_ns for view in views), name)
 
 
@@ -191,7 +193,3 @@ def _view_of(rank: RankView, step: int | None) -> View:
 
 def _calls(views: Sequence[View]) -> int:
     return sum(sync.count for view in views for sync in view.syncs)
-
-
-def _counted(count: int, word: str) -> str:
-    return f"{count} {word}{'' if count == 1 else 's'}"

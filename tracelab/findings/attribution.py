@@ -211,7 +211,7 @@ def as_one(context: Context, group: Sequence[Finding], cost_ns: int) -> Finding:
     return replace(
         first,
         edit=JOINT.join(dict.fromkeys(edits)) or None,
-        fix=" Otherwise: ".join(fixes.values()),
+        fix=" For the rest of it: ".join(fixes.values()),
         severity=severity_of(bound_ns, length_ns, (first.spread_ns or 0) * steps),
         cost_ns=max(cost_ns, bound_ns),  # bounds may be of several devices
         bound_ns=bound_ns,

@@ -29,7 +29,7 @@ from tracelab.model.call_sites import CallSite
 from tracelab.model.collectives import Operation, operation_of
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.trace import ABSENT
-from tracelab.model.wording import as_subject, called, short_kernel_name
+from tracelab.model.wording import as_subject, called, kernel_text
 
 # Where it is, its name on the GPU, its overlap blocker, what that means -> title, fix.
 Wording = Callable[[CallSite, str, OverlapBlocker, str], tuple[str, Instead]]
@@ -45,9 +45,9 @@ LEFT_AS_IT_IS: Mapping[OverlapBlocker, Instead] = MappingProxyType(
             "Leave it as it is: the kernels that ran left no multiprocessor free."
         ),
         OverlapBlocker.UNKNOWN: Instead(
-            "The file does not say what the other work waited for. Where it has no event "
-            "records, record them: `tracelab run` and `tracelab.capture` do.",
-            short="Record again with event records, if the file has none: `tracelab run train.py`.",
+            "The file does not say what the other work waited for. If it has no event records, "
+            "record them with `tracelab run` or `tracelab.capture`.",
+            short="Record event records, if the file has none: `tracelab run train.py`.",
         ),
     }
 )
@@ -209,7 +209,7 @@ def _reason(
     for call, _ in calls.most_common(1):
         return f", because {called(blocking_sites[call], context.trace.name_of(call))} blocks"
     names = Counter(context.trace.name_of(event_id) for event_id in blocked_ids)
-    return "".join(f", and {short_kernel_name(name)} waits" for name, _ in names.most_common(1))
+    return "".join(f", and {kernel_text(name)} waits for it" for name, _ in names.most_common(1))
 
 
 def _blocked_ids(

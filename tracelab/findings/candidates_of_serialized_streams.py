@@ -18,6 +18,7 @@ from tracelab.intervals import Int64Array, Intervals, measure
 from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.trace import ABSENT
+from tracelab.model.wording import kernel_text
 
 # The first kernel that was blocked, the last one that ran -> title, fix.
 Wording = Callable[[str, str], tuple[str, Instead]]
@@ -55,7 +56,7 @@ def candidates_of_serialized_streams(
         origin = only_one([origins[i] for i in group])
         blocked_name = context.kernel_name(int(serialized.row[piece_index[0]]))
         api = context.call_name(int(call_id[group[0]]))
-        title, fix = wording(blocked_name, other_name)
+        title, fix = wording(kernel_text(blocked_name), kernel_text(other_name))
         candidate = Candidate(
             title=title,
             cause=OverlapBlocker.NO_FREE_SM.name.lower(),

@@ -293,12 +293,24 @@ def _removals(removed: Sequence[CaptureBlocker]) -> list[_Step]:
 
 def _places(blockers: Sequence[CaptureBlocker], *, has_steps: bool) -> str:
     """Where they are, and how often in a step."""
-    per = "a step" if has_steps else "times"
-    named = [f"{one.what} ({one.per_step:,.3g} {per})" for one in blockers[:_MOST_NAMED]]
+    named = [
+        f"{x.what} ({_often(x.per_step, has_steps=has_steps)})" for x in blockers[:_MOST_NAMED]
+    ]
     more = len(blockers) - len(named)
     if more:
         named.append(f"{more} more {'place' if more == 1 else 'places'}")
     return _enumerated(named)
+
+
+def _often(count: float, *, has_steps: bool) -> str:
+    """How often something happens.
+
+    >>> _often(1.5, has_steps=True), _often(1, has_steps=False), _often(2, has_steps=False)
+    ('1.5 a step', 'once', '2 times')
+    """
+    if has_steps:
+        return f"{count:,.3g} a step"
+    return "once" if count == 1 else f"{count:,.3g} times"
 
 
 def _other_conditions(capture: Capture, change: Change | None) -> list[_Step]:

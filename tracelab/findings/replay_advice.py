@@ -167,7 +167,7 @@ def advise_on_replays(launched: Launched) -> ReplayAdvice:
             "nodes, uses of its results as its last."
         )
     elif replays > 1 or eager:
-        all_of_it = "all of it" if is_usual else "what always follows one another"
+        all_of_it = "all of it" if is_usual else "replays that always follow one another"
         step = f"Capture {all_of_it} as one graph: `with torch.cuda.graph(graph):`."
     else:
         several = "replays" if is_few else "steps"

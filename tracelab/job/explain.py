@@ -84,7 +84,7 @@ def explain(
     part_index = int(matches.part_index[members[0]])
     work = int(lateness.excess_ns[members[0]].argmax())
     if work == BEFORE_RECORDING:
-        return Explanation(RECORDING_START, "was behind when the recording began", "", NO_CALL_SITE)
+        return Explanation(RECORDING_START, "was late when the recording began", "", NO_CALL_SITE)
     if work == Work.COMPUTE:
         reference = int(lateness.reference_member[sources[0]])
         own_ns, usual_ns = lateness.spent_ns[[members[0], reference], Work.COMPUTE].tolist()

@@ -340,14 +340,16 @@ def _taking_turns(
         return []
     part_index = list(lost)[int(by_rank_ns.sum(axis=1).argmax())]
     worst = by_rank_ns.argmax(axis=0)
-    steps_of = ", ".join(
-        f"rank {parts[other].rank} in {int((worst == position).sum())}"
-        for position, other in enumerate(lost)
+    counts = {other: int((worst == position).sum()) for position, other in enumerate(lost)}
+    steps_of_others = ", ".join(
+        f"rank {parts[other].rank} in {count}"
+        for other, count in counts.items()
+        if other != part_index
     )
     explanation = Explanation(
         UNEVEN_WORK,
-        "has the most work in some steps, and other ranks in others",
-        f"{steps_of} of {windows.steps} steps",
+        f"has the most work in {counts[part_index]} of {windows.steps} steps",
+        steps_of_others,
         NO_CALL_SITE,
     )
     members = np.flatnonzero(is_compute & (blamed == part_index))

@@ -100,7 +100,7 @@ _WORK: Mapping[str, re.Pattern[str]] = MappingProxyType(
             "normalization": r"norm|\bbn_|rowwisemoments|gammabeta",
             "softmax and loss": "softmax|loss|cross_entropy",
             "indexing": "embedding|index|gather|scatter",
-            "sorting": "sort|scan|topk",
+            "sorting and scans": "sort|scan|topk",
             "reductions": "reduce|triton_(?:red|per)",
             "elementwise operations": "elementwise|functor|triton_poi|fill|copy|cast",
         }.items()

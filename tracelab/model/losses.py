@@ -236,7 +236,7 @@ LOSSES = (
         "waits_without_record",
         "info",
         "graph",
-        "stream waits whose event record is not in the file: what they waited for is unknown",
+        "stream waits whose event record is not in the file, so their source is unknown",
     ),
     Loss(
         "edges_against_time",

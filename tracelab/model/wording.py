@@ -74,6 +74,7 @@ _CALLS = {
     "__torch_function__": "a call of a tensor subclass",
     "__torch_dispatch__": "a call of a tensor subclass",
 }
+_OF_OBJECTS = frozenset({"__call__", "__enter__", "__exit__", "__init__", "__new__"})
 _FUNCTIONS = {
     "<lambda>": "a lambda",
     "<module>": "the script",
@@ -147,6 +148,8 @@ def called(call_site: CallSite, fallback: str = "") -> str:
     ('`Linear`', 'indexing')
     >>> called(CallSite(), "train.py(3): load"), called(CallSite(), "data.py(3): __getitem__")
     ('`load()`', '')
+    >>> called(CallSite(call="__enter__", function="load"))
+    '`load()`'
     """
     operator = None if call_site.operator == COLLECTIVE_OPERATOR else call_site.operator
     own = called_name(fallback)
@@ -154,6 +157,8 @@ def called(call_site: CallSite, fallback: str = "") -> str:
     is_own = name == own != fallback
     if not name or (is_own and name.startswith(("__", "<"))):
         return ""
+    if name in _OF_OBJECTS and call_site.function:
+        name, is_own = call_site.function, True  # the program's function, which makes the call
     is_function = (is_own or name == call_site.call) and re.fullmatch("[a-z_][a-z0-9_]*", name)
     text = call_text(name)
     return f"`{name}()`" if is_function and text == f"`{name}`" else text
@@ -250,3 +255,12 @@ def short_kernel_name(name: str) -> str:
     if name.startswith(("Memcpy", "Memset", "Copy")):
         return name
     return qualified_name(name.replace("(anonymous namespace)::", "")) or name
+
+
+def kernel_text(name: str) -> str:
+    """The own name of a GPU activity, as a sentence has it.
+
+    >>> kernel_text("void at::native::copy_kernel<4, float>(int, float)")
+    '`copy_kernel`'
+    """
+    return f"`{short_kernel_name(name).rpartition('::')[2]}`"

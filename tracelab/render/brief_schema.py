@@ -12,7 +12,7 @@ from tracelab.render.brief import MAX_BYTES, Brief
 from tracelab.report.json_schema import schema_of
 
 _DESCRIPTION = (
-    f"What tracelab says first of traces, in at most {MAX_BYTES:,} bytes. Further keys may be "
+    f"The first screen of tracelab, in at most {MAX_BYTES:,} bytes. Further keys may be "
     "added; those listed here stay."
 )
 

@@ -200,7 +200,7 @@ def _fixes(headline: Headline, scope: Scope) -> list[Fact]:
     number, _, unit = before.partition(" ")
     steps = f"{number} -> {after}" if after.endswith(f" {unit}") else f"{before} -> {after}"
     range_ = interval_text(headline.saves_low_share or 0.0, headline.saves_high_share or 0.0)
-    saves = "together they save" if len(savings.edits) > 1 else "it saves"
+    saves = "together they save" if len(savings.edits) > 1 else "one fix saves"
     return [Fact(FIXES, " ".join(filter(None, [f"{steps}: {saves} {percent(share)}", range_])))]
 
 

@@ -15,7 +15,6 @@ from tracelab.findings.finding import ASIDE, MAX_SHORT_LETTERS, WARNING_SHARE, F
 from tracelab.findings.places import place_text
 from tracelab.render.facts import FIXES, Fact, facts_of_file, facts_of_job
 from tracelab.render.notes import Note, notes_of, unread
-from tracelab.render.text.cells import counted
 from tracelab.render.text.files import left_out_steps, machines
 from tracelab.render.text.hints import RECORD, RECORD_COMMAND, commands, next_steps, of_steps
 from tracelab.render.text.job import RankShares, rank_shares
@@ -25,6 +24,7 @@ from tracelab.report.finding_groups import FindingGroup, finding_groups
 from tracelab.report.headline import Headline, headline_of
 from tracelab.report.schema import Report
 from tracelab.report.views import RankView, ranks_of
+from tracelab.safe_text import counted
 
 MOST_ITEMS = 3
 _FEW_RANKS = 3  # that are named one by one

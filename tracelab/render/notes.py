@@ -10,9 +10,9 @@ from tracelab.findings.rules import tl911_unknown_events
 from tracelab.findings.rules.tl910_profiler_overhead import INFLATED
 from tracelab.model.losses import LOSSES_BY_NAME
 from tracelab.model.lost_work import KINDS
-from tracelab.render.text.cells import counted
 from tracelab.render.text.hints import SOURCE
 from tracelab.report.schema import Provenance, TraceInfo
+from tracelab.safe_text import counted
 
 _OTHER_PLATFORM = (
     "{}: times are exact, but rules and fixes were made with CUDA and ROCm and are hints here"

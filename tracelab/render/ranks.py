@@ -87,7 +87,8 @@ def table_of_ranks(report: Report, most: int) -> RanksTable:
     if report.provenance.job is not None and report.provenance.job.why == STATED:
         names = short_names([row.rank.trace.path for row in shown])
         columns.append(("file", [shorten_middle(clean(x), _LONGEST_FILE) for x in names]))
-    columns.append(("step", [duration_text(row.scope.step_ns) for row in shown]))
+    step = "profiled step" if any(row.scope.is_slowed for row in rows) else "step"
+    columns.append((step, [duration_text(row.scope.step_ns) for row in shown]))
     left_out = len(rows) - len(shown)
     unlike = ", ".join(f"rank {number} ({why})" for number, why in differing.items())
     return RanksTable(

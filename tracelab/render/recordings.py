@@ -13,7 +13,6 @@ from tracelab.findings.places import place_text
 from tracelab.read.file_names import short_names
 from tracelab.read.rank_names import without_rank
 from tracelab.render.notes import Note, unread
-from tracelab.render.text.cells import counted
 from tracelab.render.text.files import machines
 from tracelab.render.text.hints import JOB
 from tracelab.render.text.savings import amount, percent
@@ -22,6 +21,7 @@ from tracelab.report.finding_groups import FindingGroup, finding_groups
 from tracelab.report.headline import Headline, headline_of
 from tracelab.report.schema import Report
 from tracelab.report.views import RankView, ranks_of
+from tracelab.safe_text import counted
 
 NONE = "-"  # cell of a figure that does not exist
 

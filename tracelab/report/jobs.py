@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from tracelab.read.file_names import short_names
 from tracelab.read.rank_names import rank_in_path, without_rank
 from tracelab.report.schema import STATED, JobDecision, TraceInfo
+from tracelab.safe_text import counted
 
 _MOST_NAMES = 3  # in a sentence
 
@@ -96,7 +97,9 @@ def _why_not_one_job(traces: Sequence[TraceInfo]) -> str:
     sizes = Counter(x.world_size for x in traces)
     if len(sizes) > 1:
         by_size = sorted(sizes.items(), key=lambda item: (item[0] is None, item[0]))
-        sized = [f"{size or 'not given'} in {_counted(count)}" for size, count in by_size]
+        sized = [
+            f"{size or 'not given'} in {counted(count, 'file', 'files')}" for size, count in by_size
+        ]
         return f"the number of ranks differs: {_listed(sized)}"
     if set(sizes) == {1}:
         return "each is a job of one rank"
@@ -169,10 +172,6 @@ def _grouped(files: Iterable[int], key: Callable[[int], Hashable]) -> list[_File
     for i in files:
         groups[key(i)].append(i)
     return [tuple(group) for group in groups.values()]
-
-
-def _counted(count: int) -> str:
-    return f"{count:,} {'file' if count == 1 else 'files'}"
 
 
 def _listed(items: Sequence[str]) -> str:

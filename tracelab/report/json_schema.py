@@ -26,7 +26,7 @@ from tracelab.report.schema import SCHEMA, Note, Provenance, TraceInfo, WhatIf
 from tracelab.simulate.causal_profile import CausalMetrics
 
 _DESCRIPTION = (
-    "What tracelab measured in one or several traces. Times are integer nanoseconds since the "
+    "The report of tracelab on one or several traces. Times are integer nanoseconds since the "
     "first event of the trace that they belong to. Further keys may be added; those listed here "
     "stay."
 )

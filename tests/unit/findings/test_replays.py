@@ -265,7 +265,7 @@ def test_where_few_steps_replay_that_is_no_part_of_a_usual_step(alarms, snapshot
     ("replays_", "replaying_steps", "first", "then"),
     [
         (2, 2, "2 of 5 steps replay a graph", "Capture several replays in one graph"),
-        (3, 1, "1 of 5 steps replays 3 graphs", "Capture what always follows one another"),
+        (3, 1, "1 of 5 steps replays 3 graphs", "Capture replays that always follow one another"),
         (4, 3, "A step is one replay already", "Capture several steps in one graph"),  # 0.8 a step
     ],
 )

@@ -64,10 +64,10 @@ REMEDIES: tuple[Remedy, ...] = (
         not_when="The gradients must be averaged before the next microbatch, to be clipped.",
         fixes=(
             Instead(
-                "Run the forward and backward pass of all microbatches but the last in `with "
+                "Run the forward and backward pass of all microbatches except the last in `with "
                 "model.no_sync():` (Accelerate: `accelerator.accumulate(model)`; FSDP2: "
                 "`model.set_requires_gradient_sync(False)`).",
-                short="Run all microbatches but the last under `with model.no_sync():` "
+                short="Run all microbatches except the last under `with model.no_sync():` "
                 "(Accelerate: `accelerator.accumulate(model)`).",
             ),
         ),
@@ -145,7 +145,7 @@ REMEDIES: tuple[Remedy, ...] = (
         title="",
         shows="Four or more collectives of less than 1 MB of one process group, one right after "
         "the other.",
-        not_when="What comes between uses the result of the one before.",
+        not_when="The work between them uses the result of the one before.",
         fixes=(
             Instead(
                 "Send them as one: pack the tensors into one flat buffer, or issue them inside "
@@ -238,7 +238,7 @@ REMEDIES: tuple[Remedy, ...] = (
         fixes=(
             Instead(
                 "Copy the splits of both directions at once, into pinned memory and in a side "
-                "stream, beside the shared expert or the permutation. Equal splits (a capacity "
+                "stream, during the shared expert or the permutation. Equal splits (a capacity "
                 "with padding) or kernels that take the splits on the GPU (DeepEP, "
                 "`all_to_all_vdev`) need no read.",
                 short="Copy the splits into pinned memory in a side stream while other work runs, "
@@ -348,7 +348,7 @@ REMEDIES: tuple[Remedy, ...] = (
         not_when="The GPUs have no peer-to-peer access, or decode few rows at a time.",
         fixes=(
             Instead(
-                "What follows needs them; only pieces overlap: sequence parallelism with "
+                "The next work needs them; only pieces overlap: sequence parallelism with "
                 "asynchronous tensor parallelism (`torch._inductor.config._micro_pipeline_tp = "
                 "True` and `enable_symm_mem_for_group`, under `torch.compile`; Megatron: "
                 "`--tp-comm-overlap`), or fewer ranks in the group.",
@@ -357,7 +357,7 @@ REMEDIES: tuple[Remedy, ...] = (
                 "(Megatron: `--tp-comm-overlap`), or use fewer ranks.",
             ),
             Instead(
-                "What follows needs them. Use fewer ranks in the group, of one NVLink domain "
+                "The next work needs them. Use fewer ranks in the group, of one NVLink domain "
                 "(Megatron: `--tp-comm-overlap`).",
                 short="Use fewer ranks in the group, of one NVLink domain (Megatron: "
                 "`--tp-comm-overlap`).",

@@ -273,7 +273,7 @@ REMEDIES: tuple[Remedy, ...] = (
         not_when="The number decides something that only the CPU can do.",
         fixes=(
             Instead(
-                "Each `if` on a tensor, `.item()` or `nonzero` ends a compiled graph: what follows "
+                "Each `if` on a tensor, `.item()` or `nonzero` ends a compiled graph: the rest "
                 "is looked up and launched on its own. Compute both cases where they are cheap "
                 "(`x.clamp(...)` without the `if`), or decide after the compiled function. "
                 "`TORCH_LOGS=graph_breaks` and `fullgraph=True` name each break.",

@@ -68,8 +68,8 @@ REMEDIES: tuple[Remedy, ...] = (
         fixes=(
             Instead(
                 "Make the tensors on the GPU: move the input there first, or write "
-                '`torch.arange(n, device="cuda")`, `transform.to("cuda")`. What is the same in '
-                "each step, compute once and keep it (`register_buffer`).",
+                '`torch.arange(n, device="cuda")`, `transform.to("cuda")`. Compute what is '
+                "the same in each step once, and keep it (`register_buffer`).",
                 short='Create the tensors on the GPU: `torch.arange(n, device="cuda")`. Compute '
                 "what is the same in each step once.",
             ),

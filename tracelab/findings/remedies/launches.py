@@ -393,8 +393,8 @@ REMEDIES: tuple[Remedy, ...] = (
             Instead(
                 "Make one call of many: stack the tensors and compute at once, use "
                 "`torch._foreach_mul_` and the like on lists, or compile the function "
-                "(`torch.compile`). Of modules of one class: keep their weights in one tensor, and "
-                "multiply at once (`torch.einsum`, `torch.baddbmm`).",
+                "(`torch.compile`). For modules of one class, keep their weights in one tensor, "
+                "and multiply at once (`torch.einsum`, `torch.baddbmm`).",
                 since="2.0",
                 short="Stack the tensors and compute at once, use `torch._foreach_mul_` and the "
                 "like, or compile the function: `torch.compile(f)`.",

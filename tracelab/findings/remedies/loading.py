@@ -191,15 +191,15 @@ REMEDIES: tuple[Remedy, ...] = (
         not_when="The order of the batches must be reproducible: keep `in_order=True` then.",
         fixes=(
             Instead(
-                "One slow batch blocks those behind it: a larger `prefetch_factor`, batches that "
-                "take equally long, or `DataLoader(..., in_order=False)`.",
+                "One slow batch blocks those after it. Raise `prefetch_factor`, make batches take "
+                "equally long, or pass `DataLoader(..., in_order=False)`.",
                 since="2.6",
                 short="Raise `prefetch_factor`, make batches take equally long, or pass "
                 "`DataLoader(..., in_order=False)`.",
             ),
             Instead(
-                "One slow batch blocks those behind it: a larger `prefetch_factor`, or batches "
-                "that take equally long.",
+                "One slow batch blocks those after it. Raise `prefetch_factor`, or make batches "
+                "take equally long.",
                 since="1.7",
                 short="Raise `prefetch_factor`, or make batches take equally long.",
             ),

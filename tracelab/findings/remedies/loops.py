@@ -196,7 +196,7 @@ REMEDIES: tuple[Remedy, ...] = (
         fixes=(
             Instead(
                 "Give the whole sequence to `nn.LSTM`, `nn.GRU` or `nn.RNN`, which cuDNN "
-                "runs at once. Of a cell of your own: move the product with the inputs out "
+                "runs at once. For a cell of your own, move the product with the inputs out "
                 "of the loop, and compile the loop (`torch.compile`).",
                 short="Pass the whole sequence to `nn.LSTM`, `nn.GRU` or `nn.RNN`. For a cell of "
                 "your own, compile the loop: `torch.compile(loop)`.",
@@ -277,7 +277,7 @@ REMEDIES: tuple[Remedy, ...] = (
         name="a log or a progress bar in each step",
         title="The program writes a log or a progress bar in each step",
         shows="Functions of tqdm, rich, logging, wandb, TensorBoard, MLflow or json take 1 % of "
-        "the steps or more, and the GPU waits meanwhile.",
+        "the steps or more while the GPU waits.",
         not_when="The time is in reading a number from the GPU: that is a finding of its own.",
         fixes=(
             Instead(

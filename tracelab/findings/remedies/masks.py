@@ -152,7 +152,7 @@ REMEDIES: tuple[Remedy, ...] = (
             Instead(
                 "The CPU waits for the number of positions. If they are the same in every "
                 "step, find them once, before the loop. If they come with the batch, find "
-                "them on the CPU, where the batch is made. Of several masks, find all "
+                "them on the CPU, where the batch is made. With several masks, find all "
                 "positions in one call.",
                 short="Find the positions once, before the loop, if they stay the same, or on the "
                 "CPU, where the batch is made.",

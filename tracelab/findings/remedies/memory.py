@@ -93,10 +93,11 @@ REMEDIES: tuple[Remedy, ...] = (
         fixes=(
             Instead(
                 "DataLoader's pin_memory thread asks CUDA for new pinned memory, and no other "
-                "thread can launch meanwhile. It does so until it holds a block for each batch in "
-                "flight: let it settle (record after more warm-up steps) before you judge. If it "
-                "continues: the same batch shape in every step (pad, `drop_last=True`), or fewer "
-                "batches in flight (`num_workers` times `prefetch_factor`).",
+                "thread can launch until it has it. It does so until it holds a block for each "
+                "batch in flight: let it settle (record after more warm-up steps) before you "
+                "judge. If it continues: the same batch shape in every step (pad, "
+                "`drop_last=True`), or fewer batches in flight (`num_workers` times "
+                "`prefetch_factor`).",
                 short="Record after more warm-up steps. If it continues, keep one batch shape "
                 "(pad, `drop_last=True`), or lower `prefetch_factor`.",
             ),

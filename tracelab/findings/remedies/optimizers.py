@@ -202,7 +202,7 @@ REMEDIES: tuple[Remedy, ...] = (
         name="an optimizer with a fused form that is not used",
         title="The optimizer updates lists of parameters, operation by operation",
         shows="`_multi_tensor_adam`, or that of AdamW or SGD, launches five kernels or more a step "
-        "through `aten::_foreach_` operators, and the GPU waits for the CPU meanwhile.",
+        "through `aten::_foreach_` operators, and the GPU waits for the CPU.",
         not_when="The GPU is busy during the step anyway, or parameters are of a tensor subclass.",
         fixes=(
             Instead(

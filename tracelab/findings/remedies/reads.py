@@ -224,7 +224,7 @@ REMEDIES: tuple[Remedy, ...] = (
         not_when="The scale is one Python number: then nothing is read.",
         fixes=(
             Instead(
-                "Scale yourself: `mean + std * torch.randn_like(mean)`. Of a distribution: "
+                "Scale yourself: `mean + std * torch.randn_like(mean)`. With a distribution, call "
                 "`dist.rsample()` under `torch.no_grad()`, instead of `dist.sample()`.",
                 short="Scale the samples yourself: `mean + std * torch.randn_like(mean)`, or call "
                 "`dist.rsample()` under `torch.no_grad()`.",
@@ -383,8 +383,8 @@ REMEDIES: tuple[Remedy, ...] = (
             Instead(
                 "A copy to the CPU ends before this wait, so the CPU may read it after it. "
                 "Record an event after the copy, launch the next step, and wait for that "
-                "event (`event.synchronize()`) one step later, with two pinned buffers that "
-                "take turns. If the CPU reads nothing there, remove the wait.",
+                "event (`event.synchronize()`) one step later, with two pinned buffers in "
+                "turn. If the CPU reads nothing there, remove the wait.",
                 short="Record an event after the copy, launch the next step, and wait for the "
                 "event one step later: `event.synchronize()`.",
             ),

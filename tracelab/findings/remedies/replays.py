@@ -46,7 +46,7 @@ REMEDIES: tuple[Remedy, ...] = (
                 "it runs: the graph takes its next input from the GPU "
                 "(`static_input.copy_(token)` inside it), the result is copied into pinned "
                 "memory (`non_blocking=True`), and the CPU waits for an event of that copy "
-                "one replay later. A replay too many at the end is thrown away. What only "
+                "one replay later. A replay too many at the end is thrown away. A value that only "
                 "decides the next graph's input can stay on the GPU (`torch.where`).",
                 short="Launch the next replay first, and read the result of the one before while "
                 "it runs, from pinned memory (`non_blocking=True`).",

@@ -208,7 +208,7 @@ REMEDIES: tuple[Remedy, ...] = (
         name="a silent pause, perhaps of Python's garbage collector",
         title="The CPU pauses without a call, perhaps to collect garbage",
         shows="An irregular stall of more than 10 ms in a Python function that calls nothing "
-        "meanwhile, in a file that does not record collections.",
+        "during that time, in a file that does not record collections.",
         not_when="The function computes for so long by itself, or the machine was busy.",
         fixes=(
             Instead(

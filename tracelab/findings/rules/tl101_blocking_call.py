@@ -109,9 +109,9 @@ RULE = Rule(
     "work arrives. Idle time after the call counts up to the delay that the call caused: the time "
     "for which it blocked while the GPU was busy. Calls from one call site are one finding. Calls "
     "of the profiler and of NCCL's watchdog, calls that caused no idle time, and waits for a copy "
-    "to the CPU while the next replay of a CUDA graph is queued are left out. Where calls follow "
-    "one another so closely that without one the next waits instead, they are changed and priced "
-    "together.",
+    "to the CPU while the next replay of a CUDA graph is queued are left out. If calls follow "
+    "one another so closely that without one the next would wait instead, they are changed and "
+    "priced together.",
     before="for batch in loader:\n    loss = step(batch)\n    log.append(loss.item())",
     after="for batch in loader:\n    loss = step(batch)\n    log.append(loss.detach())\n"
     "values = torch.stack(log).tolist()",

@@ -130,7 +130,7 @@ RULE = Rule(
     name="a copy with pageable memory",
     matters="The driver must copy pageable memory through a staging buffer: the copy takes "
     "several times as long, its call returns only when it is done, and the CPU launches nothing "
-    "meanwhile. A copy stream and non_blocking do not help.",
+    "until then. A copy stream and non_blocking do not help.",
     decides="It takes the copies whose name contains Pageable, and counts the time in which they "
     "ran exposed and the idle time that their calls caused. Scalars (`.item()`) belong to TL101. "
     "The bound assumes that pinned copies overlap with compute; pinning alone saves most of it.",

@@ -36,17 +36,17 @@ _FIXES = {
         "`layer.set_modules_to_forward_prefetch([next_layer])`.",
     ),
     OverlapBlocker.HOST_SYNC: Instead(
-        "The overlapping compute was launched late because the CPU waited: remove the blocking "
-        "call, or launch that compute before it.",
+        "The compute that could overlap with it was launched late, because the CPU waited: remove "
+        "the blocking call, or launch that compute before it.",
         short="Remove the blocking call, or launch the compute before it.",
     ),
     OverlapBlocker.LATE_LAUNCH: Instead(
-        "Launch the overlapping compute earlier: the step is CPU-bound there."
+        "Launch the compute that could overlap with it earlier: the CPU is late there."
     ),
     OverlapBlocker.TRUE_DEPENDENCY: Instead(
-        "There is nothing to overlap it with: what came next needed it, or no other work was left."
-        f"{_COMPARE_RANKS} What it takes on all of them is transfer: a bf16 compression hook "
-        "halves it, `no_sync()` with gradient accumulation makes it rarer.",
+        "Nothing can overlap with it, because the next compute needs its result or no other work "
+        f"is left.{_COMPARE_RANKS} The time that it takes on every rank is transfer: a bf16 "
+        "compression hook halves it, and `no_sync()` during gradient accumulation makes it rarer.",
         short="Send less. With DDP: `model.register_comm_hook(None, bf16_compress_hook)`, and "
         "`model.no_sync()` while gradients accumulate.",
     ),
@@ -58,7 +58,8 @@ WITHOUT_CHANGE = tuple(
 )
 _COMPARE_PEERS = " It also waits until the peer sends: record all ranks and compare them."
 _FIX_OF_RECEIVED = Instead(
-    f"There is nothing to overlap it with: what is received is needed at once.{_COMPARE_PEERS}",
+    "Nothing can overlap with it, because the next compute needs what it "
+    f"receives.{_COMPARE_PEERS}",
     short="Leave it as it is: the next compute needs what it receives.",
 )
 
@@ -79,7 +80,7 @@ def without_peers(fix: str) -> str:
     """A fix where the other ranks were recorded and compared.
 
     >>> without_peers(_FIX_OF_RECEIVED.text)
-    'There is nothing to overlap it with: what is received is needed at once.'
+    'Nothing can overlap with it, because the next compute needs what it receives.'
     """
     return fix.replace(_COMPARE_RANKS, "").replace(_COMPARE_PEERS, "")
 
@@ -98,16 +99,16 @@ def _edit_of(_name: str, blocker: OverlapBlocker) -> str | None:
 RULE = Rule(
     id="TL202",
     name="a collective that is not overlapped with compute",
-    matters="NCCL needs few multiprocessors, so a collective can run beside compute that does not "
+    matters="NCCL needs few multiprocessors, so a collective can run next to compute that does not "
     "need its result: the gradients of one layer during the backward pass of the next, the shards "
     "of a layer during the layer before it.",
     decides="It takes the time in which a collective ran and no compute did, and determines what "
     "kept the next compute from overlapping with it or, for an all-gather, what kept it from "
     "overlapping with the compute before. The bound is the compute that does not need its result: "
     "the rest of the backward pass, if it was launched there; otherwise what follows before the "
-    "next collective. What a pipeline stage receives is a true dependency. A collective that "
-    "takes 2.5 times as long as its fastest twin (same kernel, size and process group) waited for "
-    "a peer: that part is reported separately (`peer_wait`), with a bound of 0.",
+    "next collective. Messages that a pipeline stage receives are true dependencies. A collective "
+    "that takes 2.5 times as long as its fastest twin (same kernel, size and process group) "
+    "waited for a peer: that part is reported separately (`peer_wait`), with a bound of 0.",
     before="dist.all_reduce(gradients)\nother_compute()\nuse(gradients)",
     after="work = dist.all_reduce(gradients, async_op=True)\nother_compute()\nwork.wait()\n"
     "use(gradients)",

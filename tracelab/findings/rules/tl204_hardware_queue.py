@@ -39,7 +39,7 @@ RULE = Rule(
     name="streams serialized by the hardware queue",
     matters="CUDA hands launches to the GPU through a few queues, and each queue is processed in "
     "order. With CUDA_DEVICE_MAX_CONNECTIONS=1 (which Megatron's tensor parallelism asks for) all "
-    "streams share one: everything queued behind a waiting collective waits, whatever its stream.",
+    "streams share one: everything queued after a waiting collective waits, whatever its stream.",
     decides="It takes exposed communication and copies during which the next compute was already "
     "launched, in a free stream that waited for no event, and yet started only just after them, "
     "or just after work that waited for them. Nothing in the trace orders the two, so the queue "

@@ -125,9 +125,9 @@ RULE = Rule(
     name="a peer copy that blocks because it runs in a default stream",
     matters="A copy by `.to()` runs in the sender's current stream and makes the receiver's "
     "current stream wait. In the default stream of either GPU it separates that GPU's kernels, "
-    "and the GPU computes nothing meanwhile, whether it needs the data or not.",
+    "and the GPU computes nothing during the copy, whether it needs the data or not.",
     decides="It takes copies between GPUs that ran exposed on the sender while its next kernel "
-    "waited behind them, and the time in which the receiver was idle with launched work that "
+    "waited for them, and the time in which the receiver was idle with launched work that "
     "waited for them. The trace does not say whether the receiver's work needs the data: if it "
     "does, only the sender gains.",
     before='y = x.to("cuda:1")\nother_work()',

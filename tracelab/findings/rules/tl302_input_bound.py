@@ -116,7 +116,7 @@ RULE = Rule(
     decides="It sums the idle time in which that thread was in the next() of a data loader, in a "
     "region named after data loading, or in a function that prepares data (collate, "
     "`__getitem__`, preprocess, an image processor, a tokenizer, PIL, torchvision's transforms), "
-    "outside any module and launching nothing. A slow loader behind a full queue costs nothing "
+    "outside any module and launching nothing. A slow loader whose queue is full costs nothing "
     "and is not reported.",
     before="loader = DataLoader(data, batch_size=64)",
     after="loader = DataLoader(\n    data, batch_size=64, num_workers=8, pin_memory=True,\n"

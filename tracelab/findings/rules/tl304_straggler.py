@@ -98,6 +98,7 @@ def straggler_finding(
             file=straggler.file,
             line=straggler.line,
             call=straggler.call,
+            code=_code(straggler, own),
         ),
         evidence=straggler.evidence,
         fix=f"{fix} {_figures(straggler, is_replayed)}{_same_time(straggler, own)}",
@@ -106,6 +107,14 @@ def straggler_finding(
         spread_ns=straggler.spread_ns,
         edit="balance" if straggler.cause == UNEVEN_WORK else f"level:rank:{straggler.rank}",
     )
+
+
+def _code(straggler: Straggler, own: Iterable[Finding]) -> str | None:
+    """The text of its line, where a finding of its own file is at that line and quotes it."""
+    if straggler.line is None:
+        return None
+    place = straggler.file, straggler.line
+    return next((x.where.code for x in own if (x.where.file, x.where.line) == place), None)
 
 
 def same_work(finding: Finding, own: Iterable[Finding]) -> Finding:
@@ -134,10 +143,10 @@ def same_work(finding: Finding, own: Iterable[Finding]) -> Finding:
 
 def _title(straggler: Straggler) -> str:
     if straggler.cause == UNEVEN_WORK:
-        return "The ranks take turns waiting: in each step a different one has the most work"
+        return "The ranks take turns waiting: the one with the most work changes"
     waiting = _ranks(straggler.waiting_ranks)
     wait = "wait" if len(straggler.waiting_ranks) > 1 else "waits"
-    return f"{waiting} {wait} for rank {straggler.rank}, because it {straggler.what}"
+    return f"{waiting} {wait} for rank {straggler.rank}, which {straggler.what}"
 
 
 def _figures(straggler: Straggler, is_replayed: bool) -> str:

@@ -36,8 +36,8 @@ def _lost_work(context: Context) -> list[Candidate]:
 RULE = Rule(
     id="TL901",
     name="damaged file",
-    matters="What could not be read is missing from all figures: times and counts are those of "
-    "the rest.",
+    matters="Events that could not be read are missing from all figures: times and counts are "
+    "those of the rest.",
     decides="It counts what the reader had to leave out or repair, and the calls whose work on the "
     "GPU is not in the file: kernel launches, copies, replays of CUDA graphs and nodes that other "
     "replays of the graph have. It warns if that is more than 2 % of the calls of a kind, outside "

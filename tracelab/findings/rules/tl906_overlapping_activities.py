@@ -6,6 +6,7 @@ from tracelab.findings.candidates import Candidate
 from tracelab.findings.candidates_about_trace import candidates_about_trace
 from tracelab.findings.context import Context
 from tracelab.findings.rule import Rule
+from tracelab.safe_text import counted
 
 
 def find(context: Context) -> list[Candidate]:
@@ -14,7 +15,8 @@ def find(context: Context) -> list[Candidate]:
     return candidates_about_trace(
         "overlapping_activities",
         count,
-        f"{count} activities start before the previous one in their stream has ended",
+        f"{counted(count, 'activity starts', 'activities start')} before the previous one of "
+        "the stream has ended",
     )
 
 

@@ -8,6 +8,7 @@ from tracelab.findings.context import Context
 from tracelab.findings.finding import WARNING
 from tracelab.findings.rule import Rule
 from tracelab.model.trace import ABSENT
+from tracelab.safe_text import counted
 
 
 def find(context: Context) -> list[Candidate]:
@@ -19,7 +20,8 @@ def find(context: Context) -> list[Candidate]:
     return candidates_about_trace(
         "kernels_before_their_launch",
         count,
-        f"{count} activities start before their launch: CPU and GPU clocks disagree",
+        f"{counted(count, 'activity starts', 'activities start')} before the launch: CPU and GPU "
+        "clocks disagree",
         severity=WARNING,
     )
 

@@ -16,7 +16,7 @@ def find(context: Context) -> list[Candidate]:
 RULE = Rule(
     id="TL908",
     name="impossible times",
-    matters="Events with a negative or absurd duration are left out of all figures. Where a clock "
+    matters="Events with a negative or absurd duration are left out of all figures. If a clock "
     "jumped, the times on both sides are right, but not the time between them.",
     decides="It counts the events that the reader left out because of their times, and the jumps "
     "after which it moved events.",

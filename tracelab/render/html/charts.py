@@ -247,7 +247,7 @@ def _beside(
     ns, of_ns = together[row, other], times[row]
     name, other_name = (selection_name(x, several=several) for x in (row, other))
     share = percent_text(ns, of_ns)
-    text = f"{time_text(ns)} of the {time_text(of_ns)} of {name} ({share}) ran beside {other_name}"
+    text = f"{time_text(ns)} of the {time_text(of_ns)} of {name} ({share}) ran next to {other_name}"
     return ns / max(1, of_ns), text
 
 

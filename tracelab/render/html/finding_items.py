@@ -10,16 +10,12 @@ from tracelab.arrays import OneLine
 from tracelab.findings.finding import Finding
 from tracelab.findings.places import sentence_of
 from tracelab.findings.remedies import REMEDIES
-from tracelab.render.text.cells import (
-    FINDING_CAUSE_NAMES,
-    counted,
-    meaning_of,
-    time_text,
-)
+from tracelab.render.text.cells import FINDING_CAUSE_NAMES, meaning_of, time_text
 from tracelab.render.text.savings import REASONS, amount, interval, seen_in
 from tracelab.report.finding_groups import FindingGroup, finding_groups
 from tracelab.report.schema import Report
 from tracelab.report.views import RankView, Scope
+from tracelab.safe_text import counted
 
 # The only addresses that a page links to: those of our own table.
 _LINKS: Mapping[str, tuple[str, str]] = MappingProxyType(

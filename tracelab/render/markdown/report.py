@@ -18,10 +18,11 @@ from tracelab.render.markdown.escape import code, prose
 from tracelab.render.notes import Note
 from tracelab.render.ranks import RanksTable, table_of_ranks
 from tracelab.render.recordings import Recordings, are_recordings, recordings_of
-from tracelab.render.text.cells import PART, counted
+from tracelab.render.text.cells import PART
 from tracelab.render.text.hints import ONE_OF_THEM
 from tracelab.render.words import shorten
 from tracelab.report.schema import Report
+from tracelab.safe_text import counted
 
 _MAX_OTHERS = 10
 _MAX_ROWS = 50  # of files, or ranks

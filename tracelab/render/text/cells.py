@@ -91,15 +91,6 @@ def meaning_of(meanings: Mapping[str, str], key: str) -> str:
     return meanings.get(key) or key
 
 
-def counted(count: int, one: str, many: str) -> str:
-    """A number with its word.
-
-    >>> counted(1, "step", "steps"), counted(1234, "step", "steps")
-    ('1 step', '1,234 steps')
-    """
-    return f"{count:,} {one if count == 1 else many}"
-
-
 def listed(words: Iterable[str], last: str = "and") -> str:
     """Words as a sentence has them.
 

@@ -61,8 +61,8 @@ def left_out(diff: Diff) -> Iterator[str]:
         yield f"Kernels: {listed(sides)} {verb} none. Nor can a timeline be drawn."
     if not diff.same_options:
         yield (
-            "The two sides have other patterns for communication or for steps: what counts as "
-            "either differs."
+            "The two sides were analyzed with different patterns for communication or for steps, "
+            "so they count different things."
         )
     if not all(rank.places for rank in diff.ranks):
         yield (

@@ -20,7 +20,7 @@ from tracelab.comparison.diff import (
 )
 from tracelab.comparison.noise import Change
 from tracelab.findings.places import sentence_of
-from tracelab.render.text.cells import FINDING_CAUSE_NAMES, PART, counted, percent_text, time_text
+from tracelab.render.text.cells import FINDING_CAUSE_NAMES, PART, percent_text, time_text
 from tracelab.render.text.diff_kernels import kernel_table
 from tracelab.render.text.diff_words import (
     NOISE,
@@ -39,6 +39,7 @@ from tracelab.render.text.diff_words import (
 from tracelab.render.text.hints import MORE_IN_JSON
 from tracelab.render.text.sections import Column, Fit, Section
 from tracelab.render.text.tables import changed_tables
+from tracelab.safe_text import counted
 
 _MOST_CALLS, _MOST_FINDINGS = 10, 10
 
@@ -86,8 +87,8 @@ def _rule(rank: RankDiff) -> str:
     one_percent = f"1 % of a {rank.basis}, {time_text(rank.length.before_ns // 100)}"
     if rank.by_recording:
         return (
-            "Medians of the recordings. A change counts if it is larger than the noise: how much "
-            f"recordings of one side differ (95 % interval), and at least {one_percent}."
+            "Medians of the recordings. A change counts if it is larger than the noise between "
+            f"recordings of one side (95 % interval), and at least {one_percent}."
         )
     if rank.basis == "trace":
         return (

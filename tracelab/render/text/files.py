@@ -9,13 +9,13 @@ from tracelab.measures.window_times import DeviceMetrics
 from tracelab.model.loss_names import LossName, listed_names, merged_loss_names
 from tracelab.model.losses import LOSSES_BY_NAME
 from tracelab.read.file_names import short_names
-from tracelab.render.text.cells import PART, counted, listed, percent_text, time_text
+from tracelab.render.text.cells import PART, listed, percent_text, time_text
 from tracelab.render.text.hints import COMM_PATTERN, JOB, OF_LOSSES
 from tracelab.render.text.sections import Column, Fit, Section, Tone
 from tracelab.render.text.window_idle import biggest_cause
 from tracelab.report.schema import Report, TraceInfo
 from tracelab.report.views import RankView, View
-from tracelab.safe_text import brief
+from tracelab.safe_text import brief, counted
 
 _MOST_STEPS = 20
 _FEW_STEPS = 4  # that are named one by one

@@ -10,7 +10,6 @@ from tracelab.findings.places import sentence_of
 from tracelab.render.text.cells import (
     FINDING_CAUSE_NAMES,
     PART,
-    counted,
     meaning_of,
     percent_text,
     time_text,
@@ -19,6 +18,7 @@ from tracelab.render.text.hints import ALL_IN_JSON
 from tracelab.render.text.savings import REASONS, amount, interval, price
 from tracelab.render.text.sections import TONES, Column, Fit, Section
 from tracelab.report.views import Scope, View
+from tracelab.safe_text import counted
 
 _MOST_IN_FULL, _MOST_BRIEF = 5, 6
 
@@ -44,7 +44,7 @@ def about_the_trace(view: View) -> list[Section]:
     if not of_trace:
         return []
     lines = tuple(f"{finding.rule}  {finding.title}." for finding in of_trace)
-    note = "What each does to the numbers: tracelab explain " + of_trace[0].rule
+    note = "Their effect on the numbers: tracelab explain " + of_trace[0].rule
     return [Section("About the trace", lines, notes=(note,))]
 
 
@@ -92,7 +92,7 @@ def _brief(findings: Sequence[Finding], scope: Scope) -> Section:
     ]
     left_out = len(rows) - _MOST_BRIEF
     more = [f"… and {left_out} more {ALL_IN_JSON}."] if left_out > 0 else []
-    of_a_step = ", what its fix saves of a step" if is_priced else ""
+    of_a_step = ", and how much of a step its fix saves" if is_priced else ""
     return Section(
         "Minor or not actionable",
         columns=(
@@ -105,8 +105,8 @@ def _brief(findings: Sequence[Finding], scope: Scope) -> Section:
         ),
         rows=tuple(rows[:_MOST_BRIEF]),
         notes=(
-            f"Shares are of {scope.name}: what it takes, and what of that is attributed to the "
-            f"finding{of_a_step}. `tracelab explain RULE` says what to do.",
+            f"Shares are of {scope.name}: how much a finding takes, how much of that is attributed "
+            f"to it{of_a_step}. `tracelab explain RULE` says what to do.",
             *more,
         ),
     )

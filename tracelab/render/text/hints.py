@@ -41,7 +41,8 @@ def of_steps(trace: TraceInfo) -> str:
     r"""By which annotations steps were found, or which could be steps; "" where neither is to say.
 
     Examples: "Steps are vLLM's: annotations like ^execute_(\d+_)?(context|new)_\d (--step-on
-    chooses others)."; 'No steps found. What repeats: "decode" 40 times (--step-on ^decode$).'
+    chooses others)."; 'No steps found. Annotations that repeat: "decode" 40 times (--step-on
+    ^decode$).'
     """
     for known in KNOWN_STEPS:
         if trace.step_pattern == known.pattern:
@@ -58,10 +59,10 @@ def of_steps(trace: TraceInfo) -> str:
     first = trace.repeated_annotations[0]
     if first.gpu_share > MOST_WORK:
         named[0] += f" (--step-on {shlex.quote(first.pattern)})"
-        return f"No steps found. What repeats: {', '.join(named)}."
+        return f"No steps found. Annotations that repeat: {', '.join(named)}."
     return (
-        "No steps found: call the profiler's step() after each step. What repeats is less than "
-        f"one: {', '.join(named)}."
+        "No steps found: call the profiler's step() after each step. Annotations that repeat "
+        f"launch too little to be steps: {', '.join(named)}."
     )
 
 

@@ -13,10 +13,11 @@ from tracelab.job.explain import RECORDING_START, UNEVEN_WORK
 from tracelab.job.merge import Job
 from tracelab.job.pipeline import BubbleParts, Pipeline
 from tracelab.job.stragglers import Straggler
-from tracelab.render.text.cells import counted, listed, percent_text, time_text
+from tracelab.render.text.cells import listed, percent_text, time_text
 from tracelab.render.words import duration_text
 from tracelab.report.headline import PERCENTS, in_parts
 from tracelab.report.schema import Report
+from tracelab.safe_text import counted
 
 _FEW_RANKS = 2  # that are named one by one
 _MOST_STRAGGLERS = 2  # that are in the verdict
@@ -41,7 +42,7 @@ class RankShares(OneLine):
     Attributes:
         rank: its number.
         step_ns: the median length of a step, ns.
-        length_ns: of all steps, ns.
+        length_ns: from the start of the first to the end of the last, ns.
         compute_ns, wait_ns, transfer_ns, copy_ns, idle_ns, unmatched_ns: which add up to
             `length_ns`; the last is communication without a counterpart in these files.
         waits_for: the rank that it waits for most; None where there is none.
@@ -64,16 +65,19 @@ class RankShares(OneLine):
 
     @property
     def percents(self) -> dict[str, int]:
-        """Each part in whole percents, which add up to 100."""
-        parts_ns = {
+        """Each part in whole percents, which add up to 100; idle is rounded as in the headline."""
+        busy_ns = {
             "compute": self.compute_ns,
             "wait": self.wait_ns,
             "transfer": self.transfer_ns,
             "unmatched": self.unmatched_ns,
             "copies": self.copy_ns,
-            "idle": self.idle_ns,
         }
-        return dict(zip(parts_ns, in_parts(list(parts_ns.values()), PERCENTS), strict=True))
+        busy, idle = in_parts([sum(busy_ns.values()), self.idle_ns], PERCENTS)
+        return {
+            **dict(zip(busy_ns, in_parts(list(busy_ns.values()), busy), strict=True)),
+            "idle": idle,
+        }
 
     @property
     def waits_for_text(self) -> str:
@@ -93,21 +97,24 @@ def rank_shares(report: Report) -> list[RankShares]:
     if job is None:
         return []
     steady = {row.rank: frozenset(row.steps) for row in report.steady}
+    window_ns = {row.rank: row.end_ns - row.start_ns for row in report.steady}
     waits_for = _waits_for(job, steady)
     shares = []
     for times in job.per_rank:
         steps = [x for x in times.steps if x.step in steady.get(times.rank, ())] or times.steps
         if steps:
+            lengths_ns = [x.end_ns - x.start_ns for x in steps]
+            between_ns = max(0, window_ns.get(times.rank, 0) - sum(lengths_ns))
             shares.append(
                 RankShares(
                     rank=times.rank,
-                    step_ns=int(median(x.end_ns - x.start_ns for x in steps)),
-                    length_ns=sum(x.end_ns - x.start_ns for x in steps),
+                    step_ns=int(median(lengths_ns)),
+                    length_ns=sum(lengths_ns) + between_ns,
                     compute_ns=sum(x.compute_ns for x in steps),
                     wait_ns=sum(x.wait_ns for x in steps),
                     transfer_ns=sum(x.transfer_ns for x in steps),
                     copy_ns=sum(x.copy_ns for x in steps),
-                    idle_ns=sum(x.idle_ns for x in steps),
+                    idle_ns=sum(x.idle_ns for x in steps) + between_ns,
                     unmatched_ns=sum(x.unmatched_ns for x in steps),
                     waits_for=waits_for.get(times.rank),
                 )
@@ -189,7 +196,7 @@ def _straggler(straggler: Straggler, cost_ns: int, ranks: int) -> str:
     cost = duration_text(cost_ns)
     if straggler.cause == UNEVEN_WORK:
         return (
-            f"Ranks take turns to make each other wait, which costs the job {cost} {of_what}: rank "
+            f"The ranks take turns waiting, which costs the job {cost} {of_what}: rank "
             f"{straggler.rank} {straggler.why}."
         )
     who = others(straggler.waiting_ranks, ranks)
@@ -225,10 +232,10 @@ def pipeline_sentence(pipeline: Pipeline) -> str:
     microbatches = counted(pipeline.microbatches or 0, "microbatch", "microbatches")
     schedule = _SCHEDULES.get(pipeline.schedule, pipeline.schedule)
     theory = pipeline.theory_bubble
-    in_theory = "" if theory is None else f", {percent(theory)} in theory"
+    ideal = "" if theory is None else f" (ideal: {percent(theory)})"
     return (
-        f"{several} of {stages} with {microbatches} ({schedule}): "
-        f"{percent(pipeline.measured_bubble)} of the schedule is bubble{in_theory}"
+        f"{several} of {stages} with {microbatches} ({schedule}): the bubble is "
+        f"{percent(pipeline.measured_bubble)} of the schedule{ideal}"
         f"{_bubble_parts(pipeline.parts)}."
     )
 
@@ -251,10 +258,10 @@ def _bubble_parts(parts: BubbleParts | None) -> str:
     own = parts.theory if parts.theory >= _WORTH_A_WORD else 0.0
     rest = parts.rest + parts.theory - own + sum(shares.values()) - sum(named.values())
     if rest >= _SHOWN:
-        named["the rest"] = rest
+        named["other"] = rest
     by_size = sorted(named.items(), key=lambda item: -item[1])
-    owns = [f"{percent(own)} the schedule's own"] if own else []
-    return f": {', '.join([*owns, *(f'{name} {percent(share)}' for name, share in by_size)])}"
+    parts_of = [*([("schedule", own)] if own else []), *by_size]
+    return f": {', '.join(f'{name} {percent(share)}' for name, share in parts_of)}"
 
 
 def _waits(shares: Sequence[RankShares]) -> list[str]:
@@ -262,7 +269,7 @@ def _waits(shares: Sequence[RankShares]) -> list[str]:
     longest = max(shares, key=lambda x: x.wait_ns / x.length_ns)
     busiest = max(shares, key=lambda x: x.transfer_ns / x.length_ns)
     if longest.wait_ns < _WORTH_A_CLAUSE * longest.length_ns:
-        sentences = ["No rank waits for another."]
+        sentences = ["No rank waits long for another."]
     else:
         whom = "" if longest.waits_for is None else f", mostly for rank {longest.waits_for}"
         sentences = [

@@ -16,18 +16,12 @@ from tracelab.job.pipeline import Pipeline, StageMetrics
 from tracelab.measures.ranking import per_step
 from tracelab.model.call_sites import CallSite
 from tracelab.model.wording import describe, short_kernel_name
-from tracelab.render.text.cells import (
-    PATH_NAMES,
-    counted,
-    largest,
-    meaning_of,
-    percent_text,
-    time_text,
-)
+from tracelab.render.text.cells import PATH_NAMES, largest, meaning_of, percent_text, time_text
 from tracelab.render.text.hints import ALL_IN_JSON
 from tracelab.render.text.job import RankShares, is_unmatched, percent, rank_shares
 from tracelab.render.text.sections import Column, Fit, Section
 from tracelab.report.schema import Report
+from tracelab.safe_text import counted
 
 _MOST_ROWS = 24
 _MOST_SEGMENTS, _LEAST_SHARE = 12, 0.001  # of the critical path, and of its length
@@ -138,7 +132,7 @@ def _critical_path(path: JobPath) -> Section:
     return Section(
         "Critical path of the job",
         (
-            f"What decided the length of {length}: {_first(on_ranks)}.",
+            f"The work that decided the length of {length}: {_first(on_ranks)}.",
             f"By kind: {', '.join(by_kind)}.",
         ),
         columns=(

@@ -16,9 +16,9 @@ SAVES, AT_MOST, TAKES = "saves", "at most", "takes"  # of a price
 REASONS = {
     "true_dependency": "No saving is predicted: the next work needs the value.",
     "not_in_steps": "No saving is predicted: the simulated steps have nothing that it changes.",
-    "unmet": "What it saves is a bound: the trace does not show that its condition is met.",
-    "launches": "No saving is predicted: what the CPU does there launches work as well.",
-    "no_place": "No saving is predicted: nothing in the trace tells its calls from others.",
+    "unmet": "The saving is an upper bound: the trace does not show that the fix is possible.",
+    "launches": "No saving is predicted: the work of the CPU there also launches kernels.",
+    "no_place": "No saving is predicted: the trace does not distinguish its calls from others.",
 }
 
 

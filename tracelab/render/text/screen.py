@@ -10,7 +10,7 @@ from tracelab.render.facts import Fact
 from tracelab.render.first_screen import FirstScreen, Item, first_screen
 from tracelab.render.notes import Note
 from tracelab.render.recordings import are_recordings
-from tracelab.render.text.cells import PART, counted
+from tracelab.render.text.cells import PART
 from tracelab.render.text.folder import folder_screen
 from tracelab.render.text.hints import FULL
 from tracelab.render.text.ranks_table import ranks_table
@@ -18,7 +18,7 @@ from tracelab.render.text.sections import TONES, Line, Span, Tone
 from tracelab.render.text.wrapping import paragraph, shorten_middle, shorten_names, wrap
 from tracelab.report.schema import Report
 from tracelab.report.views import ranks_of
-from tracelab.safe_text import clean
+from tracelab.safe_text import clean, counted
 
 MOST_LINES = 25
 _INDENT = 3

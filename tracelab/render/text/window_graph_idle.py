@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from tracelab.measures.graph_idle import GraphIdleMetrics
-from tracelab.render.text.cells import PART, counted, time_text
+from tracelab.render.text.cells import PART, time_text
 from tracelab.render.text.hints import ALL_IN_JSON
 from tracelab.render.text.sections import Column, Fit, Section
 from tracelab.report.views import View
+from tracelab.safe_text import counted
 
 _MOST_ROWS = 6
 _WORTH_SHOWING = 0.001  # of the window
@@ -55,7 +56,7 @@ def _awaited(row: GraphIdleMetrics) -> str:
 
     >>> row = GraphIdleMetrics(0, None, 0, "queue", "gemm", 7, "add", 7, 1, 1, 9, 0, 9, 0, 9, 4, 3)
     >>> _awaited(row)
-    'behind add (stream 7), on which it does not depend'
+    'after add (stream 7), on which it does not depend'
     """
     if row.awaited is None:
         return ""
@@ -64,7 +65,7 @@ def _awaited(row: GraphIdleMetrics) -> str:
     node = f"{row.awaited} (stream {row.awaited_stream})"
     return {
         "node": f"waits for {node}",
-        "queue": f"behind {node}, on which it does not depend",
+        "queue": f"after {node}, on which it does not depend",
     }.get(row.wait, f"after {node}")
 
 
@@ -84,8 +85,8 @@ def _notes(rows: list[GraphIdleMetrics], left_out: int) -> tuple[str, ...]:
     callback_ns = sum(row.idle_ns for row in rows if row.wait == "callback")
     if callback_ns:
         notes.append(
-            f"Host functions that run as nodes cost {time_text(callback_ns)}: what depends "
-            "on them waits until they return. Call them outside the graph, or on a branch on "
+            f"Host functions that run as nodes cost {time_text(callback_ns)}: nodes that depend "
+            "on them wait until they return. Call them outside the graph, or on a branch on "
             "which no kernel depends."
         )
     return tuple(notes)

@@ -10,7 +10,6 @@ from tracelab.render.text.cells import (
     CAUSE_NAMES,
     PART,
     REASON_MEANINGS,
-    counted,
     largest,
     meaning_of,
     percent_text,
@@ -19,6 +18,7 @@ from tracelab.render.text.cells import (
 from tracelab.render.text.hints import ALL_IN_JSON
 from tracelab.render.text.sections import Column, Fit, Section, section_title
 from tracelab.report.views import View
+from tracelab.safe_text import counted
 
 _MOST_CULPRITS = 6
 _WORTH_SHOWING = 0.001  # of the window

@@ -13,12 +13,13 @@ from tracelab.measures.host_work import INFERRED, WorkMetrics
 from tracelab.measures.kernels import KernelMetrics
 from tracelab.model.kernel_kinds import work_of
 from tracelab.model.phases import Phase
-from tracelab.render.text.cells import PART, counted, percent_text, time_text
+from tracelab.render.text.cells import PART, percent_text, time_text
 from tracelab.render.text.hints import MORE_IN_JSON
 from tracelab.render.text.savings import percent
 from tracelab.render.text.sections import Column, Fit, Section
 from tracelab.render.words import bare_name
 from tracelab.report.views import View
+from tracelab.safe_text import counted
 
 _NAMED_PHASES = [phase.name.lower() for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)]
 _KIND_WORDS: Mapping[str, str] = MappingProxyType(
@@ -120,8 +121,8 @@ def _phases(view: View) -> list[Section]:
     names = {row.name for row in rows}
     if any(row.where == INFERRED for row in rows):
         notes.append(
-            "The file does not mark the forward pass: what the main thread did before each "
-            "backward pass, since the phase before it, is taken for it."
+            "The file does not mark the forward pass: the time of the main thread before each "
+            "backward pass, back to the phase before, counts as forward."
         )
     elif names.isdisjoint(_NAMED_PHASES):
         notes.append(

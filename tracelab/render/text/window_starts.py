@@ -6,7 +6,6 @@ from tracelab.measures.latencies import LatencyMetrics
 from tracelab.measures.starts import StartMetrics
 from tracelab.render.text.cells import (
     CONSTRAINT_MEANINGS,
-    counted,
     largest,
     meaning_of,
     percent_text,
@@ -14,6 +13,7 @@ from tracelab.render.text.cells import (
 )
 from tracelab.render.text.sections import Column, Fit, Section
 from tracelab.report.views import View
+from tracelab.safe_text import counted
 
 _MOST_LATENCIES = 8
 _SURE = 0.02  # of the window: with more in unexplained delays nothing can be predicted

@@ -112,7 +112,7 @@ def test_overlap_by_hand():
     # THEN 20 % of the compute ran beside copies, and 80 % of the copies beside compute
     assert [[cell.text for cell in row.cells] for row in kinds.rows] == [["", "20"], ["80", ""]]
     assert kinds.rows[1].cells[0].title == (
-        "240 ns of the 300 ns of copy (80.0 %) ran beside compute"
+        "240 ns of the 300 ns of copy (80.0 %) ran next to compute"
     )
     assert [row.name for row in streams.rows] == ["stream 7", "stream 13"]
     assert streams.rows[0].cells[1].text == "0"

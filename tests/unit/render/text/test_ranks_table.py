@@ -32,7 +32,7 @@ def ranks(lines):
 
 def test_each_row_adds_up_to_a_step():
     # GIVEN 33.3 % of waiting, transferring and computing each
-    times = [jobs.rank_times(x, STEPS, length=9, wait=3, transfer=3) for x in range(2)]
+    times = [jobs.rank_times(x, STEPS, wait=3.33, transfer=3.33) for x in range(2)]
     lines = table(report_of(*times))
     assert lines[0].split() == [
         "rank",
@@ -46,6 +46,12 @@ def test_each_row_adds_up_to_a_step():
     ]
     # THEN they are 34, 33 and 33
     assert [figures(line)[2:] for line in lines[1:]] == [["34 %", "33 %", "33 %", "0 %"]] * 2
+
+
+def test_time_between_two_steps_is_idle():
+    # GIVEN steps of 9 ms that begin 10 ms apart
+    times = [jobs.rank_times(x, STEPS, length=9) for x in range(2)]
+    assert [figures(line)[-1] for line in table(report_of(*times))[1:]] == ["10 %"] * 2
 
 
 @pytest.mark.parametrize(
@@ -90,7 +96,10 @@ def test_ranks_that_are_unlike_most_are_named(snapshot):
     times = [jobs.rank_times(x, STEPS, wait=4 if x == 2 else 1) for x in range(8)]
     report = make_job_report(8, job=jobs.job(*times), step_ns=12 * MS)
     text = " ".join(table(report)[9:])
-    assert figures(text.replace("(", "")) == ["2", "60 %", "90 %", "7", "12.0 ms", "10.0 ms"]
+    assert figures(text.replace("(", "")) == [
+        *("2", "60 %", "90 %"),
+        *("7", "12.0 ms", "10.0 ms", "75 %", "90 %"),
+    ]
     assert text == snapshot
 
 
