@@ -82,6 +82,6 @@ def recognized(
             make(program)
         rows += program.rows
     built = graph(*rows)
-    read = None if arguments is None else partial(arguments, built.host.timeline.trace)
-    found = recognize(built, remedies, read)
+    read = {} if arguments is None else {"arguments": partial(arguments, built.host.timeline.trace)}
+    found = recognize(built, remedies, **read)
     return {name: len(events) for name, events in found.places.items()}

@@ -111,15 +111,20 @@ class _Regions:
         return found
 
 
+def nothing_known(event_ids: Iterable[int]) -> Mapping[int, Mapping[str, Any]]:  # noqa: ARG001
+    """The "args" of events in a file that has none."""
+    return {}
+
+
 def recognize(
-    graph: Graph, remedies: Sequence[Remedy], arguments: ReadArguments | None = None
+    graph: Graph, remedies: Sequence[Remedy], arguments: ReadArguments = nothing_known
 ) -> Recognized:
     """Find the pitfalls that remedies know, but those whose fix is newer than the file's PyTorch.
 
     Args:
         graph: the file's dependencies.
         remedies: what to look for.
-        arguments: the "args" of a few events in the file, by event id; None: nothing more is known.
+        arguments: the "args" of a few events in the file, by event id.
     """
     timeline = graph.host.timeline
     names, torch = _Names(graph.host), timeline.trace.info.software.get("torch")
@@ -133,9 +138,7 @@ def recognize(
     )
 
 
-def _events_of(
-    remedy: Remedy, names: _Names, graph: Graph, arguments: ReadArguments | None
-) -> Int64Array:
+def _events_of(remedy: Remedy, names: _Names, graph: Graph, arguments: ReadArguments) -> Int64Array:
     """int64[k], the host events that a remedy is recognized by."""
     events = _NO_EVENTS
     if remedy.frames:
@@ -148,7 +151,7 @@ def _events_of(
         events = names.find(remedy.operators, Category.OPERATOR, Category.ANNOTATION)
     if remedy.occurs is not None and (len(events) or not (remedy.frames or remedy.operators)):
         events = remedy.occurs(graph, events)
-    if remedy.by_arguments is not None and arguments is not None and len(events):
+    if remedy.by_arguments is not None and len(events):
         events = remedy.by_arguments(graph, events, arguments)
     return events
 

@@ -93,8 +93,8 @@ class Remedy(OneLine):
             functions.
         occurs: of the events that match (int64[k], event ids) those that really are the pitfall;
             without any pattern it finds them by itself.
-        by_arguments: makes more of these events by what the file says of some in their "args",
-            which is read only for that.
+        by_arguments: adds to these events, or takes away, by what the file says of some in their
+            "args", which are read only for that.
         by_call_site: whether each place is to be changed by itself, rather than all at once.
         is_general: whether it counts only where no other remedy is recognized.
         is_whole: whether all inside of what it is recognized by goes with it, whatever other

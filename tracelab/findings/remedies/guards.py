@@ -25,6 +25,7 @@ from tracelab.model.graph_launches import mostly_replays
 from tracelab.model.kernel_kinds import copy_direction
 from tracelab.model.lookup import calls_of_name, groups_of, match_names
 from tracelab.model.nesting import Nesting
+from tracelab.model.origins import ReadArguments
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Category, Trace
 
@@ -271,6 +272,28 @@ def are_in_launching_thread(graph: Graph, events: Events) -> NDArray[np.bool_]:
     """bool[k], which host events are of a thread that launches work."""
     threads = sorted(graph.host.launching_threads)
     return np.isin(graph.host.timeline.trace.thread_index[events], threads)
+
+
+def forward_numbers(
+    operators: Int64Array, arguments: ReadArguments
+) -> tuple[Int64Array, Int64Array]:
+    """Which operators of the forward pass nodes of autograd go back through, by the file's "args".
+
+    Args:
+        operators: int64[k], event ids.
+        arguments: reads them.
+
+    Returns:
+        int64[k] twice: the number that each node's operator has in its thread, of another operator
+        that of the next node which its thread makes, and the file's number of that thread; ABSENT
+        where the file does not say.
+    """
+    known = arguments(operators.tolist())
+    number, thread = (
+        np.array([known.get(x, {}).get(key, ABSENT) for x in operators.tolist()], dtype=np.int64)
+        for key in ("Sequence number", "Fwd thread id")
+    )
+    return number, np.where(number == ABSENT, ABSENT, thread)
 
 
 def parents_match(graph: Graph, operators: Events, test: Callable[[str], object]) -> Int64Array:

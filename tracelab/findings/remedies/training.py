@@ -13,6 +13,7 @@ from tracelab.findings.remedies.guards import (
     chosen,
     counts_inside,
     every,
+    forward_numbers,
     named,
     recurs,
 )
@@ -177,24 +178,13 @@ def _before_first_use(graph: Graph, events: Int64Array, arguments: ReadArguments
         start_ns = trace.start_ns[node]
         first = max(0, int(np.searchsorted(start_ns, begin_ns)) - 1)
         node = node[first : np.searchsorted(start_ns, end_ns)]
-        number, thread = _forward_numbers(node, arguments)
+        number, thread = forward_numbers(node, arguments)
         stored_ns = trace.start_ns[gradients[~is_added]]
         last = np.searchsorted(trace.start_ns[node], stored_ns) - 1
         if (last >= 0).all() and len({*thread[last].tolist()}) == 1 and thread[last[0]] != ABSENT:
             is_before = (thread == thread[last[0]]) & (number < number[last].min())
             found.append(node[is_before])
     return np.unique(np.concatenate(found)).astype(np.int64)
-
-
-def _forward_numbers(nodes: Int64Array, arguments: ReadArguments) -> tuple[Int64Array, Int64Array]:
-    """int64[k] twice, the number of each node's operator and its thread's; ABSENT where unknown."""
-    known = arguments(nodes.tolist())
-    columns = (
-        np.array([known.get(node, {}).get(key, ABSENT) for node in nodes.tolist()], dtype=np.int64)
-        for key in ("Sequence number", "Fwd thread id")
-    )
-    number, thread = columns
-    return number, np.where(number == ABSENT, ABSENT, thread)
 
 
 def _weight_gradients(timeline: Timeline, nodes: Int64Array) -> Int64Array:

@@ -17,7 +17,7 @@ from tracelab.findings.remedy import NO_FIX, Instead, Remedy
 from tracelab.findings.rule import Rule
 from tracelab.intervals import Int64Array, Intervals, measure
 from tracelab.measures.bubbles import Cause
-from tracelab.model.call_sites import CallSite
+from tracelab.model.call_sites import CallSite, calling_threads
 from tracelab.model.constraints import Constraint
 from tracelab.model.driver_api import is_asynchronous_copy, is_graph_launch, is_kernel_launch
 from tracelab.model.frames import is_source_function
@@ -321,13 +321,16 @@ def _in_forward(
     """Of culprits those to change, with their cost, ns.
 
     The backward pass follows what the program calls forward: where only its part is expensive, the
-    forward part stands for it, by its time on the host.
+    forward part stands for it, by its time on the host; without one what the program calls itself.
     """
     of_backward = _are_of_backward(context, culprit_id)
     if not of_backward.all():
         return culprit_id[~of_backward], cost_ns[~of_backward]
     events = context.recognized.places[remedy.id]
-    events = events[~_are_of_backward(context, events)]
+    of_backward = _are_of_backward(context, events)
+    if of_backward.all():
+        of_backward = calling_threads(context.timeline, events) != ABSENT
+    events = events[~of_backward]
     if not len(events):
         return culprit_id, cost_ns
     return events, (context.trace.end_ns - context.trace.start_ns)[events]
