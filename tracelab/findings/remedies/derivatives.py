@@ -22,14 +22,12 @@ from tracelab.intervals import Int64Array
 from tracelab.model.call_sites import calling_threads, python_frames
 from tracelab.model.frames import is_engine_operator, is_program_frame
 from tracelab.model.graph import Graph
-from tracelab.model.lookup import expand_ranges, match_names
+from tracelab.model.lookup import expand_ranges
 from tracelab.model.nesting import Nesting
 from tracelab.model.origins import ReadArguments
 from tracelab.model.trace import ABSENT, Category
 
 _GRAD = r"(?:^|/)torch/autograd/__init__\.py\(\d+\): grad$"
-# Operators with several results.
-_OF_SEVERAL = re.compile(r": (?:Split|Unbind|Unsafe(?:Split|Chunk)|Chunk)\w*Backward\d*$")
 
 
 def _alike(graph: Graph, events: Int64Array) -> Int64Array:
@@ -46,8 +44,8 @@ def _alike(graph: Graph, events: Int64Array) -> Int64Array:
 def _again(graph: Graph, events: Int64Array, arguments: ReadArguments) -> Int64Array:
     """Of all calls that run the same nodes all but the first, and what goes back through them.
 
-    Where the first node is of an operator with several results, the calls may be of different ones.
-    They count if each asks for a single leaf, as nobody does who knows to ask for several.
+    Calls that ask for a single leaf each: where they ask for several at once they are of different
+    results, or products of a Hessian with vectors of which each needs the one before.
     """
     timeline = graph.host.timeline
     trace = timeline.trace
@@ -60,10 +58,7 @@ def _again(graph: Graph, events: Int64Array, arguments: ReadArguments) -> Int64A
         [*zip(number[known].tolist(), thread[known].tolist(), strict=True)], call[known], len(calls)
     )
     leaves = np.bincount(call[~known], minlength=len(calls))
-    begins = node[np.diff(call, prepend=-1) > 0]
-    is_of_one = leaves == 1
-    is_of_one[np.unique(call)] |= ~match_names(trace, begins, _OF_SEVERAL.search)
-    keys = [key if one else () for key, one in zip(keys, is_of_one.tolist(), strict=True)]
+    keys = [key if one else () for key, one in zip(keys, (leaves == 1).tolist(), strict=True)]
     owner = _owners(graph, calls, keys).tolist()
     is_again, seen = np.zeros(len(calls), dtype=np.bool_), set[Hashable]()
     for i, key in enumerate(zip(owner, keys, strict=True)):
@@ -174,16 +169,16 @@ REMEDIES: tuple[Remedy, ...] = (
         name="several calls of `torch.autograd.grad` over the same nodes",
         title="A function goes back through the same operators once for each derivative",
         shows="`torch.autograd.grad` several times in one call of a function, and the same nodes "
-        "of autograd each time, by their sequence numbers.",
+        "of autograd each time, by their sequence numbers, for one leaf each.",
         not_when="Each call needs the result of the one before. Derivatives of several outputs at "
         "once (`is_grads_batched=True`) take as much work of the GPU as before.",
         fixes=(
             Instead(
-                "Ask for all derivatives of an output at once: `du_dx, du_dt = "
+                "Pass all inputs to one call: `du_dx, du_dt = "
                 "torch.autograd.grad(u, (x, t), torch.ones_like(u), create_graph=True)`. Of "
                 "several outputs: one call with `is_grads_batched=True`, or their sum if each "
                 "depends on inputs of its own.",
-                short="Ask for all at once: `du_dx, du_dt = torch.autograd.grad(u, (x, t), "
+                short="Pass all inputs to one call: `du_dx, du_dt = torch.autograd.grad(u, (x, t), "
                 "torch.ones_like(u), create_graph=True)`.",
             ),
         ),

@@ -14,8 +14,8 @@ GRAD = "torch/autograd/__init__.py(392): grad"
 RUN = "<built-in method run_backward of torch._C._EngineBase object at 0x7f>"
 # Numbers stand in the names: of nodes of the program's operators, of nodes of autograd's operators,
 # and of these operators themselves.
-_THREADS = {"Add": 1, "Split": 1, "Mul": 2, "op": 0}
-_NUMBERED = re.compile(r"(Add|Split|Mul|op)(\d+)")
+_THREADS = {"Add": 1, "Mul": 2, "op": 0}
+_NUMBERED = re.compile(r"(Add|Mul|op)(\d+)")
 
 
 def arguments(trace, event_ids):
@@ -55,7 +55,8 @@ def derivatives(*calls, back=()):
     return run
 
 
-SAME = [("Add", 9), ("Add", 8)]
+ONE_LEAF = ("", 0)
+SAME = [("Add", 9), ("Add", 8), ONE_LEAF]
 
 
 def found(run, arguments=arguments):
@@ -72,20 +73,13 @@ def test_all_calls_but_the_first_and_what_goes_back_through_them():
     "calls",
     [
         [SAME],
-        [SAME, [("Add", 7), ("Add", 6)]],  # of another micro-batch
+        [SAME, [("Add", 7), ("Add", 6), ONE_LEAF]],  # of another micro-batch
         [SAME, [("Add", 10), *SAME]],  # a vector's product is a node of its own
-        # Maybe of different results, as all inputs are asked for at once.
-        [[("Split", 9), ("Add", 8), ("", 0), ("", 0)]] * 2,
+        [[*SAME, ONE_LEAF]] * 2,  # all inputs at once, for different results
     ],
 )
 def test_other_nodes_need_another_call(calls):
     assert found(derivatives(*calls)) == {}
-
-
-def test_one_leaf_of_one_of_several_results():
-    assert found(derivatives(*[[("Split", 9), ("Add", 8), ("", 0)]] * 4)) == {
-        "grad-again": STEPS * 3
-    }
 
 
 def test_where_the_file_does_not_say_which_nodes_nothing_is_told():
