@@ -18,6 +18,7 @@ TRACES = FOLDER.parent / "tests/benchmarks/judgement/traces"
     [
         ("music_attention", "attention-by-hand", "attend"),
         pytest.param("wgan_critic", "untrained-gradients", "iteration", marks=pytest.mark.slow),
+        pytest.param("maxwell_cavity", "grad-again", "derivative", marks=pytest.mark.slow),
     ],
 )
 def test_the_defect_is_named_and_not_its_fix(program, remedy, function, tmp_path):
@@ -40,6 +41,8 @@ def test_the_defect_is_named_and_not_its_fix(program, remedy, function, tmp_path
         # Measured: 30 % (31 to 35). A generator takes 17.6 of 59.6 ms of the GPU's time, and the
         # penalty's own gradient is stored behind it.
         ("wgan_critic", "untrained-gradients", 0.27, 0.33),
+        # Measured: 51 % (47 to 64). 18 of 24 passes go, and what goes back through them.
+        ("maxwell_cavity", "grad-again", 0.38, 0.53),
     ],
 )
 def test_what_the_fix_saves(program, remedy, least, most, tmp_path):
