@@ -299,7 +299,7 @@ def _finding(
         edit=edit_text(_edit_of(candidate), candidate.where),
         remedy=remedy.id if remedy else None,
         source=remedy.documented if remedy else None,
-        saves_reason=None if candidate.is_possible else UNMET,
+        saves_reason=UNMET if not candidate.is_possible or (remedy and remedy.is_bound) else None,
         role=candidate.role,
     )
 

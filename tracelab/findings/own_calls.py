@@ -104,20 +104,24 @@ def _place_on_host(finding: Finding, sites: Sites, context: Context) -> str | No
 
     What a function does for one that launches nothing either is part of that one's work.
     """
-    program = sites.program
     cost_ns = finding.cost_ns / max(1, len(context.typical_steps))
     first, *others = places_of(finding.where)
-    for place in (*_done_for(first, sites), first, *others):
-        selection = sites.select(place)
-        if not selection.host_share.any():
-            continue
-        share = selection.python_share
-        work_ns = float((share * program.latency_ns[: len(share)])[share > 0].sum()) / program.steps
+    pauses = sites.name_pauses(first)
+    places = (*_done_for(first, sites), first, *others)
+    host_work = [place for place in places if sites.select(place).host_share.any()][:1]
+    for place in (*host_work, pauses):
+        work_ns = _python_ns(sites.select(place), sites.program)
         # Where the GPU waited for next to nothing of it, another finding is about that work; and
         # where that is next to nothing of what it waited for, the rest is PyTorch's.
-        is_own = MIN_COST_SHARE * work_ns <= cost_ns <= work_ns / MIN_COST_SHARE
-        return place if is_own else NoPlace.LAUNCHES
-    return NoPlace.NOT_IN_STEPS
+        if work_ns and MIN_COST_SHARE * work_ns <= cost_ns <= work_ns / MIN_COST_SHARE:
+            return place
+    return NoPlace.LAUNCHES if host_work else NoPlace.NOT_IN_STEPS
+
+
+def _python_ns(selection: Selection, program: Program) -> float:
+    """What Python and other libraries do at a place in a step, ns."""
+    share = selection.python_share
+    return float((share * program.latency_ns[: len(share)])[share > 0].sum()) / program.steps
 
 
 def _done_for(place: str, sites: Sites) -> list[str]:

@@ -101,6 +101,7 @@ class Remedy(OneLine):
             remedy is recognized there.
         needs_same_sizes: whether it helps only where the sizes that the host waits for are the same
             in every step; where the trace does not show that, what it saves is a bound.
+        is_bound: whether no trace shows that it can be done, so that what it saves is a bound.
     """
 
     id: str
@@ -121,6 +122,7 @@ class Remedy(OneLine):
     is_general: bool = False
     is_whole: bool = False
     needs_same_sizes: bool = False
+    is_bound: bool = False
 
     def fix_for(self, torch: str | None) -> Instead | None:
         """What to write instead in a version of PyTorch; None where that one has no such fix.

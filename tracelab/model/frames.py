@@ -60,6 +60,7 @@ _THREAD_WAIT = re.compile(
 _STARTS_THREADS = re.compile(r"(?:^|/)torch/nn/parallel/parallel_apply\.py\(\d+\): parallel_apply$")
 # Built-in functions in which a thread sleeps: it neither works nor needs the GIL.
 _SLEEP = re.compile(r"^<built-in (?:method|function) (?:sleep|poll|select|epoll|kevent|accept)\b")
+_OF_TORCH = re.compile(r"(?:^|/)torch/")
 _WRAPPERS = re.compile(
     r"(?:^|/)torch/(?:"
     r"optim/optimizer\.py\(\d+\): (?:wrapper|_use_grad)"
@@ -290,6 +291,15 @@ def is_source_function(name: str) -> bool:
     (True, False)
     """
     return not (is_built_in(name) or is_module_call(name) or is_wrapper(name))
+
+
+def is_of_torch(name: str) -> bool:
+    """True if a function of this name is PyTorch's.
+
+    >>> is_of_torch("torch/optim/adam.py(213): step"), is_of_torch("train.py(3): step")
+    (True, False)
+    """
+    return _OF_TORCH.search(name) is not None
 
 
 def is_engine_operator(name: str) -> bool:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.intervals import Intervals, gaps, join, subtract
-from tracelab.model.call_sites import python_frames
-from tracelab.model.frames import is_source_function
+from tracelab.intervals import Int64Array, Intervals, gaps, join, subtract
 from tracelab.model.host import Host
-from tracelab.model.lookup import groups_of
+from tracelab.model.launching import Doing, work_at
 from tracelab.model.timeline import Timeline
-from tracelab.model.trace import ABSENT, Category
+from tracelab.model.trace import Category, Trace
 from tracelab.simulate.program import Program, Via
 
 # PyTorch takes 5 to 50 us from one launch to the next. Longer stretches in its own functions, such
@@ -25,16 +22,6 @@ _LONG_NS = 200_000
 _LONG_UNKNOWN_NS = 1_000_000  # where the file does not say what the host did
 _SILENT_NS = 50_000  # no event of any thread for longer than launching takes
 _DOING = ("profiler", "blocked", "input", "recorded", "waiting")  # of a thread's state
-_OF_TORCH = re.compile(r"(?:^|/)torch/")
-
-
-def is_of_torch(name: str) -> bool:
-    """Whether a function of this name is PyTorch's.
-
-    >>> is_of_torch("torch/optim/adam.py(213): step"), is_of_torch("train.py(3): step")
-    (True, False)
-    """
-    return _OF_TORCH.search(name) is not None
 
 
 def other_work(timeline: Timeline, program: Program) -> NDArray[np.bool_]:
@@ -50,21 +37,29 @@ def other_work(timeline: Timeline, program: Program) -> NDArray[np.bool_]:
     Returns:
         bool[e], of the program's edges.
     """
-    trace, frames = timeline.trace, python_frames(timeline)
+    trace = timeline.trace
     is_other = (program.via == Via.HOST) & (program.latency_ns >= _LONG_NS)
     edges = np.flatnonzero(is_other)
-    source_id = program.event_id[program.source[edges]]
-    target_id = program.event_id[program.target[edges]]
-    middle_ns = trace.end_ns[source_id] + (trace.start_ns[target_id] - trace.end_ns[source_id]) // 2
-    is_function = frames.have_name(is_source_function)
-    of_torch = np.append(frames.have_name(is_of_torch), False)
-    for thread, index in groups_of(program.thread_index[program.target[edges]]):
-        by_time = index[np.argsort(middle_ns[index], kind="stable")]
-        function = frames.around(frames.innermost_at(thread, middle_ns[by_time]), is_function)
-        is_long = program.latency_ns[edges[by_time]] >= _LONG_UNKNOWN_NS
-        is_other[edges[by_time]] = np.where(function == ABSENT, is_long, ~of_torch[function])
+    start_ns, end_ns = times_of(trace, program, edges)
+    middle_ns = start_ns + (end_ns - start_ns) // 2
+    work = work_at(timeline, program.thread_index[program.target[edges]], middle_ns)
+    is_long = program.latency_ns[edges] >= _LONG_UNKNOWN_NS
+    is_other[edges] = (work == Doing.OTHER) | (is_long & (work == Doing.UNKNOWN))
     found: NDArray[np.bool_] = is_other
     return found
+
+
+def times_of(
+    trace: Trace, program: Program, edges: NDArray[np.intp]
+) -> tuple[Int64Array, Int64Array]:
+    """When edges of host work began and ended in the file: int64[k] each, ns.
+
+    Of an edge from the repetition before, it is the time just before its target.
+    """
+    end_ns = trace.start_ns[program.event_id[program.target[edges]]]
+    source_ns = trace.end_ns[program.event_id[program.source[edges]]]
+    is_own = program.lag[edges] == 0
+    return np.where(is_own, source_ns, end_ns - program.latency_ns[edges]), end_ns
 
 
 class Silence(NamedTuple):

@@ -20,6 +20,7 @@ from tracelab.model.call_sites import CallSite, call_sites, python_frames
 from tracelab.model.driver_api import is_stream_wait
 from tracelab.model.frames import (
     called_as_shown,
+    is_of_torch,
     is_source_function,
     is_tensor_operator,
     parse_frame,
@@ -31,10 +32,11 @@ from tracelab.model.lookup import calls_of_name, groups_of, match_names
 from tracelab.model.source_lines import SourceLines
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Category
-from tracelab.simulate.other_work import Silence, find_silence, is_of_torch, other_work
+from tracelab.simulate.other_work import Silence, find_silence, other_work, times_of
 from tracelab.simulate.program import NodeKind, Program, Via
 
 _KERNEL, _RANK = "kernel:", "rank:"
+_PAUSES = "@pauses"
 REMEDY = "remedy:"  # a place of which the caller says what it is
 _LINE = re.compile(r"^(?P<file>.+\.pyx?):(?P<line>\d+)$")
 _NAMED = (Category.OPERATOR, Category.PYTHON, Category.ANNOTATION)
@@ -153,6 +155,10 @@ class Sites:
             for text in texts
             if np.array_equal(self.named.setdefault(text, event_id), event_id)
         )
+
+    def name_pauses(self, place: str) -> str:
+        """Name the other work of the host that ends with a call made at some place."""
+        return f"{place}{_PAUSES}"
 
     @cached_property
     def gap_ns(self) -> Int64Array:
@@ -319,6 +325,11 @@ class Sites:
                 return select(place.removeprefix(prefix))
         if place in self.named:
             return self._of_events(place.rpartition("@")[0], self.named[place])
+        if place.endswith(_PAUSES):
+            return self._of_pauses(self.select(place.removesuffix(_PAUSES)).calls)
+        return self._of_code(place)
+
+    def _of_code(self, place: str) -> Selection:
         line = _LINE.match(place)
         if line is not None:
             file, number = line["file"], int(line["line"])
@@ -427,6 +438,21 @@ class Sites:
             regions=regions,
         )
 
+    def _of_pauses(self, calls: NDArray[np.bool_]) -> Selection:
+        """The other work that ends with some calls (bool[n]), and none of the calls."""
+        program, none = self.program, np.zeros(len(calls), dtype=np.bool_)
+        made = np.isin(program.event_id, program.event_id[calls])
+        edges = np.flatnonzero(self.other_work & made[program.target])
+        thread_index = program.thread_index[program.target[edges]]
+
+        def regions() -> Mapping[int, Intervals]:
+            start_ns, end_ns = times_of(self.timeline.trace, program, edges)
+            return {
+                thread: union(start_ns[own], end_ns[own]) for thread, own in groups_of(thread_index)
+            }
+
+        return Selection(self, none, none, lambda: self.share_within(regions()), regions=regions)
+
     def _holding(
         self, regions: Mapping[int, Intervals], calls: Int64Array
     ) -> Mapping[int, Intervals]:
@@ -499,20 +525,12 @@ class Sites:
         return frozenset(trace.thread_index[trace.of_category(Category.PYTHON)].tolist())
 
     def share_within(self, regions: Mapping[int, Intervals]) -> NDArray[np.float64]:
-        """float64[e], of each edge of host work the share that lies in some regions.
-
-        Of an edge from the repetition before, what came just before its target counts.
-        """
+        """float64[e], of each edge of host work the share that lies in some regions."""
         program, trace = self.program, self.timeline.trace
         share = np.zeros(len(program.via))
         edges = np.flatnonzero(np.isin(program.via, (Via.HOST, Via.THREAD)))
         source, target = program.source[edges], program.target[edges]
-        to_ns = trace.start_ns[program.event_id[target]]
-        from_ns = np.where(
-            program.lag[edges] == 0,
-            trace.end_ns[program.event_id[source]],
-            to_ns - program.latency_ns[edges],
-        )
+        from_ns, to_ns = times_of(trace, program, edges)
         length_ns = to_ns - from_ns
         within_ns = np.zeros(len(edges), dtype=np.int64)
         for thread, region in regions.items():

@@ -104,6 +104,37 @@ def test_python_of_a_function_that_copies_and_launches():
     assert middle_ns == high_ns - 2 * 20 * US
 
 
+@pytest.mark.parametrize(
+    ("operator", "saved_us"),
+    [
+        # From the end of the other call at 105 to the launch at 710, less 5 and 4 of operators.
+        ("aten::to", 605 - 5 - 4),
+        # From 715 of the step before to 100, less 5 and 2.
+        ("aten::add", 385 - 5 - 2),
+    ],
+)
+def test_pauses_before_a_call_are_the_programs_own_work(operator, saved_us):
+    def of_step(at, number):
+        return (
+            rows.python("train.py(9): main", at, at + 1000 * US),
+            *launched_in("aten::add", at + 98 * US, at + 100 * US, number + 1),
+            *launched_in("aten::to", at + 706 * US, at + 710 * US, number + 2),
+        )
+
+    the_scene = scene(1000 * US, of_step)
+    place = the_scene.sites.name_pauses(operator)
+    assert the_scene.step_ns(f"python:{place}=0") == the_scene.step_ns() - saved_us * US
+
+
+def launched_in(operator, begins, launched, number):
+    """An operator that ends 10 us after its launch, which takes 5."""
+    return (
+        rows.operator(operator, begins, launched + 10 * US),
+        rows.launch(launched, launched + 5 * US, number),
+        rows.kernel(launched + 5 * US + LAUNCH, launched + 20 * US, correlation=number),
+    )
+
+
 def test_python_is_not_what_pytorch_does():
     the_scene = synchronized()
     assert the_scene.step_ns("python:log=0") == the_scene.step_ns() - 10 * US

@@ -286,7 +286,8 @@ REMEDIES: tuple[Remedy, ...] = (
         source="PyTorch documentation: torch.utils.checkpoint",
         url="https://docs.pytorch.org/docs/stable/checkpoint.html",
         rules=("TL301", "TL405"),
-        edit=None,
+        edit="remove:{place}",
+        is_bound=True,
         occurs=every(_recomputes, recurs),
     ),
 )

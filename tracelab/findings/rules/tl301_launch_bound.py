@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -20,13 +19,13 @@ from tracelab.measures.bubbles import Cause
 from tracelab.model.call_sites import CallSite, calling_threads
 from tracelab.model.constraints import Constraint
 from tracelab.model.driver_api import is_asynchronous_copy, is_graph_launch, is_kernel_launch
-from tracelab.model.frames import is_source_function
 from tracelab.model.graph_launches import mostly_replays, replayed
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.latencies import REPLAY_START_NS, SHORTEST_DELAY_NS
-from tracelab.model.lookup import match_names, rows_of
+from tracelab.model.launching import Doing, work_at
+from tracelab.model.lookup import rows_of
 from tracelab.model.phases import Phase
-from tracelab.model.trace import ABSENT, Category
+from tracelab.model.trace import ABSENT
 from tracelab.model.wording import called
 
 _MOST_LOOKED_UP = 20_000  # bubbles, the longest: the call site of most time does not need all
@@ -35,7 +34,6 @@ _LONG_NS = 1_000_000
 _LONG_OF_REPLAYS_NS = 20_000  # in a program of replays, each of which is one call
 # Between two graphs of a stream that are both launched pass 1.3 us (H200).
 _LONGEST_GAP_NS = 2_500
-_OF_TORCH = re.compile(r"(?:^|/)torch/")
 _FIX_OF_LONG = Instead(
     "Move this work out of the launching thread: do it ahead, in worker processes "
     "(`DataLoader(..., num_workers=...)`), once instead of in each step, or on the GPU.",
@@ -143,13 +141,24 @@ def _late_launches(context: Context) -> tuple[NDArray[np.bool_], NDArray[np.bool
     profiler_factor = window_ns / (context.window_without_profiler_ns or window_ns or 1)
     length_ns = bubbles.end_ns - bubbles.start_ns
     is_silent = is_busy & ~_holds_launch(context)
+    is_silent[is_silent] = ~_is_launching(context, np.flatnonzero(is_silent))
     is_other = is_silent & (length_ns >= _LONG_NS * profiler_factor)
     if mostly_replays(context.timeline):
-        is_own = is_silent & _is_before_replay(context) & ~_launches(context)
+        is_own = is_silent & _is_before_replay(context)
         _, gap = np.unique(bubbles.next_id, return_inverse=True)
         own_ns = np.bincount(gap, np.where(is_own, length_ns, 0))[gap]
         is_other |= is_own & (own_ns >= _LONG_OF_REPLAYS_NS * profiler_factor)
     return is_late, np.isin(bubbles.next_id, bubbles.next_id[is_other])
+
+
+def _is_launching(context: Context, index: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """bool[k], half-way through which bubbles the thread that launches next was launching."""
+    bubbles, timeline = context.bubbles, context.timeline
+    launch_id = timeline.launch_id[rows_of(timeline.event_id, bubbles.next_id[index])]
+    middle_ns = (bubbles.start_ns + bubbles.end_ns)[index] // 2
+    work = work_at(timeline, context.trace.thread_index[launch_id], middle_ns)
+    is_launching: NDArray[np.bool_] = work == Doing.LAUNCHING
+    return is_launching
 
 
 def _is_before_replay(context: Context) -> NDArray[np.bool_]:
@@ -173,29 +182,6 @@ def _late_replays(context: Context) -> NDArray[np.bool_]:
     starts_soon |= context.graph.binding.constraint[row] == Constraint.LAUNCH
     late_replays: NDArray[np.bool_] = is_late & starts_soon
     return late_replays
-
-
-def _launches(context: Context) -> NDArray[np.bool_]:
-    """bool[bubbles], in which the host was in PyTorch's or the driver's code that launched next.
-
-    A function of the program launches as well, but not only.
-    """
-    bubbles, timeline, trace = context.bubbles, context.timeline, context.trace
-    row = rows_of(timeline.event_id, bubbles.next_id)
-    launch_id = np.where(row == ABSENT, ABSENT, timeline.launch_id[row])
-    culprit_id = context.idle_culprits
-    # Where the culprit is the launch itself, the file has nothing of the host before that.
-    is_known = (launch_id != ABSENT) & (culprit_id != ABSENT) & (culprit_id != launch_id)
-    known = np.flatnonzero(is_known)
-    launch, culprit = launch_id[known], culprit_id[known]
-    launches = np.zeros(len(row), dtype=np.bool_)
-    launches[known] = trace.start_ns[culprit] <= trace.start_ns[launch]
-    launches[known] &= trace.end_ns[culprit] >= trace.end_ns[launch]
-    launches[known] &= ~(
-        (trace.category[culprit] == Category.PYTHON)
-        & match_names(trace, culprit, lambda x: is_source_function(x) and not _OF_TORCH.search(x))
-    )
-    return launches
 
 
 def _candidate(
@@ -356,8 +342,9 @@ RULE = Rule(
     "time without the profiler (`info`, unless a saving is predicted), and the finding is dropped "
     "if that is less than 2 % of a step. Idle time at the start of the recording does not count. "
     "Gaps of 1 ms or more without a launch are a finding of their own (`slow_host`): the CPU did "
-    "other work there. In a program of replays, so are gaps of 20 us, and idle time while a "
-    "replay is launched counts as well. Idle time that a blocking call caused belongs to TL101. "
+    "other work there, unless it was in a function of PyTorch's or in an operator that launches. "
+    "In a program of replays, so are gaps of 20 us, and idle time while a replay is launched "
+    "counts as well. Idle time that a blocking call caused belongs to TL101. "
     "The advice is a CUDA graph of what can be captured. Blocking calls, pageable copies and what "
     "changes from step to step must be removed first, in that order; the saving is that of all of "
     "it together.",

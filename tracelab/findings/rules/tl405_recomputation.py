@@ -21,8 +21,7 @@ RULE = Rule(
     decides="It sums the GPU's work for `recompute_fn` of torch/utils/checkpoint.py or, if no "
     "Python functions were recorded, for operators of the forward pass inside nodes of the "
     "backward pass. It is silent below 2 % of the time. The file does not say how much memory is "
-    "left, so the figure is an upper bound, without a prediction. The GPU is busy in this time, "
-    "not idle.",
+    "left, so the saving of a replay without this work is an upper bound.",
     before="x = checkpoint(block, x, use_reentrant=False)",
     after="x = block(x)  # if memory allows",
     find=find,

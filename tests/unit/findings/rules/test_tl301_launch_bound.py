@@ -1,5 +1,7 @@
 """TL301: ten kernels of 5 us, launched every 20 us, so that the GPU is idle for 9 x 15 us."""
 
+from functools import partial
+
 import pytest
 
 from tests.build.files import US, call, kernel, launch, operator, python, step
@@ -127,17 +129,42 @@ def test_leaves_idle_behind_a_blocking_call_to_the_call(summaries):
     assert summaries(*rows) == [("TL101", "host_sync", WARNING, 20)]
 
 
-@pytest.mark.parametrize(("gap", "cause"), [(999, "launch_bound"), (1_000, "slow_host")])
-def test_a_gap_of_a_millisecond_in_which_nothing_is_launched_is_told_apart(summaries, gap, cause):
-    # The GPU computes until 110 us; the next launch is the gap later, and takes 2 us to start.
+def pause(gap, *around):
+    """A GPU that computes until 110 us, and a launch the gap later that takes 2 us to start."""
     launched = (110 + gap) * US
-    rows = [
-        operator("aten::add", 0, launched + 10 * US),
+    return [
+        *(made(0, launched + 10 * US) for made in around),
         *work(10 * US, 110 * US, launched=0, correlation=1),
         *work(launched + 2 * US, launched + 202 * US, launched=launched, correlation=2),
     ]
 
-    assert summaries(*rows) == [("TL301", cause, CRITICAL, gap + 2)]
+
+def runs(name):
+    return partial(python, name)
+
+
+IN_PROGRAM, IN_TORCH = runs("train.py(3): encode"), runs("torch/optim/adam.py(139): _init_group")
+
+
+@pytest.mark.parametrize(("gap", "cause"), [(999, "launch_bound"), (1_000, "slow_host")])
+@pytest.mark.parametrize("around", [(IN_PROGRAM,), (IN_TORCH, IN_PROGRAM)])
+def test_a_gap_of_a_millisecond_in_which_nothing_is_launched_is_told_apart(
+    summaries, around, gap, cause
+):
+    assert summaries(*pause(gap, *around)) == [("TL301", cause, CRITICAL, gap + 2)]
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        (IN_PROGRAM, IN_TORCH),
+        (IN_PROGRAM, IN_TORCH, runs("<built-in function id>")),
+        (partial(operator, "aten::add"),),
+        (IN_PROGRAM, IN_TORCH, partial(operator, "Optimizer.step#Adam.step")),
+    ],
+)
+def test_what_pytorch_does_before_it_launches_is_launching(summaries, around):
+    assert summaries(*pause(5_000, *around)) == [("TL301", "launch_bound", CRITICAL, 5_002)]
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ import pytest
 
 from tests.build.files import US, operator
 from tests.build.finding_events import work
-from tracelab.findings.finding import CRITICAL
+from tracelab.findings.finding import CRITICAL, UNMET
 
 
 def backward(node, inside, again_us):
@@ -24,11 +24,12 @@ def backward(node, inside, again_us):
 
 @pytest.mark.parametrize("node", ["CheckpointFunctionBackward", "NativeLayerNormBackward0"])
 def test_a_third_is_the_forward_pass(findings, node):
-    # No edit: the file does not say whether there is memory for what is kept then.
+    # The file does not say whether there is memory for what is kept then.
     [finding] = findings(*backward(node, "aten::linear", 50))
 
     assert (finding.rule, finding.cause, finding.severity) == ("TL405", "recomputation", CRITICAL)
-    assert (finding.cost_ns, finding.bound_ns, finding.edit) == (100 * US, 100 * US, None)
+    assert (finding.cost_ns, finding.bound_ns) == (100 * US, 100 * US)
+    assert (finding.edit, finding.saves_reason) == ("remove:remedy:checkpoint-recompute", UNMET)
     assert (finding.where.count, finding.where.operator) == (2, "aten::linear")
 
 
