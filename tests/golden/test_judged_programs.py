@@ -17,6 +17,7 @@ TRACES = FOLDER.parent / "tests/benchmarks/judgement/traces"
     ("program", "remedy", "function"),
     [
         ("music_attention", "attention-by-hand", "attend"),
+        ("radar_nowcast", "layout-transposes", "main"),  # although it interpolates
         pytest.param("wgan_critic", "untrained-gradients", "iteration", marks=pytest.mark.slow),
         pytest.param("maxwell_cavity", "grad-again", "derivative", marks=pytest.mark.slow),
     ],
@@ -35,6 +36,9 @@ def test_the_defect_is_named_and_not_its_fix(program, remedy, function, tmp_path
 @pytest.mark.parametrize(
     ("program", "remedy", "least", "most"),
     [
+        # Measured: 41 %. Normalization takes 22 of 67 ms with the channels last, and what
+        # interpolates 5.1 of 3.0.
+        ("radar_nowcast", "layout-transposes", 0.36, 0.43),
         # Measured: 31 % (29 to 31). The scores are 20 % of the GPU's time, what casts them and
         # copies a bias inside of the products another 4.
         ("jet_tagging", "attention-by-hand", 0.22, 0.31),

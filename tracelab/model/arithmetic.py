@@ -50,6 +50,7 @@ _LAYOUT_CHANGE = re.compile(r"nchwToNhwc|nhwcToNchw")
 _NCHW = re.compile(
     r"batch_norm_\w+(?<!channels_last)_kernel<|bn_(?:fw|bw)_\w*(?:NCHW|1C11)|pool\w*_nchw"
 )
+_INTERPOLATION_OF_NCHW = re.compile(r"upsample_[a-z]+2d_(?:backward_)?out_frame<")
 # How many times as fast products are in TF32 as in float32, by the makers' figures without
 # sparsity: https://www.nvidia.com/en-us/data-center/ (data sheets). A GeForce GPU does them equally
 # fast (82.6 TFLOPS of an RTX 4090 both ways), and an older one than Ampere has no TF32.
@@ -156,6 +157,17 @@ def is_of_nchw(name: str) -> bool:
     False
     """
     return _NCHW.search(name) is not None
+
+
+def interpolates_nchw(name: str) -> bool:
+    """Whether a kernel interpolates images whose channels are not last.
+
+    >>> interpolates_nchw("void at::native::upsample_nearest2d_backward_out_frame<float>")
+    True
+    >>> interpolates_nchw("void at::native::upsample_nearest2d_nhwc_out_frame<float>")
+    False
+    """
+    return _INTERPOLATION_OF_NCHW.search(name) is not None
 
 
 def tf32_speedup(timeline: Timeline) -> NDArray[np.float64]:

@@ -2,8 +2,9 @@
 
 Each bound is what all activities would take at once if each gained as little, or as much, as any
 that was measured on an H100 (PyTorch 2.11, CUDA 13.0): 31 matrix products of 64 to 65,536 rows, 8
-convolutions with their gradients, 6 other operators, 3 convolutional networks, and 126 attentions
-with their gradients: 32 to 2,048 positions, heads of 32 to 128, with a mask, causal and without.
+convolutions with their gradients, 6 other operators, 42 interpolations, 3 convolutional networks,
+and 126 attentions with their gradients: 32 to 2,048 positions, heads of 32 to 128, with a mask,
+causal and without.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from tracelab.intervals import Int64Array, subtract
 from tracelab.model.arithmetic import (
     are_convolutions,
+    interpolates_nchw,
     is_batched_product,
     is_float64,
     is_float64_product,
@@ -52,6 +54,8 @@ _OF_FLOAT64_PRODUCT = np.array(
 # of it where a layer of the program copies its images back.
 _OF_LAYOUT_CHANGES = np.array([[0.0, 0.0, 1.0]] * 4)
 _OF_NCHW = np.array([[0.25, 0.4, 1.0]] * 4)
+# Of interpolations, forward and backward: of nearest neighbors 1.3 to 2.3, else 0.2 to 2.7.
+_OF_INTERPOLATION = np.array([[0.2, 1.5, 2.7]] * 4)
 # How many times as long a fused attention takes as the products of one that is written by hand, by
 # how many positions a softmax is over: up to 64, 128, 256, 512, 1,024 and more.
 _OF_PRODUCTS = np.array(
@@ -97,7 +101,13 @@ def float32(program: Program, selection: Selection) -> Edited:
 def channels_last(program: Program, selection: Selection) -> Edited:
     """Its images have their channels last, so that convolutions need no change of layout."""
     return _by_name(
-        program, selection, {is_layout_change: _OF_LAYOUT_CHANGES, is_of_nchw: _OF_NCHW}
+        program,
+        selection,
+        {
+            is_layout_change: _OF_LAYOUT_CHANGES,
+            is_of_nchw: _OF_NCHW,
+            interpolates_nchw: _OF_INTERPOLATION,
+        },
     )
 
 

@@ -5,7 +5,8 @@
 A program and its fixed variant are timed in turns, each in a process of its own: blocks of ten
 steps between two synchronizations, in three rounds. Then ``tracelab run`` records each of them.
 Both leave the programs as they are. ``measured.jsonl`` in the folder has a line per variant, and a
-tar file per group of programs has the traces.
+tar file per group of programs has the traces. With ``--advised`` the programs that have an
+``advice`` are timed with it, tracelab's first advice carried out word for word, and not recorded.
 """
 
 from __future__ import annotations
@@ -76,27 +77,33 @@ class Child:
         self.process.wait()
 
 
-def coordinate(names: Sequence[str], output: Path, work: Path, group: int, limit_s: float) -> None:
+def coordinate(
+    names: Sequence[str], output: Path, work: Path, group: int, limit_s: float, *, advised: bool
+) -> None:
     begun = time.monotonic()
     wanted = [x for x in programs() if not names or x["name"] in names]
+    wanted = [x for x in wanted if not advised or "advice" in x]
     for number, start in enumerate(range(0, len(wanted), group)):
         if time.monotonic() - begun > limit_s:
             print(f"no time left for {[x['name'] for x in wanted[start:]]}", flush=True)
             break
         some = wanted[start : start + group]
-        _measure(some, output, work)
-        _pack(some, output / f"traces_{names[0] if names else 'all'}_{number}.tar", work)
+        _measure(some, output, work, advised=advised)
+        if not advised:
+            _pack(some, output / f"traces_{names[0] if names else 'all'}_{number}.tar", work)
         print(f"group {number} after {time.monotonic() - begun:.0f} s", flush=True)
 
 
-def _variants(program: dict[str, Any]) -> list[str]:
+def _variants(program: dict[str, Any], advised: bool) -> list[str]:
+    if advised:
+        return ["as-it-is", "advised"]
     return ["as-it-is"] if program.get("healthy") else ["as-it-is", "fixed"]
 
 
-def _measure(some: Sequence[dict[str, Any]], output: Path, work: Path) -> None:
-    pairs = [(program["name"], variant) for program in some for variant in _variants(program)]
+def _measure(some: Sequence[dict[str, Any]], output: Path, work: Path, *, advised: bool) -> None:
+    pairs = [(x["name"], variant) for x in some for variant in _variants(x, advised)]
     timing = {pair: Child("time", *pair, work / "-".join(pair)) for pair in pairs}
-    recording = {pair: Child("record", *pair, work / "-".join(pair)) for pair in pairs}
+    recording = {} if advised else {x: Child("record", *x, work / "-".join(x)) for x in pairs}
     started_s = time.monotonic()
     for pair, child in timing.items():
         if child.answer(started_s + MAX_START_S - time.monotonic()) is None:
@@ -109,13 +116,11 @@ def _measure(some: Sequence[dict[str, Any]], output: Path, work: Path) -> None:
                 blocks_ms[pair].append(answer)
     for child in timing.values():
         child.end()
-    for pair, child in recording.items():
-        recorded_s = time.monotonic()
-        if child.answer(MAX_START_S) is not None:
+    for pair in pairs:
+        if (child := recording.get(pair)) and child.answer(MAX_START_S) is not None:
             child.tell("record")
             _wait_for_trace(child)
         line = {"program": pair[0], "variant": pair[1], "blocks_ms": blocks_ms[pair]}
-        line["recorded_in_s"] = round(time.monotonic() - recorded_s, 1)
         with (output / "measured.jsonl").open("a") as file:
             file.write(json.dumps(line) + "\n")
     for child in recording.values():
@@ -151,7 +156,7 @@ def _end_of(child: Child) -> str:
 def _pack(some: Sequence[dict[str, Any]], path: Path, work: Path) -> None:
     with tarfile.open(path, "w") as tar:
         for program in some:
-            for variant in _variants(program):
+            for variant in _variants(program, advised=False):
                 folder = work / f"{program['name']}-{variant}"
                 for file in (*folder.glob("*.json.gz"), *folder.glob("*.log")):
                     tar.add(file, f"{folder.name}/{file.name}")
@@ -163,7 +168,7 @@ def _child(task: str, name: str, variant: str, folder: Path) -> None:
     os.dup2(2, 1)  # the program's own output
     program = next(x for x in programs() if x["name"] == name)
     arguments = ["--fixed"] if variant == "fixed" else []
-    script = f"{name}.py"
+    script = _advised(program, folder) if variant == "advised" else f"{name}.py"
     if task == "record":
         source = (PROGRAMS / script).read_text()
         for module in HEAVY:
@@ -179,6 +184,17 @@ def _child(task: str, name: str, variant: str, folder: Path) -> None:
         sys.argv = ["tracelab", "run", *step_on, *skip, "-o", str(folder), script, *arguments]
         sys.exit(main())
     _time(program, script, arguments, answers)
+
+
+def _advised(program: dict[str, Any], folder: Path) -> str:
+    """Write the program with its advice carried out: each line that it changes stands there."""
+    text = (PROGRAMS / f"{program['name']}.py").read_text()
+    for before, after in program["advice"]:
+        assert text.count(before) == 1, before
+        text = text.replace(before, after)
+    script = folder / f"{program['name']}.py"
+    script.write_text(text)
+    return str(script)
 
 
 def _time(program: dict[str, Any], script: str, arguments: Sequence[str], answers: Any) -> None:
@@ -236,10 +252,14 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--work", type=Path, default=Path("/tmp/judgement"))
     parser.add_argument("--group", type=int, default=5, help="programs that start together")
+    parser.add_argument("--advised", action="store_true", help="time the advice, record nothing")
     parser.add_argument("--limit", type=float, default=1e9, help="seconds after which none begins")
     options = parser.parse_args()
     options.output.mkdir(parents=True, exist_ok=True)
-    coordinate(options.names, options.output, options.work, options.group, options.limit)
+    coordinate(
+        options.names, options.output, options.work, options.group, options.limit,
+        advised=options.advised,
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

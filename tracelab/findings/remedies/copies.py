@@ -47,9 +47,6 @@ _MANY = 10  # small copies in a step that directly follow another one
 # and one of a ResNet-50 of 30.7 ms 42.7; with batch normalization one of 59.3 took 33.8.
 _ONLY_NCHW = r"^aten::(?:native_group_norm(?:_backward)?|instance_norm)$"
 _MUCH_NCHW = 0.1
-# A step of torchvision's FCN, a ResNet-50 with bilinear interpolation behind it, took 25.9 ms
-# instead of 21.8.
-_INTERPOLATES = r"^aten::upsample_(?:bilinear|bicubic)2d"
 
 
 def _rows_of_copies(graph: Graph, direction: str, *, pageable: bool) -> NDArray[np.intp]:
@@ -192,8 +189,7 @@ def _many_small(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: ARG001
 def _transposes(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: ARG001
     """The launches of cuDNN's kernels that change the layout, where they go on.
 
-    None where normalization without a kernel for the other layout takes a tenth as long, or images
-    are interpolated.
+    None where normalization without a kernel for the other layout takes a tenth as long.
     """
     timeline = graph.host.timeline
     row = np.flatnonzero((timeline.kind == Kind.COMPUTE) & (timeline.launch_id != ABSENT))
@@ -201,7 +197,7 @@ def _transposes(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: ARG001
     is_chosen = match_names(timeline.trace, timeline.event_id[row], is_layout_change)
     is_nchw = are_inside(timeline.trace, launch_id, operators_named(timeline, _ONLY_NCHW))
     is_slower = length_ns[is_nchw].sum() >= _MUCH_NCHW * length_ns[is_chosen].sum()
-    if is_slower or len(operators_named(timeline, _INTERPOLATES)):
+    if is_slower:
         return NO_EVENTS
     return recurs(graph, np.unique(launch_id[is_chosen]))
 
@@ -331,8 +327,7 @@ REMEDIES: tuple[Remedy, ...] = (
         name="convolutions that change the layout of their tensors and back",
         title="cuDNN changes the layout of tensors before and after convolutions",
         shows="Kernels `nchwToNhwcKernel` and `nhwcToNchwKernel` around convolutions in at least "
-        "two steady steps, hardly any group or instance normalization, and no bilinear "
-        "interpolation.",
+        "two steady steps, and hardly any group or instance normalization.",
         not_when="There are few channels, or layers without kernels for channels last: "
         "`nn.GroupNorm` and `nn.InstanceNorm2d` copy their images to the other layout and made a "
         "step a third longer. Time a step with and without it.",

@@ -357,7 +357,8 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="mask-loop",
         name="a Python loop that chooses elements by a mask in each turn",
-        title="A loop chooses by a mask in each turn, and waits for each number of places",
+        title="A loop selects by a mask in each iteration, and each time the CPU waits for the "
+        "number of elements",
         shows=f"One call of a function of the program indexes with a mask at least {_FEWEST_TURNS} "
         "times, for small kernels, with a copy to the CPU that blocks for each of them, and "
         "launches little else.",

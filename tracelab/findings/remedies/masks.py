@@ -74,7 +74,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="mask-assignment",
         name="a GPU tensor assigned where a mask is true",
-        title="An assignment by a boolean mask makes the CPU wait for the number of places",
+        title="An assignment by a boolean mask makes the CPU wait for the number of elements",
         shows="`aten::index_put_` calls `aten::nonzero`, as of `x[mask] = y`.",
         not_when="The value is a Python number or a tensor of one element: nothing is read then.",
         fixes=(
@@ -101,10 +101,10 @@ REMEDIES: tuple[Remedy, ...] = (
         name="elements of a GPU tensor chosen by a mask",
         title="",
         shows="`aten::index` or `aten::masked_select` with a copy to the CPU, as of `x[mask]`.",
-        not_when="The mask is another one in each step, and made on the GPU.",
+        not_when="The mask changes in each step, and is made on the GPU.",
         fixes=(
             Instead(
-                "The CPU waits for the number of places. If the mask is the same in every "
+                "The CPU waits for the number of elements. If the mask is the same in every "
                 "step, find its positions once, before the loop: `i = "
                 "mask.nonzero(as_tuple=True)`, then `x[i]`. If it comes with the batch, "
                 "find them on the CPU, where the batch is made.",
@@ -125,7 +125,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="boolean-mask-backward",
         name="the backward pass of a choice by a mask",
-        title="The backward pass of a boolean mask makes the CPU wait for the number of places",
+        title="The backward pass of a boolean mask makes the CPU wait for the number of elements",
         shows="`IndexBackward` calls `aten::nonzero`.",
         not_when="The forward pass indexes with positions, not with a mask.",
         fixes=(
@@ -147,7 +147,7 @@ REMEDIES: tuple[Remedy, ...] = (
         name="positions that are not zero",
         title="",
         shows="`aten::nonzero` with a copy to the CPU: `nonzero`, `argwhere`, `torch.where(x)`.",
-        not_when="They are others in each step, and decided on the GPU.",
+        not_when="They change in each step, and are found on the GPU.",
         fixes=(
             Instead(
                 "The CPU waits for the number of positions. If they are the same in every "

@@ -200,12 +200,12 @@ REMEDIES: tuple[Remedy, ...] = (
         not_when="The values change in each step and are many: then pin them.",
         fixes=(
             Instead(
-                "Make it on the GPU: `torch.full((), value, device=...)`, `torch.arange(..., "
-                "device=...)`, or use the Python number itself. Make what does not change once, "
+                "Make them on the GPU: `torch.full((), value, device=...)`, `torch.arange(..., "
+                "device=...)`, or use the Python number itself. Make constants once, "
                 "before the loop (`register_buffer` in a module). For values that change: "
                 "`torch.tensor(values).pin_memory().to(device, non_blocking=True)`.",
-                short='Create it on the GPU: `torch.full((), value, device="cuda")`. Create what '
-                "does not change once, before the loop.",
+                short='Create them on the GPU: `torch.full((), value, device="cuda")`. Create '
+                "constants once, before the loop.",
             ),
         ),
         source="PyTorch Performance Tuning Guide: create tensors directly on the target device",

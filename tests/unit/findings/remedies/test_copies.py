@@ -197,14 +197,6 @@ def test_a_small_copy_goes_with_what_was_called_for_it():
     assert Counter(names) == dict.fromkeys((some[3].name, "aten::to", MEMCPY), 33)
 
 
-def test_no_other_layout_is_advised_where_images_are_interpolated():
-    def run(program):
-        program.launch(110, 115, name="void cudnn::ops::nchwToNhwcKernel<float>", lasts=20)
-        program.add(operator, "aten::upsample_bilinear2d", 200, 300)
-
-    assert recognized(run) == {}
-
-
 @pytest.mark.parametrize(
     ("lasts", "found"), [(0, {"layout-transposes": 5}), (1.9, {"layout-transposes": 5}), (2, {})]
 )
