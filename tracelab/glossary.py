@@ -239,6 +239,7 @@ FINDING_CAUSES = Group(
         Term("float64", "work in double precision"),
         Term("untrained", "gradients that no optimizer uses"),
         Term("recomputation", "a forward pass that is computed twice"),
+        Term("float32_attention", "attention in float32 in a model in half precision"),
         Term("attention_scores", "attention whose scores are stored in memory"),
     ),
 )

@@ -18,6 +18,7 @@ TRACES = FOLDER.parent / "tests/benchmarks/judgement/traces"
     [
         ("music_attention", "attention-by-hand", "attend"),
         ("radar_nowcast", "layout-transposes", "main"),  # although it interpolates
+        ("genome_lm", "float32-attention", "forward"),
         pytest.param("wgan_critic", "untrained-gradients", "iteration", marks=pytest.mark.slow),
         pytest.param("maxwell_cavity", "grad-again", "derivative", marks=pytest.mark.slow),
     ],

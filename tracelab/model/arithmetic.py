@@ -41,6 +41,9 @@ _HALF_PRODUCT = re.compile(
     r"bf(?:loat)?16|fp16|_f16|half|_h\d*gemm|nvjet_(?:sm\d+_)?[ht]s[ht]_|Cijk_\w+?_[BH][BHS]S?_",
     re.IGNORECASE,
 )
+# The only fused operator that takes float32.
+_FLOAT32_ATTENTION = re.compile(r"fmha_cutlass[FB]_f32_")
+_PRODUCT = re.compile(r"^aten::(?:_?addmm\w*|mm|bmm|baddbmm)$")
 # A product of batches: those of linear layers are none.
 _BATCHED_PRODUCT = re.compile(r"^aten::(?:baddbmm|bmm)$")
 # PyTorch has a kernel for each power of two up to 1,024 numbers, and one for all longer rows.
@@ -118,6 +121,17 @@ def is_half_product(name: str) -> bool:
     return _HALF_PRODUCT.search(name) is not None
 
 
+def is_float32_attention(name: str) -> bool:
+    """Whether a kernel is of a fused attention in float32.
+
+    >>> is_float32_attention("fmha_cutlassF_f32_aligned_64x64_rf_sm80(AttentionKernel::Params)")
+    True
+    >>> is_float32_attention("fmha_cutlassF_bf16_aligned_64x64_rf_sm80(AttentionKernel::Params)")
+    False
+    """
+    return _FLOAT32_ATTENTION.search(name) is not None
+
+
 def is_batched_product(name: str) -> bool:
     """Whether an operator multiplies batches of matrices.
 
@@ -187,7 +201,7 @@ def are_convolutions(timeline: Timeline, rows: NDArray[np.intp]) -> NDArray[np.b
     return np.where(index == ABSENT, is_named, by_operator[index])
 
 
-def launched_by(timeline: Timeline, is_named: Callable[[str], bool]) -> NDArray[np.bool_]:
+def launched_by(timeline: Timeline, is_named: Callable[[str], object]) -> NDArray[np.bool_]:
     """bool[m], which activities an operator whose name passes a test launched itself."""
     index = _operators_around(timeline, np.arange(len(timeline.event_id)))
     is_launched: NDArray[np.bool_] = np.append(timeline.operators.have_name(is_named), False)[index]
@@ -204,6 +218,14 @@ def _operators_around(timeline: Timeline, rows: NDArray[np.intp]) -> Int64Array:
     is_launched = launch_id != ABSENT
     index[is_launched] = timeline.operators.innermost(launch_id[is_launched])
     return index
+
+
+def multiplies_in_half(timeline: Timeline) -> bool:
+    """Whether most of the time of matrix products is of those in half precision."""
+    rows = np.flatnonzero(launched_by(timeline, _PRODUCT.search))
+    length_ns = timeline.end_ns[rows] - timeline.start_ns[rows]
+    is_half = match_names(timeline.trace, timeline.event_id[rows], is_half_product)
+    return bool(2 * length_ns[is_half].sum() > length_ns.sum())
 
 
 def products_without_tf32(timeline: Timeline) -> NDArray[np.bool_]:

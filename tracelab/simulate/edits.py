@@ -11,7 +11,13 @@ from typing import NamedTuple
 import numpy as np
 
 from tracelab.errors import UsageError
-from tracelab.simulate.arithmetic import attention, channels_last, float32, tf32
+from tracelab.simulate.arithmetic import (
+    attention,
+    channels_last,
+    float32,
+    half_attention,
+    tf32,
+)
 from tracelab.simulate.batching import fuse, graph
 from tracelab.simulate.copies import pin, prefetch
 from tracelab.simulate.costs import comm, host, load, python, remove, scale, workers
@@ -75,6 +81,7 @@ EDITS: Mapping[str, Kind] = MappingProxyType(
         "attention": Kind(
             attention, "its attention in one operator, instead of by hand", needs_place=True
         ),
+        "half-attention": Kind(half_attention, "its attention in half precision, not float32"),
         "level": Kind(of_job, "the rank's work as the median rank's", needs_place=True),
         "balance": Kind(of_job, "all ranks do the mean work"),
     }

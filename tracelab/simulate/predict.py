@@ -46,6 +46,7 @@ _MARGIN: Mapping[str, tuple[float, float]] = MappingProxyType(
         "float32": (0.03, 0.03),
         "channels-last": (0.03, 0.03),
         "attention": (0.15, 0.15),
+        "half-attention": (0.03, 0.03),
         "level": (0.08, 0.08),
         "balance": (0.08, 0.08),
         "comm": (0.03, 0.03),

@@ -11,6 +11,7 @@ from tracelab.simulate.program import Via
 SGEMM, SOFTMAX = "ampere_sgemm_128x64_tn", "softmax"
 LAYOUT = "void cudnn::ops::nchwToNhwcKernel<float, float>(int)"
 NORM = "void cudnn::bn_fw_tr_1C11_kernel_NCHW<float, float, int>(int)"
+FUSED = "fmha_cutlassB_f32_aligned_64x64_k64_sm80(AttentionBackwardKernel<Sm80, float>::Params)"
 NEAREST = "void at::native::upsample_nearest2d_out_frame<float, &nearest_index>(float const*)"
 ADD64, GEMM64 = "void elementwise<2, CUDAFunctor_add<double> >(int)", "volta_dgemm_64x64_nn"
 
@@ -68,6 +69,7 @@ def test_convolutions_have_figures_of_their_own():
         ("float32", (ADD64, GEMM64, SOFTMAX), [[50, 28, 200], [100, 60, 200], [140, 124, 200]]),
         ("channels-last", (LAYOUT, NORM, SOFTMAX), [[0, 50, 200], [0, 80, 200], [200, 200, 200]]),
         ("channels-last", (NEAREST, SOFTMAX), [[40, 200], [300, 200], [540, 200]]),
+        ("half-attention", (FUSED, SOFTMAX), [[12, 200], [30, 200], [160, 200]]),
     ],
 )
 def test_what_other_edits_leave(edit, names, expected):

@@ -1,4 +1,4 @@
-"""Attention whose scores are stored in memory, where one fused operator keeps them on the chip."""
+"""Attention that no fused operator computes, or one in float32."""
 
 from __future__ import annotations
 
@@ -10,7 +10,12 @@ from numpy.typing import NDArray
 from tracelab.findings.remedies.guards import NO_EVENTS, chosen, every, recurs
 from tracelab.findings.remedy import Instead, Remedy
 from tracelab.intervals import Int64Array
-from tracelab.model.arithmetic import is_batched_product, is_half_product
+from tracelab.model.arithmetic import (
+    is_batched_product,
+    is_float32_attention,
+    is_half_product,
+    multiplies_in_half,
+)
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import groups_of, match_names
@@ -106,6 +111,16 @@ def _not_half(timeline: Timeline, is_product: NDArray[np.bool_]) -> Int64Array:
     return chosen(index, ~match_names(timeline.trace, timeline.event_id[rows], is_half_product))
 
 
+def _in_float32(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: ARG001
+    """The launches of fused attentions in float32, where products are in half precision."""
+    timeline = graph.host.timeline
+    is_wide = match_names(timeline.trace, timeline.event_id, is_float32_attention)
+    launch_id = timeline.launch_id[is_wide & (timeline.launch_id != ABSENT)]
+    if not len(launch_id) or not multiplies_in_half(timeline):
+        return NO_EVENTS
+    return np.unique(launch_id)
+
+
 REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="attention-by-hand",
@@ -134,5 +149,31 @@ REMEDIES: tuple[Remedy, ...] = (
         rules=("TL406",),
         edit="attention:{place}",
         occurs=every(_scores_in_memory, recurs),
+    ),
+    Remedy(
+        id="float32-attention",
+        name="attention in float32 in a model in half precision",
+        title="Attention is computed in float32, although products are in half precision",
+        shows="Kernels `fmha_cutlassF_f32` and `fmha_cutlassB_f32`, while most of the time of "
+        "matrix products is in bfloat16 or float16.",
+        not_when="Queries and keys exceed what half precision holds. Softmax is computed in "
+        "float32 in any case.",
+        fixes=(
+            Instead(
+                "Queries and keys became float32 on the way, as by rotary tables in float32: the "
+                "only fused operator for float32 takes 2 to 15 times as long as those for half "
+                "precision. Convert them before the call: `q, k = q.to(v.dtype), k.to(v.dtype)` "
+                "with `v` as its layer returns it, `F.scaled_dot_product_attention(q, k, v)`.",
+                since="2.0",
+                short="Convert queries and keys back before the call, and leave v as it is: "
+                "`q, k = q.to(v.dtype), k.to(v.dtype)`.",
+            ),
+        ),
+        source="PyTorch documentation: scaled_dot_product_attention",
+        url="https://docs.pytorch.org/docs/stable/generated/"
+        "torch.nn.functional.scaled_dot_product_attention.html",
+        rules=("TL401",),
+        edit="half-attention",
+        occurs=every(_in_float32, recurs),
     ),
 )

@@ -1,11 +1,11 @@
-"""TL401: float32 products that do not use TF32."""
+"""TL401: float32 products that do not use TF32, or half precision as the others do."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from tracelab.findings.candidates import Candidate
-from tracelab.findings.candidates_of_work import candidates_of_work
+from tracelab.findings.candidates_of_work import candidates_of_remedies, candidates_of_work
 from tracelab.findings.context import Context
 from tracelab.findings.remedy import Instead
 from tracelab.findings.rule import Rule
@@ -22,6 +22,14 @@ _PRECISION = (
 
 
 def find(context: Context) -> list[Candidate]:
+    """The products of the window in float32, and attentions of a program in half precision."""
+    attentions = candidates_of_remedies(
+        context, RULE.id, cause="float32_attention", in_forward=True
+    )
+    return [*_without_tf32(context), *attentions]
+
+
+def _without_tf32(context: Context) -> list[Candidate]:
     """The products of the window in float32, on GPUs that are faster in TF32."""
     timeline = context.timeline
     chosen = products_without_tf32(timeline)

@@ -1,4 +1,4 @@
-"""TL401: two kernels in a row on a GPU, of which one or both multiply float32 matrices."""
+"""TL401: two kernels in a row on a GPU, of which one or both compute in float32."""
 
 import pytest
 
@@ -7,6 +7,7 @@ from tests.build.finding_events import work
 from tracelab.findings.finding import CRITICAL
 
 SGEMM, TF32 = "ampere_sgemm_128x64_tn", "cutlass_80_tensorop_s1688gemm_128x256_16x3_nt_align4"
+HALF, FUSED = "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT", "fmha_cutlassF_f32_aligned_64x64"
 FPROP = "sm80_xmma_fprop_implicit_gemm_f32f32_f32f32_f32_nchwkcrs_nchw_tilesize256x64x8"
 FPROP_TF32 = FPROP.replace("f32f32_f32f32", "tf32f32_tf32f32")
 
@@ -91,3 +92,43 @@ def test_the_fix_names_the_switch_that_is_off(findings, program, matrices, convo
     [finding] = findings(*program, **on("NVIDIA H100"))
     assert ("set_float32_matmul_precision" in finding.fix) == matrices
     assert ("cudnn.allow_tf32" in finding.fix) == convolutions
+
+
+ATTENTION = "aten::_efficient_attention_forward"
+
+
+def attending(fused, product, *, us=200):
+    """Two attentions that take so long together, and a product: 400 us without a pause."""
+    edges = [(10 + length) * US for length in (0, us // 2, us, 400)]
+    kernels = [(fused, ATTENTION), (fused, ATTENTION), (product, "aten::mm")]
+    rows = []
+    for i, (name, by) in enumerate(kernels):
+        start, end = edges[i : i + 2]
+        rows.append(operator(by, 3 * i * US, (3 * i + 2) * US))
+        rows += work(start, end, name, launched=3 * i * US, correlation=i + 1)
+    return rows
+
+
+def test_attention_in_float32_beside_products_in_half_precision(findings):
+    [finding] = findings(*attending(FUSED, HALF), **on("NVIDIA H100"))
+    assert (finding.rule, finding.cause, finding.severity) == (
+        "TL401",
+        "float32_attention",
+        CRITICAL,
+    )
+    assert (finding.cost_ns, finding.bound_ns) == (200 * US, 200 * US)
+    assert (finding.where.count, finding.where.operator) == (2, ATTENTION)
+    assert (finding.remedy, finding.edit) == ("float32-attention", "half-attention")
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        attending(FUSED, TF32),  # the whole model is float32
+        attending(FUSED.replace("f32", "bf16"), HALF),
+        attending(FUSED, HALF, us=6),  # 1.5 % of 400 us
+    ],
+    ids=["products in float32", "in half precision", "little"],
+)
+def test_is_silent_where_attention_is_as_the_products_are(summaries, program):
+    assert summaries(*program, **on("NVIDIA H100")) == []
