@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, reduce
 from itertools import count
 from types import MappingProxyType
 from typing import Any
@@ -433,7 +433,7 @@ class Sites:
             self,
             calls,
             activities,
-            lambda: self.share_within(regions()),
+            lambda: self.share_for(regions()),
             lambda events: np.isin(events, of_calls),
             regions=regions,
         )
@@ -482,7 +482,7 @@ class Sites:
             self,
             calls,
             activities,
-            lambda: self.share_within(regions()),
+            lambda: self.share_for(regions()),
             made_there,
             regions=regions,
         )
@@ -504,19 +504,29 @@ class Sites:
     def _are_inside(
         self, events: Int64Array, regions: Mapping[int, Intervals]
     ) -> NDArray[np.bool_]:
-        """bool[k], which host events (event ids) were made in some regions.
-
-        What a thread without any Python of its own did meanwhile, autograd's, was for them, too.
-        """
+        """bool[k], which host events (event ids) were made in some regions, or for them."""
         trace = self.timeline.trace
-        inside = np.zeros(len(events), dtype=np.bool_)
+        inside, helped = np.zeros(len(events), dtype=np.bool_), self._with_helpers(regions)
         for thread, index in groups_of(trace.thread_index[events]):
-            start_ns = trace.start_ns[events[index]]
-            is_helper = thread not in self._python_threads
-            for other, region in regions.items():
-                if other == thread or (is_helper and other in self._python_threads):
-                    inside[index] |= measure_within(region, start_ns, start_ns + 1) > 0
+            if thread in helped:
+                start_ns = trace.start_ns[events[index]]
+                inside[index] = measure_within(helped[thread], start_ns, start_ns + 1) > 0
         return inside
+
+    def _with_helpers(self, regions: Mapping[int, Intervals]) -> Mapping[int, Intervals]:
+        """The same regions, and when other threads worked for them.
+
+        That is what threads without any Python of their own did meanwhile, such as autograd's.
+        """
+        by_python = [region for thread, region in regions.items() if thread in self._python_threads]
+        meanwhile = reduce(join, by_python, union([], []))
+        helpers = {*range(len(self.timeline.trace.threads))} - self._python_threads
+        joined = {
+            thread: join(region, meanwhile)
+            for thread, region in regions.items()
+            if thread in helpers
+        }
+        return {**dict.fromkeys(helpers, meanwhile), **regions, **joined}
 
     @cached_property
     def _python_threads(self) -> frozenset[int]:
@@ -524,21 +534,30 @@ class Sites:
         trace = self.timeline.trace
         return frozenset(trace.thread_index[trace.of_category(Category.PYTHON)].tolist())
 
+    def share_for(self, regions: Mapping[int, Intervals]) -> NDArray[np.float64]:
+        """float64[e], of each edge of host work the share done in some regions, or for them."""
+        return self.share_within(self._with_helpers(regions))
+
     def share_within(self, regions: Mapping[int, Intervals]) -> NDArray[np.float64]:
-        """float64[e], of each edge of host work the share that lies in some regions."""
+        """float64[e], of each edge of host work the share that lies in some regions.
+
+        Of one from thread to thread, what lies in a region of either counts.
+        """
         program, trace = self.program, self.timeline.trace
         share = np.zeros(len(program.via))
         edges = np.flatnonzero(np.isin(program.via, (Via.HOST, Via.THREAD)))
         source, target = program.source[edges], program.target[edges]
         from_ns, to_ns = times_of(trace, program, edges)
         length_ns = to_ns - from_ns
-        within_ns = np.zeros(len(edges), dtype=np.int64)
-        for thread, region in regions.items():
-            of_thread = program.thread_index[target] == thread
-            of_thread |= program.thread_index[source] == thread
-            of_thread &= length_ns > 0
-            within_ns[of_thread] += measure_within(region, from_ns[of_thread], to_ns[of_thread])
-        share[edges] = np.minimum(within_ns / np.maximum(length_ns, 1), 1)
+        threads = len(trace.threads)
+        between = program.thread_index[source].astype(np.int64) * threads
+        between += program.thread_index[target]
+        for pair, index in groups_of(np.where(length_ns > 0, between, ABSENT)):
+            of_pair = [regions[x] for x in {*divmod(pair, threads)} if x in regions]
+            if of_pair:
+                region = reduce(join, of_pair)
+                within_ns = measure_within(region, from_ns[index], to_ns[index])
+                share[edges[index]] = within_ns / length_ns[index]
         return share
 
 

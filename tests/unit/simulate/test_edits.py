@@ -68,6 +68,38 @@ def test_host_time_of_a_function():
     assert the_scene.step_ns("host:log=2") == the_scene.step_ns() + 10 * US
 
 
+def backward():
+    """A step of 100 us whose backward pass, from 10 to 90, launches in autograd's thread.
+
+    There, it works 20 us before each of two launches of 5 us, at 30 and 55.
+    """
+
+    def of_step(at, number):
+        launches = [
+            rows.launch(at + begin * US, at + (begin + 5) * US, number + i, thread=rows.AUTOGRAD)
+            for i, begin in enumerate((30, 55), 1)
+        ]
+        kernels = [
+            rows.kernel(at + end * US, at + (end + 5) * US, correlation=number + i)
+            for i, end in enumerate((40, 65), 1)
+        ]
+        return (
+            rows.python("train.py(3): train", at + US, at + 95 * US),
+            rows.python("torch/_tensor.py(570): backward", at + 10 * US, at + 90 * US),
+            rows.launch(at + 5 * US, at + 10 * US, number + 3),
+            rows.kernel(at + 15 * US, at + 20 * US, correlation=number + 3),
+            *launches,
+            *kernels,
+        )
+
+    return scene(100 * US, of_step)
+
+
+def test_host_time_of_a_function_holds_what_autograd_does_meanwhile():
+    # Outside of the pass, 10 us before and 10 us after it.
+    assert backward().step_ns("host:backward=0") == 20 * US
+
+
 def augmented():
     """A step of 400 us: a function that copies to the host, computes 200 us, and copies back.
 
