@@ -250,6 +250,15 @@ def is_backward(name: str) -> bool:
     return _RUN_BACKWARD.match(name) is not None
 
 
+def is_optimizer_step(name: str) -> bool:
+    """Whether an annotation is a step of an optimizer.
+
+    >>> is_optimizer_step("Optimizer.step#AdamW.step")
+    True
+    """
+    return name.startswith("Optimizer.step#")
+
+
 def is_thread_wait(name: str) -> bool:
     """Whether a frame does nothing but wait for another thread.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -11,12 +12,15 @@ from numpy.typing import NDArray
 from tracelab.arrays import Frozen
 from tracelab.intervals import Int64Array
 from tracelab.model.driver_api import is_graph_launch
+from tracelab.model.frames import is_backward, is_optimizer_step
+from tracelab.model.kernel_kinds import Kind
 from tracelab.model.latencies import lower_median
 from tracelab.model.lookup import groups_of, match_names
-from tracelab.model.trace import ABSENT
+from tracelab.model.trace import ABSENT, Category
 from tracelab.simulate.edited import Edited, times, with_cost, with_latency
 from tracelab.simulate.program import NEVER, NodeKind, Program, Via
 from tracelab.simulate.sites import Selection, Sites
+from tracelab.simulate.waits import with_less_host_work
 
 
 class _GraphLaunch(NamedTuple):
@@ -81,6 +85,61 @@ def graph(program: Program, selection: Selection) -> Edited:
         for cost, gap_ns, of_bound in zip(costs, gaps_ns, stays, strict=True)
     )
     return Edited(middle, low, high, runs.count)
+
+
+def one_batch(program: Program, selection: Selection) -> Edited:
+    """Its micro-batches become one batch, which is launched once; what loads the data stays.
+
+    A kernel of that batch takes at least as long as one of a micro-batch, and at most as long as
+    those of all of them: predicted is the mean. At most, memory is enough for batches of two.
+    """
+    number = _micro_batches(selection)
+    if number < 2:
+        return Edited.exactly(program, 0)
+    middle, low, high = (
+        _in_batches(program, selection, batches / number, kernels)
+        for batches, kernels in (
+            (1, (1 + number) / (2 * number)),
+            (1, 1 / number),
+            (math.ceil(number / 2), 1),
+        )
+    )
+    return Edited(middle, low, high, int(selection.calls.sum()))
+
+
+def _micro_batches(selection: Selection) -> int:
+    """How many backward passes of a place are before each step of an optimizer."""
+    trace = selection.sites.timeline.trace
+    passes, steps = (
+        events[match_names(trace, events, test)].astype(np.int64)
+        for events, test in (
+            (trace.of_category(Category.PYTHON), is_backward),
+            (trace.of_category(Category.ANNOTATION, Category.OPERATOR), is_optimizer_step),
+        )
+    )
+    passes = passes[selection.made_there(passes)]
+    if not len(passes):
+        return 0
+    batch = np.searchsorted(np.sort(trace.start_ns[steps]), trace.start_ns[passes])
+    return lower_median(np.unique(batch, return_counts=True)[1])
+
+
+def _in_batches(program: Program, selection: Selection, launches: float, kernels: float) -> Program:
+    """The same, where the CPU works for so many times as many batches of a place.
+
+    Args:
+        program: any.
+        selection: the place of the batches.
+        launches: how many times as many there are.
+        kernels: how many times as long their kernels take altogether.
+    """
+    share = selection.host_share * (1 - selection.sites.loading_share)
+    changed = with_cost(program, selection.calls, times(program.cost_ns, launches))
+    changed = with_less_host_work(changed, share, launches)
+    computes = selection.activities & (program.activity_kind == Kind.COMPUTE)
+    gaps = (program.via == Via.STREAM) & computes[program.source] & computes[program.target]
+    changed = with_latency(changed, gaps, times(program.latency_ns, launches))
+    return with_cost(changed, computes, times(program.cost_ns, kernels))
 
 
 def _call_ns(

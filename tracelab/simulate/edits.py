@@ -18,7 +18,7 @@ from tracelab.simulate.arithmetic import (
     half_attention,
     tf32,
 )
-from tracelab.simulate.batching import fuse, graph
+from tracelab.simulate.batching import fuse, graph, one_batch
 from tracelab.simulate.copies import pin, prefetch
 from tracelab.simulate.costs import comm, host, load, python, remove, scale, workers
 from tracelab.simulate.edited import Edited, times
@@ -74,6 +74,9 @@ EDITS: Mapping[str, Kind] = MappingProxyType(
         ),
         "fuse": Kind(fuse, "its launches become one, GPU time stays"),
         "graph": Kind(graph, "its launches replayed as one CUDA graph"),
+        "one-batch": Kind(
+            one_batch, "its micro-batches become one batch, launched once", needs_place=True
+        ),
         "comm": Kind(comm, "its communication takes so many times as long", has_value=True),
         "tf32": Kind(tf32, "its float32 products use TF32"),
         "float32": Kind(float32, "its float64 tensors are float32, and their products use TF32"),

@@ -42,6 +42,7 @@ _MARGIN: Mapping[str, tuple[float, float]] = MappingProxyType(
         "python": (0.15, 0.15),
         "fuse": (0.15, 0.15),
         "graph": (0.15, 0.15),
+        "one-batch": (0.15, 0.15),
         "tf32": (0.03, 0.03),
         "float32": (0.03, 0.03),
         "channels-last": (0.03, 0.03),

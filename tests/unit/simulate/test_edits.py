@@ -353,6 +353,37 @@ def test_a_graph_is_one_call_and_its_host_work_goes():
     assert (low, high) == (24 * US, 30 * US + 4 * 700)
 
 
+def micro_batches(kernel_us):
+    """A step of 200 us: four micro-batches of 40 us each, a kernel in the backward pass of each."""
+
+    def of_step(at, number):
+        for i in range(4):
+            begin = at + 10 * US + i * 40 * US
+            yield rows.python("train.py(3): batch", begin, begin + 40 * US)
+            yield rows.python("<built-in method run_backward of E>", begin, begin + 30 * US)
+            yield rows.launch(begin + 5 * US, begin + 9 * US, number + i)
+            start = at + 10 * US + 9 * US + LAUNCH + i * 40 * US
+            yield rows.kernel(start, start + kernel_us * US, correlation=number + i)
+        yield rows.annotation("Optimizer.step#SGD.step", at + 180 * US, at + 190 * US)
+
+    return scene(200 * US, of_step)
+
+
+def test_micro_batches_in_one():
+    # 40 us outside of the batches, and one batch of 40 us in place of four; at most two of them.
+    the_scene = micro_batches(kernel_us=2)
+    assert the_scene.step_ns("one-batch:batch") == 80 * US
+    assert the_scene.bounds_ns("one-batch:batch") == (80 * US, 120 * US)
+    assert the_scene.edited("one-batch:aten::mm").count == 0
+
+
+def test_the_kernel_of_one_batch_takes_longer_than_that_of_a_micro_batch():
+    # One or four times 38 us, 2.5 in the mean: and a gap in place of four, or two.
+    the_scene = micro_batches(kernel_us=38)
+    assert the_scene.step_ns("one-batch:batch") == 95 * US + GAP
+    assert the_scene.bounds_ns("one-batch:batch") == (80 * US, 4 * 38 * US + 2 * GAP)
+
+
 def test_what_blocks_ends_a_run_of_launches():
     the_scene = synchronized()
     assert the_scene.edited("fuse").count == 0

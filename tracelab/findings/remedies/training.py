@@ -19,7 +19,7 @@ from tracelab.findings.remedies.guards import (
 )
 from tracelab.findings.remedy import Instead, Remedy
 from tracelab.intervals import Int64Array
-from tracelab.model.frames import is_engine_operator
+from tracelab.model.frames import is_engine_operator, is_optimizer_step
 from tracelab.model.graph import Graph
 from tracelab.model.lookup import groups_of, match_names
 from tracelab.model.nesting import Nesting
@@ -30,7 +30,6 @@ from tracelab.model.trace import ABSENT, Category
 _AUTOGRAD = "PyTorch documentation: Autograd mechanics, locally disabling gradient computation"
 _AUTOGRAD_URL = "https://docs.pytorch.org/docs/stable/notes/autograd.html"
 
-_OPTIMIZER_STEP = re.compile(r"^Optimizer\.step#")
 _ACCUMULATES = re.compile(r"^autograd::engine::evaluate_function: \S*AccumulateGrad$")
 _RUN_BACKWARD = re.compile(r"^<built-in (?:method|function) run_backward\b")
 # The engine's own start of a pass: `loss.backward()` makes a gradient of one.
@@ -71,7 +70,7 @@ def _useless_passes(timeline: Timeline) -> list[tuple[Int64Array, NDArray[np.boo
         of each pass event ids of what stores or adds its gradients, by start, and which are added.
     """
     trace = timeline.trace
-    steps = named(trace, _OPTIMIZER_STEP.search, Category.ANNOTATION)
+    steps = named(trace, is_optimizer_step, Category.ANNOTATION)
     gradients = named(trace, _ACCUMULATES.search, Category.OPERATOR)
     if len(steps) < 2 or not len(gradients):
         return []

@@ -39,6 +39,36 @@ def test_micro_batches_alike(run, found):
     assert recognized(run) == found
 
 
+def trainer(*, steps_inside):
+    """A loop that calls a function for each micro-batch, which holds all of it."""
+
+    def run(program):
+        program.add(python, "trainer.py(9): loop", 50, 9_500)
+        program.add(python, "trainer.py(3): load", 60, 90)
+        for number in range(3):
+            at = 100 + 1_000 * number
+            program.add(python, "trainer.py(5): training_step", at, at + 950)
+            program.add(python, "torch/_tensor.py(570): backward", at + 350, at + 940)
+        accumulates(10, 10, 10, optimizer=not steps_inside)(program)
+        if steps_inside:
+            program.add(annotation, "Optimizer.step#AdamW.step", 3_020, 3_040)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("run", "found"),
+    [
+        # What the loop calls for each, a module and a pass; not what it calls before the first one.
+        (trainer(steps_inside=False), {"small-micro-batches": 5 * 9}),
+        # What holds a step of the optimizer is not for the batch alone.
+        (trainer(steps_inside=True), {"small-micro-batches": 5 * 8}),
+    ],
+)
+def test_what_else_is_called_for_micro_batches(run, found):
+    assert recognized(run) == found
+
+
 def test_microbatches_of_a_pipeline_are_no_accumulation():
     schedule = python("torch/distributed/pipelining/schedules.py(700): step", 1, 2)
     assert recognized(accumulates(10, 10, 10), outside=[schedule]) == {}
