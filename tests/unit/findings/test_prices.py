@@ -267,6 +267,31 @@ def test_and_else_a_bound(report_of):
     assert bound.severity == WARNING  # 12 % of a step, or nothing
 
 
+@pytest.mark.parametrize("waits", [True, False])
+@pytest.mark.parametrize(
+    ("blocks", "reason"), [(lambda _: 64, None), (lambda step: 64 + step, UNMET)]
+)
+def test_a_graph_is_normalized_once_where_it_has_the_same_size_in_each_step(
+    report_of, blocks, reason, waits
+):
+    # GIVEN a step whose read is GCNConv's, with what the CPU does until the next launch, or no read
+    events = []
+    for event in steps(blocks=blocks):
+        if event["name"].endswith(": read"):
+            name = "torch_geometric/nn/conv/gcn_conv.py(45): gcn_norm"
+            at, correlation = event["ts"] + 451, 1_000 + len(events)
+            launch = files.launch(0, 5, correlation), files.kernel(5, 10, correlation=correlation)
+            events += [event | {"name": name, "dur": 500}, *(shifted(x, at) for x in launch)]
+        elif waits or event["name"] not in ("aten::item", "cudaStreamSynchronize"):
+            events.append(event)
+    # WHEN / THEN the waits of its masks and its own late launches are one finding
+    [finding] = [x for x in of_program(report_of(events)) if x.remedy == "gcn-normalization"]
+    assert finding.rule == ("TL101" if waits else "TL301")
+    assert (finding.edit, finding.saves_reason) == ("remove:remedy:gcn-normalization", reason)
+    # GPU work is 800 of 915 us.
+    assert finding.saves_high_ns >= 107 * US
+
+
 def sized(report_of, **more):
     """The finding of steps that wait for the size of a result."""
     report = report_of(steps(operator="aten::nonzero", **more))

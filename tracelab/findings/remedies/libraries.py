@@ -103,6 +103,32 @@ REMEDIES: tuple[Remedy, ...] = (
         occurs=every(blocks, recurs),
     ),
     Remedy(
+        id="gcn-normalization",
+        name="a graph that GCNConv normalizes in each forward pass",
+        title="`GCNConv` normalizes the graph anew in each forward pass",
+        shows="`gcn_norm` of torch_geometric/nn/conv/gcn_conv.py runs in each step.",
+        not_when="The edges, or their weights, are others in each step.",
+        fixes=(
+            Instead(
+                "If the graph is the same in each step, normalize it once: "
+                "`GCNConv(..., cached=True)`. If each step has another part of it, or another one "
+                "of a data set, normalize before the loop: `T.GCNNorm()` as a transform, then "
+                "`GCNConv(..., normalize=False)`, called with `edge_weight`.",
+                short="Pass `GCNConv(..., cached=True)` if the graph stays the same. Else "
+                "normalize before the loop: `T.GCNNorm()`, and `GCNConv(..., normalize=False)`.",
+            ),
+        ),
+        source="PyTorch Geometric documentation: GCNConv",
+        url="https://pytorch-geometric.readthedocs.io/en/latest/generated/"
+        "torch_geometric.nn.conv.GCNConv.html",
+        rules=("TL301", "TL101", "TL102"),
+        edit="remove:{place}",
+        frames=r"torch_geometric/nn/conv/gcn_conv\.py\(\d+\): gcn_norm$",
+        occurs=every(launches(1), recurs),
+        is_whole=True,
+        needs_same_sizes=True,
+    ),
+    Remedy(
         id="detection-choices",
         name="boxes that a detection model chooses by their scores",
         title="The detection model reads again and again how many boxes it chose",

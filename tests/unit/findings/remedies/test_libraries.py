@@ -36,6 +36,8 @@ OLD_TO_SCALARS = "lightning_fabric/utilities/apply_func.py(120): convert_tensors
 ROI_HEADS = "torchvision/models/detection/roi_heads.py(720): postprocess_detections"
 CACHE = "transformers/cache_utils.py(129): update"
 CAT = operator("aten::cat", LAUNCH)
+GCN_CONV = "torch_geometric/nn/conv/gcn_conv.py(227): forward"
+GCN_NORM = "torch_geometric/nn/conv/gcn_conv.py(45): gcn_norm"
 NMS = "torchvision/ops/boxes.py(22): nms"
 OPS = "torch/_ops.py(1250): __call__"
 
@@ -86,6 +88,11 @@ def finite():
             [function(NAN_CHECK, finite())],
             {"aten::isnan", "aten::is_nonzero"},
         ),
+        (
+            "gcn-normalization",
+            [function(GCN_CONV, function(GCN_NORM, masked_select(), LAUNCH), LAUNCH)],
+            {GCN_NORM},
+        ),
         ("lightning-logging", [function(TO_SCALARS, item())], {TO_SCALARS}),
         ("lightning-logging", [function(OLD_TO_SCALARS, item())], {OLD_TO_SCALARS}),
         (
@@ -123,6 +130,7 @@ def test_recognized(recognized, remedy, nodes, events):
         ("distribution-validation", [function(NORMAL, function(DISTRIBUTION))]),
         ("torchmetrics-validation", [function(VALIDATION)]),
         ("torchmetrics-nan-check", [function(NAN_CHECK, LAUNCH)]),
+        ("gcn-normalization", [function(GCN_CONV, LAUNCH)]),  # cached
         ("lightning-logging", [function(TO_SCALARS)]),
         ("detection-choices", [function(ROI_HEADS, operator("torchvision::nms", LAUNCH))]),
     ],
