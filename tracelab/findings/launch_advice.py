@@ -7,7 +7,7 @@ trace says.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -202,7 +202,8 @@ def _fix(context: Context, capture: Capture, plan: _Plan, launched: Launched | N
     shows = f"{launched.what}." if launched is not None and replays else ""
     shows = _joined(shows, _why_not_all(capture, part))
     if is_between and part.launches < _FEW_LAUNCHES:
-        fuse = f"Fuse the kernels between two blocking calls: {_compiled(capture)}."
+        fuse = "Fuse the kernels between two blocking calls"
+        fuse += "." if differentiates_twice(context.trace.strings) else f": {_compiled(capture)}."
         few = f"They are no more than {part.launches}, too few for a graph."
         steps = [*(step.text for step in first), f"{fuse} {few} Or let each read serve more."]
         return Instead(_joined(shows, _numbered(steps)), short=_in_short(fuse, first, calls))
@@ -364,10 +365,22 @@ def _how(context: Context, capture: Capture, part: Part, *, replays: bool) -> tu
     """
     functions = _functions(context, capture)
     has_optimizer = Phase.OPTIMIZER.name.lower() in part.work
+    whole = ["`with torch.cuda.graph(graph):` around all of it"]
+    if differentiates_twice(context.trace.strings):
+        return whole, "Neither a compiled model nor a graphed callable is differentiated twice."
     if not replays and (not has_optimizer or capture.compiled_share > _MOST):
         return functions, ""
     less = f"{functions[0]} is less work, but captures forward and backward alone, and saves less."
-    return ["`with torch.cuda.graph(graph):` around all of it"], "" if replays else less
+    return whole, "" if replays else less
+
+
+def differentiates_twice(names: Iterable[str]) -> bool:
+    """True if a backward pass is differentiated again, which `torch.compile` cannot do.
+
+    >>> differentiates_twice(["TanhBackward0"]), differentiates_twice(["TanhBackwardBackward0"])
+    (False, True)
+    """
+    return any("BackwardBackward" in name for name in names)
 
 
 def _functions(context: Context, capture: Capture) -> list[str]:

@@ -126,6 +126,17 @@ def test_names_what_the_version_has(advice, torch, said):
     assert said in advice(steps(), before=recorded(torch) if torch else {}).fix
 
 
+def test_what_is_differentiated_twice_is_not_compiled(advice):
+    def again(step):
+        begin = at_launch(step, 20) + 9 * US
+        return [files.operator("TanhBackwardBackward0", begin, begin + US)]
+
+    finding = advice(steps(again), before=recorded("2.11.0"))
+    assert "torch.cuda.graph(graph)" in finding.fix_short
+    assert "compile" not in finding.fix_short
+    assert "make_graphed_callables" not in finding.fix
+
+
 def test_before_cuda_graphs_there_is_no_graph(advice):
     finding = advice(steps(), before=recorded("1.8.0"))
     assert (finding.edit, finding.fix) == (None, "Launch fewer kernels: fuse small ones.")

@@ -347,15 +347,16 @@ REMEDIES: tuple[Remedy, ...] = (
         title="cuDNN plans attention again for each length",
         shows="`aten::_scaled_dot_product_cudnn_attention` takes more than 2 ms of CPU time in "
         "several steps, without a call of CUDA that takes that long.",
-        not_when="The lengths repeat and cuDNN is faster: then pad to a few lengths.",
+        not_when="The lengths repeat later: their plans are kept, and another backend made such "
+        "steps a sixth longer. Skip more steps before recording.",
         fixes=(
             Instead(
-                "cuDNN plans attention for each new length. Use another backend "
-                "(`torch.backends.cuda.enable_cudnn_sdp(False)`), or keep to a few lengths: pad, "
-                "or use a cache of fixed size.",
+                "cuDNN plans attention for each new length. Keep to a few lengths: pad, or use a "
+                "cache of fixed size. If lengths never repeat, use another backend: "
+                "`torch.backends.cuda.enable_cudnn_sdp(False)`.",
                 since="2.5",
-                short="Use another backend (`torch.backends.cuda.enable_cudnn_sdp(False)`), or "
-                "pad to a few lengths.",
+                short="Pad to a few lengths. If lengths never repeat, use another backend: "
+                "`torch.backends.cuda.enable_cudnn_sdp(False)`.",
             ),
         ),
         source="PyTorch documentation: torch.backends.cuda.enable_cudnn_sdp",

@@ -47,6 +47,7 @@ _MANY = 10  # small copies in a step that directly follow another one
 # and one of a ResNet-50 of 30.7 ms 42.7; with batch normalization one of 59.3 took 33.8.
 _ONLY_NCHW = r"^aten::(?:native_group_norm(?:_backward)?|instance_norm)$"
 _MUCH_NCHW = 0.1
+_OF_SEQUENCES, _OF_IMAGES = r"^aten::conv(?:_transpose)?1d$", r"^aten::conv(?:_transpose)?[23]d$"
 
 
 def _rows_of_copies(graph: Graph, direction: str, *, pageable: bool) -> NDArray[np.intp]:
@@ -189,9 +190,13 @@ def _many_small(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: ARG001
 def _transposes(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: ARG001
     """The launches of cuDNN's kernels that change the layout, where they go on.
 
-    None where normalization without a kernel for the other layout takes a tenth as long.
+    None where normalization without a kernel for the other layout takes a tenth as long, or all
+    convolutions are of sequences, which have no channels last.
     """
     timeline = graph.host.timeline
+    of_sequences = len(operators_named(timeline, _OF_SEQUENCES))
+    if of_sequences and not len(operators_named(timeline, _OF_IMAGES)):
+        return NO_EVENTS
     row = np.flatnonzero((timeline.kind == Kind.COMPUTE) & (timeline.launch_id != ABSENT))
     launch_id, length_ns = timeline.launch_id[row], timeline.end_ns[row] - timeline.start_ns[row]
     is_chosen = match_names(timeline.trace, timeline.event_id[row], is_layout_change)
@@ -327,7 +332,7 @@ REMEDIES: tuple[Remedy, ...] = (
         name="convolutions that change the layout of their tensors and back",
         title="cuDNN changes the layout of tensors before and after convolutions",
         shows="Kernels `nchwToNhwcKernel` and `nhwcToNchwKernel` around convolutions in at least "
-        "two steady steps, and hardly any group or instance normalization.",
+        "two steady steps, hardly any group or instance normalization, and images (`conv2d`).",
         not_when="There are few channels, or layers without kernels for channels last: "
         "`nn.GroupNorm` and `nn.InstanceNorm2d` copy their images to the other layout and made a "
         "step a third longer. Time a step with and without it.",

@@ -211,3 +211,21 @@ def test_kernels_that_change_the_layout(lasts, found):
             program.launch(210, 215, name="RowwiseMomentsCUDAKernel", lasts=lasts)
 
     assert recognized(run) == found
+
+
+@pytest.mark.parametrize(
+    ("operators", "found"),
+    [
+        (["aten::conv1d"], {}),
+        (["aten::conv_transpose1d"], {}),
+        (["aten::conv1d", "aten::conv2d"], {"layout-transposes": 5}),
+        (["aten::conv_transpose3d"], {"layout-transposes": 5}),
+    ],
+)
+def test_sequences_have_no_channels_last(operators, found):
+    def run(program):
+        for i, name in enumerate(operators):
+            program.add(operator, name, 100 * i, 100 * i + 90)
+        program.launch(10, 15, name="void cudnn::ops::nchwToNhwcKernel<float>", lasts=20)
+
+    assert recognized(run) == found
