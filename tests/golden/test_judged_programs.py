@@ -61,3 +61,13 @@ def test_what_the_fix_saves(program, remedy, least, most, tmp_path):
     report = analyze(path)
     [finding] = [x for x in report.findings if x.remedy == remedy]
     assert least <= finding.saves_ns / report.savings[0].step_ns <= most
+
+
+@pytest.mark.slow
+def test_sparse_gradients_save_three_quarters_of_a_step(tmp_path):
+    # Measured: 73 %, from 25.0 to 6.8 ms.
+    path = tmp_path / "kg_completion.pt.trace.json"
+    path.write_text(unpack((TRACES / "kg_completion-as-it-is.packed").read_bytes()))
+    report = analyze(path)
+    [finding] = [x for x in report.findings if x.rule == "TL407"]
+    assert 0.68 <= finding.saves_ns / report.savings[0].step_ns <= 0.78

@@ -208,6 +208,14 @@ def launched_by(timeline: Timeline, is_named: Callable[[str], object]) -> NDArra
     return is_launched
 
 
+def launched_within(timeline: Timeline, is_named: Callable[[str], object]) -> NDArray[np.bool_]:
+    """bool[m], which activities an operator whose name passes a test launched, or what it calls."""
+    operators = timeline.operators
+    index = _operators_around(timeline, np.arange(len(timeline.event_id)))
+    is_within: NDArray[np.bool_] = operators.around(index, operators.have_name(is_named)) != ABSENT
+    return is_within
+
+
 def _operators_around(timeline: Timeline, rows: NDArray[np.intp]) -> Int64Array:
     """int64[k], the operator that launched each activity, an index into `Timeline.operators`.
 

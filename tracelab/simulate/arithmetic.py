@@ -1,14 +1,15 @@
-"""Edits of how the GPU computes: in TF32, in single precision, with channels last, in one kernel.
+"""Edits of how the GPU computes: in TF32, with channels last, in one kernel, with sparse gradients.
 
 Each bound is what all activities would take at once if each gained as little, or as much, as any
 that was measured on an H100 (PyTorch 2.11, CUDA 13.0): 31 matrix products of 64 to 65,536 rows, 8
 convolutions with their gradients, 6 other operators, 42 interpolations, 3 convolutional networks,
 and 224 attentions with their gradients: 32 to 4,096 positions, heads of 32 to 128, with a mask,
-causal and without, 98 of them in float32.
+causal and without, 98 of them in float32, and 64 embeddings of 50,000 to 8 million rows.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.intervals import Int64Array, subtract
+from tracelab.measures.independent_work import launched_by_optimizer
 from tracelab.model.arithmetic import (
     are_convolutions,
     interpolates_nchw,
@@ -27,6 +29,7 @@ from tracelab.model.arithmetic import (
     is_layout_change,
     is_of_nchw,
     launched_by,
+    launched_within,
     products_without_tf32,
     softmax_bits,
     tf32_speedup,
@@ -66,6 +69,22 @@ _OF_PRODUCTS = np.array(
 # What half precision leaves of a fused attention in float32. Long ones are mostly of many
 # positions, which gain most: 0.3 to 0.8 of 32, 0.06 to 0.16 of 4,096.
 _OF_FLOAT32_ATTENTION = np.array([[0.16, 0.3, 0.8]] * 3 + [[0.06, 0.15, 0.8]])
+# The gradient of an embedding as one of its whole table: it is filled with zeros, the rows that
+# were used are summed up, and it is added to that of the next use.
+_TABLE_GRADIENT = re.compile(r"^aten::_?embedding(?:_bag)?_dense_backward$")
+_TABLE_NODE = re.compile(r"^autograd::engine::evaluate_function: Embedding(?:Bag)?Backward\d+$")
+_FILLS = re.compile(r"^aten::(?:fill|zero)_$")
+_ADDS = re.compile(r"^aten::add_?$")
+_ADDITION = 3.25  # times as long as a fill: it reads two tables, and writes one
+# How many times as long as a fill the passes of an optimizer over table, gradient and moments take:
+# at least, typically and at most. By the names of what it calls; the first that is there counts.
+_PASSES = {
+    r"^aten::_fused_": np.array([8.0, 10.0, 12.0]),
+    r"^Optimizer\.step#SGD\.": np.array([3.0, 3.6, 6.0]),
+    "": np.array([14.0, 22.0, 24.0]),
+}
+# How many times as long sparse gradients take to be summed up and used: they are sorted once more.
+_OF_USED_ROWS = np.array([2.0, 3.5, 6.0])
 _MIN_BITS, _USUAL_BITS = 6, 8
 
 
@@ -113,6 +132,46 @@ def channels_last(program: Program, selection: Selection) -> Edited:
             interpolates_nchw: _OF_INTERPOLATION,
         },
     )
+
+
+def left_of_table_gradients(timeline: Timeline) -> NDArray[np.float64]:
+    """float64[m, 3], what is left of each activity if embeddings have sparse gradients.
+
+    At least, typically and at most; all is left where the rows that a step uses take longer than
+    the table, or where each gradient is added to another one: a layer has the same weight.
+    """
+    is_gradient = launched_within(timeline, _TABLE_GRADIENT.search)
+    is_filled = is_gradient & launched_by(timeline, _FILLS.search)
+    is_used = is_gradient & ~is_filled
+    is_added = launched_within(timeline, _TABLE_NODE.search) & launched_by(timeline, _ADDS.search)
+    is_optimizer = launched_by_optimizer(timeline)
+    length_ns = timeline.end_ns - timeline.start_ns
+    fill_ns, used_ns, added_ns, optimizer_ns = (
+        int(length_ns[rows].sum()) for rows in (is_filled, is_used, is_added, is_optimizer)
+    )
+    left = np.ones((len(length_ns), 3))
+    tables_ns = fill_ns - added_ns / _ADDITION  # each table once, however often it was used
+    if fill_ns > used_ns and tables_ns > 0:
+        left[is_filled | is_added] = 0
+        left[is_used] = _OF_USED_ROWS
+        share = tables_ns * _passes(timeline) / max(1, optimizer_ns)
+        left[is_optimizer] = 1 - np.minimum(1, share)[::-1]
+    return left
+
+
+def _passes(timeline: Timeline) -> NDArray[np.float64]:
+    """float64[3], an entry of `_PASSES`."""
+    names = {timeline.trace.strings[i] for i in np.unique(timeline.trace.name_index).tolist()}
+    return next(
+        passes for pattern, passes in _PASSES.items() if any(re.search(pattern, x) for x in names)
+    )
+
+
+def sparse_gradients(program: Program, selection: Selection) -> Edited:
+    """Its embeddings have gradients of the rows that were used, not of their whole tables."""
+    left = left_of_table_gradients(selection.sites.timeline)
+    nodes, rows = _chosen(program, selection, (left != 1).any(axis=1))
+    return _scaled(program, nodes, left[rows])
 
 
 def half_attention(program: Program, selection: Selection) -> Edited:

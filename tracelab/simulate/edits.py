@@ -16,6 +16,7 @@ from tracelab.simulate.arithmetic import (
     channels_last,
     float32,
     half_attention,
+    sparse_gradients,
     tf32,
 )
 from tracelab.simulate.batching import fuse, graph, one_batch
@@ -85,6 +86,7 @@ EDITS: Mapping[str, Kind] = MappingProxyType(
             attention, "its attention in one operator, instead of by hand", needs_place=True
         ),
         "half-attention": Kind(half_attention, "its attention in half precision, not float32"),
+        "sparse-gradients": Kind(sparse_gradients, "its embeddings have sparse gradients"),
         "level": Kind(of_job, "the rank's work as the median rank's", needs_place=True),
         "balance": Kind(of_job, "all ranks do the mean work"),
     }
