@@ -8,7 +8,7 @@ from tracelab.findings.finding import MAX_SHORT_LETTERS
 _VERBS = re.compile(
     "Allocate|Allow|Average|Call|Capture|Check|Checkpoint|Choose|Clip|Compare|Compile"
     "|Compute|Convert|Copy|Count|Create|Decide|Evaluate|Fill|Find|Freeze|Fuse|Give|Index"
-    "|Issue|Keep|Launch|Leave|Let|Load|Log|Look|Make|Mark|Move|Omit|Overlap|Pad|Pass|Pin"
+    "|Issue|Keep|Launch|Leave|Let|Load|Log|Look|Make|Mark|Merge|Move|Omit|Overlap|Pad|Pass|Pin"
     "|Prefetch|Print|Raise|Read|Record|Remove|Replace|Replay|Run|Scale|Send|Serve|Set|Sort"
     "|Split|Stack|Submit|Synchronize|Try|Tune|Unset|Update|Use|Wait|Write"
 )

@@ -20,6 +20,7 @@ TRACES = FOLDER.parent / "tests/benchmarks/judgement/traces"
         ("radar_nowcast", "layout-transposes", "main"),  # although it interpolates
         ("genome_lm", "float32-attention", "forward"),
         ("citations_gcn", "gcn-normalization", "forward"),
+        ("passages_lora", "unmerged-adapters", "encode"),
         pytest.param("wgan_critic", "untrained-gradients", "iteration", marks=pytest.mark.slow),
         pytest.param("maxwell_cavity", "grad-again", "derivative", marks=pytest.mark.slow),
     ],
@@ -43,6 +44,9 @@ def test_the_defect_is_named_and_not_its_fix(program, remedy, function, tmp_path
         ("radar_nowcast", "layout-transposes", 0.36, 0.43),
         # Measured: 46 % (35 to 54).
         ("citations_gcn", "gcn-normalization", 0.35, 0.54),
+        # Measured: 66 % (62 to 73). The CPU decides what is left; its pace is not known where the
+        # GPU is always busy.
+        ("passages_lora", "unmerged-adapters", 0.45, 0.73),
         # Measured: 71 % (69 to 75).
         ("pathology_vit", "small-micro-batches", 0.62, 0.75),
         # Measured: 31 % (29 to 31). The scores are 20 % of the GPU's time, what casts them and

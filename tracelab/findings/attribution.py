@@ -22,8 +22,9 @@ from tracelab.findings.finding import (
     with_rest,
 )
 from tracelab.findings.places import JOINT, PLACE, edit_text
-from tracelab.findings.remedy import Instead
+from tracelab.findings.remedy import Instead, Remedy
 from tracelab.findings.rule import Rule
+from tracelab.findings.same_sizes import have_same_sizes
 from tracelab.intervals import (
     Int64Array,
     Intervals,
@@ -221,6 +222,13 @@ def as_one(context: Context, group: Sequence[Finding], cost_ns: int) -> Finding:
     )
 
 
+def _is_met(context: Context, remedy: Remedy | None) -> bool:
+    """Tell whether the trace shows that the fix of a remedy can be made at all of its places."""
+    if remedy is None or remedy.by_call_site or not remedy.needs_same_sizes:
+        return remedy is None or not remedy.is_bound
+    return have_same_sizes(context, context.recognized.places[remedy.id])
+
+
 def _device(context: Context, candidate: Candidate, bound_ns: Mapping[int, int]) -> int:
     """The device on which a candidate counts."""
     decides = context.deciding_device
@@ -299,7 +307,7 @@ def _finding(
         edit=edit_text(_edit_of(candidate), candidate.where),
         remedy=remedy.id if remedy else None,
         source=remedy.documented if remedy else None,
-        saves_reason=UNMET if not candidate.is_possible or (remedy and remedy.is_bound) else None,
+        saves_reason=None if candidate.is_possible and _is_met(context, remedy) else UNMET,
         role=candidate.role,
     )
 

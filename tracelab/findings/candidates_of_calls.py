@@ -11,7 +11,7 @@ from tracelab.findings.candidates import Candidate, grouped, key_of, most_expens
 from tracelab.findings.context import Context
 from tracelab.findings.host_needs import is_size, with_moves
 from tracelab.findings.remedy import Instead, Remedy
-from tracelab.findings.same_sizes import have_same_sizes, is_met
+from tracelab.findings.same_sizes import have_same_sizes
 from tracelab.model.wording import called
 
 # What is called -> title, cause, fix.
@@ -91,8 +91,8 @@ def is_possible(context: Context, call_index: Sequence[int], remedy: Remedy | No
         remedy: what to write instead, where a pitfall is recognized.
     """
     costs = context.blocking_calls
-    if remedy is not None and (remedy.is_whole or not remedy.needs_same_sizes):
-        return is_met(context, remedy)
+    if remedy is not None and not (remedy.needs_same_sizes and remedy.by_call_site):
+        return True
     if not is_size(context.host_needs[call_index]):
         return True
     sites = {costs.call_sites[index] for index in call_index}

@@ -14,23 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.findings.context import Context
-from tracelab.findings.remedy import Remedy
 from tracelab.intervals import Int64Array
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import groups_of
 from tracelab.model.trace import ABSENT
 
 _STEPS, _CALLS, _LAUNCHES = 3, 8, 6  # are compared: of steps, of calls in each, of launches behind
-
-
-def is_met(context: Context, remedy: Remedy) -> bool:
-    """Tell whether a remedy that needs the same sizes in every step has them, as far as is shown.
-
-    They are those of what is launched behind all that it is recognized by.
-    """
-    return not remedy.needs_same_sizes or have_same_sizes(
-        context, context.recognized.places[remedy.id]
-    )
 
 
 def have_same_sizes(context: Context, call_id: Int64Array) -> bool:

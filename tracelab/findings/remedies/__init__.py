@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tracelab.findings.remedies import (
+    adapters,
     attention,
     collectives,
     compilation,
@@ -50,5 +51,6 @@ REMEDIES: tuple[Remedy, ...] = (
     *micro_batches.REMEDIES,
     *training.REMEDIES,
     *attention.REMEDIES,
+    *adapters.REMEDIES,
     *host_tensors.REMEDIES,
 )

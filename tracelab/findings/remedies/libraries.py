@@ -121,7 +121,7 @@ REMEDIES: tuple[Remedy, ...] = (
         source="PyTorch Geometric documentation: GCNConv",
         url="https://pytorch-geometric.readthedocs.io/en/latest/generated/"
         "torch_geometric.nn.conv.GCNConv.html",
-        rules=("TL301", "TL101", "TL102"),
+        rules=("TL301", "TL101", "TL102", "TL409"),
         edit="remove:{place}",
         frames=r"torch_geometric/nn/conv/gcn_conv\.py\(\d+\): gcn_norm$",
         occurs=every(launches(1), recurs),

@@ -14,7 +14,6 @@ from tracelab.findings.finding import GENERIC, INFO, SPECIFIC, WARNING_SHARE
 from tracelab.findings.launch_advice import advise
 from tracelab.findings.remedy import NO_FIX, Instead, Remedy
 from tracelab.findings.rule import Rule
-from tracelab.findings.same_sizes import is_met
 from tracelab.intervals import Int64Array, Intervals, measure
 from tracelab.measures.bubbles import Cause
 from tracelab.model.call_sites import CallSite, calling_threads
@@ -201,7 +200,7 @@ def _candidate(
     at = f" before {what}" if is_before else f", mostly in {what}"
     fix, edit = way.fix, way.edit
     is_generic = way == _LAUNCH_BOUND and remedy is None
-    is_possible = remedy is None or is_met(context, remedy)
+    is_possible = True
     if is_generic:
         fix, edit, is_possible = advise(context, max(map(measure, lost.values())))
     late_ns = {device: measure(context.idle(device, is_late)) for device in lost}
