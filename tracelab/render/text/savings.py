@@ -29,7 +29,8 @@ class Price(OneLine):
     Example: ``Price(SAVES, share=0.232, low_share=0.1, high_share=0.35, time_ns=7_300_000)``.
 
     Attributes:
-        how: `SAVES`; `AT_MOST` for a bound; `TAKES` for the time lost where no fix is known.
+        how: `SAVES`; `AT_MOST` for a replay's bound; `TAKES` for the time lost there without a
+            replay, of which a fix may save more or less.
         share: 0 to 1.
         low_share, high_share: interval of the saving; None without one.
         time_ns: the saving, ns; None unless one is predicted.
@@ -45,9 +46,10 @@ class Price(OneLine):
 def price_of(finding: Finding, scope: Scope) -> Price:
     """Return the figures of what a fix saves, of which every output prints the same."""
     if finding.saves_ns is None:
-        if not finding.bound_ns and finding.saves_high_ns is None:
-            return Price(TAKES, scope.cost_share_of(finding))
-        return Price(AT_MOST, scope.share_of(finding))
+        if finding.saves_high_ns is not None:
+            return Price(AT_MOST, scope.share_of(finding))
+        lost = scope.share_of if finding.bound_ns else scope.cost_share_of
+        return Price(TAKES, lost(finding))
     share = scope.share_of(finding)
     time_ns = round(share * scope.printed_ns)
     of_ns = (scope.savings and scope.savings.step_ns) or 0
@@ -58,9 +60,9 @@ def price_of(finding: Finding, scope: Scope) -> Price:
 
 
 def amount(finding: Finding, scope: Scope) -> str:
-    """What its fix saves of the step, at least how much that may be, or what it takes.
+    """What its fix saves of the step, how much that is at most, or what it takes.
 
-    For example "saves 23 %", "at most 6 %", or "takes 41 %" where nothing is known to mend it.
+    For example "saves 23 %", "at most 6 %", or "takes 41 %" where no replay says what a fix saves.
     """
     if finding.saves_ns == 0:
         return "saves nothing"

@@ -12,7 +12,7 @@ from tests.figures import figures
 class TestFindings:
     def test_alarms_stand_in_full_with_their_fix(self, snapshot):
         report = make_report(findings=(make_finding(),))
-        section = section_of(report, "1. critical · at most 40 % · TL101")
+        section = section_of(report, "1. critical · takes 40 % · TL101")
         assert figures(section.lines) == ["3", "5.00 ms", "4.00 ms"]
         assert section.lines == snapshot
 

@@ -54,7 +54,7 @@ class TestAmount:
             (make_priced(0, 0, 1), "saves nothing"),
             (make_priced(12, 12, 12), "saves 100 %"),
             # What is attributed is of both steps, 20 ms; so is what it takes.
-            (make_finding(bound_ns=4 * MS), "at most 20 %"),
+            (make_finding(bound_ns=4 * MS), "takes 20 %"),
             (make_finding(bound_ns=0, cost_ns=5 * MS), "takes 25 %"),
             # A bound that was replayed is of one of 10 ms.
             (make_finding(bound_ns=0, saves_high_ns=3 * MS), "at most 30 %"),
@@ -64,13 +64,13 @@ class TestAmount:
         assert amount(finding, scope()) == text
 
     def test_of_a_report_of_before_there_were_predictions(self):
-        assert amount(make_finding(), scope_of(make_steady_report())) == "at most 20 %"
+        assert amount(make_finding(), scope_of(make_steady_report())) == "takes 20 %"
 
     def test_of_a_trace_without_steps(self):
         # 1 of 10 ms that were replayed, and 4 of 10 ms
         report = replace(make_report(), savings=(make_savings(is_of_trace=True),))
         assert amount(make_priced(1, 1, 1), scope_of(report)) == "saves 10 %"
-        assert amount(make_finding(), scope_of(make_report())) == "at most 40 %"
+        assert amount(make_finding(), scope_of(make_report())) == "takes 40 %"
 
 
 class TestPrice:
@@ -81,7 +81,7 @@ class TestPrice:
         assert price(finding, timed) == "saves 25 % (10 to 35), 2.00 ms"
 
     def test_without_a_saving_there_are_no_ms(self):
-        assert price(make_finding(bound_ns=4 * MS), scope()) == "at most 20 %"
+        assert price(make_finding(bound_ns=4 * MS), scope()) == "takes 20 %"
         assert price(make_priced(0, 0, 3), scope()) == "saves nothing (0 to 30)"
 
     @pytest.mark.parametrize(("seen", "words"), [(1, ["in 1 of 2 steps"]), (2, []), (None, [])])
@@ -131,4 +131,4 @@ def test_the_full_report_has_the_interval_and_a_column():
 
 def test_no_saving_has_its_reason(snapshot):
     report = make_steady_report(findings=(make_finding(saves_reason="true_dependency"),))
-    assert section_of(report, "1. critical · at most 20 % · TL101").lines == snapshot
+    assert section_of(report, "1. critical · takes 20 % · TL101").lines == snapshot

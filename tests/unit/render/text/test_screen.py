@@ -175,8 +175,8 @@ class TestItems:
         tones = [line.spans[0].tone for line in shown if line.text[:3] in ("1  ", "2  ", "3  ")]
         assert tones == [Tone.CRITICAL, Tone.WARNING, Tone.DIM]
         text = render_text(make_steady_report(findings=findings), width=80, color=True)
-        assert "\x1b[31m1  at most" in text
-        assert "\x1b[33m2  at most" in text
+        assert "\x1b[31m1  takes" in text
+        assert "\x1b[33m2  takes" in text
 
     def test_nothing_harmful_is_printed(self):
         where = Where(1, function=NASTY, file=NASTY, line=4, code=NASTY)
