@@ -238,6 +238,7 @@ FINDING_CAUSES = Group(
         Term("layout", "convolutions that change the layout of their images in memory"),
         Term("float64", "work in double precision"),
         Term("untrained", "gradients that no optimizer uses"),
+        Term("uncompiled", "a compiled function that runs eagerly"),
         Term("unprepared", "work in each step that could be done once, before the loop"),
         Term("recomputation", "a forward pass that is computed twice"),
         Term("float32_attention", "attention in float32 in a model in half precision"),

@@ -8,6 +8,7 @@ import pytest
 from tests.benchmarks.judgement.packed import unpack
 from tests.bundled_traces import FOLDER
 from tracelab import analyze
+from tracelab.findings.finding import UNMET
 from tracelab.options import Options
 
 TRACES = FOLDER.parent / "tests/benchmarks/judgement/traces"
@@ -21,6 +22,7 @@ TRACES = FOLDER.parent / "tests/benchmarks/judgement/traces"
         ("genome_lm", "float32-attention", "forward"),
         ("citations_gcn", "gcn-normalization", "forward"),
         ("passages_lora", "unmerged-adapters", "encode"),
+        ("snake_codec", "recompile-limit", "main"),
         pytest.param("wgan_critic", "untrained-gradients", "iteration", marks=pytest.mark.slow),
         pytest.param("maxwell_cavity", "grad-again", "derivative", marks=pytest.mark.slow),
     ],
@@ -75,3 +77,14 @@ def test_sparse_gradients_save_three_quarters_of_a_step(tmp_path):
     report = analyze(path)
     [finding] = [x for x in report.findings if x.rule == "TL407"]
     assert 0.68 <= finding.saves_ns / report.savings[0].step_ns <= 0.78
+
+
+@pytest.mark.slow
+def test_the_bound_of_a_function_that_is_not_compiled(tmp_path):
+    # Measured: 69 %.
+    path = tmp_path / "snake_codec.pt.trace.json"
+    path.write_text(unpack((TRACES / "snake_codec-as-it-is.packed").read_bytes()))
+    report = analyze(path)
+    [finding] = [x for x in report.findings if x.remedy == "recompile-limit"]
+    assert finding.saves_reason == UNMET
+    assert 0.69 <= finding.saves_high_ns / report.savings[0].step_ns <= 0.85

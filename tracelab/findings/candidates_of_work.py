@@ -28,6 +28,7 @@ def candidates_of_work(
     remedy: Remedy | None = None,
     most_saved: NDArray[np.float64] | None = None,
     in_forward: bool = False,
+    made_by: Int64Array | None = None,
 ) -> list[Candidate]:
     """One candidate for all of some GPU work, at the call site and kernel that take most of it.
 
@@ -43,6 +44,8 @@ def candidates_of_work(
         remedy: of the candidate.
         most_saved: float64[m], the share of each row that the fix saves at most; all without it.
         in_forward: whether the place is none of the backward pass, unless all of them are.
+        made_by: int64[m], event ids of the host events whose call sites count; those of the
+            launches without it.
     """
     timeline = context.timeline
     rows = np.flatnonzero(is_chosen & context.is_inside(timeline.start_ns, timeline.end_ns))
@@ -57,7 +60,7 @@ def candidates_of_work(
     most_ns = max(limit_ns.values(), default=0)
     if not most_ns or most_ns < WARNING_SHARE * context.window.length_ns:
         return []
-    sites = context.call_sites(timeline.launch_id[rows])
+    sites = context.call_sites((timeline.launch_id if made_by is None else made_by)[rows])
     names = [context.kernel_name(row) for row in rows.tolist()]
     is_place = ~(launched_in_backward(timeline)[rows] & in_forward)
     top = _longest([*zip(sites, names, strict=True)], length_ns * (is_place | ~is_place.any()))
@@ -96,6 +99,7 @@ def candidates_of_remedies(
     cause: str,
     is_chosen: NDArray[np.bool_] | None = None,
     in_forward: bool = False,
+    at_events: bool = False,
 ) -> list[Candidate]:
     """One candidate for the GPU work of each remedy of a rule.
 
@@ -106,26 +110,29 @@ def candidates_of_remedies(
         is_chosen: bool[m], the timeline rows that count, of those that were launched inside the
             events by which the remedy is recognized; all of these without it.
         in_forward: whether the place is none of the backward pass, unless all of them are.
+        at_events: whether the place is that of those events, rather than of a launch.
     """
-    return [
-        candidate
-        for remedy, event_id in context.recognized.events_of
-        if rule_id in remedy.rules
-        for candidate in candidates_of_work(
-            context,
-            _launched_inside(context, event_id) & (True if is_chosen is None else is_chosen),
-            cause=cause,
-            remedy=remedy,
-            in_forward=in_forward,
-        )
-    ]
+    candidates = []
+    for remedy, event_id in context.recognized.events_of:
+        if rule_id in remedy.rules:
+            around = _launched_inside(context, event_id)
+            candidates += candidates_of_work(
+                context,
+                (around != ABSENT) & (True if is_chosen is None else is_chosen),
+                cause=cause,
+                remedy=remedy,
+                in_forward=in_forward,
+                made_by=around if at_events else None,
+            )
+    return candidates
 
 
-def _launched_inside(context: Context, event_id: Int64Array) -> NDArray[np.bool_]:
-    """bool[m], which timeline rows were launched inside some host events."""
+def _launched_inside(context: Context, event_id: Int64Array) -> Int64Array:
+    """int64[m], the innermost of some host events that launched each timeline row, else ABSENT."""
     launch_id = context.timeline.launch_id
-    is_inside = np.zeros(len(launch_id), dtype=np.bool_)
+    around = np.full(len(launch_id), ABSENT, dtype=np.int64)
     rows = np.flatnonzero(launch_id != ABSENT)
-    index = Nesting(context.trace, event_id).innermost(launch_id[rows])
-    is_inside[rows] = index != ABSENT
-    return is_inside
+    nesting = Nesting(context.trace, event_id)
+    index = nesting.innermost(launch_id[rows])
+    around[rows] = np.where(index == ABSENT, ABSENT, nesting.event_id[index])
+    return around

@@ -6,18 +6,20 @@ import re
 
 import numpy as np
 
-from tracelab.findings.compiled_regions import compiled_functions
+from tracelab.findings.compiled_regions import compiled_functions, compiled_regions
 from tracelab.findings.remedies.guards import (
     blocks,
     called_directly,
     chosen,
     counts_inside,
     every,
+    launches_inside,
     named,
     operators_named,
     recurring,
     recurs,
 )
+from tracelab.findings.remedies.launches import backward_of
 from tracelab.findings.remedy import Instead, Remedy
 from tracelab.intervals import Int64Array, measure_within, union
 from tracelab.model.blocking_calls import Blocking
@@ -39,6 +41,9 @@ COMPILES = (
     r"|(?:compile_inner|_backward_impl|compile_fx_inner|create_aot_dispatcher_function"
     r"|entire_frame_compile|inductor_compile) \(dynamo_timed\)$"
 )
+_LOOKUP = "TorchDynamo Cache Lookup"
+# Kernels that compiled code fuses: of element by element, and reductions.
+_FUSED = "kernel:elementwise_kernel|reduce_kernel"
 _FEWEST_LAUNCHES = 10  # of one compiled graph: fewer are no matter for a CUDA graph
 # An operator of cuDNN that has its plan takes below 0.2 ms of the host, one that makes it 5 to 80.
 _PLANNING_NS = 2_000_000
@@ -52,6 +57,7 @@ _MAKES = re.compile(r"torch/cuda/graphs\.py\(\d+\): __(?:new|init)__$")
 _MAKES_OR_FREES = re.compile(r"^(?:cuda|cu|hip)Graph(?:Instantiate|(?:Exec)?Destroy)")
 _RESUMES = re.compile(r": torch_dynamo_resume_in_")
 _READS = r"^aten::(?:item|is_nonzero|nonzero|to|_to_copy|copy_)$"
+_NAMED = (Category.OPERATOR, Category.ANNOTATION)
 # With FSDP2 and DDP's optimizer a graph breaks at each block, by design.
 _BREAKS_BY_DESIGN = re.compile(r"^FSDP::")
 
@@ -78,6 +84,21 @@ def _before_rest(graph: Graph, events: Int64Array) -> Int64Array:
     last_ns = np.zeros(len(regions.event_id) + 1, dtype=np.int64)  # the last is for ABSENT
     np.maximum.at(last_ns, around[is_inner], start_ns[is_inner])
     return chosen(events, last_ns[regions.innermost(events)] > trace.start_ns[events])
+
+
+def _found_no_code(graph: Graph, events: Int64Array) -> Int64Array:
+    """Calls that look for compiled code, find none and make none, with what goes back through them.
+
+    A function that is not to be compiled is not looked up. One that may not be compiled again is,
+    and then runs as it is written.
+    """
+    trace = graph.host.timeline.trace
+    compiled = (compiled_regions(trace).event_id, operators_named(graph.host.timeline, COMPILES))
+    is_eager = launches_inside(graph.host.timeline, events) >= _FEWEST_LAUNCHES
+    is_eager &= counts_inside(trace, events, named(trace, _LOOKUP.__eq__, *_NAMED)) > 0
+    is_eager &= counts_inside(trace, events, np.concatenate(compiled)) == 0
+    calls = recurring(graph, events[is_eager])
+    return np.union1d(calls, backward_of(graph, calls)) if len(calls) else calls
 
 
 def _cut(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: ARG001
@@ -209,6 +230,32 @@ REMEDIES: tuple[Remedy, ...] = (
         edit="remove:{place}",
         operators=COMPILES,
         occurs=recurring,
+    ),
+    Remedy(
+        id="recompile-limit",
+        name="a compiled function that was compiled too often, and runs eagerly",
+        title="A compiled function runs eagerly: it reached the recompile limit",
+        shows="`compile_wrapper` of torch/_dynamo/eval_frame.py with a `TorchDynamo Cache Lookup` "
+        "in at least two steady steps, and no `Torch-Compiled Region` inside it.",
+        not_when="The first steps are recorded, while it is compiled.",
+        fixes=(
+            Instead(
+                "Run with `TORCH_LOGS=recompiles` to see which guard failed: after 8 compilations "
+                "the function runs uncompiled. Keep what changes, such as a counter of steps, in a "
+                "tensor (`register_buffer`) instead of a Python number, and mark sizes that change "
+                "(`torch._dynamo.mark_dynamic(x, 1)`). If the variants are few, allow them: "
+                "`torch._dynamo.config.recompile_limit = 32`.",
+                short="Find the guard with `TORCH_LOGS=recompiles`. Keep counters in tensors "
+                "(`register_buffer`), or raise `torch._dynamo.config.recompile_limit`.",
+            ),
+        ),
+        source="PyTorch documentation: Recompilation",
+        url="https://docs.pytorch.org/docs/stable/compile/programming_model.recompilation.html",
+        rules=("TL301", "TL410"),
+        edit=f"host:{{place}}=0 + scale:{_FUSED}=0",
+        frames=r"torch/_dynamo/eval_frame\.py\(\d+\): (?:compile_wrapper|_fn)$",
+        occurs=_found_no_code,
+        is_bound=True,
     ),
     Remedy(
         id="graph-breaks",

@@ -68,7 +68,7 @@ def _calls_in_mask_loops(graph: Graph, _events: Int64Array) -> Int64Array:
 
 
 def _with_backward(graph: Graph, turns: Int64Array) -> Int64Array:
-    return np.concatenate((turns, _backward_of(graph, turns))) if len(turns) else NO_EVENTS
+    return np.concatenate((turns, backward_of(graph, turns))) if len(turns) else NO_EVENTS
 
 
 def _turns(graph: Graph, *, with_masks: bool) -> Int64Array:
@@ -250,7 +250,7 @@ def _calls_of_program(graph: Graph, launch_id: Int64Array) -> _Calls:
     )
 
 
-def _backward_of(graph: Graph, calls: Int64Array) -> Int64Array:
+def backward_of(graph: Graph, calls: Int64Array) -> Int64Array:
     """The functions of autograd that go back through what calls hold.
 
     They are known by name, as ``SubBackward0`` of ``aten::sub``. Where a step has as many of a name

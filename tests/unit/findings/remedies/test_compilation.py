@@ -212,3 +212,50 @@ def reads(*regions, at=200, resumes=None):
 )
 def test_reads_that_break_a_compiled_graph(run, found):
     assert recognized(run) == found
+
+
+WRAPPER = "torch/_dynamo/eval_frame.py(956): compile_wrapper"
+LOOKUP = "TorchDynamo Cache Lookup"
+
+
+def wrapped(*inside, kernels=10, wrapper=WRAPPER):
+    """A call of a compiled function, with operators that launch, and their backward pass."""
+
+    def run(program):
+        program.add(python, wrapper, 100, 1_000)
+        for number, name in enumerate(inside):
+            program.add(operator, name, 110 + 20 * number, 125 + 20 * number)
+        for number in range(kernels):
+            at = 200 + 50 * number
+            program.add(operator, "aten::mul", at, at + 40)
+            program.launch(at + 10, at + 20)
+            at += 1_000
+            name = "autograd::engine::evaluate_function: MulBackward0"
+            program.add(operator, name, at, at + 40, thread=AUTOGRAD)
+            program.launch(at + 10, at + 20, thread=AUTOGRAD)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("run", "in_steps", "found"),
+    [
+        # A call and ten functions of autograd in each of five steps.
+        (wrapped(LOOKUP), range(5), {"recompile-limit": 5 * 11}),
+        # Of PyTorch before 2.9.
+        (
+            wrapped(LOOKUP, wrapper="torch/_dynamo/eval_frame.py(465): _fn"),
+            range(5),
+            {"recompile-limit": 5 * 11},
+        ),
+        (wrapped(LOOKUP), (0, 1), {}),  # while it is compiled
+        (wrapped(LOOKUP, "Torch-Compiled Region: 0/8"), range(5), {}),
+        (wrapped(LOOKUP, GRAPH), range(5), {}),
+        (wrapped(LOOKUP, COMPILE), range(5), {"recompilation": 5}),
+        (wrapped(), range(5), {}),  # not to be compiled: `torch.compiler.disable`
+        (wrapped(LOOKUP, kernels=9), range(5), {}),
+    ],
+    ids=["eager", "old", "first", "compiled", "graph", "compiles", "disabled", "small"],
+)
+def test_compiled_functions_that_run_eagerly(run, in_steps, found):
+    assert recognized(run, in_steps=in_steps) == found
