@@ -88,3 +88,12 @@ def test_the_bound_of_a_function_that_is_not_compiled(tmp_path):
     [finding] = [x for x in report.findings if x.remedy == "recompile-limit"]
     assert finding.saves_reason == UNMET
     assert 0.69 <= finding.saves_high_ns / report.savings[0].step_ns <= 0.85
+
+
+def test_a_solver_reads_too_often_and_is_no_loop_to_make_one_call_of(tmp_path):
+    path = tmp_path / "perturb_cells.pt.trace.json"
+    path.write_text(unpack((TRACES / "perturb_cells-as-it-is.packed").read_bytes()))
+    found = analyze(path, Options(prices=False)).findings
+    remedies = {x.remedy: x.where.function for x in found if x.remedy}
+    assert remedies["scalar-read"] == "sinkhorn"
+    assert "launch-loop" not in remedies

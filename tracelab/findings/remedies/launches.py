@@ -44,6 +44,7 @@ _BACKWARD = re.compile(r"^autograd::engine::evaluate_function: (\w+)Backward\d*$
 # Where products follow one another, each most likely needs the one before.
 _PRODUCTS = re.compile(r"matmul|linear|conv|^aten::(?:add|b)?mm$")
 _COLLECTS = r"^aten::(?:stack|cat)$"  # what each turn made
+_READS = r"^aten::item$"
 _LOOKS_UP = "aten::embedding"  # takes positions: what one made, another one cannot take
 _MASKS = r"^aten::(?:index|masked_select)$"
 
@@ -86,6 +87,7 @@ def _turns(graph: Graph, *, with_masks: bool) -> Int64Array:
     in_loop = calls.often(calls.is_direct & is_small_launch)
     has_masks = np.isin(calls.caller[in_loop], _with_masks(graph, calls, in_loop))
     in_loop = in_loop[has_masks == with_masks]
+    in_loop = in_loop[~np.isin(calls.caller[in_loop], _solvers(graph, calls))]
     turns = NO_EVENTS
     if len(recurring(graph, _one_after_another(graph, calls.call_id[in_loop]))):
         often = calls.often(np.isin(calls.caller, calls.caller[in_loop]))
@@ -117,6 +119,24 @@ def _with_masks(graph: Graph, calls: _Calls, in_loop: NDArray[np.intp]) -> Int64
         if 2 * len(own_id) >= int(is_between.sum()):
             found.append(caller)
     return np.array(found, dtype=np.int64)
+
+
+def _solvers(graph: Graph, calls: _Calls) -> NDArray[np.intp]:
+    """The functions (indices of frames) that multiply and read a number again and again.
+
+    They are iterative solvers, which compare the number with a tolerance: each turn of their loop
+    needs the one before.
+    """
+    frames = python_frames(graph.host.timeline)
+    reads = operators_named(graph.host.timeline, _READS)
+    readers = frames.around(frames.innermost(reads), frames.have_name(is_program_frame))
+    products = np.unique(calls.call_id[calls.is_product & calls.is_direct], return_index=True)[1]
+    multiplies = calls.caller[calls.is_product & calls.is_direct][products]
+    count = len(frames.event_id)
+    is_often = [
+        np.bincount(x[x != ABSENT], minlength=count) >= _FEWEST_TURNS for x in (readers, multiplies)
+    ]
+    return np.flatnonzero(is_often[0] & is_often[1])
 
 
 def _masks(graph: Graph) -> Int64Array:
@@ -389,7 +409,8 @@ REMEDIES: tuple[Remedy, ...] = (
         f"{_FEWEST_MODULES} modules of one class with {_MOST_OF_MODULE} such kernels or fewer each "
         "and puts together what they made, and the GPU waits for the launches.",
         not_when="Each turn of the loop needs the result of the one before: then compile it, or "
-        "replay it as a CUDA graph.",
+        "replay it as a CUDA graph. A function that multiplies and reads a number in each turn is "
+        "taken for such a solver.",
         fixes=(
             Instead(
                 "Make one call of many: stack the tensors and compute at once, use "

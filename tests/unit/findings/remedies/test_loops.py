@@ -9,6 +9,7 @@ from tests.build.call_trees import (
     backward,
     condition,
     function,
+    item,
     on_autograd,
     operator,
     positions,
@@ -139,6 +140,21 @@ def test_a_loop_of_launches_has_all_of_its_turns_and_their_backward_pass(recogni
 
 def test_few_turns_are_no_loop_of_launches(recognized):
     assert "launch-loop" not in recognized(function(FEATURES, TURN * 29), steps=4)
+
+
+@pytest.mark.parametrize(
+    ("more", "is_loop"),
+    [
+        # What it reads decides whether to go on: each turn needs the one before.
+        ((operator("aten::matmul", LAUNCH), item()), False),
+        ((operator("aten::matmul", LAUNCH),), True),  # as of each head of an attention
+        ((item(),), True),
+    ],
+    ids=["solver", "products", "reads"],
+)
+def test_a_solver_is_no_loop_of_launches(recognized, more, is_loop):
+    turn = (operator("aten::sub", LAUNCH), operator("aten::abs", LAUNCH), *TURN, *more)
+    assert ("launch-loop" in recognized(function(FEATURES, turn * 30), steps=4)) == is_loop
 
 
 def test_what_autograd_does_for_others_is_not_of_the_loop(recognized):
