@@ -1,6 +1,6 @@
 """Compare the verdicts on the recorded programs with what their fixes win.
 
-    python tests/benchmarks/judgement/judge.py [--fixed] [NAME ...]
+    python tests/benchmarks/judgement/judge.py [--fixed | --advised] [NAME ...]
 
 ``README.md`` beside this file explains the table. Needs no GPU.
 """
@@ -31,6 +31,7 @@ HEAD = (
     "predicted step | holds | error |"
 )
 FIXED_HEAD = "| fixed program | loud findings | still named | the first of them |"
+ADVISED_HEAD = "| program | measured, ms | with the first advice | rounds |"
 HEALTHY_HEAD = "| program | step, ms | loud findings | the first of them |"
 
 
@@ -126,7 +127,7 @@ def judge(program: dict[str, Any], report: dict[str, Any], times: dict[str, Any]
         main,
         _median(before),
         _median(after) if after else None,
-        [median(y) / median(x) for x, y in zip(before, after or (), strict=False)],
+        _shares(before, after or ()),
         [median(x) for x in after or ()],
         None if main is None else _price(findings[main], report),
     )
@@ -276,6 +277,21 @@ def fixed_row(program: dict[str, Any], report: dict[str, Any]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+def advised_row(name: str, times: dict[str, Any]) -> str:
+    """The row of a program whose first advice was carried out word for word."""
+    before_ms = _median(times["as-it-is"])
+    if not times["advised"]:
+        return f"| {name} | {before_ms:.2f} | cannot be carried out | - |"
+    after_ms, shares = _median(times["advised"]), _shares(times["as-it-is"], times["advised"])
+    took = f"{after_ms:.2f} ({after_ms / before_ms:.0%})"
+    return f"| {name} | {before_ms:.2f} | {took} | {min(shares):.0%} to {max(shares):.0%} |"
+
+
+def _shares(before: Sequence[Sequence[float]], after: Sequence[Sequence[float]]) -> list[float]:
+    """What is left of a step, round by round."""
+    return [median(y) / median(x) for x, y in zip(before, after, strict=False)]
+
+
 def summary(verdicts: Sequence[Verdict]) -> list[str]:
     """The sums that the goals are about, one a line."""
     judged = [x for x in verdicts if x.is_judged]
@@ -298,6 +314,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help="programs; all without")
     parser.add_argument("--set", help="such as third; all without")
     parser.add_argument("--fixed", action="store_true", help="judge the fixed variants instead")
+    parser.add_argument("--advised", action="store_true", help="print what the advice won instead")
     parser.add_argument("--traces", type=Path, default=HERE / "traces")
     parser.add_argument("--reports", type=Path, help="folder of reports, NAME-VARIANT.json each")
     options = parser.parse_args()
@@ -320,7 +337,11 @@ def main() -> None:
         rows = [fixed_row(x, report_on(f"{x['name']}-fixed")) for x in broken]
         print_table(FIXED_HEAD, rows)
         return
-    times = json.loads((HERE / "measured.json").read_text())["programs"]
+    measured = json.loads((HERE / "measured.json").read_text())
+    if options.advised:
+        print_table(ADVISED_HEAD, [advised_row(*pair) for pair in measured["advised"].items()])
+        return
+    times = measured["programs"]
     verdicts = [
         judge(program, report_on(f"{program['name']}-as-it-is"), times[program["name"]])
         for program in chosen
