@@ -14,7 +14,7 @@ from tracelab.arrays import OneLine
 from tracelab.findings.finding import ASIDE, MAX_SHORT_LETTERS, WARNING_SHARE, Finding
 from tracelab.findings.places import place_text
 from tracelab.render.facts import FIXES, Fact, facts_of_file, facts_of_job
-from tracelab.render.notes import Note, notes_of, unread
+from tracelab.render.notes import Note, asides, notes_of, unread
 from tracelab.render.text.files import left_out_steps, machines
 from tracelab.render.text.hints import RECORD, RECORD_COMMAND, commands, next_steps, of_steps
 from tracelab.render.text.job import RankShares, rank_shares
@@ -128,7 +128,7 @@ def first_screen(report: Report) -> FirstScreen:
         else facts_of_file(ranks[0], with_savings=bool(items))
     )
     findings = [finding for rank in ranks for finding in rank.main.findings]
-    notes = [*unread(report.provenance), *notes_of(findings, report.traces)]
+    notes = [*unread(report.provenance), *notes_of(findings, report.traces), *asides(ranks)]
     notes += [
         Note(text, None, is_warning=False) for rank in ranks for text in _of_rank(report, rank)
     ]

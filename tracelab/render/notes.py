@@ -6,12 +6,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tracelab.findings.finding import ASIDE, WARNING, Finding
+from tracelab.findings.places import place_text
 from tracelab.findings.rules import tl911_unknown_events
 from tracelab.findings.rules.tl910_profiler_overhead import INFLATED
 from tracelab.model.losses import LOSSES_BY_NAME
 from tracelab.model.lost_work import KINDS
 from tracelab.render.text.hints import SOURCE
+from tracelab.render.text.savings import percent
 from tracelab.report.schema import Provenance, TraceInfo
+from tracelab.report.views import RankView
 from tracelab.safe_text import counted
 
 _OTHER_PLATFORM = (
@@ -25,6 +28,7 @@ _LOSSES_OF_A_RULE = (
     "overlapping_activities",
     "waits_without_record",
 )
+MUCH_SHARE = 0.1  # of the recorded time: so much shows in the shares of idle time
 _INFLATED = (
     "Python stacks were recorded, which inflates CPU times: idle time that waits for the CPU is an "
     "upper bound"
@@ -71,11 +75,26 @@ def notes_of(findings: Sequence[Finding], traces: Sequence[TraceInfo]) -> list[N
         if count and loss.group is None and name not in _LOSSES_OF_A_RULE:
             text = loss.text.partition(":")[0]
             notes.append(Note(f"{count:,} {text}", None, loss.severity == WARNING))
-    aside = (finding for finding in findings if finding.role == ASIDE)
-    notes += [
-        Note(f"Not in every step: {_lower(x.title)}", x.rule, is_warning=False) for x in aside
-    ]
     return sorted(dict.fromkeys(notes), key=lambda note: not note.is_warning)
+
+
+def asides(ranks: Sequence[RankView]) -> list[Note]:
+    """Return what only some steps have: a warning where it takes much of the mean of all steps."""
+    return [
+        _aside(finding, rank.main.scope.cost_share_of(finding))
+        for rank in ranks
+        for finding in rank.main.findings
+        if finding.role == ASIDE
+    ]
+
+
+def _aside(finding: Finding, share: float) -> Note:
+    title, place = finding.title, place_text(finding.where)
+    text = f"Not in every step: {_lower(title)}"
+    if share < MUCH_SHARE:
+        return Note(text, finding.rule, is_warning=False)
+    at = "" if not place or place.removeprefix("in ") in title else f", {place}"
+    return Note(f"{text}{at}: {percent(share)} of the recorded time", finding.rule, is_warning=True)
 
 
 def unread(provenance: Provenance) -> list[Note]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.build.report_rows import make_finding, make_trace
+from tests.build.report_rows import make_finding, make_report, make_trace
 from tests.figures import figures
 from tracelab.findings.finding import ASIDE
 from tracelab.findings.rules.tl910_profiler_overhead import INFLATED
-from tracelab.render.notes import notes_of, unread
+from tracelab.render.notes import asides, notes_of, unread
 from tracelab.report.schema import Provenance, UnreadFile
+from tracelab.report.views import ranks_of
 
 
 def lack(rule, severity="info", **figures):
@@ -37,9 +38,12 @@ def test_what_the_profiler_costs_stands_beside_the_step():
     assert note.text != "of the rule"
 
 
-def test_what_is_of_no_typical_step_is_told_as_that(snapshot):
-    [note] = notes_of([make_finding("TL306", role=ASIDE, title="The CPU pauses")], [])
-    assert (note.rule, note.is_warning) == ("TL306", False)
+@pytest.mark.parametrize(("cost_ns", "is_warning"), [(999_999, False), (1_000_000, True)])
+def test_what_is_of_no_typical_step_is_told_as_that(cost_ns, is_warning, snapshot):
+    # A tenth of 10 ms shows in the shares of idle time.
+    finding = make_finding("TL306", role=ASIDE, title="The CPU pauses", cost_ns=cost_ns)
+    [note] = asides(ranks_of(make_report(findings=(finding,))))
+    assert (note.rule, note.is_warning) == ("TL306", is_warning)
     assert note.text == snapshot
 
 

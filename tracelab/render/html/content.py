@@ -11,7 +11,7 @@ from tracelab.render.html.definitions import Definition, definitions
 from tracelab.render.html.finding_items import FindingItem, finding_items
 from tracelab.render.html.parts import PartGroup, part_groups
 from tracelab.render.html.summary import Summary, name_of, summaries_of
-from tracelab.render.notes import notes_of, unread
+from tracelab.render.notes import asides, notes_of, unread
 from tracelab.render.text.cells import PART
 from tracelab.render.text.files import file_facts, hardware, machines, recorded
 from tracelab.render.text.hints import of_steps
@@ -102,6 +102,7 @@ def _facts(ranks: Sequence[RankView]) -> str:
 def _warnings(report: Report) -> list[str]:
     """What matters of what is missing."""
     notes = [*unread(report.provenance), *notes_of(report.findings, report.traces)]
+    notes += asides(ranks_of(report))
     return [f"{note.text}." for note in notes if note.is_warning]
 
 
