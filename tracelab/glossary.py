@@ -243,6 +243,7 @@ FINDING_CAUSES = Group(
         Term("recomputation", "a forward pass that is computed twice"),
         Term("float32_attention", "attention in float32 in a model in half precision"),
         Term("attention_scores", "attention whose scores are stored in memory"),
+        Term("elementwise_chains", "elementwise kernels in a row, which a compiler makes one of"),
         Term("table_gradients", "gradients of whole embedding tables"),
     ),
 )

@@ -7,6 +7,7 @@ from tests.build.rows import US, graph, kernel, launch, step
 from tracelab.findings.recognition import recognize
 from tracelab.findings.remedies import (
     attention,
+    chains,
     compilation,
     copies,
     dependencies,
@@ -20,6 +21,7 @@ from tracelab.findings.remedies import (
 
 MODULES = (
     attention,
+    chains,
     compilation,
     copies,
     dependencies,

@@ -20,6 +20,7 @@ TRACES = FOLDER.parent / "tests/benchmarks/judgement/traces"
         ("music_attention", "attention-by-hand", "attend"),
         ("radar_nowcast", "layout-transposes", "main"),  # although it interpolates
         ("genome_lm", "float32-attention", "forward"),
+        ("bearings_dan", "elementwise-chains", "distances"),
         ("citations_gcn", "gcn-normalization", "forward"),
         ("passages_lora", "unmerged-adapters", "encode"),
         ("snake_codec", "recompile-limit", "main"),

@@ -44,6 +44,10 @@ _HALF_PRODUCT = re.compile(
 # The only fused operator that takes float32.
 _FLOAT32_ATTENTION = re.compile(r"fmha_cutlass[FB]_f32_")
 _PRODUCT = re.compile(r"^aten::(?:_?addmm\w*|mm|bmm|baddbmm)$")
+# Those of PyTorch that only read and write memory; not those of several tensors at once.
+_ELEMENTWISE = re.compile(
+    r"at::native::.*?(?:elementwise_kernel|reduce_kernel|CatArrayBatchedCopy)|^Memcpy DtoD"
+)
 # A product of batches: those of linear layers are none.
 _BATCHED_PRODUCT = re.compile(r"^aten::(?:baddbmm|bmm)$")
 # PyTorch has a kernel for each power of two up to 1,024 numbers, and one for all longer rows.
@@ -119,6 +123,17 @@ def is_half_product(name: str) -> bool:
     False
     """
     return _HALF_PRODUCT.search(name) is not None
+
+
+def is_elementwise(name: str) -> bool:
+    """Whether a kernel computes element by element, sums up or copies: bound by memory.
+
+    >>> is_elementwise("void at::native::vectorized_elementwise_kernel<4, at::native::AddFunctor>")
+    True
+    >>> is_elementwise("triton_poi_fused_add_0")
+    False
+    """
+    return _ELEMENTWISE.search(name) is not None
 
 
 def is_float32_attention(name: str) -> bool:

@@ -105,6 +105,19 @@ class Nesting:
         _, positions = expand_ranges(first, last)
         return by_parent[positions]
 
+    def holding(self, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """bool[n], which entries are chosen, or hold one that is.
+
+        Args:
+            chosen: bool[n].
+        """
+        holds, index = chosen.copy(), np.flatnonzero(chosen)
+        while len(index):
+            index = np.unique(self.parent_index[index])
+            index = index[(index != ABSENT) & ~holds[index]]
+            holds[index] = True
+        return holds
+
     def around(self, index: Int64Array, chosen: NDArray[np.bool_]) -> Int64Array:
         """int64[k], of each entry and those around it the innermost chosen one, else ABSENT.
 

@@ -23,6 +23,7 @@ from tracelab.model.arithmetic import (
     are_convolutions,
     interpolates_nchw,
     is_batched_product,
+    is_elementwise,
     is_float32_attention,
     is_float64,
     is_float64_product,
@@ -69,6 +70,9 @@ _OF_PRODUCTS = np.array(
 # What half precision leaves of a fused attention in float32. Long ones are mostly of many
 # positions, which gain most: 0.3 to 0.8 of 32, 0.06 to 0.16 of 4,096.
 _OF_FLOAT32_ATTENTION = np.array([[0.16, 0.3, 0.8]] * 3 + [[0.06, 0.15, 0.8]])
+# How many times as long a chain of elementwise kernels takes in one kernel as the longest of them:
+# what is as large as it because of broadcasting is not stored at all.
+_OF_LONGEST = np.array([0.15, 1.0, 2.0])
 # The gradient of an embedding as one of its whole table: it is filled with zeros, the rows that
 # were used are summed up, and it is added to that of the next use.
 _TABLE_GRADIENT = re.compile(r"^aten::_?embedding(?:_bag)?_dense_backward$")
@@ -165,6 +169,28 @@ def _passes(timeline: Timeline) -> NDArray[np.float64]:
     return next(
         passes for pattern, passes in _PASSES.items() if any(re.search(pattern, x) for x in names)
     )
+
+
+def fuse_chains(program: Program, selection: Selection) -> Edited:
+    """Its elementwise kernels that follow one another directly become one.
+
+    It takes as long as the longest of them. The CPU's time stays.
+    """
+    timeline = selection.sites.timeline
+    is_chosen = match_names(timeline.trace, timeline.event_id, is_elementwise)
+    nodes, rows = _chosen(program, selection, is_chosen)
+    own, index = np.unique(rows, return_inverse=True)
+    follows = np.diff(own, prepend=ABSENT - 1) == 1
+    for part in (timeline.step_index, timeline.stream_index):
+        follows &= np.diff(part[own], prepend=ABSENT - 1) == 0
+    chain = np.cumsum(~follows) - 1
+    length_ns, longest_ns = (timeline.end_ns - timeline.start_ns)[own], np.zeros(len(own))
+    np.maximum.at(longest_ns, chain, length_ns)
+    count, total_ns = np.bincount(chain), np.bincount(chain, length_ns)
+    left = longest_ns[chain] / total_ns[chain].clip(1)
+    factors = np.minimum(1, left[:, None] * _OF_LONGEST)
+    factors[count[chain] == 1] = 1  # one alone becomes no other
+    return _scaled(program, nodes, factors[index])
 
 
 def sparse_gradients(program: Program, selection: Selection) -> Edited:

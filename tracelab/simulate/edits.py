@@ -15,6 +15,7 @@ from tracelab.simulate.arithmetic import (
     attention,
     channels_last,
     float32,
+    fuse_chains,
     half_attention,
     sparse_gradients,
     tf32,
@@ -86,6 +87,9 @@ EDITS: Mapping[str, Kind] = MappingProxyType(
             attention, "its attention in one operator, instead of by hand", needs_place=True
         ),
         "half-attention": Kind(half_attention, "its attention in half precision, not float32"),
+        "fuse-chains": Kind(
+            fuse_chains, "its chains of elementwise kernels become one each", needs_place=True
+        ),
         "sparse-gradients": Kind(sparse_gradients, "its embeddings have sparse gradients"),
         "level": Kind(of_job, "the rank's work as the median rank's", needs_place=True),
         "balance": Kind(of_job, "all ranks do the mean work"),

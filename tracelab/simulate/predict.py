@@ -48,6 +48,7 @@ _MARGIN: Mapping[str, tuple[float, float]] = MappingProxyType(
         "channels-last": (0.03, 0.03),
         "attention": (0.15, 0.15),
         "half-attention": (0.03, 0.03),
+        "fuse-chains": (0.03, 0.03),
         "sparse-gradients": (0.03, 0.03),
         "level": (0.08, 0.08),
         "balance": (0.08, 0.08),

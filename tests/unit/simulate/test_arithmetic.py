@@ -12,6 +12,7 @@ SGEMM, SOFTMAX = "ampere_sgemm_128x64_tn", "softmax"
 LAYOUT = "void cudnn::ops::nchwToNhwcKernel<float, float>(int)"
 NORM = "void cudnn::bn_fw_tr_1C11_kernel_NCHW<float, float, int>(int)"
 FUSED = "fmha_cutlassB_f32_aligned_64x64_k64_sm80(AttentionBackwardKernel<Sm80, float>::Params)"
+ADD, MUL = (f"void at::native::elementwise_kernel<2, {x}>(int)" for x in ("add", "mul"))
 NEAREST = "void at::native::upsample_nearest2d_out_frame<float, &nearest_index>(float const*)"
 ADD64, GEMM64 = "void elementwise<2, CUDAFunctor_add<double> >(int)", "volta_dgemm_64x64_nn"
 
@@ -69,6 +70,9 @@ def test_convolutions_have_figures_of_their_own():
         ("float32", (ADD64, GEMM64, SOFTMAX), [[50, 28, 200], [100, 60, 200], [140, 124, 200]]),
         ("channels-last", (LAYOUT, NORM, SOFTMAX), [[0, 50, 200], [0, 80, 200], [200, 200, 200]]),
         ("channels-last", (NEAREST, SOFTMAX), [[40, 200], [300, 200], [540, 200]]),
+        # Two in a row take as long as one; at most as long as both.
+        ("fuse-chains:aten::mm", (ADD, MUL, SOFTMAX), [[15, 15, 200], [100, 100, 200], [200] * 3]),
+        ("fuse-chains:aten::mm", (ADD, SOFTMAX, MUL), [[200] * 3] * 3),  # none in a row
         ("half-attention", (FUSED, SOFTMAX), [[12, 200], [30, 200], [160, 200]]),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tracelab.findings.remedies import (
     adapters,
     attention,
+    chains,
     collectives,
     compilation,
     copies,
@@ -51,6 +52,7 @@ REMEDIES: tuple[Remedy, ...] = (
     *micro_batches.REMEDIES,
     *training.REMEDIES,
     *attention.REMEDIES,
+    *chains.REMEDIES,
     *adapters.REMEDIES,
     *host_tensors.REMEDIES,
 )

@@ -65,22 +65,12 @@ def _scores_in_memory(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: 
     is_product = operators.have_name(is_batched_product)
     if not is_product.any() or operators.have_name(_BY_ITSELF.__eq__).any():
         return NO_EVENTS
-    number = _attentions(operators, _with_ancestors(operators, is_product))
+    number = _attentions(operators, operators.holding(is_product))
     is_part = number != ABSENT
     if (is_part & operators.have_name("aten::sum".__eq__)).any():
         return NO_EVENTS
     is_part &= ~np.isin(number, number[_not_half(timeline, is_product)])
     return chosen(operators.event_id, is_part)
-
-
-def _with_ancestors(operators: Nesting, is_chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """bool[n], which entries are chosen, or hold one that is."""
-    holds, index = is_chosen.copy(), np.flatnonzero(is_chosen)
-    while len(index):
-        index = np.unique(operators.parent_index[index])
-        index = index[(index != ABSENT) & ~holds[index]]
-        holds[index] = True
-    return holds
 
 
 def _attentions(operators: Nesting, holds_product: NDArray[np.bool_]) -> Int64Array:
