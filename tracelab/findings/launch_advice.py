@@ -135,6 +135,10 @@ def _advice_on_replays(context: Context, capture: Capture, launched: Launched) -
     return Advice(fix, edit, is_possible=not conditions)
 
 
+# With it whole models took 0.6 of a step where launching cost at most 0.04 (H100, judgement).
+_FUSES = "Compiled code also fuses elementwise kernels, which the figure leaves out."
+
+
 class _Plan(NamedTuple):
     """What comes first, what can be captured then, and what changes in that.
 
@@ -369,7 +373,8 @@ def _how(context: Context, capture: Capture, part: Part, *, replays: bool) -> tu
     if differentiates_twice(context.trace.strings):
         return whole, "Neither a compiled model nor a graphed callable is differentiated twice."
     if not replays and (not has_optimizer or capture.compiled_share > _MOST):
-        return functions, ""
+        fuses = "torch.compile" in functions[0] and capture.compiled_share <= _MOST
+        return functions, _FUSES if fuses else ""
     less = f"{functions[0]} is less work, but captures forward and backward alone, and saves less."
     return whole, "" if replays else less
 

@@ -19,7 +19,7 @@ from tracelab.render.text.files import left_out_steps, machines
 from tracelab.render.text.hints import RECORD, RECORD_COMMAND, commands, next_steps, of_steps
 from tracelab.render.text.job import RankShares, rank_shares
 from tracelab.render.text.savings import Price, percent, price, price_of
-from tracelab.render.text.window_kernels import busy_answer
+from tracelab.render.text.window_kernels import busy_answer, is_worth_compiling
 from tracelab.report.finding_groups import FindingGroup, finding_groups
 from tracelab.report.headline import Headline, headline_of
 from tracelab.report.schema import Report
@@ -267,10 +267,10 @@ def answer(ranks: Sequence[RankView], *, is_healthy: bool) -> str:
     least = percent(WARNING_SHARE)
     if not is_healthy:
         return f"No single change is known to save {least} of {whole}."
-    return (
-        f"Nothing here is worth changing: no fix saves {least} of {whole}. "
-        f"{busy_answer(longest.main)}"
-    ).rstrip()
+    nothing = "Nothing here is worth changing: no fix saves"
+    if is_worth_compiling(longest.main):
+        nothing = "No change of one place saves"
+    return f"{nothing} {least} of {whole}. {busy_answer(longest.main)}".rstrip()
 
 
 def is_healthy(ranks: Sequence[RankView], shares: Sequence[RankShares] = ()) -> bool:

@@ -27,6 +27,7 @@ _KIND_WORDS: Mapping[str, str] = MappingProxyType(
 )
 _MOST_KINDS = 4  # of work that are named
 _WORTH_A_WORD = 0.01  # of the GPU time
+_WORTH_COMPILING = 0.25  # of it: a compiler fuses most of these
 
 _NO_STACKS = (
     "The file has no Python stacks of the program: record with_stack=True to see the CPU's time "
@@ -94,22 +95,39 @@ def busy_answer(view: View) -> str:
         view: of the whole trace, or of one step.
 
     Returns:
-        one sentence; "" where the report has no kernels, or the window has no length.
+        one sentence, and another one where a compiler has much to fuse; "" where the report has no
+        kernels, or the window has no length.
     """
-    named = [row for row in view.kernels if row.kind is not None]
-    if not named or view.scope.length_ns <= 0:
+    shares = _shares_of_work(view)
+    if not shares:
         return ""
-    shares: dict[str, float] = defaultdict(float)
-    for row in named:
-        work = work_of(row.name) if row.kind == "compute" else _KIND_WORDS.get(row.kind or "")
-        shares[work or "other kernels"] += row.share
     largest = sorted(shares.items(), key=lambda x: -x[1])[:_MOST_KINDS]
     works = ", ".join(
         f"{work} {percent(share)}" for work, share in largest if share >= _WORTH_A_WORD
     )
-    top = named[0]
+    top = next(row for row in view.kernels if row.kind is not None)
     phase = f" ({top.phase})" if top.phase in _NAMED_PHASES else ""
-    return f"GPU time: {works}; `{bare_name(top.name)}`{phase} {percent(top.share)}."
+    answer = f"GPU time: {works}; `{bare_name(top.name)}`{phase} {percent(top.share)}."
+    fuses = " `torch.compile(model)` fuses elementwise operations."
+    return answer + (fuses if is_worth_compiling(view) else "")
+
+
+def is_worth_compiling(view: View) -> bool:
+    """True if elementwise operations take much of the GPU's time, and no compiler made them."""
+    is_compiled = any(row.name.startswith("triton_") for row in view.kernels)
+    elementwise = _shares_of_work(view).get("elementwise operations", 0)
+    return not is_compiled and elementwise >= _WORTH_COMPILING
+
+
+def _shares_of_work(view: View) -> dict[str, float]:
+    """The share of the GPU's time by kind of work; none where the window has no length."""
+    shares: dict[str, float] = defaultdict(float)
+    if view.scope.length_ns > 0:
+        for row in view.kernels:
+            if row.kind is not None:
+                work = work_of(row.name) if row.kind == "compute" else _KIND_WORDS.get(row.kind)
+                shares[work or "other kernels"] += row.share
+    return shares
 
 
 def _phases(view: View) -> list[Section]:

@@ -182,9 +182,22 @@ def test_busy_gpu_is_answered_with_its_kernel_and_phase(snapshot):
             "GPU time: matrix products 40 %, communication 20 %; "
             "`ampere_sgemm_128x64_tn` (forward) 30 %.",
         ),
+        (
+            (make_kernel("vectorized_elementwise_kernel", MS, 0.25),),
+            "GPU time: elementwise operations 25 %; `vectorized_elementwise_kernel` (forward) "
+            "25 %. `torch.compile(model)` fuses elementwise operations.",
+        ),
+        (
+            (
+                make_kernel("vectorized_elementwise_kernel", MS, 0.24),
+                make_kernel("triton_poi_fused_add_0", MS, 0.24),
+            ),
+            "GPU time: elementwise operations 48 %; `vectorized_elementwise_kernel` (forward) "
+            "24 %.",
+        ),
         ((), ""),
     ],
-    ids=["without phases", "kinds", "without kernels"],
+    ids=["without phases", "kinds", "elementwise", "compiled", "without kernels"],
 )
 def test_busy_answer_says_no_more_than_is_known(kernel_rows, answer):
     [view] = views_of(report_of(kernels=kernel_rows))
