@@ -59,7 +59,7 @@ def test_the_defect_is_named_and_not_its_fix(program, remedy, function, tmp_path
         # penalty's own gradient is stored behind it.
         ("wgan_critic", "untrained-gradients", 0.27, 0.33),
         # Measured: 51 % (47 to 64). 18 of 24 passes go, and what goes back through them.
-        ("maxwell_cavity", "grad-again", 0.38, 0.53),
+        ("maxwell_cavity", "grad-again", 0.47, 0.64),
     ],
 )
 def test_what_the_fix_saves(program, remedy, least, most, tmp_path):
