@@ -8,11 +8,13 @@ from tracelab.findings.remedies.guards import (
     every,
     launches,
     made_by,
+    outside,
     recurs,
 )
 from tracelab.findings.remedy import Instead, Remedy
 
 _NAN_CHECK = r"torchmetrics/aggregation\.py\(\d+\): _cast_and_nan_check_input$"
+_SPARSE_PRODUCT = r"^aten::(?:_sparse_addmm|_sparse_mm)$"
 _DETECTION = r"torchvision/(?:models/detection/\w+|ops/(?:poolers|boxes|_utils))\.py\(\d+\): \w+$"
 
 REMEDIES: tuple[Remedy, ...] = (
@@ -125,6 +127,32 @@ REMEDIES: tuple[Remedy, ...] = (
         edit="remove:{place}",
         frames=r"torch_geometric/nn/conv/gcn_conv\.py\(\d+\): gcn_norm$",
         occurs=every(launches(1), recurs),
+        is_whole=True,
+        needs_same_sizes=True,
+    ),
+    Remedy(
+        id="sparse-coalesced-again",
+        name="a sparse matrix that each product sorts anew",
+        title="Each product sorts the sparse matrix anew: it is not coalesced",
+        shows="`aten::_coalesce` inside a sparse product such as `aten::_sparse_addmm`, in each "
+        "step.",
+        not_when="The matrix is another one in each step.",
+        fixes=(
+            Instead(
+                "Coalesce the matrix once, before the loop: `matrix = matrix.coalesce()`, or keep "
+                "it by rows: `matrix.coalesce().to_sparse_csr()`. Its transpose, which the "
+                "backward pass multiplies by, is sorted likewise: with rows, keep it beside the "
+                "matrix in an `autograd.Function`, or use the matrix itself if it is symmetric.",
+                short="Call `matrix = matrix.coalesce()` once, before the loop, or keep "
+                "it by rows: `matrix.coalesce().to_sparse_csr()`.",
+            ),
+        ),
+        source="PyTorch documentation: torch.sparse, uncoalesced tensors",
+        url="https://docs.pytorch.org/docs/stable/sparse.html#uncoalesced-sparse-coo-tensors",
+        rules=("TL301", "TL101", "TL102", "TL409"),
+        edit="remove:{place}",
+        operators=r"^aten::_coalesce$",
+        occurs=every(outside(_SPARSE_PRODUCT, is_wanted=False), launches(1), recurs),
         is_whole=True,
         needs_same_sizes=True,
     ),

@@ -93,6 +93,11 @@ def finite():
             [function(GCN_CONV, function(GCN_NORM, masked_select(), LAUNCH), LAUNCH)],
             {GCN_NORM},
         ),
+        (
+            "sparse-coalesced-again",
+            [operator("aten::_sparse_addmm", operator("aten::_coalesce", LAUNCH), LAUNCH)],
+            {"aten::_coalesce"},
+        ),
         ("lightning-logging", [function(TO_SCALARS, item())], {TO_SCALARS}),
         ("lightning-logging", [function(OLD_TO_SCALARS, item())], {OLD_TO_SCALARS}),
         (
@@ -131,6 +136,8 @@ def test_recognized(recognized, remedy, nodes, events):
         ("torchmetrics-validation", [function(VALIDATION)]),
         ("torchmetrics-nan-check", [function(NAN_CHECK, LAUNCH)]),
         ("gcn-normalization", [function(GCN_CONV, LAUNCH)]),  # cached
+        # Of gradients, which are others in each step
+        ("sparse-coalesced-again", [operator("aten::_coalesce", LAUNCH)]),
         ("lightning-logging", [function(TO_SCALARS)]),
         ("detection-choices", [function(ROI_HEADS, operator("torchvision::nms", LAUNCH))]),
     ],
