@@ -15,6 +15,8 @@ from tracelab.simulate.program import Program
 from tracelab.simulate.sites import Selection
 from tracelab.simulate.waits import with_less_host_work, without_host_work
 
+_MOST = 0.5  # of the time between two calls: so much is what is done there
+
 
 def remove(program: Program, selection: Selection) -> Edited:
     """The call site costs no host time and launches nothing.
@@ -42,6 +44,23 @@ def host(program: Program, selection: Selection, value: float) -> Edited:
     changed = with_cost(program, selection.calls, times(program.cost_ns, value))
     changed = with_less_host_work(changed, selection.host_share, value)
     return Edited.exactly(changed, _count(selection))
+
+
+def on_gpu(program: Program, selection: Selection) -> Edited:
+    """The GPU computes what the host does there, whose time goes with the copies next to it.
+
+    Its input may have to be copied instead: at worst these copies stay.
+    """
+    sites, share = selection.sites, selection.host_share
+    on_host = host(program, selection, 0)
+    recorded = sites.program
+    edges = np.flatnonzero(share >= _MOST)
+    is_next = np.zeros(len(recorded.kind), dtype=np.bool_)
+    is_next[recorded.source[edges]] = is_next[recorded.target[edges]] = True
+    calls = np.isin(recorded.event_id, recorded.event_id[is_next])
+    calls &= sites.blocking == Blocking.COPY
+    gone = without_host_work(on_host.program, sites, calls, np.zeros(len(share)))
+    return Edited(gone, gone, on_host.program, on_host.count)
 
 
 def python(program: Program, selection: Selection, value: float) -> Edited:

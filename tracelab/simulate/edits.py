@@ -22,7 +22,7 @@ from tracelab.simulate.arithmetic import (
 )
 from tracelab.simulate.batching import fuse, graph, one_batch
 from tracelab.simulate.copies import pin, prefetch
-from tracelab.simulate.costs import comm, host, load, python, remove, scale, workers
+from tracelab.simulate.costs import comm, host, load, on_gpu, python, remove, scale, workers
 from tracelab.simulate.edited import Edited, times
 from tracelab.simulate.program import NEVER, Program, Via
 from tracelab.simulate.side_stream import side_stream
@@ -68,6 +68,7 @@ EDITS: Mapping[str, Kind] = MappingProxyType(
         ),
         "scale": Kind(scale, "its GPU activities take so many times as long", has_value=True),
         "host": Kind(host, "its CPU time is so many times as long", has_value=True),
+        "on-gpu": Kind(on_gpu, "the GPU computes what the CPU does there", needs_place=True),
         "python": Kind(
             python,
             "the CPU's work there outside of PyTorch is so many times as long",

@@ -39,6 +39,7 @@ _MARGIN: Mapping[str, tuple[float, float]] = MappingProxyType(
         "remove": (0.15, 0.15),
         "scale": (0.03, 0.03),
         "host": (0.03, 0.03),
+        "on-gpu": (0.03, 0.10),
         "python": (0.15, 0.15),
         "fuse": (0.15, 0.15),
         "graph": (0.15, 0.15),

@@ -167,6 +167,27 @@ def launched_in(operator, begins, launched, number):
     )
 
 
+def test_what_the_gpu_computes_is_not_copied_to_it():
+    # GIVEN noise that is drawn for 500 us and copied by a call of 20, after and before a launch
+    def of_step(at, number):
+        one, two, three = number + 1, number + 2, number + 3
+        return (
+            *launched_in("aten::add", at + 45 * US, at + 50 * US, one),
+            rows.operator("aten::randn", at + 100 * US, at + 600 * US),
+            rows.operator("aten::copy_", at + 605 * US, at + 635 * US),
+            rows.launch(at + 610 * US, at + 630 * US, two, name="cudaMemcpyAsync"),
+            rows.copy(at + 612 * US, at + 628 * US, PAGEABLE_H2D, correlation=two),
+            *launched_in("aten::mul", at + 695 * US, at + 700 * US, three),
+        )
+
+    the_scene = scene(1000 * US, of_step)
+    # THEN both go, or at worst the noise alone
+    edited = the_scene.edited("on-gpu:aten::randn")
+    middle_ns, high_ns = replay([edited.program, edited.high]).step_ns.tolist()
+    assert high_ns == the_scene.step_ns() - 500 * US
+    assert middle_ns == high_ns - 20 * US
+
+
 def test_python_is_not_what_pytorch_does():
     the_scene = synchronized()
     assert the_scene.step_ns("python:log=0") == the_scene.step_ns() - 10 * US

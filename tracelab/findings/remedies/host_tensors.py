@@ -70,14 +70,14 @@ REMEDIES: tuple[Remedy, ...] = (
                 "Make the tensors on the GPU: move the input there first, or write "
                 '`torch.arange(n, device="cuda")`, `transform.to("cuda")`. Compute what is '
                 "the same in each step once, and keep it (`register_buffer`).",
-                short='Create the tensors on the GPU: `torch.arange(n, device="cuda")`. Compute '
-                "what is the same in each step once.",
+                short="Move the input to the GPU first, or create the tensors there: "
+                '`torch.arange(n, device="cuda")`. Compute what is the same in each step once.',
             ),
         ),
         source="PyTorch tutorial: Performance Tuning Guide",
         url="https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html",
         rules=("TL301",),
-        edit="host:{place}=0",
+        edit="on-gpu:{place}",
         occurs=_computes,
         is_general=True,
     ),
