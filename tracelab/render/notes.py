@@ -12,7 +12,7 @@ from tracelab.findings.rules.tl910_profiler_overhead import INFLATED
 from tracelab.model.losses import LOSSES_BY_NAME
 from tracelab.model.lost_work import KINDS
 from tracelab.render.text.hints import SOURCE
-from tracelab.render.text.savings import percent
+from tracelab.render.text.savings import percent, price_of
 from tracelab.report.schema import Provenance, TraceInfo
 from tracelab.report.views import RankView
 from tracelab.safe_text import counted
@@ -28,7 +28,7 @@ _LOSSES_OF_A_RULE = (
     "overlapping_activities",
     "waits_without_record",
 )
-MUCH_SHARE = 0.1  # of the recorded time: so much shows in the shares of idle time
+MUCH_SHARE = 0.1  # of the time: so much shows in the shares of idle time
 _INFLATED = (
     "Python stacks were recorded, which inflates CPU times: idle time that waits for the CPU is an "
     "upper bound"
@@ -81,7 +81,7 @@ def notes_of(findings: Sequence[Finding], traces: Sequence[TraceInfo]) -> list[N
 def asides(ranks: Sequence[RankView]) -> list[Note]:
     """Return what only some steps have: a warning where it takes much of the mean of all steps."""
     return [
-        _aside(finding, rank.main.scope.cost_share_of(finding))
+        _aside(finding, price_of(finding, rank.main.scope).share)
         for rank in ranks
         for finding in rank.main.findings
         if finding.role == ASIDE
@@ -94,7 +94,7 @@ def _aside(finding: Finding, share: float) -> Note:
     if share < MUCH_SHARE:
         return Note(text, finding.rule, is_warning=False)
     at = "" if not place or place.removeprefix("in ") in title else f", {place}"
-    return Note(f"{text}{at}: {percent(share)} of the recorded time", finding.rule, is_warning=True)
+    return Note(f"{text}{at}: {percent(share)} of the time", finding.rule, is_warning=True)
 
 
 def unread(provenance: Provenance) -> list[Note]:

@@ -38,10 +38,15 @@ def test_what_the_profiler_costs_stands_beside_the_step():
     assert note.text != "of the rule"
 
 
-@pytest.mark.parametrize(("cost_ns", "is_warning"), [(999_999, False), (1_000_000, True)])
-def test_what_is_of_no_typical_step_is_told_as_that(cost_ns, is_warning, snapshot):
-    # A tenth of 10 ms shows in the shares of idle time.
-    finding = make_finding("TL306", role=ASIDE, title="The CPU pauses", cost_ns=cost_ns)
+@pytest.mark.parametrize(
+    ("bound_ns", "cost_ns", "is_warning"),
+    [(0, 999_999, False), (0, 1_000_000, True), (999_999, 2_000_000, False), (1_000_000, 0, True)],
+)
+def test_what_is_of_no_typical_step_is_told_as_that(bound_ns, cost_ns, is_warning, snapshot):
+    # A tenth of 10 ms shows in the shares of idle time; the share is that of its price.
+    finding = make_finding(
+        "TL306", role=ASIDE, title="The CPU pauses", bound_ns=bound_ns, cost_ns=cost_ns
+    )
     [note] = asides(ranks_of(make_report(findings=(finding,))))
     assert (note.rule, note.is_warning) == ("TL306", is_warning)
     assert note.text == snapshot
