@@ -189,10 +189,10 @@ def with_saving(
 
     Where a saving may be anything from next to nothing to an alarm, the attributed share, by which
     it was judged before, is all that is known: it is a warning at most, as only what saves that for
-    certain is critical. What may save nothing at all is no alarm by its
-    saving: it is a warning where a change of one place has the share of one as well, which is
-    measured. But a recording that takes much longer than the program does not measure who is late
-    there: then such a saving has to be large.
+    certain is critical. What may save nothing at all is no alarm by its saving: it is a warning
+    where a change of one place has the share of one as well, which is measured. But a recording
+    that takes much longer than the program does not measure who is late there: then such a saving
+    has to be large.
 
     Args:
         finding: as it is judged by its share.

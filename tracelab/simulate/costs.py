@@ -15,7 +15,7 @@ from tracelab.simulate.program import Program
 from tracelab.simulate.sites import Selection
 from tracelab.simulate.waits import with_less_host_work, without_host_work
 
-_MOST = 0.5  # of the time between two calls: so much is what is done there
+_MIN_SHARE = 0.5  # of the time between two calls that is work of a place
 
 
 def remove(program: Program, selection: Selection) -> Edited:
@@ -54,7 +54,7 @@ def on_gpu(program: Program, selection: Selection) -> Edited:
     sites, share = selection.sites, selection.host_share
     on_host = host(program, selection, 0)
     recorded = sites.program
-    edges = np.flatnonzero(share >= _MOST)
+    edges = np.flatnonzero(share >= _MIN_SHARE)
     is_next = np.zeros(len(recorded.kind), dtype=np.bool_)
     is_next[recorded.source[edges]] = is_next[recorded.target[edges]] = True
     calls = np.isin(recorded.event_id, recorded.event_id[is_next])

@@ -58,9 +58,9 @@ def _and_back(graph: Graph, events: Int64Array, arguments: ReadArguments) -> Int
     called = operators.event_id[operators.parent_index == ABSENT]
     calls = np.unique(_calls_of_functions(timeline, events))
     called = called[np.isin(_calls_of_functions(timeline, called), calls)]
-    number, _ = forward_numbers(called, arguments)
     node = operators.event_id[operators.have_name(is_engine_operator)]
-    number_of_node, _ = forward_numbers(node, arguments)
+    numbers, _ = forward_numbers(np.concatenate((called, node)), arguments)  # one look at the file
+    number, number_of_node = np.split(numbers, [len(called)])
     node = node[np.isin(number_of_node, number[number != ABSENT])]
     launch_id = timeline.launch_id[_launched_one_by_one(timeline)]
     inside = Nesting(timeline.trace, node).innermost(launch_id) != ABSENT

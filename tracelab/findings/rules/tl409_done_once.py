@@ -21,9 +21,8 @@ RULE = Rule(
     decides="It sums the GPU's work inside of functions that are known to compute such things: "
     "`forward` of peft/tuners/lora/layer.py without its base layer, in a program without a "
     "backward pass, `gcn_norm` of PyTorch Geometric, and `aten::_coalesce` inside sparse products. "
-    "It is silent below 2 % of the time. If "
-    "graphs differ in size from step to step, the figure is an upper bound. The GPU is busy in "
-    "this time, not idle.",
+    "It is silent below 2 % of the time. If graphs differ in size from step to step, the figure is "
+    "an upper bound. The GPU is busy in this time, not idle.",
     before="model = PeftModel.from_pretrained(base, adapter)\nfor batch in batches: model(batch)",
     after="model = PeftModel.from_pretrained(base, adapter).merge_and_unload()\n"
     "for batch in batches: model(batch)",
