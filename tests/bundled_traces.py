@@ -17,15 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from tracelab import Options, find_sources
-from tracelab.analysis import STAGES, Analysis, analyze_source
+from tracelab.analysis.analysis import STAGES, Analysis, analyze_source
+from tracelab.analysis.reports import FileResult, analyze_file, merge_results
+from tracelab.base.options import DEFAULTS
 from tracelab.findings.registry import RULES
 from tracelab.findings.remedies import REMEDIES
 from tracelab.measures.registry import MEASURES
-from tracelab.options import DEFAULTS
 from tracelab.read.streams import Source
 from tracelab.report.schema import Report
-from tracelab.reports import FileResult, analyze_file, merge_results
-from tracelab.stages import Stage, run_stages
+from tracelab.system.stages import Stage, run_stages
 
 FOLDER = Path(__file__).parents[1] / "traces"
 MANIFEST = json.loads((FOLDER / "manifest.json").read_text())["traces"]

@@ -25,24 +25,25 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from tracelab import shown
-from tracelab.version import __version__
+from tracelab.base import printing
+from tracelab.base.version import __version__
 
 if TYPE_CHECKING:
-    from tracelab.analysis import (
+    from tracelab.analysis.analysis import (
         STAGES as STAGES,
         Analysis as Analysis,
         analyze_source as analyze_source,
     )
-    from tracelab.comparison.compare import compare as compare
-    from tracelab.comparison.diff import Diff as Diff
-    from tracelab.drawing import draw as draw, draw_whatif as draw_whatif
-    from tracelab.errors import (
+    from tracelab.analysis.reports import analyze as analyze, whatif as whatif
+    from tracelab.base.errors import (
         MissingSupportError as MissingSupportError,
         TracelabError as TracelabError,
         UnreadableInputError as UnreadableInputError,
         UsageError as UsageError,
     )
+    from tracelab.base.options import Options as Options
+    from tracelab.comparison.compare import compare as compare
+    from tracelab.comparison.diff import Diff as Diff
     from tracelab.findings.candidates import Candidate as Candidate
     from tracelab.findings.context import Context as Context
     from tracelab.findings.finding import Finding as Finding, Where as Where
@@ -86,6 +87,7 @@ if TYPE_CHECKING:
         DeviceMetrics as DeviceMetrics,
         WindowMetrics as WindowMetrics,
     )
+    from tracelab.model.activities import Stream as Stream
     from tracelab.model.binding import Binding as Binding
     from tracelab.model.constraints import Constraint as Constraint, Reason as Reason
     from tracelab.model.graph import (
@@ -97,14 +99,10 @@ if TYPE_CHECKING:
     from tracelab.model.kernel_kinds import Kind as Kind
     from tracelab.model.networkx_view import window_graph as window_graph
     from tracelab.model.steps import Step as Step, Window as Window
-    from tracelab.model.timeline import (
-        Stream as Stream,
-        Timeline as Timeline,
-        build_timeline as build_timeline,
-    )
+    from tracelab.model.timeline import Timeline as Timeline, build_timeline as build_timeline
     from tracelab.model.trace import Category as Category, Trace as Trace
-    from tracelab.options import Options as Options
-    from tracelab.pages import write_page as write_page, write_perfetto as write_perfetto
+    from tracelab.outputs.drawing import draw as draw, draw_whatif as draw_whatif
+    from tracelab.outputs.pages import write_page as write_page, write_perfetto as write_perfetto
     from tracelab.read.reader import read_arguments as read_arguments, read_trace as read_trace
     from tracelab.read.sources import find_sources as find_sources
     from tracelab.read.streams import Source as Source
@@ -129,33 +127,32 @@ if TYPE_CHECKING:
         ranks_of as ranks_of,
         views_of as views_of,
     )
-    from tracelab.reports import analyze as analyze, whatif as whatif
     from tracelab.simulate.predict import Prediction as Prediction
-    from tracelab.stages import Stage as Stage, run_stages as run_stages
+    from tracelab.system.stages import Stage as Stage, run_stages as run_stages
 
 _PRINTED_WIDTH = 100  # columns
 
 # The module of each public name; imported when first used, so that `import tracelab` is instant.
 _MODULES = {
     # analyze files
-    "STAGES": "analysis",
-    "Analysis": "analysis",
-    "Stage": "stages",
-    "analyze": "reports",
-    "analyze_source": "analysis",
-    "run_stages": "stages",
-    "whatif": "reports",
-    "Options": "options",
+    "STAGES": "analysis.analysis",
+    "Analysis": "analysis.analysis",
+    "Stage": "system.stages",
+    "analyze": "analysis.reports",
+    "analyze_source": "analysis.analysis",
+    "run_stages": "system.stages",
+    "whatif": "analysis.reports",
+    "Options": "base.options",
     "compare": "comparison.compare",
     "Diff": "comparison.diff",
-    "draw": "drawing",
-    "draw_whatif": "drawing",
+    "draw": "outputs.drawing",
+    "draw_whatif": "outputs.drawing",
     "Picture": "render.picture.save",
     "RENDERERS": "render.registry",
     "Renderer": "render.registry",
     "render_as": "render.registry",
-    "write_page": "pages",
-    "write_perfetto": "pages",
+    "write_page": "outputs.pages",
+    "write_perfetto": "outputs.pages",
     # record a program
     "capture": "record.capture",
     "profile_step": "record.capture",
@@ -205,7 +202,7 @@ _MODULES = {
     "Source": "read.streams",
     "Category": "model.trace",
     "Trace": "model.trace",
-    "Stream": "model.timeline",
+    "Stream": "model.activities",
     "Timeline": "model.timeline",
     "build_timeline": "model.timeline",
     "Step": "model.steps",
@@ -233,10 +230,10 @@ _MODULES = {
     "kernel_times": "measures.kernel_times",
     "OverlapBlocker": "measures.overlap_blockers",
     # errors
-    "MissingSupportError": "errors",
-    "TracelabError": "errors",
-    "UnreadableInputError": "errors",
-    "UsageError": "errors",
+    "MissingSupportError": "base.errors",
+    "TracelabError": "base.errors",
+    "UnreadableInputError": "base.errors",
+    "UsageError": "base.errors",
 }
 
 __all__ = ["__version__", *_MODULES]  # noqa: PLE0604 (a table of texts)
@@ -259,7 +256,7 @@ def _text_of(result: Any) -> str:
     return str(render_as(result, "text", width=_PRINTED_WIDTH, color=False))
 
 
-shown.text_of = _text_of
+printing.text_of = _text_of
 
 if "IPython" in sys.modules:
     from tracelab.render.notebook import show_reports

@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from tests.benchmarks.large_traces import PLAIN, STACKS, repeat
-from tracelab.analysis import analyze_source
+from tracelab.analysis.analysis import analyze_source
+from tracelab.base.options import Options
 from tracelab.measures.blocking_calls import blocking_calls
 from tracelab.measures.bubbles import bubbles
 from tracelab.measures.critical_path import critical_paths
@@ -24,9 +25,8 @@ from tracelab.measures.exposed import exposed
 from tracelab.measures.overlap import overlaps
 from tracelab.model.graph import build_graph
 from tracelab.model.host import observe_host
-from tracelab.model.source_lines import SourceLines
+from tracelab.model.program.source_lines import SourceLines
 from tracelab.model.timeline import build_timeline
-from tracelab.options import Options
 from tracelab.read import cache, streams
 from tracelab.read.reader import read_trace
 from tracelab.read.streams import Source

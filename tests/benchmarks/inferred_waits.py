@@ -25,11 +25,11 @@ from numpy.typing import NDArray
 from tests.bundled_traces import shared
 from tracelab import build_graph, build_timeline, find_sources, observe_host, read_trace
 from tracelab.model.graph import Graph
-from tracelab.model.stream_progress import StreamProgress
-from tracelab.model.stream_queues import StreamQueues
-from tracelab.model.stream_waits import resolve_waits
 from tracelab.model.trace import ABSENT, Category, Trace
-from tracelab.model.wait_records import find_wait_records
+from tracelab.model.waits.stream_progress import StreamProgress
+from tracelab.model.waits.stream_queues import StreamQueues
+from tracelab.model.waits.stream_waits import resolve_waits
+from tracelab.model.waits.wait_records import find_wait_records
 
 TRACES = Path(__file__).parents[2] / "traces"
 

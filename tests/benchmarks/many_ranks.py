@@ -36,11 +36,11 @@ import numpy as np
 
 from tests.build.planted_jobs import PlantedClock, PlantedJob, plant_job
 from tracelab import Options, find_sources
+from tracelab.analysis.reports import FileResult, analyze_file, merge_results
 from tracelab.job.clocks import align
 from tracelab.job.collectives import match
 from tracelab.job.merge import Job
 from tracelab.job.waits import find_waits
-from tracelab.reports import FileResult, analyze_file, merge_results
 
 TRACES = Path(__file__).parents[2] / "traces"
 CAPTURES = [TRACES / f"ddp_hook_default_stream_rank{rank}.pt.trace.json.gz" for rank in (0, 1)]

@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 
 from tracelab import build_timeline, read_trace
-from tracelab.errors import TracelabError
-from tracelab.intervals import clip, measure
+from tracelab.base.errors import TracelabError
+from tracelab.base.intervals import clip, measure
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 

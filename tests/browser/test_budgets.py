@@ -12,10 +12,10 @@ import pytest
 from tests.browser.using import ready
 from tests.build.repeated import as_rank, read, repeated, result_of
 from tests.bundled_traces import FOLDER
-from tracelab.options import DEFAULTS
-from tracelab.pages import part_of_page, save_page
+from tracelab.analysis.reports import merge_results
+from tracelab.base.options import DEFAULTS
+from tracelab.outputs.pages import part_of_page, save_page
 from tracelab.render.html.detail import MOST_BYTES, MOST_BYTES_OF_JOB
-from tracelab.reports import merge_results
 
 KB, MB = 1_000, 1_000_000
 OF_BASE64 = 4 / 3

@@ -7,10 +7,10 @@ from tests.build.graph_rows import replayed
 from tests.bundled_traces import FOLDER
 from tests.figures import figures
 from tracelab import Options, find_sources
+from tracelab.analysis.reports import analyze_file, merge_results
 from tracelab.render.html import detail
 from tracelab.render.html.file_part import file_part
 from tracelab.render.html.page import render_page
-from tracelab.reports import analyze_file, merge_results
 
 FILES = ("train_step_sinful", "events_item", "ddp_hook_side_stream_rank0")
 BUSY = "([id, from, to, group]) => tracelabTimeline.busy(id, from, to, group)"

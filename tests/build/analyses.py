@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tests.build.rows import trace
-from tracelab.analysis import STAGES, Analysis, analyze_source
-from tracelab.options import Options
+from tracelab.analysis.analysis import STAGES, Analysis, analyze_source
+from tracelab.base.options import Options
 from tracelab.read.streams import Source
-from tracelab.stages import Stage
+from tracelab.system.stages import Stage
 
 
 def analysis_of(*rows, rules=(), **options) -> Analysis:

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from tracelab import Options, write_perfetto
-from tracelab.glossary import CAUSES, PATH_KINDS
 from tracelab.render.perfetto.times import as_read_ns
+from tracelab.report.glossary import CAUSES, PATH_KINDS
 from tracelab.report.schema import Report
 
 Event = dict[str, Any]

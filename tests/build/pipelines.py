@@ -13,15 +13,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tracelab.intervals import measure_within, subtract, union
+from tracelab.base.intervals import measure_within, subtract, union
 from tracelab.job.collectives import Basis, Matches
 from tracelab.job.passes import Passes
 from tracelab.job.rank_part import PartSteps, RankPart, Work
 from tracelab.measures.overlap_blockers import OverlapBlocker
-from tracelab.model.call_sites import NO_CALL_SITE
 from tracelab.model.collectives import Group, Operation
 from tracelab.model.constraints import Constraint
 from tracelab.model.phases import Phase
+from tracelab.model.program.call_sites import NO_CALL_SITE
 from tracelab.model.trace import ABSENT
 
 UNIT = 1_000_000

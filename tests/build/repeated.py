@@ -15,16 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from tracelab.analysis import STAGES, Analysis, analyze_source
-from tracelab.intervals import Int64Array
+from tracelab.analysis.analysis import STAGES, Analysis, analyze_source
+from tracelab.analysis.reports import FileResult
+from tracelab.base.intervals import Int64Array
+from tracelab.base.options import DEFAULTS, Options
 from tracelab.model.graph_nodes import GraphNodes
 from tracelab.model.messages import GroupText, Messages
 from tracelab.model.trace import ABSENT, Trace
-from tracelab.options import DEFAULTS, Options
 from tracelab.read.reader import read_trace
 from tracelab.read.streams import Source
-from tracelab.reports import FileResult
-from tracelab.stages import Stage
+from tracelab.system.stages import Stage
 
 KNOT_NS = 20_000  # how often the speed of time changes
 JITTER = 0.04

@@ -2,7 +2,7 @@ import pytest
 
 from tracelab.findings.registry import RULES
 from tracelab.findings.remedies import REMEDIES
-from tracelab.glossary import GROUPS
+from tracelab.report.glossary import GROUPS
 
 
 def test_all_rules_and_words_are_listed(tracelab):

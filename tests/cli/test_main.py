@@ -1,8 +1,8 @@
 import pytest
 
 from tests.conftest import Ran
+from tracelab.base.version import __version__
 from tracelab.cli.main import COMMANDS, main
-from tracelab.version import __version__
 
 
 def test_a_command_from_outside_can_be_added(monkeypatch, capsys):

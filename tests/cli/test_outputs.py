@@ -15,7 +15,7 @@ import pytest
 from tests.bundled_traces import KEPT
 from tests.cli import commands
 from tracelab import analyze, draw
-from tracelab.errors import OutputError
+from tracelab.base.errors import OutputError
 
 TRACES = Path(__file__).parents[2] / "traces"
 ITEM = TRACES / "events_item.pt.trace.json.gz"

@@ -9,11 +9,11 @@ import pytest
 
 from tests.bundled_traces import PATHS, name_of, shared
 from tests.shared_traces import PATHS as REAL_PATHS, needs_real_traces
-from tracelab.analysis import order
+from tracelab.analysis.analysis import order
+from tracelab.base.options import DEFAULTS
 from tracelab.model.graph import build_graph
 from tracelab.model.host import observe_host
 from tracelab.model.trace import ABSENT
-from tracelab.options import DEFAULTS
 from tracelab.read.reader import read_trace
 from tracelab.simulate.program import NodeKind
 from tracelab.simulate.recorded import record_program

@@ -17,9 +17,9 @@ import pytest
 
 from tests import corpus
 from tracelab import Options, find_sources
+from tracelab.analysis.reports import analyze_file
 from tracelab.comparison.compare import compare_sides, launches_of, merge_side
 from tracelab.comparison.diff import Doubt
-from tracelab.reports import analyze_file
 
 TRACES = Path(__file__).parents[2] / "traces"
 OPTIONS = Options(cache=False)

@@ -19,6 +19,7 @@ from tests.bundled_traces import files_of, report_of
 from tests.checks import failures
 from tests.shared_traces import FOLDER, each_real_trace
 from tracelab import draw
+from tracelab.base.text import clean
 from tracelab.findings.fixes import choose_fixes
 from tracelab.render.first_screen import FirstScreen, first_screen
 from tracelab.render.html.summary import summaries_of
@@ -26,7 +27,6 @@ from tracelab.render.text.cells import CAUSE_NAMES
 from tracelab.render.text.report import render_text
 from tracelab.report.schema import Report
 from tracelab.report.views import ranks_of
-from tracelab.safe_text import clean
 
 WIDTH, MOST_LINES, MOST_ITEMS = 80, 25, 3
 UNITS_NS = {"s": 1e9, "ms": 1e6, "µs": 1e3, "ns": 1}

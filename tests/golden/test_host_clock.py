@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.bundled_traces import FOLDER
-from tracelab.analysis import analyze_source
+from tracelab.analysis.analysis import analyze_source
 from tracelab.read.sources import find_sources
 
 

@@ -8,8 +8,8 @@ import pytest
 from tests.benchmarks.judgement.packed import unpack
 from tests.bundled_traces import FOLDER
 from tracelab import analyze
+from tracelab.base.options import Options
 from tracelab.findings.finding import UNMET
-from tracelab.options import Options
 
 TRACES = FOLDER.parent / "tests/benchmarks/judgement/traces"
 

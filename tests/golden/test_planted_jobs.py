@@ -7,7 +7,7 @@ import pytest
 
 from tests.build.planted_jobs import PlantedClock, plant_job
 from tracelab import Options, analyze, find_sources
-from tracelab.analysis import analyze_source
+from tracelab.analysis.analysis import analyze_source
 
 CAPTURES = [
     Path(__file__).parents[2] / f"traces/ddp_hook_default_stream_rank{rank}.pt.trace.json.gz"

@@ -20,14 +20,14 @@ import pytest
 
 from tests import bundled_traces
 from tests.shared_traces import COMMUNICATION, FOLDER, PATHS, each_real_trace, path_of
-from tracelab.analysis import predict_changes
-from tracelab.intervals import clip, intersect, measure
+from tracelab.analysis.analysis import predict_changes
+from tracelab.base.intervals import clip, intersect, measure
+from tracelab.base.options import Options
 from tracelab.measures.exposed import exposed
 from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.steady import BACKLOG
 from tracelab.model.trace import HOST_CALLS
-from tracelab.options import Options
 from tracelab.report.schema import DeviceMetrics
 
 

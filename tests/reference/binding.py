@@ -19,8 +19,8 @@ from tracelab.model.edges import pure_waits
 from tracelab.model.graph import EdgeKind, Graph
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.latencies import LATENCIES, Since
-from tracelab.model.stream_waits import StreamWaits
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category
+from tracelab.model.waits.stream_waits import StreamWaits
 
 DELAY_NS, UNEXPLAINED_NS, WAKE_UP_NS = 5_000, 20_000, 35_000
 LEAST_STARTS = 20

@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from tests.build.rows import Row
-from tracelab.model.origins import Basis
+from tracelab.model.cuda_graphs.origins import Basis
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category
 
 GPU = (Category.KERNEL, Category.MEMCPY, Category.MEMSET)

@@ -10,7 +10,7 @@ import matplotlib as mpl
 import pytest
 
 import tracelab
-from tracelab.errors import MissingSupportError
+from tracelab.base.errors import MissingSupportError
 
 ROOT = Path(__file__).parents[2]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import tracelab
-from tracelab.errors import UnreadableInputError
+from tracelab.base.errors import UnreadableInputError
 
 ROOT = Path(__file__).parents[2]
 TRACE = ROOT / "traces" / "events_item.pt.trace.json.gz"

@@ -13,9 +13,9 @@ import tracemalloc
 import pytest
 
 from tests.benchmarks.large_traces import PLAIN, STACKS, repeat
-from tracelab.analysis import analyze_source
+from tracelab.analysis.analysis import analyze_source
+from tracelab.base.options import Options
 from tracelab.model.trace import GPU_ACTIVITIES
-from tracelab.options import Options
 from tracelab.read import cache
 from tracelab.read.reader import read_trace
 from tracelab.read.streams import Source

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tracelab.base.errors import TracelabError, UsageError
+from tracelab.base.text import brief
 from tracelab.cli.options import (
     Brief,
     CommPattern,
@@ -24,8 +26,6 @@ from tracelab.cli.options import (
 )
 from tracelab.cli.outputs import require_one, require_outputs
 from tracelab.cli.saved import require_same_options, require_without_trace
-from tracelab.errors import TracelabError, UsageError
-from tracelab.safe_text import brief
 from tracelab.system.console import (
     output_in_color,
     output_width,
@@ -113,13 +113,13 @@ def analyze(
     no_cache: NoCache = False,
 ) -> None:
     """Tell why GPUs were not busy, what to change, and what that saves."""
+    from tracelab.analysis.reports import report_of_each_recording
+    from tracelab.base.options import Options
     from tracelab.cli.asked import Asked, analyze_for, merge, write_all
     from tracelab.cli.many_files import map_files, processes_for_one
-    from tracelab.options import Options
     from tracelab.read.sources import find_sources
     from tracelab.render.registry import render_as
     from tracelab.report.redact import Redaction
-    from tracelab.reports import report_of_each_recording
 
     is_whole = {"--full": full, "--top": top is not None, "--step all": step == "all"}
     form = _form({"--markdown": markdown, "--brief": brief, "--json -": json == "-"}, is_whole)

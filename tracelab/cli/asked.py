@@ -8,16 +8,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracelab.arrays import OneLine
-from tracelab.errors import TracelabError, UsageError
+from tracelab.base.arrays import OneLine
+from tracelab.base.errors import TracelabError, UsageError
 
 if TYPE_CHECKING:
-    from tracelab.analysis import Analysis
-    from tracelab.options import Options
+    from tracelab.analysis.analysis import Analysis
+    from tracelab.analysis.reports import FileResult
+    from tracelab.base.options import Options
     from tracelab.read.streams import Source
     from tracelab.report.redact import Redaction
     from tracelab.report.schema import Report
-    from tracelab.reports import FileResult
 
 MOST_PICTURES = 20  # that are drawn without being asked for all of them
 PICTURE, PAGE, TRACE = "picture", "page", "trace"
@@ -47,7 +47,7 @@ class Asked(OneLine):
         """
         if self.png is None:
             return []
-        from tracelab.drawing import numbered
+        from tracelab.outputs.drawing import numbered
         from tracelab.render.picture.save import require_format
 
         require_format(self.png)
@@ -64,7 +64,7 @@ class Asked(OneLine):
                 "--redact cannot be combined with --perfetto, which writes the bytes of the trace "
                 "as they are, with its paths, host names and arguments"
             )
-        from tracelab.pages import numbered_traces, require_page, require_trace
+        from tracelab.outputs.pages import numbered_traces, require_page, require_trace
 
         paths = []
         if self.html is not None:
@@ -82,7 +82,7 @@ class Asked(OneLine):
             UsageError: it is.
         """
         if self.perfetto is not None:
-            from tracelab.pages import require_format
+            from tracelab.outputs.pages import require_format
 
             require_format(sources, self.perfetto)
 
@@ -104,16 +104,16 @@ class Asked(OneLine):
         """What makes the part of each of so many files, by what it is for."""
         makers: dict[str, Callable[[Analysis], Any]] = {}
         if self.png is not None:
-            from tracelab.drawing import for_picture
+            from tracelab.outputs.drawing import for_picture
             from tracelab.report.redact import ALONE
 
             makers[PICTURE] = for_picture(self.png, files, ALONE if self.redact else "")
         if self.html is not None:
-            from tracelab.pages import part_of_page
+            from tracelab.outputs.pages import part_of_page
 
             makers[PAGE] = part_of_page
         if self.perfetto is not None:
-            from tracelab.pages import tracks_of_file
+            from tracelab.outputs.pages import tracks_of_file
 
             makers[TRACE] = tracks_of_file
         return makers
@@ -121,7 +121,7 @@ class Asked(OneLine):
 
 def analyze_for(source: Source, options: Options, asked: Asked, files: int) -> FileResult:
     """Analyze one of so many files, and make its parts of what is asked for, in any process."""
-    from tracelab.reports import analyze_file
+    from tracelab.analysis.reports import analyze_file
 
     then = partial(_parts, makers=asked.makers(files))
     return analyze_file(source, options, then=then, may_be_saved=True)
@@ -138,7 +138,7 @@ def merge(results: Sequence[FileResult], paths: Sequence[str], options: Options)
         UsageError: a saved report is not the only file.
         TracelabError: none could be analyzed.
     """
-    from tracelab.reports import merge_results
+    from tracelab.analysis.reports import merge_results
 
     saved = [result for result in results if result.is_saved]
     if saved and len(results) > 1:
@@ -176,12 +176,12 @@ def write_all(
     if redaction is not None:
         results = [replace(result, more=redaction.of(result.more)) for result in results]
     if asked.png is not None:
-        from tracelab.drawing import draw_results
+        from tracelab.outputs.drawing import draw_results
 
         drawn = draw_results(report, _of(results, PICTURE), asked.png, options, run, titles)
         messages += [x if isinstance(x, TracelabError) else f"drew {x}" for x in drawn]
     if asked.html is not None:
-        from tracelab.pages import save_page
+        from tracelab.outputs.pages import save_page
 
         try:
             save_page(report, [result.more for result in _of(results, PAGE)], asked.html)
@@ -189,7 +189,7 @@ def write_all(
         except TracelabError as error:
             messages.append(error)
     if asked.perfetto is not None:
-        from tracelab.pages import save_traces
+        from tracelab.outputs.pages import save_traces
 
         written = save_traces(report, _of(results, TRACE), asked.perfetto)
         messages += [x if isinstance(x, TracelabError) else f"wrote {x}" for x in written]

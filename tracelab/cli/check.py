@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tracelab.base.errors import TracelabError, UsageError, reason_of
 from tracelab.cli.flags import sentence_of
 from tracelab.cli.numbers import parse_assignments, parse_number
 from tracelab.cli.options import CommPattern, Markdown, NoCache, StepOn, shared_options
 from tracelab.cli.outputs import require_one, require_outputs
 from tracelab.cli.saved import require_same_options
-from tracelab.errors import TracelabError, UsageError, reason_of
 from tracelab.system.console import output_in_color, output_width, tell, write_result
 from tracelab.system.files import write_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tracelab.base.options import Options
     from tracelab.comparison.budgets import Budgets
-    from tracelab.options import Options
     from tracelab.read.streams import Source
     from tracelab.report.schema import Report
 
@@ -102,9 +102,9 @@ def check(
 
     Budgets apply to the steady steps, or to the whole trace if no step is steady.
     """
+    from tracelab.base.options import Options
     from tracelab.comparison.budgets import check as hold_to, require_checkable
     from tracelab.comparison.budgets_toml import parse_budgets
-    from tracelab.options import Options
     from tracelab.read.sources import find_sources
     from tracelab.render.ci import github_annotations, junit_xml, without_github_commands
     from tracelab.render.markdown.budgets import render_budgets as render_markdown
@@ -203,8 +203,8 @@ def _read_all(
     """
     from dataclasses import replace
 
+    from tracelab.analysis.reports import analyze_file, merge_results
     from tracelab.cli.many_files import map_files, processes_for_one
-    from tracelab.reports import analyze_file, merge_results
 
     options = replace(options, processes=processes_for_one(len(sources)))
     read = partial(analyze_file, options=options, may_be_saved=True)
@@ -250,7 +250,7 @@ def _read_baseline(
 ) -> Report:
     from dataclasses import replace
 
-    from tracelab.reports import analyze_file, merge_results
+    from tracelab.analysis.reports import analyze_file, merge_results
 
     whole = replace(options, step=None)
     results = [analyze_file(x, whole, may_be_saved=True) for x in sources]

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tracelab.base.errors import UsageError
 from tracelab.cli.options import CommPattern, Markdown, NoCache, StepOn, shared_options
 from tracelab.cli.outputs import require_one, require_outputs
-from tracelab.errors import UsageError
 from tracelab.system.console import (
     output_in_color,
     output_width,
@@ -22,10 +22,10 @@ from tracelab.system.console import (
 from tracelab.system.files import write_file
 
 if TYPE_CHECKING:
-    from tracelab.analysis import Analysis
+    from tracelab.analysis.analysis import Analysis
+    from tracelab.base.options import Options
     from tracelab.comparison.compare import Launches
     from tracelab.comparison.diff import Diff, Side
-    from tracelab.options import Options
     from tracelab.read.streams import Source
 
 # The files of each recording of one side.
@@ -74,8 +74,8 @@ def diff(
     With several recordings of each side (--before A --before B --after C --after D), the noise is
     how much recordings of one side differ.
     """
+    from tracelab.base.options import Options
     from tracelab.comparison.compare import compare_sides
-    from tracelab.options import Options
     from tracelab.render.markdown.diff import render_diff as render_markdown
     from tracelab.render.text.diff import render_diff
 
@@ -201,9 +201,9 @@ def _read_sides(
     keep: bool,
 ) -> tuple[tuple[list[Side], list[Side]], list[Analysis]]:
     """The recordings of both sides, and for a picture their analyses."""
+    from tracelab.analysis.reports import analyze_file
     from tracelab.cli.many_files import map_files
     from tracelab.comparison.compare import merge_side
-    from tracelab.reports import analyze_file
 
     sources = [source for side in inputs for recording in side for source in recording]
     read = partial(
@@ -236,7 +236,7 @@ def _kept(analysis: Analysis) -> tuple[Launches, Analysis]:
 
 def _draw(diff: Diff, analyses: list[Analysis], path: Path) -> None:
     """Draw the step of median length of each side, or the whole traces."""
-    from tracelab.drawing import part_of
+    from tracelab.outputs.drawing import part_of
     from tracelab.render.picture.save import save_figure
     from tracelab.render.picture.timeline import draw_stacked
     from tracelab.render.text.diff import picture_title

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from tracelab.errors import TracelabError
+from tracelab.base.errors import TracelabError
 
 FLAGS: Mapping[str, str] = MappingProxyType(
     {

@@ -8,6 +8,13 @@ from typing import Annotated
 
 import typer
 
+from tracelab.base.errors import (
+    MissingSupportError,
+    OutputError,
+    TracelabError,
+    UnreadableInputError,
+)
+from tracelab.base.version import __version__
 from tracelab.cli.analyze import analyze
 from tracelab.cli.cache import cache
 from tracelab.cli.check import check
@@ -19,11 +26,9 @@ from tracelab.cli.timeline import timeline
 from tracelab.cli.view import view
 from tracelab.cli.whatif import whatif
 from tracelab.cli.workload import workload
-from tracelab.errors import MissingSupportError, OutputError, TracelabError, UnreadableInputError
 from tracelab.system.console import guarded_streams, tell
 from tracelab.system.crash import EXIT_CODE, report_crash
 from tracelab.system.signals import terminable
-from tracelab.version import __version__
 
 COMMANDS = (analyze, view, whatif, check, diff, timeline, explain, cache, run, workload)
 _NAME = "tracelab"  # also of python -m tracelab: it is what a shell completes

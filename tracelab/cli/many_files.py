@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from tracelab.base.errors import MissingSupportError, UsageError
 from tracelab.cli.progress import progress
-from tracelab.errors import MissingSupportError, UsageError
 from tracelab.read.sources import size_of
 from tracelab.read.streams import Source
 from tracelab.system.processes import open_processes, processors

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tracelab.errors import UsageError
+from tracelab.base.errors import UsageError
 
 
 def parse_number(text: str | None, flag: str) -> float | None:

@@ -53,8 +53,8 @@ NoCache = Annotated[
 def shared_options(
     step_on: str | None, comm_pattern: list[str] | None, *, no_cache: bool
 ) -> dict[str, Any]:
-    """What these options say, as arguments of `tracelab.options.Options`."""
-    from tracelab.options import PROFILER_STEP
+    """What these options say, as arguments of `tracelab.base.options.Options`."""
+    from tracelab.base.options import PROFILER_STEP
 
     return {
         "comm_patterns": tuple(comm_pattern or ()),

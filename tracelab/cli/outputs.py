@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracelab.errors import OutputError, UsageError
+from tracelab.base.errors import OutputError, UsageError
 from tracelab.system.files import identities, require_output
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from tracelab.errors import MissingSupportError, UsageError
+from tracelab.base.errors import MissingSupportError, UsageError
 from tracelab.system.console import plain_streams, tell
 
 # What stands behind the script is the script's, options too.

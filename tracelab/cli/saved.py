@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tracelab.errors import UsageError
+from tracelab.base.errors import UsageError
 
 if TYPE_CHECKING:
-    from tracelab.options import Options
+    from tracelab.base.options import Options
     from tracelab.report.schema import Report
 
 

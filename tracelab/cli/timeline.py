@@ -39,10 +39,10 @@ def timeline(
     no_cache: NoCache = False,
 ) -> None:
     """Draw streams, blocking calls and idle time over time."""
+    from tracelab.base.options import Options
     from tracelab.cli.many_files import processes_for_one
     from tracelab.cli.progress import progress
-    from tracelab.drawing import draw
-    from tracelab.options import Options
+    from tracelab.outputs.drawing import draw
     from tracelab.read.sources import one_source, size_of
 
     options = Options(

@@ -27,9 +27,9 @@ from tracelab.cli.saved import require_same_options, require_without_trace
 from tracelab.system.console import tell, write_result
 
 if TYPE_CHECKING:
-    from tracelab.options import Options
+    from tracelab.analysis.reports import FileResult
+    from tracelab.base.options import Options
     from tracelab.read.streams import Source
-    from tracelab.reports import FileResult
 
 
 def view(
@@ -61,9 +61,9 @@ def view(
     """
     from tempfile import TemporaryDirectory
 
+    from tracelab.base.options import Options
     from tracelab.cli.asked import merge
     from tracelab.cli.many_files import map_files, processes_for_one
-    from tracelab.options import Options
     from tracelab.read.sources import find_sources
     from tracelab.render.html.viewed import contents
     from tracelab.system.loopback import LoopbackServer
@@ -99,8 +99,8 @@ def view(
 
 def _analyze(source: Source, options: Options) -> FileResult:
     """Analyze one of several files, in whichever process."""
+    from tracelab.analysis.reports import analyze_file
     from tracelab.render.html.viewed import viewed
-    from tracelab.reports import analyze_file
 
     return analyze_file(source, options, then=viewed, may_be_saved=True)
 

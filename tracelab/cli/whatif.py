@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tracelab.base.errors import UsageError
 from tracelab.cli.options import (
     CommPattern,
     Job,
@@ -19,12 +20,11 @@ from tracelab.cli.options import (
     shared_options,
 )
 from tracelab.cli.outputs import require_outputs
-from tracelab.errors import UsageError
 from tracelab.system.console import output_in_color, output_width, tell, write_result
 
 if TYPE_CHECKING:
-    from tracelab.analysis import Analysis
-    from tracelab.options import Options
+    from tracelab.analysis.analysis import Analysis
+    from tracelab.base.options import Options
 
 
 class By(StrEnum):
@@ -76,12 +76,12 @@ def whatif(
 
     Without --fix, --edit or --by, the changes are the fixes of all findings.
     """
+    from tracelab.analysis.reports import analyze_file, merge_results, whatif_of_job
+    from tracelab.base.options import Options
     from tracelab.cli.many_files import map_files, processes_for_one
     from tracelab.findings.fixes import ALL, require_choices
-    from tracelab.options import Options
     from tracelab.read.sources import find_sources
     from tracelab.render.text.whatif import render_predictions
-    from tracelab.reports import analyze_file, merge_results, whatif_of_job
 
     if not (fix or edit or by):
         fix = [ALL]
@@ -123,7 +123,7 @@ def _kept(analysis: Analysis) -> Analysis:
 
 
 def _draw(analysis: Analysis, options: Options, path: Path) -> None:
-    from tracelab.drawing import draw_whatif
+    from tracelab.outputs.drawing import draw_whatif
 
     if analysis.baseline.program is None:
         tell(f"{path} is not drawn: nothing was replayed")

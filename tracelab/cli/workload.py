@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tracelab.errors import MissingSupportError, UsageError
+from tracelab.base.errors import MissingSupportError, UsageError
 from tracelab.system.console import output_in_color, output_width, tell, write_result
 
 if TYPE_CHECKING:
@@ -81,8 +81,8 @@ def _find(name: str, variant: str | None) -> list[Entry]:
 
 
 def _run(entry: Entry, gpus: int | None, folder: Path) -> None:
+    from tracelab.analysis.reports import analyze
     from tracelab.render.text.report import render_text
-    from tracelab.reports import analyze
 
     ranks = [f"_rank{rank}" for rank in range(gpus or entry.gpus)] if entry.ranks else [""]
     stem = f"{entry.workload}_{entry.variant}"
@@ -171,7 +171,7 @@ def _rank_in(name: str) -> str:
 
 def _print_checks(line: dict[str, Any], files: list[str], problem: str | None) -> bool:
     """Print what was found and expected of one capture; whether anything failed."""
-    from tracelab.reports import analyze
+    from tracelab.analysis.reports import analyze
     from tracelab.workloads.expectations import Check, check_job, check_report
 
     if problem:

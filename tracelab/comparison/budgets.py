@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 
-from tracelab.arrays import OneLine
+from tracelab.base.arrays import OneLine
+from tracelab.base.errors import UsageError
 from tracelab.comparison.measured import (
     MeasuredFile,
     StepLengths,
@@ -22,7 +23,6 @@ from tracelab.comparison.measured import (
     step_lengths,
 )
 from tracelab.comparison.noise import interquartile
-from tracelab.errors import UsageError
 from tracelab.findings.finding import INFO, Finding
 from tracelab.findings.places import sentence_of
 from tracelab.measures.blocking_calls import BlockingCallMetrics

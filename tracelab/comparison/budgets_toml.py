@@ -7,10 +7,10 @@ import tomllib
 from collections.abc import Mapping
 from typing import Any
 
+from tracelab.base.errors import UsageError
+from tracelab.base.text import brief
 from tracelab.comparison.budgets import EXPOSED_KINDS, KINDS, NAMES, TABLE, Budgets, known_names
-from tracelab.errors import UsageError
 from tracelab.findings.registry import RULES
-from tracelab.safe_text import brief
 
 
 def parse_toml(text: str, origin: str, *, at_top: bool) -> Budgets | None:

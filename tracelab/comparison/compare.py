@@ -13,7 +13,11 @@ from os import PathLike
 
 import numpy as np
 
-from tracelab.analysis import Analysis
+from tracelab.analysis.analysis import Analysis
+from tracelab.analysis.reports import FileResult, analyze_file, merge_results
+from tracelab.base.errors import UsageError
+from tracelab.base.options import DEFAULTS, Options
+from tracelab.base.version import __version__
 from tracelab.comparison.diff import (
     CANNOT_TELL,
     DIFFERENT_PROGRAMS,
@@ -36,14 +40,10 @@ from tracelab.comparison.parts import (
 from tracelab.comparison.predicted import PredictionDiff, prediction_diffs
 from tracelab.comparison.programs import is_same_program
 from tracelab.comparison.recordings import Compared, Pair, Recording, pair, recordings_of
-from tracelab.errors import UsageError
 from tracelab.measures.kernel_times import NameTimes, kernel_times
 from tracelab.model.trace import Category
-from tracelab.options import DEFAULTS, Options
 from tracelab.read.sources import find_sources, path_names
 from tracelab.report.schema import Report
-from tracelab.reports import FileResult, analyze_file, merge_results
-from tracelab.version import __version__
 
 # One recording as it may be given: a file or a folder, the files of its ranks, what it became.
 Given = Side | Report | str | PathLike[str] | Sequence[str | PathLike[str]]

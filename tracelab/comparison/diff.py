@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tracelab import shown
-from tracelab.arrays import OneLine
+from tracelab.base import printing
+from tracelab.base.arrays import OneLine
+from tracelab.base.text import json_bytes
 from tracelab.comparison.noise import Change
 from tracelab.comparison.predicted import PredictionDiff
 from tracelab.findings.finding import Where
 from tracelab.measures.kernel_times import NameTimes
 from tracelab.report.schema import Report
-from tracelab.safe_text import json_bytes
 
 SCHEMA = "tracelab.diff/1"
 FIGURES = (
@@ -341,7 +341,7 @@ class Diff(OneLine):
         )
 
     def __str__(self) -> str:
-        return shown.text_of(self)
+        return printing.text_of(self)
 
     def to_json(self) -> bytes:
         """The difference as one JSON object, indented."""

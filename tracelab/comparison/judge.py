@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from tracelab.arrays import OneLine
+from tracelab.base.arrays import OneLine
 from tracelab.comparison.diff import (
     CANNOT_TELL,
     LONGER,

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tracelab.arrays import OneLine
-from tracelab.errors import UnreadableInputError, UsageError
+from tracelab.base.arrays import OneLine
+from tracelab.base.errors import UnreadableInputError, UsageError
+from tracelab.base.text import counted
 from tracelab.findings.finding import Finding
 from tracelab.measures.blocking_calls import BlockingCallMetrics
 from tracelab.measures.steady import SteadyMetrics
 from tracelab.read.file_names import short_names
 from tracelab.report.schema import Report
 from tracelab.report.views import RankView, Scope, View, ranks_of
-from tracelab.safe_text import counted
 
 
 @dataclass(frozen=True, slots=True, repr=False)

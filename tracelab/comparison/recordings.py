@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tracelab.arrays import OneLine
+from tracelab.base.arrays import OneLine
 from tracelab.comparison.diff import ComparedFile, Side
 from tracelab.comparison.noise import Change, change, change_between, median
 from tracelab.findings.finding import Finding

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from tracelab.base.intervals import Intervals, measure
 from tracelab.findings.candidates import Candidate, most_expensive, where
 from tracelab.findings.context import Context
 from tracelab.findings.remedy import Instead, Remedy
-from tracelab.intervals import Intervals, measure
 from tracelab.model.blocking_calls import Blocking
-from tracelab.model.call_sites import CallSite
+from tracelab.model.program.call_sites import CallSite
 
 
 def allocations(context: Context) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

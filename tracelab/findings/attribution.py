@@ -9,6 +9,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tracelab.base.intervals import (
+    Int64Array,
+    Intervals,
+    intersect,
+    join,
+    measure,
+    measure_within,
+    subtract,
+    union,
+)
 from tracelab.findings.candidates import MOST_EVIDENCE, Candidate
 from tracelab.findings.context import Context
 from tracelab.findings.finding import (
@@ -25,16 +35,6 @@ from tracelab.findings.places import JOINT, PLACE, edit_text
 from tracelab.findings.remedy import Instead, Remedy
 from tracelab.findings.rule import Rule
 from tracelab.findings.same_sizes import have_same_sizes
-from tracelab.intervals import (
-    Int64Array,
-    Intervals,
-    intersect,
-    join,
-    measure,
-    measure_within,
-    subtract,
-    union,
-)
 from tracelab.model.steady import FEWEST_STEPS, spread_ns
 from tracelab.simulate.sites import REMEDY
 

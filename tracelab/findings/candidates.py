@@ -7,11 +7,11 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from tracelab.arrays import OneLine
+from tracelab.base.arrays import OneLine
+from tracelab.base.intervals import Intervals
 from tracelab.findings.finding import SPECIFIC, Where
 from tracelab.findings.remedy import Remedy
-from tracelab.intervals import Intervals
-from tracelab.model.call_sites import CallSite
+from tracelab.model.program.call_sites import CallSite
 
 MOST_EVIDENCE = 20
 

@@ -9,6 +9,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
+from tracelab.base.intervals import Int64Array
 from tracelab.findings.candidates import (
     MOST_EVIDENCE,
     Candidate,
@@ -21,13 +22,12 @@ from tracelab.findings.candidates import (
 from tracelab.findings.context import Context
 from tracelab.findings.finding import INFO
 from tracelab.findings.remedy import Instead, Remedy
-from tracelab.intervals import Int64Array
 from tracelab.measures.exposed import Exposed
 from tracelab.measures.independent_work import Side, side_of_independent_work
 from tracelab.measures.overlap_blockers import OverlapBlocker
-from tracelab.model.call_sites import CallSite
 from tracelab.model.collectives import Operation, operation_of
 from tracelab.model.kernel_kinds import Kind
+from tracelab.model.program.call_sites import CallSite
 from tracelab.model.trace import ABSENT
 from tracelab.model.wording import as_subject, called, kernel_text
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tracelab.base.intervals import Intervals, measure
 from tracelab.findings.candidates import Candidate, grouped, most_expensive, where
 from tracelab.findings.candidates_of_exposed import collective_text
 from tracelab.findings.context import Context
 from tracelab.findings.finding import INFO
-from tracelab.intervals import Intervals, measure
 from tracelab.measures.exposed import Exposed
 from tracelab.measures.peer_waits import PeerWaits
 

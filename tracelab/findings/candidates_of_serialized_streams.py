@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tracelab.base.intervals import Int64Array, Intervals, measure
 from tracelab.findings.candidates import Candidate, grouped, most_expensive, only_one, where
 from tracelab.findings.context import Context
 from tracelab.findings.finding import INFO
 from tracelab.findings.remedy import Instead
-from tracelab.intervals import Int64Array, Intervals, measure
 from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.trace import ABSENT

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from tracelab.base.intervals import Int64Array, measure
 from tracelab.findings.candidates import Candidate, grouped, most_expensive, where
 from tracelab.findings.context import Context
 from tracelab.findings.finding import WARNING_SHARE
 from tracelab.findings.remedy import NO_FIX, Instead, Remedy
-from tracelab.intervals import Int64Array, measure
 from tracelab.measures.independent_work import launched_in_backward
 from tracelab.model.nesting import Nesting
 from tracelab.model.trace import ABSENT

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import OneLine, read_only
+from tracelab.base.arrays import OneLine, read_only
+from tracelab.base.intervals import Int64Array, Intervals, clip, measure_within, union
 from tracelab.findings.first_use import FirstUse
 from tracelab.findings.host_needs import host_needs
 from tracelab.findings.recognition import Recognized
-from tracelab.intervals import Int64Array, Intervals, clip, measure_within, union
 from tracelab.measures.blocking_calls import BlockingCallCosts
 from tracelab.measures.bubbles import Bubbles, Cause
 from tracelab.measures.exposed import Exposed
@@ -27,14 +27,14 @@ from tracelab.measures.profiler_overhead import (
 )
 from tracelab.measures.serialized_streams import SerializedStreams
 from tracelab.measures.start_up import StartUp
-from tracelab.model.call_sites import NO_CALL_SITE, CallSite, call_sites
+from tracelab.model.cuda_graphs.origins import Origins
 from tracelab.model.frames import event_as_shown
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind, copies_pageable_memory
 from tracelab.model.lookup import match_names
-from tracelab.model.origins import Origins
 from tracelab.model.phases import Phases
-from tracelab.model.source_lines import SourceLines
+from tracelab.model.program.call_sites import NO_CALL_SITE, CallSite, call_sites
+from tracelab.model.program.source_lines import SourceLines
 from tracelab.model.steps import Window
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Trace

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.intervals import Int64Array, measure_within, union
+from tracelab.base.intervals import Int64Array, measure_within, union
 from tracelab.measures.independent_work import launched_by_optimizer, launched_in_backward
 from tracelab.model.blocking_calls import Blocking
 from tracelab.model.graph import Graph

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from tracelab.base.intervals import clip, measure
 from tracelab.findings.context import Context
-from tracelab.intervals import clip, measure
 from tracelab.model.kernel_kinds import Kind
 
 _LEAST_TIME = 0.5  # of the window

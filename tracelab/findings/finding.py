@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from tracelab.arrays import OneLine
+from tracelab.base.arrays import OneLine
 from tracelab.measures.measure import constrained
-from tracelab.model.call_sites import CallSite
+from tracelab.model.program.call_sites import CallSite
 
 CRITICAL, WARNING, INFO = "critical", "warning", "info"
 UNMET = "unmet"  # why what a fix saves is a bound: a condition of it is not shown to be met
@@ -37,7 +37,7 @@ class Where(OneLine):
         device: the GPU that loses most.
         api: the call of the CUDA or HIP runtime.
         operator, annotation, function, file, line, call, waited_in: see
-            `tracelab.model.call_sites.CallSite`.
+            `tracelab.model.program.call_sites.CallSite`.
         activity: the kernel or copy on the GPU.
         captured_at: where that was captured, if it ran as a node of a CUDA graph, and how that is
             known; None where it is not. The other fields are about the replay.

@@ -8,11 +8,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import Frozen, read_only
+from tracelab.base.arrays import Frozen, read_only
+from tracelab.base.intervals import Int64Array, Intervals, intersect, measure, union
 from tracelab.findings.recognition import Recognized
 from tracelab.findings.remedies import first_use
 from tracelab.findings.remedy import Remedy
-from tracelab.intervals import Int64Array, Intervals, intersect, measure, union
 from tracelab.measures.bubbles import Bubbles
 from tracelab.model.graph import Graph
 from tracelab.model.nesting import Nesting

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tracelab.errors import UsageError
+from tracelab.base.errors import UsageError
+from tracelab.base.text import brief
 from tracelab.findings.finding import REST, Finding, call_site_of
 from tracelab.findings.places import JOINT, TOGETHER
 from tracelab.findings.prices import changes_in, edits_of, joint_changes
 from tracelab.model.wording import describe
-from tracelab.safe_text import brief
 from tracelab.simulate.baseline import Baseline
 from tracelab.simulate.edits import Edit
 from tracelab.simulate.predict import Fix, Prediction, describe as describe_change, predict

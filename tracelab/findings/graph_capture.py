@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import OneLine
+from tracelab.base.arrays import OneLine
+from tracelab.base.intervals import Int64Array
 from tracelab.findings.allocations import names_of
 from tracelab.findings.candidates import grouped, where
 from tracelab.findings.compiled_regions import compiled_regions
@@ -25,7 +26,6 @@ from tracelab.findings.host_needs import Need, cannot_go
 from tracelab.findings.pageable_copies import launches_pageable_copy
 from tracelab.findings.places import JOINT, edit_text
 from tracelab.findings.same_sizes import have_same_sizes
-from tracelab.intervals import Int64Array
 from tracelab.model.blocking_calls import Blocking
 from tracelab.model.driver_api import is_free, is_graph_launch
 from tracelab.model.frames import called_name

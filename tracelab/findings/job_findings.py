@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from tracelab.base.intervals import Int64Array, measure_within, union
 from tracelab.findings.candidates_of_peer_waits import PEER_WAIT
 from tracelab.findings.finding import (
     CRITICAL_SHARE,
@@ -25,7 +26,6 @@ from tracelab.findings.finding import (
 from tracelab.findings.rules import tl202_comm_overlap
 from tracelab.findings.rules.tl303_pipeline_bubble import pipeline_finding
 from tracelab.findings.rules.tl304_straggler import straggler_finding
-from tracelab.intervals import Int64Array, measure_within, union
 from tracelab.job.pipeline import Pipeline
 from tracelab.job.rank_part import RankPart
 from tracelab.job.stragglers import Straggler

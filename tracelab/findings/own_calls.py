@@ -11,9 +11,9 @@ from tracelab.findings.context import Context
 from tracelab.findings.finding import Finding, call_site_of
 from tracelab.findings.places import places_of
 from tracelab.findings.rules import tl201_copy_overlap, tl202_comm_overlap
-from tracelab.model.call_sites import python_frames
 from tracelab.model.frames import is_source_function, parse_frame
 from tracelab.model.kernel_kinds import Kind
+from tracelab.model.program.call_sites import python_frames
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.edits import Edit
 from tracelab.simulate.program import NodeKind, Program, Via

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.findings.context import Context
-from tracelab.model.call_sites import CallSite
+from tracelab.model.program.call_sites import CallSite
 
 # Operators that read one number, whose copy is small and is waited for: TL101 says what to do.
 _READ_SCALAR = ("aten::item", "aten::_local_scalar_dense", "aten::is_nonzero")

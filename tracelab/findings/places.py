@@ -9,7 +9,7 @@ from functools import cache, partial
 from pathlib import PurePosixPath, PureWindowsPath
 
 from tracelab.findings.finding import Finding, Where, call_site_of
-from tracelab.model.source_lines import SourceLines
+from tracelab.model.program.source_lines import SourceLines
 from tracelab.model.surroundings import surroundings
 from tracelab.model.timeline import Timeline
 from tracelab.model.wording import function_text, threads_of

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tracelab.arrays import OneLine
+from tracelab.base.arrays import OneLine
+from tracelab.base.options import Options
 from tracelab.findings.attribution import as_one, step_ns_of, steps_of
 from tracelab.findings.context import Context
 from tracelab.findings.finding import (
@@ -24,7 +25,6 @@ from tracelab.findings.finding import (
 from tracelab.findings.own_calls import NoPlace, own_place
 from tracelab.findings.places import ALL_SPECIFIC, JOINT, TOGETHER, places_of
 from tracelab.findings.savings import Savings
-from tracelab.options import Options
 from tracelab.simulate.baseline import Baseline
 from tracelab.simulate.basis import StepBasis
 from tracelab.simulate.edited import TRUE_DEPENDENCY, Edited

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import read_only
+from tracelab.base.arrays import read_only
+from tracelab.base.intervals import Int64Array
 from tracelab.findings.remedy import Remedy
-from tracelab.intervals import Int64Array
-from tracelab.model.call_sites import calling_threads
+from tracelab.model.cuda_graphs.origins import ReadArguments
 from tracelab.model.graph import Graph
 from tracelab.model.host import Host
 from tracelab.model.lookup import groups_of
 from tracelab.model.nesting import Nesting
-from tracelab.model.origins import ReadArguments
 from tracelab.model.profiler_calls import is_inside
+from tracelab.model.program.call_sites import calling_threads
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Category
 

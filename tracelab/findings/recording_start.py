@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from tracelab.base.intervals import measure
 from tracelab.findings.context import Context
 from tracelab.findings.finding import WARNING_SHARE
-from tracelab.intervals import measure
 
 
 def recording_start(context: Context) -> str:

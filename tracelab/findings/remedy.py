@@ -29,12 +29,12 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from tracelab.arrays import OneLine
+from tracelab.base.arrays import OneLine
+from tracelab.base.intervals import Int64Array
 from tracelab.findings.finding import MAX_SHORT_LETTERS
 from tracelab.findings.places import PLACE
-from tracelab.intervals import Int64Array
+from tracelab.model.cuda_graphs.origins import ReadArguments
 from tracelab.model.graph import Graph
-from tracelab.model.origins import ReadArguments
 from tracelab.simulate.sites import REMEDY
 
 _VERSION = re.compile(r"(\d+)\.(\d+)")

@@ -14,11 +14,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tracelab.base.intervals import Int64Array
 from tracelab.findings.candidates import grouped
 from tracelab.findings.compiled_regions import compiled_regions
 from tracelab.findings.context import Context
 from tracelab.findings.remedy import is_available
-from tracelab.intervals import Int64Array
 from tracelab.model.driver_api import is_graph_launch
 from tracelab.model.frames import is_engine_operator, is_tensor_operator
 from tracelab.model.kernel_kinds import copy_direction

@@ -16,13 +16,13 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from tracelab.base.intervals import Int64Array
 from tracelab.findings.candidates import where
 from tracelab.findings.context import Context
 from tracelab.findings.finding import Where, call_site_of
 from tracelab.findings.host_needs import Need
-from tracelab.intervals import Int64Array
-from tracelab.model.call_sites import CallSite
 from tracelab.model.lookup import groups_of
+from tracelab.model.program.call_sites import CallSite
 from tracelab.model.trace import ABSENT
 
 # Of what a call blocked: what the host does, or launches for the GPU, until the next one.

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import OneLine
-from tracelab.intervals import Int64Array
+from tracelab.base.arrays import OneLine
+from tracelab.base.intervals import Int64Array
 from tracelab.job.clock_fit import UNCHANGED, Bounds, Correction, fit_clock
 from tracelab.job.collectives import Matches
 from tracelab.job.ends import MESSAGES_PER_COLLECTIVE, Ends, Role, ends_of, most_telling

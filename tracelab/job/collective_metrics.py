@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tracelab.arrays import OneLine
+from tracelab.base.arrays import OneLine
 from tracelab.job.bandwidth import Transfers, member_operation, operation_name
 from tracelab.job.collectives import Matches
 from tracelab.job.explain import OTHER_COLLECTIVE, Explanation, explain
@@ -16,7 +16,7 @@ from tracelab.job.rank_part import RankPart
 from tracelab.job.waits import Waits
 from tracelab.job.work_compared import MoreWork
 from tracelab.measures.measure import constrained
-from tracelab.model.call_sites import NO_CALL_SITE
+from tracelab.model.program.call_sites import NO_CALL_SITE
 from tracelab.model.trace import ABSENT
 
 

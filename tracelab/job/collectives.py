@@ -18,8 +18,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import Frozen, concatenated
-from tracelab.intervals import Int64Array
+from tracelab.base.arrays import Frozen, concatenated
+from tracelab.base.intervals import Int64Array
 from tracelab.job.rank_part import RankPart
 from tracelab.job.shifts import Recorded, find_shift
 from tracelab.model.collectives import Group, Operation

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tracelab.arrays import OneLine
-from tracelab.intervals import Int64Array
+from tracelab.base.arrays import OneLine
+from tracelab.base.intervals import Int64Array
 from tracelab.job.clocks import Clocks
 from tracelab.job.collectives import Matches
 from tracelab.job.path_part import PathPlace
@@ -24,8 +24,8 @@ from tracelab.job.waits import Waits
 from tracelab.measures.critical_path_links import PathKind
 from tracelab.measures.measure import constrained, keyed_by
 from tracelab.measures.ranking import OTHERS
-from tracelab.model.call_sites import NO_CALL_SITE
 from tracelab.model.collectives import Operation
+from tracelab.model.program.call_sites import NO_CALL_SITE
 from tracelab.model.trace import ABSENT
 
 _MOST_SEGMENTS = 200  # the largest; the rest is summed up by rank and kind

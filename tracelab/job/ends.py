@@ -9,8 +9,8 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import Frozen
-from tracelab.intervals import Int64Array
+from tracelab.base.arrays import Frozen
+from tracelab.base.intervals import Int64Array
 from tracelab.job.collectives import ENDS_TOGETHER, Matches
 from tracelab.job.rank_part import RankPart
 from tracelab.model.collectives import Operation

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tracelab.arrays import OneLine
+from tracelab.base.arrays import OneLine
 from tracelab.job.collectives import Matches
 from tracelab.job.lateness import BEFORE_RECORDING, Lateness, culprit_of
 from tracelab.job.rank_part import Culprit, RankPart, Work
 from tracelab.job.waits import Waits
 from tracelab.job.work_compared import MoreWork
-from tracelab.model.call_sites import NO_CALL_SITE, CallSite
+from tracelab.model.program.call_sites import NO_CALL_SITE, CallSite
 from tracelab.model.wording import called, short_kernel_name
 
 MORE_WORK, SLOWER_GPU, UNEVEN_WORK = "more_work", "slower_gpu", "uneven_work"

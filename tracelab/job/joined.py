@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import Frozen
-from tracelab.intervals import Int64Array
+from tracelab.base.arrays import Frozen
+from tracelab.base.intervals import Int64Array
 from tracelab.job.meetings import Meetings, Visits, find_visits, take_turns
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.program import NodeKind, Program, Via

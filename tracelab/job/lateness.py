@@ -14,8 +14,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from tracelab.arrays import Frozen
-from tracelab.intervals import Int64Array
+from tracelab.base.arrays import Frozen
+from tracelab.base.intervals import Int64Array
 from tracelab.job.collectives import Matches
 from tracelab.job.rank_part import Culprit, RankPart, Work
 from tracelab.job.waits import Waits

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tracelab.arrays import OneLine
-from tracelab.intervals import Int64Array
+from tracelab.base.arrays import OneLine
+from tracelab.base.intervals import Int64Array
 from tracelab.job.bandwidth import BandwidthMetrics, bandwidths, find_transfers
 from tracelab.job.clocks import Alignment, align
 from tracelab.job.collective_metrics import CollectiveMetrics, collective_rows

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import Frozen
-from tracelab.intervals import Int64Array, Intervals, join, measure_within, union
+from tracelab.base.arrays import Frozen
+from tracelab.base.intervals import Int64Array, Intervals, join, measure_within, union
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import groups_of

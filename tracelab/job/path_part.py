@@ -14,16 +14,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import Frozen, OneLine
-from tracelab.intervals import Int64Array
+from tracelab.base.arrays import Frozen, OneLine
+from tracelab.base.intervals import Int64Array
 from tracelab.measures.critical_path import HostStretch, through_host
 from tracelab.measures.critical_path_links import HOST, PathKind, PathLinks, path_links
 from tracelab.measures.idle_culprits import busy_with, outermost_around
-from tracelab.model.call_sites import NO_CALL_SITE, CallSite, call_sites
 from tracelab.model.frames import event_as_shown
 from tracelab.model.graph import Graph
 from tracelab.model.lookup import expand_ranges
-from tracelab.model.source_lines import SourceLines
+from tracelab.model.program.call_sites import NO_CALL_SITE, CallSite, call_sites
+from tracelab.model.program.source_lines import SourceLines
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 

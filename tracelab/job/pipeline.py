@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from tracelab.arrays import OneLine
+from tracelab.base.arrays import OneLine
 from tracelab.job.clocks import Clocks
 from tracelab.job.collectives import Matches
 from tracelab.job.pipeline_path import Line, computed_within, line_of, walk_back

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tracelab.arrays import Frozen
-from tracelab.intervals import Int64Array, measure_within, union
+from tracelab.base.arrays import Frozen
+from tracelab.base.intervals import Int64Array, measure_within, union
 from tracelab.job.clocks import Clocks
 from tracelab.job.collectives import Matches
 from tracelab.job.rank_part import RankPart, Work

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import OneLine
+from tracelab.base.arrays import OneLine
 from tracelab.job.rank_part import RankPart
 from tracelab.model.collectives import Operation
 from tracelab.model.phases import Phase

@@ -16,19 +16,19 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import Frozen, OneLine
-from tracelab.intervals import Int64Array, Intervals, join, measure_within, subtract, union
+from tracelab.base.arrays import Frozen, OneLine
+from tracelab.base.intervals import Int64Array, Intervals, join, measure_within, subtract, union
 from tracelab.job.passes import NO_PASSES, Passes, find_passes
 from tracelab.job.path_part import NO_PATH, PathPart, path_part
 from tracelab.job.rank_program import RankProgram, rank_program
 from tracelab.measures.bubbles import Bubbles, Cause
 from tracelab.measures.exposed import Exposed
-from tracelab.model.call_sites import CallSite, call_sites
 from tracelab.model.collectives import Collectives, Group
 from tracelab.model.frames import event_as_shown
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind
-from tracelab.model.source_lines import SourceLines
+from tracelab.model.program.call_sites import CallSite, call_sites
+from tracelab.model.program.source_lines import SourceLines
 from tracelab.model.steps import Window
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tracelab.arrays import OneLine
-from tracelab.intervals import Int64Array, intersect, measure_within, subtract, union
+from tracelab.base.arrays import OneLine
+from tracelab.base.intervals import Int64Array, intersect, measure_within, subtract, union
 from tracelab.job.clocks import Clocks, was_set_within
 from tracelab.job.rank_part import RankPart
 from tracelab.measures.measure import constrained

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import Frozen, OneLine
-from tracelab.intervals import Int64Array, measure_within, union
+from tracelab.base.arrays import Frozen, OneLine
+from tracelab.base.intervals import Int64Array, measure_within, union
 from tracelab.job.collectives import Basis, Matches
 from tracelab.job.joined import Joined, join
 from tracelab.job.meetings import find_meetings

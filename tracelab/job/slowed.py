@@ -15,8 +15,8 @@ from statistics import median
 
 import numpy as np
 
-from tracelab.arrays import Frozen
-from tracelab.intervals import Int64Array
+from tracelab.base.arrays import Frozen
+from tracelab.base.intervals import Int64Array
 from tracelab.job.clocks import Clocks
 from tracelab.job.collectives import Matches
 from tracelab.job.explain import MORE_WORK, Explanation, of_compute, of_host

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import OneLine
-from tracelab.intervals import Int64Array, Intervals, measure_within, overlapping_pairs, union
+from tracelab.base.arrays import OneLine
+from tracelab.base.intervals import Int64Array, Intervals, measure_within, overlapping_pairs, union
 from tracelab.job.clocks import Clocks, was_set_within
 from tracelab.job.collectives import Basis, Matches
 from tracelab.job.explain import (
@@ -31,8 +31,8 @@ from tracelab.job.lateness import BEFORE_RECORDING, Lateness
 from tracelab.job.rank_part import RankPart, Work
 from tracelab.job.waits import Waits, kernels_of_members
 from tracelab.job.work_compared import MoreWork
-from tracelab.model.call_sites import NO_CALL_SITE
 from tracelab.model.collectives import Operation
+from tracelab.model.program.call_sites import NO_CALL_SITE
 from tracelab.model.steady import FEWEST_STEPS, spread_ns
 from tracelab.model.trace import ABSENT
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import Frozen
-from tracelab.intervals import Int64Array
+from tracelab.base.arrays import Frozen
+from tracelab.base.intervals import Int64Array
 from tracelab.job.clocks import Clocks
 from tracelab.job.collectives import ENDS_TOGETHER, Matches
 from tracelab.job.rank_part import RankPart

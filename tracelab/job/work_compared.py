@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import Frozen, OneLine
+from tracelab.base.arrays import Frozen, OneLine
 from tracelab.job.rank_part import RankPart
 from tracelab.measures.host_work import FOR_THREADS, NOT_IN_FILE, OUTSIDE_OPERATORS, WorkMetrics
 from tracelab.measures.kernels import KernelMetrics
 from tracelab.measures.ranking import OTHERS
-from tracelab.model.call_sites import NO_CALL_SITE, CallSite
+from tracelab.model.program.call_sites import NO_CALL_SITE, CallSite
 from tracelab.model.trace import COLLECTIVE_OPERATOR
 
 Tables = Mapping[str, Sequence[Any]]

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import Frozen, concatenated
-from tracelab.intervals import Int64Array, Intervals, measure_within, overlapping_pairs, union
+from tracelab.base.arrays import Frozen, concatenated
+from tracelab.base.intervals import Int64Array, Intervals, measure_within, overlapping_pairs, union
 from tracelab.measures.bubbles import Gaps, device_gaps, inside_replays
 from tracelab.measures.host_stalls import HostStalls, host_stalls, waits_for
 from tracelab.model.host import Host

@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import Frozen, OneLine
-from tracelab.intervals import Int64Array
+from tracelab.base.arrays import Frozen, OneLine
+from tracelab.base.intervals import Int64Array
 from tracelab.measures.attributed_idle import AttributedIdle, attributed_idle
 from tracelab.measures.measure import Measure, constrained
 from tracelab.model.blocking_calls import Blocking, BlockingCalls
-from tracelab.model.call_sites import CallSite, call_sites
 from tracelab.model.graph import EdgeKind, Graph
 from tracelab.model.lookup import groups_of
-from tracelab.model.source_lines import SourceLines
+from tracelab.model.program.call_sites import CallSite, call_sites
+from tracelab.model.program.source_lines import SourceLines
 from tracelab.model.steps import Window
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Trace

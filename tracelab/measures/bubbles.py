@@ -15,8 +15,8 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import Frozen, concatenated
-from tracelab.intervals import (
+from tracelab.base.arrays import Frozen, concatenated
+from tracelab.base.intervals import (
     Int64Array,
     Intervals,
     gaps,

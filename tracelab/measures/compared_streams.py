@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracelab.intervals import measure
+from tracelab.base.intervals import measure
 from tracelab.measures.graph_streams import graph_streams
-from tracelab.model.timeline import Stream, Timeline
+from tracelab.model.activities import Stream
+from tracelab.model.timeline import Timeline
 
 # Their pairs are 496; real programs use a handful, and a few dozen with many collectives at a time.
 MOST_COMPARED_STREAMS = 32

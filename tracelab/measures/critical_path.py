@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import Frozen, OneLine
-from tracelab.intervals import Int64Array
+from tracelab.base.arrays import Frozen, OneLine
+from tracelab.base.intervals import Int64Array
 from tracelab.measures.critical_path_links import HOST, PathKind, PathLinks, path_links
 from tracelab.measures.measure import Measure, keyed_by
 from tracelab.model.graph import Graph

@@ -17,8 +17,8 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import Frozen
-from tracelab.intervals import Int64Array
+from tracelab.base.arrays import Frozen
+from tracelab.base.intervals import Int64Array
 from tracelab.measures.host_stalls import unrecorded_waits, waits_for
 from tracelab.model.blocking_calls import Blocking
 from tracelab.model.constraints import Constraint

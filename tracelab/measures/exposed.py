@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import Frozen, concatenated, read_only
-from tracelab.intervals import Int64Array, Intervals, join, overlapping_pairs, subtract, union
+from tracelab.base.arrays import Frozen, concatenated, read_only
+from tracelab.base.intervals import Int64Array, Intervals, join, overlapping_pairs, subtract, union
 from tracelab.measures.independent_work import (
     Side,
     independent_work_ns,

@@ -14,8 +14,8 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import Frozen, OneLine
-from tracelab.intervals import Int64Array
+from tracelab.base.arrays import Frozen, OneLine
+from tracelab.base.intervals import Int64Array
 from tracelab.measures.bubbles import Bubbles, Cause
 from tracelab.measures.measure import Measure, constrained
 from tracelab.model.constraints import Constraint

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import Frozen
-from tracelab.intervals import Intervals, measure
+from tracelab.base.arrays import Frozen
+from tracelab.base.intervals import Intervals, measure
 from tracelab.model.graph_launches import replayed
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT

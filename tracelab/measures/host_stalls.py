@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import Frozen, read_only
-from tracelab.intervals import Int64Array, Intervals, gaps, join, measure_within, union
+from tracelab.base.arrays import Frozen, read_only
+from tracelab.base.intervals import Int64Array, Intervals, gaps, join, measure_within, union
 from tracelab.model.host import Host
 from tracelab.model.latencies import LONGEST_SILENCE_NS
 from tracelab.model.lookup import groups_of

@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tracelab.arrays import OneLine
-from tracelab.intervals import Int64Array
+from tracelab.base.arrays import OneLine
+from tracelab.base.intervals import Int64Array
 from tracelab.measures.measure import Measure, constrained
 from tracelab.measures.program_lines import OUTSIDE_FUNCTIONS, LineName
 from tracelab.measures.ranking import MOST_ROWS, OTHERS, per_step, ranked, share_of, summed
 from tracelab.measures.what_ran import NO_HOST, NO_NAME, WAITED, WhatRan
+from tracelab.model.cuda_graphs.origins import Basis
 from tracelab.model.graph import Graph
-from tracelab.model.module_paths import OUTSIDE_MODULES, ModuleName
-from tracelab.model.origins import Basis
 from tracelab.model.phases import Phase
+from tracelab.model.program.module_paths import OUTSIDE_MODULES, ModuleName
 from tracelab.model.trace import ABSENT
 
 OUTSIDE_OPERATORS = "outside any operator"
@@ -84,7 +84,8 @@ class WorkMetrics(OneLine):
         replayed_ns: of `gpu_ns`, the time of nodes of CUDA graphs that were captured in it. Their
             launches count where the graph is replayed.
         replay_basis: how that is known, "annotation", "capture" or "eager" (see
-            `tracelab.model.origins.Basis`); of several the least sure one. None without any.
+            `tracelab.model.cuda_graphs.origins.Basis`); of several the least sure one. None
+            without any.
 
     Example row: ``WorkMetrics(rank=0, step=None, name="aten::addmm", where="forward", names=1,
     calls=20.0, launches=20.0, host_ns=820_000, gpu_ns=1_640_000, idle_ns=180_000,

@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import OneLine, read_only
-from tracelab.intervals import Int64Array
+from tracelab.base.arrays import OneLine, read_only
+from tracelab.base.intervals import Int64Array
 from tracelab.measures.bubbles import Bubbles, Cause
 from tracelab.measures.measure import Measure
-from tracelab.model.call_sites import NO_CALL_SITE, CallSite, call_sites
 from tracelab.model.constraints import Constraint
 from tracelab.model.frames import event_as_shown, is_engine_operator, is_sleep, is_thread_wait
 from tracelab.model.graph import Graph
 from tracelab.model.host import Host
 from tracelab.model.lookup import groups_of, match_names, rows_of
-from tracelab.model.source_lines import SourceLines
+from tracelab.model.program.call_sites import NO_CALL_SITE, CallSite, call_sites
+from tracelab.model.program.source_lines import SourceLines
 from tracelab.model.steps import Window
 from tracelab.model.trace import ABSENT, Category, Trace
 

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import read_only
-from tracelab.intervals import Int64Array, Intervals, measure_within, union
+from tracelab.base.arrays import read_only
+from tracelab.base.intervals import Int64Array, Intervals, measure_within, union
 from tracelab.measures.overlap_blockers import OverlapBlockers
 from tracelab.model.frames import is_autograd_node
 from tracelab.model.kernel_kinds import Kind, copy_direction

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracelab.arrays import OneLine
+from tracelab.base.arrays import OneLine
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind, is_recognised
 from tracelab.model.trace import Category

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from tracelab.arrays import OneLine
+from tracelab.base.arrays import OneLine
 from tracelab.measures.measure import Measure, constrained
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind

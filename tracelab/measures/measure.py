@@ -60,7 +60,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-from tracelab.arrays import OneLine
+from tracelab.base.arrays import OneLine
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -74,7 +74,7 @@ class Measure(OneLine):
             time end in ``_ns``. Its docstring describes the columns in the schema.
         rows: gives the rows of one file. Its parameters are named after results of the analysis:
             ``graph`` first, if it needs that, then ``windows``, then other results as ``bubbles``
-            (`tracelab.analysis.STAGES` lists them all).
+            (`tracelab.analysis.analysis.STAGES` lists them all).
 
     Example:
         >>> from tracelab.measures.overlap import OverlapMetrics, overlaps

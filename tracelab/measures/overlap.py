@@ -12,8 +12,8 @@ from itertools import combinations
 
 import numpy as np
 
-from tracelab.arrays import Frozen, OneLine
-from tracelab.intervals import (
+from tracelab.base.arrays import Frozen, OneLine
+from tracelab.base.intervals import (
     Int64Array,
     Intervals,
     intersect,
@@ -21,14 +21,15 @@ from tracelab.intervals import (
     measure_within,
     subtract,
 )
+from tracelab.base.options import Options
 from tracelab.measures.compared_streams import MOST_COMPARED_STREAMS, compared_streams
 from tracelab.measures.graph_streams import GraphStreams, graph_streams
 from tracelab.measures.measure import Measure, constrained
+from tracelab.model.activities import Stream
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.steps import Window
-from tracelab.model.timeline import Stream, Timeline
-from tracelab.options import Options
+from tracelab.model.timeline import Timeline
 
 # How a selection of activities is written.
 _SELECTION = r"^(stream:\d+/(\d+|graphs)|kind:\d+/(compute|comm|copy|memset)|device:\d+)$"

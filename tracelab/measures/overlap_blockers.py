@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import Frozen, read_only
-from tracelab.intervals import Int64Array
+from tracelab.base.arrays import Frozen, read_only
+from tracelab.base.intervals import Int64Array
 from tracelab.measures.host_stalls import host_stalls, waits_for
 from tracelab.model.constraints import Constraint
 from tracelab.model.graph import Graph

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import read_only
-from tracelab.intervals import Int64Array, measure_within
+from tracelab.base.arrays import read_only
+from tracelab.base.intervals import Int64Array, measure_within
 from tracelab.measures.bubbles import Bubbles, Cause
 from tracelab.measures.start_up import StartUp
 from tracelab.model.graph import Graph

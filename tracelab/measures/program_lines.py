@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tracelab.intervals import Int64Array, Intervals, contains
-from tracelab.model.call_sites import CallSite, call_sites, program_calls, waiting_threads
+from tracelab.base.intervals import Int64Array, Intervals, contains
 from tracelab.model.lookup import groups_of
 from tracelab.model.nesting import Nesting
-from tracelab.model.source_lines import SourceLines
+from tracelab.model.program.call_sites import CallSite, call_sites, program_calls, waiting_threads
+from tracelab.model.program.source_lines import SourceLines
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.intervals import Int64Array
+from tracelab.base.intervals import Int64Array
 
 MOST_ROWS = 200  # of a table, without the row of others
 OTHERS = "others"

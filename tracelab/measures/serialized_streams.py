@@ -13,8 +13,8 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import Frozen, concatenated, read_only
-from tracelab.intervals import (
+from tracelab.base.arrays import Frozen, concatenated, read_only
+from tracelab.base.intervals import (
     Int64Array,
     Intervals,
     intersect,
@@ -24,9 +24,10 @@ from tracelab.intervals import (
 )
 from tracelab.measures.compared_streams import compared_streams
 from tracelab.measures.overlap_blockers import OverlapBlocker, OverlapBlockers
+from tracelab.model.activities import Stream
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind
-from tracelab.model.timeline import Stream, Timeline
+from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 
 _MUCH_OF_A_STREAM = 0.05  # of the whole trace: less compute than this is no independent work

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import Frozen
-from tracelab.intervals import Int64Array
+from tracelab.base.arrays import Frozen
+from tracelab.base.intervals import Int64Array
 from tracelab.measures.exposed import Exposed
 from tracelab.measures.peer_waits import LATENCY_BYTES
 from tracelab.model.collectives import Collectives, Operation, collectives

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import Frozen, read_only
-from tracelab.intervals import Int64Array
+from tracelab.base.arrays import Frozen, read_only
+from tracelab.base.intervals import Int64Array
 from tracelab.measures.bubbles import Bubbles, Cause
 from tracelab.model.graph import Graph
 from tracelab.model.lookup import groups_of, rows_of

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tracelab.arrays import OneLine
-from tracelab.intervals import measure_within, union
+from tracelab.base.arrays import OneLine
+from tracelab.base.intervals import measure_within, union
 from tracelab.measures.measure import Measure, constrained, keyed_by
 from tracelab.model.constraints import Constraint
 from tracelab.model.graph import Graph

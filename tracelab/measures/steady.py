@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Protocol
 
-from tracelab.arrays import OneLine
-from tracelab.intervals import measure_within
+from tracelab.base.arrays import OneLine
+from tracelab.base.intervals import measure_within
 from tracelab.measures.blocking_calls import BlockingCallCosts
 from tracelab.measures.bubbles import Bubbles
 from tracelab.measures.exposed import Exposed

@@ -15,8 +15,8 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import Frozen, concatenated
-from tracelab.intervals import (
+from tracelab.base.arrays import Frozen, concatenated
+from tracelab.base.intervals import (
     Int64Array,
     Intervals,
     contains,
@@ -29,11 +29,11 @@ from tracelab.measures.bubbles import Bubbles
 from tracelab.measures.host_clock import HostClock
 from tracelab.measures.program_lines import LineName, ProgramLines
 from tracelab.measures.ranking import summed
+from tracelab.model.cuda_graphs.origins import Basis, Origins
 from tracelab.model.graph import Graph
-from tracelab.model.module_paths import ModuleName, ModulePaths
-from tracelab.model.origins import Basis, Origins
 from tracelab.model.phases import Phase, Phases
-from tracelab.model.source_lines import SourceLines
+from tracelab.model.program.module_paths import ModuleName, ModulePaths
+from tracelab.model.program.source_lines import SourceLines
 from tracelab.model.steps import Window
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tracelab.arrays import OneLine
-from tracelab.intervals import measure_within, union
+from tracelab.base.arrays import OneLine
+from tracelab.base.intervals import measure_within, union
 from tracelab.measures.blocking_calls import BlockingCallCosts
 from tracelab.measures.bubbles import Bubbles, Cause
 from tracelab.measures.exposed import Exposed

@@ -24,8 +24,8 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import Frozen
-from tracelab.intervals import Int64Array
+from tracelab.base.arrays import Frozen
+from tracelab.base.intervals import Int64Array
 from tracelab.model.constraints import (
     Awaited,
     Constraint,
@@ -33,6 +33,7 @@ from tracelab.model.constraints import (
     Met,
     Reason,
 )
+from tracelab.model.cuda_graphs.node_predecessors import NodePredecessors
 from tracelab.model.host import Host
 from tracelab.model.late_starts import explain_late
 from tracelab.model.latencies import (
@@ -46,11 +47,10 @@ from tracelab.model.latencies import (
     measure_latencies,
     previous_index,
 )
-from tracelab.model.node_predecessors import NodePredecessors
-from tracelab.model.stream_progress import StreamProgress
-from tracelab.model.stream_queues import StreamQueues
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
+from tracelab.model.waits.stream_progress import StreamProgress
+from tracelab.model.waits.stream_queues import StreamQueues
 
 _SHOW_LATENCIES = (
     Constraint.STREAM,

@@ -11,8 +11,8 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import Frozen
-from tracelab.intervals import Int64Array, Intervals
+from tracelab.base.arrays import Frozen
+from tracelab.base.intervals import Int64Array, Intervals
 from tracelab.model.driver_api import (
     is_allocation,
     is_asynchronous_copy,

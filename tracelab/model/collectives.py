@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import Frozen, OneLine
-from tracelab.intervals import Int64Array
+from tracelab.base.arrays import Frozen, OneLine
+from tracelab.base.intervals import Int64Array
 from tracelab.model.driver_api import is_graph_launch
 from tracelab.model.kernel_kinds import Kind, qualified_name
 from tracelab.model.lookup import groups_of, match_names

@@ -10,8 +10,8 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import Frozen
-from tracelab.intervals import Int64Array
+from tracelab.base.arrays import Frozen
+from tracelab.base.intervals import Int64Array
 
 
 class Constraint(IntEnum):

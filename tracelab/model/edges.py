@@ -8,15 +8,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.intervals import Int64Array
+from tracelab.base.intervals import Int64Array
 from tracelab.model.blocking_calls import RETURNS_WHEN_DONE, Blocking
 from tracelab.model.host import Host
 from tracelab.model.latencies import LONGEST_WAKE_UP_NS
 from tracelab.model.lookup import ByCorrelation, groups_of
-from tracelab.model.recording_streams import order_stream_calls
-from tracelab.model.stream_queues import StreamQueues
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category
+from tracelab.model.waits.recording_streams import order_stream_calls
+from tracelab.model.waits.stream_queues import StreamQueues
 
 Edges = tuple[Int64Array, Int64Array]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from tracelab.arrays import OneLine
+from tracelab.base.arrays import OneLine
 
 
 @dataclass(frozen=True, slots=True, repr=False)

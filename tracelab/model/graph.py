@@ -14,10 +14,12 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import Frozen
-from tracelab.intervals import Int64Array
+from tracelab.base.arrays import Frozen
+from tracelab.base.intervals import Int64Array
 from tracelab.model.binding import Binding, bind
 from tracelab.model.constraints import Awaited, Constraint
+from tracelab.model.cuda_graphs.node_dependencies import node_dependencies
+from tracelab.model.cuda_graphs.node_predecessors import find_node_predecessors
 from tracelab.model.edges import (
     Edges,
     host_edges,
@@ -28,14 +30,12 @@ from tracelab.model.edges import (
     wake_up_ns,
 )
 from tracelab.model.host import Host
-from tracelab.model.node_dependencies import node_dependencies
-from tracelab.model.node_predecessors import find_node_predecessors
-from tracelab.model.stream_progress import StreamProgress
-from tracelab.model.stream_queues import StreamQueues
-from tracelab.model.stream_waits import StreamWaits, resolve_waits
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, GPU_ACTIVITIES, Category
-from tracelab.model.wait_records import follows_wait_call
+from tracelab.model.waits.stream_progress import StreamProgress
+from tracelab.model.waits.stream_queues import StreamQueues
+from tracelab.model.waits.stream_waits import StreamWaits, resolve_waits
+from tracelab.model.waits.wait_records import follows_wait_call
 
 
 class EdgeKind(IntEnum):

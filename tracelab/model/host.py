@@ -10,8 +10,8 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import OneLine, read_only
-from tracelab.intervals import Int64Array, Intervals
+from tracelab.base.arrays import OneLine, read_only
+from tracelab.base.intervals import Int64Array, Intervals
 from tracelab.model.blocking_calls import Blocking, BlockingCalls, find_blocking_calls
 from tracelab.model.profiler_calls import find_profiler_calls
 from tracelab.model.stalled_calls import StalledCalls, find_stalled_calls

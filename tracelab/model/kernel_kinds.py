@@ -10,7 +10,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.errors import UsageError
+from tracelab.base.errors import UsageError
 from tracelab.model.trace import Category, Trace
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.intervals import Int64Array, measure_within
+from tracelab.base.intervals import Int64Array, measure_within
 from tracelab.model.constraints import (
     Awaited,
     Constraint,
@@ -13,14 +13,14 @@ from tracelab.model.constraints import (
     Met,
     Reason,
 )
+from tracelab.model.cuda_graphs.node_predecessors import NodePredecessors
 from tracelab.model.host import Host
 from tracelab.model.kernel_kinds import Kind, copy_direction
 from tracelab.model.latencies import LONGEST_WAKE_UP_NS, UNEXPLAINED_NS
 from tracelab.model.lookup import groups_of, match_names
-from tracelab.model.node_predecessors import NodePredecessors
-from tracelab.model.stream_queues import StreamQueues
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
+from tracelab.model.waits.stream_queues import StreamQueues
 
 # Of what ended just before a start so many are looked over: more than a GPU has hardware queues.
 _MOST_ENDED = 64

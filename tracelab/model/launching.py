@@ -7,7 +7,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.intervals import Int64Array
+from tracelab.base.intervals import Int64Array
 from tracelab.model.frames import is_of_torch, is_source_function
 from tracelab.model.lookup import groups_of
 from tracelab.model.nesting import Nesting

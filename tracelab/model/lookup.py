@@ -8,8 +8,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import read_only
-from tracelab.intervals import Int64Array
+from tracelab.base.arrays import read_only
+from tracelab.base.intervals import Int64Array
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category, Trace
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracelab.arrays import OneLine
+from tracelab.base.arrays import OneLine
 from tracelab.model.trace import Category, Trace
 
 _MOST_NAMES = 10  # of one loss; the others are counted

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-from tracelab.arrays import OneLine
+from tracelab.base.arrays import OneLine
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -6,15 +6,15 @@ and take the work. Read as it is, such a file shows a GPU that is idle where it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import Frozen
-from tracelab.intervals import Int64Array
+from tracelab.base.arrays import Frozen
+from tracelab.base.intervals import Int64Array
+from tracelab.model.activities import Activities
 from tracelab.model.captures import find_captures
 from tracelab.model.driver_api import (
     begins_capture,
@@ -25,10 +25,8 @@ from tracelab.model.driver_api import (
 )
 from tracelab.model.lookup import calls_of_name, groups_of, match_names
 from tracelab.model.nesting import is_nested
-from tracelab.model.trace import ABSENT, Category
-
-if TYPE_CHECKING:
-    from tracelab.model.timeline import Timeline
+from tracelab.model.steps import Step
+from tracelab.model.trace import ABSENT, Category, Trace
 
 # A memset of nothing is ordinary (305 of 1,055 in one public trace) and puts nothing on the GPU.
 # In 267 intact files 1 of 150,000 other calls had no activity: a kernel of a step that was cut.
@@ -74,7 +72,7 @@ KINDS = (*_LAUNCHES, INCOMPLETE_REPLAYS)
 _WORDS = ("kernel launches", "copies", "graph replays")
 
 
-def find_lost_work(timeline: Timeline) -> LostWork:
+def find_lost_work(timeline: Activities) -> LostWork:
     """The calls that put work on the GPU, and which of them lost it.
 
     A replay lacks nodes where others are as long and have more of the same nodes, and its pauses
@@ -100,15 +98,21 @@ def find_lost_work(timeline: Timeline) -> LostWork:
     return LostWork(calls.astype(np.int64), kind, is_lost | lacks_nodes)
 
 
-def missing_work(timeline: Timeline) -> tuple[str, bool]:
-    """How much of the work is missing from what the figures are about.
+def missing_work(
+    timeline: Activities, lost: LostWork, left_out: Sequence[Step]
+) -> tuple[str, bool]:
+    """Tell how much of the work is missing from what the figures are about.
+
+    Args:
+        timeline: the GPU activities in order.
+        lost: the calls that lost their work.
+        left_out: the steps whose calls do not count, by start.
 
     Returns:
-        in words, as "8 of 10 graph replays"; "" where nothing is. And whether it is so much that
+        in words, as "8 of 10 graph replays"; "" where nothing is. And True if it is so much that
         the figures are wrong.
     """
-    lost = timeline.lost_work
-    is_used = ~np.isin(lost.call_id, _of_left_out_steps(timeline, lost.call_id))
+    is_used = ~np.isin(lost.call_id, _calls_within(timeline.trace, lost.call_id, left_out))
     words: list[str] = []
     is_much = False
     for index, word in enumerate(_WORDS):
@@ -127,19 +131,16 @@ def missing_work(timeline: Timeline) -> tuple[str, bool]:
     return ", ".join(words), is_much
 
 
-def _of_left_out_steps(timeline: Timeline, calls: Int64Array) -> Int64Array:
-    """The calls in steps that do not count, where others do."""
-    if timeline.steady is None:
-        return calls[:0]
-    trace, steady = timeline.trace, set(timeline.steady.indices)
-    left_out = [step.event_id for i, step in enumerate(timeline.steps) if i not in steady]
+def _calls_within(trace: Trace, calls: Int64Array, steps: Sequence[Step]) -> Int64Array:
+    """Return the calls, ordered by start, that begin in one of these steps."""
+    event_ids = np.array([step.event_id for step in steps], dtype=np.intp)
     first, end = np.searchsorted(
-        trace.start_ns[calls], (trace.start_ns[left_out], trace.end_ns[left_out])
+        trace.start_ns[calls], (trace.start_ns[event_ids], trace.end_ns[event_ids])
     )
     return np.concatenate([calls[:0], *(calls[i:j] for i, j in zip(first, end, strict=True))])
 
 
-def _has_activity(timeline: Timeline, calls: NDArray[np.intp]) -> NDArray[np.bool_]:
+def _has_activity(timeline: Activities, calls: NDArray[np.intp]) -> NDArray[np.bool_]:
     """bool[k], which calls put something on the GPU; a graph may hold no more than events."""
     trace = timeline.trace
     nodes = trace.of_category(Category.GRAPH_EVENT_NODE, Category.GRAPH_HOST_NODE)
@@ -147,7 +148,7 @@ def _has_activity(timeline: Timeline, calls: NDArray[np.intp]) -> NDArray[np.boo
     return np.isin(calls, timeline.launch_id) | np.isin(trace.correlation[calls], on_gpu)
 
 
-def _is_captured(timeline: Timeline, calls: NDArray[np.intp]) -> NDArray[np.bool_]:
+def _is_captured(timeline: Activities, calls: NDArray[np.intp]) -> NDArray[np.bool_]:
     """bool[k], which calls were captured into a CUDA graph, and so launched nothing.
 
     By the thread that was capturing, and by others meanwhile, as autograd's.
@@ -182,7 +183,7 @@ class _Replay:
     length_ns: int
 
 
-def _replays(timeline: Timeline) -> list[_Replay]:
+def _replays(timeline: Activities) -> list[_Replay]:
     trace = timeline.trace
     is_node = timeline.launch_id != ABSENT
     is_node &= match_names(trace, timeline.launch_id, is_graph_launch)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import read_only
-from tracelab.intervals import Int64Array
+from tracelab.base.arrays import read_only
+from tracelab.base.intervals import Int64Array
 from tracelab.model.lookup import expand_ranges, groups_of, match_names
 from tracelab.model.trace import ABSENT, Trace
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.intervals import Int64Array
+from tracelab.base.intervals import Int64Array
 from tracelab.model.constraints import Constraint
 from tracelab.model.graph import EdgeKind, Graph
 from tracelab.model.kernel_kinds import Kind

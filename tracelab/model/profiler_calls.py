@@ -12,12 +12,12 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.intervals import Int64Array, Intervals, union
+from tracelab.base.intervals import Int64Array, Intervals, union
+from tracelab.base.options import PROFILER_STEP
 from tracelab.model.frames import is_profiler_frame
 from tracelab.model.latencies import LONGEST_STEP_CALL_NS
 from tracelab.model.lookup import groups_of, match_names
 from tracelab.model.trace import HOST_CALLS, Category, Trace
-from tracelab.options import PROFILER_STEP
 
 
 def find_profiler_calls(trace: Trace) -> dict[int, Intervals]:

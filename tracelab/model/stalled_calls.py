@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import Frozen
-from tracelab.intervals import Int64Array, measure, union
+from tracelab.base.arrays import Frozen
+from tracelab.base.intervals import Int64Array, measure, union
 from tracelab.model.blocking_calls import Blocking, BlockingCalls, watchdog_threads
 from tracelab.model.latencies import LONGEST_CALL_NS
 from tracelab.model.lookup import expand_ranges, groups_of

@@ -7,17 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.intervals import Int64Array, measure_within
+from tracelab.base.intervals import Int64Array, measure_within
+from tracelab.model.activities import Activities
+from tracelab.model.lost_work import LostWork
 from tracelab.model.steps import Step, Window
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category
-
-if TYPE_CHECKING:
-    from tracelab.model.timeline import Timeline
 
 FEWEST_STEPS = 3  # that say what is typical: fewer have no spread to speak of
 
@@ -84,7 +82,7 @@ def spread_ns(lengths_ns: Int64Array) -> float:
     return 2 * float(np.median(np.abs(lengths_ns - np.median(lengths_ns))))
 
 
-def find_steady(timeline: Timeline) -> SteadySteps | None:
+def find_steady(timeline: Activities, lost: LostWork) -> SteadySteps | None:
     """The steps that hold no work launched before the recording and lack none of their own.
 
     Nor is the last step one of them where it ends with the profiler that stops. A file of one step
@@ -93,12 +91,13 @@ def find_steady(timeline: Timeline) -> SteadySteps | None:
 
     Args:
         timeline: the GPU activities in order.
+        lost: the calls that lost their work.
 
     Returns:
         the steady steps; None without any.
     """
     steps = timeline.steps
-    cut = _cut_steps(timeline)
+    cut = _cut_steps(timeline, lost)
     why = dict.fromkeys(_stopped_steps(timeline), STOPPED)
     why |= dict.fromkeys(cut, CUT)
     why |= dict.fromkeys(_steps_with_backlog(timeline), BACKLOG)
@@ -114,7 +113,7 @@ def find_steady(timeline: Timeline) -> SteadySteps | None:
     )
 
 
-def launched_before_recording(timeline: Timeline) -> NDArray[np.bool_]:
+def launched_before_recording(timeline: Activities) -> NDArray[np.bool_]:
     """bool[m], the activities that were launched before the recording began.
 
     A stream runs its work in order: they are those without a launch that stand before its first
@@ -135,7 +134,7 @@ def launched_before_recording(timeline: Timeline) -> NDArray[np.bool_]:
     return is_before if is_launched.any() else np.zeros_like(is_before)
 
 
-def _steps_with_backlog(timeline: Timeline) -> list[int]:
+def _steps_with_backlog(timeline: Activities) -> list[int]:
     """The indices of the steps in whose window work runs that was launched before the recording."""
     backlog_ns = measure_within(
         timeline.busy(launched_before_recording(timeline)),
@@ -146,7 +145,7 @@ def _steps_with_backlog(timeline: Timeline) -> list[int]:
     return indices
 
 
-def _stopped_steps(timeline: Timeline) -> list[int]:
+def _stopped_steps(timeline: Activities) -> list[int]:
     """The index of the last step where nothing is recorded at its end, unlike of those before."""
     trace, steps = timeline.trace, timeline.steps
     if len(steps) < FEWEST_STEPS:
@@ -172,9 +171,9 @@ def _stopped_steps(timeline: Timeline) -> list[int]:
     return [] if is_usual else [len(others)]
 
 
-def _cut_steps(timeline: Timeline) -> list[int]:
+def _cut_steps(timeline: Activities, lost: LostWork) -> list[int]:
     """The indices of the steps that launched work of which the file has nothing, or not all."""
-    trace, lost = timeline.trace, timeline.lost_work
+    trace = timeline.trace
     event_ids = np.array([step.event_id for step in timeline.steps], dtype=np.intp)
     lost_ns = trace.start_ns[lost.call_id[lost.is_lost]]
     first, end = np.searchsorted(lost_ns, (trace.start_ns[event_ids], trace.end_ns[event_ids]))

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import OneLine
-from tracelab.intervals import Int64Array, Intervals, union
+from tracelab.base.arrays import OneLine
+from tracelab.base.intervals import Int64Array, Intervals, union
+from tracelab.base.options import PROFILER_STEP
 from tracelab.model.lookup import groups_of, match_names
 from tracelab.model.steady import FEWEST_STEPS
 from tracelab.model.steps import step_annotations
 from tracelab.model.trace import ABSENT, Category, Trace
-from tracelab.options import PROFILER_STEP
 
 MOST_WORK = 0.5  # of what the GPU does: steps launch more than that
 _MOST_LOOKED_AT = 50  # repeating annotations, those that take longest

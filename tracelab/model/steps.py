@@ -11,8 +11,8 @@ from itertools import count
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.errors import UsageError
-from tracelab.intervals import Int64Array
+from tracelab.base.errors import UsageError
+from tracelab.base.intervals import Int64Array
 from tracelab.model.lookup import match_names
 from tracelab.model.trace import ABSENT, Category, Trace
 

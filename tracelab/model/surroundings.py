@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tracelab.arrays import OneLine
-from tracelab.model.call_sites import CallSite, ProgramFunction, program_functions
-from tracelab.model.source_lines import MODULE, SourceLines
+from tracelab.base.arrays import OneLine
+from tracelab.model.program.call_sites import CallSite, ProgramFunction, program_functions
+from tracelab.model.program.source_lines import MODULE, SourceLines
 from tracelab.model.timeline import Timeline
 
 _MOST_LINES = 5  # among more nobody looks

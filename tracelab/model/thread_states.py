@@ -10,8 +10,8 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import OneLine
-from tracelab.intervals import Int64Array, Intervals, join, measure_within, subtract, union
+from tracelab.base.arrays import OneLine
+from tracelab.base.intervals import Int64Array, Intervals, join, measure_within, subtract, union
 from tracelab.model.blocking_calls import BlockingCalls, watchdog_threads
 from tracelab.model.frames import MODULE_PREFIX, is_program_frame, is_thread_wait
 from tracelab.model.lookup import groups_of, match_names

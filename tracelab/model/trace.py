@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import Frozen, read_only
-from tracelab.intervals import Int64Array
+from tracelab.base.arrays import Frozen, read_only
+from tracelab.base.intervals import Int64Array
 from tracelab.model.file_info import FileInfo
 from tracelab.model.graph_nodes import GraphNodes
 from tracelab.model.messages import Messages

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.model.call_sites import NO_CALL_SITE, CallSite, call_sites
+from tracelab.model.cuda_graphs.origins import Basis, Origins
 from tracelab.model.frames import called_name, parse_frame
 from tracelab.model.kernel_kinds import qualified_name
-from tracelab.model.origins import Basis, Origins
-from tracelab.model.source_lines import SourceLines
+from tracelab.model.program.call_sites import NO_CALL_SITE, CallSite, call_sites
+from tracelab.model.program.source_lines import SourceLines
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, COLLECTIVE_OPERATOR
 

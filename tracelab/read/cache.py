@@ -17,14 +17,14 @@ from pathlib import Path
 
 import orjson
 
-from tracelab.errors import OutputError, reason_of
+from tracelab.base.errors import OutputError, reason_of
+from tracelab.base.version import __version__
 from tracelab.model.trace import Trace
 from tracelab.read.cache_entry import trace_as_blocks, trace_from_bytes
 from tracelab.read.parallel import read_trace_in_chunks
 from tracelab.read.streams import Source, report_read
 from tracelab.system.files import replacing
 from tracelab.system.processes import processors
-from tracelab.version import __version__
 
 SMALLEST_FILE_BYTES = 1 << 20  # a smaller one is read again in no time
 LARGEST_BYTES = 2 << 30  # of all entries together; the least recently used go first
@@ -150,7 +150,7 @@ def _reader_version() -> bytes:
     package = Path(__file__).parents[1]
     names = ("graph_nodes.py", "kernel_kinds.py", "messages.py", "trace.py")
     of_columns = [package / "model" / name for name in names]
-    modules = [*sorted((package / "read").glob("*.py")), *of_columns]
+    modules = [*sorted((package / "read").rglob("*.py")), *of_columns]
     text = b"".join(module.read_bytes() for module in modules)
     return hashlib.sha256(__version__.encode() + text).digest()
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tracelab.model.graph_nodes import GraphNodes
 from tracelab.model.messages import GroupText, Messages
 from tracelab.model.trace import SparseColumn, Thread, Trace
-from tracelab.read.metadata import read_file_info, used_devices
+from tracelab.read.json.metadata import read_file_info, used_devices
 from tracelab.read.streams import Source, fast_zlib
 
 _BEGIN = np.dtype([("magic", "S8"), ("header_bytes", "<u8"), ("checksum", "<u8")])

@@ -13,8 +13,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import Frozen
-from tracelab.intervals import Int64Array
+from tracelab.base.arrays import Frozen
+from tracelab.base.intervals import Int64Array
 
 _LEAST_NS = 500_000_000  # less could be a moment in which nothing happened between two calls
 _PAUSE_NS = 3600 * 1_000_000_000  # in the right order, so long a pause is no part of a program

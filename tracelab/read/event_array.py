@@ -14,10 +14,10 @@ import msgspec
 import numpy as np
 import orjson
 
-from tracelab.arrays import Frozen, OneLine
-from tracelab.intervals import Int64Array
-from tracelab.read.events import decode_texts, mapping
-from tracelab.read.json_array import ArrayReader
+from tracelab.base.arrays import Frozen, OneLine
+from tracelab.base.intervals import Int64Array
+from tracelab.read.json.array import ArrayReader
+from tracelab.read.json.events import decode_texts, mapping
 from tracelab.read.reader import EVENTS, collector_paused
 from tracelab.read.streams import Source, open_source
 

@@ -22,9 +22,9 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from tracelab.arrays import OneLine
-from tracelab.errors import MissingSupportError, UnreadableInputError
-from tracelab.intervals import Int64Array
+from tracelab.base.arrays import OneLine
+from tracelab.base.errors import MissingSupportError, UnreadableInputError
+from tracelab.base.intervals import Int64Array
 from tracelab.read.packet_slices import Slice, SliceJoiner
 from tracelab.read.packets import PacketReader, begins_with_packets
 from tracelab.read.streams import Source, open_source

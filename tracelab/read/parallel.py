@@ -16,9 +16,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tracelab.errors import UnreadableInputError
+from tracelab.base.errors import UnreadableInputError
 from tracelab.model.trace import Trace
-from tracelab.read.columns import Columns
+from tracelab.read.json.columns import Columns
 from tracelab.read.packets import is_head_of_packets
 from tracelab.read.reader import EVENTS, read_columns, read_trace
 from tracelab.read.streams import GZIP_MAGIC, Source, report_read

@@ -21,10 +21,10 @@ from typing import IO, Any
 
 import orjson
 
-from tracelab.errors import TracelabError, UnreadableInputError
-from tracelab.read.events import decode_texts, is_text_of_event, mapping
-from tracelab.read.json_array import ArrayReader
-from tracelab.read.numbers import natural_number
+from tracelab.base.errors import TracelabError, UnreadableInputError
+from tracelab.read.json.array import ArrayReader
+from tracelab.read.json.events import decode_texts, is_text_of_event, mapping
+from tracelab.read.json.numbers import natural_number
 from tracelab.read.rank_names import rank_in
 from tracelab.read.streams import READ_ERRORS, Source, is_url, open_source
 

@@ -13,8 +13,9 @@ from typing import Any, overload
 import orjson
 
 from tracelab.model.trace import Trace
-from tracelab.read.columns import Columns
-from tracelab.read.events import (
+from tracelab.read.json.array import ArrayReader
+from tracelab.read.json.columns import Columns
+from tracelab.read.json.events import (
     USED_ARGUMENTS,
     Event,
     decode,
@@ -25,8 +26,7 @@ from tracelab.read.events import (
     mapping,
     regular,
 )
-from tracelab.read.json_array import ArrayReader
-from tracelab.read.numbers import InexactTimesError
+from tracelab.read.json.numbers import InexactTimesError
 from tracelab.read.packet_events import Fields, PacketEvents
 from tracelab.read.packets import begins_with_packets
 from tracelab.read.sources import one_source

@@ -10,7 +10,7 @@ from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 
-from tracelab.errors import TracelabError, UnreadableInputError, UsageError
+from tracelab.base.errors import TracelabError, UnreadableInputError, UsageError
 from tracelab.read.file_names import without_ending
 from tracelab.read.parts import new_copy, parts_of
 from tracelab.read.rank_names import rank_in

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from tracelab.arrays import OneLine
-from tracelab.errors import (
+from tracelab.base.arrays import OneLine
+from tracelab.base.errors import (
     MissingSupportError,
     TracelabError,
     UnreadableInputError,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from tracelab.drawing import draw_results, for_picture
-from tracelab.errors import TracelabError
-from tracelab.options import DEFAULTS
+from tracelab.analysis.reports import analyze_file, merge_results
+from tracelab.base.errors import TracelabError
+from tracelab.base.options import DEFAULTS
+from tracelab.outputs.drawing import draw_results, for_picture
 from tracelab.read.sources import find_sources
 from tracelab.record.recorder import Recorder
-from tracelab.reports import analyze_file, merge_results
 from tracelab.system.console import output_in_color, output_width, tell, write_result
 
 _POLL_S = 0.2

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
-from tracelab.errors import reason_of
+from tracelab.base.errors import reason_of
 
 Collector: TypeAlias = Literal["kineto", "cuspy"]
 CollectorSetting: TypeAlias = Literal["auto", "kineto", "cuspy"]

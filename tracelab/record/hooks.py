@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tracelab.errors import UsageError
+from tracelab.base.errors import UsageError
 from tracelab.record.pytorch import require_pytorch
 
 if TYPE_CHECKING:

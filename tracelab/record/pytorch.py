@@ -11,7 +11,7 @@ import os
 import sys
 import warnings
 
-from tracelab.errors import MissingSupportError
+from tracelab.base.errors import MissingSupportError
 
 
 def require_pytorch() -> None:

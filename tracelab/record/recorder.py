@@ -19,9 +19,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from tracelab.errors import MissingSupportError, reason_of
+from tracelab.base.errors import MissingSupportError, reason_of
 from tracelab.read.event_records import every_wait_is_resolved
-from tracelab.read.metadata import SOURCE_KEY, TEXT_KEY
+from tracelab.read.json.metadata import SOURCE_KEY, TEXT_KEY
 from tracelab.record.collector import (
     COLLECTOR_SETTINGS,
     Choice,

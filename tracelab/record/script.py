@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tracelab.errors import UsageError, reason_of
+from tracelab.base.errors import UsageError, reason_of
 from tracelab.record.hooks import around, on_function
 from tracelab.system.signals import SIGNALLED
 

@@ -9,8 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracelab.analysis import analyze_source
-from tracelab.errors import TracelabError
+from tracelab.analysis.analysis import analyze_source
+from tracelab.base.errors import TracelabError
+from tracelab.base.text import clean
 from tracelab.read.streams import Source
 from tracelab.record.export import path_of_rank, save_trace
 from tracelab.record.pytorch import lacks_gpu, rank_of_process, require_pytorch
@@ -18,7 +19,6 @@ from tracelab.render.facts import FIXES
 from tracelab.render.first_screen import first_screen
 from tracelab.render.text.hints import analyze_command
 from tracelab.report.schema import Report
-from tracelab.safe_text import clean
 from tracelab.system.files import make_folder_of
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
-from tracelab.arrays import OneLine
+from tracelab.base.arrays import OneLine
+from tracelab.base.text import clean, json_bytes
 from tracelab.findings.finding import CRITICAL, INFO, WARNING, Finding
 from tracelab.measures.measure import constrained
 from tracelab.render.facts import RANKS
@@ -21,7 +22,6 @@ from tracelab.render.text.hints import brief_command
 from tracelab.render.text.savings import AT_MOST, SAVES, TAKES, Price
 from tracelab.report.headline import PERCENTS, Headline
 from tracelab.report.schema import Report
-from tracelab.safe_text import clean, json_bytes
 
 SCHEMA = "tracelab.brief/1"
 MAX_BYTES = 4096  # of all of it, with the end of its line

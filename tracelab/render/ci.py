@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from tracelab.base.text import clean
 from tracelab.comparison.budgets import BudgetResult
-from tracelab.safe_text import clean
 
 _NOT_IN_XML = "[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"  # compiled when needed
 # GitHub reads a command at the beginning of a line, or after ##[ anywhere.

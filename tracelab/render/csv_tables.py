@@ -15,8 +15,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from tracelab.base.text import clean
 from tracelab.report.schema import Report
-from tracelab.safe_text import clean
 from tracelab.system.files import identities, require_output, write_file
 
 JOINT = "; "  # between the items of a list

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tracelab.arrays import OneLine
+from tracelab.base.arrays import OneLine
 from tracelab.findings.candidates_of_peer_waits import PEER_WAIT
 from tracelab.render.text.cells import CAUSE_NAMES, meaning_of
 from tracelab.render.text.job import job_sentences, rank_shares

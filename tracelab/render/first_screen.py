@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from tracelab.arrays import OneLine
+from tracelab.base.arrays import OneLine
+from tracelab.base.text import counted
 from tracelab.findings.finding import ASIDE, MAX_SHORT_LETTERS, WARNING_SHARE, Finding
 from tracelab.findings.places import place_text
 from tracelab.render.facts import FIXES, Fact, facts_of_file, facts_of_job
@@ -24,7 +25,6 @@ from tracelab.report.finding_groups import FindingGroup, finding_groups
 from tracelab.report.headline import Headline, headline_of
 from tracelab.report.schema import Report
 from tracelab.report.views import RankView, ranks_of
-from tracelab.safe_text import counted
 
 MOST_ITEMS = 3
 _FEW_RANKS = 3  # that are named one by one

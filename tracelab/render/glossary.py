@@ -9,13 +9,13 @@ import re
 import textwrap
 from collections.abc import Iterable, Sequence
 
-from tracelab.errors import UsageError
+from tracelab.base.errors import UsageError
 from tracelab.findings.registry import RULES
 from tracelab.findings.remedies import REMEDIES
 from tracelab.findings.rule import Rule
-from tracelab.glossary import FAMILIES, GROUPS, Group, Term, find_group, find_terms, nearest
 from tracelab.render.paragraphs import wrapped
 from tracelab.render.remedies import explained, find_remedy, listed, of_rule
+from tracelab.report.glossary import FAMILIES, GROUPS, Group, Term, find_group, find_terms, nearest
 
 _PAGE = """\
 # Glossary
@@ -24,7 +24,7 @@ The words that reports use. `tracelab explain WORD` prints the same in a termina
 `tracelab explain TL203` explains a rule with an example. [What each number means](numbers.md) gives
 the definitions in full.
 
-<!-- Made from tracelab/glossary.py by `make documents`. -->
+<!-- Made from tracelab/report/glossary.py by `make documents`. -->
 """
 
 _REMEDIES = "Remedies: what to write instead of a pitfall that is recognized"

@@ -8,8 +8,8 @@ from typing import Protocol
 
 import numpy as np
 
-from tracelab.arrays import Frozen
-from tracelab.intervals import Int64Array
+from tracelab.base.arrays import Frozen
+from tracelab.base.intervals import Int64Array
 from tracelab.job.collective_metrics import CollectiveMetrics
 from tracelab.job.merge import Job
 from tracelab.model.steps import Window

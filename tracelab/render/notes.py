@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from tracelab.base.text import counted
 from tracelab.findings.finding import ASIDE, WARNING, Finding
 from tracelab.findings.places import place_text
 from tracelab.findings.rules import tl911_unknown_events
@@ -15,7 +16,6 @@ from tracelab.render.text.hints import SOURCE
 from tracelab.render.text.savings import percent, price_of
 from tracelab.report.schema import Provenance, TraceInfo
 from tracelab.report.views import RankView
-from tracelab.safe_text import counted
 
 _OTHER_PLATFORM = (
     "{}: times are exact, but rules and fixes were made with CUDA and ROCm and are hints here"

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from tracelab.arrays import OneLine
+from tracelab.base.arrays import OneLine
+from tracelab.base.text import clean
 from tracelab.read.file_names import short_names
 from tracelab.render.text.job import RankShares, is_unmatched, rank_shares
 from tracelab.render.text.savings import percent
@@ -14,7 +15,6 @@ from tracelab.render.text.wrapping import shorten_middle
 from tracelab.render.words import duration_text
 from tracelab.report.schema import STATED, Report
 from tracelab.report.views import RankView, Scope, ranks_of
-from tracelab.safe_text import clean
 
 _SEVERAL = 3  # ranks to one that differs: of fewer none is the usual one
 _OTHER = 0.1  # of the usual length, or of a step: so much makes a rank another

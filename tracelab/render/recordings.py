@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tracelab.arrays import OneLine
+from tracelab.base.arrays import OneLine
+from tracelab.base.text import counted
 from tracelab.findings.places import place_text
 from tracelab.read.file_names import short_names
 from tracelab.read.rank_names import without_rank
@@ -21,7 +22,6 @@ from tracelab.report.finding_groups import FindingGroup, finding_groups
 from tracelab.report.headline import Headline, headline_of
 from tracelab.report.schema import Report
 from tracelab.report.views import RankView, ranks_of
-from tracelab.safe_text import counted
 
 NONE = "-"  # cell of a figure that does not exist
 

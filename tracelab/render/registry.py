@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any, cast
 
-from tracelab.arrays import OneLine
-from tracelab.errors import UsageError
+from tracelab.base.arrays import OneLine
+from tracelab.base.errors import UsageError
 
 REPORT = "tracelab.report.schema:Report"
 DIFF = "tracelab.comparison.diff:Diff"

@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 
-from tracelab.intervals import Int64Array
+from tracelab.base.intervals import Int64Array
 from tracelab.model.kernel_kinds import qualified_name
 
 ELLIPSIS = "…"

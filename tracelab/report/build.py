@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tracelab.base.options import Options
+from tracelab.base.version import __version__
 from tracelab.findings.finding import Finding
 from tracelab.findings.job_findings import deciding_ranks, find_in_job, of_the_job
 from tracelab.findings.job_prices import predict_in_job, price_in_job
@@ -25,7 +27,6 @@ from tracelab.model.step_names import find_repeated
 from tracelab.model.steps import UnusedSteps
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
-from tracelab.options import Options
 from tracelab.report.finding_groups import with_groups_first
 from tracelab.report.jobs import choose_ranks, decide_job
 from tracelab.report.schema import (
@@ -42,7 +43,6 @@ from tracelab.report.schema import (
     with_rank,
 )
 from tracelab.simulate.causal_profile import CausalMetrics
-from tracelab.version import __version__
 
 
 def build_report(

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tracelab.arrays import OneLine
+from tracelab.base.arrays import OneLine
 from tracelab.findings.finding import Finding, call_site_key, order_of
 from tracelab.findings.places import sentence_of
 from tracelab.findings.rules.tl304_straggler import same_work

@@ -14,7 +14,7 @@ from typing import Any, overload
 
 import orjson
 
-from tracelab.errors import UnreadableInputError
+from tracelab.base.errors import UnreadableInputError
 from tracelab.findings.finding import Finding
 from tracelab.findings.registry import about_of
 from tracelab.findings.savings import Savings

@@ -16,8 +16,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from tracelab import shown
-from tracelab.arrays import OneLine
+from tracelab.base import printing
+from tracelab.base.arrays import OneLine
+from tracelab.base.text import json_bytes
 from tracelab.findings.finding import Finding
 from tracelab.findings.savings import Savings
 from tracelab.job.merge import Job
@@ -38,7 +39,6 @@ from tracelab.model.graph import EventLinks
 from tracelab.model.loss_names import LossName
 from tracelab.model.step_names import RepeatedAnnotation
 from tracelab.model.steps import UnusedSteps
-from tracelab.safe_text import json_bytes
 from tracelab.simulate.causal_profile import CausalMetrics
 from tracelab.simulate.predict import Prediction
 from tracelab.system.files import identities, require_output, write_file
@@ -200,7 +200,7 @@ class WhatIf(OneLine):
     is_of_trace: bool = False
 
     def __str__(self) -> str:
-        return shown.text_of(self)
+        return printing.text_of(self)
 
 
 class Tables:
@@ -337,7 +337,7 @@ class Report(Tables):
         return f"<Report of {listed}>"
 
     def __str__(self) -> str:
-        return shown.text_of(self)
+        return printing.text_of(self)
 
     @property
     def headline(self) -> tuple[Headline, ...]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from tracelab.arrays import OneLine
+from tracelab.base.arrays import OneLine
 from tracelab.findings.finding import Finding, is_worth_showing
 from tracelab.findings.savings import Savings
 from tracelab.measures.critical_path import CriticalPathMetrics

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.intervals import Int64Array, subtract
+from tracelab.base.intervals import Int64Array, subtract
 from tracelab.measures.independent_work import launched_by_optimizer
 from tracelab.model.arithmetic import (
     are_convolutions,

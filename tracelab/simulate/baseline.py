@@ -16,13 +16,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tracelab.arrays import OneLine
+from tracelab.base.arrays import OneLine
 from tracelab.measures.steady import PROFILED, UNPROFILED
 from tracelab.model.blocking_calls import RETURNS_WHEN_DONE
 from tracelab.model.graph import Graph
 from tracelab.model.latencies import UNEXPLAINED_NS
 from tracelab.model.lookup import groups_of
-from tracelab.model.lost_work import missing_work
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.basis import StepBasis, find_basis, gpu_chain
 from tracelab.simulate.calibrate import Calibration, at_pace, calibrate
@@ -140,7 +139,7 @@ def _replayed(graph: Graph) -> Baseline:
     timeline = graph.host.timeline
     if not (timeline.launch_id != ABSENT).any():
         return Baseline(not_replayed=_NO_LAUNCHES)
-    missing, is_much = missing_work(timeline)
+    missing, is_much = timeline.missing_work
     if is_much:
         return Baseline(not_replayed=_LACKS_WORK.format(missing))
     program, once_program, numbers = _programs(graph)

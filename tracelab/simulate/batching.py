@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import Frozen
-from tracelab.intervals import Int64Array
+from tracelab.base.arrays import Frozen
+from tracelab.base.intervals import Int64Array
 from tracelab.model.driver_api import is_graph_launch
 from tracelab.model.frames import is_backward, is_optimizer_step
 from tracelab.model.kernel_kinds import Kind

@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import Frozen, read_only
+from tracelab.base.arrays import Frozen, read_only
 from tracelab.model.trace import ABSENT
 
 _LONGEST_BLOCK = 256  # nodes: the rows of one block stay in the cache

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tracelab.arrays import OneLine
-from tracelab.intervals import Int64Array
+from tracelab.base.arrays import OneLine
+from tracelab.base.intervals import Int64Array
 from tracelab.measures.measure import constrained
 from tracelab.measures.ranking import OTHERS, ranked
 from tracelab.simulate.baseline import Baseline

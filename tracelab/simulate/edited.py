@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tracelab.arrays import OneLine
-from tracelab.intervals import Int64Array
+from tracelab.base.arrays import OneLine
+from tracelab.base.intervals import Int64Array
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.program import NEVER, Program, Via
 

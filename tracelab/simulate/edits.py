@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tracelab.errors import UsageError
+from tracelab.base.errors import UsageError
 from tracelab.simulate.arithmetic import (
     attention,
     channels_last,

@@ -9,7 +9,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.intervals import Int64Array, Intervals, contains, gaps, join, measure_within, union
+from tracelab.base.intervals import (
+    Int64Array,
+    Intervals,
+    contains,
+    gaps,
+    join,
+    measure_within,
+    union,
+)
 from tracelab.measures.host_clock import HostClock
 from tracelab.model.graph import Graph
 from tracelab.model.phases import Phases

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import Frozen, concatenated
-from tracelab.intervals import Int64Array
+from tracelab.base.arrays import Frozen, concatenated
+from tracelab.base.intervals import Int64Array
 from tracelab.model.lookup import expand_ranges, groups_of
 from tracelab.model.nesting import Nesting
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category, Trace

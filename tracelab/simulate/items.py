@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import Frozen
-from tracelab.intervals import Int64Array
+from tracelab.base.arrays import Frozen
+from tracelab.base.intervals import Int64Array
 from tracelab.measures.host_work import OUTSIDE_OPERATORS
 from tracelab.measures.program_lines import OUTSIDE_FUNCTIONS
-from tracelab.model.call_sites import CallSite, call_sites
+from tracelab.model.program.call_sites import CallSite, call_sites
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.host_pieces import HostPieces, host_pieces
 from tracelab.simulate.program import NodeKind

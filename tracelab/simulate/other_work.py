@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.intervals import Int64Array, Intervals, gaps, join, subtract
+from tracelab.base.intervals import Int64Array, Intervals, gaps, join, subtract
 from tracelab.model.host import Host
 from tracelab.model.launching import Doing, work_at
 from tracelab.model.timeline import Timeline

@@ -8,8 +8,8 @@ from types import MappingProxyType
 
 import numpy as np
 
-from tracelab.arrays import OneLine
-from tracelab.intervals import Int64Array
+from tracelab.base.arrays import OneLine
+from tracelab.base.intervals import Int64Array
 from tracelab.simulate.baseline import Baseline
 from tracelab.simulate.basis import Bounds, StepBasis, gpu_chain
 from tracelab.simulate.edited import Edited

@@ -13,8 +13,8 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import Frozen
-from tracelab.intervals import Int64Array
+from tracelab.base.arrays import Frozen
+from tracelab.base.intervals import Int64Array
 
 NEVER = -(2**60)  # ns, the latency of an edge that an edit took away
 

@@ -8,7 +8,7 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.intervals import Int64Array
+from tracelab.base.intervals import Int64Array
 from tracelab.model.graph import Graph
 from tracelab.model.latencies import previous_index
 from tracelab.model.lookup import groups_of

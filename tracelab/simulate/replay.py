@@ -15,8 +15,8 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import Frozen
-from tracelab.intervals import Int64Array
+from tracelab.base.arrays import Frozen
+from tracelab.base.intervals import Int64Array
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.blocks import Block, order_in_blocks
 from tracelab.simulate.program import NEVER, NodeKind, Program, Via

@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import OneLine, read_only
-from tracelab.errors import UsageError
-from tracelab.intervals import Int64Array, Intervals, join, measure_within, subtract, union
-from tracelab.model.call_sites import CallSite, call_sites, python_frames
+from tracelab.base.arrays import OneLine, read_only
+from tracelab.base.errors import UsageError
+from tracelab.base.intervals import Int64Array, Intervals, join, measure_within, subtract, union
 from tracelab.model.driver_api import is_stream_wait
 from tracelab.model.frames import (
     called_as_shown,
@@ -29,7 +28,8 @@ from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind, copy_direction
 from tracelab.model.latencies import event_index, launch_index, previous_index
 from tracelab.model.lookup import calls_of_name, groups_of, match_names
-from tracelab.model.source_lines import SourceLines
+from tracelab.model.program.call_sites import CallSite, call_sites, python_frames
+from tracelab.model.program.source_lines import SourceLines
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Category
 from tracelab.simulate.other_work import Silence, find_silence, other_work, times_of

@@ -11,8 +11,8 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, TextIO
 
-from tracelab.errors import OutputError, reason_of
-from tracelab.safe_text import clean
+from tracelab.base.errors import OutputError, reason_of
+from tracelab.base.text import clean
 
 _PIPE_WIDTH = 100
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from tracelab.version import __version__
+from tracelab.base.version import __version__
 
 EXIT_CODE = 70  # EX_SOFTWARE of sysexits.h
 

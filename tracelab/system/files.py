@@ -11,7 +11,7 @@ from pathlib import Path
 from stat import S_IMODE, S_ISREG
 from typing import IO
 
-from tracelab.errors import OutputError, reason_of
+from tracelab.base.errors import OutputError, reason_of
 
 _OPEN_FILE = r"/dev/(stdout|stderr)|(?:/dev|/proc/self)/fd/(\d+)"
 _STANDARD = {"stdout": 1, "stderr": 2}

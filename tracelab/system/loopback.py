@@ -21,8 +21,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
-from tracelab.arrays import OneLine
-from tracelab.errors import TracelabError, UsageError, reason_of
+from tracelab.base.arrays import OneLine
+from tracelab.base.errors import TracelabError, UsageError, reason_of
 from tracelab.system.console import tell
 
 ADDRESS = "127.0.0.1"

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tracelab.errors import UnreadableInputError
+from tracelab.base.errors import UnreadableInputError
 from tracelab.system.signals import exit_when_signalled
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ import pytest
 
 import tracelab
 from tests.unit.comparison.test_budgets import make_report, make_steps, make_window
+from tracelab.base.errors import UnreadableInputError, UsageError
 from tracelab.cli.flags import FLAGS, sentence_of
 from tracelab.comparison.budgets import Budgets, check
-from tracelab.errors import UnreadableInputError, UsageError
 from tracelab.model.kernel_kinds import comm_test
 from tracelab.system.processes import _killed_process_reported
 

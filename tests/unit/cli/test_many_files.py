@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tracelab.base.errors import UnreadableInputError, UsageError
 from tracelab.cli.many_files import map_files
-from tracelab.errors import UnreadableInputError, UsageError
 from tracelab.read.streams import Source
 
 SOURCES = tuple(Source(f"{number}.json", number, named=True) for number in (3, 1, 2))

@@ -6,9 +6,9 @@ import pytest
 
 from tests.build.reports import report
 from tests.figures import figures
+from tracelab.base.errors import UnreadableInputError, UsageError
 from tracelab.comparison.budgets import NAMES, BudgetResult, Budgets, check
 from tracelab.comparison.budgets_toml import parse_budgets, parse_toml
-from tracelab.errors import UnreadableInputError, UsageError
 from tracelab.findings.finding import Finding, Where
 from tracelab.measures.steady import SteadyMetrics
 from tracelab.model.graph import EventLinks

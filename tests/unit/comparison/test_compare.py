@@ -12,12 +12,12 @@ from tests.build.reports import report as hand_made
 from tests.build.rows import graph, kernel
 from tests.figures import figures
 from tracelab import analyze
+from tracelab.base.errors import UsageError
 from tracelab.comparison.compare import compare
 from tracelab.comparison.diff import AFTER, BEFORE, NUMBER, ORDER, Doubt, Side
 from tracelab.comparison.noise import change, change_between, median, spread
 from tracelab.comparison.parts import match
 from tracelab.comparison.programs import common
-from tracelab.errors import UsageError
 from tracelab.findings.finding import Finding, Where
 from tracelab.findings.registry import about_of
 from tracelab.measures.kernel_times import kernel_times

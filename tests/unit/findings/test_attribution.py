@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tests.examples import examples
+from tracelab.base.intervals import union
 from tracelab.findings.attribution import find_all
 from tracelab.findings.candidates import Candidate
 from tracelab.findings.finding import CRITICAL, INFO, WARNING, Where, is_worth_showing
 from tracelab.findings.rule import Rule
-from tracelab.intervals import union
 from tracelab.model.steps import Window
 
 # Of the devices, GPU 0 decides how long a step takes; nothing is known of steps.

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.build.report_rows import make_finding
-from tracelab.errors import UsageError
+from tracelab.base.errors import UsageError
 from tracelab.findings.finding import REST, Where
 from tracelab.findings.fixes import choose_fixes, require_choices
 from tracelab.findings.prices import changes_in

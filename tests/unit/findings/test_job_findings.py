@@ -11,8 +11,8 @@ from tracelab.findings.finding import Finding, Where
 from tracelab.findings.job_findings import find_in_job
 from tracelab.job.rank_part import PartSteps
 from tracelab.measures.overlap_blockers import OverlapBlocker
-from tracelab.model.call_sites import CallSite
 from tracelab.model.collectives import Operation
+from tracelab.model.program.call_sites import CallSite
 from tracelab.model.trace import ABSENT
 
 SITE = CallSite(function="train", file="train.py", line=40, call="all_reduce")

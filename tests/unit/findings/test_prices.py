@@ -13,6 +13,7 @@ import pytest
 from tests.build import files
 from tests.build.rows import US
 from tracelab import RULES, Options, analyze, load_report, whatif
+from tracelab.base.intervals import Intervals
 from tracelab.findings.candidates import Candidate
 from tracelab.findings.finding import (
     CRITICAL,
@@ -28,7 +29,6 @@ from tracelab.findings.finding import (
 )
 from tracelab.findings.own_calls import NoPlace
 from tracelab.findings.rule import Rule
-from tracelab.intervals import Intervals
 
 STEP = 915
 

@@ -21,7 +21,7 @@ from tracelab.job.replay import (
 from tracelab.job.waits import find_waits
 from tracelab.job.work_compared import MoreWork
 from tracelab.measures.steady import PROFILED
-from tracelab.model.call_sites import NO_CALL_SITE
+from tracelab.model.program.call_sites import NO_CALL_SITE
 
 STEPS = 5
 ABOUT = 12  # us: launches, wake-ups, gaps between kernels

@@ -11,9 +11,9 @@ from tests.examples import examples
 from tests.reference.ticks import scaled
 from tracelab.job.path_part import NO_PATH, path_part
 from tracelab.measures.critical_path import PathKind, critical_paths
-from tracelab.model.call_sites import CallSite
 from tracelab.model.collectives import collectives
-from tracelab.model.source_lines import SourceLines
+from tracelab.model.program.call_sites import CallSite
+from tracelab.model.program.source_lines import SourceLines
 from tracelab.model.trace import ABSENT
 
 

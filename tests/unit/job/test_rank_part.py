@@ -25,7 +25,7 @@ from tracelab.measures.exposed import exposed
 from tracelab.measures.idle_culprits import idle_culprits
 from tracelab.model.collectives import collectives
 from tracelab.model.kernel_kinds import Kind
-from tracelab.model.source_lines import SourceLines
+from tracelab.model.program.source_lines import SourceLines
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.baseline import Baseline
 

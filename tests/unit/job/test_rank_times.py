@@ -16,7 +16,7 @@ from tracelab.measures.idle_culprits import idle_culprits
 from tracelab.measures.start_up import start_up
 from tracelab.measures.window_times import window_times
 from tracelab.model.collectives import collectives
-from tracelab.model.source_lines import SourceLines
+from tracelab.model.program.source_lines import SourceLines
 from tracelab.simulate.baseline import Baseline
 
 

@@ -17,8 +17,8 @@ from tracelab.job.rank_part import RankPart
 from tracelab.job.stragglers import common_steps, find_stragglers
 from tracelab.job.waits import find_waits
 from tracelab.job.work_compared import MoreWork
-from tracelab.model.call_sites import NO_CALL_SITE, CallSite
 from tracelab.model.collectives import Operation
+from tracelab.model.program.call_sites import NO_CALL_SITE, CallSite
 
 OPERATION_COLUMNS = [
     name

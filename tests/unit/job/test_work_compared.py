@@ -5,7 +5,7 @@ import pytest
 
 from tests.build.jobs import row
 from tracelab.job.work_compared import more_work
-from tracelab.model.call_sites import NO_CALL_SITE, CallSite
+from tracelab.model.program.call_sites import NO_CALL_SITE, CallSite
 
 
 def kernel(name, total, count, phase="forward", kind="compute"):

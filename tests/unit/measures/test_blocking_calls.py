@@ -25,8 +25,8 @@ from tracelab.measures.exposed import exposed
 from tracelab.measures.overlap import device_times
 from tracelab.measures.start_up import start_up
 from tracelab.measures.window_times import window_times
-from tracelab.model.call_sites import CallSite
-from tracelab.model.source_lines import SourceLines
+from tracelab.model.program.call_sites import CallSite
+from tracelab.model.program.source_lines import SourceLines
 from tracelab.model.trace import ABSENT
 
 

@@ -8,11 +8,11 @@ from tests.build.files import read, write
 from tests.build.graph_rows import FIRST_STREAM, replayed
 from tests.build.rows import Node, graph, kernel, launch
 from tracelab import analyze
-from tracelab.intervals import measure
+from tracelab.base.intervals import measure
+from tracelab.base.options import Options
 from tracelab.measures.graph_streams import FEWEST_STREAMS, graph_streams
 from tracelab.measures.overlap import GraphStreamsTime, device_times, overlaps
 from tracelab.model.timeline import build_timeline
-from tracelab.options import Options
 
 MANY = FEWEST_STREAMS + 4
 

@@ -22,7 +22,7 @@ from tests.build.rows import (
 )
 from tests.examples import examples
 from tests.reference.host_work import BACKWARD, ENGINE, FRAMES, INPUT, PHASES, HostWork
-from tracelab.intervals import gaps, measure, union
+from tracelab.base.intervals import gaps, measure, union
 from tracelab.measures import ranking
 from tracelab.measures.bubbles import bubbles
 from tracelab.measures.host_clock import HostClock
@@ -30,9 +30,9 @@ from tracelab.measures.host_work import INFERRED, lines, modules, operators, pha
 from tracelab.measures.independent_work import launched_in_backward
 from tracelab.measures.kernels import kernels
 from tracelab.measures.what_ran import what_ran
-from tracelab.model.origins import origins
+from tracelab.model.cuda_graphs.origins import origins
 from tracelab.model.phases import Phases
-from tracelab.model.source_lines import SourceLines
+from tracelab.model.program.source_lines import SourceLines
 from tracelab.model.trace import ABSENT, Category
 
 

@@ -31,7 +31,7 @@ from tests.reference.ticks import far_away, scaled
 from tracelab import analyze
 from tracelab.measures.bubbles import Cause, bubbles
 from tracelab.measures.idle_culprits import culprit_rows, idle_culprits
-from tracelab.model.source_lines import SourceLines
+from tracelab.model.program.source_lines import SourceLines
 
 
 def culprits(tmp_path, events):

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.build.rows import US, call, comm, kernel, launch, operator, step, trace
+from tracelab.base.options import PROFILER_STEP
 from tracelab.measures.bubbles import bubbles
 from tracelab.measures.profiler_overhead import (
     active_devices,
@@ -18,7 +19,6 @@ from tracelab.model.graph import build_graph
 from tracelab.model.host import observe_host
 from tracelab.model.steps import Window
 from tracelab.model.timeline import build_timeline
-from tracelab.options import PROFILER_STEP
 
 MS = 1_000_000
 

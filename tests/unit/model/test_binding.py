@@ -37,10 +37,10 @@ from tracelab.model.latencies import (
     launch_index,
     previous_index,
 )
-from tracelab.model.stream_progress import StreamProgress
-from tracelab.model.stream_queues import StreamQueues
-from tracelab.model.stream_waits import resolve_waits
 from tracelab.model.trace import ABSENT
+from tracelab.model.waits.stream_progress import StreamProgress
+from tracelab.model.waits.stream_queues import StreamQueues
+from tracelab.model.waits.stream_waits import resolve_waits
 
 
 def difference(made_graph):

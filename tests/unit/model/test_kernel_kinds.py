@@ -7,7 +7,7 @@ from tests.build.files import read
 from tests.build.rows import comm, copy, kernel, memset, operator, trace
 from tests.checks import with_each
 from tests.shared_traces import COMMUNICATION, each_real_trace, path_of
-from tracelab.errors import UsageError
+from tracelab.base.errors import UsageError
 from tracelab.model.kernel_kinds import (
     Kind,
     classify,

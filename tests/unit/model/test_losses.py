@@ -14,7 +14,7 @@ from tracelab.model.lost_work import KINDS
 
 PACKAGE = Path(tracelab.__file__).parent
 COUNTERS = (
-    *sorted((PACKAGE / "read").glob("*.py")),
+    *sorted((PACKAGE / "read").rglob("*.py")),
     PACKAGE / "model" / "steps.py",  # the annotations that are not steps
     PACKAGE / "report" / "build.py",
 )
@@ -58,7 +58,7 @@ def test_every_loss_that_is_counted_is_in_the_table_and_every_one_there_is_count
 
 
 def test_the_reader_counts_those_that_it_is_said_to_find():
-    in_reader = set().union(*(counted_in(path) for path in COUNTERS if path.parent.name == "read"))
+    in_reader = set().union(*(counted_in(path) for path in COUNTERS if "read" in path.parts))
     assert in_reader == {loss.name for loss in LOSSES if loss.source == "reader"}
 
 

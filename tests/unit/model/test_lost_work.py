@@ -3,7 +3,6 @@
 import pytest
 
 from tests.build.rows import US, call, copy, event_node, kernel, launch, step, timeline
-from tracelab.model.lost_work import missing_work
 from tracelab.model.steady import APART, CUT, LeftOut
 
 NODES = (("norm", 4), ("gemm", 10), ("gelu", 4), ("gemm", 10), ("add", 6))  # us
@@ -32,7 +31,7 @@ def test_nothing_is_lost_where_every_call_has_its_activity():
     rows += [call("cudaMemcpyAsync", 2, 3, correlation=2), copy(9, 12, correlation=2)]
     rows += replay(20 * US, 3) + replay(70 * US, 4)
     assert counts(*rows) == {}
-    assert missing_work(timeline(*rows)) == ("", False)
+    assert timeline(*rows).missing_work == ("", False)
 
 
 def test_calls_without_activity_are_counted_by_what_they_launch():
@@ -44,7 +43,7 @@ def test_calls_without_activity_are_counted_by_what_they_launch():
         "replays_without_activity": 1,
     }
     words = "1 of 2 kernel launches, 1 of 1 copies, 1 of 1 graph replays"
-    assert missing_work(timeline(*rows)) == (words, True)
+    assert timeline(*rows).missing_work == (words, True)
 
 
 def test_a_graph_of_events_alone_has_lost_nothing():
@@ -113,12 +112,12 @@ def test_no_step_that_lacks_work_lies_in_the_steady_window():
 
 
 def test_work_of_steps_that_are_left_out_is_not_missing():
-    assert missing_work(timeline(*steps_that_lack(1))) == ("", False)
+    assert timeline(*steps_that_lack(1)).missing_work == ("", False)
     everywhere = timeline(*steps_that_lack(*range(5)), *replay(600, 9))
-    assert missing_work(everywhere) == ("5 of 5 kernel launches", True)
+    assert everywhere.missing_work == ("5 of 5 kernel launches", True)
 
 
 def test_little_is_missing_up_to_2_percent_of_a_kind():
     rows = [kernel(10 * i, 10 * i + 5, correlation=i) for i in range(99)]
     rows += [launch(10 * i, 10 * i + 1, correlation=i) for i in range(100)]
-    assert missing_work(timeline(*rows)) == ("1 of 100 kernel launches", False)
+    assert timeline(*rows).missing_work == ("1 of 100 kernel launches", False)

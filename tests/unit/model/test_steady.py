@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.build.rows import AUTOGRAD, annotation, call, kernel, launch, timeline
-from tracelab.model.steady import BACKLOG, CUT, STOPPED, LeftOut, find_steady
+from tracelab.model.steady import BACKLOG, CUT, STOPPED, LeftOut
 from tracelab.model.trace import Category
 
 
@@ -23,7 +23,7 @@ def steps_of(*numbers):
 def steady(rows):
     """The numbers of the steady steps, their window, and what is left out."""
     made = timeline(*rows)
-    found = find_steady(made)
+    found = made.steady
     numbers = [made.steps[index].number for index in found.indices]
     return numbers, (found.window.start_ns, found.window.end_ns), found.left_out
 
@@ -123,6 +123,6 @@ def test_only_steps_that_hold_such_work_are_left_out():
 
 
 def test_no_step_is_steady_without_steps_or_where_none_is_whole():
-    assert find_steady(timeline(launch(0, 1, 1), kernel(5, 9, correlation=1))) is None
+    assert timeline(launch(0, 1, 1), kernel(5, 9, correlation=1)).steady is None
     rows = [*steps_of(4, 5), launch(20, 25, correlation=70), launch(120, 125, correlation=71)]
-    assert find_steady(timeline(*rows)) is None
+    assert timeline(*rows).steady is None

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tests.build.rows import MAIN, THREADS, annotation, kernel, launch, timeline
+from tracelab.base.options import PROFILER_STEP
 from tracelab.model.step_names import KNOWN_STEPS, RepeatedAnnotation, find_repeated
 from tracelab.model.steps import UnusedSteps
-from tracelab.options import PROFILER_STEP
 
 OTHER = next(i for i in range(len(THREADS)) if i != MAIN)
 VLLM, SGLANG, LIGHTNING, LIGHTNING_LOOPS = (known.pattern for known in KNOWN_STEPS)

@@ -19,11 +19,12 @@ from tests.build.rows import (
 )
 from tests.examples import examples
 from tests.reference.ticks import TICK, Account, scaled
-from tracelab.errors import UsageError
-from tracelab.intervals import measure
+from tracelab.base.errors import UsageError
+from tracelab.base.intervals import measure
+from tracelab.model.activities import Stream
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import expand_ranges, groups_of, last_in_group
-from tracelab.model.timeline import Stream, build_timeline, only_launched
+from tracelab.model.timeline import build_timeline, only_launched
 from tracelab.model.trace import ABSENT
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from tracelab.model.call_sites import CallSite
+from tracelab.model.program.call_sites import CallSite
 from tracelab.model.wording import call_text, describe, short_kernel_name
 
 

@@ -14,7 +14,7 @@ from tests.build.files import annotation, kernel, launch, operator, write
 from tests.build.rows import US
 from tests.examples import examples
 from tracelab import analyze, read_trace
-from tracelab.errors import UnreadableInputError
+from tracelab.base.errors import UnreadableInputError
 from tracelab.read.clock import Calls, has_long_pause, without_jumps
 
 S = 1_000_000_000

@@ -7,10 +7,10 @@ from unittest import mock
 
 import pytest
 
-from tracelab.errors import UnreadableInputError
-from tracelab.read import json_array, json_header, json_text
-from tracelab.read.events import decode, is_event
-from tracelab.read.json_array import ArrayReader
+from tracelab.base.errors import UnreadableInputError
+from tracelab.read.json import array as json_array, damage as json_text, header as json_header
+from tracelab.read.json.array import ArrayReader
+from tracelab.read.json.events import decode, is_event
 
 EVENT = b'{"ph": "X", "name": "a", "ts": 1, "dur": 1}'
 GARBAGE = [

@@ -26,11 +26,11 @@ from tests.build.files import read
 from tests.build.read_scene import ARRAYS
 from tests.bundled_traces import FOLDER
 from tests.examples import examples
-from tracelab.errors import MissingSupportError, UnreadableInputError
+from tracelab.base.errors import MissingSupportError, UnreadableInputError
 from tracelab.model.trace import Category, Trace
 from tracelab.read import packet_events
 from tracelab.read.cache import load_trace
-from tracelab.read.columns import Columns
+from tracelab.read.json.columns import Columns
 from tracelab.read.parallel import read_trace_in_chunks
 from tracelab.read.reader import read_arguments, read_trace
 from tracelab.read.streams import Source

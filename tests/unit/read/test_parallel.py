@@ -14,8 +14,9 @@ from hypothesis import given, strategies as st
 from tests.build.files import US, kernel, operator, text
 from tests.examples import examples
 from tests.unit.read.test_cache import assert_equal
-from tracelab.errors import UnreadableInputError
-from tracelab.read import json_array, parallel
+from tracelab.base.errors import UnreadableInputError
+from tracelab.read import parallel
+from tracelab.read.json import array as json_array
 from tracelab.read.parallel import read_trace_in_chunks
 from tracelab.read.reader import read_trace
 from tracelab.read.streams import Source, watched

@@ -13,7 +13,7 @@ import zipfile
 import pytest
 
 from tests.build.files import US, annotation, kernel, launch, text
-from tracelab.errors import UnreadableInputError, UsageError
+from tracelab.base.errors import UnreadableInputError, UsageError
 from tracelab.read import parts
 from tracelab.read.reader import read_trace
 from tracelab.read.sources import find_sources, one_source

@@ -29,9 +29,9 @@ from tests.build.files import (
 from tests.build.read_scene import SCENE, assert_equal, read_bytes
 from tests.examples import examples
 from tests.shared_traces import each_real_trace
-from tracelab.errors import TracelabError, UnreadableInputError, UsageError
+from tracelab.base.errors import TracelabError, UnreadableInputError, UsageError
 from tracelab.model.losses import LOSSES_BY_NAME
-from tracelab.read import json_array
+from tracelab.read.json import array as json_array
 from tracelab.read.reader import read_arguments, read_trace
 from tracelab.read.streams import Source
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.build.files import US, operator, read, text
-from tracelab.errors import MissingSupportError, UnreadableInputError
+from tracelab.base.errors import MissingSupportError, UnreadableInputError
 from tracelab.read import sources, streams
 from tracelab.read.file_names import without_ending
 from tracelab.read.reader import read_trace

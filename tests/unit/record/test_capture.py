@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import tracelab
-from tracelab.errors import MissingSupportError, OutputError, UsageError
+from tracelab.base.errors import MissingSupportError, OutputError, UsageError
 from tracelab.record import capture as profiling
 
 torch = pytest.importorskip("torch", reason="torch is not installed")

@@ -18,7 +18,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tracelab.errors import MissingSupportError
+from tracelab.base.errors import MissingSupportError
 from tracelab.record import recorder as recorder_module
 from tracelab.record.capture import capture
 from tracelab.record.collector import cuspy_was_used, missing_for_cuspy

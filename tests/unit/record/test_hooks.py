@@ -1,6 +1,6 @@
 import pytest
 
-from tracelab.errors import UsageError
+from tracelab.base.errors import UsageError
 from tracelab.record.hooks import MissingFunctionError, around, on_function
 
 

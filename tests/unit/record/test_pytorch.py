@@ -53,7 +53,7 @@ def test_recording_says_what_it_needs(tmp_path):
     ran = run_without_torch(
         """
         import tracelab
-        from tracelab.errors import MissingSupportError
+        from tracelab.base.errors import MissingSupportError
         from tracelab.record import hooks, recorder
         from tracelab.record.frameworks import training
 

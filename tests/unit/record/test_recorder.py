@@ -10,8 +10,8 @@ import pytest
 
 from tests.figures import figures
 from tracelab import analyze, find_sources, read_trace
-from tracelab.errors import OutputError
-from tracelab.model.source_lines import SourceLines
+from tracelab.base.errors import OutputError
+from tracelab.model.program.source_lines import SourceLines
 from tracelab.record import cupti, recorder as recorder_module
 from tracelab.record.program_source import describe_source
 from tracelab.record.recorder import Recorder

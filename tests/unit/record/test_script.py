@@ -4,7 +4,7 @@ import textwrap
 
 import pytest
 
-from tracelab.errors import UsageError
+from tracelab.base.errors import UsageError
 from tracelab.record.hooks import MissingFunctionError
 from tracelab.record.script import StepFunction, run_program
 from tracelab.system.signals import terminable

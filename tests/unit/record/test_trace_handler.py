@@ -10,7 +10,7 @@ import pytest
 
 import tracelab
 from tests.bundled_traces import files_of, report_of
-from tracelab.errors import MissingSupportError
+from tracelab.base.errors import MissingSupportError
 from tracelab.record import trace_handler as handling
 from tracelab.record.trace_handler import report_lines
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.build.report_rows import make_finding, make_report, make_trace
 from tests.bundled_traces import files_of, report_of
-from tracelab.errors import OutputError
+from tracelab.base.errors import OutputError
 from tracelab.findings.finding import Finding, Where
 from tracelab.render.csv_tables import csv_tables, write_csv
 

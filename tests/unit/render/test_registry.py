@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 import tracelab
+from tracelab.base.errors import UsageError
 from tracelab.comparison.budgets import BudgetResult
 from tracelab.comparison.compare import compare
 from tracelab.comparison.diff import Side
-from tracelab.errors import UsageError
 from tracelab.render.ci import junit_xml
 from tracelab.render.registry import BUDGETS, RENDERERS, REPORT, Renderer, render_as, resolve
 from tracelab.render.text.budgets import render_budgets

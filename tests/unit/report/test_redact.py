@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from tests.figures import figures
+from tracelab.analysis.reports import analyze, analyze_file, merge_results
+from tracelab.base.options import Options
 from tracelab.findings.remedies import REMEDIES
-from tracelab.options import Options
-from tracelab.pages import part_of_page
+from tracelab.outputs.pages import part_of_page
 from tracelab.read.sources import find_sources
 from tracelab.render.html.page import render_page
 from tracelab.render.text.report import render_text
 from tracelab.report.load import parse_report
 from tracelab.report.redact import Redaction, redacted
-from tracelab.reports import analyze, analyze_file, merge_results
 
 TRACES = Path(__file__).parents[3] / "traces"
 OPTIONS = Options(cache=False)

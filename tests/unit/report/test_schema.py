@@ -10,8 +10,8 @@ from tests.build.files import US, kernel, launch, operator, python, step, write
 from tests.bundled_traces import PATHS
 from tests.shared_traces import FOLDER as REAL_FOLDER, needs_real_traces
 from tracelab import analyze, load_report
-from tracelab.errors import UnreadableInputError
-from tracelab.options import Options
+from tracelab.base.errors import UnreadableInputError
+from tracelab.base.options import Options
 from tracelab.render.registry import render_as
 from tracelab.report import schema
 from tracelab.report.json_schema import json_schema

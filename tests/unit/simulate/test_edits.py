@@ -12,7 +12,7 @@ import pytest
 from tests.build import rows
 from tests.build.repeated_scenes import scene
 from tests.build.rows import PAGEABLE_H2D, US
-from tracelab.errors import UsageError
+from tracelab.base.errors import UsageError
 from tracelab.simulate.edits import EDITS, Edit, parse_edit
 from tracelab.simulate.replay import replay
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tracelab.errors import OutputError
+from tracelab.base.errors import OutputError
 from tracelab.system.files import replacing, require_output, write_file
 
 

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from tracelab.errors import UnreadableInputError, UsageError
+from tracelab.base.errors import UnreadableInputError, UsageError
 from tracelab.system.loopback import (
     Content,
     LoopbackServer,

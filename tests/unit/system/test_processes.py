@@ -8,7 +8,7 @@ from multiprocessing.connection import Connection
 
 import pytest
 
-from tracelab.errors import UnreadableInputError
+from tracelab.base.errors import UnreadableInputError
 from tracelab.system.processes import open_processes
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="it has no named pipes")

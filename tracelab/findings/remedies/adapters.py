@@ -6,12 +6,12 @@ import re
 
 import numpy as np
 
+from tracelab.base.intervals import Int64Array
 from tracelab.findings.remedies.guards import NO_EVENTS, every, launches, named, recurs
 from tracelab.findings.remedy import Instead, Remedy
-from tracelab.intervals import Int64Array
-from tracelab.model.call_sites import python_frames
 from tracelab.model.frames import is_backward, is_engine_operator, is_module_call
 from tracelab.model.graph import Graph
+from tracelab.model.program.call_sites import python_frames
 from tracelab.model.trace import ABSENT, Category
 
 _CHANGES = re.compile(r"peft/.+: (?:set_adapters?|_mixed_batch_forward)$")  # of the adapter in use

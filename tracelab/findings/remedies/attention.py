@@ -7,9 +7,9 @@ import re
 import numpy as np
 from numpy.typing import NDArray
 
+from tracelab.base.intervals import Int64Array
 from tracelab.findings.remedies.guards import NO_EVENTS, chosen, every, recurs
 from tracelab.findings.remedy import Instead, Remedy
-from tracelab.intervals import Int64Array
 from tracelab.model.arithmetic import (
     is_batched_product,
     is_float32_attention,

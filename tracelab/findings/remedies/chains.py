@@ -7,12 +7,12 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from tracelab.base.intervals import Int64Array
 from tracelab.findings.remedies.guards import NO_EVENTS, every, forward_numbers, recurs
 from tracelab.findings.remedy import Instead, Remedy
-from tracelab.intervals import Int64Array
 from tracelab.measures.independent_work import launched_by_optimizer, launched_in_backward
 from tracelab.model.arithmetic import is_elementwise
-from tracelab.model.call_sites import python_frames
+from tracelab.model.cuda_graphs.origins import ReadArguments
 from tracelab.model.frames import (
     is_engine_operator,
     is_of_torch,
@@ -23,7 +23,7 @@ from tracelab.model.graph import Graph
 from tracelab.model.graph_launches import replayed
 from tracelab.model.lookup import match_names
 from tracelab.model.nesting import Nesting
-from tracelab.model.origins import ReadArguments
+from tracelab.model.program.call_sites import python_frames
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 

@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 
+from tracelab.base.intervals import Int64Array, measure_within, union
 from tracelab.findings.compiled_regions import compiled_functions, compiled_regions
 from tracelab.findings.remedies.guards import (
     blocks,
@@ -21,7 +22,6 @@ from tracelab.findings.remedies.guards import (
 )
 from tracelab.findings.remedies.launches import backward_of
 from tracelab.findings.remedy import Instead, Remedy
-from tracelab.intervals import Int64Array, measure_within, union
 from tracelab.model.blocking_calls import Blocking
 from tracelab.model.driver_api import (
     begins_capture,

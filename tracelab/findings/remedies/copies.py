@@ -7,6 +7,7 @@ import re
 import numpy as np
 from numpy.typing import NDArray
 
+from tracelab.base.intervals import Int64Array
 from tracelab.findings.remedies.guards import (
     NO_EVENTS,
     are_in_launching_thread,
@@ -21,14 +22,13 @@ from tracelab.findings.remedies.guards import (
     step_indices,
 )
 from tracelab.findings.remedy import Instead, Remedy
-from tracelab.intervals import Int64Array
 from tracelab.model.arithmetic import is_layout_change
-from tracelab.model.call_sites import python_frames
 from tracelab.model.driver_api import is_stream_sync
 from tracelab.model.frames import is_built_in
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind, copies_pageable_memory, copy_direction
 from tracelab.model.lookup import calls_of_name, match_names
+from tracelab.model.program.call_sites import python_frames
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category
 
 _GUIDE = "PyTorch tutorial: A guide on good usage of non_blocking and pin_memory()"

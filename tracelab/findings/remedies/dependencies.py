@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from tracelab.base.intervals import Int64Array
 from tracelab.findings.fed_back import fed_back
 from tracelab.findings.remedies.guards import recurring
 from tracelab.findings.remedy import Instead, Remedy
-from tracelab.intervals import Int64Array
 from tracelab.model.graph import Graph
 
 _SEMANTICS = "PyTorch documentation: CUDA semantics"

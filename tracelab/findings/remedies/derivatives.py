@@ -9,6 +9,7 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from tracelab.base.intervals import Int64Array
 from tracelab.findings.remedies.guards import (
     NO_EVENTS,
     chosen,
@@ -18,13 +19,12 @@ from tracelab.findings.remedies.guards import (
     step_indices,
 )
 from tracelab.findings.remedy import Instead, Remedy
-from tracelab.intervals import Int64Array
-from tracelab.model.call_sites import calling_threads, python_frames
+from tracelab.model.cuda_graphs.origins import ReadArguments
 from tracelab.model.frames import is_engine_operator, is_program_frame
 from tracelab.model.graph import Graph
 from tracelab.model.lookup import expand_ranges
 from tracelab.model.nesting import Nesting
-from tracelab.model.origins import ReadArguments
+from tracelab.model.program.call_sites import calling_threads, python_frames
 from tracelab.model.trace import ABSENT, Category
 
 _GRAD = r"(?:^|/)torch/autograd/__init__\.py\(\d+\): grad$"

@@ -7,6 +7,7 @@ import re
 import numpy as np
 from numpy.typing import NDArray
 
+from tracelab.base.intervals import Int64Array, measure_within, union
 from tracelab.findings.remedies.compilation import (
     COMPILES,
     plans,
@@ -21,7 +22,6 @@ from tracelab.findings.remedies.guards import (
     step_indices,
 )
 from tracelab.findings.remedy import Instead, Remedy
-from tracelab.intervals import Int64Array, measure_within, union
 from tracelab.model.blocking_calls import Blocking
 from tracelab.model.driver_api import (
     asks_about_kernel,

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import read_only
-from tracelab.intervals import Int64Array
+from tracelab.base.arrays import read_only
+from tracelab.base.intervals import Int64Array
 from tracelab.model.blocking_calls import Blocking
-from tracelab.model.call_sites import python_frames
+from tracelab.model.cuda_graphs.origins import ReadArguments
 from tracelab.model.driver_api import is_graph_launch
 from tracelab.model.frames import is_source_function, is_tensor_operator
 from tracelab.model.graph import Graph
@@ -25,7 +25,7 @@ from tracelab.model.graph_launches import mostly_replays
 from tracelab.model.kernel_kinds import copy_direction
 from tracelab.model.lookup import calls_of_name, groups_of, match_names
 from tracelab.model.nesting import Nesting
-from tracelab.model.origins import ReadArguments
+from tracelab.model.program.call_sites import python_frames
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Category, Trace
 

@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 
+from tracelab.base.intervals import Int64Array
 from tracelab.findings.remedies.guards import (
     are_in_launching_thread,
     are_inside,
@@ -15,7 +16,6 @@ from tracelab.findings.remedies.guards import (
     recurring,
 )
 from tracelab.findings.remedy import Instead, Remedy
-from tracelab.intervals import Int64Array
 from tracelab.model.frames import is_tensor_operator
 from tracelab.model.graph import Graph
 from tracelab.model.nesting import Nesting

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tracelab.base.intervals import Int64Array
 from tracelab.findings.remedies.guards import (
     blocks,
     called_directly,
@@ -16,11 +17,10 @@ from tracelab.findings.remedies.guards import (
     recurs,
 )
 from tracelab.findings.remedy import Instead, Remedy
-from tracelab.intervals import Int64Array
-from tracelab.model.call_sites import python_frames
 from tracelab.model.driver_api import is_graph_launch
 from tracelab.model.graph import Graph
 from tracelab.model.lookup import calls_of_name
+from tracelab.model.program.call_sites import python_frames
 from tracelab.model.trace import ABSENT
 
 _MASK_CHECK = (

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import Frozen
+from tracelab.base.arrays import Frozen
+from tracelab.base.intervals import Int64Array
 from tracelab.findings.remedies.guards import (
     NO_EVENTS,
     are_inside,
@@ -18,8 +19,6 @@ from tracelab.findings.remedies.guards import (
     step_indices,
 )
 from tracelab.findings.remedy import Instead, Remedy
-from tracelab.intervals import Int64Array
-from tracelab.model.call_sites import python_frames
 from tracelab.model.frames import (
     MODULE_PREFIX,
     called_name,
@@ -30,6 +29,7 @@ from tracelab.model.frames import (
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import expand_ranges
+from tracelab.model.program.call_sites import python_frames
 from tracelab.model.trace import ABSENT, Trace
 
 _FEWEST_TURNS = 30  # of a loop: calls of one name from one call of a function

@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 
+from tracelab.base.intervals import Int64Array
 from tracelab.findings.remedies.guards import (
     are_in_launching_thread,
     counts_inside,
@@ -14,7 +15,6 @@ from tracelab.findings.remedies.guards import (
     step_indices,
 )
 from tracelab.findings.remedy import Instead, Remedy
-from tracelab.intervals import Int64Array
 from tracelab.model.graph import Graph
 from tracelab.model.lookup import match_names
 from tracelab.model.thread_states import is_in_launching_thread

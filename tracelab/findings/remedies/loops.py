@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tracelab.base.intervals import Int64Array
 from tracelab.findings.remedies.guards import (
     NO_EVENTS,
     calls_of_copies,
@@ -20,12 +21,11 @@ from tracelab.findings.remedies.guards import (
     step_indices,
 )
 from tracelab.findings.remedy import Instead, Remedy
-from tracelab.intervals import Int64Array
-from tracelab.model.call_sites import python_frames
 from tracelab.model.frames import is_engine_operator, is_source_function
 from tracelab.model.graph import Graph
 from tracelab.model.lookup import groups_of
 from tracelab.model.nesting import Nesting
+from tracelab.model.program.call_sites import python_frames
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Trace
 

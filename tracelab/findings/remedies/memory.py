@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 
+from tracelab.base.intervals import Int64Array
 from tracelab.findings.remedies.guards import (
     are_in_launching_thread,
     are_inside,
@@ -13,7 +14,6 @@ from tracelab.findings.remedies.guards import (
     recurring,
 )
 from tracelab.findings.remedy import Instead, Remedy
-from tracelab.intervals import Int64Array
 from tracelab.model.driver_api import is_allocation
 from tracelab.model.graph import Graph
 from tracelab.model.lookup import calls_of_name

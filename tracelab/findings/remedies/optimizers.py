@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 
+from tracelab.base.intervals import Int64Array
 from tracelab.findings.remedies.guards import (
     NO_EVENTS,
     blocks,
@@ -22,11 +23,10 @@ from tracelab.findings.remedies.guards import (
     without_functions,
 )
 from tracelab.findings.remedy import Instead, Remedy
-from tracelab.intervals import Int64Array
-from tracelab.model.call_sites import python_frames
 from tracelab.model.frames import is_backward, is_engine_operator
 from tracelab.model.graph import Graph
 from tracelab.model.lookup import match_names
+from tracelab.model.program.call_sites import python_frames
 from tracelab.model.trace import ABSENT
 
 _FEWEST_LAUNCHES = 40  # a step: fewer are not worth another optimizer

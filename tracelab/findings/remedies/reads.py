@@ -10,6 +10,7 @@ import re
 
 import numpy as np
 
+from tracelab.base.intervals import Int64Array
 from tracelab.findings.awaited_results import Awaited, awaited_results, own_waits
 from tracelab.findings.remedies.guards import (
     Occurs,
@@ -23,11 +24,10 @@ from tracelab.findings.remedies.guards import (
     step_indices,
 )
 from tracelab.findings.remedy import Instead, Remedy
-from tracelab.intervals import Int64Array
-from tracelab.model.call_sites import python_frames
 from tracelab.model.graph import Graph
 from tracelab.model.lookup import groups_of
 from tracelab.model.nesting import Nesting
+from tracelab.model.program.call_sites import python_frames
 from tracelab.model.trace import ABSENT
 
 _TIMES = re.compile(

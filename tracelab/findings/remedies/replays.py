@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tracelab.base.intervals import Int64Array
 from tracelab.findings.awaited_results import Awaited
 from tracelab.findings.remedies.guards import (
     NO_EVENTS,
@@ -16,7 +17,6 @@ from tracelab.findings.remedies.guards import (
 )
 from tracelab.findings.remedies.reads import synchronizes
 from tracelab.findings.remedy import Instead, Remedy
-from tracelab.intervals import Int64Array
 from tracelab.model.graph import Graph
 
 _GRAPHS = "PyTorch documentation: CUDA semantics, CUDA Graphs"

@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 
+from tracelab.base.intervals import Int64Array
 from tracelab.findings.remedies.guards import (
     NO_EVENTS,
     are_in_launching_thread,
@@ -16,7 +17,6 @@ from tracelab.findings.remedies.guards import (
     recurring,
 )
 from tracelab.findings.remedy import Instead, Remedy
-from tracelab.intervals import Int64Array
 from tracelab.measures.idle_culprits import innermost_functions
 from tracelab.model.driver_api import is_kernel_launch
 from tracelab.model.frames import is_built_in, is_engine_operator

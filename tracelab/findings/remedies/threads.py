@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from tracelab.base.intervals import Int64Array, measure_within, union
 from tracelab.findings.remedy import Instead, Remedy
-from tracelab.intervals import Int64Array, measure_within, union
 from tracelab.measures.gil_waits import gil_waits
 from tracelab.model.graph import Graph
 from tracelab.model.host import Host

@@ -7,6 +7,7 @@ import re
 import numpy as np
 from numpy.typing import NDArray
 
+from tracelab.base.intervals import Int64Array
 from tracelab.findings.remedies.guards import (
     NO_EVENTS,
     are_inside,
@@ -18,12 +19,11 @@ from tracelab.findings.remedies.guards import (
     recurs,
 )
 from tracelab.findings.remedy import Instead, Remedy
-from tracelab.intervals import Int64Array
+from tracelab.model.cuda_graphs.origins import ReadArguments
 from tracelab.model.frames import is_engine_operator, is_optimizer_step
 from tracelab.model.graph import Graph
 from tracelab.model.lookup import groups_of, match_names
 from tracelab.model.nesting import Nesting
-from tracelab.model.origins import ReadArguments
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Category
 

@@ -7,15 +7,15 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
+from tracelab.base.intervals import Intervals, join, measure
 from tracelab.findings.candidates import Candidate, grouped, key_of, most_expensive, where
 from tracelab.findings.candidates_of_calls import is_possible
 from tracelab.findings.context import Context
 from tracelab.findings.pageable_copies import launches_pageable_copy
 from tracelab.findings.remedy import Instead
 from tracelab.findings.rule import Rule
-from tracelab.intervals import Intervals, join, measure
 from tracelab.model.blocking_calls import Blocking
-from tracelab.model.call_sites import CallSite
+from tracelab.model.program.call_sites import CallSite
 from tracelab.model.wording import as_subject, called
 
 _FIX = Instead(

@@ -8,9 +8,9 @@ from tracelab.findings.context import Context
 from tracelab.findings.remedy import Instead
 from tracelab.findings.rule import Rule
 from tracelab.measures.overlap_blockers import OverlapBlocker
-from tracelab.model.call_sites import CallSite
 from tracelab.model.kernel_kinds import Kind, copies_pageable_memory, copy_direction
 from tracelab.model.lookup import match_names
+from tracelab.model.program.call_sites import CallSite
 from tracelab.model.wording import called
 
 _FIXES_TO_DEVICE = {

@@ -15,8 +15,8 @@ from tracelab.findings.rule import Rule
 from tracelab.measures.independent_work import needed_at_once
 from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.measures.peer_waits import peer_waits
-from tracelab.model.call_sites import CallSite
 from tracelab.model.kernel_kinds import Kind
+from tracelab.model.program.call_sites import CallSite
 
 _COMPARE_RANKS = " A collective also waits for the slowest rank: record all ranks and compare them."
 _FIXES = {

@@ -8,7 +8,7 @@ from tracelab.findings.context import Context
 from tracelab.findings.remedy import Instead
 from tracelab.findings.rule import Rule
 from tracelab.measures.overlap_blockers import OverlapBlocker
-from tracelab.model.call_sites import CallSite
+from tracelab.model.program.call_sites import CallSite
 
 
 def find(context: Context) -> list[Candidate]:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from tracelab.base.intervals import Int64Array, intersect, join, measure
 from tracelab.findings.candidates import Candidate, grouped, key_of, most_expensive, where
 from tracelab.findings.context import Context
 from tracelab.findings.remedy import Remedy
 from tracelab.findings.rule import Rule
-from tracelab.intervals import Int64Array, intersect, join, measure
 from tracelab.measures.exposed import Exposed
 from tracelab.measures.peer_waits import peer_waits
 from tracelab.measures.small_collectives import FEWEST, SmallCollectives, small_collectives
-from tracelab.model.call_sites import CallSite
+from tracelab.model.program.call_sites import CallSite
 
 LATENCY = "latency"  # the cause
 _FIX = (

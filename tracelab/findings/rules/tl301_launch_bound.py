@@ -8,15 +8,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tracelab.base.intervals import Int64Array, Intervals, measure
 from tracelab.findings.candidates import Candidate, grouped, key_of, most_expensive, where
 from tracelab.findings.context import Context
 from tracelab.findings.finding import GENERIC, INFO, SPECIFIC, WARNING_SHARE
 from tracelab.findings.launch_advice import advise
 from tracelab.findings.remedy import NO_FIX, Instead, Remedy
 from tracelab.findings.rule import Rule
-from tracelab.intervals import Int64Array, Intervals, measure
 from tracelab.measures.bubbles import Cause
-from tracelab.model.call_sites import CallSite, calling_threads
 from tracelab.model.constraints import Constraint
 from tracelab.model.driver_api import is_asynchronous_copy, is_graph_launch, is_kernel_launch
 from tracelab.model.graph_launches import mostly_replays, replayed
@@ -25,6 +24,7 @@ from tracelab.model.latencies import REPLAY_START_NS, SHORTEST_DELAY_NS
 from tracelab.model.launching import Doing, work_at
 from tracelab.model.lookup import rows_of
 from tracelab.model.phases import Phase
+from tracelab.model.program.call_sites import CallSite, calling_threads
 from tracelab.model.trace import ABSENT
 from tracelab.model.wording import called
 

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tracelab.base.intervals import Int64Array, Intervals, measure
 from tracelab.findings.candidates import MOST_EVIDENCE, Candidate, grouped, where
 from tracelab.findings.context import Context
 from tracelab.findings.remedy import Instead, Remedy
 from tracelab.findings.rule import Rule
-from tracelab.intervals import Int64Array, Intervals, measure
 from tracelab.measures.bubbles import Cause
 from tracelab.measures.idle_culprits import innermost_functions
-from tracelab.model.call_sites import NO_CALL_SITE, CallSite
 from tracelab.model.lookup import rows_of
+from tracelab.model.program.call_sites import NO_CALL_SITE, CallSite
 from tracelab.model.thread_states import is_in_launching_thread
 from tracelab.model.trace import ABSENT
 

@@ -9,15 +9,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tracelab.base.intervals import (
+    Intervals,
+    intersect,
+    join,
+    measure,
+    measure_within,
+    subtract,
+    union,
+)
 from tracelab.findings.candidates import Candidate, most_expensive, where
 from tracelab.findings.context import Context
 from tracelab.findings.finding import INFO
 from tracelab.findings.remedies import first_use
 from tracelab.findings.remedy import Remedy
 from tracelab.findings.rule import Rule
-from tracelab.intervals import Intervals, intersect, join, measure, measure_within, subtract, union
 from tracelab.measures.bubbles import Cause
-from tracelab.model.call_sites import CallSite
+from tracelab.model.program.call_sites import CallSite
 from tracelab.model.trace import HOST_CALLS
 
 _BY_HOST = (Cause.HOST_BLOCKED, Cause.HOST_BUSY, Cause.LAUNCH)

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from tracelab.base.intervals import Int64Array, Intervals
 from tracelab.findings.candidates import MOST_EVIDENCE, Candidate, grouped, where
 from tracelab.findings.context import Context
 from tracelab.findings.finding import ASIDE, INFO
 from tracelab.findings.rule import Rule
-from tracelab.intervals import Int64Array, Intervals
 from tracelab.measures.bubbles import Cause
 from tracelab.model.steady import FEWEST_STEPS
 from tracelab.model.trace import ABSENT

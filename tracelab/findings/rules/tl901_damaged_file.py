@@ -7,7 +7,6 @@ from tracelab.findings.candidates_about_trace import candidates_about_trace, can
 from tracelab.findings.context import Context
 from tracelab.findings.finding import INFO, WARNING
 from tracelab.findings.rule import Rule
-from tracelab.model.lost_work import missing_work
 
 LOST_WORK = "lost_work"  # the cause
 
@@ -20,7 +19,7 @@ def find(context: Context) -> list[Candidate]:
 def _lost_work(context: Context) -> list[Candidate]:
     """Calls whose work on the GPU is missing from the figures; else from steps left out."""
     lost = context.timeline.lost_work
-    missing, is_much = missing_work(context.timeline)
+    missing, is_much = context.timeline.missing_work
     calls = int(lost.is_lost.sum())
     others = "call" if calls == 1 else "calls"
     missing = missing or f"{calls:,} {others} of the steps that are left out"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from tracelab.base.text import counted
 from tracelab.findings.candidates import Candidate
 from tracelab.findings.candidates_about_trace import candidates_about_trace
 from tracelab.findings.context import Context
 from tracelab.findings.rule import Rule
-from tracelab.safe_text import counted
 
 
 def find(context: Context) -> list[Candidate]:

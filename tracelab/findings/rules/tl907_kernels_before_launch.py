@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from tracelab.base.text import counted
 from tracelab.findings.candidates import Candidate
 from tracelab.findings.candidates_about_trace import candidates_about_trace
 from tracelab.findings.context import Context
 from tracelab.findings.finding import WARNING
 from tracelab.findings.rule import Rule
 from tracelab.model.trace import ABSENT
-from tracelab.safe_text import counted
 
 
 def find(context: Context) -> list[Candidate]:

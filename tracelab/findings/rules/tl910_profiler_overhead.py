@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import statistics
 
+from tracelab.base.intervals import measure
 from tracelab.findings.candidates import Candidate
 from tracelab.findings.candidates_about_trace import candidates_about_trace
 from tracelab.findings.context import Context
 from tracelab.findings.rule import Rule
-from tracelab.intervals import measure
 from tracelab.measures.bubbles import Cause
 from tracelab.model.trace import Category
 

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from tracelab.base.intervals import measure
 from tracelab.findings.candidates import Candidate
 from tracelab.findings.candidates_about_trace import candidates_about_trace
 from tracelab.findings.context import Context
 from tracelab.findings.finding import INFO, WARNING
 from tracelab.findings.rule import Rule
-from tracelab.intervals import measure
 from tracelab.model.kernel_kinds import Kind, copy_direction
 from tracelab.model.lookup import match_names
 from tracelab.model.loss_names import LossName, find_loss_names, listed_names

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from tracelab.arrays import OneLine
-from tracelab.glossary import CAUSES, KINDS, PATH_KINDS
+from tracelab.base.arrays import OneLine
 from tracelab.render.text.cells import PART
 from tracelab.render.text.sections import Column, Fit, Section
 from tracelab.render.words import bare_name, shorten
+from tracelab.report.glossary import CAUSES, KINDS, PATH_KINDS
 
 _COLORED = ("cause", "kind", "biggest idle cause")  # columns
 _LONG, _LONGEST = 48, 300  # letters of a name: more is shortened to what it is, and cut

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from types import MappingProxyType
 
-from tracelab.arrays import OneLine
+from tracelab.base.arrays import OneLine
 from tracelab.job.merge import Job
 from tracelab.measures.overlap import OverlapMetrics
 from tracelab.render.html.summary import Part, parts_of

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tracelab.arrays import OneLine
+from tracelab.base.arrays import OneLine
+from tracelab.base.text import counted
 from tracelab.render.html.definitions import Definition, definitions
 from tracelab.render.html.finding_items import FindingItem, finding_items
 from tracelab.render.html.parts import PartGroup, part_groups
@@ -19,7 +20,6 @@ from tracelab.render.text.savings import not_predicted
 from tracelab.render.text.sections import Section
 from tracelab.report.schema import Report
 from tracelab.report.views import RankView, ranks_of
-from tracelab.safe_text import counted
 
 if TYPE_CHECKING:
     from tracelab.render.html.file_part import FilePart

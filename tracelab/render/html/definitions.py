@@ -7,9 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from tracelab.arrays import OneLine
+from tracelab.base.arrays import OneLine
 from tracelab.findings.registry import RULES
-from tracelab.glossary import (
+from tracelab.render.html.finding_items import FindingItem
+from tracelab.render.html.parts import Part
+from tracelab.render.text.sections import Section
+from tracelab.report.glossary import (
     BLOCKERS,
     BLOCKING_KINDS,
     CAUSES,
@@ -23,9 +26,6 @@ from tracelab.glossary import (
     TERMS,
     Group,
 )
-from tracelab.render.html.finding_items import FindingItem
-from tracelab.render.html.parts import Part
-from tracelab.render.text.sections import Section
 
 # By part of the page the groups whose words it uses; those of TERMS mean the same everywhere.
 _PLACES: Mapping[str, tuple[Group, ...]] = MappingProxyType(

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import OneLine, read_only
-from tracelab.intervals import Int64Array, measure_within, union
+from tracelab.base.arrays import OneLine, read_only
+from tracelab.base.intervals import Int64Array, measure_within, union
 from tracelab.model.trace import ABSENT
 from tracelab.render.picture.coverage import Grid
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracelab.arrays import OneLine
+from tracelab.base.arrays import OneLine
 from tracelab.findings.finding import Finding
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT

@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.analysis import Analysis, predict_changes
-from tracelab.arrays import OneLine
+from tracelab.analysis.analysis import Analysis, predict_changes
+from tracelab.base.arrays import OneLine
+from tracelab.base.intervals import Int64Array, stacked, union
+from tracelab.base.options import Options
+from tracelab.base.text import visible
 from tracelab.findings.fixes import ALL
-from tracelab.glossary import BLOCKERS
-from tracelab.intervals import Int64Array, stacked, union
 from tracelab.measures.bubbles import Cause
 from tracelab.measures.critical_path_links import PathKind
 from tracelab.measures.graph_streams import graph_streams, graph_streams_label
@@ -25,13 +26,12 @@ from tracelab.model.steps import Window
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 from tracelab.model.wording import origin_texts
-from tracelab.options import Options
 from tracelab.render.html.encode import Lane
 from tracelab.render.html.evidence import Place, places_of_evidence
 from tracelab.render.picture.lanes import main_threads_first
 from tracelab.render.words import bare_name, shorten
+from tracelab.report.glossary import BLOCKERS
 from tracelab.report.schema import WhatIf
-from tracelab.safe_text import visible
 from tracelab.simulate.causal_profile import LINE, OPERATOR, CausalMetrics, causal_profile
 
 _LONGEST_NAME, _LONGEST_LABEL = 300, 40

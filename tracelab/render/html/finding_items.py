@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from tracelab.arrays import OneLine
+from tracelab.base.arrays import OneLine
+from tracelab.base.text import counted
 from tracelab.findings.finding import Finding
 from tracelab.findings.places import sentence_of
 from tracelab.findings.remedies import REMEDIES
@@ -15,7 +16,6 @@ from tracelab.render.text.savings import REASONS, amount, interval, seen_in
 from tracelab.report.finding_groups import FindingGroup, finding_groups
 from tracelab.report.schema import Report
 from tracelab.report.views import RankView, Scope
-from tracelab.safe_text import counted
 
 # The only addresses that a page links to: those of our own table.
 _LINKS: Mapping[str, tuple[str, str]] = MappingProxyType(

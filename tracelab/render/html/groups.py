@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tracelab.arrays import OneLine
-from tracelab.intervals import Int64Array
+from tracelab.base.arrays import OneLine
+from tracelab.base.intervals import Int64Array
+from tracelab.base.text import visible
 from tracelab.job.merge import Job
 from tracelab.model.trace import ABSENT
 from tracelab.read.file_names import short_names
@@ -16,7 +17,6 @@ from tracelab.render.html.encode import Lane
 from tracelab.render.html.file_part import FilePart, Name
 from tracelab.render.job_clock import JobTime, collective_times, job_times
 from tracelab.report.schema import Report
-from tracelab.safe_text import visible
 
 _WAIT_KINDS = ("wait", "transfer")
 

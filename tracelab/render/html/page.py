@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from tracelab.base.text import visible
 from tracelab.render.html.assets import asset, content_security_policy, script_json
 from tracelab.render.html.cells import table_of
 from tracelab.render.html.charts import placed
 from tracelab.render.html.content import content_of
 from tracelab.render.html.served import Served
 from tracelab.report.schema import Report
-from tracelab.safe_text import visible
 
 if TYPE_CHECKING:
     from tracelab.render.html.file_part import FilePart

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tracelab.arrays import OneLine
-from tracelab.glossary import CAUSES
+from tracelab.base.arrays import OneLine
 from tracelab.read.file_names import short_names
 from tracelab.render.html.charts import HeatChart, StepChart, job_charts, overlap_charts, step_chart
 from tracelab.render.text.causal_profile import causal_section
@@ -37,6 +36,7 @@ from tracelab.render.text.window_kernels import what_ran
 from tracelab.render.text.window_overlap import overlap
 from tracelab.render.text.window_starts import latencies, starts
 from tracelab.render.text.window_times import streams, times
+from tracelab.report.glossary import CAUSES
 from tracelab.report.schema import Report, WhatIf
 from tracelab.report.views import RankView, views_of
 from tracelab.simulate.causal_profile import CausalMetrics

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tracelab.arrays import OneLine
+from tracelab.base.arrays import OneLine
 
 PERFETTO = "https://ui.perfetto.dev"
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 from types import MappingProxyType
 
-from tracelab.arrays import OneLine
-from tracelab.glossary import CAUSES
+from tracelab.base.arrays import OneLine
 from tracelab.measures.window_times import DeviceMetrics
 from tracelab.read.file_names import short_names
 from tracelab.render.facts import busy_parts, gpu_facts, idle_parts, length_of
@@ -17,6 +16,7 @@ from tracelab.render.text.cells import CAUSE_NAMES, meaning_of
 from tracelab.render.text.job import RankShares, job_sentences, rank_shares
 from tracelab.render.text.savings import interval_text, not_predicted, percent
 from tracelab.render.words import duration_text
+from tracelab.report.glossary import CAUSES
 from tracelab.report.headline import PERCENTS, Headline, headline_of
 from tracelab.report.schema import Report
 from tracelab.report.views import RankView, Scope

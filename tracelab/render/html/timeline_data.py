@@ -14,16 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from tracelab.arrays import OneLine
-from tracelab.errors import UsageError
+from tracelab.base.arrays import OneLine
+from tracelab.base.errors import UsageError
 from tracelab.findings.finding import Finding
 from tracelab.findings.rules import tl304_straggler
-from tracelab.glossary import CAUSES, CONSTRAINTS, PATH_KINDS
 from tracelab.model.constraints import Constraint
 from tracelab.model.trace import ABSENT
 from tracelab.render.html.detail import Cited, Fitted, fit
 from tracelab.render.html.file_part import FilePart, Name
 from tracelab.render.html.groups import Group, groups_of, is_on_one_clock
+from tracelab.report.glossary import CAUSES, CONSTRAINTS, PATH_KINDS
 from tracelab.report.schema import Report
 
 VERSION = 1

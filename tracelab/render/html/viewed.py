@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tracelab.analysis import Analysis
-from tracelab.arrays import OneLine
+from tracelab.analysis.analysis import Analysis
+from tracelab.analysis.reports import FileResult
+from tracelab.base.arrays import OneLine
 from tracelab.read.file_names import short_names
 from tracelab.read.streams import Source
 from tracelab.render.html.file_part import FilePart, file_part
@@ -17,7 +18,6 @@ from tracelab.render.html.page import render_page
 from tracelab.render.html.served import PERFETTO, Served, ServedTrace
 from tracelab.render.perfetto import Tracks, tracks_of, write_with_tracks
 from tracelab.report.schema import Report
-from tracelab.reports import FileResult
 from tracelab.system.loopback import Content, content_of_bytes, content_of_file
 
 _Clock = tuple[tuple[int, int], ...]

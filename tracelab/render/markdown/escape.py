@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from tracelab.safe_text import clean
+from tracelab.base.text import clean
 
 _CODE = re.compile(r"(`[^`]+`)")
 # A quote, a heading, a list, the line below a heading.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from tracelab.base.text import counted
 from tracelab.render.facts import Fact
 from tracelab.render.first_screen import FirstScreen, Item, first_screen
 from tracelab.render.markdown.blocks import (
@@ -22,7 +23,6 @@ from tracelab.render.text.cells import PART
 from tracelab.render.text.hints import ONE_OF_THEM
 from tracelab.render.words import shorten
 from tracelab.report.schema import Report
-from tracelab.safe_text import counted
 
 _MAX_OTHERS = 10
 _MAX_ROWS = 50  # of files, or ranks

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import OneLine
+from tracelab.base.arrays import OneLine
+from tracelab.base.intervals import Int64Array, union
+from tracelab.base.text import clean
 from tracelab.findings.finding import Finding, call_site_of
-from tracelab.intervals import Int64Array, union
 from tracelab.model.wording import describe
 from tracelab.render.perfetto.tracks import Places, Texts, Track, Tracks, texts_of
 from tracelab.render.text.cells import FINDING_CAUSE_NAMES
@@ -18,7 +19,6 @@ from tracelab.render.text.savings import amount, price
 from tracelab.render.words import shorten
 from tracelab.report.schema import Report
 from tracelab.report.views import Scope, ranks_of
-from tracelab.safe_text import clean
 
 _LONGEST_LABEL = 120
 

@@ -12,10 +12,10 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tracelab.analysis import Analysis
-from tracelab.arrays import Frozen, OneLine
-from tracelab.glossary import BLOCKERS, BLOCKING_KINDS, CAUSES, PATH_KINDS
-from tracelab.intervals import Int64Array, clip
+from tracelab.analysis.analysis import Analysis
+from tracelab.base.arrays import Frozen, OneLine
+from tracelab.base.intervals import Int64Array, clip
+from tracelab.base.text import clean
 from tracelab.measures.bubbles import Cause
 from tracelab.measures.critical_path_links import PathKind
 from tracelab.measures.overlap_blockers import OverlapBlocker
@@ -29,7 +29,7 @@ from tracelab.model.trace import ABSENT, Trace
 from tracelab.model.wording import short_kernel_name
 from tracelab.read.event_array import Selection
 from tracelab.render.words import shorten
-from tracelab.safe_text import clean
+from tracelab.report.glossary import BLOCKERS, BLOCKING_KINDS, CAUSES, PATH_KINDS
 
 _LONGEST_TEXT = 300
 

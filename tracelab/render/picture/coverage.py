@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.intervals import Int64Array, Intervals, measure_within, union
+from tracelab.base.intervals import Int64Array, Intervals, measure_within, union
 
 FloatArray = NDArray[np.float64]
 

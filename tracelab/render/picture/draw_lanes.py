@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.patheffects import withStroke
 
-from tracelab.intervals import Intervals, union
+from tracelab.base.intervals import Intervals, union
 from tracelab.render.picture.coverage import (
     FloatArray,
     lane_polygons,

@@ -11,7 +11,7 @@ from statistics import median
 
 import numpy as np
 
-from tracelab.intervals import (
+from tracelab.base.intervals import (
     Intervals,
     clip,
     intersect,

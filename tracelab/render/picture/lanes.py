@@ -11,8 +11,8 @@ from typing import Protocol
 
 import numpy as np
 
-from tracelab.errors import UsageError
-from tracelab.intervals import Int64Array, Intervals, clip, gaps, measure, stacked, union
+from tracelab.base.errors import UsageError
+from tracelab.base.intervals import Int64Array, Intervals, clip, gaps, measure, stacked, union
 from tracelab.measures.graph_streams import graph_streams
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.timeline import Timeline

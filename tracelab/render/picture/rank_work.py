@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import OneLine
-from tracelab.intervals import Int64Array, Intervals, clip, union
+from tracelab.base.arrays import OneLine
+from tracelab.base.intervals import Int64Array, Intervals, clip, union
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.phases import Phase, Phases

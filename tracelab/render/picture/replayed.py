@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import Frozen
-from tracelab.intervals import Int64Array, Intervals, clip, union
+from tracelab.base.arrays import Frozen
+from tracelab.base.intervals import Int64Array, Intervals, clip, union
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import groups_of
 from tracelab.model.timeline import Timeline

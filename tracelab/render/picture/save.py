@@ -7,7 +7,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracelab.errors import UsageError
+from tracelab.base.errors import UsageError
 from tracelab.render.picture.style import fixed_style
 from tracelab.system.files import write_file
 

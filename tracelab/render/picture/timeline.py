@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from tracelab.errors import UsageError
-from tracelab.intervals import Int64Array, Intervals, measure
+from tracelab.base.errors import UsageError
+from tracelab.base.intervals import Int64Array, Intervals, measure
 from tracelab.model.timeline import Timeline
 from tracelab.render.facts import BusyShares
 from tracelab.render.picture.coverage import Grid

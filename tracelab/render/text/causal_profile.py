@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import compress
 
+from tracelab.base.text import counted
 from tracelab.findings.savings import Savings
 from tracelab.measures.program_lines import OUTSIDE_FUNCTIONS
 from tracelab.measures.steady import UNPROFILED
@@ -12,7 +13,6 @@ from tracelab.render.text.cells import PART, percent_text, time_text
 from tracelab.render.text.hints import MORE_IN_JSON
 from tracelab.render.text.sections import Column, Fit, Section, Tone
 from tracelab.render.words import bare_name
-from tracelab.safe_text import counted
 from tracelab.simulate.causal_profile import ALL, FINDING, KERNEL, LINE, OPERATOR, CausalMetrics
 
 _MOST_ROWS, _MOST_WITHOUT_SAVING = 20, 5

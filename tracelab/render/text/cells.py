@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from tracelab.glossary import CAUSES, CONSTRAINTS, FINDING_CAUSES, PATH_KINDS, REASONS_UNKNOWN
 from tracelab.render.words import share_text, time_unit
+from tracelab.report.glossary import (
+    CAUSES,
+    CONSTRAINTS,
+    FINDING_CAUSES,
+    PATH_KINDS,
+    REASONS_UNKNOWN,
+)
 
 PART = " · "  # between the parts of a cell that may stand on lines of their own
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from tracelab.base.text import counted
 from tracelab.comparison.diff import (
     AFTER,
     BEFORE,
@@ -39,7 +40,6 @@ from tracelab.render.text.diff_words import (
 from tracelab.render.text.hints import MORE_IN_JSON
 from tracelab.render.text.sections import Column, Fit, Section
 from tracelab.render.text.tables import changed_tables
-from tracelab.safe_text import counted
 
 _MOST_CALLS, _MOST_FINDINGS = 10, 10
 

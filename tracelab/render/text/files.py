@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from tracelab.base.text import brief, counted
 from tracelab.measures.window_times import DeviceMetrics
 from tracelab.model.loss_names import LossName, listed_names, merged_loss_names
 from tracelab.model.losses import LOSSES_BY_NAME
@@ -15,7 +16,6 @@ from tracelab.render.text.sections import Column, Fit, Section, Tone
 from tracelab.render.text.window_idle import biggest_cause
 from tracelab.report.schema import Report, TraceInfo
 from tracelab.report.views import RankView, View
-from tracelab.safe_text import brief, counted
 
 _MOST_STEPS = 20
 _FEW_STEPS = 4  # that are named one by one

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
+from tracelab.base.text import counted
 from tracelab.findings.finding import INFO, Finding, call_site_key
 from tracelab.findings.places import sentence_of
 from tracelab.render.text.cells import (
@@ -18,7 +19,6 @@ from tracelab.render.text.hints import ALL_IN_JSON
 from tracelab.render.text.savings import REASONS, amount, interval, price
 from tracelab.render.text.sections import TONES, Column, Fit, Section
 from tracelab.report.views import Scope, View
-from tracelab.safe_text import counted
 
 _MOST_IN_FULL, _MOST_BRIEF = 5, 6
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from tracelab.base.text import clean
 from tracelab.findings.finding import INFO
 from tracelab.render.recordings import Recording, Recordings, recordings_of
 from tracelab.render.text.cells import PART
@@ -11,7 +12,6 @@ from tracelab.render.text.hints import ONE_OF_THEM
 from tracelab.render.text.sections import Line, Span, Tone
 from tracelab.render.text.wrapping import paragraph, shorten_middle, wrap
 from tracelab.report.schema import Report
-from tracelab.safe_text import clean
 
 _MOST_ROWS = 16
 _LONGEST_NAME = 32  # letters of a file's name

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from tracelab.base.text import clean
 from tracelab.model.step_names import KNOWN_STEPS, MOST_WORK
 from tracelab.render.text.wrapping import shorten_middle
-from tracelab.safe_text import clean
 
 if TYPE_CHECKING:
     from tracelab.report.schema import TraceInfo

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from tracelab.arrays import OneLine
+from tracelab.base.arrays import OneLine
+from tracelab.base.text import counted
 from tracelab.findings.rules import tl304_straggler
 from tracelab.job.explain import RECORDING_START, UNEVEN_WORK
 from tracelab.job.merge import Job
@@ -17,7 +18,6 @@ from tracelab.render.text.cells import listed, percent_text, time_text
 from tracelab.render.words import duration_text
 from tracelab.report.headline import PERCENTS, in_parts
 from tracelab.report.schema import Report
-from tracelab.safe_text import counted
 
 _FEW_RANKS = 2  # that are named one by one
 _MOST_STRAGGLERS = 2  # that are in the verdict

@@ -7,21 +7,21 @@ from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 from typing import TypeVar
 
-from tracelab.glossary import LATENESS
+from tracelab.base.text import counted
 from tracelab.job.clocks import Alignment
 from tracelab.job.collective_metrics import CollectiveMetrics
 from tracelab.job.critical_path import JobPath, PathSegment
 from tracelab.job.merge import Job
 from tracelab.job.pipeline import Pipeline, StageMetrics
 from tracelab.measures.ranking import per_step
-from tracelab.model.call_sites import CallSite
+from tracelab.model.program.call_sites import CallSite
 from tracelab.model.wording import describe, short_kernel_name
 from tracelab.render.text.cells import PATH_NAMES, largest, meaning_of, percent_text, time_text
 from tracelab.render.text.hints import ALL_IN_JSON
 from tracelab.render.text.job import RankShares, is_unmatched, percent, rank_shares
 from tracelab.render.text.sections import Column, Fit, Section
+from tracelab.report.glossary import LATENESS
 from tracelab.report.schema import Report
-from tracelab.safe_text import counted
 
 _MOST_ROWS = 24
 _MOST_SEGMENTS, _LEAST_SHARE = 12, 0.001  # of the critical path, and of its length

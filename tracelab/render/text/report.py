@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tracelab.base.text import counted
 from tracelab.render.facts import Fact, facts_of_file, facts_of_job
 from tracelab.render.text.cells import PART
 from tracelab.render.text.files import (
@@ -28,7 +29,6 @@ from tracelab.render.text.window import window_sections
 from tracelab.render.text.window_times import headlines
 from tracelab.report.schema import Report
 from tracelab.report.views import RankView, ranks_of, views_of
-from tracelab.safe_text import counted
 
 TOP = 10  # kernels, lines, modules and operators that are shown
 _NOTEBOOK_WIDTH = 110

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.cells import cell_len
 
+from tracelab.base.text import clean, counted
 from tracelab.render.facts import Fact
 from tracelab.render.first_screen import FirstScreen, Item, first_screen
 from tracelab.render.notes import Note
@@ -18,7 +19,6 @@ from tracelab.render.text.sections import TONES, Line, Span, Tone
 from tracelab.render.text.wrapping import paragraph, shorten_middle, shorten_names, wrap
 from tracelab.report.schema import Report
 from tracelab.report.views import ranks_of
-from tracelab.safe_text import clean, counted
 
 MOST_LINES = 25
 _INDENT = 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from tracelab.arrays import OneLine
+from tracelab.base.arrays import OneLine
 from tracelab.findings.finding import CRITICAL, INFO, WARNING
 from tracelab.measures.window_times import DeviceMetrics
 from tracelab.render.text.cells import PART

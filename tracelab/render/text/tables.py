@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
+from tracelab.base.text import counted
 from tracelab.render.text.cells import percent_text, time_text
 from tracelab.render.text.hints import ALL_IN_JSON
 from tracelab.render.text.sections import Column, Fit, Section
 from tracelab.report.views import TREATED_APART, View
-from tracelab.safe_text import counted
 
 if TYPE_CHECKING:  # what a difference is made of is not needed to show one trace
     from tracelab.comparison.diff import RankDiff, TableDiff

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from tracelab.base.text import counted
 from tracelab.measures.blocking_calls import BlockingCallMetrics
 from tracelab.render.text.cells import PART, time_text
 from tracelab.render.text.hints import ALL_IN_JSON
 from tracelab.render.text.sections import Column, Fit, Section
 from tracelab.report.views import View
-from tracelab.safe_text import counted
 
 _MOST_CALLS = 10
 

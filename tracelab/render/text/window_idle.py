@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tracelab.base.text import counted
 from tracelab.measures.idle_culprits import CulpritMetrics
 from tracelab.measures.window_times import DeviceMetrics
 from tracelab.model.wording import threads_of
@@ -18,7 +19,6 @@ from tracelab.render.text.cells import (
 from tracelab.render.text.hints import ALL_IN_JSON
 from tracelab.render.text.sections import Column, Fit, Section, section_title
 from tracelab.report.views import View
-from tracelab.safe_text import counted
 
 _MOST_CULPRITS = 6
 _WORTH_SHOWING = 0.001  # of the window

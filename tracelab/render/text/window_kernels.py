@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from tracelab.glossary import ORIGINS
+from tracelab.base.text import counted
 from tracelab.measures.host_work import INFERRED, WorkMetrics
 from tracelab.measures.kernels import KernelMetrics
 from tracelab.model.kernel_kinds import work_of
@@ -18,8 +18,8 @@ from tracelab.render.text.hints import MORE_IN_JSON
 from tracelab.render.text.savings import percent
 from tracelab.render.text.sections import Column, Fit, Section
 from tracelab.render.words import bare_name
+from tracelab.report.glossary import ORIGINS
 from tracelab.report.views import View
-from tracelab.safe_text import counted
 
 _NAMED_PHASES = [phase.name.lower() for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)]
 _KIND_WORDS: Mapping[str, str] = MappingProxyType(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tracelab.base.text import counted
 from tracelab.measures.overlap import OverlapMetrics
 from tracelab.render.text.cells import percent_text, time_text
 from tracelab.render.text.hints import ALL_IN_JSON
 from tracelab.render.text.sections import NONE, Column, Fit, Section
 from tracelab.report.views import View
-from tracelab.safe_text import counted
 
 _MOST_PAIRS = 10
 _WORTH_SHOWING = 0.001  # of the window: an overlap with less on one side is no news

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tracelab.base.text import counted
 from tracelab.measures.latencies import LatencyMetrics
 from tracelab.measures.starts import StartMetrics
 from tracelab.render.text.cells import (
@@ -13,7 +14,6 @@ from tracelab.render.text.cells import (
 )
 from tracelab.render.text.sections import Column, Fit, Section
 from tracelab.report.views import View
-from tracelab.safe_text import counted
 
 _MOST_LATENCIES = 8
 _SURE = 0.02  # of the window: with more in unexplained delays nothing can be predicted

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tracelab.base.text import counted
 from tracelab.measures.graph_streams import graph_streams_label
 from tracelab.measures.window_times import DeviceMetrics
 from tracelab.render.text.cells import (
@@ -17,7 +18,6 @@ from tracelab.render.text.cells import (
 from tracelab.render.text.hints import ALL_IN_JSON
 from tracelab.render.text.sections import Column, Fit, Section, section_title
 from tracelab.report.views import View
-from tracelab.safe_text import counted
 
 _MOST_STREAMS = 10
 _CAUSES_IN_HEADLINE = 3

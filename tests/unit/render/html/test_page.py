@@ -18,6 +18,7 @@ from tests.build.read_page import ReadPage
 from tests.bundled_traces import FOLDER, files_of, report_of
 from tests.figures import figures
 from tracelab import Options, load_report
+from tracelab.base.text import visible
 from tracelab.findings.remedies import REMEDIES
 from tracelab.render.html.finding_items import finding_items
 from tracelab.render.html.page import render_page
@@ -25,7 +26,6 @@ from tracelab.render.html.served import Served
 from tracelab.render.registry import render_as
 from tracelab.render.words import duration_text
 from tracelab.report.views import ranks_of
-from tracelab.safe_text import visible
 
 SINFUL = "train_step_sinful"
 JOB = "fsdp_item"

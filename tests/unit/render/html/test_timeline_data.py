@@ -19,6 +19,7 @@ from tests.bundled_traces import FOLDER
 from tests.examples import examples
 from tests.reference.page_lanes import read_lanes
 from tracelab import Options, analyze_source, find_sources
+from tracelab.analysis.reports import analyze_file, merge_results
 from tracelab.render.html import (
     detail,
     file_part as file_part_module,
@@ -26,7 +27,6 @@ from tracelab.render.html import (
 )
 from tracelab.render.html.file_part import file_part
 from tracelab.render.html.timeline_data import timeline_data
-from tracelab.reports import analyze_file, merge_results
 
 S = 1_000_000_000
 BUNDLED = ("train_step_sinful", "events_item", "ddp_hook_side_stream_rank0", "copies_own_stream")

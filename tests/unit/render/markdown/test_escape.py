@@ -8,9 +8,9 @@ from markdown_it import MarkdownIt
 from tests.build.hostile import PAYLOADS
 from tests.checks import with_each
 from tests.examples import examples
+from tracelab.base.text import clean
 from tracelab.render.markdown.blocks import table
 from tracelab.render.markdown.escape import code, code_in_cell, prose
-from tracelab.safe_text import clean
 
 PARSER = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
 PLAIN = {"text", "text_special", "code_inline"}

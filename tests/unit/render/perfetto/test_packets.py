@@ -13,7 +13,7 @@ import tracelab
 from tests.build import collector_packets, cupti_collector
 from tests.build.perfetto import events_of, tracks_in, written
 from tests.bundled_traces import FOLDER
-from tracelab.errors import UsageError
+from tracelab.base.errors import UsageError
 from tracelab.read.reader import read_trace
 
 LAST_NS = 2**64 - 1  # that a packet can say

@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 from tests.build import files
 from tests.build.files import US
 from tests.examples import examples
-from tracelab.errors import OutputError, UnreadableInputError
+from tracelab.base.errors import OutputError, UnreadableInputError
 from tracelab.read.event_array import locate_events
 from tracelab.read.streams import Source
 from tracelab.render.perfetto.splice import splice

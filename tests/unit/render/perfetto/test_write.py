@@ -21,7 +21,7 @@ from tests.build.perfetto import (
 )
 from tests.bundled_traces import FOLDER
 from tests.shared_traces import path_of
-from tracelab.errors import OutputError
+from tracelab.base.errors import OutputError
 from tracelab.render.perfetto import tracks_of
 
 BUNDLED = [
@@ -263,10 +263,10 @@ def test_the_ranks_of_a_job_are_numbered_as_one_report(tmp_path):
     paths = [bundled(f"straggler_slow_loader_rank{rank}") for rank in (0, 1)]
     options = tracelab.Options(cache=False)
     sources = tracelab.read.sources.find_sources(paths)
-    results = [tracelab.reports.analyze_file(x, options, then=tracks_of) for x in sources]
-    report = tracelab.reports.merge_results(results, paths, options)
+    results = [tracelab.analysis.reports.analyze_file(x, options, then=tracks_of) for x in sources]
+    report = tracelab.analysis.reports.merge_results(results, paths, options)
     assert report.job is not None
-    outs = tracelab.pages.save_traces(report, results, tmp_path / "out.json")
+    outs = tracelab.outputs.pages.save_traces(report, results, tmp_path / "out.json")
     for path, out, rank in zip(paths, outs, (0, 1), strict=True):
         ours = require_own_events(path, out)
         origin_ns = tracelab.read_trace(path).origin_ns
@@ -279,10 +279,10 @@ def test_a_finding_of_the_job_is_where_others_waited(tmp_path):
     paths = [bundled(f"straggler_more_work_rank{rank}") for rank in (0, 1)]
     options = tracelab.Options(cache=False)
     sources = tracelab.read.sources.find_sources(paths)
-    results = [tracelab.reports.analyze_file(x, options, then=tracks_of) for x in sources]
-    report = tracelab.reports.merge_results(results, paths, options)
+    results = [tracelab.analysis.reports.analyze_file(x, options, then=tracks_of) for x in sources]
+    report = tracelab.analysis.reports.merge_results(results, paths, options)
     [finding] = [x for x in report.findings if x.rule == "TL304"]
-    outs = tracelab.pages.save_traces(report, results, tmp_path / "out.json")
+    outs = tracelab.outputs.pages.save_traces(report, results, tmp_path / "out.json")
     number = report.findings.index(finding) + 1
     tracks = tracks_in(events_of(outs[finding.rank]))
     [slices] = [y for name, y in tracks.items() if name.startswith(f"{number} ")]

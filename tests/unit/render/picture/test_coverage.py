@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from tracelab.intervals import union
+from tracelab.base.intervals import union
 from tracelab.render.picture.coverage import (
     Grid,
     column_shares,

@@ -7,7 +7,7 @@ from matplotlib.text import Text
 from tests.build import job_rows as jobs
 from tests.build.job_rows import MS
 from tests.figures import figures
-from tracelab.intervals import union
+from tracelab.base.intervals import union
 from tracelab.job.clocks import Alignment
 from tracelab.model.steps import Window
 from tracelab.render.job_clock import job_times

@@ -18,7 +18,7 @@ from tests.build.pictures import (
     texts_of,
 )
 from tests.figures import figures
-from tracelab.errors import UsageError
+from tracelab.base.errors import UsageError
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.timeline import build_timeline
 from tracelab.render.picture.coverage import Grid

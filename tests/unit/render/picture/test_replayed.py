@@ -16,7 +16,7 @@ from tests.build.files import (
     write,
 )
 from tracelab import Options, analyze_source, find_sources
-from tracelab.intervals import measure
+from tracelab.base.intervals import measure
 from tracelab.model.trace import ABSENT
 from tracelab.render.picture.coverage import Grid
 from tracelab.render.picture.lanes import Mark

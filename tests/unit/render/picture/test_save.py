@@ -4,7 +4,7 @@ import matplotlib as mpl
 import pytest
 
 from tests.build.pictures import NO_CALLS, draw, make_trace, on_gpu
-from tracelab.errors import OutputError, UsageError
+from tracelab.base.errors import OutputError, UsageError
 from tracelab.model.timeline import build_timeline
 from tracelab.render.picture.save import save_figure
 

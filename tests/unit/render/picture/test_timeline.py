@@ -20,7 +20,7 @@ from tests.build.pictures import (
     pixels_of,
 )
 from tests.build.rows import graph_nodes_of, messages_of
-from tracelab.errors import UsageError
+from tracelab.base.errors import UsageError
 from tracelab.model.timeline import build_timeline
 from tracelab.model.trace import Trace
 

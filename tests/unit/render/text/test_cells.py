@@ -3,8 +3,8 @@
 import pytest
 from hypothesis import given, strategies as st
 
+from tracelab.base.text import counted
 from tracelab.render.text.cells import listed, percent_text, time_text
-from tracelab.safe_text import counted
 
 
 class TestTimeText:

@@ -4,8 +4,8 @@ import pytest
 
 from tests.build.report_rows import make_report, make_trace
 from tests.figures import figures
+from tracelab.base.options import PROFILER_STEP
 from tracelab.model.step_names import KNOWN_STEPS, RepeatedAnnotation
-from tracelab.options import PROFILER_STEP
 from tracelab.render.text.hints import of_steps
 from tracelab.render.text.report import chapters, screen
 

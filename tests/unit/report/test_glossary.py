@@ -1,0 +1,87 @@
+"""Every word of the code's own lists is in the glossary, and the document is made from it."""
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from tracelab.findings.finding import Finding
+from tracelab.findings.registry import RULES
+from tracelab.findings.rules import tl303_pipeline_bubble
+from tracelab.job.pipeline import BubbleParts
+from tracelab.measures.bubbles import Cause
+from tracelab.measures.critical_path import PathKind
+from tracelab.measures.graph_idle import NodeWait
+from tracelab.measures.overlap_blockers import OverlapBlocker
+from tracelab.model.blocking_calls import Blocking
+from tracelab.model.constraints import Constraint, Reason
+from tracelab.model.cuda_graphs.origins import Basis
+from tracelab.model.graph import EdgeKind
+from tracelab.model.kernel_kinds import Kind
+from tracelab.model.losses import LOSSES
+from tracelab.model.phases import Phase
+from tracelab.render.glossary import markdown
+from tracelab.report import glossary
+
+DOCUMENT = Path(__file__).parents[3] / "tracelab" / "docs" / "glossary.md"
+
+
+@pytest.mark.parametrize(
+    ("group", "words"),
+    [
+        (glossary.CAUSES, Cause),
+        (glossary.REASONS_UNKNOWN, [reason for reason in Reason if reason]),
+        (glossary.BLOCKERS, OverlapBlocker),
+        (glossary.KINDS, Kind),
+        (glossary.BLOCKING_KINDS, Blocking),
+        (glossary.PATH_KINDS, PathKind),
+        (glossary.CONSTRAINTS, Constraint),
+        (glossary.NODE_WAITS, NodeWait),
+        (glossary.EDGE_KINDS, EdgeKind),
+        (glossary.PHASES, Phase),
+        (glossary.ORIGINS, Basis),
+    ],
+    ids=lambda x: getattr(x, "key", ""),
+)
+def test_every_member_has_a_meaning(group, words):
+    assert {word.name.lower() for word in words} <= set(group.meanings)
+
+
+def test_every_part_of_a_bubble_and_every_cause_of_it_has_a_meaning():
+    parts = {field.name for field in fields(BubbleParts)}
+    assert parts | set(tl303_pipeline_bubble.TITLES) == set(glossary.PIPELINE.meanings)
+
+
+def test_every_field_of_a_finding_and_every_loss_has_a_meaning():
+    assert {field.name for field in fields(Finding)} <= set(glossary.FINDING_FIELDS.meanings)
+    assert {loss.name for loss in LOSSES} == set(glossary.LOSS_KINDS.meanings)
+
+
+def test_every_cause_that_a_rule_names_has_a_meaning():
+    folder = Path(__file__).parents[3] / "tracelab" / "findings"
+    named = {
+        cause
+        for path in folder.rglob("tl*.py")
+        for cause in re.findall(r'\bcause="(\w+)"', path.read_text(encoding="utf-8"))
+    }
+    assert "pageable" in named
+    known = {**glossary.FINDING_CAUSES.meanings, **glossary.BLOCKERS.meanings}
+    assert named <= set(known)
+
+
+def test_every_rule_is_of_a_family():
+    families = tuple(glossary.FAMILIES.meanings)
+    assert [rule.id for rule in RULES if not rule.id.startswith(families)] == []
+
+
+@pytest.mark.parametrize("group", glossary.GROUPS, ids=lambda group: group.key)
+def test_no_word_stands_twice_in_a_group_and_meanings_are_phrases(group):
+    keys = [glossary.normalized(term.key) for term in group.terms]
+    assert len(set(keys)) == len(keys)
+    assert not [term.meaning for term in group.terms if term.meaning.endswith(".")]
+    assert not [term.detail for term in group.terms if term.detail and term.detail[-1] != "."]
+
+
+def test_document_is_what_the_table_makes():
+    assert DOCUMENT.read_text(encoding="utf-8") == markdown(), "make documents"

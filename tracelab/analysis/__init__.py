@@ -1,0 +1,1 @@
+"""Analysis of one file and of many."""

@@ -1,0 +1,315 @@
+"""Reports of one file or of many: each file is analyzed, and what became of all is merged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from os import PathLike
+from typing import Any
+
+from tracelab.analysis.analysis import Analysis, analyze_source, predict_changes
+from tracelab.base.arrays import OneLine
+from tracelab.base.errors import TracelabError, UnreadableInputError, UsageError
+from tracelab.base.options import DEFAULTS, Options
+from tracelab.findings.fixes import (
+    ALL,
+    choose_fixes,
+    predictions_of,
+    require_choices,
+)
+from tracelab.findings.places import JOINT, TOGETHER
+from tracelab.findings.registry import RULES
+from tracelab.findings.remedies import REMEDIES
+from tracelab.findings.remedy import Remedy
+from tracelab.findings.rule import Rule
+from tracelab.job.rank_part import RankPart
+from tracelab.job.replay import MOST_RANKS, TOO_MANY_RANKS
+from tracelab.measures.measure import Measure
+from tracelab.measures.registry import MEASURES
+from tracelab.measures.steady import PROFILED
+from tracelab.read.sources import find_sources, path_names
+from tracelab.read.streams import Source
+from tracelab.report.build import merge_reports
+from tracelab.report.load import is_saved_report, is_saved_report_in_any_order, load_source
+from tracelab.report.schema import Report, UnreadFile, WhatIf
+from tracelab.simulate.predict import Fix, Prediction
+from tracelab.simulate.program import Program
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class FileResult(OneLine):
+    """What became of one of several files.
+
+    Attributes:
+        source: the file.
+        report: its report; None where it could not be analyzed.
+        error: why it could not.
+        is_saved: the file is a saved report.
+        part: what its job needs of it; None of a saved report.
+        more: what the function gave that was to be called with the analysis.
+    """
+
+    source: Source
+    report: Report | None
+    error: TracelabError | None = None
+    is_saved: bool = False
+    part: RankPart | None = None
+    more: Any = None
+
+
+def analyze(
+    paths: str | PathLike[str] | Sequence[str | PathLike[str]],
+    options: Options = DEFAULTS,
+    run: Callable[..., Iterable[Any]] = map,
+    *,
+    measures: Sequence[Measure] = MEASURES,
+    rules: Sequence[Rule] = RULES,
+    remedies: Sequence[Remedy] = REMEDIES,
+) -> Report:
+    """Analyze files, or folders of them, into one report.
+
+    Args:
+        paths: a file, a folder or a URL, or several of them.
+        options: what to measure.
+        run: maps a function over the files, as `map` or a pool's `map` does.
+        measures: the tables of the report, ``(*tracelab.MEASURES, MINE)`` with one more.
+        rules: what finds something, ``(*tracelab.RULES, MINE)`` with one more.
+        remedies: the pitfalls that are recognized, ``(MINE, *tracelab.REMEDIES)`` with one more.
+
+    Example:
+        >>> report = tracelab.analyze("traces/events_item.pt.trace.json.gz")
+        >>> report.findings[0].rule
+        'TL101'
+
+    Raises:
+        UsageError: no path is given, or an option makes no sense.
+        TracelabError: nothing could be analyzed; what could not while other files could stands in
+            the report's provenance.
+    """
+    names = path_names(paths)
+    if not names:
+        raise UsageError("no file, folder or URL to analyze was given")
+    each = partial(analyze_file, options=options, measures=measures, rules=rules, remedies=remedies)
+    return merge_results(run(each, find_sources(names)), names, options)
+
+
+def whatif(
+    trace: str | PathLike[str] | Source | Analysis | Sequence[str | PathLike[str]],
+    *,
+    fixes: str | int | Sequence[str | int] = (),
+    edits: str | Callable[[Program], Program] | Sequence[str | Callable[[Program], Program]] = (),
+    options: Options = DEFAULTS,
+) -> WhatIf:
+    """Predict what a step of a trace, or of a job, takes with changes: each alone, then all.
+
+    Args:
+        trace: a file, a URL, what `analyze_source` made of one, or the files of a job's ranks or
+            their folder.
+        fixes: of which findings: numbers in the report from 1 on, ids of rules, or "all", which is
+            the default where no edit is given either.
+        edits: texts such as "unblock:train.py:40", or functions from a `Program` of
+            `tracelab.simulate.program` to the changed one. In a job they are made on every rank.
+        options: how a file is analyzed.
+
+    Example:
+        >>> predicted = tracelab.whatif("traces/events_item.pt.trace.json.gz", fixes=1)
+        >>> [prediction.edits for prediction in predicted.predictions]
+        [('unblock:events.py:65',)]
+
+    Raises:
+        UsageError: one of them is neither a fix nor an edit, or files are not one job.
+        TracelabError: the file cannot be analyzed.
+    """
+    asked = with_changes(options, fixes, edits)
+    if isinstance(trace, Analysis):
+        found = _whatif_of(trace, asked)
+    elif isinstance(trace, Source):
+        found = _whatif_of(analyze_source(trace, options), asked)
+    else:
+        names = path_names(trace)
+        sources = find_sources(names)
+        if len(sources) == 1:
+            return whatif(sources[0], fixes=fixes, edits=edits, options=options)
+        found = whatif_of_job(sources, names, asked).whatif
+    assert found is not None  # something is asked for
+    return found
+
+
+def _whatif_of(analysis: Analysis, asked: Options) -> WhatIf | None:
+    return predict_changes(analysis.baseline, analysis.sites, analysis.report.findings, asked)
+
+
+def whatif_of_job(
+    sources: Sequence[Source],
+    paths: Sequence[str],
+    options: Options,
+    run: Callable[..., Iterable[Any]] = map,
+) -> Report:
+    """The report of a job, with what its step takes with the changes that are asked for.
+
+    The findings of the job say what their fixes are; then all ranks are replayed with those.
+
+    Args:
+        sources: the files of the ranks.
+        paths: what was asked for.
+        options: how files are analyzed, with the fixes and the edits.
+        run: as of `analyze`.
+
+    Raises:
+        UsageError: no file is given, or the files are not one job.
+        TracelabError: nothing could be analyzed.
+    """
+    if not sources:
+        raise UsageError("no file, folder or URL to analyze was given")
+    plain = replace(options, fixes=(), edits=())
+    report = merge_results(run(partial(analyze_file, options=plain), sources), paths, plain)
+    if report.job is None:
+        raise UsageError(
+            f"whatif predicts the step of one file or of one job; these {len(sources)} files are "
+            "not one job (`job` says that they are)",
+            option="job",
+        )
+    fixes = choose_fixes(report.findings, options.fixes, options.edits)
+    edits = tuple(
+        dict.fromkeys(_as_edit(fix) for fix in fixes if fix.edits and fix.name != TOGETHER)
+    )
+    baseline = report.job.baseline
+    if baseline is None or baseline.printed is None or baseline.not_replayed is not None:
+        why = None if baseline is None else baseline.not_replayed
+        unknown = WhatIf(PROFILED, None, (), why or "The ranks cannot be replayed together.")
+        return replace(report, whatif=unknown)
+    known: dict[str, Prediction] = {}
+    if edits:
+        changed = replace(plain, edits=edits, prices=False)
+        replayed = merge_results(
+            run(partial(analyze_file, options=changed), sources), paths, changed
+        )
+        known = {one.name: one for one in replayed.whatif.predictions} if replayed.whatif else {}
+    basis = baseline.printed
+    predictions = predictions_of(fixes, known, report.findings, basis.step_ns)
+    return replace(report, whatif=WhatIf(basis.name, baseline.error, predictions))
+
+
+def _as_edit(fix: Fix) -> str | Callable[[Program], Program]:
+    """The edits of a fix in one text; a function of the user's own as it is."""
+    first = fix.edits[0]
+    return first if callable(first) else JOINT.join(map(str, fix.edits))
+
+
+def with_changes(
+    options: Options,
+    fixes: str | int | Sequence[str | int],
+    edits: str | Callable[[Program], Program] | Sequence[str | Callable[[Program], Program]],
+) -> Options:
+    """The options with changes to predict, given alone or in a list.
+
+    Raises:
+        UsageError: one of them is neither a fix nor an edit.
+    """
+    some_fixes = [fixes] if isinstance(fixes, str | int) else fixes
+    some_edits = edits if isinstance(edits, Sequence) and not isinstance(edits, str) else [edits]
+    if not (some_fixes or some_edits):
+        some_fixes = [ALL]
+    texts = tuple(map(str, some_fixes))
+    require_choices(texts, some_edits)
+    return replace(options, fixes=texts, edits=tuple(some_edits))
+
+
+def analyze_file(
+    source: Source,
+    options: Options,
+    *,
+    measures: Sequence[Measure] = MEASURES,
+    rules: Sequence[Rule] = RULES,
+    remedies: Sequence[Remedy] = REMEDIES,
+    then: Callable[[Analysis], Any] | None = None,
+    may_be_saved: bool = False,
+) -> FileResult:
+    """The report of one of several files; an expected error is a result, so that others go on.
+
+    Args:
+        source: the file.
+        options: what to measure.
+        measures: the tables of the report.
+        rules: what finds something in it.
+        remedies: the pitfalls that are recognized in it.
+        then: called with the analysis, in whichever process: only what it gives travels back.
+        may_be_saved: the file may be a saved report as well.
+    """
+    try:
+        if may_be_saved and is_saved_report(source):
+            return FileResult(source, load_source(source), is_saved=True)
+        try:
+            analysis = analyze_source(
+                source, options, measures=measures, rules=rules, remedies=remedies
+            )
+        except UnreadableInputError:
+            if may_be_saved and is_saved_report_in_any_order(source):
+                return FileResult(source, load_source(source), is_saved=True)
+            raise
+        more = then(analysis) if then else None
+        return FileResult(source, analysis.report, part=analysis.part, more=more)
+    except TracelabError as error:
+        return FileResult(source, None, error)
+
+
+def merge_results(results: Iterable[FileResult], paths: Sequence[str], options: Options) -> Report:
+    """One report of many files; those that could not be analyzed stand in its provenance.
+
+    Raises:
+        TracelabError: none could be analyzed; the first error.
+    """
+    results = _gathered(results)
+    reports = [result.report for result in results if result.report is not None]
+    parts = [result.part for result in results if result.report is not None]
+    failed = [(result.source, result.error) for result in results if result.error is not None]
+    if not reports:
+        raise failed[0][1]
+    unread = [UnreadFile(source.path, str(error)) for source, error in failed]
+    return merge_reports(reports, parts, paths, options, unread)
+
+
+def report_of_each_recording(
+    results: Iterable[FileResult], report: Report, options: Options
+) -> list[Report]:
+    """Reports of files that are not one job: one for each job among them, and for each other file.
+
+    Args:
+        results: those of the files.
+        report: that of all of them together.
+        options: how the files were analyzed.
+
+    Returns:
+        the report itself where there is no job among the files, or nothing else.
+    """
+    decision = report.provenance.job
+    if decision is None or decision.is_job or all(len(x) == 1 for x in decision.recordings):
+        return [report]
+    path_of = {trace.rank: trace.path for trace in report.traces}
+    by_path = {result.source.path: result for result in results}
+    return [
+        merge_results([by_path[path_of[rank]] for rank in ranks], (), options)
+        for ranks in decision.recordings
+    ]
+
+
+def _gathered(results: Iterable[FileResult]) -> list[FileResult]:
+    """The results of all files; of more than are replayed together, without their programs.
+
+    These are most of what a file's result takes, and a job may have thousands of ranks.
+    """
+    gathered: list[FileResult] = []
+    for result in results:
+        gathered.append(result)
+        if len(gathered) == MOST_RANKS + 1:
+            gathered = list(map(_without_program, gathered))
+        elif len(gathered) > MOST_RANKS:
+            gathered[-1] = _without_program(result)
+    return gathered
+
+
+def _without_program(result: FileResult) -> FileResult:
+    if result.part is None:
+        return result
+    return replace(result, part=replace(result.part, program=TOO_MANY_RANKS))

@@ -1,0 +1,1 @@
+"""Arrays, intervals, texts, errors and options: what the other subpackages build on."""

@@ -1,0 +1,211 @@
+"""Sets of half-open intervals ``[start, end)`` of int64 nanoseconds.
+
+Everything that tracelab measures stands on these few functions. A set is kept in its one normal
+form (sorted, disjoint, not touching, none empty), so two equal sets are equal arrays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from heapq import heappop, heappush
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tracelab.base.arrays import Frozen
+
+Int64Array = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Intervals(Frozen):
+    """A set of nanoseconds in normal form; make one with `union`.
+
+    Example row: ``starts=120, ends=340``, the nanoseconds from 120 to 339.
+
+    >>> busy = union([0, 10, 40], [10, 30, 50])
+    >>> len(busy), busy
+    (2, Intervals(starts=[0, 40], ends=[30, 50]))
+
+    Attributes:
+        starts: int64[n], ascending.
+        ends: int64[n], ascending, ``starts[i] < ends[i] < starts[i + 1]``.
+    """
+
+    starts: Int64Array
+    ends: Int64Array
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+
+def union(starts: ArrayLike, ends: ArrayLike) -> Intervals:
+    """The set covered by any of the intervals ``[starts[i], ends[i])``, in any order.
+
+    >>> union([40, 0, 10, 60], [50, 10, 30, 60])
+    Intervals(starts=[0, 40], ends=[30, 50])
+    """
+    start = np.asarray(starts, dtype=np.int64)
+    end = np.asarray(ends, dtype=np.int64)
+    is_filled = end > start
+    start, end = start[is_filled], end[is_filled]
+    if len(start) == 0:
+        return Intervals(start, end)
+    order = np.argsort(start, kind="stable")
+    start, end_so_far = start[order], np.maximum.accumulate(end[order])
+    opens = np.concatenate(([True], start[1:] > end_so_far[:-1]))
+    closes = np.concatenate((opens[1:], [True]))
+    return Intervals(start[opens], end_so_far[closes])
+
+
+def join(a: Intervals, b: Intervals) -> Intervals:
+    """The set covered by `a` or `b`.
+
+    >>> join(union([0, 20], [10, 30]), union([5], [15]))
+    Intervals(starts=[0, 20], ends=[15, 30])
+    """
+    return union(np.concatenate((a.starts, b.starts)), np.concatenate((a.ends, b.ends)))
+
+
+def intersect(a: Intervals, b: Intervals) -> Intervals:
+    """The set covered by both `a` and `b`.
+
+    >>> intersect(union([0, 20], [10, 30]), union([5], [25]))
+    Intervals(starts=[5, 20], ends=[10, 25])
+    """
+    left, right = overlapping_pairs(a, b)
+    return Intervals(
+        np.maximum(a.starts[left], b.starts[right]), np.minimum(a.ends[left], b.ends[right])
+    )
+
+
+def subtract(a: Intervals, b: Intervals) -> Intervals:
+    """The set covered by `a` and not by `b`.
+
+    >>> subtract(union([0, 20], [10, 30]), union([5], [25]))
+    Intervals(starts=[0, 25], ends=[5, 30])
+    """
+    if len(a) == 0:
+        return a
+    return intersect(a, gaps(b, int(a.starts[0]), int(a.ends[-1])))
+
+
+def gaps(a: Intervals, start_ns: int, end_ns: int) -> Intervals:
+    """The part of ``[start_ns, end_ns)`` that `a` leaves free.
+
+    >>> gaps(union([0, 20], [10, 30]), 5, 40)
+    Intervals(starts=[10, 30], ends=[20, 40])
+    """
+    inside = clip(a, start_ns, end_ns)
+    gap_start_ns = np.concatenate((np.array([start_ns], dtype=np.int64), inside.ends))
+    gap_end_ns = np.concatenate((inside.starts, np.array([end_ns], dtype=np.int64)))
+    is_filled = gap_end_ns > gap_start_ns
+    return Intervals(gap_start_ns[is_filled], gap_end_ns[is_filled])
+
+
+def clip(a: Intervals, start_ns: int, end_ns: int) -> Intervals:
+    """The part of `a` inside ``[start_ns, end_ns)``.
+
+    >>> clip(union([0, 20], [10, 30]), 5, 25)
+    Intervals(starts=[5, 20], ends=[10, 25])
+    """
+    first = np.searchsorted(a.ends, start_ns, side="right")
+    last = np.searchsorted(a.starts, end_ns, side="left") if end_ns > start_ns else first
+    return Intervals(
+        np.maximum(a.starts[first:last], start_ns), np.minimum(a.ends[first:last], end_ns)
+    )
+
+
+def measure(a: Intervals) -> int:
+    """Length of the set, ns.
+
+    >>> measure(union([0, 20], [10, 25]))
+    15
+    """
+    return int((a.ends - a.starts).sum())
+
+
+def measure_within(a: Intervals, starts: ArrayLike, ends: ArrayLike) -> Int64Array:
+    """Length of the part of `a` inside each ``[starts[i], ends[i])``: int64[n], ns.
+
+    >>> measure_within(union([0, 20], [10, 30]), [0, 5], [10, 25])
+    array([10, 10])
+    """
+    return _length_before(a, ends) - _length_before(a, starts)
+
+
+def contains(a: Intervals, moments_ns: ArrayLike) -> NDArray[np.bool_]:
+    """bool[n], which moments lie in a set.
+
+    >>> contains(union([0, 20], [10, 30]), [0, 10, 25]).tolist()
+    [True, False, True]
+    """
+    begun = np.searchsorted(a.starts, moments_ns, side="right")
+    is_inside: NDArray[np.bool_] = begun > np.searchsorted(a.ends, moments_ns, side="right")
+    return is_inside
+
+
+def overlapping_pairs(a: Intervals, b: Intervals) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Indices (i, j) of every pair of intervals of `a` and `b` that share time, in time order.
+
+    >>> overlapping_pairs(union([0, 20], [10, 30]), union([5], [25]))
+    (array([0, 1]), array([0, 0]))
+    """
+    first = np.searchsorted(b.ends, a.starts, side="right")
+    count = np.searchsorted(b.starts, a.ends, side="left") - first
+    left = np.repeat(np.arange(len(a)), count)
+    pairs_before = np.cumsum(count) - count
+    right = np.arange(len(left)) - np.repeat(pairs_before - first, count)
+    return left, right
+
+
+def stacked(starts: Int64Array, ends: Int64Array, most: int) -> NDArray[np.intp]:
+    """intp[n], a level for each interval so that those of one level do not overlap.
+
+    Each takes the lowest level that is free. Where all are taken it lies in the last one, over
+    what is there.
+
+    >>> stacked(np.array([0, 5, 12, 14]), np.array([10, 20, 15, 16]), most=3)
+    array([0, 1, 0, 2])
+
+    Args:
+        starts: int64[n], ascending.
+        ends: int64[n].
+        most: the number of levels, at least one.
+    """
+    levels: list[int] = []
+    free: list[int] = []  # a heap, as is the next one
+    running: list[tuple[int, int]] = []  # end, level
+    reached: list[int | None] = []  # of each level, when the last interval in it ends
+    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+        while running and running[0][0] <= start:
+            over, level = heappop(running)
+            if reached[level] == over:
+                reached[level] = None
+                heappush(free, level)
+        if free:
+            level = heappop(free)
+        elif len(reached) < most:
+            level = len(reached)
+            reached.append(None)
+        else:
+            level = most - 1
+        reached[level] = max(end, reached[level] or end)
+        heappush(running, (end, level))
+        levels.append(level)
+    return np.array(levels, dtype=np.intp)
+
+
+def _length_before(a: Intervals, times_ns: ArrayLike) -> Int64Array:
+    """Length of the part of `a` that lies before each time: int64[n], ns.
+
+    >>> _length_before(union([0, 20], [10, 30]), [0, 5, 20, 99])
+    array([ 0,  5, 10, 20])
+    """
+    time_ns = np.asarray(times_ns, dtype=np.int64)
+    length_of_first = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(a.ends - a.starts)))
+    begun = np.searchsorted(a.starts, time_ns, side="right")
+    unfinished_ns = np.zeros(len(time_ns), dtype=np.int64)
+    has_begun = begun > 0
+    unfinished_ns[has_begun] = np.maximum(a.ends[begun[has_begun] - 1] - time_ns[has_begun], 0)
+    return length_of_first[begun] - unfinished_ns

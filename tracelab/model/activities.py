@@ -1,0 +1,151 @@
+"""GPU activities in order, with their launches and steps: the ground that a timeline stands on."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.base.arrays import Frozen, read_only
+from tracelab.base.intervals import Int64Array, Intervals, clip, measure, union
+from tracelab.base.options import PROFILER_STEP
+from tracelab.model.kernel_kinds import Kind
+from tracelab.model.lookup import match_names
+from tracelab.model.nesting import Nesting
+from tracelab.model.steps import Step, UnusedSteps, Window
+from tracelab.model.trace import ABSENT, Category, Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """One stream of one device; its activities are the timeline's rows [first_row, end_row).
+
+    Example: ``Stream(device_number=0, stream_number=7, first_row=0, end_row=340)``.
+    """
+
+    device_number: int
+    stream_number: int
+    first_row: int
+    end_row: int
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Activities(Frozen):
+    """A trace's GPU activities, ordered by device, stream, start, end and event id.
+
+    Example row: ``(event_id=812, kind=Kind.COMPUTE, launch_id=640, step_index=1,
+    overlaps_previous=False)``: a kernel that the call 640 launched in the second step.
+
+    Attributes:
+        trace: where they come from.
+        event_id: int64[m], the activities' event ids.
+        kind: int8[m], a `Kind`.
+        streams: by device and stream; each one a slice of the rows.
+        launch_id: int64[m], event id of the host call that launched each activity, else ABSENT.
+        step_index: int32[m], index into `steps` of the step that launched each activity, else
+            ABSENT.
+        steps: the steps, by start.
+        overlaps_previous: bool[m], which activities start before the previous one of their stream
+            has ended, as their launch allows.
+        overlapping_count: activities that start so though their launch does not allow it.
+        unused_steps: the annotations that match the pattern of the steps and are not in `steps`:
+            they lie inside one, or an earlier one has their number.
+        step_pattern: regular expression of the annotations that are the steps; None where none
+            were looked for.
+    """
+
+    trace: Trace
+    event_id: Int64Array
+    kind: NDArray[np.int8]
+    streams: tuple[Stream, ...]
+    launch_id: Int64Array
+    step_index: NDArray[np.int32]
+    steps: tuple[Step, ...]
+    overlaps_previous: NDArray[np.bool_]
+    overlapping_count: int
+    unused_steps: tuple[UnusedSteps, ...]
+    step_pattern: str | None
+
+    @cached_property
+    def start_ns(self) -> Int64Array:
+        """int64[m], ns."""
+        return read_only(self.trace.start_ns[self.event_id])
+
+    @cached_property
+    def end_ns(self) -> Int64Array:
+        """int64[m], ns."""
+        return read_only(self.trace.end_ns[self.event_id])
+
+    @cached_property
+    def device_number(self) -> NDArray[np.int32]:
+        """int32[m]."""
+        device: NDArray[np.int32] = self.trace.device_number[self.event_id]
+        return read_only(device)
+
+    @cached_property
+    def stream_index(self) -> NDArray[np.intp]:
+        """intp[m], index into `streams`."""
+        lengths = [stream.end_row - stream.first_row for stream in self.streams]
+        return read_only(np.repeat(np.arange(len(self.streams)), lengths))
+
+    @cached_property
+    def first_start_of_launch_ns(self) -> Int64Array:
+        """int64[m], ns, when the first of all activities of each one's launch started."""
+        launch_ids, launch_index = np.unique(self.launch_id, return_inverse=True)
+        first_start_ns = np.full(len(launch_ids), np.iinfo(np.int64).max)
+        np.minimum.at(first_start_ns, launch_index, self.start_ns)
+        is_launched = self.launch_id != ABSENT
+        return read_only(np.where(is_launched, first_start_ns[launch_index], self.start_ns))
+
+    @property
+    def device_numbers(self) -> tuple[int, ...]:
+        """Every device that worked, ascending."""
+        return tuple(dict.fromkeys(stream.device_number for stream in self.streams))
+
+    @cached_property
+    def windows(self) -> tuple[Window, ...]:
+        """The whole trace, then each step."""
+        whole = Window(None, int(self.start_ns.min()), int(self.end_ns.max()))
+        return (whole, *(Window(step.number, step.start_ns, step.end_ns) for step in self.steps))
+
+    @cached_property
+    def operators(self) -> Nesting:
+        """The operators of every thread as trees; the steps are none."""
+        return Nesting(self.trace, self.without_steps(Category.OPERATOR))
+
+    def without_steps(self, category: Category) -> NDArray[np.intp]:
+        """Event ids of one category, without the steps, which old files write as operators."""
+        is_step = np.zeros(len(self.trace), dtype=np.bool_)
+        is_step[[step.event_id for step in self.steps]] = True
+        events = self.trace.of_category(category)
+        has_name = match_names(self.trace, events, re.compile(PROFILER_STEP).search)
+        return events[~is_step[events] & ~has_name]
+
+    def busy(self, rows: NDArray[np.bool_] | slice = slice(None)) -> Intervals:
+        """When at least one of these activities ran; all of them by default."""
+        return union(self.start_ns[rows], self.end_ns[rows])
+
+    def select(self, *, device: int | None = None, kind: Kind | None = None) -> NDArray[np.bool_]:
+        """bool[m], which activities are of this device and kind."""
+        chosen = np.ones(len(self.event_id), dtype=np.bool_)
+        if device is not None:
+            chosen &= self.device_number == device
+        if kind is not None:
+            chosen &= self.kind == kind
+        return chosen
+
+    def busiest_device(self, window: Window) -> int:
+        """The device that decides how long a window takes: the one that works longest in it.
+
+        Of several the one with the lowest number.
+        """
+        busy_ns = {
+            device: measure(
+                clip(self.busy(self.select(device=device)), window.start_ns, window.end_ns)
+            )
+            for device in self.device_numbers
+        }
+        return max(busy_ns, key=lambda device: busy_ns[device])

@@ -1,0 +1,1 @@
+"""The user's program: call sites, source lines, modules."""

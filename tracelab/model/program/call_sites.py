@@ -1,0 +1,670 @@
+"""Where in the user's program a host event was made: operator, function, call and line."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, partial
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.base.arrays import Frozen, OneLine
+from tracelab.base.intervals import Int64Array, Intervals, union
+from tracelab.model.blocking_calls import watchdog_threads
+from tracelab.model.frames import (
+    Frame,
+    called_as_shown,
+    called_name,
+    is_autograd_node,
+    is_backward,
+    is_built_in,
+    is_module_call,
+    is_own_frame,
+    is_parallel_forward,
+    is_program_frame,
+    is_tensor_operator,
+    is_thread_wait,
+    is_wrapper,
+    operator_as_call,
+    parse_frame,
+    starts_threads,
+)
+from tracelab.model.lookup import groups_of
+from tracelab.model.nesting import Nesting
+from tracelab.model.program.source_lines import MODULE_CALL, SourceLines
+from tracelab.model.timeline import Timeline
+from tracelab.model.trace import ABSENT, Category
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class CallSite(OneLine):
+    """Where in the program a call was made, as far as the trace and the source say.
+
+    Example: ``CallSite(operator="aten::item", function="step", file="train.py", line=31,
+    call="item")``: the function ``step`` called ``item`` in line 31 of train.py.
+
+    Attributes:
+        operator: the operator that the program called, None outside any.
+        annotation: the innermost region that the user or a library named, other than a step;
+            numbers in its name are written #.
+        function, file: the innermost Python function of the program's own code, and its file.
+        call: what that function called there: "item", "synchronize", "Linear" for a module, or
+            "__bool__" and the like for what is written without a name.
+        line: the line of that call, None where the source does not say it for certain.
+        waited_in: None for what the thread of that function did itself, or autograd for it. Of a
+            call of a thread without any function in the file: in what the thread that the other
+            fields are about waited for it, such as "join", "result" or "parallel_apply".
+    """
+
+    operator: str | None = None
+    annotation: str | None = None
+    function: str | None = None
+    file: str | None = None
+    line: int | None = None
+    call: str | None = None
+    waited_in: str | None = None
+
+
+NO_CALL_SITE = CallSite()
+
+
+def call_sites(
+    timeline: Timeline, events: NDArray[np.integer[Any]], lines: SourceLines | None = None
+) -> tuple[CallSite, ...]:
+    """Say where in the program each of these host events was made.
+
+    Args:
+        timeline: the trace.
+        events: int[k], event ids; they may nest, and repeat.
+        lines: where to look for the program's source; without it, no line is named.
+
+    Returns:
+        k call sites.
+    """
+    return _locator(timeline).call_sites(np.asarray(events, dtype=np.int64), lines)
+
+
+def calling_threads(timeline: Timeline, events: NDArray[np.integer[Any]]) -> Int64Array:
+    """Whose Python code made the host events that a thread without any made.
+
+    Args:
+        timeline: the trace.
+        events: int[k], event ids.
+
+    Returns:
+        int64[k], index into `Trace.threads`; ABSENT for events of threads with Python frames, and
+        where the file does not say.
+    """
+    return _locator(timeline).calling_threads(np.asarray(events, dtype=np.int64))
+
+
+def waiting_threads(timeline: Timeline, events: NDArray[np.integer[Any]]) -> Int64Array:
+    """The only thread that waited for others when a thread without Python made host events.
+
+    Those are threads that were started while the profiler ran, and none of autograd's.
+
+    Args:
+        timeline: the trace.
+        events: int[k], event ids.
+
+    Returns:
+        int64[k], index into `Trace.threads`; ABSENT for events of other threads, and where the file
+        does not say.
+    """
+    return _locator(timeline).waiting_threads(np.asarray(events, dtype=np.int64))
+
+
+def python_frames(timeline: Timeline) -> Nesting:
+    """The Python functions of every thread as trees."""
+    return _locator(timeline).frames
+
+
+def _locator(timeline: Timeline) -> _Locator:
+    if timeline not in _LOCATORS:
+        _LOCATORS[timeline] = _Locator(timeline)
+    return _LOCATORS[timeline]
+
+
+def program_calls(timeline: Timeline) -> ProgramCalls:
+    """What the program's own code ran, as far as the file has Python stacks."""
+    return _locator(timeline).program_calls()
+
+
+def program_functions(timeline: Timeline) -> tuple[ProgramFunction, ...]:
+    """The functions of the program's own code that a file has, with what they call."""
+    return _locator(timeline).program_functions
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ProgramFunction(OneLine):
+    """A function of the program's own code as the file names it, and all that it called.
+
+    Example: ``ProgramFunction(frame=Frame("train.py", 12, "step"), calls={("item", "item")},
+    others={"item"}, was_entered=True)``.
+
+    Attributes:
+        frame: its file and name, and the line at which it was entered or went on.
+        calls: what it called, each as `CallSite.call`, and its name in the source; of other
+            functions of the program only those that something stands around.
+        others: the names of what it calls besides modules.
+        was_entered: whether the file has its beginning; else it ran when recording began.
+    """
+
+    frame: Frame
+    calls: frozenset[tuple[str, str]]
+    others: frozenset[str]
+    was_entered: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ProgramCalls(Frozen):
+    """The functions of the program's own code, and what they call.
+
+    Attributes:
+        event_id: int64[c], functions of the program, the functions of others that they call, and
+            the operators that they run without a call.
+        site_id: int64[c], the event whose call site is that of each: of what stands around the
+            function that was called, that function.
+        backward: per thread, as an index into `Trace.threads`, when it was in a backward pass.
+        autograd_threads: int32[t], likewise, autograd's own: they run what that thread called.
+
+    Example row: ``event_id=40, site_id=42``: event 40 is a wrapper, and 42 the function inside it.
+    """
+
+    event_id: Int64Array
+    site_id: Int64Array
+    backward: Mapping[int, Intervals]
+    autograd_threads: NDArray[np.int32]
+
+
+class _Locator:
+    """Finds call sites; what many events share is worked out once.
+
+    An operator, an annotation or a frame is given by its index in its `Nesting`, a name by its
+    index in `Trace.strings`; ABSENT for none.
+
+    Attributes:
+        frames: the Python functions of every thread as trees.
+    """
+
+    def __init__(self, timeline: Timeline) -> None:
+        trace = timeline.trace
+        self._trace = trace
+        self._operators = timeline.operators
+        self._annotations = Nesting(trace, timeline.without_steps(Category.ANNOTATION))
+        self.frames = Nesting(trace, trace.of_category(Category.PYTHON))
+        self._called_name = cache(called_name)
+        self._source_files = tuple(trace.info.source_scopes)
+
+    def calling_threads(self, events: Int64Array) -> Int64Array:
+        """int64[k], the thread whose Python code made each event of another thread, else ABSENT."""
+        return self._callers(events, self.frames.innermost(events))
+
+    def waiting_threads(self, events: Int64Array) -> Int64Array:
+        """int64[k], the thread that waited for the thread of each event, else ABSENT."""
+        unrecorded = np.isin(self._trace.thread_index[events], self._unrecorded_threads)
+        waiting = np.full(len(events), ABSENT, dtype=np.int64)
+        waiting[unrecorded] = self.calling_threads(events[unrecorded])
+        return waiting
+
+    def call_sites(self, events: Int64Array, lines: SourceLines | None) -> tuple[CallSite, ...]:
+        """The call site of each event."""
+        operator = self._operators.innermost(events)
+        annotation = self._annotations.innermost(events)
+        frame = self.frames.innermost(events)
+        caller = self._callers(events, frame)
+        borrowed = np.flatnonzero(caller != ABSENT)
+        for thread, index in groups_of(caller[borrowed]):
+            of_thread = borrowed[index]
+            frame[of_thread] = self.frames.innermost_on(thread, events[of_thread])
+            around = self._annotations.innermost_on(thread, events[of_thread])
+            annotation[of_thread] = np.where(
+                annotation[of_thread] == ABSENT, around, annotation[of_thread]
+            )
+        program_frame, inside, called, wait = self._calls(frame)
+        # The operators of autograd's thread are not the ones of the thread that called backward.
+        own_operator = np.where(caller == ABSENT, operator, ABSENT)
+        direct = self._outermost_in(own_operator, program_frame)
+        ordinal, count = (
+            self._among_calls(program_frame, np.where(called == inside, inside, ABSENT))
+            if lines is not None
+            else np.full((2, len(events)), ABSENT)
+        )
+        columns = (
+            self._operators.names(self._called_operator(operator)),
+            self._annotations.names(annotation),
+            self.frames.names(program_frame),
+            self.frames.names(inside),
+            self.frames.names(called),
+            self._operators.names(direct),
+            np.where(caller == ABSENT, ABSENT, self._wait_names(wait, annotation)),
+            ordinal,
+            count,
+        )
+        call_site = cache(partial(self._call_site, lines))
+        return tuple(map(call_site, *(column.tolist() for column in columns)))
+
+    def program_calls(self) -> ProgramCalls:
+        """What the program's own code ran."""
+        frames = self.frames
+        frame = np.flatnonzero(self._is_program | _take(self._is_program, frames.parent_index))
+        site = self._wrapped(frame)
+        direct, _ = self._direct_operators
+        operator_id = self._operators.event_id[direct]
+        run_backward = np.flatnonzero(self._is_backward)
+        return ProgramCalls(
+            event_id=np.concatenate((frames.event_id[frame], operator_id)),
+            site_id=np.concatenate((frames.event_id[site], operator_id)),
+            backward={
+                thread: union(frames.start_ns[run_backward[own]], frames.end_ns[run_backward[own]])
+                for thread, own in groups_of(frames.thread_index[run_backward])
+            },
+            autograd_threads=self._autograd_threads,
+        )
+
+    @cached_property
+    def program_functions(self) -> tuple[ProgramFunction, ...]:
+        """The functions of the program's own code, with what they call."""
+        frames, strings = self.frames, self._trace.strings
+        caller = frames.around(frames.parent_index, ~self._is_wrapper)
+        is_wrapped = _take(self._is_wrapper, frames.parent_index)
+        is_call = _take(self._is_program, caller) & (~self._is_program | is_wrapped)
+        called = np.flatnonzero(is_call)
+        calls: dict[int, set[tuple[str, str]]] = defaultdict(set)
+        for function, call in _pairs(frames.names(caller[called]), frames.names(called)):
+            calls[function].add((called_as_shown(strings[call]), self._name_in_source(call)))
+        direct, around = self._direct_operators
+        names = frames.names(around), self._operators.names(direct)
+        for function, operator in _pairs(*names):
+            shown, name_in_source = operator_as_call(strings[operator])
+            if shown is not None and name_in_source is not None:
+                calls[function].add((shown, name_in_source))
+        entered = set(frames.names(np.flatnonzero(self._is_program & ~self._ran_before)).tolist())
+        functions = np.unique(frames.names(np.flatnonzero(self._is_program))).tolist()
+        return tuple(
+            ProgramFunction(
+                frame,
+                frozenset(calls[function]),
+                self._other_calls.get(function, _NOTHING),
+                function in entered,
+            )
+            for function in functions
+            if (frame := parse_frame(strings[function])) is not None
+        )
+
+    @cached_property
+    def _ran_before(self) -> NDArray[np.bool_]:
+        """bool[frames], which may have run already when recording began.
+
+        They are the first of their thread, each inside the one before.
+        """
+        frames = self.frames
+        ran_before = np.zeros(len(frames.event_id), dtype=np.bool_)
+        for thread in np.unique(frames.thread_index).tolist():
+            of_thread = frames.of_thread(thread)
+            position = np.arange(of_thread.start, of_thread.stop)
+            is_inside = frames.parent_index[of_thread] == position - 1
+            is_inside[0] = True
+            ran_before[of_thread] = np.logical_and.accumulate(is_inside)
+        return ran_before
+
+    @cached_property
+    def _direct_operators(self) -> tuple[NDArray[np.intp], Int64Array]:
+        """What a function of the program runs without a call: the operators, and its frames."""
+        operators = self._operators
+        around = self.frames.innermost(operators.event_id)
+        is_direct = _take(self._is_program, around)
+        outer = operators.parent_index
+        is_direct &= (outer == ABSENT) | (around[outer] != around)
+        direct = np.flatnonzero(is_direct)
+        return direct, around[direct]
+
+    def _wrapped(self, frame: NDArray[np.intp], *, own: bool = False) -> NDArray[np.intp]:
+        """intp[k], of each frame that is a wrapper the one it stands around; else the frame.
+
+        That is the longest one inside it, unless that is of the program's own code again.
+
+        Args:
+            frame: intp[k].
+            own: whether it may be of the program's own code.
+        """
+        inside = self._inside_wrapper
+        if not own:
+            inside = np.where(self._is_program[inside], np.arange(len(inside)), inside)
+        while not np.array_equal(wrapped := inside[frame], frame):
+            frame = wrapped
+        return frame
+
+    @cached_property
+    def _inside_wrapper(self) -> NDArray[np.intp]:
+        """intp[frames], of each wrapper the longest frame inside it; else the frame."""
+        frames = self.frames
+        inner = np.flatnonzero(_take(self._is_wrapper, frames.parent_index))
+        inner = inner[np.argsort(frames.end_ns[inner] - frames.start_ns[inner], kind="stable")]
+        longest = np.arange(len(frames.event_id))
+        longest[frames.parent_index[inner]] = inner  # of several the last one counts
+        return longest
+
+    def _call_site(
+        self,
+        lines: SourceLines | None,
+        operator: int,
+        annotation: int,
+        program_frame: int,
+        inside: int,
+        called: int,
+        direct: int,
+        wait: int,
+        ordinal: int,
+        count: int,
+    ) -> CallSite:
+        """The call site that these names tell."""
+        waited_in = None if wait == ABSENT else self._called_name(self._trace.strings[wait])
+        site = CallSite(
+            self._string(operator), self._without_numbers(annotation), waited_in=waited_in
+        )
+        frame_name = self._string(program_frame)
+        frame = None if frame_name is None else parse_frame(frame_name)
+        if frame is None:
+            return site
+        call, source_name = self._call(inside, called, direct)
+        line = None
+        if lines is not None and source_name is not None:
+            nth, of = (None, None) if ordinal == ABSENT else (ordinal, count)
+            others = self._other_calls.get(program_frame, _NOTHING)
+            line = lines.line_of(
+                frame.file, frame.function, frame.line, source_name, nth, of, others
+            )
+        return replace(site, function=frame.function, file=frame.file, line=line, call=call)
+
+    def _wait_names(self, wait: Int64Array, annotation: Int64Array) -> Int64Array:
+        """int64[k], the name of each wait for threads: a frame's, else that of an annotation."""
+        by_annotation = self._annotations.around(annotation, self._is_parallel)
+        return np.where(
+            wait == ABSENT, self._annotations.names(by_annotation), self.frames.names(wait)
+        )
+
+    def _string(self, name: int) -> str | None:
+        return None if name == ABSENT else self._trace.strings[name]
+
+    def _without_numbers(self, annotation: int) -> str | None:
+        """The name of a region; its numbers, which may count the steps, as #."""
+        name = self._string(annotation)
+        return None if name is None else re.sub(r"\d+", "#", name)
+
+    def _call(self, inside: int, called: int, direct: int) -> tuple[str | None, str | None]:
+        """What a frame called, and its name in the source."""
+        strings = self._trace.strings
+        if inside == ABSENT:
+            return (None, None) if direct == ABSENT else operator_as_call(strings[direct])
+        if called == ABSENT:
+            return called_as_shown(strings[inside]), None
+        return called_as_shown(strings[called]), self._name_in_source(called)
+
+    def _name_in_source(self, called: int) -> str:
+        """The name under which the source is searched for a call of this frame."""
+        frame = self._trace.strings[called]
+        return MODULE_CALL if is_module_call(frame) else self._called_name(frame)
+
+    def _called_operator(self, operator: Int64Array) -> Int64Array:
+        """The operator that the program called: of ``aten::item`` and all that it calls, the first.
+
+        int64[k]; the ones given are the innermost.
+        """
+        called = operator.copy()
+        open_ = np.flatnonzero(operator != ABSENT)
+        while len(open_):
+            inner = called[open_]
+            outer = self._operators.parent_index[inner]
+            is_called = (outer != ABSENT) & self._is_aten[inner] & self._is_aten[outer]
+            open_ = open_[is_called]
+            called[open_] = outer[is_called]
+        return called
+
+    def _calls(self, frame: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array]:
+        """The program's frame around each frame, and what ran in it.
+
+        Returns:
+            four times int64[k]: that frame, what ran directly inside it, what it called, and in
+            which frame it waited for other threads. Of the frames inside, from the outermost on,
+            the first that is no wrapper was called, and the first that waits waited; ABSENT without
+            any. What a wrapper does before and after, it does for what it stands around.
+        """
+        program_frame = frame.copy()
+        inside, called, wait = np.full((3, len(frame)), ABSENT, dtype=np.int64)
+        open_ = np.flatnonzero(program_frame != ABSENT)
+        while len(open_):
+            open_ = open_[~self._is_program[program_frame[open_]]]
+            library_frame = program_frame[open_]
+            inside[open_] = library_frame
+            called[open_] = np.where(self._is_wrapper[library_frame], called[open_], library_frame)
+            wait[open_] = np.where(self._is_wait[library_frame], library_frame, wait[open_])
+            program_frame[open_] = self.frames.parent_index[library_frame]
+            open_ = open_[program_frame[open_] != ABSENT]
+        is_beside = _take(self._is_wrapper, inside)
+        is_beside &= (called == ABSENT) | _take(self._is_special, called)
+        beside = np.flatnonzero(is_beside)
+        wrapped = self._wrapped(inside[beside], own=True)
+        is_named = ~self._is_wrapper[wrapped] & ~self._is_special[wrapped]
+        called[beside[is_named]] = wrapped[is_named]
+        return program_frame, inside, called, wait
+
+    def _outermost_in(self, operator: Int64Array, frame: Int64Array) -> Int64Array:
+        """int64[k], of each operator and those around it the outermost in a frame, else ABSENT."""
+        operators, frames = self._operators, self.frames
+        outermost = np.full(len(frame), ABSENT, dtype=np.int64)
+        candidate = operator.copy()
+        open_ = np.flatnonzero((candidate != ABSENT) & (frame != ABSENT))
+        while len(open_):
+            outer, inner = frame[open_], candidate[open_]
+            within = operators.start_ns[inner] >= frames.start_ns[outer]
+            within &= operators.end_ns[inner] <= frames.end_ns[outer]
+            open_ = open_[within]
+            outermost[open_] = candidate[open_]
+            candidate[open_] = operators.parent_index[candidate[open_]]
+            open_ = open_[candidate[open_] != ABSENT]
+        return outermost
+
+    def _among_calls(self, frame: Int64Array, inside: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Which of the calls of one name directly inside a frame each one is, and of how many.
+
+        Twice int64[k], ABSENT where either frame is.
+        """
+        ordinal, count = np.full((2, len(frame)), ABSENT, dtype=np.int64)
+        known = np.flatnonzero((frame != ABSENT) & (inside != ABSENT))
+        children = self.frames.children(np.unique(frame[known]))
+        parent, call = self.frames.parent_index[children], self._call_numbers(children)
+        order = np.lexsort((call, parent))
+        children, parent, call = children[order], parent[order], call[order]
+        changes = (np.diff(parent, prepend=ABSENT) != 0) | (np.diff(call, prepend=ABSENT) != 0)
+        group = np.cumsum(changes) - 1
+        group_start = np.flatnonzero(changes)
+        position = np.zeros(len(self.frames.event_id), dtype=np.intp)
+        position[children] = np.arange(len(children))
+        of_known = position[inside[known]]
+        ordinal[known] = of_known - group_start[group[of_known]]
+        count[known] = np.diff(group_start, append=len(children))[group[of_known]]
+        return ordinal, count
+
+    def _call_numbers(self, frame: NDArray[np.intp]) -> Int64Array:
+        """int64[k], a number for what each frame calls: the same for the same name of a call."""
+        names = self.frames.names(frame)
+        number_of_name = np.zeros(len(self._trace.strings), dtype=np.int64)
+        number_of_name[names] = 1
+        numbers: dict[str, int] = {}
+        for name in np.flatnonzero(number_of_name).tolist():
+            call = self._name_in_source(name)
+            number_of_name[name] = numbers.setdefault(call, len(numbers))
+        return number_of_name[names]
+
+    def _callers(self, events: Int64Array, frame: Int64Array) -> Int64Array:
+        """int64[k], for which thread a thread without Python made each event, else ABSENT.
+
+        Autograd's own threads run no Python: their work is that of the thread inside a backward
+        pass. Of threads that were started while the profiler ran, the file has no functions: their
+        calls are for the thread that waits for other threads then. Where two threads are inside
+        such a call at once, the file does not say whose work it is.
+        """
+        caller = np.full(len(events), ABSENT, dtype=np.int64)
+        alone = np.flatnonzero(frame == ABSENT)
+        thread = self._trace.thread_index[events[alone]]
+        of_autograd = alone[np.isin(thread, self._autograd_threads)]
+        unrecorded = alone[np.isin(thread, self._unrecorded_threads)]
+        for index, regions, is_chosen, is_inside in (
+            (of_autograd, self.frames, self._is_backward, self._is_in_backward),
+            (unrecorded, self._annotations, self._is_parallel, self._is_in_parallel),
+            (unrecorded, self.frames, self._is_wait, self._is_in_wait),
+        ):
+            if len(index):
+                threads = np.unique(regions.thread_index[is_chosen]).tolist()
+                found = self._only_one_of(threads, events[index], regions, is_inside)
+                caller[index] = np.where(found == ABSENT, caller[index], found)
+        return caller
+
+    def _only_one_of(
+        self,
+        threads: Iterable[int],
+        events: Int64Array,
+        regions: Nesting,
+        is_inside: Callable[[Int64Array], NDArray[np.bool_]],
+    ) -> Int64Array:
+        """int64[k], the only one of some threads whose regions pass a test at each event's time."""
+        process = np.array([thread.process for thread in self._trace.threads])
+        of_events = process[self._trace.thread_index[events]]
+        only = np.full(len(events), ABSENT, dtype=np.int64)
+        count = np.zeros(len(events), dtype=np.int64)
+        for thread in threads:
+            inside = is_inside(regions.innermost_on(thread, events))
+            inside &= of_events == process[thread]
+            count += inside
+            only[inside] = thread
+        only[count != 1] = ABSENT
+        return only
+
+    def _is_in_backward(self, frame: Int64Array) -> NDArray[np.bool_]:
+        """bool[k], of which frames the innermost built-in around them is ``run_backward``."""
+        built_in = self.frames.around(frame, self._is_built_in)
+        is_inside: NDArray[np.bool_] = (built_in != ABSENT) & self._is_backward[built_in]
+        return is_inside
+
+    def _is_in_wait(self, frame: Int64Array) -> NDArray[np.bool_]:
+        """bool[k], which frames are in a wait for other threads that the program called.
+
+        A library's own thread that waits for something to do, a logger's for one, is in none.
+        """
+        wait = self.frames.around(frame, self._is_wait)
+        is_inside: NDArray[np.bool_] = self.frames.around(wait, self._is_program) != ABSENT
+        return is_inside
+
+    def _is_in_parallel(self, annotation: Int64Array) -> NDArray[np.bool_]:
+        """bool[k], which annotations are of `nn.DataParallel`, or inside one that is."""
+        is_inside: NDArray[np.bool_] = (
+            self._annotations.around(annotation, self._is_parallel) != ABSENT
+        )
+        return is_inside
+
+    @cached_property
+    def _is_aten(self) -> NDArray[np.bool_]:
+        """bool[operators]."""
+        return self._operators.have_name(is_tensor_operator)
+
+    @cached_property
+    def _is_program(self) -> NDArray[np.bool_]:
+        """bool[frames], which are of the program's own code.
+
+        A library's code is where nobody else's called it: then the program is the library's.
+        """
+        frames = self.frames
+        is_program = frames.have_name(is_program_frame)
+        is_own = is_program & frames.have_name(partial(is_own_frame, self._source_files))
+        of_library = np.flatnonzero(is_program & ~is_own)
+        is_program[of_library] = frames.around(of_library, is_own) == ABSENT
+        return is_program
+
+    @cached_property
+    def _other_calls(self) -> Mapping[int, frozenset[str]]:
+        """Name of a function of the program to the names of what it calls besides modules."""
+        frames, strings = self.frames, self._trace.strings
+        caller = frames.around(frames.parent_index, ~self._is_wrapper)
+        is_call = _take(self._is_program, caller) & ~self._is_wrapper
+        is_call &= ~frames.have_name(is_module_call)
+        called = np.flatnonzero(is_call)
+        calls: dict[int, set[str]] = defaultdict(set)
+        for of_caller, of_call in _pairs(frames.names(caller[called]), frames.names(called)):
+            calls[of_caller].add(self._called_name(strings[of_call]))
+        return {name: frozenset(of_caller) for name, of_caller in calls.items()}
+
+    @cached_property
+    def _is_wrapper(self) -> NDArray[np.bool_]:
+        """bool[frames], which stand around what the program called."""
+        return self.frames.have_name(is_wrapper)
+
+    @cached_property
+    def _is_special(self) -> NDArray[np.bool_]:
+        """bool[frames], which are special methods, such as `__enter__`."""
+        return self.frames.have_name(lambda name: called_name(name).startswith("__"))
+
+    @cached_property
+    def _is_built_in(self) -> NDArray[np.bool_]:
+        """bool[frames]."""
+        return self.frames.have_name(is_built_in)
+
+    @cached_property
+    def _is_backward(self) -> NDArray[np.bool_]:
+        """bool[frames], which are calls into autograd's engine."""
+        return self.frames.have_name(is_backward)
+
+    @cached_property
+    def _is_wait(self) -> NDArray[np.bool_]:
+        """bool[frames], which wait for other threads."""
+        return self.frames.have_name(lambda name: is_thread_wait(name) or starts_threads(name))
+
+    @cached_property
+    def _is_parallel(self) -> NDArray[np.bool_]:
+        """bool[annotations], which are forward passes of `nn.DataParallel`."""
+        return self._annotations.have_name(is_parallel_forward)
+
+    @cached_property
+    def _unrecorded_threads(self) -> NDArray[np.int64]:
+        """Index into `Trace.threads` of those of which the file has no functions and no regions.
+
+        Autograd's are none of them, nor are those that only check whether work has finished.
+        """
+        known = (self.frames.thread_index, self._annotations.thread_index, self._autograd_threads)
+        watchdogs = np.array(watchdog_threads(self._trace), dtype=np.int64)
+        return np.setdiff1d(
+            np.arange(len(self._trace.threads)), np.concatenate((*known, watchdogs))
+        )
+
+    @cached_property
+    def _autograd_threads(self) -> NDArray[np.int32]:
+        """Index into `Trace.threads` of those that ran autograd's engine, or have its name."""
+        threads = self._trace.threads
+        is_engine = np.array(["autograd" in thread.name for thread in threads], dtype=np.bool_)
+        of_engine = self._operators.have_name(is_autograd_node)
+        is_engine[self._operators.thread_index[of_engine]] = True
+        return np.flatnonzero(is_engine).astype(np.int32)
+
+
+_NOTHING: frozenset[str] = frozenset()
+
+
+def _take(chosen: NDArray[np.bool_], index: Int64Array) -> NDArray[np.bool_]:
+    """bool[k], whether each of these is chosen; ABSENT is not."""
+    return np.append(chosen, False)[index]  # ABSENT is the last one
+
+
+def _pairs(a: Int64Array, b: Int64Array) -> list[list[int]]:
+    """The different pairs of two columns."""
+    pairs: list[list[int]] = np.unique(np.stack((a, b), axis=1), axis=0).tolist()
+    return pairs
+
+
+# What was worked out of a file, for as long as somebody has its timeline: rules ask for the call
+# sites of a few events at a time, and an attribute of the timeline would be a result that changes.
+_LOCATORS: WeakKeyDictionary[Timeline, _Locator] = WeakKeyDictionary()

@@ -1,0 +1,90 @@
+"""Which module of the model the host was in."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tracelab.base.intervals import Int64Array
+from tracelab.model.frames import MODULE_PREFIX
+from tracelab.model.lookup import groups_of, match_names
+from tracelab.model.nesting import Nesting
+from tracelab.model.program.call_sites import waiting_threads
+from tracelab.model.timeline import Timeline
+from tracelab.model.trace import ABSENT, Category
+
+OUTSIDE_MODULES = "outside any module"
+_INSIDE = " > "
+
+
+class ModuleName(NamedTuple):
+    """What the profiler calls a module, and the modules that it was called in, the outermost first.
+
+    The number counts the modules of a class in the order of their first call.
+
+    Example: ``ModuleName("Linear_3", "Network_0 > Block_1")``.
+    """
+
+    name: str
+    where: str | None = None
+
+
+class ModulePaths:
+    """The module that the host was in, at any moment: the innermost one.
+
+    Attributes:
+        names: of the modules, one for each way in which it was called; none where the file does
+            not have the calls of modules.
+    """
+
+    def __init__(self, timeline: Timeline) -> None:
+        trace = timeline.trace
+        events = trace.of_category(Category.PYTHON)
+        is_call = match_names(trace, events, lambda name: name.startswith(MODULE_PREFIX))
+        calls = self._calls = Nesting(trace, events[is_call])
+        names: list[ModuleName] = []
+        path = np.full(len(calls.event_id) + 1, ABSENT, dtype=np.int64)  # the last is ABSENT's
+        level = np.flatnonzero(calls.parent_index == ABSENT)
+        while len(level):
+            outer, name = path[calls.parent_index[level]], calls.names(level)
+            pairs, pair = np.unique(outer * len(trace.strings) + name, return_inverse=True)
+            path[level] = len(names) + pair
+            for around, string in np.stack(np.divmod(pairs, len(trace.strings)), axis=1).tolist():
+                inside = (
+                    None if around == ABSENT else _INSIDE.join(filter(None, names[around][::-1]))
+                )
+                names.append(ModuleName(trace.strings[string].removeprefix(MODULE_PREFIX), inside))
+            level = calls.children(level)
+        self.names = tuple(names)
+        self._path, self._timeline = path, timeline
+
+    def at(self, thread: int, moments_ns: Int64Array) -> Int64Array:
+        """int64[k], index of the module that a thread was in at each moment, else ABSENT.
+
+        Args:
+            thread: index into `Trace.threads`.
+            moments_ns: int64[k], ns, ascending.
+        """
+        return self._path[self._calls.innermost_at(thread, moments_ns)]
+
+    def of_events(self, events: Int64Array) -> Int64Array:
+        """int64[k], index of the innermost module around each event (event id), else ABSENT.
+
+        Of a thread without Python in the file, that around the wait for it.
+        """
+        module = self._calls.innermost(events)
+        open_ = np.flatnonzero(module == ABSENT)
+        for thread, index in groups_of(waiting_threads(self._timeline, events[open_])):
+            module[open_[index]] = self._calls.innermost_on(thread, events[open_[index]])
+        return self._path[module]
+
+    def begun(self, thread: int) -> tuple[Int64Array, Int64Array]:
+        """When the modules that a thread called began, int64[k], ns, ascending; and which."""
+        own = self._calls.of_thread(thread)
+        return self._calls.start_ns[own], self._path[own]
+
+    def boundaries_ns(self, thread: int) -> Int64Array:
+        """int64[k], ns, when the module of a thread may change; in any order."""
+        own = self._calls.of_thread(thread)
+        return np.concatenate((self._calls.start_ns[own], self._calls.end_ns[own]))

@@ -1,0 +1,1 @@
+"""Waits of streams for events, and the queues between."""

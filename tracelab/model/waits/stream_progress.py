@@ -1,0 +1,142 @@
+"""When streams had got how far: what had ended by some time, and what could have started."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.base.arrays import read_only
+from tracelab.base.intervals import Int64Array
+from tracelab.model.driver_api import is_event_record
+from tracelab.model.latencies import LONGEST_WAKE_UP_NS
+from tracelab.model.lookup import calls_of_name, last_in_group
+from tracelab.model.timeline import Timeline
+from tracelab.model.trace import ABSENT
+from tracelab.model.waits.stream_queues import StreamQueues
+
+_END_OF_TIME = np.iinfo(np.int64).max
+
+
+class StreamProgress:
+    """When each activity could have started and, with all before it on its stream, had ended.
+
+    An activity that could have started earlier (its launch call was over, its stream was free) was
+    waiting for something; what it waited for had just ended when it started.
+
+    Attributes:
+        timeline: whose activities they are.
+        ended_ns: int64[m], ns, when each row and all before it on its stream had ended.
+        ready_ns: int64[m], ns, when each row's launch call and the row before it on its stream were
+            over, so that it could have started; its own start where the file shows no launch.
+    """
+
+    def __init__(self, timeline: Timeline, queues: StreamQueues) -> None:
+        self.timeline = timeline
+        self.ended_ns: Int64Array = read_only(_ended_ns(timeline))
+        self.ready_ns: Int64Array = read_only(_ready_ns(timeline, self.ended_ns))
+        self._record_ns, recorded_row = _next_records(timeline, queues)
+        by_end = np.argsort(self.ended_ns[recorded_row], kind="stable")
+        self._recorded_row = recorded_row[by_end]
+
+    def last_ended(self, stream_index: NDArray[np.intp], time_ns: Int64Array) -> NDArray[np.intp]:
+        """intp[k], the last row of each stream that had ended at each time, else ABSENT."""
+        return last_in_group(
+            self.timeline.stream_index, self.ended_ns, stream_index, time_ns, "right"
+        )
+
+    def ended_between(
+        self,
+        ready_ns: Int64Array,
+        time_ns: Int64Array,
+        wait_ns: Int64Array,
+        *,
+        without: NDArray[np.intp],
+    ) -> NDArray[np.intp]:
+        """What each wait can have waited for and ended last, on another stream.
+
+        It ended just before `time_ns`, when something started, and after that could have started:
+        otherwise it delayed nothing. An event was recorded after its launch, before the next one
+        and the wait.
+
+        Args:
+            ready_ns: int64[k], ns, when the delayed activity could have started.
+            time_ns: int64[k], ns, when it started.
+            wait_ns: int64[k], ns, when the host made the wait.
+            without: intp[k], index of the stream that waits, ABSENT for none.
+
+        Returns:
+            intp[k], rows, else ABSENT.
+        """
+        since_ns = np.maximum(ready_ns, time_ns - LONGEST_WAKE_UP_NS)
+        ended_ns = self.ended_ns[self._recorded_row]
+        candidate = np.searchsorted(ended_ns, time_ns, side="right") - 1
+        source_row = np.full(len(candidate), ABSENT, dtype=np.intp)
+        open_ = np.arange(len(candidate))
+        while len(open_):  # all that have no source yet step back at once
+            open_ = open_[candidate[open_] >= 0]
+            open_ = open_[ended_ns[candidate[open_]] >= since_ns[open_]]
+            row = self._recorded_row[candidate[open_]]
+            fits = self._record_ns[row] < wait_ns[open_]
+            fits &= self.timeline.stream_index[row] != without[open_]
+            source_row[open_[fits]] = row[fits]
+            open_ = open_[~fits]
+            candidate[open_] -= 1
+        return source_row
+
+
+def ready_after(
+    timeline: Timeline, ready_ns: Int64Array, row: NDArray[np.intp], source_end_ns: Int64Array
+) -> Int64Array:
+    """When rows could have started, now that it is known what some of them waited for.
+
+    Args:
+        timeline: whose rows they are.
+        ready_ns: int64[m], ns, when each row could have started by what was known before.
+        row: intp[k], rows of which more is known now.
+        source_end_ns: int64[k], ns, when what each of those waited for had ended.
+
+    Returns:
+        int64[m], ns; a row's own start where what it waited for explains it.
+    """
+    start_ns, before_ns = timeline.start_ns[row], ready_ns[row]
+    explains = (before_ns <= source_end_ns) & (source_end_ns <= start_ns)
+    explains &= start_ns <= source_end_ns + LONGEST_WAKE_UP_NS
+    after_ns = ready_ns.copy()
+    after_ns[row] = np.where(explains, start_ns, np.maximum(before_ns, source_end_ns))
+    return after_ns
+
+
+def _ended_ns(timeline: Timeline) -> Int64Array:
+    ended_ns = timeline.end_ns.copy()
+    for stream in timeline.streams:
+        of_stream = ended_ns[stream.first_row : stream.end_row]
+        np.maximum.accumulate(of_stream, out=of_stream)
+    return ended_ns
+
+
+def _ready_ns(timeline: Timeline, ended_ns: Int64Array) -> Int64Array:
+    launched = timeline.launch_id != ABSENT
+    ready_ns = np.where(launched, timeline.trace.end_ns[timeline.launch_id], timeline.start_ns)
+    follows = _follows(timeline)
+    ready_ns[follows] = np.maximum(ready_ns[follows], ended_ns[follows - 1])
+    return ready_ns
+
+
+def _next_records(timeline: Timeline, queues: StreamQueues) -> tuple[Int64Array, NDArray[np.intp]]:
+    """When an event was first recorded after each row's launch: int64[m], ns.
+
+    And the rows after which one was, before the next row of their stream was launched.
+    """
+    start_ns = timeline.trace.start_ns
+    record_ns = np.sort(start_ns[calls_of_name(timeline.trace, is_event_record)])
+    record_ns = np.append(record_ns, _END_OF_TIME)
+    next_record_ns = record_ns[np.searchsorted(record_ns, queues.launch_ns)]
+    next_launch_ns = np.full(len(next_record_ns), _END_OF_TIME)
+    follows = _follows(timeline)
+    next_launch_ns[follows - 1] = queues.launch_ns[follows]
+    return next_record_ns, np.flatnonzero(next_record_ns < next_launch_ns)
+
+
+def _follows(timeline: Timeline) -> NDArray[np.intp]:
+    """The rows that follow another one on their stream."""
+    return np.flatnonzero(timeline.stream_index[1:] == timeline.stream_index[:-1]) + 1

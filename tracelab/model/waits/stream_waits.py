@@ -1,0 +1,194 @@
+"""What streams waited for: the activities before the events that a stream was made to wait for.
+
+With event records (CUPTI's rows) a wait names the record that it waits for, and what the recording
+stream had been given by then is what it waits for. Stock files name none. There the times tell, for
+a wait that delayed something: what it waited for had ended just before. A wait that delayed nothing
+needs no explanation. `tests/benchmarks/inferred_waits.py` measures how often that is right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.base.arrays import Frozen
+from tracelab.base.intervals import Int64Array
+from tracelab.model.driver_api import is_stream_wait
+from tracelab.model.kernel_kinds import is_peer_copy
+from tracelab.model.latencies import LONGEST_WAKE_UP_NS, SHORTEST_DELAY_NS, UNEXPLAINED_NS
+from tracelab.model.lookup import calls_of_name, match_names
+from tracelab.model.timeline import Timeline
+from tracelab.model.trace import ABSENT, Category, Trace
+from tracelab.model.waits.recording_streams import infer_recording_streams
+from tracelab.model.waits.stream_progress import StreamProgress, ready_after
+from tracelab.model.waits.stream_queues import LONG_AGO, StreamQueues
+from tracelab.model.waits.upstream import Upstream, find_upstream
+from tracelab.model.waits.wait_records import find_wait_records
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class StreamWaits(Frozen):
+    """What the activities of a file waited for on other streams.
+
+    `tests.reference.stream_waits` defines it, slowly.
+
+    Example row: ``(row=340, source_row=12, is_inferred=True, is_peer_copy=False)``: by the times,
+    the activity of row 340 waited for the one of row 12.
+
+    Attributes:
+        row, source_row: intp[p], timeline rows in pairs: the second had to end before the first.
+        is_inferred: bool[p], whether the times tell so and not the file.
+        is_peer_copy: bool[p], whether the second is a copy between devices, without any wait.
+        after_unresolved_wait: bool[m], per timeline row whether it was late, after a wait for
+            something that neither the file nor the times tell.
+        exact_count: waits whose record the file names.
+        inferred_count: waits whose record it does not name, but the times tell.
+        unresolved_count: all other waits.
+    """
+
+    row: NDArray[np.intp]
+    source_row: NDArray[np.intp]
+    is_inferred: NDArray[np.bool_]
+    is_peer_copy: NDArray[np.bool_]
+    after_unresolved_wait: NDArray[np.bool_]
+    exact_count: int
+    inferred_count: int
+    unresolved_count: int
+
+
+def resolve_waits(
+    timeline: Timeline, queues: StreamQueues, progress: StreamProgress
+) -> StreamWaits:
+    """Find what the activities of a file waited for on other streams."""
+    trace, records = timeline.trace, find_wait_records(timeline.trace)
+    if not len(timeline.event_id):
+        rows, flags = np.zeros(0, dtype=np.intp), np.zeros(0, dtype=np.bool_)
+        return StreamWaits(rows, rows, flags, flags, flags, 0, 0, len(records.wait_id))
+    records = infer_recording_streams(timeline, queues, progress, records)
+    upstream_of = find_upstream(trace, queues, records, progress)
+    row = np.fromiter(upstream_of, dtype=np.intp, count=len(upstream_of))
+    index, source_row, is_inferred = _sources(timeline, progress, upstream_of)
+    end_ns = np.full(len(row), LONG_AGO, dtype=np.int64)
+    np.maximum.at(end_ns, index, timeline.end_ns[source_row])
+    ready_ns = ready_after(timeline, progress.ready_ns, row, end_ns)
+
+    late_index, wait_index = _late_after_unresolved_waits(timeline, upstream_of, ready_ns)
+    late_source_row = progress.ended_between(
+        ready_ns[row[late_index]],
+        timeline.start_ns[row[late_index]],
+        records.recorded_before_ns(trace)[wait_index],
+        without=timeline.stream_index[row[late_index]],
+    )
+    resolved = late_source_row != ABSENT
+    after_unresolved_wait = np.zeros(len(timeline.event_id), dtype=np.bool_)
+    after_unresolved_wait[row[late_index[~resolved]]] = True
+
+    late_index, late_source_row = late_index[resolved], late_source_row[resolved]
+    ready_ns = ready_after(timeline, ready_ns, row[late_index], timeline.end_ns[late_source_row])
+    delayed_row, copy_row = _delayed_by_peer_copies(timeline, queues, ready_ns)
+    after_unresolved_wait[delayed_row] = False
+    index = np.concatenate((index, late_index))
+    order = np.argsort(index, kind="stable")
+    source_row = np.concatenate((source_row, late_source_row))[order]
+    is_inferred = np.concatenate((is_inferred, np.ones(len(late_index), dtype=np.bool_)))[order]
+    by_calls_count = int(records.is_inferred.sum())
+    by_times_count = len(np.unique(wait_index[resolved]))
+    open_count = int(records.is_unresolved.sum())
+    return StreamWaits(
+        row=np.concatenate((row[index[order]], delayed_row)),
+        source_row=np.concatenate((source_row, copy_row)),
+        is_inferred=np.concatenate((is_inferred, np.ones(len(copy_row), dtype=np.bool_))),
+        is_peer_copy=np.repeat((False, True), (len(index), len(copy_row))),
+        after_unresolved_wait=after_unresolved_wait,
+        exact_count=len(records.wait_id) - by_calls_count - open_count,
+        inferred_count=by_calls_count + by_times_count,
+        unresolved_count=_unresolved_count(trace, open_count - by_times_count),
+    )
+
+
+def _sources(
+    timeline: Timeline, progress: StreamProgress, upstream_of: Mapping[int, Upstream]
+) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.bool_]]:
+    """What is upstream on other streams, as far as that is known.
+
+    An inferred source that had not ended when the row started was not waited for.
+
+    Returns:
+        intp[p], the index in the mapping of what waited; intp[p], the row that it waited for; and
+        bool[p], whether that is inferred.
+    """
+    stream_index = timeline.stream_index
+    row = np.fromiter(upstream_of, dtype=np.intp, count=len(upstream_of))
+    columns = []
+    for position, (waiting_index, upstream) in enumerate(
+        zip(stream_index[row].tolist(), upstream_of.values(), strict=True)
+    ):
+        sources = {source for of, source in upstream.rows.items() if of != waiting_index}
+        columns += [(position, source, source in upstream.inferred_rows) for source in sources]
+    index, source_row, is_inferred = np.array(columns, dtype=np.intp).reshape(-1, 3).T
+    fits = (is_inferred == 0) | (progress.ended_ns[source_row] <= timeline.start_ns[row[index]])
+    return index[fits], source_row[fits], is_inferred[fits] > 0
+
+
+def _late_after_unresolved_waits(
+    timeline: Timeline, upstream_of: Mapping[int, Upstream], ready_ns: Int64Array
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """What started later than it could have, after a wait of which no record is known.
+
+    Args:
+        timeline: whose rows they are.
+        upstream_of: what is known to be upstream, by row.
+        ready_ns: int64[m], ns, when each row could have started.
+
+    Returns:
+        twice intp[k]: the index in the mapping of what was late, and the index of the wait.
+    """
+    row = np.fromiter(upstream_of, dtype=np.intp, count=len(upstream_of))
+    unresolved = (upstream.unresolved_wait for upstream in upstream_of.values())
+    wait_index = np.fromiter(unresolved, dtype=np.intp, count=len(row))
+    delay_ns = timeline.start_ns[row] - ready_ns[row]
+    late_index = np.flatnonzero((wait_index != ABSENT) & (delay_ns > SHORTEST_DELAY_NS))
+    return late_index, wait_index[late_index]
+
+
+def _delayed_by_peer_copies(
+    timeline: Timeline, queues: StreamQueues, ready_ns: Int64Array
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Rows that waited without any wait, and the copies between devices that they waited for.
+
+    A copy in a device's default stream delays what is launched after it in the other device's
+    default stream: CUDA does that by itself. The file does not tell which streams those are, so
+    only an activity counts that nothing else explains: the first of its stream to be launched after
+    the copy, far later than it could have started (`ready_ns`, int64[m]) and just after the copy.
+    """
+    copies = np.flatnonzero(match_names(timeline.trace, timeline.event_id, is_peer_copy))
+    copies = copies[queues.launch_ns[copies] != LONG_AGO]
+    copies = copies[np.argsort(timeline.end_ns[copies], kind="stable")]
+    copy_of: dict[int, int] = {}
+    for stream in timeline.streams if len(copies) else ():
+        launch_ns = queues.launch_ns[stream.first_row : stream.end_row]
+        next_row = np.searchsorted(launch_ns, queues.launch_ns[copies], side="right")
+        next_row += stream.first_row
+        other_device = timeline.device_number[copies] != stream.device_number
+        follows = (next_row < stream.end_row) & other_device
+        copy_row, row = copies[follows], next_row[follows]
+        end_ns, start_ns = timeline.end_ns[copy_row], timeline.start_ns[row]
+        delayed = (end_ns >= ready_ns[row]) & (start_ns - ready_ns[row] > UNEXPLAINED_NS)
+        delayed &= (start_ns >= end_ns) & (start_ns - end_ns <= LONGEST_WAKE_UP_NS)
+        copy_of |= dict(zip(row[delayed].tolist(), copy_row[delayed].tolist(), strict=True))
+    delayed_row = np.fromiter(copy_of, dtype=np.intp, count=len(copy_of))
+    return delayed_row, np.fromiter(copy_of.values(), dtype=np.intp, count=len(copy_of))
+
+
+def _unresolved_count(trace: Trace, unresolved_rows: int) -> int:
+    """How many waits are unresolved, of which the file shows so many as rows.
+
+    Without sync rows not even the waiting stream is known, and the calls count. In a file that has
+    some, Kineto left a row out because no activity ran on that stream.
+    """
+    if len(trace.of_category(Category.SYNC)):
+        return unresolved_rows
+    return len(calls_of_name(trace, is_stream_wait))

@@ -1,0 +1,1 @@
+"""Files to write: pictures, pages, traces with tracks."""

@@ -1,0 +1,345 @@
+"""Pictures of what was analyzed: a file's timeline, or a part of it, or the ranks of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tracelab.analysis.analysis import Analysis, analyze_source
+from tracelab.analysis.reports import FileResult, analyze_file, merge_results, with_changes
+from tracelab.base.errors import TracelabError, UsageError
+from tracelab.base.options import DEFAULTS, Options
+from tracelab.findings.fixes import choose_fixes
+from tracelab.read.sources import one_source, path_names
+from tracelab.read.streams import Source
+from tracelab.report.schema import Report
+from tracelab.report.views import ranks_of
+from tracelab.simulate.predict import apply_changes, predict
+from tracelab.simulate.program import Program
+from tracelab.system.files import identities, require_output
+
+if TYPE_CHECKING:
+    from tracelab.render.facts import BusyShares
+    from tracelab.render.picture.rank_work import RankWork
+    from tracelab.render.picture.save import Picture
+    from tracelab.render.picture.timeline import Part
+
+
+_LATEST_MS = 1e12  # 31 years, in nanoseconds still an int64
+
+
+def draw(
+    trace: str | PathLike[str] | Source | Analysis | Sequence[str | PathLike[str]],
+    path: str | PathLike[str] | None = None,
+    *,
+    options: Options = DEFAULTS,
+    start_ms: float | None = None,
+    end_ms: float | None = None,
+    lanes: str | Sequence[str] | None = None,
+    title: str = "",
+    width_px: int = 1600,
+) -> Picture:
+    """Draw what ran when: the streams, the host's blocking calls, the idle time.
+
+    Args:
+        trace: a file, a URL, or what `analyze_source` made of one. The files of one job are drawn
+            on one clock, in two steps of usual length; of other files each is drawn as a whole,
+            one above the other.
+        path: the file to write, ``.png``, ``.svg`` or ``.pdf``; its folder is made. None for none:
+            the picture shows itself in a notebook.
+        options: how a file is analyzed; `Options.step` draws that step alone.
+        start_ms: where to begin, in ms from the start of the trace or the step.
+        end_ms: where to end, likewise.
+        lanes: only this one, or these: ``host``, ``device:0``, ``stream:0/7``, ``kind:comm``.
+        title: the headline, by default the file's name.
+        width_px: pixels across.
+
+    Example:
+        >>> tracelab.draw("traces/events_item.pt.trace.json.gz", "item.png", lanes="host")
+        Picture(figure=<Figure size 1600x222 with 1 Axes>)
+
+    Raises:
+        UsageError: there is nothing to draw, or a part is asked for of several files.
+        OutputError: `path` cannot be written, or is the trace.
+        TracelabError: the file cannot be analyzed.
+    """
+    from tracelab.render.picture.save import Picture, require_format
+    from tracelab.render.picture.timeline import draw_timeline, require_drawable
+
+    chosen = [lanes] if isinstance(lanes, str) else lanes
+    inputs = [trace] if isinstance(trace, Analysis | Source) else path_names(trace)
+    if not inputs:
+        raise UsageError("no file or URL to draw was given")
+    if len(inputs) > 1 and any(x is not None for x in (lanes, start_ms, end_ms)):
+        raise UsageError(
+            "only the timeline of a single file can be cut to a part; these are several files"
+        )
+    if not all(abs(ms or 0) <= _LATEST_MS for ms in (start_ms, end_ms)):  # nan is not, either
+        raise UsageError("a picture must begin and end within 10^12 milliseconds")
+    require_drawable(1, chosen, width_px)
+    if path is not None:
+        require_format(Path(path))
+    known = [one if isinstance(one, Analysis) else one_source(one) for one in inputs]
+    if path is not None:
+        require_output(path, identities(map(_path_of, known)))
+    if len(known) > 1:
+        picture = _several([x for x in known if isinstance(x, Source)], options, title, width_px)
+    else:
+        [one] = known
+        analysis = one if isinstance(one, Analysis) else analyze_source(one, options)
+        start_ns, end_ns = _span(analysis, start_ms, end_ms)
+        picture = Picture(
+            draw_timeline(
+                analysis.timeline,
+                blocking_calls=analysis.blocking_calls.calls.event_id,
+                start_ns=start_ns,
+                end_ns=end_ns,
+                lanes=chosen,
+                title=title,
+                busy=_busy_shares(analysis) if (start_ms, end_ms) == (None, None) else None,
+                width_px=width_px,
+            )
+        )
+    if path is not None:
+        picture.save(Path(path))
+    return picture
+
+
+def draw_whatif(
+    trace: str | PathLike[str] | Source | Analysis,
+    path: str | PathLike[str] | None = None,
+    *,
+    fixes: str | int | Sequence[str | int] = (),
+    edits: str | Callable[[Program], Program] | Sequence[str | Callable[[Program], Program]] = (),
+    options: Options = DEFAULTS,
+    width_px: int = 1600,
+) -> Picture:
+    """Draw a steady step as it is, and below it with all these changes, on one time scale.
+
+    Args:
+        trace: a file, a URL, or what `analyze_source` made of one.
+        path: the file to write, ``.png``, ``.svg`` or ``.pdf``; None for none.
+        fixes: of which findings, as of `whatif`.
+        edits: further changes, likewise.
+        options: how a file is analyzed.
+        width_px: pixels across.
+
+    Raises:
+        UsageError: there is nothing to draw, or one of the changes is neither a fix nor an edit.
+        OutputError: `path` cannot be written, or is the trace.
+        TracelabError: the file cannot be analyzed.
+    """
+    from tracelab.render.picture.save import Picture, require_format
+    from tracelab.render.picture.timeline import require_drawable
+    from tracelab.render.picture.whatif import draw_whatif as draw_both
+    from tracelab.render.text.whatif import picture_titles
+
+    asked = with_changes(options, fixes, edits)
+    require_drawable(1, None, width_px)
+    if path is not None:
+        require_format(Path(path))
+    known = trace if isinstance(trace, Analysis) else one_source(trace)
+    if path is not None:
+        require_output(path, identities([_path_of(known)]))
+    analysis = known if isinstance(known, Analysis) else analyze_source(known, options)
+    program, sites = analysis.baseline.program, analysis.sites
+    if program is None or sites is None:
+        raise UsageError(f"there is no step to draw: {analysis.baseline.not_replayed}")
+    changes = choose_fixes(analysis.report.findings, asked.fixes, asked.edits)
+    if not changes:
+        raise UsageError("there is nothing to draw: no finding has a change that can be replayed")
+    [prediction] = predict(analysis.baseline, sites, changes[-1:])
+    figure = draw_both(
+        analysis.timeline,
+        program,
+        apply_changes(changes[-1].edits, program, sites).program,
+        titles=picture_titles(Path(analysis.timeline.trace.path).name, prediction),
+        width_px=width_px,
+    )
+    picture = Picture(figure)
+    if path is not None:
+        picture.save(Path(path))
+    return picture
+
+
+def draw_beside(
+    trace: Analysis | Source, path: Path, title: str = "", *, options: Options = DEFAULTS
+) -> Path | TracelabError:
+    """Draw a file beside its report, in whichever process.
+
+    Args:
+        trace: the file.
+        path: where the picture goes.
+        title: the headline, by default the file's name.
+        options: how the file was analyzed.
+
+    Returns:
+        the picture that was drawn, or why it could not be.
+    """
+    try:
+        draw(trace, path, options=options, title=title)
+    except TracelabError as error:
+        return error
+    return path
+
+
+def part_of_job(analysis: Analysis) -> RankWork:
+    """What `draw_job` needs of one file, in whichever process it is analyzed."""
+    from tracelab.render.picture.rank_work import reduce_work
+
+    return reduce_work(analysis.graph, analysis.windows, analysis.part.device)
+
+
+def draw_job(
+    report: Report, works: Iterable[RankWork], *, title: str = "", width_px: int = 1600
+) -> Picture:
+    """Draw the ranks of a job on one clock, and the heat map of their steps.
+
+    Args:
+        report: of the job.
+        works: what `part_of_job` gave of each of its files.
+        title: the headline, by default the folder and the number of ranks.
+        width_px: pixels across.
+    """
+    from tracelab.render.picture import job
+    from tracelab.render.picture.save import Picture
+    from tracelab.render.text.job import job_sentences, rank_shares
+
+    if report.job is None:
+        raise ValueError("only the ranks of a job are on one clock")
+    shares = rank_shares(report)
+    rank_of = {trace.path: trace.rank for trace in report.traces}
+    folders = {Path(path).parent.name for path in rank_of}
+    name = folders.pop() if len(folders) == 1 else f"{len(folders)} folders"
+    headline = f"{len(rank_of)} ranks on one clock"
+    figure = job.draw_job(
+        report.job,
+        {rank_of[work.path]: work for work in works},
+        title=title or (f"{name}: {headline}" if name else headline),
+        verdict=next(iter(job_sentences(report, shares)), ""),
+        shares={x.rank: x for x in shares},
+        width_px=width_px,
+    )
+    return Picture(figure)
+
+
+def for_picture(path: Path, files: int, title: str = "") -> Callable[[Analysis], Any]:
+    """What to call with each file's analysis, in whichever process; `draw_results` takes it all.
+
+    Args:
+        path: where the picture goes.
+        files: how many files there are.
+        title: the headline of a single file, by default its name.
+    """
+    return partial(draw_beside, path=path, title=title) if files == 1 else part_of_job
+
+
+def draw_results(
+    report: Report,
+    results: Sequence[FileResult],
+    path: Path,
+    options: Options = DEFAULTS,
+    run: Callable[..., Iterable[Any]] = map,
+    titles: Sequence[str] = (),
+) -> list[Path | TracelabError]:
+    """Draw a job as one picture, or each of several other files, beside the report.
+
+    Args:
+        report: of all files.
+        results: of each file, analyzed with what `for_picture` gave.
+        path: where the picture goes; those of several files that are no job are numbered.
+        options: how the files were analyzed.
+        run: maps a function over files, as `map` or a pool's `map` does.
+        titles: the headline of each file that is no rank of a job, by default its name.
+
+    Returns:
+        the pictures that were drawn; instead of one that could not be, why.
+    """
+    if len(results) == 1:
+        return [result.more for result in results]
+    if report.job is None:
+        each = (results, numbered(path, len(results)), titles or [""] * len(results))
+        readable = [
+            (result.source, one, title)
+            for result, one, title in zip(*each, strict=True)
+            if result.report is not None
+        ]
+        return list(run(partial(draw_beside, options=options), *zip(*readable, strict=True)))
+    try:
+        draw_job(report, [x.more for x in results if x.more is not None]).save(path)
+    except TracelabError as error:
+        return [error]
+    return [path]
+
+
+def numbered(path: Path, count: int) -> list[Path]:
+    """The pictures of several files.
+
+    >>> [one.name for one in numbered(Path("out/step.png"), 2)]
+    ['step-0.png', 'step-1.png']
+    """
+    return [path.with_stem(f"{path.stem}-{index}") for index in range(count)]
+
+
+def _path_of(known: Analysis | Source) -> str:
+    return known.timeline.trace.path if isinstance(known, Analysis) else known.path
+
+
+def _span(analysis: Analysis, start_ms: float | None, end_ms: float | None) -> tuple[int, int]:
+    """From when to when to draw, ns.
+
+    Raises:
+        UsageError: nothing is there.
+    """
+    window = analysis.windows[0]
+    start_ns = window.start_ns + round((start_ms or 0) * 1e6)
+    end_ns = window.end_ns if end_ms is None else window.start_ns + round(end_ms * 1e6)
+    if not window.start_ns <= start_ns < min(end_ns, window.end_ns):
+        raise UsageError(
+            f"there is nothing to draw between {(start_ns - window.start_ns) / 1e6:g} ms and "
+            f"{(end_ns - window.start_ns) / 1e6:g} ms: what can be drawn is "
+            f"{window.length_ns / 1e6:g} ms long"
+        )
+    return start_ns, end_ns
+
+
+def _busy_shares(analysis: Analysis) -> BusyShares:
+    """How busy the GPUs are by the file's report, whose first screen says so as well."""
+    from tracelab.render.facts import busy_shares
+
+    [rank] = ranks_of(analysis.report)
+    return busy_shares(rank)
+
+
+def part_of(analysis: Analysis, start_ns: int, end_ns: int, title: str) -> Part:
+    """A stretch of what was analyzed, to be drawn above or below others."""
+    from tracelab.render.picture.timeline import Part
+
+    calls = analysis.blocking_calls.calls
+    return Part(analysis.timeline, calls.event_id, start_ns, end_ns, title)
+
+
+def _several(sources: Sequence[Source], options: Options, title: str, width_px: int) -> Picture:
+    """The ranks of one job, or the whole of several files, one above the other."""
+    from tracelab.render.picture.save import Picture
+    from tracelab.render.picture.timeline import draw_stacked, require_drawable
+
+    results = [analyze_file(source, options, then=lambda analysis: analysis) for source in sources]
+    for result in results:
+        if result.error is not None:
+            raise result.error
+    report = merge_results(results, [source.path for source in sources], options)
+    analyses: list[Analysis] = [result.more for result in results]
+    if report.job is not None and report.job.per_rank:
+        return draw_job(report, map(part_of_job, analyses), title=title, width_px=width_px)
+    require_drawable(len(analyses), None, width_px)
+    parts = []
+    for analysis in analyses:
+        window, name = analysis.windows[0], Path(analysis.timeline.trace.path).name
+        part = part_of(analysis, window.start_ns, window.end_ns, name)
+        parts.append(replace(part, busy=_busy_shares(analysis)))
+    return Picture(draw_stacked(parts, width_px=width_px))

@@ -1,0 +1,368 @@
+"""Read the elements of one huge JSON array in pieces of bounded size.
+
+A piece is cut at the last ``}, {`` of what was read, and the cut is only believed when the piece
+then parses by itself: it began at an element, so a complete parse proves that it ends at one
+(JSON is unambiguous). A piece that does not parse is read element by element: an element that
+merely breaks off waits for more of the file, known writers' faults are mended, and what is still
+not JSON is counted.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, NamedTuple
+
+import orjson
+
+from tracelab.base.errors import UnreadableInputError
+from tracelab.read.json.damage import BREAKS_OFF, breaks_off, end_of_element, mend, versions
+from tracelab.read.json.header import first_event, opening_of, outermost_array, salvage
+from tracelab.read.streams import read_as_far
+
+PIECE_BYTES = 512 * 1024  # stays in the processor's cache, which halves the decoding time
+# Nothing but the array grows with a trace: with an element or a header above this it is not one.
+LIMIT_BYTES = 64 * 1024 * 1024
+# A list that begins with so much that is no object, which would be millions of numbers, is another.
+_LARGEST_WITHOUT_OBJECT = 4 * 1024 * 1024
+# After this much damage in one stretch nothing readable will come any more.
+_DAMAGE_LIMIT_BYTES = 2 * 1024 * 1024
+# A damaged element may hold what looks like its end (objects in a list), but not often.
+_MOST_ENDS = 8
+_LARGEST_MENDED = 256 * 1024
+# So much is tried in a stretch of damage, and so much of what stands beside the array is mended.
+_MOST_TRIED_BYTES, _MOST_MENDED_BESIDE = 2 * 1024 * 1024, 8 * 1024 * 1024
+# Where so many elements in a row are damaged, the next good one needs no mending, is not huge and
+# ends soon: each may cost little, for there may be millions.
+_MOST_MENDED = 64
+_LARGEST_AFTER_DAMAGE = 16 * 1024
+_ENDS_AFTER_DAMAGE = 2
+
+# The array's end is sought among so many brackets when its last element is damaged, its beginning
+# among so many nested keys of the same name.
+_MOST_BRACKETS = 64
+
+_DAMAGED_OBJECT = re.compile(rb'\[\s*"(?:[^"\\]|\\.)*+"\s*:', re.DOTALL)  # a key, in a list
+_BLANK = b"\xef\xbb\xbf \t\r\n"
+_LAST_CUT = re.compile(rb".*\}(\s*,\s*)(?=\{)", re.DOTALL)
+_NEXT = re.compile(rb",\s*(?=\{)")
+_BEGIN = re.compile(rb"[^\s,]")
+_END = re.compile(rb"\}(?=[\s,]*(?:[{\]]|\Z))")
+_BRACKET = re.compile(rb"\](?=\s*(?:[,}]|\Z))")
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    elements: list[Any]
+    unread: bytes = b""  # may become an element when more of the file is known
+    damaged: int = 0  # so many elements of the unread text are not JSON, whatever may follow
+    after: bytes | None = None  # what follows the array, if it ends in this piece
+
+
+class _Element(NamedTuple):
+    decoded: list[Any]  # of one
+    end: int  # its offset in the text
+    is_mended: bool
+
+
+class ArrayReader:
+    """Iterate over the array under `key` of a JSON object, or over a bare array, in pieces.
+
+    >>> stream = io.BytesIO(b'{"rank": 3, "events": [{"a": 1}, {"a": 2}]}')
+    >>> reader = ArrayReader(stream, "a.json", "events", orjson.loads, lambda element: True)
+    >>> list(reader), reader.metadata
+    ([[{'a': 1}, {'a': 2}]], {'rank': 3})
+
+    Args:
+        stream: the decompressed bytes.
+        path: what errors call the stream.
+        key: the object's key that holds the array.
+        decode: turns the text of a JSON array into a list; raises ValueError for other text.
+        is_element: tells an element from an object that is nested in one.
+
+    Attributes:
+        metadata: the object's other keys, complete only when the iteration is.
+        losses: counts by the names in `tracelab.model.losses.LOSSES`.
+        begin: where the array's first element may begin, after the bracket, a byte of the stream.
+        end: where the array's closing bracket is; of one without, where its last element that can
+            be read ends. Known when the iteration is over.
+        is_bare: the array is not in an object.
+        breaks_off: the stream is over before the array is, or before what follows it is.
+    """
+
+    def __init__(
+        self,
+        stream: io.BufferedIOBase,
+        path: str,
+        key: str,
+        decode: Callable[[bytes], list[Any]],
+        is_element: Callable[[Any], bool],
+    ) -> None:
+        self.metadata: dict[str, Any] = {}
+        self.losses: Counter[str] = Counter()
+        self._stream = stream
+        self._path = path
+        self._key = key
+        self._decode = decode
+        self._is_element = is_element
+        self.begin = self.end = 0
+        self.is_bare = self.breaks_off = False
+        self._read_bytes = 0  # of the stream
+        self._unread = io.BytesIO()  # what was read too far
+        self._tried_bytes = self._mended_beside = 0
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        """Yield lists of elements.
+
+        Raises:
+            UnreadableInputError: the file is not JSON, or holds no such array.
+        """
+        rest, limit_bytes, any_read = self._find_array(), LIMIT_BYTES, False
+        self.begin = self._place(len(rest))
+        while True:
+            read = self._read(len(rest)) if len(rest) <= limit_bytes else b""
+            text, gap, rest = rest + read, b"", b""
+            if read:
+                cut = _LAST_CUT.match(text)
+                if cut is None:
+                    if not any_read and len(text) > _LARGEST_WITHOUT_OBJECT and b"{" not in text:
+                        raise self._unreadable("a list of something other than events")
+                    rest = text
+                    continue
+                text, gap, rest = text[: cut.start(1)], cut[1], text[cut.end(1) :]
+            piece = self._parse(text)
+            yield piece.elements
+            any_read = any_read or bool(piece.elements)
+            if piece.after is not None:
+                trailer = piece.after + gap + rest
+                self.end = self._place(len(trailer)) - 1
+                self._read_trailer(trailer)
+                return
+            if not read:
+                if piece.unread and not any_read:
+                    raise self._unreadable("none of its events can be read")
+                self.end = self._place(len(piece.unread))
+                self._end_early(piece)
+                return
+            if piece.unread:
+                rest = piece.unread + gap + rest
+            limit_bytes = _DAMAGE_LIMIT_BYTES if piece.damaged else LIMIT_BYTES
+
+    def _unreadable(self, reason: str) -> UnreadableInputError:
+        return UnreadableInputError(f"{self._path}: {reason}")
+
+    def _place(self, unparsed_bytes: int) -> int:
+        """The offset in the stream of the last bytes that were read."""
+        too_far = self._unread.getbuffer().nbytes - self._unread.tell()
+        return self._read_bytes - too_far - unparsed_bytes
+
+    def _read(self, held: int = 0) -> bytes:
+        """The next bytes, or none at the end; damaged compression is an end, and a loss.
+
+        As many as are held already, up to the limit: what is looked at again and again while it
+        grows is looked at a few times then, and the cost is that of its length.
+        """
+        wanted = max(PIECE_BYTES, min(held, LIMIT_BYTES - held))
+        if unread := self._unread.read(wanted):
+            return unread
+        if self.losses["truncated"]:
+            return b""
+        read, is_damaged = read_as_far(self._stream, wanted)
+        if is_damaged:
+            self.losses["truncated"] = 1
+        self._read_bytes += len(read)
+        return read
+
+    def _find_array(self) -> bytes:
+        """Read up to the array's opening bracket; returns the bytes after it."""
+        opening = opening_of(self._key)
+        data, read, searched, tries = b"", b" ", 0, 0
+        while read and len(data) <= LIMIT_BYTES:
+            read = self._read(len(data))
+            data = data + read if data else read.lstrip(_BLANK)
+            if data[:1] == b"[" and not _DAMAGED_OBJECT.match(data):
+                self.is_bare = True
+                return data[1:]
+            # The same text in a nested object would not close like this. It is not there often.
+            for match in islice(opening.finditer(data, searched), _MOST_BRACKETS - tries):
+                if self._read_metadata(data[: match.end() - 1] + b"null}"):
+                    return data[match.end() :]
+                searched, tries = match.end(), tries + 1
+            searched = max(searched, len(data) - 256)
+        self._unread = io.BytesIO(data)
+        self._unread.seek(self._find_array_after_damage(data, is_all=not read))
+        return self._read()
+
+    def _find_array_after_damage(self, data: bytes, *, is_all: bool) -> int:
+        """Where the array begins, after a header that is damaged or full of nested arrays."""
+        begin = outermost_array(data, self._key)
+        if begin is not None and self._read_metadata(data[: begin - 1] + b"null}"):
+            return begin
+        if is_all or data[:1] != b"{":
+            reason = self._why_no_array(data)
+        else:
+            reason = f'no "{self._key}" list in its first {LIMIT_BYTES >> 20} MiB'
+        begin = first_event(data, self._key)
+        if begin is None:
+            raise self._unreadable(reason)
+        self.losses["unreadable_metadata"] = 1
+        self.metadata |= salvage(data[:begin])
+        return begin
+
+    def _why_no_array(self, data: bytes) -> str:
+        """Why a file of which this is all, or the beginning, has no array."""
+        if not data and not self.losses["truncated"]:
+            return "the file is empty"
+        if data[:1] not in (b"", b"{"):
+            return "neither a JSON object nor a list, so it is not a profiler trace"
+        if self.losses["truncated"]:
+            return "the compressed data is damaged before the first event"
+        try:
+            orjson.loads(data)
+        except orjson.JSONDecodeError:
+            return "it ends before the first event, or is not valid JSON"
+        return f'this JSON has no "{self._key}" list, so it is not a profiler trace'
+
+    def _read_metadata(self, text: bytes) -> bool:
+        """Take the keys of an object, if it is one; the array itself is not in it."""
+        for is_mended in (False, True):
+            if is_mended:
+                self._mended_beside += len(text)
+                if self._mended_beside > _MOST_MENDED_BESIDE:
+                    break
+            try:
+                self.metadata.update(orjson.loads(mend(text) if is_mended else text))
+            except orjson.JSONDecodeError:
+                continue
+            self.metadata.pop(self._key, None)
+            self.losses["repairs"] += is_mended
+            return True
+        return False
+
+    def _parse(self, text: bytes) -> _Piece:
+        """Read a text that starts at an element and should end at one, or at the array's end."""
+        document = b"[" + text
+        try:
+            return _Piece(self._decode(document + b"]"))
+        except ValueError:
+            pass
+        try:
+            orjson.loads(document)
+            end = len(document.rstrip())
+        except orjson.JSONDecodeError as error:  # its position is in characters
+            end = len(error.doc[: error.pos].encode().rstrip())  # after the bracket
+        try:
+            return _Piece(self._decode(document[:end]), after=document[end:])
+        except ValueError:
+            return self._parse_one_by_one(text)
+
+    def _parse_one_by_one(self, text: bytes) -> _Piece:
+        """Read a text that is damaged, or that was cut inside an element."""
+        elements: list[Any] = []
+        offset = 0
+        ends = [match.end() for match in _END.finditer(text)]
+        while begin := _BEGIN.search(text, offset):
+            start, is_end = begin.start(), begin[0] == b"]"
+            commas_due = offset > 0 and not is_end
+            self.losses["repairs"] += text.count(b",", offset, start) != commas_due
+            if is_end:
+                return _Piece(elements, after=text[start + 1 :])
+            end = end_of_element(text, start)
+            if end == BREAKS_OFF:
+                return _Piece(elements, unread=text[start:])
+            self._tried_bytes = 0
+            element, lost = self._read_one(text, start, end, ends), 0
+            if element is None:
+                element, lost = self._resume(text, start, ends)
+            if element is None:
+                return _Piece(elements, unread=text[start:], damaged=lost)
+            elements += element.decoded
+            offset = element.end
+            self.losses["repairs"] += element.is_mended
+            self.losses["unparsable_events"] += lost
+        return _Piece(elements)
+
+    def _read_one(self, text: bytes, start: int, end: int, ends: list[int]) -> _Element | None:
+        """The element at an offset, mended if need be; its end is sought where it is not known.
+
+        Args:
+            text: the piece.
+            start: the offset.
+            end: where the element ends, or that this is not known.
+            ends: where any element of the piece may end, ascending.
+        """
+        first = bisect_right(ends, start)
+        for possible_end in (end,) if end > start else ends[first : first + _MOST_ENDS]:
+            may_end_later = False
+            length = possible_end - start
+            tries = None if length <= _LARGEST_MENDED else 1
+            for repairs, version in enumerate(islice(versions(text[start:possible_end]), tries)):
+                self._tried_bytes += length
+                try:
+                    return _Element(self._decode(b"[" + version + b"]"), possible_end, repairs > 0)
+                except ValueError:
+                    may_end_later = may_end_later or breaks_off(b"[" + version)
+            if not may_end_later or self._tried_bytes > _MOST_TRIED_BYTES:
+                break
+        return None
+
+    def _resume(self, text: bytes, start: int, ends: list[int]) -> tuple[_Element | None, int]:
+        """The first element after a damaged one, if this text holds it; and how many are lost."""
+        lost = 1
+        for comma in _NEXT.finditer(text, start):
+            if lost < _MOST_MENDED and self._tried_bytes <= _MOST_TRIED_BYTES:
+                end = end_of_element(text, comma.end())
+                if end == BREAKS_OFF:  # the rest of it may show that it is the one
+                    break
+                element = self._read_one(text, comma.end(), end, ends)
+            else:
+                element = self._read_small(text, comma.end(), ends)
+            if element is None:
+                lost += 1
+            elif all(map(self._is_element, element.decoded)):
+                return element, lost
+        return None, lost
+
+    def _read_small(self, text: bytes, start: int, ends: list[int]) -> _Element | None:
+        """The element at an offset, if it is whole as it stands and not large."""
+        first = bisect_right(ends, start)
+        for end in ends[first : first + _ENDS_AFTER_DAMAGE]:
+            if end - start > _LARGEST_AFTER_DAMAGE:
+                break
+            try:
+                orjson.loads(element := text[start:end])
+                return _Element(self._decode(b"[" + element + b"]"), end, is_mended=False)
+            except ValueError:
+                continue
+        return None
+
+    def _end_early(self, piece: _Piece) -> None:
+        """The file is over, but its array is not; or the array's last element is damaged."""
+        brackets = list(_BRACKET.finditer(piece.unread if piece.damaged else b""))
+        for bracket in brackets[-_MOST_BRACKETS:]:
+            if self._closes(piece.unread[bracket.end() :]):
+                self.end += bracket.start()
+                self.losses["unparsable_events"] += piece.damaged
+                return
+        self.breaks_off = True
+        if piece.unread or not self.is_bare:  # a bare list needs no closing bracket
+            self.losses["truncated"] = 1
+
+    def _read_trailer(self, text: bytes) -> None:
+        """Read what follows the array."""
+        while len(text) <= LIMIT_BYTES and (read := self._read(len(text))):
+            text += read
+        if not self._closes(text):
+            self.breaks_off = breaks_off(b'{"":0' + text)
+            self.losses["truncated" if self.breaks_off else "unreadable_metadata"] = 1
+
+    def _closes(self, text: bytes) -> bool:
+        """Take what follows the array, if the file ends as it should."""
+        if self.is_bare:
+            return not text.strip()
+        return self._read_metadata(b'{"%b":null%b' % (self._key.encode(), text))

@@ -1,0 +1,610 @@
+"""Turn decoded events into the columns of a `Trace`.
+
+They may be of today's categories or the old capitalized ones, of CUDA or ROCm, complete or
+begin/end pairs, with numbers or words as process ids.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from types import MappingProxyType
+from typing import Any, TypeGuard
+
+import numpy as np
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from tracelab.base.errors import UnreadableInputError
+from tracelab.base.intervals import Int64Array
+from tracelab.model.kernel_kinds import copy_direction
+from tracelab.model.losses import count_losses
+from tracelab.model.trace import (
+    ABSENT,
+    COLLECTIVE_OPERATOR,
+    HOST_CALLS,
+    Category,
+    SparseColumn,
+    Thread,
+    Trace,
+)
+from tracelab.read.clock import Calls, has_long_pause, without_jumps
+from tracelab.read.json.arguments import (
+    HAS_ARGUMENTS,
+    IS_GPU_ACTIVITY,
+    argument_columns,
+    merged_arguments,
+)
+from tracelab.read.json.buffers import ColumnBuffers, KeyTable
+from tracelab.read.json.endless_functions import find_endless
+from tracelab.read.json.events import Event
+from tracelab.read.json.graph_nodes import NodeBuffers
+from tracelab.read.json.messages import MessageBuffers
+from tracelab.read.json.metadata import read_file_info, used_devices
+from tracelab.read.json.numbers import LONGEST_NS, nanoseconds
+from tracelab.read.platforms import Platform, platform_of
+from tracelab.read.streams import Source
+
+_CATEGORIES: Mapping[str, Category] = {
+    "kernel": Category.KERNEL,
+    "gpu_memcpy": Category.MEMCPY,
+    "memcpy": Category.MEMCPY,
+    "gpu_memset": Category.MEMSET,
+    "memset": Category.MEMSET,
+    "cuda_runtime": Category.RUNTIME,
+    "hip_runtime": Category.RUNTIME,
+    "runtime": Category.RUNTIME,
+    "cuda_driver": Category.DRIVER,
+    "hip_driver": Category.DRIVER,
+    "driver": Category.DRIVER,
+    "cpu_op": Category.OPERATOR,
+    "operator": Category.OPERATOR,
+    "python_function": Category.PYTHON,
+    "user_annotation": Category.ANNOTATION,
+    "gpu_user_annotation": Category.GPU_ANNOTATION,
+    "cuda_sync": Category.SYNC,
+    "cuda_event": Category.CUDA_EVENT,
+    "graph_event_node": Category.GRAPH_EVENT_NODE,
+    "graph_host_node": Category.GRAPH_HOST_NODE,
+    # Other devices: `tracelab.read.platforms` says which.
+    "xpu_runtime": Category.RUNTIME,
+    "xpu_driver": Category.DRIVER,
+    "mtia_runtime": Category.RUNTIME,
+    "mtia_ccp_events": Category.KERNEL,
+    "mlu_runtime": Category.RUNTIME,
+    "mlu_memcpy": Category.MEMCPY,
+    "mlu_memset": Category.MEMSET,
+    "privateuse1_runtime": Category.RUNTIME,
+    "privateuse1_driver": Category.DRIVER,
+    "overhead": Category.OVERHEAD,
+    "trace": Category.OVERHEAD,
+}
+# Categories of Kineto and its plugins, as in its ActivityType.h, that say nothing of what ran when.
+_UNUSED_CATEGORIES = frozenset(
+    (
+        "",
+        "collective_comm",
+        "cpu_instant_event",
+        "cuda_profiler_range",
+        "external_correlation",
+        "glow_runtime",
+        "hpu_op",
+        "mtia_counters",
+        "mtia_insight",
+        "xpu_scope_profiler",
+        "xpu_sync",
+    )
+)
+_ARROW_CATEGORY = "ac2g"  # from a launch to what it launched
+_OUR_CATEGORIES = "tracelab."  # of the tracks that `tracelab.write_perfetto` adds to a trace
+# CUPTI's kinds of waits, as the names of its rows.
+_KINDS_OF_WAITS = frozenset(("Context Sync", "Event Sync", "Stream Sync", "Stream Wait Event"))
+
+# Memory as the profilers word it, and where they do in the names of copies and memsets. What is
+# "Unknown" to a profiler is so to a reader, too; of a memset it does not matter.
+_MEMORY = re.compile(r"Memcpy \w+ \((.+) -> (.+)\)|(Memset) \((.+)\)", re.DOTALL)
+_KINDS_OF_MEMORY = frozenset(
+    ("Pageable", "Pinned", "Host", "Device", "Array", "Managed", "Device Static", "Managed Static")
+)
+
+# The phases of the trace event format; only X, B and E can be work.
+_KNOWN_PHASES = frozenset("XBEbneSTpFstfiIMNODPCRrVvc(){}=")
+_UNUSED_PHASES = _KNOWN_PHASES - frozenset("BEM")  # X is used, but needs no second look
+
+_FLOW_PHASES = frozenset("sf")  # the ends of an arrow
+
+_MOST_NUMBER = 2**31  # of a device or a stream
+_LONGEST_NAME = 2**16  # many times the longest of any kernel's template
+_LARGEST_SUM_NS = 2**62  # of all durations: whatever is added up of them fits into int64
+
+
+class _Categories(dict[str, int]):
+    """What the profilers' versions call the categories; every text is looked at once."""
+
+    def __missing__(self, text: str) -> int:
+        category = self[text] = _CATEGORIES.get(text.lower(), Category.OTHER)
+        return category
+
+
+class Columns:
+    """Collects pieces of a file's array of events into the columns of a `Trace`.
+
+    >>> from tracelab.read.json.events import decode
+    >>> columns = Columns()
+    >>> columns.add(decode(b'[{"ph": "X", "name": "aten::mm", "ts": 5, "dur": 1.5}]'))
+    >>> columns.finish(Source("a.json", None, named=True), {}, {}).duration_ns.tolist()
+    [1500]
+    """
+
+    def __init__(self) -> None:
+        self._names = KeyTable(_name)
+        self._threads = KeyTable(_thread_key)
+        self._categories = _Categories()
+        self._thread_names: dict[tuple[str, str], str] = {}
+        self._process_names: set[str] = set()
+        self._losses: Counter[str] = Counter()
+        self._unknown_categories: Counter[str] = Counter()
+        # How long these took, ns: by category, device or ABSENT, and row.
+        self._unknown_ns: Counter[tuple[str, int, tuple[str, str]]] = Counter()
+        self._dense = ColumnBuffers()  # a row per event
+        self._sparse = ColumnBuffers()  # a row per event that has arguments
+        self._messages = MessageBuffers()  # a row per event that communicates
+        self._nodes = NodeBuffers()  # a row per event that is a node of a CUDA graph
+        self._begin_end: list[tuple[int, Event]] = []  # with their indices in the file
+        self._arrows = ColumnBuffers()  # from launches to the GPU: a row per begin, and one per end
+        self._event_count = 0
+
+    def add(self, events: list[Event]) -> None:
+        """Take one piece of the file's array of events.
+
+        Raises:
+            InexactTimesError: a float is too large to tell nanoseconds apart.
+        """
+        phases = [event.ph for event in events]
+        complete = [i for i, phase in enumerate(phases) if phase == "X"]
+        flows = [events[i] for i, phase in enumerate(phases) if phase in _FLOW_PHASES]
+        if flows:
+            self._nodes.add_flows(flows)
+            self._add_arrows([x for x in flows if x.cat == _ARROW_CATEGORY and type(x.id) is int])
+        if not _UNUSED_PHASES.issuperset(phases):
+            self._add_other_phases(events)
+        self._add_complete([events[i] for i in complete], np.array(complete) + self._event_count)
+        self._event_count += len(events)
+
+    def add_node_links(self, links: Int64Array, unresolved: int) -> None:
+        """Take what nodes of graphs waited for, where the file names both ends of it.
+
+        Args:
+            links: int64[2, l], indices into the file's events: predecessors, and successors.
+            unresolved: how many more there are of which the file lacks an end.
+        """
+        self._nodes.add_links(links, unresolved)
+
+    def add_unknown(self, names: Mapping[str, int]) -> None:
+        """Take how often the file has things of kinds that are not read."""
+        self._unknown_categories.update(names)
+
+    def add_all(self, following: Columns) -> None:
+        """Take the columns of what follows in the file."""
+        dense = following._dense.arrays()
+        for name, table, keys in (
+            ("name_index", self._names, following._names.rows),
+            ("thread_index", self._threads, following._threads.rows),
+        ):
+            dense[name] = table.indices(keys)[dense[name]]
+        dense["file_index"] = dense["file_index"] + np.int32(self._event_count)
+        self._dense.append(dense)
+        sparse = following._sparse.arrays()
+        if sparse:
+            for name, count in (
+                ("message_row", len(self._messages)),
+                ("graph_node_row", len(self._nodes)),
+            ):
+                row = sparse[name]
+                sparse[name] = np.where(row == ABSENT, row, row + np.int32(count))
+        self._sparse.append(sparse)
+        self._messages.add_all(following._messages)
+        self._nodes.add_all(following._nodes)
+        self._arrows.append(following._arrows.arrays())
+        self._thread_names |= following._thread_names
+        self._process_names |= following._process_names
+        self._categories.update(following._categories)
+        self._losses += following._losses
+        self._unknown_categories += following._unknown_categories
+        self._unknown_ns.update(following._unknown_ns)
+        self._begin_end += [(self._event_count + i, event) for i, event in following._begin_end]
+        self._event_count += following._event_count
+
+    def finish(
+        self, source: Source, metadata: Mapping[str, Any], losses: Mapping[str, int]
+    ) -> Trace:
+        """The trace of all the pieces; afterward nothing can be added.
+
+        Args:
+            source: the file.
+            metadata: what it says beside its events.
+            losses: what was lost before there were events.
+
+        Raises:
+            UnreadableInputError: there is no complete event.
+        """
+        self._add_pairs()
+        self._sparse.append_absent()
+        dense, value_index = self._in_order()
+        if not len(value_index):
+            raise UnreadableInputError(
+                f"{source.path}: the trace holds no complete event"
+                f"{count_losses(self._losses + Counter(losses))}"
+            )
+        platform = platform_of(map(str.lower, self._categories), self._process_names)
+        if platform is not None:
+            self._correct_categories(dense, platform)
+        sparse_values = self._sparse.arrays()
+        graph_nodes, self._losses["unresolved_node_links"] = self._nodes.finish(
+            self._threads.rows,
+            dense,
+            sparse_values["graph_node_row"][value_index],
+            sparse_values["correlation"][value_index],
+        )
+        self._losses["arrows_without_end"] = self._count_arrows(
+            dense["start_ns"], value_index < len(sparse_values["correlation"]) - 1
+        )
+        loss_names = self._count_unknown(dense, platform)
+        unknown_gpu_ns = self._unknown_gpu_ns(
+            dense["category"],
+            dense["thread_index"],
+            sparse_values["device_number"][value_index],
+        )
+        if has_long_pause(dense["start_ns"], dense["duration_ns"]):
+            correlation = sparse_values["correlation"][value_index]
+            dense["start_ns"], jumps = _in_one_time(dense, correlation)
+            self._losses["clock_jumps"] += jumps
+        origin_ns = int(dense["start_ns"].min())
+        dense["start_ns"] -= origin_ns
+        self._losses["endless_functions"] = _set_endless_apart(dense)
+        sparse: dict[str, Any] = {
+            name: SparseColumn(value_index, values) for name, values in sparse_values.items()
+        }
+        return Trace(
+            path=source.path,
+            origin_ns=origin_ns,
+            **dense,
+            **sparse,
+            messages=self._messages.finish(),
+            graph_nodes=graph_nodes,
+            strings=tuple(self._names.rows),
+            threads=tuple(
+                Thread(process, thread, self._thread_names.get((process, thread), ""))
+                for process, thread in self._threads.rows
+            ),
+            metadata=MappingProxyType(dict(metadata)),
+            objects=self._event_count,
+            losses=MappingProxyType(dict(self._losses + Counter(losses))),
+            loss_names=loss_names,
+            unknown_gpu_ns=unknown_gpu_ns,
+            info=read_file_info(
+                metadata,
+                source,
+                platform.name if platform else "",
+                used_devices(dense["category"], sparse["device_number"]),
+            ),
+        )
+
+    def _add_arrows(self, ends: list[Event]) -> None:
+        time_ns, is_time = nanoseconds([event.ts for event in ends])
+        is_begin = np.array([event.ph == "s" for event in ends], dtype=np.bool_)
+        number = np.array([event.id % _MOST_NUMBER for event in ends], dtype=np.int32)
+        begins, ends_ = is_time & is_begin, is_time & ~is_begin
+        self._arrows.append(
+            {
+                "begin_number": number[begins],
+                "end_number": number[ends_],
+                "end_ns": time_ns[ends_],
+            }
+        )
+
+    def _count_arrows(self, start_ns: Int64Array, has_arguments: NDArray[np.bool_]) -> int:
+        """How many arrows end where no event begins; the profiler draws each to one.
+
+        It also marks calls that launched nothing as ends, of no arrow. Nearly all end at one of
+        the few events that have arguments.
+        """
+        arrows = self._arrows.arrays()
+        self._arrows = ColumnBuffers()  # all that follows needs this memory
+        if not arrows:
+            return 0
+        is_arrow = _are_among(arrows["end_number"], np.unique(arrows["begin_number"]))
+        end_ns = arrows["end_ns"][is_arrow]
+        time_ns = np.unique(end_ns)
+        is_there = np.zeros(len(time_ns), dtype=np.bool_)
+        for begin_ns in (start_ns[has_arguments], start_ns):
+            if len(time_ns) and not is_there.all():
+                found = _are_among(begin_ns, time_ns)
+                is_there[np.searchsorted(time_ns, begin_ns[found])] = True
+        return int((~is_there[np.searchsorted(time_ns, end_ns)]).sum())
+
+    def _count_event(self, event: Event, duration_ns: int) -> None:
+        """Count an event of a category that is not known, and where it ran how long."""
+        category = _name(event.cat)
+        self._unknown_categories[category] += 1
+        row = _thread_key((event.pid, event.tid))
+        device = ABSENT
+        if event.args is not None and _is_number(event.args.stream):
+            device = event.args.device if _is_number(event.args.device) else ABSENT
+        self._unknown_ns[category, device, row] += duration_ns
+
+    def _unknown_gpu_ns(
+        self, category: NDArray[Any], thread_index: NDArray[Any], device_number: NDArray[Any]
+    ) -> Mapping[str, Mapping[int, int]]:
+        """How long what is not known took on each device: in a row of it, or as it says itself.
+
+        Args:
+            category: int8[n], of the events.
+            thread_index: int32[n], their rows.
+            device_number: int32[n].
+
+        Returns:
+            ns, by name and device; nothing where the sum of all is too large to be true.
+        """
+        if self._unknown_ns.total() >= _LARGEST_SUM_NS:
+            return MappingProxyType({})
+        activity = np.flatnonzero(IS_GPU_ACTIVITY[category])
+        of_row = dict(
+            zip(thread_index[activity].tolist(), device_number[activity].tolist(), strict=True)
+        )
+        device_of = {key: of_row.get(i, ABSENT) for key, i in self._threads.rows.items()}
+        gpu_ns: dict[str, dict[int, int]] = {}
+        for (name, device, row), length_ns in self._unknown_ns.items():
+            number = device if device != ABSENT else device_of.get(row, ABSENT)
+            if number != ABSENT:
+                of_name = gpu_ns.setdefault(name, {})
+                of_name[number] = of_name.get(number, 0) + length_ns
+        return MappingProxyType({name: MappingProxyType(x) for name, x in gpu_ns.items()})
+
+    def _count_unknown(
+        self, dense: Mapping[str, NDArray[Any]], platform: Platform | None
+    ) -> Mapping[str, Mapping[str, int]]:
+        """Count what is in the file that this reader does not know, by name, as losses."""
+        strings = list(self._names.rows)
+
+        def counts(category: Category, is_unknown: Callable[[str], bool]) -> dict[str, int]:
+            index, count = np.unique(
+                dense["name_index"][dense["category"] == category], return_counts=True
+            )
+            named = zip(map(strings.__getitem__, index.tolist()), count.tolist(), strict=True)
+            return {name: times for name, times in named if is_unknown(name)}
+
+        losses = {
+            "unknown_categories": dict(self._unknown_categories),
+            "copies_without_direction": counts(
+                Category.MEMCPY, lambda name: copy_direction(name) == ""
+            ),
+            # Other devices than those of CUDA and ROCm have memory of other kinds.
+            "unknown_memories": {
+                name: times
+                for category in (Category.MEMCPY, Category.MEMSET)
+                if platform is None
+                for name, times in counts(category, _is_of_unknown_memory).items()
+            },
+            "unknown_waits": counts(Category.SYNC, lambda name: name not in _KINDS_OF_WAITS),
+        }
+        for loss, names in losses.items():
+            self._losses[loss] += sum(names.values())
+        return MappingProxyType(
+            {loss: MappingProxyType(names) for loss, names in losses.items() if names}
+        )
+
+    def _in_order(self) -> tuple[dict[str, Any], NDArray[np.int32]]:
+        """The dense columns in the file's order, and each event's index into the sparse ones.
+
+        Events so long that sums of durations would overflow are left out.
+        """
+        dense: dict[str, Any] = self._dense.arrays()
+        has_arguments = dense.pop("has_arguments")
+        value_index = np.cumsum(has_arguments, dtype=np.int32) - np.int32(1)
+        value_index[~has_arguments] = np.count_nonzero(has_arguments)
+        if np.any(np.diff(dense["file_index"]) < 0):  # begin and end events were joined last
+            order = np.argsort(dense["file_index"], kind="stable")
+            dense = {name: column[order] for name, column in dense.items()}
+            value_index = value_index[order]
+        is_bounded = _is_bounded(dense["duration_ns"])
+        if not is_bounded.all():
+            self._losses["absurd_times"] += int((~is_bounded).sum())
+            dense = {name: column[is_bounded] for name, column in dense.items()}
+            value_index = value_index[is_bounded]
+        return dense, value_index
+
+    def _correct_categories(self, columns: Mapping[str, NDArray[Any]], platform: Platform) -> None:
+        """Give what a platform writes as kernels, though it is none, its category."""
+        category, is_kernel = columns["category"], columns["category"] == Category.KERNEL
+        for pattern, is_truly in platform.not_kernels:
+            such = [i for name, i in self._names.rows.items() if re.match(pattern, name)]
+            category[is_kernel & np.isin(columns["name_index"], such)] = is_truly
+
+    def _add_complete(self, events: list[Event], file_index: Int64Array) -> None:
+        starts, durations = [event.ts for event in events], [event.dur for event in events]
+        names = [event.name for event in events]
+        start_ns, has_start = nanoseconds(starts)
+        duration_ns, has_duration = nanoseconds(durations)
+        if not (has_start.all() and has_duration.all() and all(names)):
+            needed = zip(starts, durations, names, strict=True)
+            whole = [i for i, values in enumerate(needed) if None not in values]
+            if len(whole) < len(events):
+                self._losses["incomplete_events"] += len(events) - len(whole)
+                self._add_complete([events[i] for i in whole], file_index[whole])
+                return
+        categories = [event.cat for event in events]
+        category = np.fromiter(map(self._categories.__getitem__, categories), np.int8, len(events))
+        name_index = self._names.indices(names)
+        has_arguments = HAS_ARGUMENTS[category]
+        has_arguments |= name_index == self._names.rows.get(COLLECTIVE_OPERATOR, ABSENT)
+        with_arguments = np.flatnonzero(has_arguments)
+        chosen = [events[i] for i in with_arguments.tolist()]
+        sparse = argument_columns(chosen, category[with_arguments])
+        sparse["message_row"] = self._messages.add(chosen, category[with_arguments])
+        sparse["graph_node_row"] = self._nodes.add(chosen, category[with_arguments])
+        dense: dict[str, NDArray[Any]] = {
+            "start_ns": start_ns,
+            "duration_ns": duration_ns,
+            "category": category,
+            "name_index": name_index,
+            "thread_index": self._threads.indices([(event.pid, event.tid) for event in events]),
+            "file_index": file_index.astype(np.int32),
+            "has_arguments": has_arguments,
+        }
+        is_sound = self._is_sound(dense, sparse, has_start & has_duration)
+        for i in np.flatnonzero(is_sound & (category == Category.OTHER)).tolist():
+            text = categories[i].lower()
+            if text not in _UNUSED_CATEGORIES and not text.startswith(_OUR_CATEGORIES):
+                self._count_event(events[i], int(duration_ns[i]))
+        if not is_sound.all():
+            dense = {name: column[is_sound] for name, column in dense.items()}
+            sparse = {name: column[is_sound[with_arguments]] for name, column in sparse.items()}
+        self._dense.append(dense)
+        self._sparse.append(sparse)
+
+    def _is_sound(
+        self,
+        dense: Mapping[str, NDArray[Any]],
+        sparse: Mapping[str, NDArray[Any]],
+        has_times: NDArray[np.bool_],
+    ) -> NDArray[np.bool_]:
+        """bool[n], events without a fault; each other one is counted under its first fault."""
+        duration_ns, category = dense["duration_ns"], dense["category"]
+        lacks_lane = np.zeros(len(category), dtype=np.bool_)
+        lacks_lane[dense["has_arguments"]] = (sparse["device_number"] == ABSENT) | (
+            sparse["stream_number"] == ABSENT
+        )
+        is_lost = {
+            "absurd_times": ~has_times | (duration_ns >= LONGEST_NS),
+            "negative_durations": duration_ns < 0,
+            "activities_without_lane": lacks_lane & IS_GPU_ACTIVITY[category],
+        }
+        is_sound = np.ones(len(category), dtype=np.bool_)
+        for loss, has_fault in is_lost.items():
+            self._losses[loss] += int((is_sound & has_fault).sum())
+            is_sound &= ~has_fault
+        return is_sound
+
+    def _add_other_phases(self, events: list[Event]) -> None:
+        for file_index, event in enumerate(events, self._event_count):
+            if event.ph == "M":
+                name = str((event.args and event.args.name) or "")
+                if event.name == "thread_name":
+                    self._thread_names[_thread_key((event.pid, event.tid))] = name
+                elif event.name == "process_name":
+                    self._process_names.add(name)
+            elif event.ph in ("B", "E"):
+                self._begin_end.append((file_index, event))
+            elif event.ph not in _KNOWN_PHASES:
+                self._losses["unknown_phases"] += 1
+
+    def _add_pairs(self) -> None:
+        """Join begin and end events: per thread, an end closes the latest open begin."""
+        time_ns, is_time = nanoseconds([event.ts for _, event in self._begin_end])
+        in_time_order = [i for i in np.argsort(time_ns, kind="stable").tolist() if is_time[i]]
+        unmatched = len(time_ns) - len(in_time_order)
+        open_begins: dict[tuple[str, str], list[int]] = defaultdict(list)
+        complete: list[Event] = []
+        file_indices: list[int] = []
+        for i in in_time_order:
+            _, event = self._begin_end[i]
+            open_in_thread = open_begins[_thread_key((event.pid, event.tid))]
+            if event.ph == "B":
+                open_in_thread.append(i)
+            elif open_in_thread:
+                j = open_in_thread.pop()
+                file_index, begin = self._begin_end[j]
+                duration_us = str(Decimal(int(time_ns[i] - time_ns[j])).scaleb(-3))
+                arguments = merged_arguments(begin.args, event.args)
+                complete.append(replace(begin, dur=duration_us, args=arguments))
+                file_indices.append(file_index)
+            else:
+                unmatched += 1
+        unmatched += sum(map(len, open_begins.values()))
+        self._losses["unmatched_begin_end"] += unmatched
+        if complete:
+            self._add_complete(complete, np.array(file_indices))
+
+
+def _are_among(values: NDArray[Any], ordered: NDArray[Any]) -> NDArray[np.bool_]:
+    """bool[n], the values among others that are in order; `np.isin` would sort copies of both.
+
+    >>> _are_among(np.array([5, 9, 7]), np.array([7, 9])).tolist()
+    [False, True, True]
+    """
+    if not len(ordered):
+        return np.zeros(len(values), dtype=np.bool_)
+    position = np.searchsorted(ordered[:-1], values)
+    are_among: NDArray[np.bool_] = ordered[position] == values
+    return are_among
+
+
+def _set_endless_apart(dense: Mapping[str, NDArray[Any]]) -> int:
+    """Make Python functions without a known end events of no kind, and count them."""
+    functions = np.flatnonzero(dense["category"] == Category.PYTHON)
+    start_ns = dense["start_ns"][functions]
+    end_ns = start_ns + dense["duration_ns"][functions]
+    endless = functions[find_endless(start_ns, end_ns, dense["thread_index"][functions])]
+    dense["category"][endless] = Category.OTHER
+    return len(endless)
+
+
+def _name(text: str) -> str:
+    """A name, of whose letters what follows the first 65,536 helps nobody."""
+    return text[:_LONGEST_NAME]
+
+
+def _is_number(value: Any) -> TypeGuard[int]:
+    """Whether an argument is the number of a device or a stream."""
+    return type(value) is int and 0 <= value < _MOST_NUMBER
+
+
+def _is_of_unknown_memory(name: str) -> bool:
+    """Whether a copy or a memset is of a kind of memory that nothing is known of.
+
+    >>> _is_of_unknown_memory("Memcpy HtoD (Pinned -> Device)"), _is_of_unknown_memory("Memcpy")
+    (False, False)
+    >>> _is_of_unknown_memory("Memcpy HtoD (Unknown -> Device)")
+    True
+    """
+    match = _MEMORY.fullmatch(name)
+    if match is None:
+        return False
+    source, target, is_memset, filled = match.groups()
+    if is_memset:
+        return filled not in _KINDS_OF_MEMORY | {"Unknown"}
+    return not _KINDS_OF_MEMORY.issuperset((source, target))
+
+
+def _is_bounded(duration_ns: Int64Array) -> NDArray[np.bool_]:
+    """bool[n], events not so long that the sum of all durations could overflow."""
+    if duration_ns.sum(dtype=np.float64) < _LARGEST_SUM_NS:
+        return np.ones(len(duration_ns), dtype=np.bool_)
+    bounded: NDArray[np.bool_] = duration_ns <= _LARGEST_SUM_NS // len(duration_ns)
+    return bounded
+
+
+def _in_one_time(
+    columns: Mapping[str, NDArray[Any]], correlation: NDArray[Any]
+) -> tuple[Int64Array, int]:
+    """int64[n], when events began, whatever their clock did meanwhile; and how often it jumped."""
+    start_ns, category = columns["start_ns"], columns["category"]
+    # The profiler's own spans cover all of a recording, jumps too.
+    end_ns = start_ns + np.where(category == Category.OVERHEAD, 0, columns["duration_ns"])
+    is_call = np.isin(category, HOST_CALLS) & (correlation > 0)
+    event = np.flatnonzero(is_call)
+    calls = Calls(event, columns["thread_index"][event], correlation[event])
+    return without_jumps(start_ns, end_ns, is_call | IS_GPU_ACTIVITY[category], calls)
+
+
+def _thread_key(numbers: tuple[Any, Any]) -> tuple[str, str]:
+    """Process and thread as text, because files use numbers and words, even for the same one.
+
+    >>> _thread_key((100, "main")), _thread_key((None, 7))
+    (('100', 'main'), ('', '7'))
+    """
+    process, thread = ("" if number is None else str(number) for number in numbers)
+    return process, thread

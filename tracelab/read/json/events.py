@@ -1,0 +1,270 @@
+"""The text of a trace's events, decoded: what is used of each, and nothing else.
+
+Example: ``Event(ph="X", cat="kernel", name="gemm", pid=0, tid=7, ts=120.5, dur=4.25,
+args=Arguments(correlation=42, stream=7, device=0))``.
+"""
+
+from __future__ import annotations
+
+import re
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+import orjson
+
+from tracelab.model.trace import ABSENT
+from tracelab.read.json.layouts import (
+    GRAPH,
+    GRAPH_NODE,
+    RENAMED,
+    STREAM,
+    annotation_of,
+    kineto_name,
+)
+from tracelab.read.json.numbers import Number
+
+_TIME_FIELD = re.compile(rb'("(?:ts|dur)"\s*:\s*)(-?\d[0-9.eE+-]*)')
+
+
+class Arguments(msgspec.Struct, gc=False):
+    """What is used of an event's "args"; as written, for old files have some as text."""
+
+    correlation: Number = ABSENT
+    stream: Number = ABSENT
+    device: Number = ABSENT
+    inDevice: Number = ABSENT  # noqa: N815  the file's name for it
+    wait_on_stream: Number = ABSENT
+    wait_on_cuda_event_record_corr_id: Number = ABSENT
+    wait_on_cuda_event_id: Number = ABSENT
+    event_id: Number = ABSENT
+    bytes: Number = ABSENT
+    sycl_queue: Number = msgspec.field(default=ABSENT, name="sycl queue")
+    # Of a communication operation: its name at first, and then a `MessageArguments`.
+    message: Any = msgspec.field(default=None, name="Collective name")
+    # Of a node of a CUDA graph: its number at first, and then a `NodeArguments`.
+    node: Any = msgspec.field(default=None, name=GRAPH_NODE)
+    name: Any = None  # of a thread
+
+
+class MessageArguments(msgspec.Struct, gc=False):
+    """What is used of the "args" of a communication operation, beside that.
+
+    Few events have them. As fields of `Arguments` they would make the decoding of all others
+    slower, by a tenth.
+    """
+
+    collective: Any = msgspec.field(default="", name="Collective name")
+    group: Any = msgspec.field(default="", name="Process Group Name")
+    group_ranks: Any = msgspec.field(default="", name="Process Group Ranks")
+    group_size: Any = msgspec.field(default=ABSENT, name="Group size")
+    first_rank: Any = msgspec.field(default=ABSENT, name="Global rank start")
+    rank_stride: Any = msgspec.field(default=ABSENT, name="Global rank stride")
+    sequence: Any = msgspec.field(default=ABSENT, name="Seq")
+    source: Any = msgspec.field(default=ABSENT, name="Src Rank")
+    destination: Any = msgspec.field(default=ABSENT, name="Dst Rank")
+    in_elements: Any = msgspec.field(default=ABSENT, name="In msg nelems")
+    out_elements: Any = msgspec.field(default=ABSENT, name="Out msg nelems")
+    dtype: Any = ""
+
+
+class NodeArguments(msgspec.Struct, gc=False):
+    """What is used of the "args" of a node of a CUDA graph, beside `Arguments`."""
+
+    graph: Any = ABSENT
+    node: Any = ABSENT
+    annotation: str = ""
+
+
+class Event(msgspec.Struct, gc=False):
+    """What is used of an event; decoding into it skips the rest of the text."""
+
+    ph: str = ""
+    cat: str = ""
+    name: str | None = None
+    pid: int | str | None = None
+    tid: int | str | None = None
+    ts: Number = None
+    dur: Number = None
+    id: Any = None  # of a flow: both of its ends have it
+    args: Arguments | None = None
+
+
+class _RawArguments(msgspec.Struct, gc=False):
+    """The text of an event's "args"."""
+
+    args: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+_NAME_OF_OPERATION = "Collective name"
+_MESSAGE = b'"%b"' % _NAME_OF_OPERATION.encode()
+_ARGUMENTS = dict(zip(Arguments.__struct_encode_fields__, Arguments.__struct_fields__, strict=True))
+# The keys of the arguments of slices that become something of an `Event`.
+USED_ARGUMENTS = (*_ARGUMENTS, *MessageArguments.__struct_encode_fields__)
+_decode_regular = msgspec.json.Decoder(list[Event]).decode
+_decode_messages = msgspec.json.Decoder(list[MessageArguments]).decode
+_decode_texts = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_decode_raw_arguments = msgspec.json.Decoder(list[_RawArguments]).decode
+
+
+def decode(text: bytes) -> list[Event]:
+    """Decode an array of events.
+
+    Of what is skipped, only brackets and quotes are checked, so that bytes that are not UTF-8, or
+    numbers that no float64 holds, do no harm there.
+
+    Raises:
+        ValueError: the text is not JSON.
+
+    >>> [event] = decode(b'[{"ph": "X", "name": "gemm", "ts": 120.5, "args": {"stream": 7}}]')
+    >>> event.name, event.ts, event.args.stream
+    ('gemm', 120.5, 7)
+    """
+    try:
+        events = _decode_regular(text)
+        if _MESSAGE in text:
+            _add_messages(events, text)
+        if _has_other_layout(events):
+            _translate_all(events, text)
+        return events
+    # Not JSON, or some value is of an unusual type.
+    except (msgspec.DecodeError, orjson.JSONDecodeError, RecursionError):
+        return [regular(element) for element in orjson.loads(_with_times_as_text(text))]
+
+
+def decode_with_times_as_text(text: bytes) -> list[Event]:
+    """Decode an array of events whose times a float cannot hold exactly.
+
+    >>> [event] = decode_with_times_as_text(b'[{"ph": "X", "ts": 1740461679470630.547}]')
+    >>> event.ts
+    '1740461679470630.547'
+    """
+    return decode(_with_times_as_text(text))
+
+
+def decode_texts(text: bytes) -> list[bytes]:
+    """The text of each event of an array that `decode` can read; it raises the same errors."""
+    decode(text)
+    try:
+        return list(map(bytes, _decode_texts(text)))
+    except (msgspec.DecodeError, RecursionError):
+        return [orjson.dumps(element) for element in orjson.loads(text)]
+
+
+def is_event(event: Event) -> bool:
+    """Whether this is an event, not an object that is nested in one."""
+    return event.ph != ""
+
+
+def is_text_of_event(text: bytes) -> bool:
+    """The same for a text that `decode_texts` gave."""
+    return all(map(is_event, decode(b"[%b]" % text)))
+
+
+def mapping(value: Any) -> dict[str, Any]:
+    """The JSON object that a value is; an empty one for anything else.
+
+    >>> mapping({"rank": 3}), mapping([3])
+    ({'rank': 3}, {})
+    """
+    return value if isinstance(value, dict) else {}
+
+
+def _add_messages(events: list[Event], text: bytes) -> None:
+    """Decode the arguments of communication operations, each where the text names one.
+
+    Raises:
+        msgspec.DecodeError: the text that looks so is not that of these events.
+    """
+    texts, end, place = [], 0, text.find(_MESSAGE)
+    while place >= 0:
+        begin = text.find(b"{", text.rfind(b'"args"', end, place), place)
+        end = text.find(b"}", place) + 1 or len(text)
+        texts.append(text[begin:end])
+        place = text.find(_MESSAGE, end)
+    messages = _decode_messages(b"[%b]" % b",".join(texts))
+    communicating = [
+        arguments
+        for event in events
+        if (arguments := event.args) is not None and arguments.message is not None
+    ]
+    names = [arguments.message for arguments in communicating]
+    if names != [message.collective for message in messages]:
+        raise msgspec.DecodeError("it names operations elsewhere, too")
+    for arguments, message in zip(communicating, messages, strict=True):
+        arguments.message = message
+
+
+def _has_other_layout(events: list[Event]) -> bool:
+    """Whether some of these events say what only PyTorch's own collector says."""
+    if not RENAMED.isdisjoint(map(attrgetter("name"), events)):
+        return True
+    # A list, for a generator is a call per event.
+    nodes = [event for event in events if event.args is not None and event.args.node is not None]
+    return bool(nodes)
+
+
+def _translate_all(events: list[Event], text: bytes) -> None:
+    """Put the events of a text that are of the other layout into Kineto's words."""
+    for event, raw in zip(events, _decode_raw_arguments(text), strict=True):
+        arguments = event.args
+        if arguments is not None and (arguments.node is not None or event.name in RENAMED):
+            _translate(event, mapping(orjson.loads(raw.args)))
+
+
+def _translate(event: Event, arguments: dict[str, Any]) -> None:
+    """Put an event into Kineto's words, by all its arguments."""
+    if event.name is not None:
+        event.name = kineto_name(event.name, arguments)
+    if event.args is None:
+        return
+    if STREAM in arguments:
+        event.args.stream = _number(arguments[STREAM])
+    if GRAPH_NODE in arguments:
+        event.args.node = NodeArguments(
+            graph=_number(arguments.get(GRAPH, ABSENT)),
+            node=_number(arguments[GRAPH_NODE]),
+            annotation=annotation_of(arguments),
+        )
+
+
+def regular(element: Any) -> Event:
+    """The event that an element of the array is; anything else is an event without a phase.
+
+    >>> regular({"ph": "X", "name": "gemm", "ts": 120.5, "args": {"stream": 7}}).args.stream
+    7
+    """
+    fields = mapping(element)
+    category = fields.get("cat")
+    arguments = mapping(fields.get("args"))
+    used: dict[str, Any] = {
+        _ARGUMENTS[key]: _number(value) for key, value in arguments.items() if key in _ARGUMENTS
+    }
+    if arguments.get(_NAME_OF_OPERATION) is not None:
+        used["message"] = msgspec.convert(arguments, MessageArguments)
+    event = Event(
+        ph=str(fields["ph"]) if "ph" in fields else "",
+        cat=category if type(category) is str else "",
+        name=_text(fields.get("name")),
+        pid=_text(fields.get("pid")),
+        tid=_text(fields.get("tid")),
+        ts=_number(fields.get("ts")),
+        dur=_number(fields.get("dur")),
+        id=fields.get("id"),
+        args=Arguments(**used),
+    )
+    _translate(event, arguments)
+    return event
+
+
+def _with_times_as_text(text: bytes) -> bytes:
+    return _TIME_FIELD.sub(rb'\1"\2"', text)
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def _number(value: Any) -> Number:
+    """A number as it is; "" for a value that cannot be one."""
+    return value if value is None or type(value) in (int, float, str) else ""

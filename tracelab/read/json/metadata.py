@@ -1,0 +1,182 @@
+"""What a file says beside its events, from the keys that Kineto and tracelab's recorder write."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.model.file_info import FileInfo
+from tracelab.model.trace import ABSENT, GPU_ACTIVITIES, SparseColumn
+from tracelab.read.json.events import mapping
+from tracelab.read.json.numbers import natural_number
+from tracelab.read.streams import Source
+
+SOURCE_KEY = "tracelab_source"  # under which the recorder stores what the source files call
+TEXT_KEY = "tracelab_source_text"  # and the text of the lines that do
+
+
+def read_file_info(
+    metadata: Mapping[str, Any], source: Source, platform: str = "", devices: Collection[int] = ()
+) -> FileInfo:
+    """What a file says beside its events, or its name instead.
+
+    Args:
+        metadata: all that it says beside them.
+        source: the file.
+        platform: of other vendors, what it is called.
+        devices: those on which something ran, ascending.
+
+    >>> metadata = {"distributedInfo": {"rank": 3, "world_size": 8}, "cuda_runtime_version": 12040}
+    >>> info = read_file_info(metadata, Source("step.pt.trace.json", None, named=True))
+    >>> info.rank, info.rank_source, info.world_size, dict(info.software)
+    (3, 'metadata', 8, {'cuda': '12.4'})
+    """
+    rank, rank_source = _rank(metadata, source)
+    recorder = _written_by_recorder(metadata)
+    return FileInfo(
+        rank=rank,
+        rank_source=rank_source,
+        world_size=_world_size(metadata),
+        software=MappingProxyType(_software(metadata, recorder)),
+        device_names=MappingProxyType(_device_names(metadata, devices)),
+        multiprocessors=MappingProxyType(_multiprocessors(metadata, devices)),
+        source_folders=_source_folders(recorder),
+        source_scopes=MappingProxyType(mapping(metadata.get(SOURCE_KEY))),
+        source_texts=MappingProxyType(mapping(metadata.get(TEXT_KEY))),
+        unprofiled_step_ns=_positive_ns(recorder, "unprofiled_step_ms"),
+        unprofiled_host_step_ns=_positive_ns(recorder, "unprofiled_host_step_ms"),
+        unprofiled_block_steps=_unprofiled_block_steps(recorder),
+        unprofiled_is_unsteady="unprofiled_unsteady" in recorder,
+        world_groups=_world_groups(metadata),
+        clock_base_ns=max(natural_number(metadata.get("baseTimeNanoseconds")), 0),
+        platform=platform,
+        collector=_collector(recorder),
+    )
+
+
+def used_devices(category: NDArray[np.int8], device_number: SparseColumn) -> list[int]:
+    """The devices on which something ran, ascending."""
+    used: list[int] = np.unique(device_number[np.isin(category, GPU_ACTIVITIES)]).tolist()
+    return used
+
+
+def _rank(metadata: Mapping[str, Any], source: Source) -> tuple[int | None, str]:
+    """The rank, and what says so: the file, or its name.
+
+    In a job of one every rank is 0; there a name says more, which may count jobs side by side.
+    """
+    rank = natural_number(mapping(metadata.get("distributedInfo")).get("rank"))
+    if source.rank is not None and (rank == ABSENT or _world_size(metadata) == 1):
+        return source.rank, "filename"
+    return (rank, "metadata") if rank != ABSENT else (None, "none")
+
+
+def _world_size(metadata: Mapping[str, Any]) -> int | None:
+    size = mapping(metadata.get("distributedInfo")).get("world_size")
+    if isinstance(size, bool) or not isinstance(size, int):
+        return None
+    return size if 0 < size < 2**63 else None
+
+
+def _world_groups(metadata: Mapping[str, Any]) -> int | None:
+    groups = mapping(metadata.get("distributedInfo")).get("pg_config")
+    if not isinstance(groups, list):
+        return None
+    world_size = _world_size(metadata)
+    return [mapping(group).get("pg_size") for group in groups].count(world_size)
+
+
+def _written_by_recorder(metadata: Mapping[str, Any]) -> dict[str, str]:
+    """What tracelab's recorder wrote into the file; empty where another one recorded it."""
+    return {key: str(value) for key, value in mapping(metadata.get("tracelab")).items()}
+
+
+def _software(metadata: Mapping[str, Any], recorder: Mapping[str, str]) -> dict[str, str]:
+    versions = {name: recorder[name] for name in ("torch", "cuda") if recorder.get(name)}
+    for key, name in (("cuda_runtime_version", "cuda"), ("hip_runtime_version", "hip")):
+        version = metadata.get(key)
+        if isinstance(version, int) and name not in versions:
+            versions[name] = (_cuda_version if name == "cuda" else _hip_version)(version)
+    return versions
+
+
+def _cuda_version(number: int) -> str:
+    """CUDA writes 12.4 as 12040.
+
+    >>> _cuda_version(12040)
+    '12.4'
+    """
+    return f"{number // 1000}.{number % 1000 // 10}"
+
+
+def _hip_version(number: int) -> str:
+    """HIP writes 6.4.43483 as 60443483.
+
+    >>> _hip_version(60443483)
+    '6.4.43483'
+    """
+    return f"{number // 10_000_000}.{number // 100_000 % 100}.{number % 100_000}"
+
+
+def _device_names(metadata: Mapping[str, Any], used: Collection[int]) -> dict[int, str]:
+    names = _of_devices(metadata, "name", used)
+    return {number: str(name) for number, name in names.items() if name}
+
+
+def _multiprocessors(metadata: Mapping[str, Any], used: Collection[int]) -> dict[int, int]:
+    counts = _of_devices(metadata, "numSms", used)
+    return {number: count for number, count in counts.items() if type(count) is int and count > 0}
+
+
+def _of_devices(metadata: Mapping[str, Any], key: str, used: Collection[int]) -> dict[int, Any]:
+    """What the file says of its devices under a key, by the numbers that its events have.
+
+    The list numbers what `CUDA_VISIBLE_DEVICES` left, from 0. Events may have the machine's own
+    numbers (roctracer counts the processors, too: a public trace of one MI300X has device 9).
+    Then what all devices in the list have is known, or which is which, where all of them were used.
+    """
+    devices = metadata.get("deviceProperties")
+    if not isinstance(devices, list):
+        return {}
+    listed = {
+        device["id"]: device.get(key)
+        for device in map(mapping, devices)
+        if type(device.get("id")) is int and device["id"] >= 0
+    }
+    if not listed or listed.keys() >= set(used):
+        return listed
+    values = [listed[number] for number in sorted(listed)]
+    if all(value == values[0] for value in values):
+        return dict.fromkeys(used, values[0])
+    return dict(zip(used, values, strict=True)) if len(used) == len(values) else {}
+
+
+def _source_folders(recorder: Mapping[str, str]) -> tuple[str, ...]:
+    folders = recorder.get("source_folders", "").split(os.pathsep)
+    return tuple(folder for folder in folders if folder)
+
+
+def _collector(recorder: Mapping[str, str]) -> str:
+    """Who recorded the GPU, where it is one that the recorder knows."""
+    collector = recorder.get("collector", "")
+    return collector if collector in {"kineto", "cuspy"} else ""
+
+
+def _positive_ns(recorder: Mapping[str, str], key: str) -> float | None:
+    try:
+        time_ns = float(recorder.get(key, "")) * 1e6
+    except ValueError:
+        return None
+    return time_ns if 1 <= time_ns < math.inf else None
+
+
+def _unprofiled_block_steps(recorder: Mapping[str, str]) -> int | None:
+    steps = recorder.get("unprofiled_block_steps", "")
+    return int(steps) if re.fullmatch(r"[1-9][0-9]{0,8}", steps) else None

@@ -1,0 +1,113 @@
+"""Numbers and times as trace files write them: integers, floats or text."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.base.errors import UnreadableInputError
+from tracelab.base.intervals import Int64Array
+from tracelab.model.trace import ABSENT
+
+Number = int | float | str | None  # as files write numbers
+
+# A duration of a hundred days and more is a wrapped counter, not work.
+LONGEST_NS = 2**43 * 1000
+
+# A float64 of microseconds with three decimals still tells nanoseconds apart below this value;
+# above it the digits of the text must be read.
+_EXACT_BELOW_US = 2.0**43
+# 142 years: any two such times, and a duration more, are less than int64 nanoseconds apart.
+_LAST_US = 2**52
+_LAST_NUMBER = re.compile(r"(?<!\d)-?\d{1,19}$")
+
+
+class InexactTimesError(UnreadableInputError):
+    """Times came as floats that are too coarse for nanoseconds."""
+
+
+def natural_number(value: Any) -> int:
+    """A natural number that may be written as text; `ABSENT` for anything else.
+
+    >>> natural_number(7), natural_number("stream 7"), natural_number(-3), natural_number(None)
+    (7, 7, -1, -1)
+    """
+    if type(value) is not int:
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        else:
+            digits = _LAST_NUMBER.search(value) if isinstance(value, str) else None
+            value = int(digits[0]) if digits else ABSENT
+    return value if ABSENT < value < 2**63 else ABSENT
+
+
+def natural_numbers(values: list[Any]) -> Int64Array:
+    """int64[n]: `natural_number` of each value.
+
+    >>> natural_numbers([7, "stream 7", None]).tolist()
+    [7, 7, -1]
+    """
+    numbers = _as_array(values)
+    if numbers is not None and numbers.dtype == np.int64:
+        natural: Int64Array = np.maximum(numbers, ABSENT)
+        return natural
+    return np.array([natural_number(value) for value in values], dtype=np.int64)
+
+
+def nanoseconds(values: list[Number]) -> tuple[Int64Array, NDArray[np.bool_]]:
+    """Microseconds, as numbers or text, in nanoseconds; no digit is lost.
+
+    Returns:
+        int64[n], ns, 0 where the value is not a time; bool[n], whether it is one.
+
+    Raises:
+        InexactTimesError: a float is too large to tell nanoseconds apart.
+
+    >>> time_ns, is_time = nanoseconds([1.5, "2.25", None])
+    >>> time_ns.tolist(), is_time.tolist()
+    ([1500, 2250, 0], [True, True, False])
+    """
+    us = _as_array(values)
+    if us is not None and us.dtype == np.int64:
+        is_time = (us >= -_LAST_US) & (us <= _LAST_US)
+        return np.where(is_time, us, 0) * 1000, is_time
+    if us is not None and np.all(np.abs(us) < _EXACT_BELOW_US):
+        whole = np.floor(us)
+        fraction = np.rint((us - whole) * 1000)
+        return whole.astype(np.int64) * 1000 + fraction.astype(np.int64), np.ones(len(us), np.bool_)
+    if any(type(value) is float and abs(value) >= _EXACT_BELOW_US for value in values):
+        raise InexactTimesError("its times are written so that nanoseconds are lost")
+    exact_ns = [_exact_nanoseconds(value) for value in values]
+    is_time = np.array([time_ns is not None for time_ns in exact_ns], dtype=np.bool_)
+    return np.array([time_ns or 0 for time_ns in exact_ns], dtype=np.int64), is_time
+
+
+def _as_array(values: list[Any]) -> NDArray[Any] | None:
+    """int64[n] or float64[n]; None if a value is not a number, or is too large for either.
+
+    numpy itself would make an array as wide as the longest text.
+    """
+    for type_code in "qd":
+        try:
+            return np.asarray(array(type_code, values))
+        except (TypeError, OverflowError):
+            continue
+    return None
+
+
+def _exact_nanoseconds(value: Any) -> int | None:
+    """One time in microseconds, by its digits; None where it is not a time."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    try:
+        us = Decimal(value) if isinstance(value, int) else Decimal(str(value))
+        if not -_LAST_US <= us <= _LAST_US:
+            return None
+        return int((us * 1000).to_integral_value())
+    except InvalidOperation:
+        return None
