@@ -1,4 +1,4 @@
-"""Lines of source that count: code without comments and docstrings, and the docstrings themselves."""
+"""Lines of source that count: code without comments and docstrings; and docstrings."""
 
 import ast
 import tokenize
