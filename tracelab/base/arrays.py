@@ -1,4 +1,4 @@
-"""What results have in common: arrays that nobody can change, and a `repr` of one line."""
+"""Base classes of results: read-only arrays, and a `repr` of one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can go wrong, and the exit code that each kind has on the command line.
+"""Errors, and the exit code of each on the command line.
 
 >>> UnreadableInputError("step.json: no such file").exit_code
 3
@@ -58,7 +58,7 @@ class OutputError(TracelabError):
 
 
 def reason_of(error: Exception) -> str:
-    """What the operating system says, or a library, in one line.
+    """Return the reason that the operating system or a library gives, in one line.
 
     >>> reason_of(PermissionError(13, "Permission denied")), reason_of(EOFError())
     ('permission denied', 'EOFError')

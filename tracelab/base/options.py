@@ -1,4 +1,4 @@
-"""What may differ from one analysis to the next."""
+"""Options of an analysis."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PROFILER_STEP = r"^ProfilerStep#\d+$"
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Options(OneLine):
-    """What may differ from one analysis to the next.
+    """Options of an analysis.
 
     Attributes:
         comm_patterns: regular expressions of further communication kernels.

@@ -1,4 +1,4 @@
-"""How a result shows itself when it is printed.
+"""Text of a printed result.
 
 What renders a result stands above it. So the public API, ``tracelab/__init__.py``, says here what
 that is, and the result asks.

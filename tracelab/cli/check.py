@@ -33,7 +33,7 @@ _TRACE_NAME = re.compile(r"(trace\.json|\.pftrace)(\.gz)?$")
 
 
 class Format(StrEnum):
-    """How the result is printed."""
+    """Format of the printed result."""
 
     TEXT = "text"
     GITHUB = "github"
@@ -223,7 +223,7 @@ def _read_all(
 
 
 def _counts(source: Source) -> bool:
-    """Whether a file that cannot be analyzed leaves the answer incomplete.
+    """Return True if the answer is incomplete without this file.
 
     A folder may hold other files; but what calls itself a trace may be the rank that breaks, unless
     it has all that was recorded and no GPU is in it: vLLM's front end leaves such a trace.
@@ -234,7 +234,7 @@ def _counts(source: Source) -> bool:
 
 
 def _is_whole_without_gpu(source: Source) -> bool:
-    """Whether a file is a trace, undamaged, in which no GPU did anything."""
+    """Return True for an undamaged trace without GPU activity."""
     from tracelab.model.trace import GPU_ACTIVITIES
     from tracelab.read.reader import read_trace
 

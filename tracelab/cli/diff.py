@@ -223,7 +223,7 @@ def _read_sides(
 
 
 def _reduced(analysis: Analysis) -> tuple[Launches, None]:
-    """What a comparison needs of one file, in whichever process."""
+    """Reduce one file to what a comparison needs; runs in any process."""
     from tracelab.comparison.compare import launches_of
 
     return launches_of(analysis), None

@@ -24,7 +24,7 @@ FLAGS: Mapping[str, str] = MappingProxyType(
 
 
 def sentence_of(error: TracelabError) -> str:
-    """What went wrong, with the flag in place of the option that the error names.
+    """Return the error's sentence with the flag in place of the option's Python name.
 
     >>> sentence_of(TracelabError("say `step`", option="step"))
     'say --step'

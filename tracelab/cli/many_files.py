@@ -28,7 +28,7 @@ def map_files(
     spec: str | None = None,
     jobs: int | None = None,
 ) -> list[_Result]:
-    """What a function gives for each file, in their order, with a bar for what takes long.
+    """Map a function over files, in order, with a bar if that takes long.
 
     Args:
         function: takes a source, and an item of each of `more`.
@@ -54,7 +54,7 @@ def map_files(
 
 
 def processes_for_one(files: int, spec: str | None = None, jobs: int | None = None) -> int:
-    """How many processes may read one huge file: several if no other file is to be read.
+    """Return the number of processes that may read one huge file: several only for a single file.
 
     Args:
         files: how many are to be read.

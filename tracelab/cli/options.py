@@ -53,7 +53,7 @@ NoCache = Annotated[
 def shared_options(
     step_on: str | None, comm_pattern: list[str] | None, *, no_cache: bool
 ) -> dict[str, Any]:
-    """What these options say, as arguments of `tracelab.base.options.Options`."""
+    """Return the shared options as arguments of `tracelab.base.options.Options`."""
     from tracelab.base.options import PROFILER_STEP
 
     return {

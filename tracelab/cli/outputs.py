@@ -1,4 +1,4 @@
-"""Where results go: refuses, before anything long is read, what cannot be written."""
+"""Refusal of outputs that cannot be written, before anything long is read."""
 
 from __future__ import annotations
 

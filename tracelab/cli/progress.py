@@ -1,4 +1,4 @@
-"""How far the work on files is: a bar on stderr, for what takes longer than a moment."""
+"""Progress bar on stderr for work on files that takes longer than a moment."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Bar:
             self._drawn[0].stop()
 
     def read(self, count: int) -> None:
-        """So many bytes more of a file were read."""
+        """Count further bytes of a file as read."""
         self._read_bytes += count
         self._update()
 

@@ -21,7 +21,7 @@ SETTINGS = {
 
 
 class Collector(StrEnum):
-    """Who records the GPU; a `CollectorSetting`."""
+    """Collector of GPU activity; a `CollectorSetting`."""
 
     AUTO = "auto"
     KINETO = "kineto"
@@ -137,7 +137,7 @@ def run(
 
 
 def _no_such_option(option: str, context: typer.Context) -> str:
-    """What to write instead of an option before the script that this command does not have."""
+    """Suggest a replacement for an unknown option before the script."""
     from difflib import get_close_matches
 
     known = [x for param in context.command.params for x in (*param.opts, *param.secondary_opts)]
@@ -147,7 +147,7 @@ def _no_such_option(option: str, context: typer.Context) -> str:
 
 
 def _advice(count: int, skip: int, step_on: str | None) -> str:
-    """What to change where nothing was recorded."""
+    """Advise on a recording that holds nothing."""
     if count:
         longer = f"run it longer{', or with --skip 1' if skip > 1 else ''}"
         replayed = (

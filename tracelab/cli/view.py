@@ -123,7 +123,7 @@ def _tell_of_tunnel(port: int) -> None:
 
 
 def _has_browser(environment: Mapping[str, str]) -> bool:
-    """Whether a browser that opens here is seen by the user, and is none in the terminal.
+    """Return True if the user sees a browser that opens here, outside the terminal.
 
     >>> _has_browser({"SSH_CONNECTION": "10.0.0.9 50000 10.0.0.1 22", "DISPLAY": "localhost:10"})
     False

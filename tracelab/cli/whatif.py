@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class By(StrEnum):
-    """What the causal profile lists."""
+    """Rows of the causal profile."""
 
     FINDING = "finding"
     LINE = "line"

@@ -126,7 +126,7 @@ def _capture(entry: Entry, arguments: list[str], pattern: str) -> str | None:
 
 
 def _instead(entry: Entry) -> str:
-    """What can be had without the GPUs."""
+    """Suggest an alternative that needs no such GPUs."""
     ranks = "_rank*" if entry.ranks else ""
     bundled = sorted(TRACES.glob(f"{entry.workload}_{entry.variant}{ranks}.pt.trace.json.gz"))
     return f"; its bundled trace: tracelab analyze {' '.join(map(str, bundled))}" if bundled else ""
@@ -160,7 +160,7 @@ def _verify(name: str | None, variant: str | None, gpus: int) -> None:
 
 
 def _rank_in(name: str) -> str:
-    """What a file's name says of its rank.
+    """Return the rank in a file's name.
 
     >>> _rank_in("fsdp_item_rank1.pt.trace.json.gz"), _rank_in("events_item.pt.trace.json.gz")
     ('_rank1', '')

@@ -107,7 +107,7 @@ class capture(Recorder):  # noqa: N801 (like torch.profiler.profile, it is used 
             self._announce_nothing()
 
     def report(self) -> Report:
-        """What this process's trace says; of a job's other ranks, `analyze` their files, too.
+        """Report of this process's trace; for the other ranks of a job, `analyze` their files.
 
         Raises:
             UsageError: nothing is recorded.

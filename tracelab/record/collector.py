@@ -1,4 +1,4 @@
-"""Who collects the GPU's activity: Kineto, or Cuspy, the CUPTI collector of newer PyTorch.
+"""The collector of GPU activity: Kineto, or Cuspy, the CUPTI collector of newer PyTorch.
 
 A process can have only one of them. While Cuspy has its subscription to CUPTI, Kineto's only
 attempt to initialize fails, and CUPTI does not go back to Kineto's interface afterward; where
@@ -42,7 +42,7 @@ _AFTER_CUSPY = (
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which collector records.
+    """The collector that records.
 
     Example row: ``Choice("kineto", "the package cupti-python is not installed")``
 
@@ -73,14 +73,14 @@ def choose_collector(setting: CollectorSetting, *, kineto_was_used: bool) -> Cho
 
 
 def torch_has_cuspy() -> bool:
-    """Whether this torch's profiler can be asked for Cuspy, which records CUDA only."""
+    """Return True if this torch's profiler supports Cuspy, which records CUDA only."""
     import torch.profiler
 
     return torch.version.cuda is not None and hasattr(torch.profiler, "CuspyConfig")
 
 
 def missing_for_cuspy() -> tuple[str, ...]:
-    """What Cuspy needs and does not find here, each as a clause; a GPU is not looked for.
+    """List the requirements of Cuspy that are missing here, each as a clause, except a GPU.
 
     libcupti is loaded and asked for its version, which subscribes to nothing.
     """
@@ -105,19 +105,19 @@ def missing_for_cuspy() -> tuple[str, ...]:
 
 
 def cuspy_was_used() -> bool:
-    """Whether this process has Cuspy, which may have a subscription; to ask does not create it."""
+    """Return True if this process has created Cuspy, which may have a subscription."""
     core = sys.modules.get(f"{_PACKAGE}.core")
     return getattr(getattr(core, "Cuspy", None), "_instance", None) is not None
 
 
 def cuspy_is_collecting() -> bool:
-    """Whether Cuspy could subscribe to CUPTI; torch itself only logs where it could not."""
+    """Return True if Cuspy has subscribed to CUPTI; torch itself only logs a failure."""
     core = sys.modules.get(f"{_PACKAGE}.core")
     return core is not None and bool(core.has_live_subscription())
 
 
 def has_kineto_session() -> bool:
-    """Whether the program still has a profiler with which Kineto has recorded a GPU."""
+    """Return True if the program still has a profiler with which Kineto recorded a GPU."""
     from torch.autograd.profiler import profile
 
     # By type, not by isinstance: that would run code of the program's own proxies.
@@ -126,7 +126,7 @@ def has_kineto_session() -> bool:
 
 
 def is_kineto_session(session: Any) -> bool:
-    """Whether Kineto records a GPU in a session; with Cuspy it records only the host."""
+    """Return True if Kineto records a GPU in a session; with Cuspy it records only the CPU."""
     return getattr(session, "use_device", None) == "cuda"
 
 
@@ -160,7 +160,7 @@ def arm_graph_recorders() -> None:
 
 
 def gpu_activity(collector: Collector) -> Any:
-    """What a profiler is to record of the GPU, as an element of its `activities`."""
+    """Return the GPU's element of a profiler's `activities`."""
     import torch.profiler
 
     cuda = torch.profiler.ProfilerActivity.CUDA

@@ -16,7 +16,7 @@ _RECORDS_LOST_SINCE = (12, 9)
 
 
 def kineto_loses_records() -> bool:
-    """Whether this torch's CUDA is one whose event records stock Kineto does not receive."""
+    """Return True if stock Kineto receives no event records from this torch's CUDA."""
     import torch
 
     version = re.match(r"(\d+)\.(\d+)", torch.version.cuda or "")

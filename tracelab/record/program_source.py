@@ -1,4 +1,4 @@
-"""What the program's own source files call, and in which lines, as a recording stores it.
+"""Calls and lines of the program's own source files, as a recording stores them.
 
 So that an analysis elsewhere, or after an edit, names the lines that were recorded.
 """
@@ -24,7 +24,7 @@ _MOST_STORED = 1_000_000  # characters of JSON, of scopes and of texts each
 
 
 class ProgramSource(NamedTuple):
-    """What a recording stores of the program's source.
+    """The part of the program's source that a recording stores.
 
     Attributes:
         scopes: JSON: file to scopes, as of `scopes_as_lists`.
@@ -93,7 +93,7 @@ def _own_files(folders: Iterable[str]) -> Iterator[tuple[str, Path]]:
 
 
 def _is_library(path: Path) -> bool:
-    """Whether a file was installed, or is of the interpreter's own library."""
+    """Return True for an installed file or one of the interpreter's own library."""
     library = Path(sysconfig.get_paths()["stdlib"]).resolve()
     return not _INSTALLED.isdisjoint(path.parts) or path.is_relative_to(library)
 

@@ -199,7 +199,7 @@ class Recorder:
 
     @property
     def is_fork(self) -> bool:
-        """Whether this is a fork of the program, which must neither write its file nor speak."""
+        """True in a fork of the program, which must neither write its file nor print."""
         return os.getpid() != self._process_id
 
     @property
@@ -209,7 +209,7 @@ class Recorder:
 
     @property
     def collector_reason(self) -> str:
-        """Why that is Kineto although this torch has Cuspy; else an empty text."""
+        """Reason for Kineto although this torch has Cuspy; "" otherwise."""
         return self._choice.reason
 
     def __enter__(self) -> Self:
@@ -325,14 +325,14 @@ class Recorder:
             self._arm()
 
     def _may_time_more(self) -> bool:
-        """Whether more steps may be timed than planned.
+        """Return True if more steps may be timed than planned.
 
         Of several ranks each has its own clock, by which they would record different steps.
         """
         return self.has_gpu and self.rank is None
 
     def _warms_up(self) -> bool:
-        """Whether the last blocks of the baseline took less and less for a step."""
+        """Return True if each of the last blocks of the baseline took less per step."""
         first, *others = (step_ms for step_ms, _, _ in self._baseline_blocks[-_BASELINE_BLOCKS:])
         if len(others) < _BASELINE_BLOCKS - 1:
             return False
@@ -485,7 +485,7 @@ class Recorder:
         return (time.perf_counter() - self._timing_start_s) * 1000
 
     def _provenance(self) -> dict[str, str]:
-        """What the trace was made on, as it is stored in the file."""
+        """Return the trace's provenance, as stored in the file."""
         import torch
 
         provenance = {
@@ -540,7 +540,7 @@ def _synchronize(devices: Iterable[int]) -> None:
 
 
 def _source_folders() -> list[str]:
-    """Where the program's own modules are: the profiler names files from there on."""
+    """Return the folders of the program's own modules; the profiler names files below them."""
     folders = dict.fromkeys(Path(folder).resolve() for folder in sys.path)
     installed = {Path(prefix).resolve() for prefix in (sys.prefix, sys.base_prefix)}
     return [

@@ -48,7 +48,7 @@ class StepFunction:
 
     @property
     def is_in_module(self) -> bool:
-        """Whether the name is of an importable module rather than of the script.
+        """True if the name is that of an importable module rather than of the script.
 
         >>> StepFunction("engine:Trainer.train_step", print).is_in_module
         True
@@ -142,7 +142,7 @@ def _definitions(
 
 
 def _exit_code(end: SystemExit) -> int:
-    """What the shell would see: nothing is success, a text is printed and is failure."""
+    """Return the shell's exit code: None is success, a text is printed and is failure."""
     if end.code is None:
         return 0
     if isinstance(end.code, int):

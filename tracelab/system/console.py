@@ -50,7 +50,7 @@ def output_width() -> int:
 
 
 def output_in_color() -> bool:
-    """Whether stdout is a terminal whose user has not asked for plain text."""
+    """Return True if stdout is a terminal whose user has not requested plain text."""
     return (
         sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     )

@@ -1,4 +1,4 @@
-"""What a user sees of an error of ours: one sentence, and a file with the details."""
+"""Report of an internal error: one sentence, and a file with the details."""
 
 from __future__ import annotations
 

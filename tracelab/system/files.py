@@ -126,7 +126,7 @@ def replacing(
 
 
 def identities(paths: Iterable[str]) -> frozenset[tuple[int, int]]:
-    """What tells files apart, by whatever names and links; those that exist."""
+    """Return the identities of the files that exist, whatever names and links lead to them."""
     found: set[tuple[int, int]] = set()
     for path in paths:
         with suppress(OSError, ValueError):  # it does not exist yet, or is no path but a URL
@@ -169,7 +169,7 @@ def require_output(
 
 
 def _is_written_in_place(path: str | os.PathLike[str]) -> bool:
-    """Whether a path is a device, a pipe or an open file, which nothing can take the place of."""
+    """Return True for a device, a pipe or an open file, which no other file can replace."""
     with suppress(FileNotFoundError):
         return re.fullmatch(_OPEN_FILE, os.fspath(path)) is not None or not S_ISREG(
             Path(path).stat().st_mode

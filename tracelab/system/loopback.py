@@ -43,7 +43,7 @@ _HEADERS = (
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Content(OneLine):
-    """What is served under one name.
+    """Content that is served under one name.
 
     Example: ``Content(media_type="text/html", chunks=lambda: [b"<p>"], byte_count=3)``.
 

@@ -29,7 +29,7 @@ _PATIENCE_S = 3
 
 
 def processors() -> int:
-    """How many processors this process may use: a container often has fewer than the machine."""
+    """Return the number of processors that this process may use; containers often limit it."""
     if sys.platform == "linux":
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -110,7 +110,7 @@ def _killed_process_reported() -> Iterator[None]:
 
 
 def _serve(connection: Connection, other_end: Connection) -> None:
-    """What a worker does: call functions until no more come."""
+    """Call functions in a worker until no more come."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that waits for this one ends it
     signal.signal(signal.SIGTERM, exit_when_signalled)
     other_end.close()
@@ -122,7 +122,7 @@ def _serve(connection: Connection, other_end: Connection) -> None:
 def _outcome(
     function: Callable[..., Any], arguments: Sequence[Any]
 ) -> tuple[Any, Exception | None]:
-    """What a function returns, or raises."""
+    """Return a function's result, or the error that it raises."""
     try:
         return function(*arguments), None
     except Exception as error:

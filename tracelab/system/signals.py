@@ -1,4 +1,4 @@
-"""What a program does when a person or its launcher asks it to end."""
+"""Behavior of a program that a person or its launcher asks to end."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class TracelabCallback(TrainingCallback, _Callback):
             self.capture.__enter__()
 
     def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
-        """Where the optimizers did step after this batch, one step has ended."""
+        """End a step if the optimizers stepped after this batch."""
         if trainer.global_step == self._steps_before:
             return
         self._steps_before = trainer.global_step

@@ -1,4 +1,4 @@
-"""What the callbacks of all frameworks do alike."""
+"""Common part of the callbacks of all frameworks."""
 
 from __future__ import annotations
 
