@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from tracelab.base.text import counted
-from tracelab.findings.finding import INFO, Finding, call_site_key
+from tracelab.findings.finding import INFO, Finding
 from tracelab.findings.places import sentence_of
 from tracelab.render.text.cells import (
     FINDING_CAUSE_NAMES,
@@ -18,6 +17,7 @@ from tracelab.render.text.cells import (
 from tracelab.render.text.hints import ALL_IN_JSON
 from tracelab.render.text.savings import REASONS, amount, interval, price
 from tracelab.render.text.sections import TONES, Column, Fit, Section
+from tracelab.report.finding_groups import FindingGroup
 from tracelab.report.views import Scope, View
 
 _MOST_IN_FULL, _MOST_BRIEF = 5, 6
@@ -120,21 +120,19 @@ def _saves(finding: Finding, scope: Scope) -> str:
     return " ".join(filter(None, [saves, interval(finding, scope)]))
 
 
-def of_all_ranks(views: Iterable[View]) -> list[Section]:
-    """The findings of many ranks, each call site once, with the rank whose share is largest."""
-    groups: dict[tuple[object, ...], list[tuple[View, Finding]]] = defaultdict(list)
-    for view in views:
-        for finding in view.findings:
-            if finding.severity != INFO and finding.about != "trace":
-                groups[call_site_key(finding)].append((view, finding))
-    rows = []
-    for group in groups.values():
-        view, finding = max(group, key=lambda pair: pair[0].scope.share_of(pair[1]))
-        share = view.scope.share_of(finding)
-        of_step = amount(finding, view.scope)
-        sentence = sentence_of(finding.title, finding.where)
-        cells = (finding.rule, str(len(group)), of_step, str(finding.rank), sentence)
-        rows.append((share, cells))
+def of_all_ranks(groups: Iterable[FindingGroup]) -> list[Section]:
+    """List the findings of many ranks, each place once, with the rank that loses most there."""
+    rows = [
+        (
+            group.finding.rule,
+            str(len(group.ranks)),
+            amount(group.finding, group.scope),
+            str(group.finding.rank),
+            sentence_of(group.finding.title, group.finding.where),
+        )
+        for group in groups
+        if group.finding.severity != INFO
+    ]
     if not rows:
         return []
     return [
@@ -147,6 +145,6 @@ def of_all_ranks(views: Iterable[View]) -> list[Section]:
                 Column("on\nrank"),
                 Column("what", Fit.PROSE),
             ),
-            rows=tuple(cells for _, cells in sorted(rows, reverse=True)[:_MOST_BRIEF]),
+            rows=tuple(rows[:_MOST_BRIEF]),
         )
     ]

@@ -27,6 +27,7 @@ from tracelab.render.text.screen import screen
 from tracelab.render.text.sections import Chapter, Section, Tone
 from tracelab.render.text.window import window_sections
 from tracelab.render.text.window_times import headlines
+from tracelab.report.finding_groups import finding_groups
 from tracelab.report.schema import Report
 from tracelab.report.views import RankView, ranks_of, views_of
 
@@ -90,7 +91,7 @@ def chapters(report: Report, *, every_step: bool = False, top: int = TOP) -> lis
         ]
         return [Chapter("", tuple(opening)), *details]
     if report.job:
-        opening += of_all_ranks(views)
+        opening += of_all_ranks(finding_groups(report, all_ranks))
     opening += all_losses(report.traces)
     opening.append(for_details(report))
     return [Chapter("", tuple(opening))]

@@ -2,6 +2,7 @@
 
 from tests.build.report_rows import (
     make_finding,
+    make_job_report,
     make_report,
     section_of,
     titles_of,
@@ -34,3 +35,9 @@ class TestFindings:
         assert section.lines == ("TL903  No stacks.",)
         assert section.notes == snapshot
         assert "Minor or not actionable" not in titles_of(report)
+
+    def test_many_ranks_list_each_place_once(self):
+        findings = [make_finding(rank=rank, bound_ns=(1 + rank) * 10**6) for rank in range(5)]
+        minor = make_finding(severity="info", title="small")
+        section = section_of(make_job_report(5, (*findings, minor)), "Findings of all ranks")
+        assert [row[:2] + row[3:4] for row in section.rows] == [("TL101", "5", "4")]
