@@ -3,7 +3,7 @@
 # little of the package (pyproject.toml says how little). Linter, types and layers are tests as well.
 PYTHON ?= python
 
-.PHONY: test check coverage lint types layers format snapshots documents
+.PHONY: test check coverage lint types layers format snapshots documents frozen
 
 test:
 	$(PYTHON) -m pytest -n auto
@@ -38,3 +38,8 @@ snapshots:
 documents:
 	$(PYTHON) -m tests.documents
 	$(PYTHON) tests/golden/test_notebooks.py
+
+# What differs of all outputs of the bundled captures from tests/frozen.tsv: a change of no figure
+# leaves nothing. `write` instead of `check` renews the table.
+frozen:
+	$(PYTHON) -m tests.frozen check
