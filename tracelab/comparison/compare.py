@@ -25,11 +25,13 @@ from tracelab.comparison.diff import (
     SCHEMA,
     SHORTER,
     Diff,
+    PredictionDiff,
     RankDiff,
     Side,
 )
-from tracelab.comparison.judge import judge
-from tracelab.comparison.parts import (
+from tracelab.comparison.judge import is_same_program, judge
+from tracelab.comparison.recordings import Pair, Recording, pair, recordings_of
+from tracelab.comparison.tables import (
     call_diffs,
     device_diffs,
     finding_diffs,
@@ -37,13 +39,11 @@ from tracelab.comparison.parts import (
     kernel_diffs,
     table_diffs,
 )
-from tracelab.comparison.predicted import PredictionDiff, prediction_diffs
-from tracelab.comparison.programs import is_same_program
-from tracelab.comparison.recordings import Compared, Pair, Recording, pair, recordings_of
 from tracelab.measures.kernel_times import NameTimes, kernel_times
+from tracelab.measures.steady import PROFILED
 from tracelab.model.trace import Category
 from tracelab.read.sources import find_sources, path_names
-from tracelab.report.schema import Report
+from tracelab.report.schema import Report, WhatIf
 
 # One recording as it may be given: a file or a folder, the files of its ranks, what it became.
 Given = Side | Report | str | PathLike[str] | Sequence[str | PathLike[str]]
@@ -168,7 +168,7 @@ def compare_sides(before: Side | Sequence[Side], after: Side | Sequence[Side]) -
     # One rank may idle where another works: the job's programs differ if all ranks' do.
     same = [is_same_program(x) for x in pairs]
     same_program = None if None in same else any(same)
-    ranks = tuple(_compare_rank(x.before, x.after, same_program=same_program) for x in pairs)
+    ranks = tuple(_compare_rank(both, same_program=same_program) for both in pairs)
     sides = [*sides_before, *sides_after]
     found = Diff(
         schema=SCHEMA,
@@ -183,16 +183,42 @@ def compare_sides(before: Side | Sequence[Side], after: Side | Sequence[Side]) -
         verdict=_verdict(ranks),
         same_program=same_program,
     )
-    return replace(found, predictions=_predictions(sides_before, found.slowest))
-
-
-def _predictions(before: Sequence[Side], rank: RankDiff) -> tuple[PredictionDiff, ...]:
-    """What became of the predictions of the saved report before, if it has any."""
-    whatifs = [side.report.whatif for side in before if side.report.whatif is not None]
-    return prediction_diffs(
+    whatifs = [side.report.whatif for side in sides_before if side.report.whatif is not None]
+    rank = found.slowest
+    predictions = prediction_diffs(
         whatifs[0] if len(whatifs) == 1 else None,
         (rank.length.before_ns, rank.length.after_ns),
         (rank.unprofiled_before_ns, rank.unprofiled_after_ns),
+    )
+    return replace(found, predictions=predictions)
+
+
+def prediction_diffs(
+    whatif: WhatIf | None,
+    profiled_ns: tuple[int, int],
+    unprofiled_ns: tuple[int | None, int | None],
+) -> tuple[PredictionDiff, ...]:
+    """Compare each saved prediction with what was measured, in their order.
+
+    Args:
+        whatif: the predictions; None for none.
+        profiled_ns: the step before and after, with the profiler, ns.
+        unprofiled_ns: the same without it, if a side knows it.
+    """
+    if whatif is None:
+        return ()
+    before_ns, after_ns = profiled_ns if whatif.basis == PROFILED else unprofiled_ns
+    return tuple(
+        PredictionDiff(
+            name=prediction.name,
+            edits=prediction.edits,
+            basis=whatif.basis,
+            saves_ns=prediction.step_ns - prediction.predicted_ns,
+            saves_low_ns=prediction.step_ns - prediction.high_ns,
+            saves_high_ns=prediction.step_ns - prediction.low_ns,
+            measured_ns=None if before_ns is None or after_ns is None else before_ns - after_ns,
+        )
+        for prediction in whatif.predictions
     )
 
 
@@ -220,14 +246,14 @@ def _options(report: Report) -> tuple[frozenset[str], frozenset[str]]:
     return frozenset(report.provenance.comm_patterns), frozenset(report.step_patterns)
 
 
-def _compare_rank(before: Compared, after: Compared, *, same_program: bool | None) -> RankDiff:
-    both = Pair(before, after)
+def _compare_rank(both: Pair, *, same_program: bool | None) -> RankDiff:
     judgment = judge(both)
     places = functions_tell_apart(both)
     differs = same_program is False
+    before, after = (side.shown for side in both.sides)
     return RankDiff(
-        before=before.shown,
-        after=after.shown,
+        before=before[0],
+        after=after[0],
         basis="step" if both.per_step else "trace",
         length=judgment.length,
         devices=device_diffs(both),
@@ -239,10 +265,10 @@ def _compare_rank(before: Compared, after: Compared, *, same_program: bool | Non
         verdict=DIFFERENT_PROGRAMS if differs else judgment.verdict,
         doubts=() if differs else judgment.doubts,
         speed_percent=judgment.speed_percent,
-        unprofiled_before_ns=before.unprofiled_step_ns,
-        unprofiled_after_ns=after.unprofiled_step_ns,
-        before_recordings=before.files,
-        after_recordings=after.files,
-        before_scope=before.shown_recording.scope.name,
-        after_scope=after.shown_recording.scope.name,
+        unprofiled_before_ns=both.before.unprofiled_step_ns,
+        unprofiled_after_ns=both.after.unprofiled_step_ns,
+        before_recordings=both.before.files,
+        after_recordings=both.after.files,
+        before_scope=before[1].rank.main.scope.name,
+        after_scope=after[1].rank.main.scope.name,
     )

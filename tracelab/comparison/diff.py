@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tracelab.base import printing
 from tracelab.base.arrays import OneLine
 from tracelab.base.text import json_bytes
 from tracelab.comparison.noise import Change
-from tracelab.comparison.predicted import PredictionDiff
 from tracelab.findings.finding import Where
 from tracelab.measures.kernel_times import NameTimes
+from tracelab.measures.measure import constrained
+from tracelab.measures.steady import PROFILED, UNPROFILED
 from tracelab.report.schema import Report
 
 SCHEMA = "tracelab.diff/1"
@@ -293,6 +294,38 @@ class RankDiff(OneLine):
         return any(change.beyond_noise for change in changes) or any(
             finding.beyond_noise for finding in self.findings
         )
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class PredictionDiff(OneLine):
+    """What a change was predicted to save of a step, and what the step afterward saves of it.
+
+    Example row: ``PredictionDiff(name="TL101", edits=("unblock:train.py:40",), basis="profiled",
+    saves_ns=2_200_000, saves_low_ns=1_900_000, saves_high_ns=2_400_000, measured_ns=2_300_000)``.
+
+    Attributes:
+        name, edits: of the prediction.
+        basis: whether steps are compared with the profiler or without it, as was predicted.
+        saves_ns: what was predicted to be saved, ns; negative where the step was to get longer.
+        saves_low_ns, saves_high_ns: the interval in which it was expected.
+        measured_ns: how much shorter the step is, ns; None where a side does not know it on that
+            basis.
+    """
+
+    name: str
+    edits: tuple[str, ...]
+    basis: str = field(metadata=constrained(enum=[PROFILED, UNPROFILED]))
+    saves_ns: int
+    saves_low_ns: int
+    saves_high_ns: int
+    measured_ns: int | None
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether the interval holds what was measured; None where that is not known."""
+        if self.measured_ns is None:
+            return None
+        return self.saves_low_ns <= self.measured_ns <= self.saves_high_ns
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -19,7 +19,6 @@ from tracelab.comparison.diff import (
     Doubt,
 )
 from tracelab.comparison.noise import LEAST_PERCENT, Change, median
-from tracelab.comparison.programs import steps_of
 from tracelab.comparison.recordings import Compared, Pair, Recording
 from tracelab.findings.rules.tl903_no_python_stacks import NO_STACKS
 from tracelab.measures.window_times import DeviceMetrics
@@ -38,13 +37,19 @@ _UNPROFILED_PERCENT = 10
 _OTHER_WORK_PERCENT = 5
 # Idle time that says nothing about the program.
 _NO_SUPPORT = ("edge", "profiler", "unknown")
-_EXPOSED = ("exposed_comm_ns", "exposed_copy_ns")
+_EXPLAINING = ("compute_ns", "exposed_comm_ns", "exposed_copy_ns")
 # Idle time that waits for the host, and how differently Python stacks inflate two programs: by 1.5
 # to 3 times. The same model took 2.0, 2.4 and 2.7 times as long with them, item() or not, fused
 # optimizer or not.
 _INFLATED = ("host_busy", "launch")
 CONFIRMS_PERCENT = 0.5  # of the step without the profiler, which is timed once: so much it moved
 _INFLATION_RATIO = 2
+# What two recordings have in common, 0 to 1; between variants of one bundled program it is at least
+# 0.68, whatever was done to it. A program in another precision launches other kernels by the same
+# operators; a compiled one has other operators, and spends most of its time in the same kernels.
+_LEAST_LAUNCHES = 0.5
+_LEAST_TIME = 0.5
+_LEAST_OPERATORS = 0.7
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -161,9 +166,7 @@ class _Speed:
 
 def _speed(both: Pair) -> _Speed | None:
     """Of kernels by the same name, launched equally often; without communication and copies."""
-    before, after = (
-        _kernels(side.recordings[0], per_step=both.per_step) for side in (both.before, both.after)
-    )
+    before, after = (_computing(side.recordings[0], per_step=both.per_step) for side in both.sides)
     same = [name for name, row in before.items() if name in after and row[0] == after[name][0]]
     before_ns = sum(before[name][1] for name in same)
     if not before_ns:
@@ -172,31 +175,40 @@ def _speed(both: Pair) -> _Speed | None:
     return _Speed(before_ns, sum(after[name][1] for name in same), before_ns / all_ns)
 
 
-def _kernels(recording: Recording, *, per_step: bool) -> dict[str, tuple[int, int]]:
-    """Count and time of each kernel that computes: medians per step, or of the whole trace."""
+def _computing(recording: Recording, *, per_step: bool) -> dict[str, tuple[int, int]]:
+    """Return count and time of each kernel that computes, as `_typical` does."""
     is_comm = comm_test(recording.comm_patterns)
-    rows = {}
-    for times in recording.kernels or ():
-        count, total_ns = times.count, times.total_ns
-        if per_step:
-            counts, steps_ns = steps_of(recording, times.step_counts, times.steps_ns)
-            count, total_ns = median(counts), median(steps_ns)
-        if count and not copy_direction(times.name) and not is_comm(times.name):
-            rows[times.name] = count, total_ns
-    return rows
+    return {
+        name: (count, time_ns)
+        for name, (count, time_ns) in _typical(recording, per_step=per_step).items()
+        if count and not copy_direction(name) and not is_comm(name)
+    }
+
+
+def _typical(recording: Recording, *, per_step: bool) -> dict[str, tuple[int, int]]:
+    """Return count and time, ns, of each name: medians per step, or of the whole trace."""
+    first, *others = recording.launches(per_step=per_step)
+    return {
+        name: (
+            median([x[name][0] for x in (first, *others)]),
+            median([x[name][1] for x in (first, *others)]),
+        )
+        for name in first
+    }
 
 
 def _idle_of_profiler_ns(both: Pair, length: Change) -> int:
     """How much of the difference is idle time that the profiler may have made on one side."""
     if not _are_recorded_differently(both):
         return 0
-    return _same_direction_ns(_busiest_change(both, "idle_ns").difference_ns, length)
+    idle = both.change_of_views(lambda view: _busiest(view).idle_ns)
+    return _same_direction_ns(idle.difference_ns, length)
 
 
 def _are_recorded_differently(both: Pair) -> bool:
     """Whether the profiler cost one side more than the other: the host's times do not compare."""
-    measured = [side.unprofiled_step_ns is not None for side in _sides(both)]
-    stacks = [_have_stacks(side) for side in _sides(both)]
+    measured = [side.unprofiled_step_ns is not None for side in both.sides]
+    stacks = [_have_stacks(side) for side in both.sides]
     if all(measured):
         return False
     return measured[0] != measured[1] or stacks[0] != stacks[1]
@@ -218,8 +230,8 @@ def _inflated_ns(both: Pair, length: Change) -> int:
     a difference is idle time that waits for the host, they explain as much of it as the side with
     less such idle time has.
     """
-    measured = any(side.unprofiled_step_ns is not None for side in _sides(both))
-    if measured or not all(map(_have_stacks, _sides(both))):
+    measured = any(side.unprofiled_step_ns is not None for side in both.sides)
+    if measured or not all(map(_have_stacks, both.sides)):
         return 0
     waiting = both.change_of_views(
         lambda view: sum(_busiest(view).bubbles.get(cause, 0) for cause in _INFLATED)
@@ -236,7 +248,7 @@ def _profiler_disagrees(both: Pair, length: Change) -> bool:
     It does if it did not move the same way, by half a per cent at least; where no change is
     reported, if it moved by more than it does from run to run.
     """
-    before_ns, after_ns = (side.unprofiled_step_ns for side in _sides(both))
+    before_ns, after_ns = (side.unprofiled_step_ns for side in both.sides)
     if before_ns is None or after_ns is None:
         return False
     difference_ns, least_ns = after_ns - before_ns, min(before_ns, after_ns)
@@ -250,23 +262,16 @@ def _busiest(view: View) -> DeviceMetrics:
     return max(view.window.devices, key=lambda device: device.busy_ns)
 
 
-def _busiest_change(both: Pair, name: str) -> Change:
-    """A figure of the device that decides."""
-    return both.change_of_views(lambda view: getattr(_busiest(view), name))
-
-
 def _is_supported(both: Pair, length: Change) -> bool:
     """Whether what changed largely explains half of the difference.
 
     That is, on the device that decides; where other work than the step's own may run in its window,
     what the step launched.
     """
-    if both.per_step and any(_holds_other_work(side.recordings[0]) for side in _sides(both)):
-        changes = [both.change(*(side.sample(_launched_ns) for side in _sides(both)))]
+    if both.per_step and any(_holds_other_work(side.recordings[0]) for side in both.sides):
+        changes = [both.change(*(side.sample(_launched_ns) for side in both.sides))]
     else:
-        changes = [_busiest_change(both, name) for name in ("compute_ns", *_EXPOSED)]
-        causes = {cause for side in _sides(both) for view in side.views for cause in _causes(view)}
-        changes += [_cause_change(both, cause) for cause in causes]
+        changes = [*both.changes(_explaining_ns).values()]
     explained_ns = sum(
         _same_direction_ns(change.difference_ns, length)
         for change in changes
@@ -275,16 +280,12 @@ def _is_supported(both: Pair, length: Change) -> bool:
     return 2 * explained_ns >= abs(length.difference_ns)
 
 
-def _sides(both: Pair) -> tuple[Compared, Compared]:
-    return both.before, both.after
-
-
 def _holds_other_work(recording: Recording) -> bool:
     """Whether a compared step may hold what no step launched: most of all what was queued before.
 
     Windows tile, so only the first step of a file can.
     """
-    if recording.step_indices[0] > 0:
+    if recording.steps[0] is not recording.rank.steps[0]:
         return False
     if recording.kernels is None:
         return recording.rank.trace.launched_only is not None
@@ -294,16 +295,62 @@ def _holds_other_work(recording: Recording) -> bool:
 
 
 def _launched_ns(recording: Recording) -> list[int]:
-    """How long all that each compared step launched took on the GPU."""
-    per_name = [steps_of(recording, times.steps_ns)[0] for times in recording.kernels or ()]
-    return [sum(of_step) for of_step in zip(*per_name, strict=True)] or [0]
+    """Add up the GPU time of all that each compared step launched, ns."""
+    if recording.kernels is None:
+        return [0]
+    return [
+        sum(time_ns for _, time_ns in window.values())
+        for window in recording.launches(per_step=True)
+    ]
 
 
-def _cause_change(both: Pair, cause: str) -> Change:
-    """The idle time of a cause on the device that decides."""
-    return both.change_of_views(lambda view: _causes(view).get(cause, 0))
+def _explaining_ns(view: View) -> dict[str, int]:
+    """Return the work, exposed times and idle time by cause of the device that decides."""
+    device = _busiest(view)
+    times = {name: getattr(device, name) for name in _EXPLAINING}
+    return times | {cause: ns for cause, ns in device.bubbles.items() if cause not in _NO_SUPPORT}
 
 
-def _causes(view: View) -> dict[str, int]:
-    bubbles = _busiest(view).bubbles
-    return {cause: ns for cause, ns in bubbles.items() if cause not in _NO_SUPPORT}
+# --- whether both sides are one program ---
+
+
+def is_same_program(both: Pair) -> bool | None:
+    """True if both sides launch much the same: kernels by count or time, or operators.
+
+    None if a side does not say: a saved report holds no names.
+    """
+    recordings = [side.recordings[0] for side in both.sides]
+    if any(x.kernels is None for x in recordings):
+        return None
+    per_step = both.per_step
+    typical = [_typical(x, per_step=per_step) for x in recordings]
+    counts, times = (
+        [{name: figures[i] for name, figures in x.items()} for x in typical] for i in (0, 1)
+    )
+    steps = [len(x.rank.steps) if per_step else 1 for x in recordings]
+    operators = [
+        {name: count / of for name, count in (x.operators or {}).items()}
+        for x, of in zip(recordings, steps, strict=True)
+    ]
+    return (
+        common(*counts) >= _LEAST_LAUNCHES
+        or common(*map(_shares, times)) >= _LEAST_TIME
+        or (all(operators) and common(*operators) >= _LEAST_OPERATORS)
+    )
+
+
+def common(before: Mapping[str, float], after: Mapping[str, float]) -> float:
+    """Share of the union of two multisets that is their intersection, 0 to 1.
+
+    >>> common({"gemm": 4, "copy": 1}, {"gemm": 4, "fill": 3})
+    0.5
+    """
+    names = {**before, **after}
+    both = sum(min(before.get(name, 0), after.get(name, 0)) for name in names)
+    either = sum(max(before.get(name, 0), after.get(name, 0)) for name in names)
+    return both / either if either else 1.0
+
+
+def _shares(values: Mapping[str, float]) -> dict[str, float]:
+    total = sum(values.values()) or 1
+    return {name: value / total for name, value in values.items()}

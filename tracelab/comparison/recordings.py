@@ -1,17 +1,19 @@
-"""The recordings of one rank on either side, and which of their windows are compared."""
+"""The recordings of one rank on either side, and samples of their figures."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from tracelab.base.arrays import OneLine
 from tracelab.comparison.diff import ComparedFile, Side
 from tracelab.comparison.noise import Change, change, change_between, median
 from tracelab.findings.finding import Finding
 from tracelab.measures.kernel_times import NameTimes
-from tracelab.measures.steady import SteadyMetrics
-from tracelab.report.views import RankView, Scope, View, ranks_of
+from tracelab.report.views import RankView, View, ranks_of
+
+_Key = TypeVar("_Key", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -20,14 +22,12 @@ class Recording(OneLine):
 
     Attributes:
         rank: what its report says.
-        steady: its steady steps; None without any, and of an old saved report.
         steps: the windows of its steady steps; of an old saved report all steps.
         kernels, operators: what it launched, None of a saved report.
         comm_patterns: what counts as communication beside what is known.
     """
 
     rank: RankView
-    steady: SteadyMetrics | None
     steps: tuple[View, ...]
     kernels: tuple[NameTimes, ...] | None
     operators: Mapping[str, int] | None
@@ -35,28 +35,26 @@ class Recording(OneLine):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Those of the whole trace."""
+        """Findings of the whole trace."""
         return self.rank.main.findings
 
     @property
-    def scope(self) -> Scope:
-        """What the findings are about, and of what shares are."""
-        return self.rank.main.scope
-
-    @property
     def unprofiled_step_ns(self) -> int | None:
-        """What a step takes without the profiler, as the capture measured it."""
-        return None if self.steady is None else self.steady.unprofiled_step_ns
-
-    @property
-    def step_indices(self) -> list[int]:
-        """Which of the file's steps are compared."""
-        numbers = {view.step for view in self.steps}
-        return [index for index, view in enumerate(self.rank.steps) if view.step in numbers]
+        """Length of a step without the profiler, as the capture measured it, ns."""
+        return None if self.rank.steady is None else self.rank.steady.unprofiled_step_ns
 
     def views(self, *, per_step: bool) -> tuple[View, ...]:
         """The windows that are compared: the steady steps, or the whole trace."""
         return self.steps if per_step else (self.rank.main,)
+
+    def launches(self, *, per_step: bool) -> list[dict[str, tuple[int, int]]]:
+        """Count and time, ns, of the GPU activities of each name, in each of these windows."""
+        kernels = self.kernels or ()
+        if not per_step:
+            return [{x.name: (x.count, x.total_ns) for x in kernels}]
+        numbers = {view.step for view in self.steps}
+        indices = [i for i, view in enumerate(self.rank.steps) if view.step in numbers]
+        return [{x.name: (x.step_counts[i], x.steps_ns[i]) for x in kernels} for i in indices]
 
     def compared(self, *, per_step: bool) -> ComparedFile:
         """The file, with the window that stands for it: its step of median length."""
@@ -75,29 +73,21 @@ class Recording(OneLine):
 
 
 def recordings_of(side: Side) -> list[Recording]:
-    """The files of a side."""
-    ranks = ranks_of(side.report)
+    """Return the recordings of a side: one for each file."""
+    ranks, report = ranks_of(side.report), side.report
     unknown = (None,) * len(ranks)
     return [
-        _recording(side, *one)
-        for one in zip(ranks, side.kernels or unknown, side.operators or unknown, strict=True)
+        Recording(
+            rank,
+            rank.steady_steps if "steady" in report.tables else rank.steps,
+            kernels,
+            operators,
+            report.provenance.comm_patterns,
+        )
+        for rank, kernels, operators in zip(
+            ranks, side.kernels or unknown, side.operators or unknown, strict=True
+        )
     ]
-
-
-def _recording(
-    side: Side,
-    rank: RankView,
-    kernels: tuple[NameTimes, ...] | None,
-    operators: Mapping[str, int] | None,
-) -> Recording:
-    rows = [row for row in side.report.steady if row.rank == rank.trace.rank]
-    steady = rows[0] if rows else None
-    steps = rank.steps
-    if "steady" in side.report.tables:
-        numbers = set(steady.steps) if steady is not None else set()
-        steps = tuple(view for view in steps if view.step in numbers)
-    patterns = side.report.provenance.comm_patterns
-    return Recording(rank, steady, steps, kernels, operators, patterns)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -115,25 +105,9 @@ class Compared(OneLine):
     by_recording: bool
 
     @property
-    def windows(self) -> list[tuple[View, ...]]:
-        """The windows of each recording."""
-        return [recording.views(per_step=self.per_step) for recording in self.recordings]
-
-    @property
     def views(self) -> list[View]:
         """The windows of all recordings."""
-        return [view for views in self.windows for view in views]
-
-    @property
-    def shown(self) -> ComparedFile:
-        """The recording of median length stands for the others."""
-        files = sorted(self.files, key=lambda file: file.length_ns)
-        return files[(len(files) - 1) // 2]
-
-    @property
-    def shown_recording(self) -> Recording:
-        """The same, as a recording."""
-        return self.recordings[self.files.index(self.shown)]
+        return [view for x in self.recordings for view in x.views(per_step=self.per_step)]
 
     @property
     def files(self) -> tuple[ComparedFile, ...]:
@@ -141,79 +115,111 @@ class Compared(OneLine):
         return tuple(x.compared(per_step=self.per_step) for x in self.recordings)
 
     @property
+    def shown(self) -> tuple[ComparedFile, Recording]:
+        """The recording of median length stands for the others."""
+        pairs = zip(self.files, self.recordings, strict=True)
+        return sorted(pairs, key=lambda pair: pair[0].length_ns)[(len(self.recordings) - 1) // 2]
+
+    @property
     def fewest_steps(self) -> int:
-        """How many values say how far a figure spreads: recordings, or windows of the only one."""
-        return len(self.recordings) if self.by_recording else len(self.windows[0])
+        """Number of values in a sample: recordings, or windows of the only one."""
+        return len(self.recordings if self.by_recording else self.views)
 
     @property
     def unprofiled_step_ns(self) -> int | None:
-        """What a step takes without the profiler: the median, if all recordings know it."""
+        """Length of a step without the profiler: the median, if all recordings know it."""
         known = [x.unprofiled_step_ns for x in self.recordings if x.unprofiled_step_ns is not None]
         return median(known) if len(known) == len(self.recordings) else None
 
     def sample(self, values_of: Callable[[Recording], Sequence[int]]) -> list[int]:
-        """A figure: of each window, or the medians of the recordings.
+        """Sample a figure: of each window, or the medians of the recordings.
 
         Args:
             values_of: the figure in the windows of a recording.
         """
         values = [values_of(recording) for recording in self.recordings]
-        if self.by_recording:
-            return [median(of_recording) for of_recording in values]
-        return list(values[0])
+        return [median(x) for x in values] if self.by_recording else list(values[0])
 
     def sample_of_views(self, value_of: Callable[[View], int]) -> list[int]:
-        """Likewise, of a figure that each window has."""
+        """Sample a figure that each window has."""
+        return self.sample(lambda x: [value_of(view) for view in x.views(per_step=self.per_step)])
 
-        def values_of(recording: Recording) -> list[int]:
-            return [value_of(view) for view in recording.views(per_step=self.per_step)]
+    def table(
+        self, windows_of: Callable[[Recording], Sequence[Mapping[_Key, int]]]
+    ) -> dict[_Key, list[int]]:
+        """Sample every figure of a table; a figure that a window lacks is 0 there.
 
-        return self.sample(values_of)
+        Args:
+            windows_of: the figures by key, in each window of a recording.
+        """
+        windows = {id(recording): windows_of(recording) for recording in self.recordings}
+        keys = dict.fromkeys(key for x in windows.values() for cells in x for key in cells)
+
+        def sample(key: _Key) -> list[int]:
+            return self.sample(lambda x: [cells.get(key, 0) for cells in windows[id(x)]])
+
+        return {key: sample(key) for key in keys}
+
+    def table_of_views(
+        self, cells_of: Callable[[View], Mapping[_Key, int]]
+    ) -> dict[_Key, list[int]]:
+        """Sample every figure of a table that each window has."""
+        return self.table(lambda x: [cells_of(view) for view in x.views(per_step=self.per_step)])
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Pair(OneLine):
-    """One rank on both sides."""
+    """One rank on both sides.
+
+    Attributes:
+        before, after: each side.
+        length_ns: how long a step takes before.
+    """
 
     before: Compared
     after: Compared
+    length_ns: int
+
+    @property
+    def sides(self) -> tuple[Compared, Compared]:
+        """Both."""
+        return self.before, self.after
 
     @property
     def per_step(self) -> bool:
-        """Whether steady steps are compared, else whole traces."""
+        """True if steady steps are compared, else whole traces."""
         return self.before.per_step
 
     @property
     def by_recording(self) -> bool:
-        """Whether there are several recordings, which say how much recordings differ."""
+        """True for several recordings, which say how much recordings differ."""
         return self.before.by_recording
 
-    @property
-    def length_ns(self) -> int:
-        """How long a step takes before."""
-        return median(self.before.sample_of_views(lambda view: view.length_ns))
-
     def change(self, before: Sequence[int], after: Sequence[int]) -> Change:
-        """What changed between two samples of a figure; an empty one was 0 all the time."""
+        """Compare two samples of a figure; an empty one was 0 all the time."""
         compare = change_between if self.by_recording else change
         return compare(
-            before or self.before.sample_of_views(lambda _: 0),
-            after or self.after.sample_of_views(lambda _: 0),
+            before or [0] * self.before.fewest_steps,
+            after or [0] * self.after.fewest_steps,
             self.length_ns,
         )
 
     def change_of_views(self, value_of: Callable[[View], int]) -> Change:
-        """What changed in a figure that each window has."""
-        return self.change(
-            self.before.sample_of_views(value_of), self.after.sample_of_views(value_of)
-        )
+        """Compare a figure that each window has."""
+        return self.change(*(side.sample_of_views(value_of) for side in self.sides))
+
+    def changes(self, cells_of: Callable[[View], Mapping[_Key, int]]) -> dict[_Key, Change]:
+        """Compare every figure of a table that each window has."""
+        before, after = (side.table_of_views(cells_of) for side in self.sides)
+        return {
+            key: self.change(before.get(key, ()), after.get(key, ())) for key in {**before, **after}
+        }
 
 
 def pair(before: Sequence[Recording], after: Sequence[Recording]) -> Pair:
-    """The recordings of one rank: by steady step where all have one, else the whole traces."""
+    """Pair the recordings of one rank: by steady step if all have one, else as whole traces."""
     per_step = all(recording.steps for recording in (*before, *after))
     by_recording = len(before) + len(after) > 2
-    return Pair(
-        Compared(tuple(before), per_step, by_recording),
-        Compared(tuple(after), per_step, by_recording),
-    )
+    own = Compared(tuple(before), per_step, by_recording)
+    length_ns = median(own.sample_of_views(lambda view: view.length_ns))
+    return Pair(own, Compared(tuple(after), per_step, by_recording), length_ns)

@@ -201,6 +201,12 @@ class RankView(OneLine):
         return self.steps[0] if self.whole is None else self.whole
 
     @property
+    def steady_steps(self) -> tuple[View, ...]:
+        """The windows of the steady steps."""
+        numbers = self.steady.steps if self.steady else ()
+        return tuple(view for view in self.steps if view.step in numbers)
+
+    @property
     def views(self) -> tuple[View, ...]:
         """The whole trace, if the report has it, and the steps."""
         return self.steps if self.whole is None else (self.whole, *self.steps)

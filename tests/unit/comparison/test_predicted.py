@@ -3,7 +3,7 @@
 import pytest
 
 from tests.figures import figures
-from tracelab.comparison.predicted import prediction_diffs
+from tracelab.comparison.compare import prediction_diffs
 from tracelab.measures.steady import PROFILED, UNPROFILED
 from tracelab.render.text.diff_predictions import predicted, predictions
 from tracelab.report.schema import WhatIf

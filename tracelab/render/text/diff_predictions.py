@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tracelab.comparison.predicted import PredictionDiff
+from tracelab.comparison.diff import PredictionDiff
 from tracelab.findings.places import TOGETHER
 from tracelab.measures.steady import UNPROFILED
 from tracelab.render.text.cells import interval_text
