@@ -74,11 +74,8 @@ def all_tasks(which: str, only: Sequence[str] = ()) -> list[tuple[str, ...]]:
     """
     chosen = corpus.chosen(which)
     tasks = [tuple(dict.fromkeys((name, *map(name_of, files)))) for name, files in chosen.items()]
-    tasks += [
-        (f"{before}{TO}{after}",)
-        for before, after in all_pairs()
-        if chosen.keys() & {before.split("_rank")[0], after.split("_rank")[0]}
-    ]
+    names = {name for task in tasks for name in task}
+    tasks += [(TO.join(pair),) for pair in all_pairs() if not names.isdisjoint(pair)]
     wanted = only or [""]
     kept = (tuple(x for x in task if any(part in x for part in wanted)) for task in tasks)
     return list(filter(None, kept))
