@@ -11,7 +11,7 @@ largest job beside the smallest:
 - peak: by how much the process grew while it analyzed all files, one after another, MB;
 - part: how much of a file reaches the job, kB, and how much that is for each operation, bytes;
 - job: the time of all that the files' results become together, ms, and the memory it takes, kB;
-- match, align, waits: the time of three parts of that, ms.
+- match, align, members: the time of three parts of that, ms.
 
 Then, for each job, what the report says of the late rank, and how well it knows the clocks: the
 largest residual, and how far off the arrivals of all ranks really are.
@@ -39,8 +39,8 @@ from tracelab import Options, find_sources
 from tracelab.analysis.reports import FileResult, analyze_file, merge_results
 from tracelab.job.clocks import align
 from tracelab.job.collectives import match
+from tracelab.job.members import find_members
 from tracelab.job.merge import Job
-from tracelab.job.waits import find_waits
 
 TRACES = Path(__file__).parents[2] / "traces"
 CAPTURES = [TRACES / f"ddp_hook_default_stream_rank{rank}.pt.trace.json.gz" for rank in (0, 1)]
@@ -98,7 +98,7 @@ def measure(planted: PlantedJob) -> Measured:
     part_bytes = sum(len(pickle.dumps(part)) for part in parts)
     matches, match_ms = _timed(match, parts)
     clocks, align_ms = _timed(align, parts, matches)
-    _, waits_ms = _timed(find_waits, parts, matches, clocks)
+    _, members_ms = _timed(find_members, parts, matches, clocks)
     report, job_ms = _timed(merge_results, results, planted.paths, options)
     figures = {
         "file ms": file_ms,
@@ -109,7 +109,7 @@ def measure(planted: PlantedJob) -> Measured:
         "job kB": _most_bytes(merge_results, results, planted.paths, options) / ranks / 1e3,
         "match ms": match_ms / ranks,
         "align ms": align_ms / ranks,
-        "waits ms": waits_ms / ranks,
+        "members ms": members_ms / ranks,
     }
     return Measured(ranks, figures, _said(report.job, planted, results))
 

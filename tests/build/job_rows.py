@@ -9,8 +9,8 @@ from tracelab.job.collective_metrics import CollectiveMetrics
 from tracelab.job.critical_path import JobPath, PathSegment, PathStretch, RankOnPath
 from tracelab.job.merge import Job
 from tracelab.job.pipeline import BubbleParts, Pipeline, StageMetrics
-from tracelab.job.rank_times import RankStep, RankTimes
 from tracelab.job.stragglers import Straggler
+from tracelab.job.waits import RankStep, RankTimes
 from tracelab.measures.critical_path import PathKind
 
 MS = 1_000_000

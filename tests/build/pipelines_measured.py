@@ -7,8 +7,8 @@ from functools import cache
 from tests.bundled_traces import analysis_of, files_of
 from tracelab.job.clocks import align
 from tracelab.job.collectives import match
+from tracelab.job.members import find_members
 from tracelab.job.pipeline import find_pipeline
-from tracelab.job.waits import find_waits
 
 # name: stages, microbatches, and the stages' compute of one, in us.
 PIPELINES = {
@@ -29,7 +29,7 @@ def measured(job):
     parts = [analysis_of(path).part for path in files_of(job)]
     matches = match(parts)
     clocks = align(parts, matches)
-    return parts, find_pipeline(parts, matches, clocks, find_waits(parts, matches, clocks))
+    return parts, find_pipeline(find_members(parts, matches, clocks))
 
 
 def pipeline_row(name):

@@ -7,7 +7,6 @@ longer depends on the number of ranks (``doc/PERFORMANCE.md`` of nccl-tests).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,9 +14,8 @@ from numpy.typing import NDArray
 
 from tracelab.base.arrays import Frozen, OneLine
 from tracelab.base.intervals import Int64Array
-from tracelab.job.collectives import ENDS_TOGETHER, Matches
-from tracelab.job.rank_part import RankPart
-from tracelab.job.waits import Waits
+from tracelab.job.collectives import ENDS_TOGETHER
+from tracelab.job.members import Members
 from tracelab.model.collectives import Operation
 from tracelab.model.trace import ABSENT
 
@@ -95,26 +93,19 @@ class BandwidthMetrics(OneLine):
     bus_gbps: float
 
 
-def find_transfers(parts: Sequence[RankPart], matches: Matches, waits: Waits) -> Transfers:
-    """How much each matched operation moved, and how fast.
-
-    Args:
-        parts: the job's ranks.
-        matches: which of their operations belong together.
-        waits: how long each rank of them waited.
-    """
-    first = matches.first
-    matched = np.diff(first)
+def find_transfers(members: Members) -> Transfers:
+    """Find how much each matched operation moved, and how fast."""
+    matched = np.diff(members.first)
     if not len(matched):
         nothing = np.zeros(0, dtype=np.int64)
         return Transfers(nothing, nothing, nothing, np.zeros(0), np.zeros(0))
-    operation = matches.of_members([part.operation for part in parts])[first[:-1]]
-    ranks = np.maximum(_group_sizes(parts, matches), matched)
+    operation = members.operation[members.first[:-1]]
+    ranks = np.maximum(_group_sizes(members), matched)
     ranks[np.isin(operation, _PAIRED)] = 2
-    message_bytes = _message_bytes(parts, matches, operation, ranks)
-    transfer_ns = _transfer_ns(waits, first, operation)
+    message_bytes = _message_bytes(members, operation, ranks)
+    transfer_ns = _transfer_ns(members, operation)
     is_known = (message_bytes > 0) & (transfer_ns > 0) & (ranks == matched)
-    is_known &= ~_shares_a_kernel(parts, matches)
+    is_known &= ~members.reduce(np.logical_or, members.is_shared)
     algorithm_gbps = np.full(len(ranks), np.nan)
     algorithm_gbps[is_known] = message_bytes[is_known] / transfer_ns[is_known]
     return Transfers(
@@ -126,17 +117,15 @@ def find_transfers(parts: Sequence[RankPart], matches: Matches, waits: Waits) ->
     )
 
 
-def bandwidths(
-    parts: Sequence[RankPart], matches: Matches, waits: Waits, transfers: Transfers
-) -> tuple[BandwidthMetrics, ...]:
-    """The bandwidths of each process group, operation and size class; the largest sizes first."""
+def bandwidths(members: Members, transfers: Transfers) -> tuple[BandwidthMetrics, ...]:
+    """Measure the bandwidths of process groups by operation and size class, the largest first."""
     if not len(transfers.ranks):
         return ()
-    wait_ns = np.add.reduceat(waits.wait_ns, matches.first[:-1])
+    wait_ns = members.reduce(np.add, members.wait_ns)
     groups: dict[tuple[str, str, int], list[int]] = defaultdict(list)
     for match in np.flatnonzero(~np.isnan(transfers.bus_gbps)).tolist():
-        part, index = member_operation(parts, matches, int(matches.first[match]))
-        operation = operation_name(parts, matches, match)
+        part, index = members.place(int(members.first[match]))
+        operation = operation_name(members, match)
         size_class = 1 << (int(transfers.message_bytes[match]).bit_length() - 1)
         name = part.groups[part.group_index[index]].name
         groups[name, operation, size_class].append(match)
@@ -158,40 +147,30 @@ def bandwidths(
     return tuple(sorted(rows, key=lambda row: (-row.size_class, row.group, row.operation)))
 
 
-def member_operation(
-    parts: Sequence[RankPart], matches: Matches, member: int
-) -> tuple[RankPart, int]:
-    """The part of a member of the matches, and the index of its operation there."""
-    return parts[matches.part_index[member]], int(matches.operation_index[member])
-
-
-def operation_name(parts: Sequence[RankPart], matches: Matches, match: int) -> str:
-    """What a match does: "all_reduce" and the like, "send_recv" of a send and its receive."""
-    part, index = member_operation(parts, matches, int(matches.first[match]))
-    operation = Operation(int(part.operation[index]))
+def operation_name(members: Members, match: int) -> str:
+    """Name a match: "all_reduce" and the like, "send_recv" of a send and its receive."""
+    operation = Operation(int(members.operation[members.first[match]]))
     return (Operation.SEND_RECV if operation in _PAIRED else operation).name.lower()
 
 
-def _group_sizes(parts: Sequence[RankPart], matches: Matches) -> Int64Array:
+def _group_sizes(members: Members) -> Int64Array:
     """int64[m], how many ranks each match's process group has, 0 where no file says."""
-    sizes = np.zeros(len(matches.part_index), dtype=np.int64)
-    for part_index, part in enumerate(parts):
-        by_group = np.array([group.size or len(group.ranks) for group in part.groups], np.int64)
-        is_of_part = matches.part_index == part_index
-        sizes[is_of_part] = by_group[part.group_index[matches.operation_index[is_of_part]]]
-    return np.maximum.reduceat(sizes, matches.first[:-1])
+    sizes = [
+        np.array([group.size or len(group.ranks) for group in part.groups], np.int64)[
+            part.group_index
+        ]
+        for part in members.parts
+    ]
+    return members.reduce(np.maximum, members.matches.of_members(sizes))
 
 
-def _message_bytes(
-    parts: Sequence[RankPart], matches: Matches, operation: NDArray[np.int8], ranks: Int64Array
-) -> Int64Array:
+def _message_bytes(members: Members, operation: NDArray[np.int8], ranks: Int64Array) -> Int64Array:
     """int64[m], the size by nccl-tests' definition: the larger buffer, of what is shared the whole.
 
     The gathered buffer of an all-gather, the input of a reduce-scatter, the buffer of the others.
     """
     in_bytes, out_bytes = (
-        np.maximum.reduceat(matches.of_members(columns), matches.first[:-1])
-        for columns in ([part.in_bytes for part in parts], [part.out_bytes for part in parts])
+        members.reduce(np.maximum, members.column(name)) for name in ("in_bytes", "out_bytes")
     )
     in_bytes = np.where(np.isin(operation, _SHARED_IN) & (in_bytes > 0), in_bytes * ranks, in_bytes)
     is_shared_out = np.isin(operation, _SHARED_OUT) & (out_bytes > 0)
@@ -200,27 +179,17 @@ def _message_bytes(
     return np.where(larger > 0, larger, ABSENT)
 
 
-def _transfer_ns(waits: Waits, first: Int64Array, operation: NDArray[np.int8]) -> Int64Array:
+def _transfer_ns(members: Members, operation: NDArray[np.int8]) -> Int64Array:
     """int64[m], the kernel's length on the rank that came last; the shortest where none did.
 
     Of operations that ranks leave one after the other, from the last arrival to the last end.
     """
-    length_ns = waits.wait_ns + waits.transfer_ns
-    shortest_ns = np.minimum.reduceat(length_ns, first[:-1])
-    on_last_ns = np.where(waits.last_member == ABSENT, shortest_ns, length_ns[waits.last_member])
-    last_end_ns = np.maximum.reduceat(waits.arrival_ns + length_ns, first[:-1])
-    to_last_end_ns = last_end_ns - np.maximum.reduceat(waits.arrival_ns, first[:-1])
+    length_ns, last = members.length_ns, members.last_member
+    shortest_ns = members.reduce(np.minimum, length_ns)
+    on_last_ns = np.where(last == ABSENT, shortest_ns, length_ns[last])
+    last_end_ns = members.reduce(np.maximum, members.arrival_ns + length_ns)
+    to_last_end_ns = last_end_ns - members.last_arrival_ns
     return np.where(np.isin(operation, ENDS_TOGETHER), on_last_ns, to_last_end_ns)
-
-
-def _shares_a_kernel(parts: Sequence[RankPart], matches: Matches) -> NDArray[np.bool_]:
-    """bool[m], whether a kernel of the match does other operations, too."""
-    shared = np.zeros(len(matches.part_index), dtype=np.bool_)
-    for part_index, part in enumerate(parts):
-        is_of_part = matches.part_index == part_index
-        of_operation = np.bincount(part.kernel_index)[part.kernel_index] > 1
-        shared[is_of_part] = of_operation[matches.operation_index[is_of_part]]
-    return np.logical_or.reduceat(shared, matches.first[:-1])
 
 
 def _bus_factors(operation: NDArray[np.int8], ranks: Int64Array) -> NDArray[np.float64]:

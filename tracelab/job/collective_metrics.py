@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
 from tracelab.base.arrays import OneLine
-from tracelab.job.bandwidth import Transfers, member_operation, operation_name
-from tracelab.job.collectives import Matches
+from tracelab.job.bandwidth import Transfers, operation_name
 from tracelab.job.explain import OTHER_COLLECTIVE, Explanation, explain
 from tracelab.job.lateness import Lateness
-from tracelab.job.rank_part import RankPart
-from tracelab.job.waits import Waits
+from tracelab.job.members import Members
 from tracelab.job.work_compared import MoreWork
 from tracelab.measures.measure import constrained
 from tracelab.model.program.call_sites import NO_CALL_SITE
@@ -66,44 +65,38 @@ class CollectiveMetrics(OneLine):
 
 
 def collective_rows(
-    parts: Sequence[RankPart],
+    members: Members,
     more_of: Sequence[MoreWork | None],
-    matches: Matches,
-    waits: Waits,
     lateness: Lateness,
     transfers: Transfers,
 ) -> tuple[CollectiveMetrics, ...]:
-    """The rows of all matches, in their order.
+    """Make the rows of all matches, in their order.
 
     Args:
-        parts: the job's ranks.
-        more_of: what the GPU of each does more than those of the others.
-        matches: which of their operations belong together.
-        waits: how long each rank of them waited.
-        lateness: why the last one was late.
+        members: the matched operations.
+        more_of: what the GPU of each rank does more than those of the others.
+        lateness: why the last rank of each match was late.
         transfers: how much each moved, and how fast.
     """
+    rank = np.array([part.rank for part in members.parts])[members.part_index]
     rows = []
-    for match in range(len(matches.first) - 1):
-        members = range(int(matches.first[match]), int(matches.first[match + 1]))
-        part, index = member_operation(parts, matches, members[0])
+    for match, (first, end) in enumerate(pairwise(members.first.tolist())):
+        part, index = members.place(first)
         step_index, sequence = int(part.step_index[index]), int(part.sequence[index])
-        last, message_bytes = int(waits.last_member[match]), int(transfers.message_bytes[match])
-        why = None
-        if last != ABSENT:
-            why = _why(parts, more_of, matches, waits, lateness, match)
+        last, message_bytes = int(members.last_member[match]), int(transfers.message_bytes[match])
+        why = None if last == ABSENT else _why(members, more_of, lateness, match)
         rows.append(
             CollectiveMetrics(
                 group=part.groups[part.group_index[index]].name,
-                operation=operation_name(parts, matches, match),
+                operation=operation_name(members, match),
                 sequence=None if sequence == ABSENT else sequence,
                 step=None if step_index == ABSENT else int(part.steps.number[step_index]),
                 message_bytes=None if message_bytes == ABSENT else message_bytes,
-                ranks=tuple(parts[matches.part_index[x]].rank for x in members),
-                arrival_ns=tuple(waits.arrival_ns[members].tolist()),
-                wait_ns=tuple(waits.wait_ns[members].tolist()),
-                transfer_ns=tuple(waits.transfer_ns[members].tolist()),
-                last_rank=None if why is None else parts[matches.part_index[last]].rank,
+                ranks=tuple(rank[first:end].tolist()),
+                arrival_ns=tuple(members.arrival_ns[first:end].tolist()),
+                wait_ns=tuple(members.wait_ns[first:end].tolist()),
+                transfer_ns=tuple(members.transfer_ns[first:end].tolist()),
+                last_rank=None if why is None else int(rank[last]),
                 cause=None if why is None else why.cause,
                 why="" if why is None else why.why,
                 algorithm_gbps=_rounded(transfers.algorithm_gbps[match]),
@@ -114,18 +107,13 @@ def collective_rows(
 
 
 def _why(
-    parts: Sequence[RankPart],
-    more_of: Sequence[MoreWork | None],
-    matches: Matches,
-    waits: Waits,
-    lateness: Lateness,
-    match: int,
+    members: Members, more_of: Sequence[MoreWork | None], lateness: Lateness, match: int
 ) -> Explanation:
-    """Why the last rank of a match was late: by its own fault or by that of another one."""
+    """Explain why the last rank of a match was late: by its own fault or by that of another one."""
     source = int(lateness.source_match[match])
     if source == match:
-        return explain(parts, more_of, matches, waits, lateness, [match])
-    at_fault = parts[matches.part_index[waits.last_member[source]]].rank
+        return explain(members, more_of, lateness, [match])
+    at_fault = members.place(int(members.last_member[source]))[0].rank
     what = f"waited for rank {at_fault} in another collective"
     return Explanation(OTHER_COLLECTIVE, what, "", NO_CALL_SITE)
 

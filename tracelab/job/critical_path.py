@@ -17,10 +17,9 @@ import numpy as np
 from tracelab.base.arrays import OneLine
 from tracelab.base.intervals import Int64Array
 from tracelab.job.clocks import Clocks
-from tracelab.job.collectives import Matches
+from tracelab.job.members import Members
 from tracelab.job.path_part import PathPlace
 from tracelab.job.rank_part import RankPart
-from tracelab.job.waits import Waits
 from tracelab.measures.critical_path_links import PathKind
 from tracelab.measures.measure import constrained, keyed_by
 from tracelab.measures.ranking import OTHERS
@@ -131,26 +130,19 @@ class JobPath(OneLine):
     stretches: tuple[PathStretch, ...]
 
 
-def find_job_path(
-    parts: Sequence[RankPart], matches: Matches, clocks: Clocks, waits: Waits
-) -> JobPath | None:
+def find_job_path(members: Members) -> JobPath | None:
     """Walk back through a job.
 
     The slow reference model is ``tests/reference/job_path.py``.
 
-    Args:
-        parts: the job's ranks.
-        matches: which of their operations belong together.
-        clocks: the job's clock.
-        waits: how long matched operations waited.
-
     Returns:
         the path; None where the ranks have no operation in common.
     """
-    if not len(matches) or not all(len(part.ways) for part in parts):
+    parts, clocks = members.parts, members.clocks
+    if not len(members) or not all(len(part.ways) for part in parts):
         return None
     steps, start_ns, end_nodes = _window(parts, clocks)
-    walk = _Walk(parts, clocks, _Arrivals(parts, matches, clocks, waits), start_ns)
+    walk = _Walk(parts, clocks, _Arrivals(members), start_ns)
     walk.back_from(end_nodes)
     return _reported(parts, steps, walk)
 
@@ -185,16 +177,13 @@ def _window(
 class _Arrivals:
     """Which rank the kernels of a job waited for."""
 
-    def __init__(
-        self, parts: Sequence[RankPart], matches: Matches, clocks: Clocks, waits: Waits
-    ) -> None:
-        self._matches, self._waits = matches, waits
-        self._node = matches.of_members([part.ways.node for part in parts])
-        errors_ns = [rank_clock.residual_ns or 0 for rank_clock in clocks.alignment.per_rank]
-        self._error_ns = np.array(errors_ns, dtype=np.int64)[matches.part_index]
-        self._by_kernel = np.lexsort((self._node, matches.part_index))
+    def __init__(self, members: Members) -> None:
+        parts = members.parts
+        self._members = members
+        self._node = members.matches.of_members([part.ways.node for part in parts])
+        self._by_kernel = np.lexsort((self._node, members.part_index))
         self._begins = np.cumsum([0, *(len(part.ways) for part in parts)])
-        self._keys = (self._begins[matches.part_index] + self._node)[self._by_kernel]
+        self._keys = (self._begins[members.part_index] + self._node)[self._by_kernel]
 
     def awaited(self, part_index: int, node: int) -> tuple[int, int, int] | None:
         """The rank that came last of those that a kernel waited for, if it is known.
@@ -204,23 +193,27 @@ class _Arrivals:
         Returns:
             when it arrived, ns on the job's clock, its part's index, and its kernel's node.
         """
-        matches, arrival_ns, wait_ns = self._matches, self._waits.arrival_ns, self._waits.wait_ns
+        members, arrival_ns, wait_ns = (
+            self._members,
+            self._members.arrival_ns,
+            self._members.wait_ns,
+        )
         key = self._begins[part_index] + node
         first, end = np.searchsorted(self._keys, (key, key + 1))
         found: list[tuple[bool, int, int]] = []
         for member in self._by_kernel[first:end].tolist():
-            match = self._waits.match_index[member]
-            others = np.arange(matches.first[match], matches.first[match + 1])
+            match = members.match_index[member]
+            others = np.arange(members.first[match], members.first[match + 1])
             until_ns = arrival_ns[member] + wait_ns[member]
             is_exact = arrival_ns[others] == until_ns
             last = int(others[np.argmax(is_exact if is_exact.any() else arrival_ns[others])])
             late_ns = arrival_ns[last] - arrival_ns[member]
-            if late_ns > max(self._error_ns[member] + self._error_ns[last], 0):
+            if late_ns > max(members.error_ns[member] + members.error_ns[last], 0):
                 found.append((bool(is_exact.any()), int(arrival_ns[last]), -last))
         if not found:
             return None
         _, awaited_ns, last = max(found)
-        return awaited_ns, int(matches.part_index[-last]), int(self._node[-last])
+        return awaited_ns, int(members.part_index[-last]), int(self._node[-last])
 
 
 class _Walk:

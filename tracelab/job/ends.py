@@ -105,15 +105,12 @@ def _traffic(part: RankPart) -> NDArray[np.int8]:
     """
     kernel = part.kernel_index
     count = int(kernel.max(initial=-1)) + 1
-    sends, receives = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
-    sends[kernel[part.operation == Operation.SEND]] = True
-    receives[kernel[part.operation == Operation.RECV]] = True
     peer = np.zeros(count, dtype=np.int64)
     peer[kernel] = part.peer_rank
     has_others = np.zeros(count, np.bool_)
     has_others[kernel[peer[kernel] != part.peer_rank]] = True
-    traffic = np.where(sends & receives, _EXCHANGE, _ONE_WAY)
-    return np.where(has_others, _MIXED, traffic)[kernel].astype(np.int8)
+    traffic = np.where(part.is_exchange, _EXCHANGE, _ONE_WAY)
+    return np.where(has_others[kernel], _MIXED, traffic).astype(np.int8)
 
 
 def most_telling(role: NDArray[np.int8], apart_ns: Int64Array) -> tuple[NDArray[np.intp], str]:

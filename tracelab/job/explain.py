@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tracelab.base.arrays import OneLine
-from tracelab.job.collectives import Matches
 from tracelab.job.lateness import BEFORE_RECORDING, Lateness, culprit_of
-from tracelab.job.rank_part import Culprit, RankPart, Work
-from tracelab.job.waits import Waits
+from tracelab.job.members import Members
+from tracelab.job.rank_part import Culprit, Work
 from tracelab.job.work_compared import MoreWork
 from tracelab.model.program.call_sites import NO_CALL_SITE, CallSite
 from tracelab.model.wording import called, short_kernel_name
@@ -62,36 +61,31 @@ class Explanation(OneLine):
 
 
 def explain(
-    parts: Sequence[RankPart],
+    members: Members,
     more_of: Sequence[MoreWork | None],
-    matches: Matches,
-    waits: Waits,
     lateness: Lateness,
     chosen: Sequence[int],
 ) -> Explanation:
     """Explain why one rank was the last in some matches, all by the same sort of work.
 
     Args:
-        parts: the job's ranks.
-        more_of: what the GPU of each does more than those of the others.
-        matches: which of their operations belong together.
-        waits: how long each rank of them waited.
+        members: the matched operations.
+        more_of: what the GPU of each rank does more than those of the others.
         lateness: what the last rank spent more time on.
         chosen: the matches, at least one, the one that matters most first.
     """
     sources = list(dict.fromkeys(int(lateness.source_match[match]) for match in chosen))
-    members = [int(waits.last_member[source]) for source in sources]
-    part_index = int(matches.part_index[members[0]])
-    work = int(lateness.excess_ns[members[0]].argmax())
+    late = int(members.last_member[sources[0]])
+    work = int(lateness.excess_ns[late].argmax())
     if work == BEFORE_RECORDING:
         return Explanation(RECORDING_START, "was late when the recording began", "", NO_CALL_SITE)
     if work == Work.COMPUTE:
         reference = int(lateness.reference_member[sources[0]])
-        own_ns, usual_ns = lateness.spent_ns[[members[0], reference], Work.COMPUTE].tolist()
-        return of_compute(more_of[part_index], own_ns, usual_ns)
-    late_ns = int(lateness.excess_ns[members[0], work])
+        own_ns, usual_ns = lateness.spent_ns[[late, reference], Work.COMPUTE].tolist()
+        return of_compute(more_of[members.part_index[late]], own_ns, usual_ns)
+    late_ns = int(lateness.excess_ns[late, work])
     if work in (Work.HOST_BLOCKED, Work.INPUT, Work.HOST_BUSY):
-        found = [culprit_of(parts, matches, waits, lateness, source) for source in sources]
+        found = [culprit_of(members, lateness, source) for source in sources]
         known = [(culprit, idle_ns) for culprit, idle_ns in found if culprit is not None]
         culprit, idle_ns = known[0] if known else (None, 0)
         return of_host(Work(work), culprit, idle_ns, late_ns)

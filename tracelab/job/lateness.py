@@ -8,7 +8,6 @@ does a host that launches late and no later than before, even if the GPUs of the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -16,9 +15,8 @@ import numpy as np
 
 from tracelab.base.arrays import Frozen
 from tracelab.base.intervals import Int64Array
-from tracelab.job.collectives import Matches
-from tracelab.job.rank_part import Culprit, RankPart, Work
-from tracelab.job.waits import Waits
+from tracelab.job.members import Members
+from tracelab.job.rank_part import Culprit, Work
 from tracelab.model.constraints import Constraint
 from tracelab.model.trace import ABSENT
 
@@ -29,7 +27,7 @@ BEFORE_RECORDING = len(Work)  # the column of what a rank was late by when the r
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Lateness(Frozen):
-    """Why the last rank of each match was late; k members in the order of `Matches`, m matches.
+    """Why the last rank of each match was late; k members of m matches.
 
     Attributes:
         previous_match: int64[m], the match before it of the same ranks, ABSENT for the first;
@@ -55,56 +53,50 @@ class Lateness(Frozen):
     source_match: Int64Array
 
 
-def find_lateness(parts: Sequence[RankPart], matches: Matches, waits: Waits) -> Lateness:
+def find_lateness(members: Members) -> Lateness:
     """Find why the last rank of each match was late.
 
     There is no slow reference model: ``tests/unit/job/test_lateness.py`` has jobs made by hand, and
     what must add up on random ones.
 
-    Args:
-        parts: the job's ranks.
-        matches: which of their operations belong together.
-        waits: how long each rank of them waited.
     """
-    first = matches.first
-    previous_match = _previous_match(parts, matches)
-    by_arrival = np.lexsort((waits.arrival_ns, waits.match_index))
+    first = members.first
+    previous_match = _previous_match(members)
+    by_arrival = np.lexsort((members.arrival_ns, members.match_index))
     reference_member = by_arrival[first[:-1] + (np.diff(first) - 1) // 2]
     previous_member = _members_before(first, previous_match)
-    before_ns, until_ns = _work_before(parts, matches)
+    before_ns = _work_before(members.column("work_at_start_ns"))
+    until_ns = _work_before(members.column("work_at_end_ns"))
     has_previous = previous_member != ABSENT
     spent_ns = np.where(has_previous[:, None], before_ns - before_ns[previous_member], 0)
-    exposed_wait_ns = np.minimum((until_ns - before_ns)[:, Work.COMM], waits.wait_ns)
+    exposed_wait_ns = np.minimum((until_ns - before_ns)[:, Work.COMM], members.wait_ns)
     waited_ns = np.where(has_previous, exposed_wait_ns[previous_member], 0)
     excess_ns = _excess_ns(
-        waits,
-        first,
+        members,
         previous_match,
         reference_member,
         spent_ns,
         waited_ns,
-        _held_back_ns(parts, matches),
-        _more_host_ns(parts, matches, previous_member, reference_member),
+        _held_back_ns(members),
+        _more_host_ns(members, previous_member, reference_member),
     )
-    source_match = _source_match(matches, waits, previous_match, excess_ns)
+    source_match = _source_match(members, previous_match, excess_ns)
     return Lateness(previous_match, reference_member, spent_ns, excess_ns, source_match)
 
 
-def culprit_of(
-    parts: Sequence[RankPart], matches: Matches, waits: Waits, lateness: Lateness, match: int
-) -> tuple[Culprit | None, int]:
-    """What kept the last rank of a match idle longest since the previous match, and for how long.
+def culprit_of(members: Members, lateness: Lateness, match: int) -> tuple[Culprit | None, int]:
+    """Find what kept the last rank of a match idle longest since the previous match; how long, ns.
 
     Of idle of the sort that made it late; None where the file does not say.
     """
-    member = int(waits.last_member[match])
+    member = int(members.last_member[match])
     work = int(lateness.excess_ns[member].argmax())
-    part, end_index = parts[matches.part_index[member]], int(matches.operation_index[member])
+    part, end_index = members.place(member)
     previous = int(lateness.previous_match[match])
     first_index = 0
     if previous != ABSENT:
-        before = matches.first[previous] + member - matches.first[match]
-        first_index = int(matches.operation_index[before]) + 1
+        before = members.first[previous] + member - members.first[match]
+        first_index = int(members.operation_index[before]) + 1
     index = np.arange(first_index, end_index + 1)
     index = index[part.culprit_index[index] != ABSENT]
     of_work = [part.culprits[i].work == work for i in part.culprit_index[index].tolist()]
@@ -115,13 +107,13 @@ def culprit_of(
     return part.culprits[part.culprit_index[longest]], int(part.culprit_ns[longest])
 
 
-def _previous_match(parts: Sequence[RankPart], matches: Matches) -> Int64Array:
+def _previous_match(members: Members) -> Int64Array:
     """int64[m], the match before each one of the same ranks, as of `Lateness`."""
-    kernel_id = matches.of_members([part.kernel_id for part in parts])
-    previous = np.full(len(matches), ABSENT, dtype=np.int64)
+    kernel_index = members.kernel_index
+    previous = np.full(len(members.matches), ABSENT, dtype=np.int64)
     latest: dict[bytes, tuple[int, bytes]] = {}
-    for match, (start, end) in enumerate(pairwise(matches.first.tolist())):
-        ranks, kernels = matches.part_index[start:end].tobytes(), kernel_id[start:end].tobytes()
+    for match, (start, end) in enumerate(pairwise(members.first.tolist())):
+        ranks, kernels = members.part_index[start:end].tobytes(), kernel_index[start:end].tobytes()
         before, kernels_before = latest.get(ranks, (ABSENT, b""))
         previous[match] = previous[before] if kernels == kernels_before else before
         latest[ranks] = match, kernels
@@ -137,53 +129,41 @@ def _members_before(first: Int64Array, previous_match: Int64Array) -> Int64Array
     return np.where(of_member == ABSENT, ABSENT, of_member + within)
 
 
-def _work_before(parts: Sequence[RankPart], matches: Matches) -> tuple[Int64Array, Int64Array]:
-    """int64[k, len(Work)] twice, the work of each member's rank before its start and its end.
+def _work_before(before_ns: Int64Array) -> Int64Array:
+    """int64[k, len(Work)], ns, work before a moment, with the latency of launches as the host's.
 
-    The latency of launches is the host's here: with more launched ahead nothing would be idle.
+    With more launched ahead nothing would be idle.
     """
-    at_start_ns = np.zeros((len(matches.part_index), len(Work)), dtype=np.int64)
-    at_end_ns = np.zeros_like(at_start_ns)
-    for part_index, part in enumerate(parts):
-        is_of_part = matches.part_index == part_index
-        operation_index = matches.operation_index[is_of_part]
-        at_start_ns[is_of_part] = part.work_at_start_ns[operation_index]
-        at_end_ns[is_of_part] = part.work_at_end_ns[operation_index]
-    for before_ns in (at_start_ns, at_end_ns):
-        before_ns[:, Work.HOST_BUSY] += before_ns[:, Work.LAUNCH]
-        before_ns[:, Work.LAUNCH] = 0
-    return at_start_ns, at_end_ns
+    before_ns = before_ns.copy()
+    before_ns[:, Work.HOST_BUSY] += before_ns[:, Work.LAUNCH]
+    before_ns[:, Work.LAUNCH] = 0
+    return before_ns
 
 
-def _held_back_ns(parts: Sequence[RankPart], matches: Matches) -> Int64Array:
+def _held_back_ns(members: Members) -> Int64Array:
     """int64[k], ns, by how much the host's late launch alone delayed each member."""
-    constraint = matches.of_members([part.constraint for part in parts])
-    delay_ns = matches.of_members([part.delay_ns for part in parts])
-    return np.where(constraint == Constraint.LAUNCH, np.maximum(delay_ns, 0), 0)
+    is_launch = members.column("constraint") == Constraint.LAUNCH
+    return np.where(is_launch, np.maximum(members.column("delay_ns"), 0), 0)
 
 
 def _more_host_ns(
-    parts: Sequence[RankPart],
-    matches: Matches,
-    previous_member: Int64Array,
-    reference_member: Int64Array,
+    members: Members, previous_member: Int64Array, reference_member: Int64Array
 ) -> Int64Array:
     """int64[k], ns, how much longer each member's host worked than the reference's.
 
     Since both launched the previous match; without limit where a launch is not in the files.
     """
-    host_ns = matches.of_members([part.host_ns for part in parts])
+    host_ns = members.column("host_ns")
     is_known = (previous_member != ABSENT) & (host_ns != ABSENT)
     is_known &= host_ns[previous_member] != ABSENT
-    reference = reference_member[matches.match_index]
+    reference = reference_member[members.match_index]
     spent_ns = host_ns - host_ns[previous_member]
     more_ns = np.maximum(spent_ns - spent_ns[reference], 0)
     return np.where(is_known & is_known[reference], more_ns, _NO_LIMIT_NS)
 
 
 def _excess_ns(
-    waits: Waits,
-    first: Int64Array,
+    members: Members,
     previous_match: Int64Array,
     reference_member: Int64Array,
     spent_ns: Int64Array,
@@ -197,11 +177,12 @@ def _excess_ns(
     it, `held_back_ns` by how much a late launch alone delayed it, and `more_host_ns` for how much
     longer than the reference's its host worked.
     """
+    first, arrival_ns = members.first, members.arrival_ns
     excess_ns = np.zeros((len(spent_ns), len(Work) + 1), dtype=np.int64)
-    for match, (start, end) in enumerate(zip(first[:-1].tolist(), first[1:].tolist(), strict=True)):
+    for match, (start, end) in enumerate(pairwise(first.tolist())):
         reference, previous = int(reference_member[match]), int(previous_match[match])
         if previous == ABSENT:
-            late_ns = waits.arrival_ns[start:end] - waits.arrival_ns[reference]
+            late_ns = arrival_ns[start:end] - arrival_ns[reference]
             excess_ns[start:end, BEFORE_RECORDING] = np.maximum(late_ns, 0)
             continue
         more_ns = spent_ns[start:end] - spent_ns[reference]
@@ -213,7 +194,7 @@ def _excess_ns(
         # What it was late by before is still there, less what the others waited for it then.
         before = slice(int(first[previous]), int(first[previous + 1]))
         reference_before = before.start + reference - start
-        late_before_ns = waits.arrival_ns[before] - waits.arrival_ns[reference_before]
+        late_before_ns = arrival_ns[before] - arrival_ns[reference_before]
         made_up_ns = np.maximum(waited_ns[reference] - waited_ns[start:end], 0)
         more_ns[:, Work.COMM] += made_up_ns
         carried_ns = late_before_ns - made_up_ns
@@ -228,7 +209,7 @@ def _excess_ns(
         excess = excess_ns[before] * share[:, None]
         excess[:, : len(Work)] += np.maximum(more_ns, 0)
         # What it spent less on made up for some of that.
-        late_ns = np.maximum(waits.arrival_ns[start:end] - waits.arrival_ns[reference], 0)
+        late_ns = np.maximum(arrival_ns[start:end] - arrival_ns[reference], 0)
         kept = np.minimum(1, late_ns / np.maximum(excess.sum(axis=1), 1))
         excess_ns[start:end] = excess * kept[:, None]
     return excess_ns
@@ -255,31 +236,25 @@ def _without_other_names(idle_ns: Int64Array) -> Int64Array:
 
 
 def _source_match(
-    matches: Matches, waits: Waits, previous_match: Int64Array, excess_ns: Int64Array
+    members: Members, previous_match: Int64Array, excess_ns: Int64Array
 ) -> Int64Array:
     """int64[m], as of `Lateness`: a rank that waited elsewhere is late by another rank's fault."""
-    is_late = waits.last_member != ABSENT
+    is_late = members.last_member != ABSENT
     source_match = np.where(is_late, np.arange(len(is_late)), ABSENT)
-    last_arrival_ns = (
-        waits.arrival_ns[np.maximum(waits.last_member, 0)] if len(is_late) else is_late
-    )
-    members_of = {
-        part_index: np.flatnonzero(matches.part_index == part_index)
-        for part_index in np.unique(matches.part_index).tolist()
-    }
-    for match in np.argsort(last_arrival_ns, kind="stable").tolist():
-        last = int(waits.last_member[match])
+    of_part = [members.select(part_index) for part_index in range(len(members.parts))]
+    for match in np.argsort(members.last_arrival_ns, kind="stable").tolist():
+        last = int(members.last_member[match])
         if last == ABSENT or excess_ns[last].argmax() != Work.COMM:
             continue
-        members = members_of[int(matches.part_index[last])]
+        own = of_part[members.part_index[last]]
         # Since it started the previous match: the first one knows no communication before it.
-        before = int(matches.first[previous_match[match]]) + last - int(matches.first[match])
-        start_ns, end_ns = waits.arrival_ns[[before, last]]
-        arrival_ns = waits.arrival_ns[members]
-        others = members[(arrival_ns > start_ns) & (arrival_ns < end_ns)]
-        others = others[source_match[waits.match_index[others]] != ABSENT]
+        before = int(members.first[previous_match[match]]) + last - int(members.first[match])
+        start_ns, end_ns = members.arrival_ns[[before, last]]
+        arrival_ns = members.arrival_ns[own]
+        others = own[(arrival_ns > start_ns) & (arrival_ns < end_ns)]
+        others = others[source_match[members.match_index[others]] != ABSENT]
         if len(others):
-            longest = int(others[waits.wait_ns[others].argmax()])
-            if 2 * waits.wait_ns[longest] > excess_ns[last, Work.COMM]:
-                source_match[match] = source_match[waits.match_index[longest]]
+            longest = int(others[members.wait_ns[others].argmax()])
+            if 2 * members.wait_ns[longest] > excess_ns[last, Work.COMM]:
+                source_match[match] = source_match[members.match_index[longest]]
     return source_match

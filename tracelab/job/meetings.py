@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from tracelab.base.arrays import Frozen
 from tracelab.base.intervals import Int64Array
-from tracelab.job.collectives import ENDS_TOGETHER, Matches
+from tracelab.job.collectives import ENDS_TOGETHER
+from tracelab.job.members import Members
 from tracelab.job.rank_part import RankPart
-from tracelab.job.waits import Waits
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.program import NodeKind, Program
 
@@ -45,30 +45,26 @@ class Meetings(Frozen):
         return int(self.meeting_index.max(initial=-1)) + 1
 
 
-def find_meetings(
-    parts: Sequence[RankPart], matches: Matches, waits: Waits, programs: Sequence[Program]
-) -> Meetings:
-    """The matched operations whose activities all stand in the programs of their ranks.
+def find_meetings(members: Members, programs: Sequence[Program]) -> Meetings:
+    """Find the matched operations whose activities are all in the programs of their ranks.
 
     Args:
-        parts: the ranks.
-        matches: which of their operations are one.
-        waits: how long each of them waited.
+        members: the matched operations.
         programs: of each rank.
     """
-    node = matches.of_members(
-        [_activity_nodes(*of_rank) for of_rank in zip(programs, parts, strict=True)]
+    node = members.matches.of_members(
+        [_activity_nodes(*of_rank) for of_rank in zip(programs, members.parts, strict=True)]
     )
-    is_whole = np.ones(len(matches), dtype=np.bool_)
-    is_whole[matches.match_index[node == ABSENT]] = False
-    chosen = np.flatnonzero(is_whole[matches.match_index])
+    is_whole = np.ones(len(members.matches), dtype=np.bool_)
+    is_whole[members.match_index[node == ABSENT]] = False
+    chosen = np.flatnonzero(is_whole[members.match_index])
     # Who ended before the last one came did not need it.
-    awaited_ns = np.maximum.reduceat(waits.arrival_ns, matches.first[:-1])[matches.match_index]
-    ends_ns = waits.arrival_ns + waits.wait_ns + waits.transfer_ns
-    ends_together = np.isin(matches.of_members([x.operation for x in parts]), ENDS_TOGETHER)
+    ends_ns = members.arrival_ns + members.length_ns
+    ends_together = np.isin(members.operation, ENDS_TOGETHER)
+    awaited_ns = members.last_arrival_ns[members.match_index]
     return Meetings(
-        meeting_index=(np.cumsum(is_whole) - 1)[matches.match_index[chosen]].astype(np.int64),
-        rank_index=matches.part_index[chosen].astype(np.int64),
+        meeting_index=(np.cumsum(is_whole) - 1)[members.match_index[chosen]].astype(np.int64),
+        rank_index=members.part_index[chosen].astype(np.int64),
         node=node[chosen],
         waits=(ends_together | (ends_ns >= awaited_ns))[chosen],
     )

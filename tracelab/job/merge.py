@@ -12,17 +12,16 @@ from tracelab.base.intervals import Int64Array
 from tracelab.job.bandwidth import BandwidthMetrics, bandwidths, find_transfers
 from tracelab.job.clocks import Alignment, align
 from tracelab.job.collective_metrics import CollectiveMetrics, collective_rows
-from tracelab.job.collectives import match
+from tracelab.job.collectives import match, with_known_peers
 from tracelab.job.critical_path import JobPath, find_job_path
 from tracelab.job.lateness import find_lateness
-from tracelab.job.peers import with_known_peers
+from tracelab.job.members import find_members
 from tracelab.job.pipeline import Pipeline, find_pipeline
 from tracelab.job.rank_part import RankPart
-from tracelab.job.rank_times import RankTimes, rank_times
 from tracelab.job.replay import JobBaseline, JobReplay, replay_job
 from tracelab.job.slowed import OTHERS_ARE_LATE, late_without_profiler, plain_step
 from tracelab.job.stragglers import Straggler, find_stragglers
-from tracelab.job.waits import find_waits, waits_of_parts
+from tracelab.job.waits import RankTimes, rank_times
 from tracelab.job.work_compared import Tables, more_work
 from tracelab.measures.steady import PROFILED
 
@@ -110,15 +109,15 @@ def merge(parts: Sequence[RankPart], tables: Tables) -> Merged:
     parts = with_known_peers(parts)
     matches = match(parts)
     clocks = align(parts, matches)
-    waits = find_waits(parts, matches, clocks)
+    members = find_members(parts, matches, clocks)
     rows_of = _by_rank(tables)
     by_rank = [rows_of[part.rank] for part in parts]
     more_of = more_work(by_rank, parts)
-    lateness = find_lateness(parts, matches, waits)
-    transfers = find_transfers(parts, matches, waits)
-    wait_ns = waits_of_parts(parts, matches, waits)
-    pipeline = find_pipeline(parts, matches, clocks, waits)
-    replayed = replay_job(parts, more_of, matches, waits)
+    lateness = find_lateness(members)
+    transfers = find_transfers(members)
+    wait_ns = tuple(map(members.wait_of_operations, range(len(parts))))
+    pipeline = find_pipeline(members)
+    replayed = replay_job(members, more_of)
     per_rank = tuple(
         rank_times(part, index, clocks, wait_ns[index], of_rank["windows"])
         for index, (part, of_rank) in enumerate(zip(parts, by_rank, strict=True))
@@ -127,11 +126,8 @@ def merge(parts: Sequence[RankPart], tables: Tables) -> Merged:
     slowed = None if pipeline is not None else plain_step(parts, per_rank, steady)
     stragglers, not_judged = (
         find_stragglers(
-            parts,
+            members,
             more_of,
-            matches,
-            clocks,
-            waits,
             lateness,
             [_overhead_ns(of_rank) for of_rank in by_rank],
             in_pipeline=pipeline is not None,
@@ -141,18 +137,16 @@ def merge(parts: Sequence[RankPart], tables: Tables) -> Merged:
     )
     is_by_recording = slowed is None or bool(stragglers)
     if slowed is not None and not stragglers:
-        stragglers, not_judged = late_without_profiler(
-            parts, more_of, matches, clocks, slowed, replayed
-        )
+        stragglers, not_judged = late_without_profiler(members, more_of, slowed, replayed)
         if replayed is not None and replayed.baseline.basis == PROFILED:
             replayed = JobReplay(JobBaseline(not_replayed=OTHERS_ARE_LATE))
     job = Job(
         ranks=tuple(part.rank for part in parts),
         alignment=clocks.alignment,
-        collectives=collective_rows(parts, more_of, matches, waits, lateness, transfers),
+        collectives=collective_rows(members, more_of, lateness, transfers),
         stragglers=stragglers,
         pipeline=pipeline,
-        bandwidths=bandwidths(parts, matches, waits, transfers),
+        bandwidths=bandwidths(members, transfers),
         per_rank=per_rank,
         unmatched=tuple(
             Unmatched(part.rank, int(count), why)
@@ -161,7 +155,7 @@ def merge(parts: Sequence[RankPart], tables: Tables) -> Merged:
             )
             if count
         ),
-        critical_path=find_job_path(parts, matches, clocks, waits),
+        critical_path=find_job_path(members),
         baseline=None if replayed is None else replayed.baseline,
         not_judged=not_judged,
     )

@@ -24,8 +24,7 @@ from typing import Any
 import numpy as np
 
 from tracelab.base.arrays import OneLine
-from tracelab.job.clocks import Clocks
-from tracelab.job.collectives import Matches
+from tracelab.job.members import Members
 from tracelab.job.pipeline_path import Line, computed_within, line_of, walk_back
 from tracelab.job.pipeline_stages import (
     INTERLEAVED,
@@ -37,7 +36,6 @@ from tracelab.job.pipeline_stages import (
     find_chains,
 )
 from tracelab.job.rank_part import RankPart, Work
-from tracelab.job.waits import Waits, waits_of_parts
 from tracelab.model.trace import ABSENT
 
 # Of a microbatch: the last stage computes so much after its last send where weight gradients, a
@@ -200,27 +198,18 @@ class Pipeline(OneLine):
     per_stage: tuple[StageMetrics, ...]
 
 
-def find_pipeline(
-    parts: Sequence[RankPart], matches: Matches, clocks: Clocks, waits: Waits
-) -> Pipeline | None:
+def find_pipeline(members: Members) -> Pipeline | None:
     """Measure the pipelines of a job; None where its sends and receives are not those of one.
 
     There is no slow reference model: ``tests/unit/job/test_pipeline.py`` carries schedules out by
     their definitions.
-
-    Args:
-        parts: the job's ranks.
-        matches: which of their operations belong together.
-        clocks: the job's clock.
-        waits: how long each operation waited.
     """
-    chains = find_chains(parts)
+    chains = find_chains(members.parts)
     if not chains:
         return None
-    wait_ns = waits_of_parts(parts, matches, waits)
     lines = {
-        part.rank: line_of(part, index, matches, clocks, waits, wait_ns[index])
-        for index, part in enumerate(parts)
+        part.rank: line_of(members, index)
+        for index, part in enumerate(members.parts)
         if any(part.rank in chain.ranks and chain.messages for chain in chains)
     }
     chains = tuple(_with_weights_put_off(lines, chain) for chain in chains)

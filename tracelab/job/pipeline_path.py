@@ -15,10 +15,8 @@ import numpy as np
 
 from tracelab.base.arrays import Frozen
 from tracelab.base.intervals import Int64Array, measure_within, union
-from tracelab.job.clocks import Clocks
-from tracelab.job.collectives import Matches
+from tracelab.job.members import Members
 from tracelab.job.rank_part import RankPart, Work
-from tracelab.job.waits import Waits
 from tracelab.model.trace import ABSENT
 
 _HOST = (Work.HOST_BLOCKED, Work.INPUT, Work.HOST_BUSY)
@@ -82,29 +80,18 @@ class Path(NamedTuple):
     rest_ns: int
 
 
-def line_of(
-    part: RankPart,
-    part_index: int,
-    matches: Matches,
-    clocks: Clocks,
-    waits: Waits,
-    wait_ns: Int64Array,
-) -> Line:
-    """One rank of a job on the job's clock.
+def line_of(members: Members, part_index: int) -> Line:
+    """Put one rank of a job on the job's clock.
 
     There is no slow reference model: ``tests/unit/job/test_pipeline.py`` carries schedules out by
     their definitions.
 
     Args:
-        part: the rank's file.
-        part_index: its position among the job's.
-        matches: which operations of the ranks belong together.
-        clocks: the job's clock.
-        waits: how long matched operations waited.
-        wait_ns: int64[c], ns, how long the kernel of each operation of the part waited; less than 0
-            where that is not known.
+        members: the matched operations of the job.
+        part_index: the rank's position among the parts.
     """
-    neighbor = _neighbors(part, part_index, matches, waits)
+    part, neighbor = members.parts[part_index], _neighbors(members, part_index)
+    wait_ns = members.wait_of_operations(part_index)
     is_message = part.peer_rank[part.exposed_index] != ABSENT
     of_piece = part.exposed_index[is_message]
     piece_start_ns, piece_end_ns = (
@@ -135,7 +122,7 @@ def line_of(
     all_ns, order = np.unique(np.concatenate((moment_ns, bounds_ns)), return_index=True)
 
     def on_job_clock(times_ns: Int64Array) -> Int64Array:
-        return clocks.to_job_ns(part_index, times_ns)
+        return members.clocks.to_job_ns(part_index, times_ns)
 
     by_start = np.argsort(piece_start_ns, kind="stable")
     return Line(
@@ -209,17 +196,18 @@ def _between(line: Line, passes: tuple[int, int], start_ns: int, end_ns: int) ->
     return Path(0, idle_ns, end_ns - start_ns - computed_ns - idle_ns)
 
 
-def _neighbors(part: RankPart, part_index: int, matches: Matches, waits: Waits) -> Int64Array:
+def _neighbors(members: Members, part_index: int) -> Int64Array:
     """int64[c], the rank whose message the kernel of each operation waited for, else ABSENT."""
+    part = members.parts[part_index]
     kernel_index = part.kernel_index
     neighbor = np.full(len(part), ABSENT)
-    member = np.flatnonzero((matches.part_index == part_index) & (waits.wait_ns > 0))
-    index = matches.operation_index[member]
+    member = np.flatnonzero((members.part_index == part_index) & (members.wait_ns > 0))
+    index = members.operation_index[member]
     is_message = part.peer_rank[index] != ABSENT
     member, index = member[is_message], index[is_message]
     # A message has two members. Of several in a kernel it waited for the one that came last.
-    other = 2 * matches.first[waits.match_index[member]] + 1 - member
-    is_last = waits.arrival_ns[other] == waits.arrival_ns[member] + waits.wait_ns[member]
+    other = 2 * members.first[members.match_index[member]] + 1 - member
+    is_last = members.arrival_ns[other] == members.arrival_ns[member] + members.wait_ns[member]
     neighbor[kernel_index[index[is_last]]] = part.peer_rank[index[is_last]]
     return neighbor[kernel_index]
 

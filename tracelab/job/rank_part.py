@@ -23,7 +23,7 @@ from tracelab.job.path_part import NO_PATH, PathPart, path_part
 from tracelab.job.rank_program import RankProgram, rank_program
 from tracelab.measures.bubbles import Bubbles, Cause
 from tracelab.measures.exposed import Exposed
-from tracelab.model.collectives import Collectives, Group
+from tracelab.model.collectives import Collectives, Group, Operation
 from tracelab.model.frames import event_as_shown
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind
@@ -210,6 +210,22 @@ class RankPart(Frozen):
         """intp[c], the kernel of each operation, among those of all operations."""
         kernel_index: NDArray[np.intp] = np.unique(self.kernel_id, return_inverse=True)[1]
         return kernel_index
+
+    @property
+    def is_shared(self) -> NDArray[np.bool_]:
+        """bool[c], the kernel of each operation carries out others as well."""
+        kernel_index = self.kernel_index
+        return np.asarray(np.bincount(kernel_index)[kernel_index] > 1)
+
+    @property
+    def is_exchange(self) -> NDArray[np.bool_]:
+        """bool[c], the kernel of each operation both sends and receives."""
+        kernel_index = self.kernel_index
+        sends, receives = (
+            np.bincount(kernel_index, self.operation == operation, len(self)) > 0
+            for operation in (Operation.SEND, Operation.RECV)
+        )
+        return np.asarray((sends & receives)[kernel_index])
 
 
 def rank_part(

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from tracelab.base.arrays import Frozen, OneLine
 from tracelab.base.intervals import Int64Array, measure_within, union
-from tracelab.job.collectives import Basis, Matches
+from tracelab.job.collectives import Basis
 from tracelab.job.joined import Joined, join
 from tracelab.job.meetings import find_meetings
+from tracelab.job.members import Members
 from tracelab.job.rank_part import RankPart
 from tracelab.job.rank_program import RankProgram, first_steps
-from tracelab.job.waits import Waits
 from tracelab.job.work_compared import MoreWork
 from tracelab.job.work_edits import Stretches, balance, find_stretches, level
 from tracelab.measures.steady import PROFILED, UNPROFILED
@@ -137,20 +137,14 @@ class JobPrediction(OneLine):
     high_ns: int
 
 
-def replay_job(
-    parts: Sequence[RankPart],
-    more_of: Sequence[MoreWork | None],
-    matches: Matches,
-    waits: Waits,
-) -> JobReplay | None:
-    """Replay the ranks of a job unchanged; None where nobody wanted it.
+def replay_job(members: Members, more_of: Sequence[MoreWork | None]) -> JobReplay | None:
+    """Replay the ranks of a job unchanged; None if not requested.
 
     Args:
-        parts: its ranks.
-        more_of: what the GPU of each does more than those of the others.
-        matches: which of their operations are one.
-        waits: how long each of them waited.
+        members: the matched operations of its ranks.
+        more_of: what the GPU of each rank does more than those of the others.
     """
+    parts = members.parts
     if any(part.program is None for part in parts):
         return None
     if len(parts) > MOST_RANKS:
@@ -159,7 +153,7 @@ def replay_job(
     if isinstance(ranks, str):
         return JobReplay(JobBaseline(not_replayed=ranks))
     programs = [rank.program for rank in ranks]
-    meetings = find_meetings(parts, matches, waits, programs)
+    meetings = find_meetings(members, programs)
     joined = join(programs, meetings)
     if joined is None:
         why = "The ranks' recorded orders of communication contradict each other. Record again."
@@ -168,8 +162,8 @@ def replay_job(
     baseline = _baseline(parts, ranks, int(replayed.step_ns[0]))
     if baseline.not_replayed is not None:
         return JobReplay(baseline)
-    in_pairs = bool((matches.basis == Basis.PEERS).any())
-    slowed_ns = _slowed_ns(parts, matches, waits, joined)
+    in_pairs = bool((members.matches.basis == Basis.PEERS).any())
+    slowed_ns = _slowed_ns(members, joined)
     unslowed = [
         replace(
             program, cost_ns=program.cost_ns - np.rint(_SLOWED * slowed_ns[end]).astype(np.int64)
@@ -320,15 +314,13 @@ def _prediction(
     return JobPrediction(*basis.carry(step_ns, step_ns, bounds, remains_ns))
 
 
-def _slowed_ns(
-    parts: Sequence[RankPart], matches: Matches, waits: Waits, joined: Joined
-) -> Int64Array:
+def _slowed_ns(members: Members, joined: Joined) -> Int64Array:
     """int64[n], ns, how long each node computed beside a kernel of its rank that waited."""
     slowed_ns = np.zeros(len(joined.program), dtype=np.int64)
-    for index, (part, program) in enumerate(zip(parts, joined.programs, strict=True)):
-        members = np.flatnonzero(matches.part_index == index)
-        start_ns = part.start_ns[matches.operation_index[members]]
-        waiting = union(start_ns, start_ns + waits.wait_ns[members])
+    for index, (part, program) in enumerate(zip(members.parts, joined.programs, strict=True)):
+        own = members.select(index)
+        start_ns = part.start_ns[members.operation_index[own]]
+        waiting = union(start_ns, start_ns + members.wait_ns[own])
         node = np.flatnonzero(program.activity_kind == Kind.COMPUTE)
         end_ns = program.moment_ns[node]
         slowed_ns[joined.ends[index][node]] = measure_within(

@@ -17,11 +17,9 @@ import numpy as np
 
 from tracelab.base.arrays import Frozen
 from tracelab.base.intervals import Int64Array
-from tracelab.job.clocks import Clocks
-from tracelab.job.collectives import Matches
 from tracelab.job.explain import MORE_WORK, Explanation, of_compute, of_host
+from tracelab.job.members import Members
 from tracelab.job.rank_part import RankPart, Work
-from tracelab.job.rank_times import RankTimes
 from tracelab.job.replay import JobReplay
 from tracelab.job.stragglers import (
     LEAST_SHARE,
@@ -32,6 +30,7 @@ from tracelab.job.stragglers import (
     evidence_of,
     straggler_of,
 )
+from tracelab.job.waits import RankTimes
 from tracelab.job.work_compared import MoreWork
 from tracelab.measures.steady import UNPROFILED, SteadyMetrics
 
@@ -108,10 +107,8 @@ def plain_step(
 
 
 def late_without_profiler(
-    parts: Sequence[RankPart],
+    members: Members,
     more_of: Sequence[MoreWork | None],
-    matches: Matches,
-    clocks: Clocks,
     step: PlainStep,
     replayed: JobReplay | None,
 ) -> tuple[tuple[Straggler, ...], str | None]:
@@ -120,10 +117,8 @@ def late_without_profiler(
     There is no slow reference model: ``tests/unit/job/test_slowed.py`` has jobs made by hand.
 
     Args:
-        parts: the job's ranks.
-        more_of: what the GPU of each does more than those of the others.
-        matches: which of their operations belong together.
-        clocks: the job's clock.
+        members: the matched operations of the job's ranks.
+        more_of: what the GPU of each rank does more than those of the others.
         step: what is known of its step without the profiler.
         replayed: the ranks as they are replayed; None where nothing is to be predicted.
 
@@ -142,10 +137,11 @@ def late_without_profiler(
     else:
         return (), NOT_JUDGED.format(step.slower)
     late = int(late_ns.argmax())
-    others = [other for other in range(len(parts)) if other != late]
+    others = [other for other in range(len(members.parts)) if other != late]
     cost_ns = _ahead_ns(late_ns)
-    explanation = _explain(parts[late], more_of[late], work, cost_ns, works_ns[[late, *others]])
-    windows = common_steps(parts, clocks)
+    part, ordered_ns = members.parts[late], works_ns[[late, *others]]
+    explanation = _explain(part, more_of[late], work, cost_ns, ordered_ns)
+    windows = common_steps(members)
     count = len(windows.lengths_ns)
     lost = Lost(
         {other: np.full(count, late_ns[late] - late_ns[other]) for other in others},
@@ -159,8 +155,8 @@ def late_without_profiler(
     least = LEAST_SHARE_OF_COMPUTE if work == Work.COMPUTE else LEAST_SHARE
     if lost.cost_ns[0] <= least * step_ns:
         return (), None
-    evidence = evidence_of(parts, matches, np.flatnonzero(matches.part_index == late).tolist())
-    return (straggler_of(parts, windows, late, lost, explanation, evidence),), None
+    evidence = evidence_of(members, members.select(late).tolist())
+    return (straggler_of(members, windows, late, lost, explanation, evidence),), None
 
 
 def _late_in_replay_ns(replayed: JobReplay | None) -> Int64Array | None:

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from tracelab.base.arrays import OneLine
 from tracelab.base.intervals import Int64Array, Intervals, measure_within, overlapping_pairs, union
-from tracelab.job.clocks import Clocks, was_set_within
-from tracelab.job.collectives import Basis, Matches
+from tracelab.job.clocks import was_set_within
+from tracelab.job.collectives import Basis
 from tracelab.job.explain import (
     LATE_LAUNCH,
     MORE_WORK,
@@ -28,10 +28,9 @@ from tracelab.job.explain import (
     explain,
 )
 from tracelab.job.lateness import BEFORE_RECORDING, Lateness
-from tracelab.job.rank_part import RankPart, Work
-from tracelab.job.waits import Waits, kernels_of_members
+from tracelab.job.members import Members
+from tracelab.job.rank_part import Work
 from tracelab.job.work_compared import MoreWork
-from tracelab.model.collectives import Operation
 from tracelab.model.program.call_sites import NO_CALL_SITE
 from tracelab.model.steady import FEWEST_STEPS, spread_ns
 from tracelab.model.trace import ABSENT
@@ -99,18 +98,15 @@ class Straggler(OneLine):
 
 
 def find_stragglers(
-    parts: Sequence[RankPart],
+    members: Members,
     more_of: Sequence[MoreWork | None],
-    matches: Matches,
-    clocks: Clocks,
-    waits: Waits,
     lateness: Lateness,
     overhead_ns: Sequence[int],
     *,
     in_pipeline: bool,
     is_slowed: bool = False,
 ) -> tuple[Straggler, ...]:
-    """The ranks that cost the job time because they arrive late, the most expensive first.
+    """Find the ranks that cost the job time because they arrive late, the most expensive first.
 
     A rank is none where it does so in too few steps to be typical: what it costs must exceed what
     that varies by from step to step.
@@ -118,11 +114,8 @@ def find_stragglers(
     There is no slow reference model: ``tests/unit/job/test_stragglers.py`` has jobs made by hand.
 
     Args:
-        parts: the job's ranks.
-        more_of: what the GPU of each does more than those of the others.
-        matches: which of their operations belong together.
-        clocks: the job's clock.
-        waits: how long each rank of them waited.
+        members: the matched operations of the job's ranks.
+        more_of: what the GPU of each rank does more than those of the others.
         lateness: why the last one was late.
         overhead_ns: by how much the profiler made a step of each longer, where that is known, ns;
             it slows the host, and what the host is late by because of it no change would save.
@@ -131,18 +124,16 @@ def find_stragglers(
         is_slowed: the profiler made the steps so much longer that a rank may be late because of it,
             whatever it does meanwhile.
     """
-    is_message = matches.basis == Basis.PEERS
-    if not in_pipeline:
-        is_message &= ~_are_exchanges(parts, matches)
-    blamed = _blamed_part(matches, waits, lateness, is_message)
-    exposed = [_exposed(part, clocks, part_index) for part_index, part in enumerate(parts)]
-    windows = common_steps(parts, clocks)
-    alone_ns = _alone_ns(parts, matches, waits)
-    lost = _lost_by_rank(matches, waits, alone_ns, blamed, exposed, windows)
+    is_message = members.matches.basis == Basis.PEERS
+    if not in_pipeline:  # of kernels that both send and receive neither is first by nature
+        is_message &= ~members.reduce(np.logical_and, members.column("is_exchange"))
+    blamed = _blamed_part(members, lateness, is_message)
+    windows = common_steps(members)
+    lost = _lost_by_rank(members, blamed, windows)
     found = []
     for part_index, of_rank in lost.items():
         chosen = np.flatnonzero(blamed == part_index)
-        explanation, members = _explain(parts, more_of, matches, waits, lateness, chosen)
+        explanation, late = _explain(members, more_of, lateness, chosen)
         more, by_it = more_of[part_index], of_rank
         if explanation.cause == MORE_WORK and more is not None:
             by_it = of_rank.at_most(more.surplus_ns)
@@ -150,10 +141,10 @@ def find_stragglers(
             by_it = by_it.without(overhead_ns[part_index])
         least = LEAST_SHARE_OF_COMPUTE if explanation.cause in _OF_COMPUTE else LEAST_SHARE
         if windows.is_typical(by_it.cost_ns, least):
-            evidence = evidence_of(parts, matches, members)
-            found.append(straggler_of(parts, windows, part_index, by_it, explanation, evidence))
+            evidence = evidence_of(members, late)
+            found.append(straggler_of(members, windows, part_index, by_it, explanation, evidence))
     if not found:
-        found += _taking_turns(parts, matches, waits, lateness, windows, lost, blamed)
+        found += _taking_turns(members, lateness, windows, lost, blamed)
     return tuple(sorted(found, key=lambda straggler: -straggler.cost_ns))
 
 
@@ -223,24 +214,17 @@ class Lost:
         )
 
 
-def _lost_by_rank(
-    matches: Matches,
-    waits: Waits,
-    alone_ns: Int64Array,
-    blamed: Int64Array,
-    exposed: Sequence[Intervals],
-    windows: CommonSteps,
-) -> dict[int, Lost]:
+def _lost_by_rank(members: Members, blamed: Int64Array, windows: CommonSteps) -> dict[int, Lost]:
     """What each rank that is blamed for some match costs, by its part."""
-    late_parts = np.unique(blamed[blamed != ABSENT])
-    lost_ns = np.zeros((len(late_parts), len(exposed), len(windows.lengths_ns)), dtype=np.int64)
-    blamed_of = blamed[matches.match_index]
-    is_chosen = (blamed_of != ABSENT) & (blamed_of != matches.part_index) & (alone_ns > 0)
-    end_ns = waits.arrival_ns + waits.wait_ns
+    late_parts, count = np.unique(blamed[blamed != ABSENT]), len(members.parts)
+    lost_ns = np.zeros((len(late_parts), count, len(windows.lengths_ns)), dtype=np.int64)
+    alone_ns, blamed_of = _alone_ns(members), blamed[members.match_index]
+    is_chosen = (blamed_of != ABSENT) & (blamed_of != members.part_index) & (alone_ns > 0)
+    end_ns = members.arrival_ns + members.wait_ns
     for other, (starts_ns, ends_ns) in enumerate(
         zip(windows.starts_ns, windows.ends_ns, strict=True)
     ):
-        chosen = np.flatnonzero(is_chosen & (matches.part_index == other))
+        chosen = np.flatnonzero(is_chosen & (members.part_index == other))
         if not len(chosen):
             continue
         late_index, waited = _union_by_key(
@@ -250,7 +234,7 @@ def _lost_by_rank(
         )
         piece, step = overlapping_pairs(waited, Intervals(starts_ns, ends_ns))
         piece_ns = measure_within(
-            exposed[other],
+            _exposed(members, other),
             np.maximum(waited.starts[piece], starts_ns[step]),
             np.minimum(waited.ends[piece], ends_ns[step]),
         )
@@ -260,7 +244,7 @@ def _lost_by_rank(
         wait_ns = {other: x for other, x in enumerate(of_others_ns) if other != part_index}
         least_ns = np.min(list(wait_ns.values()), axis=0)
         # Beside the late rank all others are early by what they wait: so much is it above the mean.
-        lost[part_index] = Lost(wait_ns, least_ns, of_others_ns.sum(axis=0) // len(exposed))
+        lost[part_index] = Lost(wait_ns, least_ns, of_others_ns.sum(axis=0) // count)
     return lost
 
 
@@ -284,15 +268,15 @@ def _union_by_key(
 
 
 def straggler_of(
-    parts: Sequence[RankPart],
+    members: Members,
     windows: CommonSteps,
     part_index: int,
     lost: Lost,
     explanation: Explanation,
     evidence: tuple[int, ...],
 ) -> Straggler:
-    """The row of one rank."""
-    site, step_ns = explanation.site, windows.step_ns
+    """Make the row of one rank."""
+    parts, site, step_ns = members.parts, explanation.site, windows.step_ns
     cost_ns = _typical_ns(lost.cost_ns)
     can_be_shared = explanation.cause in (MORE_WORK, UNEVEN_WORK)
     return Straggler(
@@ -318,9 +302,7 @@ def straggler_of(
 
 
 def _taking_turns(
-    parts: Sequence[RankPart],
-    matches: Matches,
-    waits: Waits,
+    members: Members,
     lateness: Lateness,
     windows: CommonSteps,
     lost: dict[int, Lost],
@@ -328,7 +310,7 @@ def _taking_turns(
 ) -> list[Straggler]:
     """The rank that costs most where in each step another one has the most to compute."""
     source = np.maximum(lateness.source_match, 0)
-    last = np.maximum(waits.last_member[source], 0)
+    last = np.maximum(members.last_member[source], 0)
     is_compute = (blamed != ABSENT) & (lateness.excess_ns[last].argmax(axis=1) == Work.COMPUTE)
     lost = {part_index: lost[part_index] for part_index in np.unique(blamed[is_compute]).tolist()}
     if len(lost) < 2 or windows.steps < FEWEST_STEPS:
@@ -342,7 +324,7 @@ def _taking_turns(
     worst = by_rank_ns.argmax(axis=0)
     counts = {other: int((worst == position).sum()) for position, other in enumerate(lost)}
     steps_of_others = ", ".join(
-        f"rank {parts[other].rank} in {count}"
+        f"rank {members.parts[other].rank} in {count}"
         for other, count in counts.items()
         if other != part_index
     )
@@ -352,11 +334,11 @@ def _taking_turns(
         steps_of_others,
         NO_CALL_SITE,
     )
-    members = np.flatnonzero(is_compute & (blamed == part_index))
-    evidence = evidence_of(parts, matches, last[members].tolist())
+    own = np.flatnonzero(is_compute & (blamed == part_index))
+    evidence = evidence_of(members, last[own].tolist())
     return [
         straggler_of(
-            parts,
+            members,
             windows,
             part_index,
             Lost(lost[part_index].wait_ns, cost_ns, cost_ns),
@@ -366,11 +348,12 @@ def _taking_turns(
     ]
 
 
-def common_steps(parts: Sequence[RankPart], clocks: Clocks) -> CommonSteps:
-    """The steady steps of all ranks; without any, from their first operation to their last.
+def common_steps(members: Members) -> CommonSteps:
+    """Find the steady steps of all ranks; without any, from their first operation to their last.
 
     A step in which a rank's clock was set is left out: what was measured of it contains the jump.
     """
+    parts, clocks = members.parts, members.clocks
     numbers = [
         part.steps.number[part.steps.is_steady & ~was_set_within(part, part_index, clocks)]
         for part_index, part in enumerate(parts)
@@ -387,69 +370,49 @@ def common_steps(parts: Sequence[RankPart], clocks: Clocks) -> CommonSteps:
     return CommonSteps(len(common), tuple(starts_ns), tuple(ends_ns))
 
 
-def _are_exchanges(parts: Sequence[RankPart], matches: Matches) -> NDArray[np.bool_]:
-    """bool[m], whether the kernels of a match both send and receive: neither is first by nature."""
-    does_both = []
-    for part in parts:
-        kernel_index = part.kernel_index
-        sends, receives = (
-            np.bincount(kernel_index, part.operation == operation, len(part)) > 0
-            for operation in (Operation.SEND, Operation.RECV)
-        )
-        does_both.append((sends & receives)[kernel_index])
-    of_members = matches.of_members(does_both)
-    if not len(of_members):
-        return of_members
-    return np.logical_and.reduceat(of_members, matches.first[:-1])
-
-
-def _blamed_part(
-    matches: Matches, waits: Waits, lateness: Lateness, is_message: NDArray[np.bool_]
-) -> Int64Array:
+def _blamed_part(members: Members, lateness: Lateness, is_message: NDArray[np.bool_]) -> Int64Array:
     """int64[m], whose fault the waits of each match are, ABSENT where nobody's.
 
     Nobody's are those of messages, and what a rank was late by from the start.
     """
-    blamed = np.full(len(waits.last_member), ABSENT, dtype=np.int64)
+    blamed = np.full(len(members.matches), ABSENT, dtype=np.int64)
     source = lateness.source_match
     chosen = np.flatnonzero(source != ABSENT)
-    last = waits.last_member[source[chosen]]
+    last = members.last_member[source[chosen]]
     was_late_before = lateness.excess_ns[last].argmax(axis=1) == BEFORE_RECORDING
     is_fault = ~is_message[chosen] & ~was_late_before
-    blamed[chosen[is_fault]] = matches.part_index[last[is_fault]]
+    blamed[chosen[is_fault]] = members.part_index[last[is_fault]]
     return blamed
 
 
-def _exposed(part: RankPart, clocks: Clocks, part_index: int) -> Intervals:
+def _exposed(members: Members, part_index: int) -> Intervals:
     """When communication was exposed on a rank, on the job's clock."""
+    part, to_job_ns = members.parts[part_index], members.clocks.to_job_ns
     return union(
-        clocks.to_job_ns(part_index, part.exposed_start_ns),
-        clocks.to_job_ns(part_index, part.exposed_end_ns),
+        to_job_ns(part_index, part.exposed_start_ns), to_job_ns(part_index, part.exposed_end_ns)
     )
 
 
-def _alone_ns(parts: Sequence[RankPart], matches: Matches, waits: Waits) -> Int64Array:
+def _alone_ns(members: Members) -> Int64Array:
     """int64[k], ns, how long each member waited for the last rank of its match alone.
 
     The end of its wait: what came before, others kept it, too. Of a kernel of several messages the
     last of all its peers counts, and any of the others keeps it until it has come.
     """
-    match_index, wait_ns = waits.match_index, waits.wait_ns
-    if not len(match_index):
+    match_index, wait_ns, last = members.match_index, members.wait_ns, members.last_member
+    if not len(members):
         return wait_ns
-    kernel_index = kernels_of_members(parts, matches)
-    last_ns = np.maximum.reduceat(waits.arrival_ns, matches.first[:-1])[match_index]
-    last_part = np.where(
-        waits.last_member == ABSENT, ABSENT, matches.part_index[waits.last_member]
-    )[match_index]
-    until_last_ns = np.minimum(last_ns - waits.arrival_ns, wait_ns + waits.transfer_ns)
+    kernel_index = members.kernel_index
+    last_ns = members.last_arrival_ns[match_index]
+    last_part = np.where(last == ABSENT, ABSENT, members.part_index[last])[match_index]
+    until_last_ns = np.minimum(last_ns - members.arrival_ns, members.length_ns)
     awaits_last, is_decisive = until_last_ns <= wait_ns, until_last_ns == wait_ns
 
     decisive_part = np.full(len(kernel_index), ABSENT, dtype=np.int64)
     decisive_part[kernel_index[is_decisive]] = last_part[is_decisive]
     is_of_decisive = last_part == decisive_part[kernel_index]
-    others_ns = last_ns - np.where(is_of_decisive, waits.margin_ns[match_index], 0)
-    others_ns = np.where(awaits_last, others_ns, waits.arrival_ns)
+    others_ns = last_ns - np.where(is_of_decisive, members.margin_ns[match_index], 0)
+    others_ns = np.where(awaits_last, others_ns, members.arrival_ns)
     last_other_ns = np.full(len(kernel_index), np.iinfo(np.int64).min)
     np.maximum.at(last_other_ns, kernel_index, others_ns)
     alone_ns = np.clip(last_ns - last_other_ns[kernel_index], 0, wait_ns)
@@ -463,31 +426,25 @@ def _typical_ns(by_step_ns: Int64Array) -> int:
 
 
 def _explain(
-    parts: Sequence[RankPart],
+    members: Members,
     more_of: Sequence[MoreWork | None],
-    matches: Matches,
-    waits: Waits,
     lateness: Lateness,
     chosen: NDArray[np.intp],
 ) -> tuple[Explanation, list[int]]:
     """What made one rank late in most of the waiting, and the members that were late by it."""
     by_cause: dict[int, list[int]] = defaultdict(list)
-    waited_ns = np.add.reduceat(waits.wait_ns, matches.first[:-1])
+    waited_ns = members.reduce(np.add, members.wait_ns)
     for match in chosen.tolist():
         source = int(lateness.source_match[match])
-        last = int(waits.last_member[source])
+        last = int(members.last_member[source])
         by_cause[int(lateness.excess_ns[last].argmax())].append(match)
     work = max(by_cause, key=lambda work: waited_ns[by_cause[work]].sum())
     longest = sorted(by_cause[work], key=lambda match: -waited_ns[match])
-    explanation = explain(parts, more_of, matches, waits, lateness, longest)
-    return explanation, [int(waits.last_member[lateness.source_match[x]]) for x in longest]
+    explanation = explain(members, more_of, lateness, longest)
+    return explanation, [int(members.last_member[lateness.source_match[x]]) for x in longest]
 
 
-def evidence_of(
-    parts: Sequence[RankPart], matches: Matches, members: Sequence[int]
-) -> tuple[int, ...]:
-    """Event ids of the kernels of some members, each once."""
-    events = (
-        int(parts[matches.part_index[x]].kernel_id[matches.operation_index[x]]) for x in members
-    )
-    return tuple(dict.fromkeys(events))[:20]
+def evidence_of(members: Members, chosen: Sequence[int]) -> tuple[int, ...]:
+    """List the event ids of the kernels of some members, each once."""
+    kernel_id = members.column("kernel_id")[np.asarray(chosen, dtype=np.intp)]
+    return tuple(dict.fromkeys(kernel_id.tolist()))[:20]

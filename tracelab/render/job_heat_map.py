@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.job.merge import Job
-from tracelab.job.rank_times import RankStep
+from tracelab.job.waits import RankStep
 
 COMPUTE, WAIT, TRANSFER, COPIES, IDLE = (
     "compute",

@@ -10,8 +10,8 @@ from tracelab.findings.finding import CRITICAL, INFO, Finding, Where
 from tracelab.findings.job_prices import predict_in_job, price_in_job
 from tracelab.findings.places import TOGETHER
 from tracelab.findings.savings import Savings
+from tracelab.job.members import find_members
 from tracelab.job.replay import replay_job
-from tracelab.job.waits import find_waits
 from tracelab.measures.steady import PROFILED
 from tracelab.simulate.basis import StepBasis
 from tracelab.simulate.edited import Edited, with_cost, with_latency
@@ -24,7 +24,6 @@ HOST_FREE = "host=0"
 def replayed(*turns, changed=RANKS):
     """Two ranks; as a change of some of them, all they have, their host takes no time."""
     parts, matches = job_of(*([turn] * STEPS for turn in turns), is_replayed=True)
-    waits = find_waits(parts, matches, one_clock(len(turns)))
     with_changes = [
         replace(
             part,
@@ -37,7 +36,8 @@ def replayed(*turns, changed=RANKS):
         else part
         for part in parts
     ]
-    return replay_job(with_changes, [None] * len(turns), matches, waits)
+    members = find_members(with_changes, matches, one_clock(len(turns)))
+    return replay_job(members, [None] * len(turns))
 
 
 def without_host(program):

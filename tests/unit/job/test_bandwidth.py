@@ -6,7 +6,7 @@ import pytest
 from tests.build.jobs import matches_of, one_clock
 from tests.build.parts import Op, part, receive, send
 from tracelab.job.bandwidth import bandwidths, find_transfers
-from tracelab.job.waits import find_waits
+from tracelab.job.members import find_members
 from tracelab.model.collectives import Group, Operation
 from tracelab.model.trace import ABSENT
 
@@ -14,7 +14,7 @@ MB = 1_000_000
 
 
 def transfers_of(parts, matches):
-    return find_transfers(parts, matches, find_waits(parts, matches, one_clock(len(parts))))
+    return find_transfers(find_members(parts, matches, one_clock(len(parts))))
 
 
 def four_ranks(operation, in_bytes, out_bytes):
@@ -119,9 +119,9 @@ def test_bandwidths_are_medians_of_each_operation_and_size_class():
         for rank in range(2)
     ]
     matches = matches_of(*([(0, x), (1, x)] for x in range(4)))
-    waits = find_waits(parts, matches, one_clock(2))
+    members = find_members(parts, matches, one_clock(2))
 
-    large, small = bandwidths(parts, matches, waits, find_transfers(parts, matches, waits))
+    large, small = bandwidths(members, find_transfers(members))
 
     assert (large.group, large.operation, large.count, large.ranks) == ("dp", "all_reduce", 1, 2)
     assert (large.size_class, large.message_bytes) == (2**22, 8 * MB)
@@ -131,7 +131,6 @@ def test_bandwidths_are_medians_of_each_operation_and_size_class():
 
 
 def test_no_match_no_bandwidth():
-    parts = [part(0, send(0, 10, peer=1))]
-    waits = find_waits(parts, matches_of(), one_clock(1))
+    members = find_members([part(0, send(0, 10, peer=1))], matches_of(), one_clock(1))
 
-    assert bandwidths(parts, matches_of(), waits, find_transfers(parts, matches_of(), waits)) == ()
+    assert bandwidths(members, find_transfers(members)) == ()

@@ -25,15 +25,15 @@ from tests.reference.job_path import slow_job_path
 from tests.reference.ticks import TICK, scaled
 from tracelab import Options, analyze
 from tracelab.job.critical_path import find_job_path, fitted
+from tracelab.job.members import find_members
 from tracelab.job.path_part import NO_PATH
-from tracelab.job.waits import find_waits
 from tracelab.model.collectives import collectives
 from tracelab.model.trace import ABSENT
 
 
 def path_of(parts, matches, clocks=None):
     clocks = clocks or one_clock(len(parts))
-    return find_job_path(parts, matches, clocks, find_waits(parts, matches, clocks))
+    return find_job_path(find_members(parts, matches, clocks))
 
 
 def assert_tiles(path):

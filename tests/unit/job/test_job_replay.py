@@ -9,6 +9,7 @@ from tests.build.jobs import Turn, job_of, one_clock
 from tests.build.rows import US
 from tests.examples import examples
 from tests.figures import figures
+from tracelab.job.members import find_members
 from tracelab.job.rank_program import first_steps
 from tracelab.job.replay import (
     MOST_RANKS,
@@ -18,7 +19,6 @@ from tracelab.job.replay import (
     predict_job,
     replay_job,
 )
-from tracelab.job.waits import find_waits
 from tracelab.job.work_compared import MoreWork
 from tracelab.measures.steady import PROFILED
 from tracelab.model.program.call_sites import NO_CALL_SITE
@@ -31,8 +31,8 @@ def replayed(*ranks, more_of=None, transfer=10, **fields):
     """A job of ranks that do the same in each step: microseconds of compute, or a `Turn`."""
     steps = [of_rank if isinstance(of_rank, list) else [of_rank] * STEPS for of_rank in ranks]
     parts, matches = job_of(*steps, transfer=transfer, is_replayed=True, **fields)
-    waits = find_waits(parts, matches, one_clock(len(ranks)))
-    return replay_job(parts, more_of or [None] * len(ranks), matches, waits)
+    members = find_members(parts, matches, one_clock(len(ranks)))
+    return replay_job(members, more_of or [None] * len(ranks))
 
 
 def predicted_us(job, programs):
@@ -122,25 +122,26 @@ def test_a_job_of_many_ranks_is_not_replayed(snapshot):
 
 def test_what_keeps_one_rank_from_a_replay_keeps_the_job():
     parts, matches = job_of([1_000] * STEPS, [1_000] * STEPS, is_replayed=True)
-    waits = find_waits(parts, matches, one_clock(2))
-    without = [parts[0], replace(parts[1], program="The file has no steps.")]
-    job = replay_job(without, [None, None], matches, waits)
+    job = replay_with(parts, matches, "The file has no steps.")
     assert job.baseline.not_replayed == "Rank 1: The file has no steps."
-    assert (
-        replay_job([parts[0], replace(parts[1], program=None)], [None] * 2, matches, waits) is None
-    )
+    assert replay_with(parts, matches, None) is None
+
+
+def replay_with(parts, matches, program):
+    """Replay two ranks, the second with another program."""
+    others = [parts[0], replace(parts[1], program=program)]
+    return replay_job(find_members(others, matches, one_clock(2)), [None, None])
 
 
 def test_steps_that_only_some_ranks_repeat_are_left_out(snapshot):
     parts, matches = job_of([1_000] * STEPS, [1_500] * STEPS, is_replayed=True)
-    waits = find_waits(parts, matches, one_clock(2))
     [short] = {part.program.steps for part in parts}
     fewer = first_steps(parts[1].program, len(short) - 1)
-    job = replay_job([parts[0], replace(parts[1], program=fewer)], [None] * 2, matches, waits)
+    job = replay_with(parts, matches, fewer)
     assert job.baseline.steps == short[:-1]
     assert job.baseline.replayed_ns / US == pytest.approx(1_510, abs=ABOUT)
     other = replace(parts[1].program, steps=tuple(number + 1 for number in short))
-    job = replay_job([parts[0], replace(parts[1], program=other)], [None] * 2, matches, waits)
+    job = replay_with(parts, matches, other)
     assert job.baseline.not_replayed == snapshot
 
 

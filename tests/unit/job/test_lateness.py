@@ -10,41 +10,41 @@ from tests.build.parts import all_reduce, part
 from tests.build.rows import US, call, comm, kernel, launch, python
 from tests.examples import examples
 from tracelab.job.lateness import BEFORE_RECORDING, culprit_of, find_lateness
+from tracelab.job.members import find_members
 from tracelab.job.rank_part import Work
-from tracelab.job.waits import find_waits
 from tracelab.model.collectives import Group
 from tracelab.model.trace import ABSENT
 
 
 def lateness_of(parts, matches):
-    waits = find_waits(parts, matches, one_clock(len(parts)))
-    return waits, find_lateness(parts, matches, waits)
+    members = find_members(parts, matches, one_clock(len(parts)))
+    return members, find_lateness(members)
 
 
-def excess_of_last(waits, lateness, match):
+def excess_of_last(members, lateness, match):
     """What the last rank of a match spent more on, us; the main sort first."""
-    excess = lateness.excess_ns[waits.last_member[match]]
+    excess = lateness.excess_ns[members.last_member[match]]
     return {int(x): int(excess[x]) // US for x in excess.argsort()[::-1] if excess[x] >= US}
 
 
 def test_more_compute_is_why_a_rank_is_late():
     parts, matches = job_of([50, 90, 90], [50, 50, 50])
 
-    waits, lateness = lateness_of(parts, matches)
+    members, lateness = lateness_of(parts, matches)
 
-    assert waits.last_member.tolist() == [ABSENT, 2, 4]
-    assert excess_of_last(waits, lateness, 1) == {Work.COMPUTE: 40}
-    assert excess_of_last(waits, lateness, 2) == {Work.COMPUTE: 40}
+    assert members.last_member.tolist() == [ABSENT, 2, 4]
+    assert excess_of_last(members, lateness, 1) == {Work.COMPUTE: 40}
+    assert excess_of_last(members, lateness, 2) == {Work.COMPUTE: 40}
     assert lateness.previous_match.tolist() == [ABSENT, 0, 1]
 
 
 def test_idle_of_the_host_is_why_a_rank_is_late_and_has_a_culprit():
     parts, matches = job_of([50, Turn(50, idle=30)], [50, 50])
 
-    waits, lateness = lateness_of(parts, matches)
+    members, lateness = lateness_of(parts, matches)
 
-    assert excess_of_last(waits, lateness, 1) == {Work.HOST_BUSY: 30}
-    culprit, idle_ns = culprit_of(parts, matches, waits, lateness, 1)
+    assert excess_of_last(members, lateness, 1) == {Work.HOST_BUSY: 30}
+    culprit, idle_ns = culprit_of(members, lateness, 1)
     assert (culprit.call, idle_ns) == ("train.py(3): prepare", 29 * US)
 
 
@@ -52,9 +52,9 @@ def test_less_of_one_thing_makes_up_for_more_of_another():
     # Rank 0 computes 40 more and is idle for 15 less: it comes 25 later.
     parts, matches = job_of([50, 90], [50, Turn(50, idle=15)])
 
-    waits, lateness = lateness_of(parts, matches)
+    members, lateness = lateness_of(parts, matches)
 
-    assert excess_of_last(waits, lateness, 1) == {Work.COMPUTE: 25}
+    assert excess_of_last(members, lateness, 1) == {Work.COMPUTE: 25}
 
 
 def test_idle_of_another_name_is_not_why_a_rank_is_late():
@@ -64,12 +64,12 @@ def test_idle_of_another_name_is_not_why_a_rank_is_late():
     at_start_ns[:, Work.OTHER_IDLE] += at_start_ns[:, [Work.HOST_BUSY, Work.LAUNCH]].sum(axis=1)
     at_start_ns[:, [Work.HOST_BUSY, Work.LAUNCH]] = 0
 
-    waits, lateness = lateness_of(
+    members, lateness = lateness_of(
         [parts[0], replace(parts[1], work_at_start_ns=at_start_ns)], matches
     )
 
-    assert waits.last_member.tolist() == [ABSENT, 3]
-    assert excess_of_last(waits, lateness, 1) == {Work.COMPUTE: 8, Work.OTHER_IDLE: 2}
+    assert members.last_member.tolist() == [ABSENT, 3]
+    assert excess_of_last(members, lateness, 1) == {Work.COMPUTE: 8, Work.OTHER_IDLE: 2}
 
 
 def test_what_nobody_waited_for_is_carried_to_the_next_collective():
@@ -77,11 +77,11 @@ def test_what_nobody_waited_for_is_carried_to_the_next_collective():
     # wait, and both have 50 before the third: rank 0 is late by what it was late by before.
     parts, matches = job_of([50, 90, 50], [50, Turn(50, beside=90), 50], transfer=10)
 
-    waits, lateness = lateness_of(parts, matches)
+    members, lateness = lateness_of(parts, matches)
 
-    assert waits.margin_ns.tolist() == [0, 40 * US, 40 * US]
-    assert waits.last_member.tolist() == [ABSENT, 2, 5]
-    assert list(excess_of_last(waits, lateness, 1)) == [Work.COMPUTE]
+    assert members.margin_ns.tolist() == [0, 40 * US, 40 * US]
+    assert members.last_member.tolist() == [ABSENT, 2, 5]
+    assert list(excess_of_last(members, lateness, 1)) == [Work.COMPUTE]
 
 
 def two_collectives(*ranks):
@@ -115,38 +115,38 @@ def test_host_that_was_behind_launches_late_again_though_the_others_waited():
     # ends at 112 on both; rank 0 has launched what follows by then, rank 1 does at 131.
     parts, matches = two_collectives((0, 31, 0), (100, 131, 0))
 
-    waits, lateness = lateness_of(parts, matches)
+    members, lateness = lateness_of(parts, matches)
 
-    assert waits.margin_ns.tolist() == [100 * US, 20 * US]
-    assert excess_of_last(waits, lateness, 1) == {BEFORE_RECORDING: 20}
+    assert members.margin_ns.tolist() == [100 * US, 20 * US]
+    assert excess_of_last(members, lateness, 1) == {BEFORE_RECORDING: 20}
 
 
 def test_host_that_works_for_longer_is_late_by_that():
     # Rank 0 is blocked from 3 to 112 and then works for 30. Rank 1 works for 71.
     parts, matches = two_collectives((0, 142, 3), (100, 171, 0))
 
-    waits, lateness = lateness_of(parts, matches)
+    members, lateness = lateness_of(parts, matches)
 
-    assert waits.margin_ns.tolist() == [100 * US, 29 * US]
-    assert excess_of_last(waits, lateness, 1) == {Work.HOST_BUSY: 29}
+    assert members.margin_ns.tolist() == [100 * US, 29 * US]
+    assert excess_of_last(members, lateness, 1) == {Work.HOST_BUSY: 29}
 
 
 def test_before_the_first_collective_nothing_is_known():
     parts, matches = job_of([90], [50])
 
-    waits, lateness = lateness_of(parts, matches)
+    members, lateness = lateness_of(parts, matches)
 
-    assert excess_of_last(waits, lateness, 0) == {BEFORE_RECORDING: 40}
+    assert excess_of_last(members, lateness, 0) == {BEFORE_RECORDING: 40}
 
 
 def test_of_many_ranks_the_one_in_the_middle_is_usual():
     parts, matches = job_of([50, 90], [50, 50], [50, 45], [50, 55])
 
-    waits, lateness = lateness_of(parts, matches)
+    members, lateness = lateness_of(parts, matches)
 
     # By arrival: 45, 50, 55, 90; of four the second is the one in the middle.
     assert lateness.reference_member[1] == 5
-    assert excess_of_last(waits, lateness, 1) == {Work.COMPUTE: 40}
+    assert excess_of_last(members, lateness, 1) == {Work.COMPUTE: 40}
 
 
 def test_a_rank_that_waited_elsewhere_is_late_by_another_ones_fault():
@@ -175,9 +175,9 @@ def test_a_rank_that_waited_elsewhere_is_late_by_another_ones_fault():
         object.__setattr__(parts[rank], "work_at_start_ns", at_start)
     matches = matches_of([(0, 0), (1, 0)], [(1, 1), (2, 0)], [(0, 1), (1, 2)], [(1, 3), (2, 1)])
 
-    waits, lateness = lateness_of(parts, matches)
+    members, lateness = lateness_of(parts, matches)
 
-    assert waits.last_member.tolist()[2:] == [4, 6]
+    assert members.last_member.tolist()[2:] == [4, 6]
     assert lateness.source_match.tolist() == [ABSENT, ABSENT, 2, 2]
 
 
@@ -190,15 +190,15 @@ def test_what_made_a_rank_late_is_no_more_than_its_lateness(ranks, count, data):
     turns = [[data.draw(_TURNS) for _ in range(count)] for _ in range(ranks)]
     parts, matches = job_of(*turns)
 
-    waits, lateness = lateness_of(parts, matches)
+    members, lateness = lateness_of(parts, matches)
 
-    reference_ns = waits.arrival_ns[lateness.reference_member[waits.match_index]]
-    late_ns = np.maximum(waits.arrival_ns - reference_ns, 0)
+    reference_ns = members.arrival_ns[lateness.reference_member[members.match_index]]
+    late_ns = np.maximum(members.arrival_ns - reference_ns, 0)
     assert (lateness.excess_ns >= 0).all()
     assert (lateness.excess_ns.sum(axis=1) <= late_ns).all()
     # All that a rank did since the collective before adds up to the time since then.
     for match, previous in enumerate(lateness.previous_match.tolist()):
         if previous != ABSENT:
             now, before = (slice(*matches.first[[x, x + 1]]) for x in (match, previous))
-            since_ns = waits.arrival_ns[now] - waits.arrival_ns[before]
+            since_ns = members.arrival_ns[now] - members.arrival_ns[before]
             assert lateness.spent_ns[now].sum(axis=1).tolist() == since_ns.tolist()

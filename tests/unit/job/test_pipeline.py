@@ -9,8 +9,8 @@ from hypothesis import given, strategies as st
 from tests.build.pipelines import UNIT, gpipe, interleaved, job, one_f_one_b, zero_bubble
 from tests.examples import examples
 from tracelab.job.clocks import align
+from tracelab.job.members import find_members
 from tracelab.job.pipeline import find_pipeline, theory_bubble
-from tracelab.job.waits import find_waits
 from tracelab.model.trace import ABSENT
 
 SCHEDULES = {"gpipe": gpipe, "1f1b": one_f_one_b}
@@ -18,9 +18,7 @@ SCHEDULES = {"gpipe": gpipe, "1f1b": one_f_one_b}
 
 def measured(made):
     clocks = align(made.parts, made.matches)
-    return find_pipeline(
-        made.parts, made.matches, clocks, find_waits(made.parts, made.matches, clocks)
-    )
+    return find_pipeline(find_members(made.parts, made.matches, clocks))
 
 
 def parts_of(pipeline):

@@ -8,6 +8,7 @@ import pytest
 from tests.build.jobs import Turn, job_of, one_clock, part_of, rows_of_job, tables_of
 from tests.build.rows import US
 from tests.figures import figures
+from tracelab.job.members import find_members
 from tracelab.job.merge import merge
 from tracelab.job.replay import JobBaseline
 from tracelab.job.slowed import PlainStep, late_without_profiler
@@ -96,6 +97,7 @@ def test_a_recording_about_as_fast_as_the_program_says_who_is_late():
 def test_a_replay_without_the_profiler_says_who_waits(works, loads, cause):
     # In three steps rank 0 waits for 150 us: 50 a step for whatever rank 1 does longer.
     parts, matches = job_of([60] * STEPS, [60] * STEPS)
+    members = find_members(parts, matches, one_clock(2))
     step = PlainStep(170 * US, 1.5, *(np.array(x) * US for x in (works, loads)))
     replayed = SimpleNamespace(
         baseline=JobBaseline(steps=(1, 2, 3), basis="unprofiled"),
@@ -103,7 +105,7 @@ def test_a_replay_without_the_profiler_says_who_waits(works, loads, cause):
         waited_ns=np.array([150, 0]) * US,
     )
 
-    [found], why = late_without_profiler(parts, [None, None], matches, one_clock(2), step, replayed)
+    [found], why = late_without_profiler(members, [None, None], step, replayed)
 
     assert (found.rank, found.cause, found.cost_ns) == (1, cause, 50 * US)
     assert why is None

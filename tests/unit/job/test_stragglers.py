@@ -13,9 +13,9 @@ from tracelab.job.clocks import align
 from tracelab.job.collective_metrics import collective_rows
 from tracelab.job.collectives import Basis
 from tracelab.job.lateness import find_lateness
+from tracelab.job.members import find_members
 from tracelab.job.rank_part import RankPart
 from tracelab.job.stragglers import common_steps, find_stragglers
-from tracelab.job.waits import find_waits
 from tracelab.job.work_compared import MoreWork
 from tracelab.model.collectives import Operation
 from tracelab.model.program.call_sites import NO_CALL_SITE, CallSite
@@ -28,21 +28,18 @@ OPERATION_COLUMNS = [
 
 
 def stragglers_of(parts, matches, more_of=None, overhead_ns=None, *, in_pipeline=False):
-    clocks = one_clock(len(parts))
-    waits = find_waits(parts, matches, clocks)
-    lateness = find_lateness(parts, matches, waits)
+    members = find_members(parts, matches, one_clock(len(parts)))
+    lateness = find_lateness(members)
     more_of = more_of or [None] * len(parts)
     overhead_ns = overhead_ns or [0] * len(parts)
-    return find_stragglers(
-        parts, more_of, matches, clocks, waits, lateness, overhead_ns, in_pipeline=in_pipeline
-    )
+    return find_stragglers(members, more_of, lateness, overhead_ns, in_pipeline=in_pipeline)
 
 
 def rows_of(parts, matches):
-    waits = find_waits(parts, matches, one_clock(len(parts)))
-    lateness = find_lateness(parts, matches, waits)
-    transfers = find_transfers(parts, matches, waits)
-    return collective_rows(parts, [None] * len(parts), matches, waits, lateness, transfers)
+    members = find_members(parts, matches, one_clock(len(parts)))
+    lateness = find_lateness(members)
+    transfers = find_transfers(members)
+    return collective_rows(members, [None] * len(parts), lateness, transfers)
 
 
 def test_ranks_that_come_together_have_no_straggler():
@@ -293,7 +290,8 @@ def test_a_step_in_which_a_clock_was_set_is_no_common_one():
     clocks = align([parts[0], moved], matches)
 
     [jump] = clocks.alignment.per_rank[1].jumps
-    common, whole = common_steps([parts[0], moved], clocks), common_steps(parts, one_clock(2))
+    common = common_steps(find_members([parts[0], moved], matches, clocks))
+    whole = common_steps(find_members(parts, matches, one_clock(2)))
 
     assert jump.by_ns == by
     assert parts[0].end_ns[19] < jump.at_ns <= parts[0].end_ns[20]

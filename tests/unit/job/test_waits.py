@@ -1,140 +1,104 @@
-"""Wait and transfer, against the slow definition and by hand."""
+"""How a rank spent its steps. Times are in microseconds."""
 
-from hypothesis import given, strategies as st
+from dataclasses import replace
 
-from tests.build.jobs import KnownClocks, matches_of, one_clock
-from tests.build.parts import Op, all_reduce, part, receive, send
-from tests.examples import examples
-from tests.reference.waits import slow_waits
-from tracelab.job.waits import find_waits, waits_of_parts
-from tracelab.model.collectives import Operation
-from tracelab.model.trace import ABSENT
+import numpy as np
+import pytest
 
-
-def test_what_a_rank_waits_ends_when_the_last_one_arrives():
-    parts = [part(0, all_reduce(0, 4_907)), part(1, all_reduce(4_841, 4_907))]
-    matches = matches_of([(0, 0), (1, 0)])
-
-    waits = find_waits(parts, matches, one_clock(2))
-
-    assert waits.wait_ns.tolist() == [4_841, 0]
-    assert waits.transfer_ns.tolist() == [66, 66]
-    assert (waits.last_member.tolist(), waits.margin_ns.tolist()) == ([1], [4_841])
+from tests.build.jobs import one_clock
+from tests.build.rows import US, comm, copy, graph, kernel, launch, step
+from tracelab.job.rank_part import rank_part
+from tracelab.job.waits import rank_times
+from tracelab.measures.blocking_calls import blocking_calls
+from tracelab.measures.bubbles import bubbles
+from tracelab.measures.exposed import exposed
+from tracelab.measures.idle_culprits import idle_culprits
+from tracelab.measures.start_up import start_up
+from tracelab.measures.window_times import window_times
+from tracelab.model.collectives import collectives
+from tracelab.model.program.source_lines import SourceLines
+from tracelab.simulate.baseline import Baseline
 
 
-def test_margin_is_to_the_rank_before_the_last():
-    parts = [part(rank, all_reduce(start, 100)) for rank, start in enumerate((0, 30, 80))]
-    matches = matches_of([(0, 0), (1, 0), (2, 0)])
+class SetClock:
+    """A rank's clock that was set forward at 50, which the job's takes back."""
 
-    waits = find_waits(parts, matches, one_clock(3))
+    def __init__(self, by):
+        self.by = [by * US]
 
-    assert waits.wait_ns.tolist() == [80, 50, 0]
-    assert (waits.last_member.tolist(), waits.margin_ns.tolist()) == ([2], [50])
-
-
-def test_nobody_is_late_within_the_error_of_the_clocks():
-    parts = [part(0, all_reduce(0, 100)), part(1, all_reduce(40, 100))]
-    matches = matches_of([(0, 0), (1, 0)])
-
-    within = find_waits(parts, matches, one_clock(2, residual=20))
-    beyond = find_waits(parts, matches, one_clock(2, residual=19))
-
-    assert within.wait_ns.tolist() == beyond.wait_ns.tolist() == [40, 0]
-    assert (within.last_member.tolist(), within.margin_ns.tolist()) == ([ABSENT], [0])
-    assert (beyond.last_member.tolist(), beyond.margin_ns.tolist()) == ([1], [40])
+    def to_job_ns(self, part_index, times_ns):
+        return times_ns - self.by[part_index] * (times_ns >= 50 * US)
 
 
-def test_a_wait_is_no_longer_than_its_kernel():
-    # By its clock rank 1 arrives when rank 0 has already ended: an error of the clocks.
-    parts = [part(0, all_reduce(0, 100)), part(1, all_reduce(0, 90))]
-    clocks = KnownClocks((0, 120), (None, 5))
+def steps_of(*rows, waits, clocks):
+    """How the rank spent its only step, from 0 to 100."""
+    rows = (step(1, 0, 99), launch(0, 1, 1), kernel(0, 15, correlation=1), *rows)
+    made = graph(*(replace(row, start=row.start * US, end=row.end * US) for row in rows))
+    timeline = made.host.timeline
+    idle, alone = bubbles(made), exposed(made)
+    part = rank_part(
+        made,
+        collectives(timeline),
+        idle,
+        idle_culprits(made, idle),
+        alone,
+        SourceLines(()),
+        0,
+        timeline.windows,
+        Baseline(),
+        {},
+    )
+    start = start_up(made, idle)
+    windows = window_times(made, None, idle, start, alone, blocking_calls(made, idle))
+    wait_ns = np.array(waits, dtype=np.int64) * US
+    return rank_times(part, 0, clocks, wait_ns, windows).steps
 
-    waits = find_waits(parts, matches_of([(0, 0), (1, 0)]), clocks)
 
-    assert waits.arrival_ns.tolist() == [0, 120]
-    assert (waits.wait_ns.tolist(), waits.transfer_ns.tolist()) == ([100, 0], [0, 90])
-
-
-def test_the_root_of_a_broadcast_does_not_wait_for_those_that_come_after_its_end():
-    broadcasts = [(0, 50), (10, 55), (100, 110)]
-    parts = [part(x, Op(Operation.BROADCAST, *times)) for x, times in enumerate(broadcasts)]
-
-    waits = find_waits(parts, matches_of([(0, 0), (1, 0), (2, 0)]), one_clock(3))
-
-    assert waits.wait_ns.tolist() == [10, 0, 0]
+def times_of(*rows, waits):
+    """compute, wait, transfer, copy and idle of the step."""
+    [of_step] = steps_of(*rows, waits=waits, clocks=one_clock(1))
+    times = (of_step.compute_ns, of_step.wait_ns, of_step.transfer_ns, of_step.copy_ns)
+    assert (
+        sum(times) + of_step.idle_ns + of_step.unmatched_ns
+        == of_step.end_ns - of_step.start_ns
+        == 100 * US
+    )
+    return [ns // US for ns in (*times, of_step.idle_ns)]
 
 
-def test_a_kernel_of_several_sends_and_receives_waits_for_the_last_peer():
-    parts = [
-        part(0, send(0, 100, peer=1, kernel=7), receive(0, 100, peer=2, kernel=7)),
-        part(1, receive(20, 100, peer=0)),
-        part(2, send(70, 100, peer=0)),
+def test_the_times_of_a_step_add_up():
+    assert times_of(
+        launch(1, 2, 2),
+        launch(2, 3, 3),
+        launch(3, 4, 4),
+        comm(15, 60, stream=20, correlation=2),
+        copy(60, 70, correlation=3),
+        kernel(90, 100, correlation=4),
+        waits=[30],
+    ) == [25, 30, 15, 10, 20]
+
+
+def test_a_wait_beside_the_transfer_of_another_kernel_is_a_wait():
+    assert times_of(
+        launch(1, 2, 2),
+        launch(2, 3, 3),
+        comm(10, 100, stream=20, correlation=2),
+        comm(20, 50, stream=30, correlation=3),
+        waits=[0, 25],
+    ) == [15, 25, 60, 0, 0]
+
+
+def test_what_is_not_known_is_transfer():
+    assert times_of(launch(1, 2, 2), comm(15, 100, stream=20, correlation=2), waits=[-1]) == [
+        15,
+        0,
+        85,
+        0,
+        0,
     ]
-    matches = matches_of([(0, 0), (1, 0)], [(0, 1), (2, 0)])
-
-    waits = find_waits(parts, matches, one_clock(3))
-
-    assert waits.wait_ns.tolist() == [70, 0, 70, 0]
-    assert [x.tolist() for x in waits_of_parts(parts, matches, waits)] == [[70, 70], [0], [0]]
 
 
-def test_operations_without_a_match_have_no_wait():
-    parts = [part(0, all_reduce(0, 10), all_reduce(20, 30)), part(1, all_reduce(25, 30))]
-    matches = matches_of([(0, 1), (1, 0)])
-
-    waits = find_waits(parts, matches, one_clock(2))
-
-    assert [x.tolist() for x in waits_of_parts(parts, matches, waits)] == [[ABSENT, 5], [0]]
-
-
-def test_no_match_no_wait():
-    waits = find_waits([part(0, all_reduce(0, 10))], matches_of(), one_clock(1))
-
-    assert len(waits.wait_ns) == len(waits.last_member) == 0
-
-
-_OPERATIONS = (Operation.ALL_REDUCE, Operation.BROADCAST, Operation.GATHER, Operation.UNKNOWN)
-
-
-@st.composite
-def _jobs(draw):
-    """Ranks with as many operations each, matched by order; some share a kernel."""
-    ranks, count = draw(st.integers(2, 4)), draw(st.integers(0, 5))
-    kinds = [draw(st.sampled_from(_OPERATIONS)) for _ in range(count)]
-    shares = [draw(st.booleans()) for _ in range(count)]
-    parts = []
-    for rank in range(ranks):
-        start, rows, kernel = 0, [], 0
-        end = 0
-        for kind, is_shared in zip(kinds, shares, strict=True):
-            if not (is_shared and rows):
-                start = end + draw(st.integers(0, 20))
-                end, kernel = start + draw(st.integers(0, 30)), kernel + 1
-            rows.append(Op(kind, start, end, kernel=kernel))
-        parts.append(part(rank, *rows))
-    offsets = tuple(draw(st.integers(-10, 10)) for _ in range(ranks))
-    residuals = tuple(draw(st.sampled_from((None, 0, 3))) for _ in range(ranks))
-    chosen = [
-        sorted(draw(st.sets(st.integers(0, ranks - 1), min_size=2, max_size=ranks)))
-        for _ in range(count)
-    ]
-    matches = matches_of(*([(rank, x) for rank in of] for x, of in enumerate(chosen)))
-    return parts, matches, KnownClocks(offsets, residuals)
-
-
-@examples(100)
-@given(_jobs())
-def test_waits_are_those_of_the_slow_definition(job):
-    parts, matches, clocks = job
-
-    waits = find_waits(parts, matches, clocks)
-
-    rows, late = slow_waits(parts, matches, clocks)
-    columns = (waits.arrival_ns, waits.wait_ns, waits.transfer_ns)
-    assert list(zip(*(x.tolist() for x in columns), strict=True)) == rows
-    first = matches.first[:-1].tolist()
-    assert waits.last_member.tolist() == [
-        ABSENT if x is None else x[0] + at for x, at in zip(late, first, strict=True)
-    ]
-    assert waits.margin_ns.tolist() == [0 if x is None else x[1] for x in late]
-    assert (waits.wait_ns >= 0).all()
+@pytest.mark.parametrize(("by", "steps"), [(0, 1), (90, 1), (101, 0), (-5_000, 0), (5_000, 0)])
+def test_a_step_in_which_the_clock_was_set_is_left_out(by, steps):
+    rows = (launch(1, 2, 2), comm(15, 100, stream=20, correlation=2))
+    assert len(steps_of(*rows, waits=[10], clocks=SetClock(by))) == steps

@@ -21,7 +21,7 @@ from tracelab.base.intervals import (
     union,
 )
 from tracelab.job.merge import Job
-from tracelab.job.rank_times import RankTimes
+from tracelab.job.waits import RankTimes
 from tracelab.render.job_clock import JobTime, collective_times
 from tracelab.render.picture.coverage import Grid
 from tracelab.render.picture.lanes import Band, Lane, Layer, Mark

@@ -1,5 +1,7 @@
 """TL303: what makes the bubble of a pipeline larger than its schedule has to cost."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.build.pipelines import UNIT, gpipe, job, one_f_one_b
@@ -7,14 +9,14 @@ from tests.figures import figures
 from tracelab.findings.finding import CRITICAL, WARNING
 from tracelab.findings.rules.tl303_pipeline_bubble import pipeline_finding
 from tracelab.job.clocks import align
+from tracelab.job.members import find_members
 from tracelab.job.pipeline import find_pipeline
-from tracelab.job.waits import find_waits
 
 
 def found(made):
     clocks = align(made.parts, made.matches)
-    waits = find_waits(made.parts, made.matches, clocks)
-    pipeline = find_pipeline(made.parts, made.matches, clocks, waits)
+    members = find_members(made.parts, made.matches, clocks)
+    pipeline = find_pipeline(members)
     return pipeline_finding(pipeline, made.parts)
 
 
@@ -92,10 +94,10 @@ def test_many_microbatches_on_even_stages_need_nothing():
 def test_an_unknown_schedule_has_no_finding():
     made = job(gpipe, 3, 2)
     clocks = align(made.parts, made.matches)
-    waits = find_waits(made.parts, made.matches, clocks)
+    members = find_members(made.parts, made.matches, clocks)
 
     # One rank alone knows no schedule.
-    pipeline = find_pipeline(made.parts[:1], made.matches, clocks, waits)
+    pipeline = find_pipeline(replace(members, parts=members.parts[:1]))
 
     assert pipeline.schedule == "unknown"
     assert pipeline_finding(pipeline, made.parts) is None

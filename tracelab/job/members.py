@@ -1,0 +1,205 @@
+"""Matched operations as one table: a row for each rank that takes part in each, on the job's clock.
+
+A collective begins on a rank when its kernel starts there, and moves data once all ranks have come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.base.arrays import Frozen
+from tracelab.base.intervals import Int64Array
+from tracelab.job.clocks import Clocks
+from tracelab.job.collectives import ENDS_TOGETHER, Matches
+from tracelab.job.rank_part import RankPart
+from tracelab.model.trace import ABSENT
+
+_Scalar = TypeVar("_Scalar", bound=np.generic)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Members(Frozen):
+    """Members of matched operations; k rows in the order of `Matches`, m matches.
+
+    ``wait_ns + transfer_ns`` is the length of the operation's kernel on that rank, to the
+    nanosecond. Operations that share a kernel share its times: it waits for the last of its peers.
+
+    Attributes:
+        parts: the ranks of the job.
+        clocks: the clock of the job.
+        matches: the operations that belong together.
+        match_index: int64[k], the match of each member.
+        operation: int8[k], an `Operation`.
+        kernel_index: intp[k], the kernel, among those of all members.
+        is_shared: bool[k], the kernel carries out other operations as well.
+        arrival_ns: int64[k], ns on the job's clock, the start of the kernel.
+        wait_ns: int64[k], ns, until the last rank had arrived, at most the kernel's length.
+        transfer_ns: int64[k], ns, the rest.
+        error_ns: int64[k], ns, the residual of the rank's clock.
+        last_member: int64[m], the member of each match that arrived last; ABSENT where all arrived
+            within the error of their clocks, so that nobody can be said to be late.
+        last_arrival_ns: int64[m], ns on the job's clock, when all had arrived.
+        margin_ns: int64[m], ns, by how much the last member came after the one before it; 0 where
+            there is no last one.
+
+    Example: of two ranks that start an all-reduce at 0 and at 4,841 us and end at 4,907 us,
+    ``arrival_ns=[0, 4_841_000], wait_ns=[4_841_000, 0], transfer_ns=[66_000, 66_000],
+    last_member=[1], margin_ns=[4_841_000]``.
+    """
+
+    parts: tuple[RankPart, ...]
+    clocks: Clocks
+    matches: Matches
+    match_index: Int64Array
+    operation: NDArray[np.int8]
+    kernel_index: NDArray[np.intp]
+    is_shared: NDArray[np.bool_]
+    arrival_ns: Int64Array
+    wait_ns: Int64Array
+    transfer_ns: Int64Array
+    error_ns: Int64Array
+    last_member: Int64Array
+    last_arrival_ns: Int64Array
+    margin_ns: Int64Array
+
+    def __len__(self) -> int:
+        return len(self.match_index)
+
+    @property
+    def first(self) -> Int64Array:
+        """int64[m + 1], as of `Matches`."""
+        return self.matches.first
+
+    @property
+    def part_index(self) -> NDArray[np.int32]:
+        """int32[k], as of `Matches`."""
+        return self.matches.part_index
+
+    @property
+    def operation_index(self) -> Int64Array:
+        """int64[k], as of `Matches`."""
+        return self.matches.operation_index
+
+    @property
+    def length_ns(self) -> Int64Array:
+        """int64[k], ns, the length of the kernel."""
+        return self.wait_ns + self.transfer_ns
+
+    def column(self, name: str) -> NDArray[Any]:
+        """Gather a column of `RankPart` that has one value for each operation; any[k]."""
+        return self.matches.of_members([getattr(part, name) for part in self.parts])
+
+    def reduce(self, function: np.ufunc, values: NDArray[_Scalar]) -> NDArray[_Scalar]:
+        """Reduce one value for each member to one for each match, as ``function.reduceat``."""
+        reduced: NDArray[_Scalar] = (
+            function.reduceat(values, self.first[:-1]) if len(values) else values
+        )
+        return reduced
+
+    def select(self, part_index: int) -> NDArray[np.intp]:
+        """Select the members of one rank; intp, ascending."""
+        return np.flatnonzero(self.part_index == part_index)
+
+    def place(self, member: int) -> tuple[RankPart, int]:
+        """Return the part of a member, and the index of its operation there."""
+        return self.parts[self.part_index[member]], int(self.operation_index[member])
+
+    def wait_of_operations(self, part_index: int) -> Int64Array:
+        """Find how long the kernel of each operation of a rank waited.
+
+        Returns:
+            int64[c], ns; ABSENT without a match.
+        """
+        part, members = self.parts[part_index], self.select(part_index)
+        kernel_index = part.kernel_index
+        wait_ns = np.full(len(part), ABSENT, dtype=np.int64)
+        of_kernel = kernel_index[self.operation_index[members]]
+        np.maximum.at(wait_ns, of_kernel, self.wait_ns[members])
+        return wait_ns[kernel_index]
+
+
+def find_members(parts: Sequence[RankPart], matches: Matches, clocks: Clocks) -> Members:
+    """Put matched operations on the job's clock, and split their time into wait and transfer.
+
+    Clocks agree only to within their residuals, and so do the waits. They are given as measured,
+    but a rank is late only if it came later than another by more than the two clocks' residuals.
+
+    The slow reference model is ``tests/reference/waits.py``.
+
+    Args:
+        parts: the job's ranks.
+        matches: which of their operations belong together.
+        clocks: the job's clock.
+    """
+    first, match_index = matches.first, matches.match_index
+    start_ns = matches.of_members([part.start_ns for part in parts])
+    length_ns = matches.of_members([part.end_ns for part in parts]) - start_ns
+    operation = matches.of_members([part.operation for part in parts])
+    arrival_ns, error_ns = np.zeros_like(start_ns), np.zeros_like(start_ns)
+    for part_index, rank_clock in enumerate(clocks.alignment.per_rank):
+        is_of_part = matches.part_index == part_index
+        arrival_ns[is_of_part] = clocks.to_job_ns(part_index, start_ns[is_of_part])
+        error_ns[is_of_part] = rank_clock.residual_ns or 0
+    by_arrival = np.lexsort((arrival_ns, match_index))
+    last, earliest, before = (
+        by_arrival[first[1:] - 1],
+        by_arrival[first[:-1]],
+        by_arrival[first[1:] - 2],
+    )
+    kernel_index = _kernel_index(parts, matches)
+    awaited_ns = _awaited_ns(first, match_index, operation, kernel_index, arrival_ns, length_ns)
+    wait_ns = np.clip(awaited_ns - arrival_ns, 0, length_ns)
+    is_late = arrival_ns[last] - arrival_ns[earliest] > error_ns[last] + error_ns[earliest]
+    return Members(
+        parts=tuple(parts),
+        clocks=clocks,
+        matches=matches,
+        match_index=match_index,
+        operation=operation,
+        kernel_index=kernel_index,
+        is_shared=matches.of_members([part.is_shared for part in parts]),
+        arrival_ns=arrival_ns,
+        wait_ns=wait_ns,
+        transfer_ns=length_ns - wait_ns,
+        error_ns=error_ns,
+        last_member=np.where(is_late, last, ABSENT),
+        last_arrival_ns=arrival_ns[last],
+        margin_ns=np.where(is_late, arrival_ns[last] - arrival_ns[before], 0),
+    )
+
+
+def _kernel_index(parts: Sequence[RankPart], matches: Matches) -> NDArray[np.intp]:
+    kernel_id = matches.of_members([part.kernel_id for part in parts])
+    kernels = matches.part_index.astype(np.int64) * (kernel_id.max(initial=0) + 1) + kernel_id
+    kernel_index: NDArray[np.intp] = np.unique(kernels, return_inverse=True)[1]
+    return kernel_index
+
+
+def _awaited_ns(
+    first: Int64Array,
+    match_index: NDArray[np.intp],
+    operation: NDArray[np.int8],
+    kernel_index: NDArray[np.intp],
+    arrival_ns: Int64Array,
+    length_ns: Int64Array,
+) -> Int64Array:
+    """int64[k], ns on the job's clock, when the last rank that each member needed had arrived."""
+    if not len(match_index):
+        return arrival_ns
+    awaited_ns: Int64Array = np.maximum.reduceat(arrival_ns, first[:-1])[match_index]
+    end_ns = arrival_ns + length_ns
+    # Except in operations that end together, a rank that ended before the last one came needed only
+    # those before it: the root of a broadcast, the sender of a message that a buffer holds.
+    is_early = (end_ns < awaited_ns) & ~np.isin(operation, ENDS_TOGETHER)
+    for member in np.flatnonzero(is_early).tolist():
+        arrivals_ns = arrival_ns[first[match_index[member]] : first[match_index[member] + 1]]
+        awaited_ns[member] = arrivals_ns[arrivals_ns <= end_ns[member]].max()
+    # A kernel of several operations waits for the last of all their peers.
+    by_kernel_ns = np.full(len(kernel_index), np.iinfo(np.int64).min)
+    np.maximum.at(by_kernel_ns, kernel_index, awaited_ns)
+    return by_kernel_ns[kernel_index]
