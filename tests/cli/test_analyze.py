@@ -243,6 +243,7 @@ _STEP = {
         ("[1, 2", "complete event"),
         ('{"a": 1}', "traceEvents"),
         ('{"traceEvents": []}', "complete event"),
+        ("\n\x02@\x05", "Perfetto"),
         (_trace(_STEP), "no GPU activity"),
         ("[]", "complete event"),
     ],

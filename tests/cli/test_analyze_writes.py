@@ -59,7 +59,7 @@ def test_a_saved_report_is_shown_again_and_has_a_page_without_the_timeline(
 
 @pytest.mark.parametrize(
     "asked",
-    [("--png", "x.png"), ("--perfetto", "x.json"), ("--perfetto", "x.pftrace"), ("--step", "3")],
+    [("--png", "x.png"), ("--perfetto", "x.json"), ("--step", "3")],
     ids=lambda x: x[0],
 )
 def test_what_needs_the_trace_is_refused_for_a_saved_report(tracelab, saved, tmp_path, asked):
@@ -83,7 +83,7 @@ def test_a_saved_report_is_shown_alone(tracelab, saved, snapshot):
         (
             "--perfetto",
             "trace.html",
-            "a trace for Perfetto is .json or .pftrace, packed .gz as well, not",
+            "a trace for Perfetto is .json or .json.gz, not",
         ),
     ],
 )

@@ -59,7 +59,7 @@ def test_pipes_and_devices_in_a_folder_are_not_looked_at(tracelab, pipe):
 def test_a_folder_of_pipes_holds_no_trace(tracelab, pipe):
     ran = tracelab("analyze", pipe.parent)
     assert ran.code == 3
-    assert "holds no .json or .pftrace file" in ran.err
+    assert "holds no .json file" in ran.err
 
 
 @pytest.mark.parametrize("command", [("analyze",), ("timeline", "-o", "t.png"), ("check",)])

@@ -42,7 +42,7 @@ def analyze(
         list[str],
         typer.Argument(
             metavar="PATH",
-            help="Traces (.json, .pftrace, .gz), folders of them, URLs; or a saved report.",
+            help="Traces (.json, .json.gz), folders of them, URLs; or a saved report.",
         ),
     ],
     full: Annotated[
@@ -69,8 +69,7 @@ def analyze(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Write the trace with tracks of the findings, for Perfetto: .json or .pftrace "
-            "like the trace, or either with .gz.",
+            help="Write the trace with tracks of the findings, for Perfetto: .json or .json.gz.",
         ),
     ] = None,
     step: Annotated[
@@ -139,7 +138,6 @@ def analyze(
         files=[json, csv and csv / "findings.csv", *asked.others(len(sources))],
         pictures=asked.pictures(len(sources)),
     )
-    asked.require_format(sources)
     if not (all_pictures or job):
         asked.require_few(sources)
     read = partial(analyze_for, asked=asked, options=options, files=len(sources))

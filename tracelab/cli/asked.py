@@ -75,17 +75,6 @@ class Asked(OneLine):
             paths += numbered_traces(self.perfetto, files)
         return paths
 
-    def require_format(self, sources: Iterable[Source]) -> None:
-        """Refuse a name of a trace that is of another format than these files.
-
-        Raises:
-            UsageError: it is.
-        """
-        if self.perfetto is not None:
-            from tracelab.outputs.pages import require_format
-
-            require_format(sources, self.perfetto)
-
     def require_few(self, sources: Sequence[Source]) -> None:
         """Refuse to draw each of many files, unless their names tell that they are one job.
 

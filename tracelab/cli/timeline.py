@@ -12,9 +12,7 @@ from tracelab.system.console import tell
 
 
 def timeline(
-    path: Annotated[
-        str, typer.Argument(metavar="PATH", help="A trace (.json, .pftrace, .gz) or URL.")
-    ],
+    path: Annotated[str, typer.Argument(metavar="PATH", help="A trace (.json, .json.gz) or URL.")],
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE", help="A .png, .svg or .pdf to write.")
     ] = Path("timeline.png"),

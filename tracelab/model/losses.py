@@ -48,7 +48,7 @@ LOSSES = (
         "unparsable_events",
         "warning",
         "reader",
-        "events that are not valid JSON, or packets that cannot be parsed, were left out",
+        "events that are not valid JSON were left out",
         group="damage",
     ),
     Loss(

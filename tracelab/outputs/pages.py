@@ -12,8 +12,7 @@ from tracelab.analysis.reports import FileResult, analyze_file, merge_results
 from tracelab.base.errors import TracelabError, UsageError
 from tracelab.base.options import DEFAULTS, Options
 from tracelab.read.sources import find_sources, path_names
-from tracelab.read.streams import Source, is_url, open_source, read_as_far
-from tracelab.report.load import is_saved_report
+from tracelab.read.streams import Source
 from tracelab.report.schema import Report
 from tracelab.system.files import identities, require_output, write_file
 
@@ -22,9 +21,7 @@ if TYPE_CHECKING:
     from tracelab.render.perfetto import Tracks
 
 PAGE_ENDINGS = (".html", ".htm")
-_JSON_ENDINGS, _PACKET_ENDINGS = (".json", ".json.gz"), (".pftrace", ".pftrace.gz")
-_HEAD_BYTES = 4096  # in which JSON begins
-TRACE_ENDINGS = _JSON_ENDINGS + _PACKET_ENDINGS
+TRACE_ENDINGS = (".json", ".json.gz")
 
 
 def part_of_page(analysis: Analysis) -> FilePart:
@@ -75,7 +72,6 @@ def save_traces(
         if result.report is None:
             continue
         try:
-            _require_format(result.source, target)
             write_with_tracks(result.source, result.more, report, target)
         except TracelabError as error:
             written.append(error)
@@ -126,9 +122,8 @@ def write_perfetto(
 
     Args:
         trace: a file or a URL.
-        path: the file to write, ``.json`` or ``.json.gz``, of a Perfetto trace ``.pftrace`` or
-            ``.pftrace.gz``; its folder is made.
-        options: how the file is analyzed; of one step of JSON only its events are written.
+        path: the file to write, ``.json`` or ``.json.gz``; its folder is made.
+        options: how the file is analyzed; of one step only its events are written.
 
     Returns:
         the report that the tracks show.
@@ -141,7 +136,6 @@ def write_perfetto(
     target = Path(fspath(path))
     require_trace(target)
     names, sources = _found(trace, target)
-    require_format(sources, target)
     report, results = _analyzed(names, sources, tracks_of_file, options)
     for written in save_traces(report, results, target):
         if isinstance(written, TracelabError):
@@ -191,66 +185,7 @@ def require_trace(path: Path) -> None:
     >>> require_trace(Path("step.json.gz"))
     """
     if not path.name.lower().endswith(TRACE_ENDINGS):
-        raise UsageError(
-            f"a trace for Perfetto is .json or .pftrace, packed .gz as well, not {str(path)!r}"
-        )
-
-
-def require_format(sources: Iterable[Source], path: Path) -> None:
-    """Refuse, before anything is analyzed, a name of a format that none of the files has.
-
-    It is left to the analysis where a file is on another machine, unreadable or not a trace.
-
-    Raises:
-        UsageError: it is such a name.
-
-    >>> require_format([Source("s3://bucket/step.json", None, named=True)], Path("step.pftrace"))
-    """
-    refusal = None
-    for source in sources:
-        try:
-            if is_url(source.path) or not _begins_as_trace(source):
-                return
-            _require_format(source, path)
-        except UsageError as error:
-            refusal = refusal or error
-        except TracelabError:
-            return
-        else:
-            return
-    if refusal is not None:
-        raise refusal
-
-
-def _begins_as_trace(source: Source) -> bool:
-    """Whether a file begins as a trace of either format, and not as a saved report."""
-    from tracelab.read.packets import begins_with_packets
-
-    with open_source(source) as stream:
-        if begins_with_packets(stream):
-            return True
-        head, _ = read_as_far(stream, _HEAD_BYTES)
-    return head.lstrip().startswith((b"{", b"[")) and not is_saved_report(source)
-
-
-def _require_format(source: Source, path: Path) -> None:
-    """Refuse a file whose name is that of another format than that of the trace.
-
-    Raises:
-        UsageError: it is.
-        UnreadableInputError: the trace can no longer be read.
-    """
-    from tracelab.read.packets import begins_with_packets
-
-    with open_source(source) as stream:
-        is_packets = begins_with_packets(stream)
-    if path.name.lower().endswith(_PACKET_ENDINGS if is_packets else _JSON_ENDINGS):
-        return
-    format, ending = ("a Perfetto trace", ".pftrace") if is_packets else ("JSON", ".json")
-    raise UsageError(
-        f"{source.path} is {format}: with its tracks it can be written to {ending} or {ending}.gz, "
-        f"not to {str(path)!r}"
-    )
+        raise UsageError(f"a trace for Perfetto is .json or .json.gz, not {str(path)!r}")
 
 
 def numbered_traces(path: Path, count: int) -> list[Path]:

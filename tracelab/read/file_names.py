@@ -6,15 +6,15 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-_ENDING = re.compile(r"(?:\.pt)?(?:\.trace)?\.(?:json|pftrace)(?:\.gz)?$")
+_ENDING = re.compile(r"(?:\.pt)?(?:\.trace)?\.json(?:\.gz)?$")
 _SEPARATOR = re.compile(r"[/\\]")
 
 
 def without_ending(name: str) -> str:
-    """A file's name without what says of which kind it is.
+    """Remove the endings of traces from a file's name.
 
-    >>> without_ending("step.pt.trace.json.gz"), without_ending("step.pftrace")
-    ('step', 'step')
+    >>> without_ending("step.pt.trace.json.gz")
+    'step'
     """
     return _ENDING.sub("", name)
 

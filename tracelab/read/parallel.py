@@ -19,7 +19,6 @@ from typing import Any
 from tracelab.base.errors import UnreadableInputError
 from tracelab.model.trace import Trace
 from tracelab.read.json.columns import Columns
-from tracelab.read.packets import is_head_of_packets
 from tracelab.read.reader import EVENTS, read_columns, read_trace
 from tracelab.read.streams import GZIP_MAGIC, Source, report_read
 from tracelab.system.processes import open_processes
@@ -72,8 +71,7 @@ def _chunks(path: Path) -> list[_Chunk]:
         if not path.is_file():
             return []
         with open(path, "rb") as stream:
-            head = stream.read(_GLANCE_BYTES)
-            if head.startswith(GZIP_MAGIC) or is_head_of_packets(head):
+            if stream.read(len(GZIP_MAGIC)) == GZIP_MAGIC:
                 return []
             size = stream.seek(0, io.SEEK_END)
             gaps = list(_gaps(stream, size))

@@ -28,7 +28,7 @@ from tracelab.read.json.numbers import natural_number
 from tracelab.read.rank_names import rank_in
 from tracelab.read.streams import READ_ERRORS, Source, is_url, open_source
 
-MEMBER_NAMES = (".json", ".json.gz", ".pftrace", ".pftrace.gz")
+JSON_NAMES = (".json", ".json.gz")
 _EVENTS = "traceEvents"
 _HEAD = 65_536  # bytes: by then a merged file has named a rank
 _TAR_MAGIC, _TAR_MAGIC_AT = b"ustar", 257
@@ -85,7 +85,7 @@ def _members(source: Source, members: Iterator[tuple[str, IO[bytes]]]) -> list[S
     parts = []
     try:
         for name, content in members:
-            if not name.endswith(MEMBER_NAMES):
+            if not name.endswith(JSON_NAMES):
                 continue
             copy = new_copy()
             with open(copy, "wb") as target:
@@ -102,7 +102,7 @@ def _members(source: Source, members: Iterator[tuple[str, IO[bytes]]]) -> list[S
     except (tarfile.TarError, zipfile.BadZipFile, NotImplementedError, *READ_ERRORS) as error:
         raise UnreadableInputError(f"{source.path}: the archive is damaged: {error}") from None
     if not parts:
-        raise UnreadableInputError(f"{source.path}: the archive holds no .json or .pftrace file")
+        raise UnreadableInputError(f"{source.path}: the archive holds no .json file")
     return sorted(parts, key=lambda part: (part.rank is None, part.rank or 0, part.path))
 
 

@@ -14,7 +14,7 @@ _RANK = re.compile(
 _LATER_REPLICA = re.compile(r"(?<![a-z])dp[-_]?0*[1-9]", re.IGNORECASE)
 # SGLang's "ID-TP-3-DP-0-PP-0-EP-1-DECODE.trace.json.gz"; dimensions of one are left out.
 _TENSOR_PARALLEL = re.compile(
-    r"(?:^|-)TP-(\d+)((?:-[DPE]P-\d+)*)(?:-[A-Za-z]\w*)?(?:\.trace)?\.(?:json|pftrace)"
+    r"(?:^|-)TP-(\d+)((?:-[DPE]P-\d+)*)(?:-[A-Za-z]\w*)?(?:\.trace)?\.json"
 )
 # What else differs between the ranks of one job: "tp3", "ep_3", and the time in ns.
 _PLACE = re.compile(r"(?<![a-z])(?:[tecsp]p|[dp]cp|e[td]p)[-_]?\d+", re.IGNORECASE)

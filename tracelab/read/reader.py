@@ -16,7 +16,6 @@ from tracelab.model.trace import Trace
 from tracelab.read.json.array import ArrayReader
 from tracelab.read.json.columns import Columns
 from tracelab.read.json.events import (
-    USED_ARGUMENTS,
     Event,
     decode,
     decode_texts,
@@ -24,11 +23,8 @@ from tracelab.read.json.events import (
     is_event,
     is_text_of_event,
     mapping,
-    regular,
 )
 from tracelab.read.json.numbers import InexactTimesError
-from tracelab.read.packet_events import Fields, PacketEvents
-from tracelab.read.packets import begins_with_packets
 from tracelab.read.sources import one_source
 from tracelab.read.streams import Source, open_source
 
@@ -81,35 +77,13 @@ def read_columns(
 
     Raises:
         UnreadableInputError: it is not a trace.
-        MissingSupportError: it is one of Perfetto, and what reads those is not installed.
     """
-    if begins_with_packets(stream):
-        return _read_packets(stream, path)
     columns = Columns()
     reader = ArrayReader(stream, path, EVENTS, decode, is_event)
     with collector_paused():
         for events in reader:
             columns.add(events)
     return columns, reader.metadata, reader.losses
-
-
-def _read_packets(
-    stream: io.BufferedIOBase, path: str
-) -> tuple[Columns, dict[str, Any], Counter[str]]:
-    """The same for a trace of Perfetto."""
-    columns = Columns()
-    reader = PacketEvents(stream, path, _event, USED_ARGUMENTS)
-    with collector_paused():
-        for events in reader:
-            columns.add(events)
-    columns.add_node_links(*reader.links.pairs())
-    columns.add_unknown(reader.unknown)
-    return columns, reader.metadata, reader.losses
-
-
-def _event(fields: Fields) -> Event:
-    """The event with these fields; most have no argument that is used."""
-    return regular(fields) if fields["args"] else Event(**fields | {"args": None})
 
 
 def read_arguments(
@@ -141,7 +115,8 @@ def read_arguments(
     arguments: dict[int, dict[str, Any]] = {}
     with open_source(file) as stream, collector_paused():
         first_index = 0
-        for pieces in _arguments_of_all(stream, file.path):
+        # As much is read, and lost, as when the events were numbered.
+        for pieces in ArrayReader(stream, file.path, EVENTS, decode_texts, is_text_of_event):
             next_index = first_index + len(pieces)
             in_piece = missing.intersection(range(first_index, next_index))
             arguments |= {index: _arguments_in(pieces[index - first_index]) for index in in_piece}
@@ -152,22 +127,8 @@ def read_arguments(
     return arguments
 
 
-def _arguments_of_all(
-    stream: io.BufferedIOBase, path: str
-) -> Iterator[list[bytes]] | Iterator[list[Fields]]:
-    """Every event of a file, as its text or its fields, in pieces.
-
-    As much is read, and as much is lost, as when the events were numbered.
-    """
-    if begins_with_packets(stream):
-        return iter(PacketEvents(stream, path, dict, None))
-    return iter(ArrayReader(stream, path, EVENTS, decode_texts, is_text_of_event))
-
-
-def _arguments_in(event: bytes | Fields) -> dict[str, Any]:
-    """All arguments of an event; none where they cannot be read."""
-    if isinstance(event, dict):
-        return mapping(event["args"])
+def _arguments_in(event: bytes) -> dict[str, Any]:
+    """Decode the arguments of an event; empty if they cannot be read."""
     try:
         return mapping(mapping(orjson.loads(event)).get("args"))
     except orjson.JSONDecodeError:

@@ -11,15 +11,11 @@ from os import PathLike
 from pathlib import Path
 
 from tracelab.base.errors import TracelabError, UnreadableInputError, UsageError
-from tracelab.read.file_names import without_ending
-from tracelab.read.parts import new_copy, parts_of
+from tracelab.read.parts import JSON_NAMES, new_copy, parts_of
 from tracelab.read.rank_names import rank_in
 from tracelab.read.streams import READ_ERRORS, Source, is_url, open_source, read_pipe, unreadable
 
-_PACKET_NAMES = (".pftrace", ".pftrace.gz")  # Perfetto's
-_TRACE_NAMES = ("trace.json", "trace.json.gz", *_PACKET_NAMES)
-_NAMES = (".json", ".json.gz", *_PACKET_NAMES)
-_GZIP_END_BYTES = 8
+_TRACE_NAMES = ("trace.json", "trace.json.gz")
 _HEAD = 65_536  # bytes: a trace shows by then that it is one
 _TRACE_KEYS = (b'"traceEvents"', b'"deviceProperties"', b'"distributedInfo"')
 
@@ -27,12 +23,11 @@ _TRACE_KEYS = (b'"traceEvents"', b'"deviceProperties"', b'"distributedInfo"')
 def find_sources(paths: Iterable[str]) -> tuple[Source, ...]:
     """The files that these paths stand for, folders opened, in a stable order, each once.
 
-    A folder stands for its ``*trace.json[.gz]`` and ``*.pftrace[.gz]`` files at any depth and for
-    other ``*.json[.gz]`` files that begin like a trace; without any of the first, for all its
-    ``*.json[.gz]`` files. An archive (tar, zip) stands for the traces in it, and a file into which
-    the ranks of a job were merged for each of them. A copy of what lies beside it is left out: the
-    same file compressed, a ``.pftrace`` of the same recording, which says less than its JSON, or
-    SGLang's merged file.
+    A folder stands for its ``*trace.json[.gz]`` files at any depth and for other ``*.json[.gz]``
+    files that begin like a trace; without any of the first, for all its ``*.json[.gz]`` files. An
+    archive (tar, zip) stands for the traces in it, and a file into which the ranks of a job were
+    merged for each of them. A copy of a file in the same folder is left out: the same file
+    compressed, or SGLang's merged file.
 
     Raises:
         UnreadableInputError: a path does not exist, a folder cannot be listed or holds no
@@ -98,22 +93,13 @@ def _files_of(folder: Path) -> list[Path]:
         Path(parent, name) for parent, _, names in os.walk(folder, onerror=refuse) for name in names
     ]
     paths = [path for path in paths if path.is_file() or not path.exists()]  # no pipe, no device
-    files = sorted((path for path in paths if path.name.endswith(_NAMES)), key=_natural_order)
+    files = sorted((path for path in paths if path.name.endswith(JSON_NAMES)), key=_natural_order)
     if not files:
-        raise UnreadableInputError(
-            f"{folder}: the folder holds no .json or .pftrace file, packed or not"
-        )
+        raise UnreadableInputError(f"{folder}: the folder holds no .json file, packed or not")
     siblings: defaultdict[Path, set[str]] = defaultdict(set)
-    json_files: defaultdict[tuple[Path, str], list[Path]] = defaultdict(list)
     for file in files:
         siblings[file.parent].add(file.name)
-        if not file.name.endswith(_PACKET_NAMES):
-            json_files[_recording(file)].append(file)
-    files = [
-        file
-        for file in files
-        if not _is_copy(file, siblings[file.parent], json_files.get(_recording(file), ()))
-    ]
+    files = [file for file in files if not _is_copy(file, siblings[file.parent])]
     if not any(file.name.endswith(_TRACE_NAMES) for file in files):
         return files
     return [
@@ -133,53 +119,22 @@ def _natural_order(path: Path) -> list[list[str | int]]:
     ]
 
 
-def _is_copy(file: Path, siblings: Set[str], json_files: Iterable[Path]) -> bool:
-    """Whether all that a file holds is in files beside it, so that it would count twice.
-
-    Args:
-        file: any.
-        siblings: the names of the files beside it.
-        json_files: those of them with the JSON of its recording, by their names.
-    """
+def _is_copy(file: Path, siblings: Set[str]) -> bool:
+    """True if other files of its folder, by these names, hold all that a file holds."""
     if file.suffix == ".gz" and file.stem in siblings:
         return _is_packed_from(file.with_suffix(""), file)
-    if file.name.endswith(_PACKET_NAMES):
-        return any(map(_begins_like_a_trace, json_files))
     merged = re.fullmatch(r"merged-(.+)\.trace\.json\.gz", file.name)
     return merged is not None and any(f"{merged[1]}-TP-" in name for name in siblings)
 
 
-def _recording(file: Path) -> tuple[Path, str]:
-    """What a file has in common with one beside it that holds the same recording differently.
-
-    >>> _recording(Path("a.pt.trace.json.gz")) == _recording(Path("a.pftrace"))
-    True
-    """
-    return file.parent, without_ending(file.name)
-
-
 def _is_packed_from(plain: Path, packed: Path) -> bool:
-    """Whether a gzip file unpacks to as many bytes as the plain one has; its end says so.
-
-    Where the plain one is packed as well, as every ``.pftrace`` of PyTorch is, both may be equal.
-    """
+    """True if a gzip file unpacks to as many bytes as the plain one has; its end says so."""
     try:
-        end = _end_of(packed)
-        has_its_length = int.from_bytes(end[4:], "little") == plain.stat().st_size % 2**32
-        return has_its_length or _end_of(plain) == end
+        with open(packed, "rb") as stream:
+            stream.seek(-4, os.SEEK_END)
+            return int.from_bytes(stream.read(), "little") == plain.stat().st_size % 2**32
     except OSError:  # both stay, and their reader says what is wrong
         return False
-
-
-def _end_of(file: Path) -> bytes:
-    """The end of a gzip file: a checksum, and how long it is unpacked.
-
-    Raises:
-        OSError: it cannot be read, or is shorter.
-    """
-    with open(file, "rb") as stream:
-        stream.seek(-_GZIP_END_BYTES, os.SEEK_END)
-        return stream.read()
 
 
 def _begins_like_a_trace(file: Path) -> bool:

@@ -89,8 +89,7 @@ def open_source(source: Source) -> Iterator[io.BufferedIOBase]:
             raw = _open_raw(source.copy or source.path)
             packed = stack.enter_context(io.BufferedReader(_watch(raw)))
             stream = _unpacked(stack, packed, source.path)
-            # PyTorch packs every .pftrace: who packs it again has packed it twice.
-            with suppress(*READ_ERRORS):  # its reader says what is wrong with it
+            with suppress(*READ_ERRORS):  # packed twice, or its reader says what is wrong with it
                 stream = _unpacked(stack, stream, source.path)
         except TracelabError:
             raise

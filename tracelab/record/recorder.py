@@ -160,7 +160,7 @@ class Recorder:
         if collector not in COLLECTOR_SETTINGS:
             raise ValueError(f"collector must be one of {', '.join(COLLECTOR_SETTINGS)}")
         if ".pftrace" in Path(path).name:  # by which Cuspy would choose another format
-            raise ValueError("a recording is JSON, which says more than .pftrace: name it .json.gz")
+            raise ValueError("a recording is JSON: name it .json.gz")
         if steps < 1 or warmup < 1:
             raise ValueError("steps and warmup must be at least 1")
         if baseline < 0 or skip < 0:

@@ -157,7 +157,7 @@ def test_an_archive_that_unpacks_to_too_much_is_refused(pack, tmp_path, monkeypa
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (tar_of({"README": b"nothing"}, "w"), "holds no .json or .pftrace file"),
+        (tar_of({"README": b"nothing"}, "w"), "holds no .json file"),
         (tar_of(RANKS, "w")[:1600], "the archive is damaged"),
         (zip_of(RANKS)[:300], "the archive is damaged"),
     ],

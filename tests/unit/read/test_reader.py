@@ -152,6 +152,12 @@ def test_a_compressed_file_cut_anywhere_is_a_prefix_or_refused(tmp_path):
             "the compressed data is damaged before the first event",
         ),
         (b"\x1f\x8b", "the compressed data is damaged before the first event"),
+        (b"\n\x02\x40\x05", "a Perfetto trace (.pftrace), which tracelab does not read"),
+        (b'\n{2y\n\x06\x08\x06\x10"traceEvents": [', "a Perfetto trace (.pftrace)"),
+        (
+            gzip.compress(gzip.compress(b"\n[\x40\x05\x50\x01", mtime=0), mtime=0),
+            "a Perfetto trace",
+        ),
         (b"\x1f\x8bhello, this is no gzip", "the compressed data is damaged"),
     ],
 )

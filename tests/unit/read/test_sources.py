@@ -14,7 +14,6 @@ import pytest
 from tests.build.files import US, operator, read, text
 from tracelab.base.errors import MissingSupportError, UnreadableInputError
 from tracelab.read import sources, streams
-from tracelab.read.file_names import without_ending
 from tracelab.read.reader import read_trace
 from tracelab.read.sources import find_sources
 from tracelab.read.streams import Source, open_source
@@ -148,40 +147,6 @@ def test_a_file_and_its_compressed_copy_are_one(tmp_path):
     assert found_in(tmp_path, tmp_path / "a.trace.json.gz") == ["a.trace.json.gz"]
 
 
-def test_packets_beside_the_json_of_the_same_recording_are_a_copy(tmp_path):
-    """GIVEN packets beside JSON of the same name, beside a report of it, and alone
-    THEN only those beside a trace are left out: it says more."""
-    trace = text([operator("o", US, 3 * US)])
-    touch(tmp_path, "a.pftrace", "b.pftrace", "c.pftrace", "d.pt.trace.pftrace.gz", "e.txt")
-    (tmp_path / "a.pt.trace.json").write_bytes(trace)
-    (tmp_path / "b.json").write_bytes(b'{"schema": "tracelab.report/1", "traces": []}')
-    (tmp_path / "d.json.gz").write_bytes(gzip.compress((tmp_path / "a.pt.trace.json").read_bytes()))
-    assert found_in(tmp_path) == ["a.pt.trace.json", "b.pftrace", "c.pftrace", "d.json.gz"]
-    assert found_in(tmp_path, tmp_path / "a.pftrace") == ["a.pftrace"]
-
-
-def test_names_are_compared_once_however_many_files_a_folder_has(tmp_path, monkeypatch):
-    names = [f"rank{i}.{kind}" for i in range(50) for kind in ("pftrace", "json")]
-    touch(tmp_path, *names, ".json", ".pftrace")
-    seen = []
-    monkeypatch.setattr(
-        sources, "without_ending", lambda name: (seen.append(name), without_ending(name))[1]
-    )
-    assert len(found_in(tmp_path)) == 51  # an empty file is no JSON of a trace
-    assert len(seen) <= 2 * (len(names) + 2)
-
-
-def test_packets_and_their_packed_copy_are_one(tmp_path):
-    """GIVEN packets as PyTorch packs them, under both of their names, and packed once more
-    THEN each is one file of a folder."""
-    content = gzip.compress(b"\n\x02\x40\x05" * 9)
-    for name in ("a.pftrace", "a.pftrace.gz", "b.pftrace", "c.pftrace"):
-        (tmp_path / name).write_bytes(content)
-    (tmp_path / "b.pftrace.gz").write_bytes(gzip.compress(content))
-    (tmp_path / "c.pftrace.gz").write_bytes(gzip.compress(content[:-1]))
-    assert found_in(tmp_path) == ["a.pftrace", "b.pftrace", "c.pftrace", "c.pftrace.gz"]
-
-
 def test_a_merged_file_beside_its_parts_is_left_out(tmp_path):
     touch(tmp_path, "both/1.5-TP-0.trace.json.gz", "both/1.5-TP-1.trace.json.gz")
     touch(tmp_path, "both/merged-1.5.trace.json.gz", "both/merged-7.5.trace.json.gz")
@@ -278,10 +243,6 @@ def test_each_file_is_found_once(tmp_path):
         ("llama-tp8.trace.json.gz", None),
         ("HTTP-3.trace.json.gz", None),
         ("merged-1760000000.5.trace.json.gz", None),
-        # PyTorch's own collector.
-        ("rank3.pftrace", 3),
-        ("ddp_rank3.pt.trace.pftrace.gz", 3),
-        ("1760000000.5-TP-3.pftrace", 3),
     ],
 )
 def test_rank_in_the_file_name(tmp_path, name, rank):

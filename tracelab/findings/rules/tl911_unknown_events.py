@@ -120,11 +120,9 @@ RULE = Rule(
     "its busy time), copies of unknown direction or memory from 10 % of the copy time, and waits "
     "of unknown kinds, each with the names in the file. Smaller losses are listed in the full "
     "report, on the page and in the JSON (`traces[].loss_names`).",
-    fix="If the file is a `.pftrace`, record `.json.gz`, which has the direction of copies. "
-    "Otherwise update tracelab; if it is up to date, please open an issue with these names and "
-    "the version of the profiler.",
-    fix_short="Record `.json.gz` instead of `.pftrace`, or update tracelab; if it is up to date, "
-    "open an issue with these names.",
+    fix="Update tracelab; if it is up to date, please open an issue with these names and the "
+    "version of the profiler.",
+    fix_short="Update tracelab; if it is up to date, open an issue with these names.",
     find=find,
     about="trace",
 )

@@ -173,19 +173,6 @@ class Columns:
         self._add_complete([events[i] for i in complete], np.array(complete) + self._event_count)
         self._event_count += len(events)
 
-    def add_node_links(self, links: Int64Array, unresolved: int) -> None:
-        """Take what nodes of graphs waited for, where the file names both ends of it.
-
-        Args:
-            links: int64[2, l], indices into the file's events: predecessors, and successors.
-            unresolved: how many more there are of which the file lacks an end.
-        """
-        self._nodes.add_links(links, unresolved)
-
-    def add_unknown(self, names: Mapping[str, int]) -> None:
-        """Take how often the file has things of kinds that are not read."""
-        self._unknown_categories.update(names)
-
     def add_all(self, following: Columns) -> None:
         """Take the columns of what follows in the file."""
         dense = following._dense.arrays()

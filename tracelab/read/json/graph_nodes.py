@@ -41,8 +41,6 @@ class NodeBuffers:
         self._rows = ColumnBuffers()
         self._count = 0
         self._flows: list[Event] = []
-        self._links: list[Int64Array] = []  # by their indices in the file
-        self._unresolved = 0
 
     def __len__(self) -> int:
         return self._count
@@ -78,16 +76,6 @@ class NodeBuffers:
             and event.id >= _FIRST_LINK_ID
         ]
 
-    def add_links(self, links: Int64Array, unresolved: int) -> None:
-        """Take dependencies whose ends the file itself names.
-
-        Args:
-            links: int64[2, l], the indices in the file of the predecessors, and of the successors.
-            unresolved: how many more there are of which the file lacks an end.
-        """
-        self._links.append(links)
-        self._unresolved += unresolved
-
     def add_all(self, following: NodeBuffers) -> None:
         """Take what follows in the file; its rows come after all that are here."""
         self._flows += following._flows
@@ -115,8 +103,7 @@ class NodeBuffers:
 
         Args:
             lanes: index by process and thread, as in `thread_index`.
-            dense: `start_ns`, `duration_ns` (int64[n], ns), `thread_index` and `file_index`
-                (int32[n]).
+            dense: `start_ns`, `duration_ns` (int64[n], ns) and `thread_index` (int32[n]).
             node_row: int32[n], the row of each event, ABSENT for those that are no nodes.
             correlation: int64[n], that of the replay.
 
@@ -139,33 +126,14 @@ class NodeBuffers:
             for begin, end in set(ends.values())
         }
         pairs = [pair for places in ends.values() if (pair := pair_of[places]) is not None]
-        linked, unresolved = self._by_event(dense["file_index"], event_id)
-        drawn = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-        predecessor_id, successor_id = np.concatenate([drawn, linked], axis=1)
+        predecessor_id, successor_id = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
         nodes = GraphNodes(
             **columns,
             annotations=tuple(self._annotations.rows),
             predecessor_id=predecessor_id.copy(),
             successor_id=successor_id.copy(),
         )
-        return nodes, len(ends) - len(pairs) + unresolved
-
-    def _by_event(
-        self, file_index: NDArray[np.int32], node_id: NDArray[np.intp]
-    ) -> tuple[Int64Array, int]:
-        """int64[2, l], the event ids of the dependencies of `add_links`; and how many have none.
-
-        Args:
-            file_index: int32[n], ascending, of all events.
-            node_id: intp[k], which of them are nodes.
-        """
-        links = np.concatenate([np.zeros((2, 0), dtype=np.int64), *self._links], axis=1)
-        of_nodes = file_index[node_id]
-        if not len(of_nodes):
-            return links[:, :0], links.shape[1] + self._unresolved
-        row = np.minimum(np.searchsorted(of_nodes, links), len(of_nodes) - 1)
-        is_known = (of_nodes[row] == links).all(axis=0)
-        return node_id[row[:, is_known]], int((~is_known).sum()) + self._unresolved
+        return nodes, len(ends) - len(pairs)
 
     def _columns(self, nodes: list[NodeArguments]) -> dict[str, NDArray[Any]]:
         index = self._annotations.indices([node.annotation for node in nodes if node.annotation])

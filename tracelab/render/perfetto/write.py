@@ -8,11 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from tracelab.read.event_array import locate_events
-from tracelab.read.packet_events import locate_packets
 from tracelab.read.streams import Source
 from tracelab.render.perfetto.events import event_lines
 from tracelab.render.perfetto.findings import finding_tracks
-from tracelab.render.perfetto.packets import append_packets, track_packets
 from tracelab.render.perfetto.splice import splice
 from tracelab.render.perfetto.tracks import Track, Tracks, texts_of
 from tracelab.report.schema import Report, TraceInfo
@@ -22,9 +20,8 @@ from tracelab.system.files import identities, require_output
 def write_with_tracks(source: Source, tracks: Tracks, report: Report, path: Path) -> None:
     """Write a trace with our tracks in it, packed where the name ends in ``.gz``.
 
-    The file's own bytes stay as they are. Where it breaks off, what is whole of it is closed. JSON
-    gets events, of one step beside those of the step alone; a Perfetto trace gets packets, and all
-    of it is written.
+    The file's own bytes stay as they are. Where it breaks off, what is whole of it is closed. Of a
+    single step, only the file's events of that step are written.
 
     Args:
         source: the file.
@@ -34,25 +31,17 @@ def write_with_tracks(source: Source, tracks: Tracks, report: Report, path: Path
 
     Raises:
         UnreadableInputError: the file can no longer be read.
-        MissingSupportError: it is a Perfetto trace, and what reads those is not installed.
         OutputError: the other cannot be written, or is the same.
     """
     require_output(path, identities([source.path]))
     [info] = [trace for trace in report.traces if trace.path == source.path]
     name = f"tracelab: {_subject(info, tracks, len(report.traces))}"
-    findings = list(finding_tracks(tracks, report, info.rank))
-    file = locate_packets(source)
-    if file is not None:
-        notes = _notes(file.losses, tracks)
-        packets = track_packets(source, file, name, info.rank, tracks, findings, notes)
-        append_packets(source, file, packets, path)
-        return
     array = locate_events(source)
     lines = event_lines(
         name=name,
         rank=info.rank,
         tracks=tracks,
-        findings=findings,
+        findings=list(finding_tracks(tracks, report, info.rank)),
         threads=array.threads,
         notes=_notes(array.losses, tracks),
     )
