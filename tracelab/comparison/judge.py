@@ -20,7 +20,7 @@ from tracelab.comparison.diff import (
 )
 from tracelab.comparison.noise import LEAST_PERCENT, Change, median
 from tracelab.comparison.recordings import Compared, Pair, Recording
-from tracelab.findings.rules.tl903_no_python_stacks import NO_STACKS
+from tracelab.findings.rules.trace_quality import NO_STACKS
 from tracelab.measures.window_times import DeviceMetrics
 from tracelab.model.kernel_kinds import comm_test, copy_direction
 from tracelab.model.steady import FEWEST_STEPS

@@ -30,17 +30,7 @@ from tracelab.findings.rules import (
     tl408_elementwise_chains,
     tl409_done_once,
     tl410_uncompiled,
-    tl901_damaged_file,
-    tl902_no_sync_rows,
-    tl903_no_python_stacks,
-    tl904_unresolved_waits,
-    tl905_launches_before_recording,
-    tl906_overlapping_activities,
-    tl907_kernels_before_launch,
-    tl908_impossible_times,
-    tl909_other_ranks,
-    tl910_profiler_overhead,
-    tl911_unknown_events,
+    trace_quality,
 )
 
 # The more exactly a rule names the change to make, the earlier: idle after a blocking call is also
@@ -73,17 +63,7 @@ RULES: tuple[Rule, ...] = (
     tl408_elementwise_chains.RULE,
     tl409_done_once.RULE,
     tl410_uncompiled.RULE,
-    tl901_damaged_file.RULE,
-    tl902_no_sync_rows.RULE,
-    tl903_no_python_stacks.RULE,
-    tl904_unresolved_waits.RULE,
-    tl905_launches_before_recording.RULE,
-    tl906_overlapping_activities.RULE,
-    tl907_kernels_before_launch.RULE,
-    tl908_impossible_times.RULE,
-    tl909_other_ranks.RULE,
-    tl910_profiler_overhead.RULE,
-    tl911_unknown_events.RULE,
+    *trace_quality.RULES,
 )
 
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from tracelab.base.text import counted
 from tracelab.findings.finding import ASIDE, WARNING, Finding
 from tracelab.findings.places import place_text
-from tracelab.findings.rules import tl911_unknown_events
-from tracelab.findings.rules.tl910_profiler_overhead import INFLATED
+from tracelab.findings.rules.trace_quality import INFLATED, UNKNOWN_EVENTS
 from tracelab.model.losses import LOSSES_BY_NAME
 from tracelab.model.lost_work import KINDS
 from tracelab.render.text.hints import SOURCE
@@ -114,7 +113,7 @@ def _each_unknown_once(findings: Sequence[Finding]) -> Iterator[tuple[Finding, s
     """
     unknown: dict[str, list[Finding]] = {}
     for finding in findings:
-        if finding.rule == tl911_unknown_events.RULE.id:
+        if finding.rule == UNKNOWN_EVENTS:
             unknown.setdefault(finding.cause, []).append(finding)
         else:
             yield finding, ""

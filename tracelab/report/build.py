@@ -12,7 +12,7 @@ from tracelab.base.version import __version__
 from tracelab.findings.finding import Finding
 from tracelab.findings.job_findings import deciding_ranks, find_in_job, of_the_job
 from tracelab.findings.job_prices import predict_in_job, price_in_job
-from tracelab.findings.rules import tl909_other_ranks
+from tracelab.findings.rules.trace_quality import OTHER_RANKS
 from tracelab.findings.savings import Savings
 from tracelab.job.merge import Job, merge
 from tracelab.job.rank_part import RankPart
@@ -216,8 +216,7 @@ def _merge_findings(reports: Sequence[Report], decision: JobDecision) -> tuple[F
         finding
         for report in reports
         for finding in report.findings
-        if finding.rule != tl909_other_ranks.RULE.id
-        or finding.where.count > ranks_there[finding.rank]
+        if finding.rule != OTHER_RANKS or finding.where.count > ranks_there[finding.rank]
     )
 
 

@@ -7,7 +7,7 @@ import pytest
 from tests.build.report_rows import make_finding, make_report, make_trace
 from tests.figures import figures
 from tracelab.findings.finding import ASIDE
-from tracelab.findings.rules.tl910_profiler_overhead import INFLATED
+from tracelab.findings.rules.trace_quality import INFLATED
 from tracelab.render.notes import asides, notes_of, unread
 from tracelab.report.schema import Provenance, UnreadFile
 from tracelab.report.views import ranks_of

@@ -20,7 +20,7 @@ from tracelab.comparison.diff import (
 )
 from tracelab.comparison.judge import CONFIRMS_PERCENT
 from tracelab.comparison.noise import Change
-from tracelab.findings.rules.tl910_profiler_overhead import INFLATED
+from tracelab.findings.rules.trace_quality import INFLATED
 from tracelab.render.text.cells import FINDING_CAUSE_NAMES, listed, percent_text, time_text
 from tracelab.render.text.diff_words import (
     ARROW,

@@ -8,7 +8,9 @@ from tests.build.files import US, kernel, launch, step, text
 from tests.build.finding_events import clean
 from tests.build.rows import kernel as kernel_row, timeline
 from tracelab.findings.finding import INFO, WARNING
-from tracelab.findings.rules.tl901_damaged_file import RULE
+from tracelab.findings.rules.trace_quality import RULES
+
+[RULE] = [rule for rule in RULES if rule.id == "TL901"]
 
 
 def test_broken_off_file_is_damaged(tmp_path, lacks_of_files):

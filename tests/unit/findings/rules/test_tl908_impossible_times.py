@@ -7,7 +7,9 @@ import pytest
 from tests.build.files import US, kernel
 from tests.build.finding_events import clean
 from tracelab.findings.finding import WARNING
-from tracelab.findings.rules.tl908_impossible_times import RULE
+from tracelab.findings.rules.trace_quality import RULES
+
+[RULE] = [rule for rule in RULES if rule.id == "TL908"]
 
 
 def test_negative_and_absurd_times(lacks):

@@ -1,0 +1,407 @@
+"""TL901 to TL911: what the file lacks, and what that does to the figures. They cost no time."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from tracelab.base.intervals import measure
+from tracelab.base.text import counted
+from tracelab.findings.candidates import Candidate
+from tracelab.findings.context import Context
+from tracelab.findings.finding import INFO, WARNING, Where
+from tracelab.findings.rule import Rule
+from tracelab.measures.bubbles import Cause
+from tracelab.model.blocking_calls import Blocking
+from tracelab.model.driver_api import is_stream_wait
+from tracelab.model.kernel_kinds import Kind, copy_direction
+from tracelab.model.lookup import match_names
+from tracelab.model.loss_names import LossName, find_loss_names, listed_names
+from tracelab.model.losses import LOSSES
+from tracelab.model.trace import ABSENT, HOST_CALLS, Category
+
+NO_STACKS = "no_Python_stacks"  # a cause of TL903
+OTHER_RANKS, UNKNOWN_EVENTS = "TL909", "TL911"
+INFLATED = "inflated_host_times"  # the cause of TL910 where the overhead is not known
+
+_MIN_SHARE_WITHOUT_LAUNCH = 0.05  # of the activities' time: with more, causes are doubtful
+_MIN_WAIT_SHARE = 0.02  # of the window that a GPU waits for the host: less is no warning
+_MIN_UNKNOWN_SHARE = 0.01  # of a device's busy time: with more, busy and idle time are wrong
+_MIN_COPY_SHARE = 0.1  # of the copy time: below it rules miss little
+_MAX_NAMES = 3  # in a title
+_SYNCHRONIZES = (Blocking.DEVICE, Blocking.STREAM, Blocking.EVENT)
+
+
+def _lack(cause: str, count: int, sentence: str, severity: str = INFO) -> list[Candidate]:
+    """Make the candidate of something that a file lacks; none if the count is 0.
+
+    >>> [candidate] = _lack("no_stacks", 1, "no Python functions were recorded")
+    >>> candidate.title, candidate.severity_override
+    ('No Python functions were recorded', 'info')
+    >>> _lack("unresolved_waits", 0, "0 waits")
+    []
+    """
+    if not count:
+        return []
+    title = sentence[0].upper() + sentence[1:]
+    return [Candidate(title, cause, Where(count), severity_override=severity)]
+
+
+def _losses(context: Context, group: str, cause: str) -> list[Candidate]:
+    """Make one candidate of all losses of a group; warnings come first and make it a warning."""
+    losses = [loss for loss in LOSSES if loss.group == group and context.losses.get(loss.name)]
+    losses.sort(key=lambda loss: loss.severity != WARNING)
+    return _lack(
+        cause,
+        sum(context.losses[loss.name] for loss in losses),
+        "; ".join(loss.text for loss in losses),
+        losses[0].severity if losses else INFO,
+    )
+
+
+def _damage(context: Context) -> list[Candidate]:
+    """Report what the reader left out or repaired, and calls whose GPU work is not in the file."""
+    lost = context.timeline.lost_work
+    missing, is_much = context.timeline.missing_work
+    calls = int(lost.is_lost.sum())
+    missing = missing or f"{counted(calls, 'call', 'calls')} of the steps that are left out"
+    text = f"the file lacks GPU work of {missing}"
+    return [
+        *_losses(context, "damage", "damaged_file"),
+        *_lack(
+            "lost_work",
+            calls or context.losses.get("arrows_without_end", 0),
+            f"{text}: the GPU was busy for longer than these figures say" if is_much else text,
+            WARNING if is_much else INFO,
+        ),
+    ]
+
+
+def _waits_without_rows(context: Context) -> list[Candidate]:
+    """Count waits and synchronizes of a file without CUPTI's synchronization records."""
+    trace = context.trace
+    if len(trace.of_category(Category.SYNC)):
+        return []
+    blocking = context.graph.host.blocking_calls  # without the profiler's own and NCCL's watchdog's
+    stream_waits = match_names(trace, trace.of_category(*HOST_CALLS), is_stream_wait)
+    count = int(stream_waits.sum() + np.isin(blocking.kind, _SYNCHRONIZES).sum())
+    waits = "1 wait" if count == 1 else f"{count} waits"
+    text = f"the trace does not say what {waits} waited for"
+    return _lack("no_synchronisation_rows", count, text)
+
+
+def _stacks(context: Context) -> list[Candidate]:
+    """Report a file without Python functions, or the blamed call sites without their source."""
+    lacks_stacks = not len(context.trace.of_category(Category.PYTHON))
+    host_id = context.idle_culprits[context.is_idle_by(Cause.HOST_BUSY)]
+    sites = {*context.blocking_calls.call_sites, *context.call_sites(np.unique(host_id))}
+    files = [
+        site.file
+        for site in sites
+        if site.file and site.call and site.line is None
+        if not context.lines.has_source(site.file)
+    ]
+    names = sorted({file.rpartition("/")[2] for file in files})
+    source = " and ".join(names) if len(names) < 3 else f"{names[0]} and {len(names) - 1} more"
+    text = f"{counted(len(files), 'call site has', 'call sites have')} no line number: no source of"
+    return [
+        *_lack(NO_STACKS, int(lacks_stacks), "no Python functions were recorded"),
+        *_lack("no_source", len(files), f"{text} {source}"),
+    ]
+
+
+def _unresolved_waits(context: Context) -> list[Candidate]:
+    count = context.graph.links.unresolved
+    waits = "1 stream wait waits" if count == 1 else f"{count} stream waits wait"
+    return _lack("unresolved_waits", count, f"the trace does not say what {waits} for")
+
+
+def _missing_launches(context: Context) -> list[Candidate]:
+    """Count the GPU activities without a launch; they are a warning by their share of the time."""
+    timeline = context.timeline
+    has_no_launch = timeline.launch_id == ABSENT
+    count = int(has_no_launch.sum())
+    length_ns = (timeline.end_ns - timeline.start_ns).astype(float)
+    share = float(length_ns[has_no_launch].sum() / max(1.0, length_ns.sum()))
+    return _lack(
+        "launches_before_the_recording",
+        count,
+        f"{count} GPU activities ({100 * share:.1f} % of their time) have no launch in the file",
+        WARNING if share >= _MIN_SHARE_WITHOUT_LAUNCH else INFO,
+    )
+
+
+def _overlaps(context: Context) -> list[Candidate]:
+    count = context.timeline.overlapping_count
+    starts = counted(count, "activity starts", "activities start")
+    text = f"{starts} before the previous one of the stream has ended"
+    return _lack("overlapping_activities", count, text)
+
+
+def _early_kernels(context: Context) -> list[Candidate]:
+    """Count the activities that start before the call that launched them."""
+    timeline = context.timeline
+    is_launched = timeline.launch_id != ABSENT
+    launch_ns = context.trace.start_ns[timeline.launch_id[is_launched]]
+    count = int((timeline.start_ns[is_launched] < launch_ns).sum())
+    starts = counted(count, "activity starts", "activities start")
+    text = f"{starts} before the launch: CPU and GPU clocks disagree"
+    return _lack("kernels_before_their_launch", count, text, WARNING)
+
+
+def _impossible_times(context: Context) -> list[Candidate]:
+    return _losses(context, "times", "impossible_times")
+
+
+def _other_ranks(context: Context) -> list[Candidate]:
+    """Report the number of ranks; merging the files of a job checks that all are given."""
+    size = context.trace.info.world_size or 0
+    return _lack("other_ranks", size if size > 1 else 0, f"this is one rank of {size}")
+
+
+def _profiler_overhead(context: Context) -> list[Candidate]:
+    """Compare the median step with its length without the profiler.
+
+    If the capture did not measure that, Python's stacks in the file say that the host was slowed.
+    """
+    without_profiler_ns = context.step_without_profiler_ns
+    if without_profiler_ns is None:
+        has_stacks = len(context.trace.of_category(Category.PYTHON)) > 0
+        waits = context.idle_by_device(context.is_idle_by(Cause.HOST_BUSY, Cause.LAUNCH))
+        wait_ns = max(map(measure, waits.values()), default=0)
+        return _lack(
+            INFLATED,
+            int(has_stacks and wait_ns >= _MIN_WAIT_SHARE * context.window.length_ns),
+            "Python stacks were recorded: CPU times are inflated, typically 1.5 to 3 times, and "
+            "idle time before late launches is an upper bound",
+        )
+    if context.window_without_profiler_ns is None:
+        return []
+    step_ns = statistics.median(context.timeline.typical_lengths_ns)
+    return _lack(
+        "profiler_overhead",
+        1,
+        f"a step takes {step_ns / 1e6:.2f} ms here and {without_profiler_ns / 1e6:.2f} ms without "
+        "the profiler",
+    )
+
+
+def _unknown_events(context: Context) -> list[Candidate]:
+    """Report events, copies and waits of unknown kinds, if that matters."""
+    names = find_loss_names(context.trace)
+    return [
+        *_unknown_categories(context, [x for x in names if x.loss == "unknown_categories"]),
+        *_unknown_copies(
+            context,
+            "copies_without_direction",
+            names,
+            lambda name: copy_direction(name) == "",
+            "the file does not say the direction of {share:.0f} % of the copy time, so TL102 and "
+            "TL201 cannot judge it",
+        ),
+        *_unknown_copies(
+            context,
+            "unknown_memories",
+            names,
+            context.trace.loss_names.get("unknown_memories", {}).__contains__,
+            "the file does not say what kind of memory {share:.0f} % of the copy time uses, so "
+            "TL102 cannot judge it",
+        ),
+        *_unknown(
+            "unknown_waits",
+            context.losses.get("unknown_waits", 0),
+            ("wait of an unknown kind", "waits of unknown kinds"),
+            [x for x in names if x.loss == "unknown_waits"],
+        ),
+    ]
+
+
+def _unknown_categories(context: Context, names: Iterable[LossName]) -> list[Candidate]:
+    """Report events of unknown categories in the rows of a GPU."""
+    on_gpu = [x for x in names if x.devices]
+    unknown_ns: Counter[int] = Counter()
+    for of_name in context.trace.unknown_gpu_ns.values():
+        unknown_ns.update(of_name)
+    timeline = context.timeline
+    is_much = any(
+        length_ns > _MIN_UNKNOWN_SHARE * measure(timeline.busy(timeline.select(device=device)))
+        for device, length_ns in unknown_ns.items()
+    )
+    what = ("event of an unknown category on GPUs", "events of unknown categories on GPUs")
+    severity = WARNING if is_much else INFO
+    return _unknown("unknown_categories", sum(x.count for x in on_gpu), what, on_gpu, severity)
+
+
+def _unknown(
+    loss: str, count: int, what: tuple[str, str], names: Sequence[LossName], severity: str = INFO
+) -> list[Candidate]:
+    is_in = f"{counted(count, *what)} {'is' if count == 1 else 'are'} in no figure"
+    return _lack(loss, count, f"{is_in}: {_top_names(names, count)}", severity)
+
+
+def _unknown_copies(
+    context: Context,
+    loss: str,
+    names: Iterable[LossName],
+    is_unknown: Callable[[str], bool],
+    sentence: str,
+) -> list[Candidate]:
+    """Report copies that no rule can judge, if they are much of the copy time."""
+    timeline = context.timeline
+    length_ns = timeline.end_ns - timeline.start_ns
+    is_copy = timeline.kind == Kind.COPY
+    unknown = is_copy & match_names(context.trace, timeline.event_id, is_unknown)
+    share = int(length_ns[unknown].sum()) / max(1, int(length_ns[is_copy].sum()))
+    if share < _MIN_COPY_SHARE:
+        return []
+    listed = _top_names([x for x in names if x.loss == loss], context.losses.get(loss, 0))
+    text = f"{sentence.format(share=100 * share)}: {listed}"
+    return _lack(loss, int(unknown.sum()), text, WARNING)
+
+
+def _top_names(names: Sequence[LossName], total: int) -> str:
+    """Name the most frequent ones, few enough for a title."""
+    return listed_names([replace(x, devices=()) for x in names[:_MAX_NAMES]], total)
+
+
+RULES = (
+    Rule(
+        id="TL901",
+        name="damaged file",
+        matters="Events that could not be read are missing from all figures: times and counts are "
+        "those of the rest.",
+        decides="It counts what the reader had to leave out or repair, and the calls whose work on "
+        "the GPU is not in the file: kernel launches, copies, replays of CUDA graphs and nodes "
+        "that other replays of the graph have. It warns if that is more than 2 % of the calls of a "
+        "kind, outside the steps that are left out for it. The report's losses list it.",
+        fix="Record again, with fewer steps; check for a full disk or a killed process.",
+        find=_damage,
+        about="trace",
+    ),
+    Rule(
+        id="TL902",
+        name="no synchronization rows",
+        matters="Without them the trace does not say which stream waited. Most dependencies follow "
+        "from the times; the rest of that idle time is `unknown`, and overlap that an event "
+        "prevented can look like work that was launched late.",
+        decides="The file has calls that wait, but no CUPTI rows that say for what.",
+        fix="`torch.profiler.profile(..., experimental_config="
+        "torch._C._profiler._ExperimentalConfig(enable_cuda_sync_events=True))`, with Cuspy "
+        "`CuspyConfig(enable_cuda_sync_events=True)`, or `tracelab.capture`.",
+        fix_short="Record with `_ExperimentalConfig(enable_cuda_sync_events=True)`, or with "
+        "`tracelab.capture`.",
+        find=_waits_without_rows,
+        about="trace",
+    ),
+    Rule(
+        id="TL903",
+        name="no Python stacks, or no source",
+        matters="Findings name operators and CUDA calls, or functions, but not lines.",
+        decides="The file contains no Python functions, or names source files that are neither "
+        "stored in it nor found on this machine.",
+        fix="Without functions: `with_stack=True`; it slows down the CPU, so compare times without "
+        "it. Without lines: give the folder of the program's source (`Options.source_folders` in "
+        "Python), or record with tracelab, which stores the lines in the trace.",
+        fix_short="Record with `with_stack=True`; where only lines are missing, name the folder of "
+        "the source.",
+        find=_stacks,
+        about="trace",
+    ),
+    Rule(
+        id="TL904",
+        name="unresolved waits",
+        matters="The trace does not say what those streams waited for: their idle time may be "
+        "`unknown`, and the critical path may be different.",
+        decides="It counts the stream waits whose event record, or the stream of that record, the "
+        "file does not name and tracelab could not infer. Most of them delayed nothing.",
+        fix='Record with `tracelab.capture(collector="kineto")`, which keeps the event records.',
+        find=_unresolved_waits,
+        about="trace",
+    ),
+    Rule(
+        id="TL905",
+        name="launches before the recording",
+        matters="They count as busy time but belong to no step, and idle time before them has no "
+        "known cause.",
+        decides="It counts the activities whose launch is not in the file, and warns if they take "
+        "5 % or more of the activities' time.",
+        fix="Synchronize before the first recorded step; `tracelab.capture` does.",
+        find=_missing_launches,
+        about="trace",
+    ),
+    Rule(
+        id="TL906",
+        name="overlapping activities",
+        matters="A stream runs one activity at a time, except where the launch allows the next one "
+        "to start early. These overlap without that: the time in which both ran counts once.",
+        decides="It counts the activities that start before the previous one in their stream ends, "
+        "except those under programmatic dependent launch or within one CUDA graph.",
+        fix="Check whether two processes write to the same file; record each into its own.",
+        find=_overlaps,
+        about="trace",
+    ),
+    Rule(
+        id="TL907",
+        name="kernels before their launch",
+        matters="Clocks that disagree shift the CPU's events against the GPU's: causes that depend "
+        "on both, `host_busy` and `launch` above all, are off by the same amount.",
+        decides="It counts the activities that start before the call that launched them.",
+        fix="Update the driver and PyTorch; record again.",
+        find=_early_kernels,
+        about="trace",
+    ),
+    Rule(
+        id="TL908",
+        name="impossible times",
+        matters="Events with a negative or absurd duration are left out of all figures. If a clock "
+        "jumped, the times on both sides are right, but not the time between them.",
+        decides="It counts the events that the reader left out because of their times, and the "
+        "jumps after which it moved events.",
+        fix="Record again; a clock of the machine may have wrapped or been set.",
+        find=_impossible_times,
+        about="trace",
+    ),
+    Rule(
+        id=OTHER_RANKS,
+        name="other ranks",
+        matters="A collective on this rank lasts until the slowest rank has joined: one file "
+        "cannot tell waiting from transferring.",
+        decides="The file says how many ranks there were, and some of them were not given.",
+        fix="Record every rank, and analyze their files together.",
+        find=_other_ranks,
+        about="trace",
+    ),
+    Rule(
+        id="TL910",
+        name="profiler overhead",
+        matters="The profiler slows down the CPU, so idle time that waits for the CPU is longer "
+        "here than in the real step. TL301's bound leaves that out if the real step is known.",
+        decides="It compares the median step with the length of a step that the capture measured "
+        "without the profiler, and reports a difference of 10 % or more. If no such length is "
+        "known, it reports that Python stacks were recorded and a GPU waits for the CPU for at "
+        "least 2 % of the window.",
+        fix="Record without stacks and shapes to come closer to the real step; `tracelab run` also "
+        "measures a step without the profiler.",
+        find=_profiler_overhead,
+        about="trace",
+    ),
+    Rule(
+        id=UNKNOWN_EVENTS,
+        name="unknown events",
+        matters="Profilers change. Events that tracelab does not know are in no figure: a GPU may "
+        "be busier than reported, a copy may lack its finding, a delay its reason.",
+        decides="It reports events of unknown categories in the rows of a GPU (a warning from 1 % "
+        "of its busy time), copies of unknown direction or memory from 10 % of the copy time, and "
+        "waits of unknown kinds, each with the names in the file. Smaller losses are listed in the "
+        "full report, on the page and in the JSON (`traces[].loss_names`).",
+        fix="Update tracelab; if it is up to date, please open an issue with these names and the "
+        "version of the profiler.",
+        fix_short="Update tracelab; if it is up to date, open an issue with these names.",
+        find=_unknown_events,
+        about="trace",
+    ),
+)
