@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tracelab.findings.rule import Rule
 from tracelab.findings.rules import (
+    avoidable_work,
     tl101_blocking_call,
     tl102_pageable_copy,
     tl103_allocator,
@@ -20,16 +21,6 @@ from tracelab.findings.rules import (
     tl304_straggler,
     tl305_first_use,
     tl306_irregular_stall,
-    tl401_no_tf32,
-    tl402_layout_changes,
-    tl403_double_precision,
-    tl404_untrained,
-    tl405_recomputation,
-    tl406_attention,
-    tl407_table_gradients,
-    tl408_elementwise_chains,
-    tl409_done_once,
-    tl410_uncompiled,
     trace_quality,
 )
 
@@ -53,16 +44,7 @@ RULES: tuple[Rule, ...] = (
     tl301_launch_bound.RULE,
     tl303_pipeline_bubble.RULE,
     tl304_straggler.RULE,
-    tl401_no_tf32.RULE,
-    tl402_layout_changes.RULE,
-    tl403_double_precision.RULE,
-    tl404_untrained.RULE,
-    tl405_recomputation.RULE,
-    tl406_attention.RULE,
-    tl407_table_gradients.RULE,
-    tl408_elementwise_chains.RULE,
-    tl409_done_once.RULE,
-    tl410_uncompiled.RULE,
+    *avoidable_work.RULES,
     *trace_quality.RULES,
 )
 
