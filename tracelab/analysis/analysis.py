@@ -15,14 +15,13 @@ from tracelab.base.options import DEFAULTS, Options
 from tracelab.base.text import counted
 from tracelab.findings.attribution import find_all
 from tracelab.findings.context import Context
-from tracelab.findings.few_blocks import few_blocks
 from tracelab.findings.finding import Finding, is_same_place
 from tracelab.findings.first_use import FirstUse, find_first_use
 from tracelab.findings.fixes import choose_fixes, predict_choices
+from tracelab.findings.notes import few_blocks, recording_start
 from tracelab.findings.places import sentence_of, with_surroundings
 from tracelab.findings.prices import Priced, changed_programs, price_findings
 from tracelab.findings.recognition import Recognized, recognize
-from tracelab.findings.recording_start import recording_start
 from tracelab.findings.registry import RULES
 from tracelab.findings.remedies import REMEDIES
 from tracelab.findings.remedy import Remedy

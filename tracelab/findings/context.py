@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -39,6 +39,9 @@ from tracelab.model.steps import Window
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Trace
 from tracelab.model.wording import origin_texts, short_kernel_name
+
+# Operators that read one number.
+_READS_SCALAR = ("aten::item", "aten::_local_scalar_dense", "aten::is_nonzero")
 
 
 @dataclass(frozen=True, repr=False)
@@ -202,6 +205,38 @@ class Context(OneLine):
             for device in np.unique(device_number).tolist()
         }
         return {device: time for device, time in inside.items() if len(time)}
+
+    @cached_property
+    def has_caused_idle(self) -> NDArray[np.bool_]:
+        """bool[blocking calls], those that caused idle time in the window."""
+        idle = self.blocking_calls.attributed_idle
+        is_inside = self.is_inside(idle.start_ns, idle.end_ns)
+        has_caused = np.zeros(len(self.blocking_calls.calls), dtype=np.bool_)
+        has_caused[idle.call_index[is_inside]] = True
+        return read_only(has_caused)
+
+    def idle_after(self, call_index: NDArray[np.integer[Any]]) -> dict[int, Intervals]:
+        """Device to the idle time in the window that these blocking calls caused."""
+        idle = self.blocking_calls.attributed_idle
+        is_caused = np.isin(idle.call_index, call_index)
+        return self.by_device(
+            idle.device_number[is_caused], idle.start_ns[is_caused], idle.end_ns[is_caused]
+        )
+
+    def copies_pageable_memory(
+        self, call_id: NDArray[np.integer[Any]], call_sites: Sequence[CallSite]
+    ) -> NDArray[np.bool_]:
+        """bool[k], host calls (event ids) that copy between the GPU and pageable memory.
+
+        Scalars do not count: their copies are small, and are waited for.
+
+        Args:
+            call_id: int[k].
+            call_sites: k call sites.
+        """
+        launch_id = self.timeline.launch_id[self.pageable_copy_row]
+        is_scalar = [site.operator in _READS_SCALAR for site in call_sites]
+        return np.isin(call_id, launch_id) & ~np.array(is_scalar, dtype=np.bool_)
 
     def time_of(self, rows: NDArray[np.integer[Any]]) -> dict[int, Intervals]:
         """Device to the time of these timeline rows that is in the window, where there is any."""

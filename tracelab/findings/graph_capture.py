@@ -18,12 +18,10 @@ from numpy.typing import NDArray
 
 from tracelab.base.arrays import OneLine
 from tracelab.base.intervals import Int64Array
-from tracelab.findings.allocations import names_of
 from tracelab.findings.candidates import grouped, where
 from tracelab.findings.compiled_regions import compiled_regions
 from tracelab.findings.context import Context
 from tracelab.findings.host_needs import Need, cannot_go
-from tracelab.findings.pageable_copies import launches_pageable_copy
 from tracelab.findings.places import JOINT, edit_text
 from tracelab.findings.same_sizes import have_same_sizes
 from tracelab.model.blocking_calls import Blocking
@@ -308,7 +306,7 @@ def _of_waits(
     event_id = costs.calls.event_id[index]
     names = [context.trace.name_of(event) for event in event_id.tolist()]
     sites = [costs.call_sites[i] for i in index.tolist()]
-    pageable = launches_pageable_copy(context, event_id, sites)
+    pageable = context.copies_pageable_memory(event_id, sites)
     needs, remedies = context.host_needs[index], _edits_of_remedies(context, event_id)
     for group in grouped(map(describe, sites, names)).values():
         if len(np.unique(step[index[group]])) < _USUAL * steps:
@@ -348,10 +346,11 @@ def _of_allocations(
         index: intp[k], index of the allocator's calls among the blocking calls.
         steps: how many steps there are.
     """
-    index = index[~context.first_use.holds(context.blocking_calls.calls.event_id[index])]
+    event_id = context.blocking_calls.calls.event_id
+    index = index[~context.first_use.holds(event_id[index])]
     if not len(index):
         return
-    names = names_of(context, index)
+    names = [context.trace.name_of(event) for event in event_id[index].tolist()]
     gives_back = [position for position, name in enumerate(names) if is_free(name)]
     blamed = gives_back or list(range(len(names)))
     sites = [context.blocking_calls.call_sites[i] for i in index[blamed].tolist()]

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.intervals import Int64Array, measure_within, union
-from tracelab.findings.candidates_of_peer_waits import PEER_WAIT
 from tracelab.findings.finding import (
     CRITICAL_SHARE,
     INFO,
@@ -159,7 +158,7 @@ def _without_waits(finding: Finding, part: RankPart, wait_ns: Int64Array) -> Fin
     waiting = union(part.start_ns, part.start_ns + np.maximum(wait_ns, 0))
     waited_ns = measure_within(waiting, piece_start_ns, piece_end_ns)
     transfer_ns = piece_end_ns - piece_start_ns - waited_ns
-    if finding.cause == PEER_WAIT:
+    if finding.cause == tl202_comm_overlap.PEER_WAIT:
         finding = _as_transfer(finding, part, piece_index, transfer_ns)
         cost_ns = max(0, finding.cost_ns - int(waited_ns.sum()))
     else:
@@ -208,7 +207,7 @@ def _pieces(finding: Finding, part: RankPart) -> NDArray[np.intp]:
     )
     operation = part.exposed_index
     is_chosen = is_site[part.site_index[operation]] & is_name[part.kernel_name_index[operation]]
-    if finding.cause != PEER_WAIT:
+    if finding.cause != tl202_comm_overlap.PEER_WAIT:
         is_cause = part.exposed_blocker == OverlapBlocker[finding.cause.upper()]
         length_ns = (part.exposed_end_ns - part.exposed_start_ns)[is_chosen & is_cause].sum()
         # What costs more than its own cause has is also about others that no change is known for.

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tracelab.base.arrays import OneLine
-from tracelab.findings.candidates_of_peer_waits import PEER_WAIT
+from tracelab.findings.rules.tl202_comm_overlap import PEER_WAIT
 from tracelab.render.text.cells import CAUSE_NAMES, meaning_of
 from tracelab.render.text.job import job_sentences, rank_shares
 from tracelab.render.text.savings import interval_text, not_predicted, percent

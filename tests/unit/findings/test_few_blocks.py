@@ -7,7 +7,7 @@ from tests.build.files import US
 from tests.build.finding_events import work
 from tests.figures import figures
 from tracelab import Options, analyze
-from tracelab.findings import few_blocks
+from tracelab.findings import notes as module
 
 GPU = {"deviceProperties": [{"id": 0, "name": "NVIDIA H200", "numSms": 132}]}
 STEPS = 4
@@ -54,7 +54,7 @@ def test_grids_of_all_launches_count(notes, snapshot):
 
 
 def test_of_many_launches_only_the_first_are_looked_at(notes, monkeypatch, snapshot):
-    monkeypatch.setattr(few_blocks, "_MOST_READ", 3)
+    monkeypatch.setattr(module, "_MAX_LAUNCHES", 3)
     [text] = notes([8, 1, 1], [9, 1, 1], [7, 1, 1], [67, 1, 1])
     assert {"3", "7", "9", "123", "132"} <= {*figures(text)}
     assert text == snapshot

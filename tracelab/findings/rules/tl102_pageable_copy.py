@@ -9,11 +9,10 @@ from numpy.typing import NDArray
 
 from tracelab.base.intervals import Intervals, join, measure
 from tracelab.findings.candidates import Candidate, grouped, key_of, most_expensive, where
-from tracelab.findings.candidates_of_calls import is_possible
 from tracelab.findings.context import Context
-from tracelab.findings.pageable_copies import launches_pageable_copy
 from tracelab.findings.remedy import Instead
 from tracelab.findings.rule import Rule
+from tracelab.findings.rules.tl101_blocking_call import is_possible
 from tracelab.model.blocking_calls import Blocking
 from tracelab.model.program.call_sites import CallSite
 from tracelab.model.wording import as_subject, called
@@ -43,6 +42,7 @@ def find(context: Context) -> list[Candidate]:
         exposed = {
             device: _exposed(context, device, copy_row) for device in timeline.device_numbers
         }
+        idle = context.idle_after(np.array(call_index, dtype=np.intp))
         length_ns = timeline.end_ns[copy_row] - timeline.start_ns[copy_row]
         candidates.append(
             Candidate(
@@ -55,7 +55,7 @@ def find(context: Context) -> list[Candidate]:
                 fix=_FIX.text,
                 fix_short=_FIX.short,
                 lost={
-                    device: join(time, _idle(context, device, call_index))
+                    device: join(time, idle[device]) if device in idle else time
                     for device, time in exposed.items()
                 },
                 # What the host does between these calls is not theirs.
@@ -74,16 +74,15 @@ def _copies(context: Context) -> tuple[NDArray[np.intp], tuple[CallSite, ...]]:
     They begin in it, or their call causes idle in it.
     """
     timeline, window = context.timeline, context.window
-    idle, calls = context.blocking_calls.attributed_idle, context.blocking_calls.calls
-    costly_index = idle.call_index[context.is_inside(idle.start_ns, idle.end_ns)]
     rows = context.pageable_copy_row
     start_ns = timeline.start_ns[rows]
     is_here = (start_ns >= window.start_ns) & (start_ns < window.end_ns)
-    is_here |= np.isin(timeline.launch_id[rows], calls.event_id[costly_index])
+    costly_id = context.blocking_calls.calls.event_id[context.has_caused_idle]
+    is_here |= np.isin(timeline.launch_id[rows], costly_id)
     rows = rows[is_here]
     launch_id = timeline.launch_id[rows]
     call_sites = context.call_sites(launch_id)
-    chosen_index = np.flatnonzero(launches_pageable_copy(context, launch_id, call_sites))
+    chosen_index = np.flatnonzero(context.copies_pageable_memory(launch_id, call_sites))
     return rows[chosen_index], tuple(call_sites[index] for index in chosen_index.tolist())
 
 
@@ -111,18 +110,9 @@ def _calls_of_copies(
     order = np.argsort(copied_ns, kind="stable")
     before = np.searchsorted(copied_ns[order], costs.calls.start_ns[call_index], side="right") - 1
     is_own = (before >= 0) & np.isin(order[before], group)
-    idle = costs.attributed_idle
-    costly_index = idle.call_index[context.is_inside(idle.start_ns, idle.end_ns)]
-    is_own &= np.isin(call_index, costly_index)
+    is_own &= context.has_caused_idle[call_index]
     is_own &= costs.calls.kind[call_index] != Blocking.ALLOCATION
     return [index for index, own in zip(call_index, is_own.tolist(), strict=True) if own]
-
-
-def _idle(context: Context, device: int, call_index: list[int]) -> Intervals:
-    """The idle that these calls caused on a device."""
-    idle = context.blocking_calls.attributed_idle
-    is_chosen = np.isin(idle.call_index, call_index) & (idle.device_number == device)
-    return context.inside(idle.start_ns[is_chosen], idle.end_ns[is_chosen])
 
 
 RULE = Rule(

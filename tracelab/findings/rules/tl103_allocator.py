@@ -7,18 +7,15 @@ import re
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.findings.allocations import (
-    allocations,
-    candidate_of_allocations,
-    names_of,
-    those_that_cost,
-)
-from tracelab.findings.candidates import Candidate, grouped
+from tracelab.base.intervals import measure
+from tracelab.findings.candidates import Candidate, grouped, most_expensive, where
 from tracelab.findings.context import Context
 from tracelab.findings.places import JOINT
-from tracelab.findings.remedy import Instead
+from tracelab.findings.remedy import Instead, Remedy
 from tracelab.findings.rule import Rule
+from tracelab.model.blocking_calls import Blocking
 from tracelab.model.driver_api import is_free
+from tracelab.model.program.call_sites import CallSite
 from tracelab.model.wording import as_subject, called
 
 _FIX = Instead(
@@ -34,49 +31,49 @@ _FIX_OF_ANOTHER_THREAD = Instead(
 
 
 def find(context: Context) -> list[Candidate]:
-    """The allocator's calls that go on in every step, and the idle that they caused.
+    """Find the allocator's calls that recur and caused idle time.
 
-    One candidate of the calls that blocked at most their own thread, and one for each call site
-    from which they blocked other threads. What fills the allocator for the first time is TL305's.
+    One candidate has the calls that blocked at most their own thread, and one each call site from
+    which they blocked other threads. Filling the allocator for the first time belongs to TL305.
     """
-    own_index, others_index = allocations(context)
-    return _candidates_of_own_thread(context, own_index) + _candidates_of_other_threads(
-        context, others_index
-    )
+    calls = context.blocking_calls.calls
+    call_index = np.flatnonzero((calls.kind == Blocking.ALLOCATION) & context.has_caused_idle)
+    stalls_others = np.isin(call_index, context.graph.host.stalled_calls.allocation_index)
+    is_first_use = context.first_use.holds(calls.event_id[call_index])
+    return [
+        *_own_thread(context, call_index[~stalls_others & ~is_first_use]),
+        *_other_threads(context, call_index[stalls_others]),
+    ]
 
 
-def _candidates_of_own_thread(context: Context, call_index: NDArray[np.intp]) -> list[Candidate]:
-    """The candidate of calls that blocked the thread that made them, if they cost anything.
+def _own_thread(context: Context, call_index: NDArray[np.intp]) -> list[Candidate]:
+    """Make the candidate of calls that blocked the thread that made them.
 
-    What is given back has to be asked for again, wherever that happens, so calls that free memory
-    are blamed before those that allocate it.
+    Memory that is freed is requested again, wherever that happens, so calls that free memory are
+    blamed before those that allocate it.
     """
-    costly_index = those_that_cost(context, call_index)
-    if not len(costly_index):
+    if not len(call_index):
         return []
-    names = names_of(context, costly_index)
+    names = _names(context, call_index)
     frees = [position for position, name in enumerate(names) if is_free(name)]
     blamed = frees or list(range(len(names)))
-    costs_ns = context.blocking_calls.caused_idle_ns[costly_index[blamed]]
-    call_sites = [
-        context.blocking_calls.call_sites[index] for index in costly_index[blamed].tolist()
-    ]
+    costs_ns = context.blocking_calls.caused_idle_ns[call_index[blamed]]
+    call_sites = [context.blocking_calls.call_sites[index] for index in call_index[blamed].tolist()]
     groups = grouped(call_sites)
     call_site = max(groups, key=lambda call_site: int(costs_ns[groups[call_site]].sum()))
     top = blamed[groups[call_site][0]]
     api = names[top]
-    call_id = context.blocking_calls.calls.event_id[costly_index[[top]]]
+    call_id = context.blocking_calls.calls.event_id[call_index[[top]]]
     [remedy] = context.recognized.remedies(call_id, RULE.id)
     again = ", and the program allocates it again" if len(frees) < len(names) else ""
     does = f"returns memory to CUDA{again}" if frees else "keeps requesting memory from CUDA"
     return [
-        candidate_of_allocations(
+        _candidate(
             context,
-            costly_index,
+            call_index,
             call_site,
             api=api,
             title=f"{as_subject(called(call_site, api))} {does}",
-            cause="allocator",
             fix=_FIX,
             edit=JOINT.join(f"remove:{name}" for name in sorted(set(names))),
             remedy=remedy,
@@ -84,29 +81,27 @@ def _candidates_of_own_thread(context: Context, call_index: NDArray[np.intp]) ->
     ]
 
 
-def _candidates_of_other_threads(context: Context, call_index: NDArray[np.intp]) -> list[Candidate]:
-    """The candidates of calls that stalled launches of other threads, by thread and call site."""
+def _other_threads(context: Context, call_index: NDArray[np.intp]) -> list[Candidate]:
+    """Make the candidates of calls that stalled other threads, by thread and call site."""
     candidates = []
-    call_index = those_that_cost(context, call_index)
     threads = context.blocking_calls.calls.thread_index[call_index].tolist()
     call_sites = [context.blocking_calls.call_sites[index] for index in call_index.tolist()]
     event_id = context.blocking_calls.calls.event_id[call_index]
     remedies = context.recognized.remedies(event_id, RULE.id)
     for (thread, call_site), group in grouped(zip(threads, call_sites, strict=True)).items():
         group_index = call_index[group]
-        names = names_of(context, group_index)
+        names = _names(context, group_index)
         api = names[int(np.argmax(context.blocking_calls.caused_idle_ns[group_index]))]
         thread_name = _name_of_thread(context.trace.threads[thread].name)
         which_thread = f"thread {thread_name}" if thread_name else "one thread"
         what = as_subject(called(call_site, api))
         candidates.append(
-            candidate_of_allocations(
+            _candidate(
                 context,
                 group_index,
                 call_site,
                 api=api,
                 title=f"{what} in {which_thread} blocks the launches of other threads",
-                cause="allocator",
                 fix=_FIX_OF_ANOTHER_THREAD,
                 edit="remove:{place}",
                 remedy=remedies[group[0]],
@@ -115,8 +110,43 @@ def _candidates_of_other_threads(context: Context, call_index: NDArray[np.intp])
     return candidates
 
 
+def _candidate(
+    context: Context,
+    call_index: NDArray[np.intp],
+    call_site: CallSite,
+    *,
+    api: str,
+    title: str,
+    fix: Instead,
+    edit: str,
+    remedy: Remedy | None,
+) -> Candidate:
+    """Make the candidate of these calls, which cost no more than they blocked."""
+    costs, lost = context.blocking_calls, context.idle_after(call_index)
+    blocked_ns = int(costs.blocked_ns[call_index].sum())
+    return Candidate(
+        title=title,
+        cause="allocator",
+        where=where(call_site, count=len(call_index), api=api),
+        evidence=most_expensive(
+            costs.calls.event_id[call_index].tolist(), costs.caused_idle_ns[call_index].tolist()
+        ),
+        fix=fix.text,
+        fix_short=fix.short,
+        lost=lost,
+        limit_ns={device: min(blocked_ns, measure(time)) for device, time in lost.items()},
+        edit=edit,
+        remedy=remedy,
+    )
+
+
+def _names(context: Context, call_index: NDArray[np.intp]) -> list[str]:
+    event_ids = context.blocking_calls.calls.event_id[call_index].tolist()
+    return [context.trace.name_of(event_id) for event_id in event_ids]
+
+
 def _name_of_thread(thread: str) -> str:
-    """What a thread is called, without the number that Kineto puts before it.
+    """Return the name of a thread without the number that Kineto puts before it.
 
     >>> _name_of_thread("thread 300 (pt_data_pin)")
     'pt_data_pin'

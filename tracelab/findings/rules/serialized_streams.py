@@ -1,4 +1,4 @@
-"""Candidates of streams that were serialized though there was room for both."""
+"""TL203 and TL205: two streams that were serialized though the GPU has room for both."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tracelab.findings.candidates import Candidate, grouped, most_expensive, onl
 from tracelab.findings.context import Context
 from tracelab.findings.finding import INFO
 from tracelab.findings.remedy import Instead
+from tracelab.findings.rule import Rule
 from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.trace import ABSENT
@@ -24,7 +25,7 @@ from tracelab.model.wording import kernel_text
 Wording = Callable[[str, str], tuple[str, Instead]]
 
 
-def candidates_of_serialized_streams(
+def _candidates(
     context: Context, edits: Mapping[OverlapBlocker, str | None], wording: Wording, no_room: Instead
 ) -> list[Candidate]:
     """One candidate for each call site at which streams were serialized.
@@ -177,3 +178,88 @@ def _blocks_per_multiprocessor(
         return None
     is_whole = all(type(size) is int for size in grid)
     return math.prod(grid) / multiprocessors if is_whole else None
+
+
+_TOO_FULL = (
+    "Leave it as it is: the kernels fill the GPU (or the file does not say how large they are), so "
+    "side by side they would take as long."
+)
+_TOO_FULL_SHORT = "Leave it as it is: kernels that fill the GPU gain nothing side by side."
+_WAIT_LATER = Instead(
+    "If it does not need what that stream made, wait later (`wait_stream` or `wait_event` where "
+    "the result is used), or for an event recorded before the stream's latest work.",
+    short="Wait only where the result is used: call `current.wait_stream(side)` after the work "
+    "that does not need it.",
+)
+_LAUNCH_BOTH = Instead(
+    "Launch both streams' work before the CPU waits for either; wait once, at the end."
+)
+_EDITS: Mapping[OverlapBlocker, str | None] = {
+    OverlapBlocker.HOST_SYNC: "unblock:{place}",
+    OverlapBlocker.HARDWARE_QUEUE: "queues",
+    OverlapBlocker.NO_FREE_SM: None,
+}
+
+
+def _event_waits(context: Context) -> list[Candidate]:
+    """Find compute that waited for an event of another computing stream."""
+    return _candidates(
+        context,
+        {OverlapBlocker.EVENT_WAIT: "no-wait:{place}"},
+        lambda blocked, other: (f"{blocked} waits for {other} of another stream", _WAIT_LATER),
+        Instead(_TOO_FULL, short=_TOO_FULL_SHORT),
+    )
+
+
+def _other_waits(context: Context) -> list[Candidate]:
+    """Find streams that the host or the GPU serialized, not an event."""
+    no_room = Instead(
+        f"{_TOO_FULL} Smaller kernels in several streams help only where each leaves "
+        "multiprocessors free.",
+        short=_TOO_FULL_SHORT,
+    )
+    return _candidates(
+        context,
+        _EDITS,
+        lambda blocked, other: (
+            f"{blocked} starts only after {other} of another stream, although no event makes it "
+            "wait",
+            _LAUNCH_BOTH,
+        ),
+        no_room,
+    )
+
+
+EVENT_WAIT = Rule(
+    id="TL203",
+    name="streams serialized by an event wait that comes too early or is too wide",
+    matters="`wait_stream` waits for everything that the other stream has been given so far, and "
+    "everything launched after it waits. A wait before work that does not need the result "
+    "serializes the streams.",
+    decides="It looks for two streams of a GPU that both compute for at least 5 % of the time and "
+    "hardly overlap, and takes the intervals in which the next kernel of one was launched and "
+    "waited for an event of the other. Kernels that together need more blocks than the GPU has "
+    "multiprocessors gain nothing by overlap (`no_free_sm`) and are reported as `info`. The trace "
+    "does not say whether the kernel needs the result.",
+    before="current.wait_stream(side)\nindependent_work()\nuse(result)",
+    after="independent_work()\ncurrent.wait_stream(side)\nuse(result)",
+    find=_event_waits,
+)
+
+INDEPENDENT_WORK = Rule(
+    id="TL205",
+    name="independent work on two streams that never overlaps",
+    matters="Two streams are meant to run side by side. If the CPU waits for one before it "
+    "launches the other, they alternate, although the GPU has room for both and may never be "
+    "idle.",
+    decides="It looks for two streams of a GPU that both compute for at least 5 % of the time and "
+    "hardly overlap, and takes the switches between them that no event explains: a blocking call "
+    "does, or nothing. Kernels that together need more blocks than the GPU has multiprocessors "
+    "gain nothing by overlap (`no_free_sm`). Two GPUs that alternate are idle in turn: TL101 and "
+    "TL301 say why.",
+    before="with torch.cuda.stream(a):\n    f()\na.synchronize()\n"
+    "with torch.cuda.stream(b):\n    g()",
+    after="with torch.cuda.stream(a):\n    f()\nwith torch.cuda.stream(b):\n    g()\n"
+    "torch.cuda.current_stream().wait_stream(a)",
+    find=_other_waits,
+)

@@ -1,7 +1,4 @@
-"""A GPU that is busy with a kernel that leaves most of its multiprocessors empty.
-
-Whether other work could run beside it no trace says: that is for the program to know.
-"""
+"""Sentences beside the findings: a kernel that leaves most of the GPU empty, a slow start."""
 
 from __future__ import annotations
 
@@ -13,19 +10,20 @@ import numpy as np
 
 from tracelab.base.intervals import clip, measure
 from tracelab.findings.context import Context
+from tracelab.findings.finding import WARNING_SHARE
 from tracelab.model.kernel_kinds import Kind
 
-_LEAST_TIME = 0.5  # of the window
-_MOST_BLOCKS = 0.5  # for each multiprocessor
-_ALONE = 0.001  # of the window may have two activities at once
-_MOST_READ = 2_000  # launches: the first so many have their arguments looked up
+_MIN_TIME_SHARE = 0.5  # of the window
+_MAX_BLOCKS = 0.5  # for each multiprocessor
+_MAX_SHARED = 0.001  # of the window may have two activities at a time
+_MAX_LAUNCHES = 2_000  # whose arguments are looked up
 
 
 def few_blocks(context: Context) -> str:
-    """A sentence about the kernel that fills most of the file alone, if it has few blocks; or "".
+    """Describe the kernel that fills most of the file alone, if it has few blocks; else "".
 
-    It counts the blocks of each launch, of many only of the first ones: a block is on one
-    multiprocessor. Nothing is said of a single step.
+    A block is on one multiprocessor; no trace says whether other work could run beside it. A
+    single step gets no sentence.
     """
     if context.window.step is not None:
         return ""
@@ -43,20 +41,20 @@ def few_blocks(context: Context) -> str:
     name_ns = np.bincount(name_index, weights=length_ns[rows])
     share = name_ns.max() / window.length_ns
     together_ns = int(length_ns[is_here].sum()) - busy_ns
-    if share < _LEAST_TIME or together_ns > _ALONE * window.length_ns:
+    if share < _MIN_TIME_SHARE or together_ns > _MAX_SHARED * window.length_ns:
         return ""
     chosen = rows[name_index == name_ns.argmax()]
-    first = chosen[np.argsort(timeline.start_ns[chosen], kind="stable")][:_MOST_READ]
+    first = chosen[np.argsort(timeline.start_ns[chosen], kind="stable")][:_MAX_LAUNCHES]
     event_ids = timeline.event_id[first].tolist()
     arguments = context.arguments(event_ids)
     blocks = [_blocks(arguments[event_id]) for event_id in event_ids]
     known = [number for number in blocks if number is not None]
-    if len(known) < len(blocks) or max(known) > _MOST_BLOCKS * count:
+    if len(known) < len(blocks) or max(known) > _MAX_BLOCKS * count:
         return ""
     least, most = min(known), max(known)
     number = f"{most:,}" if least == most else f"{least:,} to {most:,}"
     what = "block leaves" if most == 1 else "blocks leave"
-    of_first = f"in its first {_MOST_READ:,} launches " if len(chosen) > _MOST_READ else ""
+    of_first = f"in its first {_MAX_LAUNCHES:,} launches " if len(chosen) > _MAX_LAUNCHES else ""
     return (
         f"For {100 * share:.1f} % of the time GPU {device} runs `{context.kernel_name(chosen[0])}` "
         f"alone: {of_first}its {number} {what} at least {count - most} of {count} multiprocessors "
@@ -65,7 +63,7 @@ def few_blocks(context: Context) -> str:
 
 
 def _blocks(arguments: Mapping[str, Any]) -> int | None:
-    """How many blocks a kernel was launched with; None where the file does not say.
+    """Return how many blocks a kernel was launched with; None if the file does not say.
 
     >>> _blocks({"grid": [32, 2, 1]})
     64
@@ -73,3 +71,15 @@ def _blocks(arguments: Mapping[str, Any]) -> int | None:
     grid = arguments.get("grid")
     is_known = isinstance(grid, list) and all(type(size) is int and size > 0 for size in grid)
     return math.prod(grid) if is_known and grid else None
+
+
+def recording_start(context: Context) -> str:
+    """Describe idle time at the start of the recording, from 2 % of the window on; else ""."""
+    device, length_ns = context.deciding_device, context.window.length_ns
+    idle_ns = measure(context.idle(device, context.start_up.not_ahead))
+    if idle_ns == 0 or idle_ns < WARNING_SHARE * length_ns:
+        return ""
+    return (
+        f"For {100 * idle_ns / length_ns:.1f} % of the time GPU {device} is idle because the "
+        "recording had just begun and the CPU had not run ahead yet: no finding is about that."
+    )
