@@ -24,7 +24,7 @@ The words that reports use. `tracelab explain WORD` prints the same in a termina
 `tracelab explain TL203` explains a rule with an example. [What each number means](numbers.md) gives
 the definitions in full.
 
-<!-- Made from tracelab/report/glossary.py by `make documents`. -->
+<!-- Made from tracelab/report/glossary.toml by `make documents`. -->
 """
 
 _REMEDIES = "Remedies: what to write instead of a pitfall that is recognized"
