@@ -241,8 +241,9 @@ def make_table(tasks: Sequence[Sequence[str]], processes: int, dump: Path | None
     with ProcessPoolExecutor(processes, initializer=share_analyses) as pool:
         for done, rows in enumerate(pool.map(make_rows, tasks, repeat(dump)), 1):
             table |= rows
-            print(f"{done} of {len(tasks)}", end="\r", file=sys.stderr, flush=True)
-    print(file=sys.stderr)
+            if sys.stderr.isatty():
+                end = "\n" if done == len(tasks) else "\r"
+                print(f"{done} of {len(tasks)}", end=end, file=sys.stderr, flush=True)
     return table
 
 
