@@ -9,15 +9,15 @@ from __future__ import annotations
 import json
 import os
 import pickle
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple, fields, replace
+from collections.abc import Callable
+from dataclasses import astuple, replace
 from functools import cache, wraps
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from tracelab import Options, find_sources
-from tracelab.analysis.analysis import STAGES, Analysis, analyze_source
+from tracelab.analysis.analysis import Analysis, analyze_source
 from tracelab.analysis.reports import FileResult, analyze_file, merge_results
 from tracelab.base.options import DEFAULTS
 from tracelab.findings.registry import RULES
@@ -25,7 +25,6 @@ from tracelab.findings.remedies import REMEDIES
 from tracelab.measures.registry import MEASURES
 from tracelab.read.streams import Source
 from tracelab.report.schema import Report
-from tracelab.system.stages import Stage, run_stages
 
 FOLDER = Path(__file__).parents[1] / "traces"
 MANIFEST = json.loads((FOLDER / "manifest.json").read_text())["traces"]
@@ -66,32 +65,30 @@ def analysis_of(path: Path, options: Options = DEFAULTS) -> Analysis:
     return analyze_source(source, options)
 
 
-_USUAL = {"measures": MEASURES, "rules": RULES, "remedies": REMEDIES, "stages": STAGES}
+_open = Analysis.open
 
 
-def run_stages_once(stages: Sequence[Stage], given: Mapping[str, Any]) -> dict[str, Any]:
-    """`run_stages`; a worker asks it once about a bundled trace with the same options.
+def open_once(analysis: Analysis) -> Analysis:
+    """`Analysis.open`; a worker asks it once about a bundled trace with the same options.
 
     The report is kept for all workers: `report_of` finds it.
     """
-    source, options = given.get("source"), given.get("options")
-    is_bundled = source is not None and Path(source.path).parent == FOLDER
-    if not is_bundled or given != _USUAL | {"source": source, "options": options}:
-        return run_stages(stages, given)
+    source, options = analysis.source, analysis.options
+    how = analysis.measures, analysis.rules, analysis.remedies
+    if Path(source.path).parent != FOLDER or how != (MEASURES, RULES, REMEDIES):
+        return _open(analysis)
     programs = Path("workloads").resolve()  # their source is looked for here
     is_here = programs.exists()
-    return _stages_run(source, astuple(replace(options, cache=True)), programs if is_here else None)
+    return _opened(source, astuple(replace(options, cache=True)), programs if is_here else None)
 
 
 @cache
-def _stages_run(
-    source: Source, options: tuple[object, ...], programs: Path | None
-) -> dict[str, Any]:
-    results = run_stages(STAGES, _USUAL | {"source": source, "options": Options(*options)})
-    result = FileResult(source, results["report"], part=results["part"])
+def _opened(source: Source, options: tuple[object, ...], programs: Path | None) -> Analysis:
+    analysis = _open(Analysis(source, Options(*options)))
     if programs is not None:
+        result = FileResult(source, analysis.report, part=analysis.part)
         _keep(result, _place_of(_result_of, (Path(source.path), options)))
-    return {field.name: results[field.name] for field in fields(Analysis)}
+    return analysis
 
 
 def files_of(name: str) -> tuple[Path, ...]:

@@ -52,7 +52,7 @@ def environment(tmp_path_factory):
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         patch.setenv(bundled_traces.KEPT, str(folder / "reports"))
         patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
-        patch.setattr("tracelab.analysis.analysis.run_stages", bundled_traces.run_stages_once)
+        patch.setattr("tracelab.analysis.analysis.Analysis.open", bundled_traces.open_once)
         yield
 
 

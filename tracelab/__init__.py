@@ -16,7 +16,8 @@ has a `torch.profiler` of its own. These three need torch.
 From a file to its numbers, step by step: `read_trace` gives a `Trace`, `build_timeline` orders its
 GPU activities, `observe_host` finds what the host did, `build_graph` what depends on what. The
 measures (`bubbles`, `overlaps`, `exposed`, ...) are functions of the graph. `analyze` does it all
-and gives a `Report`; `STAGES` is the list of what it does.
+and gives a `Report`. `analyze_source` gives an `Analysis` of one file, whose properties are
+computed when they are used; `STAGES` are their names, in order.
 """
 
 from __future__ import annotations
@@ -69,8 +70,8 @@ if TYPE_CHECKING:
         idle_culprits as idle_culprits,
     )
     from tracelab.measures.kernel_times import NameTimes as NameTimes, kernel_times as kernel_times
-    from tracelab.measures.latencies import LatencyMetrics as LatencyMetrics
     from tracelab.measures.measure import Measure as Measure
+    from tracelab.measures.measured import Measured as Measured
     from tracelab.measures.overlap import (
         OverlapMetrics as OverlapMetrics,
         device_times as device_times,
@@ -82,7 +83,11 @@ if TYPE_CHECKING:
         SerializedStreams as SerializedStreams,
         serialized_streams as serialized_streams,
     )
-    from tracelab.measures.starts import StartMetrics as StartMetrics, starts as starts
+    from tracelab.measures.starts import (
+        LatencyMetrics as LatencyMetrics,
+        StartMetrics as StartMetrics,
+        starts as starts,
+    )
     from tracelab.measures.window_times import (
         DeviceMetrics as DeviceMetrics,
         WindowMetrics as WindowMetrics,
@@ -128,7 +133,6 @@ if TYPE_CHECKING:
         views_of as views_of,
     )
     from tracelab.simulate.predict import Prediction as Prediction
-    from tracelab.system.stages import Stage as Stage, run_stages as run_stages
 
 _PRINTED_WIDTH = 100  # columns
 
@@ -137,10 +141,8 @@ _MODULES = {
     # analyze files
     "STAGES": "analysis.analysis",
     "Analysis": "analysis.analysis",
-    "Stage": "system.stages",
     "analyze": "analysis.reports",
     "analyze_source": "analysis.analysis",
-    "run_stages": "system.stages",
     "whatif": "analysis.reports",
     "Options": "base.options",
     "compare": "comparison.compare",
@@ -184,7 +186,7 @@ _MODULES = {
     "PathKind": "measures.critical_path_links",
     "StartMetrics": "measures.starts",
     "starts": "measures.starts",
-    "LatencyMetrics": "measures.latencies",
+    "LatencyMetrics": "measures.starts",
     # findings
     "Finding": "findings.finding",
     "Where": "findings.finding",
@@ -218,6 +220,7 @@ _MODULES = {
     "build_graph": "model.graph",
     "window_graph": "model.networkx_view",
     "Measure": "measures.measure",
+    "Measured": "measures.measured",
     "MEASURES": "measures.registry",
     "Bubbles": "measures.bubbles",
     "Cause": "measures.bubbles",

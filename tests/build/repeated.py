@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tracelab.analysis.analysis import STAGES, Analysis, analyze_source
+from tracelab.analysis.analysis import Analysis
 from tracelab.analysis.reports import FileResult
 from tracelab.base.intervals import Int64Array
 from tracelab.base.options import DEFAULTS, Options
@@ -24,7 +24,6 @@ from tracelab.model.messages import GroupText, Messages
 from tracelab.model.trace import ABSENT, Trace
 from tracelab.read.reader import read_trace
 from tracelab.read.streams import Source
-from tracelab.system.stages import Stage
 
 KNOT_NS = 20_000  # how often the speed of time changes
 JITTER = 0.04
@@ -118,8 +117,8 @@ def result_of(
 ) -> FileResult:
     """What becomes of a trace in place of the file that it was made from."""
     source = Source(str(path), None, named=True)
-    stages = (Stage("trace", lambda: trace), *STAGES[1:])
-    analysis = analyze_source(source, options, stages=stages)
+    analysis = Analysis(source, options)
+    analysis.trace = trace
     return FileResult(source, analysis.report, part=analysis.part, more=then(analysis))
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from tests.bundled_traces import PATHS, name_of, shared
 from tests.shared_traces import PATHS as REAL_PATHS, needs_real_traces
-from tracelab.analysis.analysis import order
 from tracelab.base.options import DEFAULTS
+from tracelab.measures.measured import order
 from tracelab.model.graph import build_graph
 from tracelab.model.host import observe_host
 from tracelab.model.trace import ABSENT

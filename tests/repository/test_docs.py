@@ -60,16 +60,14 @@ def test_edit_of_ones_own_is_predicted(monkeypatch, capsys):
     assert 0 < shorter_ms < step_ms
 
 
-def test_architecture_runs_the_stages_one_by_one(monkeypatch):
+def test_architecture_makes_the_properties_of_an_analysis_one_by_one(monkeypatch):
     [block] = python_blocks(ROOT / "tracelab" / "docs" / "architecture.md")
     monkeypatch.chdir(ROOT)
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(compile(block, "architecture.md", "exec"), {})
     lines = printed.getvalue().splitlines()
-    assert [line.split()[0] for line in lines[: len(tracelab.STAGES)]] == [
-        stage.name for stage in tracelab.STAGES
-    ]
+    assert [line.split()[0] for line in lines[: len(tracelab.STAGES)]] == [*tracelab.STAGES]
     assert any("GPU 0  busy " in line for line in lines)
 
 

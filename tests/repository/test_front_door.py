@@ -52,7 +52,7 @@ def test_a_result_prints_as_its_text_in_the_terminal(report):
 def test_every_public_object_shows_itself_in_one_line(report):
     analysis = tracelab.analyze_source(tracelab.find_sources([str(TRACE)])[0], tracelab.Options())
     pending = [analysis, report, tracelab.compare(report, report), tracelab.draw(TRACE)]
-    pending += [*tracelab.RULES, *tracelab.MEASURES, *tracelab.STAGES, *tracelab.RENDERERS]
+    pending += [*tracelab.RULES, *tracelab.MEASURES, *tracelab.RENDERERS]
     seen = set()
     while pending:
         shown = pending.pop()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -16,9 +16,10 @@ from tracelab.findings.first_use import FirstUse
 from tracelab.findings.host_needs import host_needs
 from tracelab.findings.recognition import Recognized
 from tracelab.measures.blocking_calls import BlockingCallCosts
-from tracelab.measures.bubbles import Bubbles, Cause
+from tracelab.measures.bubbles import Bubbles, Cause, with_beginnings_as_edges
 from tracelab.measures.exposed import Exposed
 from tracelab.measures.independent_work import launched_in_backward
+from tracelab.measures.measured import Measured
 from tracelab.measures.profiler_overhead import (
     active_devices,
     profiler_overhead_ns,
@@ -52,40 +53,80 @@ class Context(OneLine):
     row of the exposed piece *i*, ``context.bubbles.cause[i]`` the `Cause` of the bubble *i*.
 
     Attributes:
-        graph: the file's dependencies.
-        origins: where the nodes of CUDA graphs were captured.
+        measured: the measurements of the file; each is made when a rule first uses it.
         window: the window to explain.
-        rank: the file's rank.
-        bubbles: the idle time of the whole file.
-        start_up: which of it is there because the recording had just begun.
-        idle_culprits: int64[bubbles], event id of what kept the device idle, else ABSENT.
-        exposed: the exposed communication and copies of the whole file.
-        serialized_streams: which streams of a device ran one after the other, in the whole file.
-        phases: which phase of a step the host was in.
-        blocking_calls: the blocking calls of the file.
-        losses: what was lost of the file, by the names in `LOSSES`.
-        lines: where source files are looked for.
         recognized: which remedies host events belong to.
         first_use: what the host did that a program does once.
-        arguments: the "args" of a few events in the file, by event id; the file is read again.
     """
 
-    graph: Graph
-    origins: Origins
+    measured: Measured
     window: Window
-    rank: int
-    bubbles: Bubbles
-    start_up: StartUp
-    idle_culprits: Int64Array
-    exposed: Exposed
-    serialized_streams: SerializedStreams
-    phases: Phases
-    blocking_calls: BlockingCallCosts
-    losses: Mapping[str, int]
-    lines: SourceLines
     recognized: Recognized
     first_use: FirstUse
-    arguments: Callable[[Iterable[int]], Mapping[int, Mapping[str, Any]]]
+
+    @property
+    def graph(self) -> Graph:
+        """The file's dependencies."""
+        return self.measured.graph
+
+    @property
+    def origins(self) -> Origins:
+        """The places where the nodes of CUDA graphs were captured."""
+        return self.measured.origins
+
+    @property
+    def rank(self) -> int:
+        """The file's rank."""
+        return self.measured.rank
+
+    @cached_property
+    def bubbles(self) -> Bubbles:
+        """The idle time of the whole file; a recording begins and ends with edges."""
+        return with_beginnings_as_edges(self.timeline, self.measured.bubbles)
+
+    @property
+    def start_up(self) -> StartUp:
+        """The idle time that is there because the recording had just begun."""
+        return self.measured.start_up
+
+    @property
+    def idle_culprits(self) -> Int64Array:
+        """int64[bubbles], event id of what kept the device idle, else ABSENT."""
+        return self.measured.idle_culprits
+
+    @property
+    def exposed(self) -> Exposed:
+        """The exposed communication and copies of the whole file."""
+        return self.measured.exposed
+
+    @property
+    def serialized_streams(self) -> SerializedStreams:
+        """The streams of a device that ran one after the other, in the whole file."""
+        return self.measured.serialized_streams
+
+    @property
+    def phases(self) -> Phases:
+        """The phases of a step that the host was in."""
+        return self.measured.phases
+
+    @property
+    def blocking_calls(self) -> BlockingCallCosts:
+        """The blocking calls of the file."""
+        return self.measured.blocking_calls
+
+    @property
+    def losses(self) -> Mapping[str, int]:
+        """The losses of the file, by the names in `LOSSES`."""
+        return self.trace.losses
+
+    @property
+    def lines(self) -> SourceLines:
+        """The program's source."""
+        return self.measured.lines
+
+    def arguments(self, event_ids: Iterable[int]) -> Mapping[int, Mapping[str, Any]]:
+        """Read the "args" of a few events by event id; the file is read again."""
+        return self.measured.arguments(event_ids)
 
     @property
     def timeline(self) -> Timeline:
@@ -270,26 +311,16 @@ class Context(OneLine):
         return "a launch" if event_id == ABSENT else event_as_shown(self.trace.name_of(event_id))
 
     def origins_of(self, rows: NDArray[np.integer[Any]]) -> tuple[str, ...]:
-        """Where timeline rows were captured into a CUDA graph, in words; "" where not known.
+        """Texts such as "captured at `Linear` in forward (model.py:7)" of timeline rows, int[k].
 
-        Args:
-            rows: int[k].
-
-        Returns:
-            k texts: ``("captured at `Linear` in forward (model.py:7)", "")``.
+        A text is empty if the row is not of a CUDA graph, or its capture is not known.
         """
         return origin_texts(self.timeline, self.origins, rows, self.lines)
 
     def call_sites(self, event_id: NDArray[np.integer[Any]]) -> tuple[CallSite, ...]:
-        """Where host events are in the program; `NO_CALL_SITE` for ABSENT.
+        """Call sites of host events, int[k]; `NO_CALL_SITE` for ABSENT.
 
         Ask for all that a rule needs at once. `blocking_calls` has those of its calls already.
-
-        Args:
-            event_id: int[k].
-
-        Returns:
-            k call sites.
         """
         known_id = np.unique(event_id[event_id != ABSENT])
         if not len(known_id):

@@ -1,7 +1,7 @@
 """Streams that only carry a few nodes of CUDA graphs each: of very many, one row is enough.
 
 CUPTI reports the nodes of a replay on whatever streams the executor used: often hundreds, none of
-which the program ever made or named. What they say together is how busy the replays kept a device.
+which the program made or named. Together they say how busy the replays kept a device.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from tracelab.base.arrays import Frozen
 from tracelab.base.intervals import Intervals, measure
+from tracelab.model.activities import Stream
 from tracelab.model.graph_launches import replayed
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
@@ -22,6 +23,8 @@ _NEARLY_ALL = 0.9  # of a stream's activities are of replays
 # Of the time in which the device is busy. Where six nodes run at a time, each of 64 streams has
 # about a tenth; a branch of a graph that is worth a row of its own has more.
 _NEARLY_EMPTY = 0.1
+# Their pairs are 496; real programs use a handful, and a few dozen with many collectives at a time.
+MOST_COMPARED_STREAMS = 32
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -88,9 +91,35 @@ def graph_streams(timeline: Timeline) -> tuple[GraphStreams, ...]:
 
 
 def graph_streams_label(count: int) -> str:
-    """What so many of them are called together.
+    """Name so many of them together.
 
     >>> graph_streams_label(214)
     '214 streams of CUDA graphs'
     """
     return f"{count:,} streams of CUDA graphs"
+
+
+def compared_streams(timeline: Timeline, *, all_pairs: bool = False) -> tuple[Stream, ...]:
+    """The streams that are compared with each other: all of them, or of very many the busiest.
+
+    Nearly empty streams of CUDA graphs (`graph_streams`) are compared together instead. Among the
+    busiest is, as far as there is room, the busiest one of each device that does work of each kind.
+    The pairs of thousands of streams would be millions; `all_pairs` compares them all the same.
+    """
+    if all_pairs:
+        return timeline.streams
+    shown_as_one = {index for x in graph_streams(timeline) for index in x.stream_index.tolist()}
+    streams = tuple(x for i, x in enumerate(timeline.streams) if i not in shown_as_one)
+    if len(streams) <= MOST_COMPARED_STREAMS:
+        return streams
+    busy_ns = [measure(timeline.busy(slice(x.first_row, x.end_row))) for x in streams]
+    busiest_first = np.argsort(-np.array(busy_ns), kind="stable").tolist()
+    kinds_of = [np.unique(timeline.kind[x.first_row : x.end_row]).tolist() for x in streams]
+    work = [{(x.device_number, kind) for kind in kinds_of[i]} for i, x in enumerate(streams)]
+    seen: set[tuple[int, int]] = set()
+    is_first = np.zeros(len(streams), dtype=np.bool_)
+    for index in busiest_first:
+        is_first[index] = not work[index] <= seen
+        seen |= work[index]
+    by_weight = sorted(busiest_first, key=lambda index: not is_first[index])
+    return tuple(streams[index] for index in sorted(by_weight[:MOST_COMPARED_STREAMS]))

@@ -72,9 +72,9 @@ class Measure(OneLine):
         row: the type of its rows, a frozen dataclass. The first two fields are ``rank: int``, which
             the measure leaves at 0, and ``step: int | None``, None for the whole trace; lengths of
             time end in ``_ns``. Its docstring describes the columns in the schema.
-        rows: gives the rows of one file. Its parameters are named after results of the analysis:
-            ``graph`` first, if it needs that, then ``windows``, then other results as ``bubbles``
-            (`tracelab.analysis.analysis.STAGES` lists them all).
+        rows: gives the rows of one file. Its parameters are named after properties of the
+            `Analysis`: ``graph`` first, if it needs that, then ``windows``, then others such as
+            ``bubbles`` (`tracelab.STAGES` lists them all).
 
     Example:
         >>> from tracelab.measures.overlap import OverlapMetrics, overlaps

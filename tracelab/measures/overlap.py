@@ -22,8 +22,12 @@ from tracelab.base.intervals import (
     subtract,
 )
 from tracelab.base.options import Options
-from tracelab.measures.compared_streams import MOST_COMPARED_STREAMS, compared_streams
-from tracelab.measures.graph_streams import GraphStreams, graph_streams
+from tracelab.measures.graph_streams import (
+    MOST_COMPARED_STREAMS,
+    GraphStreams,
+    compared_streams,
+    graph_streams,
+)
 from tracelab.measures.measure import Measure, constrained
 from tracelab.model.activities import Stream
 from tracelab.model.graph import Graph

@@ -22,7 +22,7 @@ from tracelab.base.intervals import (
     measure_within,
     union,
 )
-from tracelab.measures.compared_streams import compared_streams
+from tracelab.measures.graph_streams import compared_streams
 from tracelab.measures.overlap_blockers import OverlapBlocker, OverlapBlockers
 from tracelab.model.activities import Stream
 from tracelab.model.graph import Graph

@@ -11,6 +11,7 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
+from tracelab.base.arrays import OneLine
 from tracelab.base.intervals import Int64Array, measure_within
 from tracelab.model.activities import Activities
 from tracelab.model.lost_work import LostWork
@@ -41,8 +42,8 @@ class LeftOut:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class SteadySteps:
+@dataclass(frozen=True, slots=True, repr=False)
+class SteadySteps(OneLine):
     """The steady steps of a file; they decide what is typical.
 
     Example: ``SteadySteps(indices=(1, 2), window=Window(None, 9_000, 29_000),

@@ -17,8 +17,7 @@ from tracelab.findings.savings import Savings
 from tracelab.job.merge import Job, merge
 from tracelab.job.rank_part import RankPart
 from tracelab.job.replay import JobReplay
-from tracelab.measures.compared_streams import compared_streams
-from tracelab.measures.graph_streams import graph_streams
+from tracelab.measures.graph_streams import compared_streams, graph_streams
 from tracelab.measures.kernel_times import unrecognised_kernels
 from tracelab.model.graph import Graph
 from tracelab.model.loss_names import find_loss_names

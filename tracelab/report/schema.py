@@ -29,10 +29,9 @@ from tracelab.measures.host_work import WorkMetrics
 from tracelab.measures.idle_culprits import CulpritMetrics
 from tracelab.measures.kernel_times import KernelTotal
 from tracelab.measures.kernels import KernelMetrics
-from tracelab.measures.latencies import LatencyMetrics
 from tracelab.measures.measure import constrained
 from tracelab.measures.overlap import OverlapMetrics
-from tracelab.measures.starts import StartMetrics
+from tracelab.measures.starts import LatencyMetrics, StartMetrics
 from tracelab.measures.steady import PROFILED, UNPROFILED, SteadyMetrics
 from tracelab.measures.window_times import DeviceMetrics, WindowMetrics
 from tracelab.model.graph import EventLinks

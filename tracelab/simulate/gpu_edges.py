@@ -24,7 +24,7 @@ from tracelab.model.latencies import (
 from tracelab.model.lookup import groups_of
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
-from tracelab.simulate.edges import Edges, edges
+from tracelab.simulate.nodes import Edges, edges
 from tracelab.simulate.program import Via
 
 _MOST_BRANCHES = 8  # of a graph, all of whose ends what follows it waits for

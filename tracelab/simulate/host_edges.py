@@ -22,9 +22,7 @@ from tracelab.model.latencies import (
 )
 from tracelab.model.lookup import groups_of
 from tracelab.model.trace import ABSENT
-from tracelab.simulate.calls import find_hand_overs
-from tracelab.simulate.edges import Edges, edges
-from tracelab.simulate.nodes import Nodes
+from tracelab.simulate.nodes import Edges, Nodes, edges, find_hand_overs
 from tracelab.simulate.program import Via
 
 # What a blocking call takes that has nothing to wait for, where the trace has too few of them.

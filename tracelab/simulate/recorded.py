@@ -14,10 +14,9 @@ from tracelab.base.intervals import Int64Array
 from tracelab.model.graph import Graph
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
-from tracelab.simulate.edges import Edges
 from tracelab.simulate.gpu_edges import gpu_edges
 from tracelab.simulate.host_edges import launch_edges, wait_edges, work_edges
-from tracelab.simulate.nodes import Nodes, find_nodes
+from tracelab.simulate.nodes import Edges, Nodes, find_nodes
 from tracelab.simulate.program import NodeKind, Program
 
 

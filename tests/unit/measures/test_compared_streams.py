@@ -12,7 +12,7 @@ from tests.build.files import annotation, copy as copy_event, kernel as kernel_e
 from tests.build.rows import US, comm, copy, graph, kernel, memset
 from tracelab import Options, analyze
 from tracelab.measures import overlap
-from tracelab.measures.compared_streams import MOST_COMPARED_STREAMS, compared_streams
+from tracelab.measures.graph_streams import MOST_COMPARED_STREAMS, compared_streams
 from tracelab.measures.overlap import overlaps
 from tracelab.render.first_screen import first_screen
 

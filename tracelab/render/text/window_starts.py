@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tracelab.base.text import counted
-from tracelab.measures.latencies import LatencyMetrics
-from tracelab.measures.starts import StartMetrics
+from tracelab.measures.starts import LatencyMetrics, StartMetrics
 from tracelab.render.text.cells import (
     CONSTRAINT_MEANINGS,
     largest,

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 from tests.build.report_rows import MS, make_report, section_of, titles_of
 from tests.figures import figures
-from tracelab.measures.latencies import LatencyMetrics
-from tracelab.measures.starts import StartMetrics
+from tracelab.measures.starts import LatencyMetrics, StartMetrics
 
 SURE = StartMetrics(0, None, 0, 40, {"stream": 30, "launch": 10, "event": 0}, 4, 0, 0, 0.0)
 
