@@ -1,7 +1,6 @@
 """An independent account of where the nodes of graphs come from: slow, from the definitions.
 
-It works on the rows of `tests.build.rows`. Every run is compared with every other one, activity by
-activity, and every call with every capture.
+It works on the rows of `tests.build.rows`. Every call is compared with every capture.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 from itertools import pairwise
 
 from tests.build.rows import Row
-from tracelab.model.cuda_graphs.origins import Basis
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category
 
 GPU = (Category.KERNEL, Category.MEMCPY, Category.MEMSET)
@@ -21,34 +19,8 @@ ASKED_FOR = {
 BEGIN, END, REPLAY = "cudaStreamBeginCapture", "cudaStreamEndCapture", "cudaGraphLaunch"
 
 
-def longest_run(text, sequence):
-    """Where the longest common part begins in the sequence, its length, and where in the text.
-
-    None where there is none, or two different parts of the sequence are the longest.
-    """
-    found, most = {}, 0
-    for first in range(len(sequence)):
-        for place in range(len(text)):
-            length = 0
-            while (
-                first + length < len(sequence)
-                and place + length < len(text)
-                and text[place + length] is not None
-                and text[place + length] == sequence[first + length]
-            ):
-                length += 1
-            if length > most:
-                found, most = {}, length
-            if length and length == most:
-                found.setdefault(first, []).append(place)
-    if len(found) != 1:
-        return None
-    [(first, places)] = found.items()
-    return first, most, places
-
-
-def origins_of(rows: list[Row], place_of) -> dict[int, tuple[int, Basis]]:
-    """Of each activity of a replay, by its event id, the call that it comes from, and the basis.
+def origins_of(rows: list[Row], place_of) -> dict[int, int]:
+    """Map the event id of each activity of a replay to that of the call that it comes from.
 
     Args:
         rows: of the trace; the event id of each is its place among them.
@@ -62,16 +34,12 @@ def origins_of(rows: list[Row], place_of) -> dict[int, tuple[int, Basis]]:
     }
     graphs = _graphs(rows, launch_of)
     found = {}
-    for basis, matches in (
-        (Basis.CAPTURE, _captured(rows, graphs)),
-        (Basis.EAGER, _eagerly(rows, launch_of, graphs)),
-    ):
-        for nodes, candidates in matches:
-            for position, node in enumerate(nodes):
-                at_position = [candidate[position] for candidate in candidates]
-                places = {place_of(call) for call in at_position} if at_position[1:] else {None}
-                if len(places) == 1 and node not in found:
-                    found[node] = at_position[-1], basis
+    for nodes, candidates in _captured(rows, graphs):
+        for position, node in enumerate(nodes):
+            at_position = [candidate[position] for candidate in candidates]
+            places = {place_of(call) for call in at_position} if at_position[1:] else {None}
+            if len(places) == 1:
+                found[node] = at_position[-1]
     return found
 
 
@@ -177,77 +145,3 @@ def _captures(rows):
         calls.sort(key=lambda i: (rows[i].start, -rows[i].end, i))
         captures.append((end, tuple(ASKED_FOR[rows[i].name] for i in calls), calls))
     return captures
-
-
-def _eagerly(rows, launch_of, graphs):
-    """For each replay the sequences of calls that ran most of it eagerly."""
-    eager = [i for i, call in launch_of.items() if rows[call].name != REPLAY]
-    eager.sort(key=lambda i: (rows[launch_of[i]].start, rows[i].start, _lane_order(rows, i)))
-    device_numbers = sorted({rows[i].device for i in eager})
-    thread_numbers = sorted({rows[launch_of[i]].thread for i in eager})
-    texts = [[i for i in eager if rows[i].device == device] for device in device_numbers]
-    if len(thread_numbers) > 1:
-        texts += [
-            [i for i in part if rows[launch_of[i]].thread == thread]
-            for part in texts
-            for thread in thread_numbers
-        ]
-    text = [i for part in texts for i in (*part, None)]
-    for (_, is_ordered, tokens), replays in graphs.items():
-        run = longest_run([None if i is None else _token(rows[i]) for i in text], tokens)
-        if run is None:
-            continue
-        first, length, places = run
-        if length < max(4, 0.5 * len(tokens)) or len({*tokens[first : first + length]}) < 2:
-            continue
-        runs = [[launch_of[text[place + k]] for k in range(length)] for place in places]
-        groups = []
-        for place, calls in zip(places, runs, strict=True):
-            if groups and place - groups[-1][-1][0] < length:
-                groups[-1].append((place, calls))
-            else:
-                groups.append([(place, calls)])
-        depth = {place: _depth(rows, calls) for group in groups for place, calls in group}
-        calls = [
-            calls
-            for group in groups
-            for place, calls in group
-            if depth[place] == max(depth[other] for other, _ in group)
-        ]
-        yield from (
-            (nodes[first : first + length], calls)
-            for _, nodes in replays
-            if is_ordered or _is_in_order(rows, nodes)
-        )
-
-
-def _is_in_order(rows, nodes):
-    """Whether nothing ran at the same time, or all that looks alike is in one stream."""
-    if not any(rows[a].end > rows[b].start for k, b in enumerate(nodes) for a in nodes[:k]):
-        return True
-    lanes = {}
-    for i in nodes:
-        lanes.setdefault(_token(rows[i]), set()).add((rows[i].device, rows[i].stream))
-    return all(len(of_token) == 1 for of_token in lanes.values())
-
-
-def _depth(rows, calls):
-    """How many regions, operators and functions last from the first of some calls to the last."""
-    first, last = rows[calls[0]], rows[calls[-1]]
-    kinds = (Category.PYTHON, Category.OPERATOR, Category.ANNOTATION)
-    before = [
-        (row.start, -row.end, i)
-        for i, row in enumerate(rows)
-        if row.category in kinds and row.thread == first.thread and row.start <= first.start
-    ]
-    depth, end = 0, first.end
-    for _, minus_end, _ in sorted(before, reverse=True):  # from the innermost one to those around
-        if -minus_end >= end:
-            end = -minus_end
-            depth += end >= last.end
-    return depth
-
-
-def _lane_order(rows, i):
-    row = rows[i]
-    return row.device, row.stream, row.start, row.end, i

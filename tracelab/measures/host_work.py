@@ -83,7 +83,7 @@ class WorkMetrics(OneLine):
 
         replayed_ns: of `gpu_ns`, the time of nodes of CUDA graphs that were captured in it. Their
             launches count where the graph is replayed.
-        replay_basis: how that is known, "annotation", "capture" or "eager" (see
+        replay_basis: how that is known, "annotation" or "capture" (see
             `tracelab.model.cuda_graphs.origins.Basis`); of several the least sure one. None
             without any.
 

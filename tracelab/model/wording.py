@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.model.cuda_graphs.origins import Basis, Origins
+from tracelab.model.cuda_graphs.origins import Origins
 from tracelab.model.frames import called_name, parse_frame
 from tracelab.model.kernel_kinds import qualified_name
-from tracelab.model.program.call_sites import NO_CALL_SITE, CallSite, call_sites
+from tracelab.model.program.call_sites import CallSite, call_sites
 from tracelab.model.program.source_lines import SourceLines
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, COLLECTIVE_OPERATOR
@@ -176,7 +176,7 @@ def as_subject(text: str) -> str:
 def origin_texts(
     timeline: Timeline, origins: Origins, rows: NDArray[np.integer[Any]], lines: SourceLines
 ) -> tuple[str, ...]:
-    """Where activities were captured into CUDA graphs, in words; "" where that is not known.
+    """Describe where activities were captured into CUDA graphs; "" where that is not known.
 
     Args:
         timeline: the activities.
@@ -192,44 +192,38 @@ def origin_texts(
     site_of = dict(zip(known_id.tolist(), call_sites(timeline, known_id, lines), strict=True))
     return tuple(
         describe_origin(
-            site_of.get(event, NO_CALL_SITE),
+            site_of.get(event),
             "" if annotation == ABSENT else origins.annotations[annotation],
-            None if by == ABSENT else Basis(by),
         )
-        for event, annotation, by in zip(
-            event_id.tolist(),
-            origins.annotation_index[rows].tolist(),
-            origins.basis[rows].tolist(),
-            strict=True,
+        for event, annotation in zip(
+            event_id.tolist(), origins.annotation_index[rows].tolist(), strict=True
         )
     )
 
 
-def describe_origin(call_site: CallSite, annotation: str, basis: Basis | None) -> str:
-    """Where a node of a CUDA graph was captured, in words with how that is known; "" if it is not.
+def describe_origin(call_site: CallSite | None, annotation: str) -> str:
+    """Describe where a node of a CUDA graph was captured; "" if that is not known.
 
     Args:
-        call_site: of the call that it comes from.
-        annotation: what the program called the region; "" without any.
-        basis: how the call is known; None without one.
+        call_site: of the call that it comes from; None if that is not known.
+        annotation: the program's name of the region; "" without any.
 
     >>> site = CallSite(call="Linear", function="forward", file="model.py", line=7)
-    >>> describe_origin(site, "", Basis.CAPTURE)
+    >>> describe_origin(site, "")
     'captured at `Linear` in forward (model.py:7)'
-    >>> describe_origin(site, "", Basis.EAGER)
-    'captured at `Linear` in forward (model.py:7), inferred from an eager run'
-    >>> describe_origin(CallSite(function="forward", file="model.py"), "", Basis.CAPTURE)
+    >>> describe_origin(CallSite(function="forward", file="model.py"), "")
     'captured at forward (model.py)'
-    >>> describe_origin(site, "layers.0", Basis.CAPTURE)
+    >>> describe_origin(site, "layers.0")
     'captured at `Linear` in forward (model.py:7), in "layers.0" (annotation)'
-    >>> describe_origin(CallSite(), "layers.0", None)
+    >>> describe_origin(None, "layers.0")
     'captured in "layers.0" (annotation)'
     """
-    known_by = ", inferred from an eager run" if basis == Basis.EAGER else ""
-    # Where only the function is known, that stands for what it called.
-    frame = "" if call_site.file is None else f"{call_site.file}(1): {call_site.function}"
-    place = "" if basis is None else describe(call_site, frame)
-    at = f" at {place}{known_by}" if place else ""
+    place = ""
+    if call_site is not None:
+        # Where only the function is known, that stands for what it called.
+        frame = "" if call_site.file is None else f"{call_site.file}(1): {call_site.function}"
+        place = describe(call_site, frame)
+    at = f" at {place}" if place else ""
     within = f' in "{annotation}" (annotation)' if annotation else ""
     return f"captured{at}{',' if at and within else ''}{within}" if at or within else ""
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from tests.build.graphs import capture, eager, graph_programs, replay
+from tests.build.graphs import capture, graph_programs, replay
 from tests.build.random_rows import LAST, random_rows
 from tests.build.rows import (
     AUTOGRAD,
@@ -414,16 +414,6 @@ def test_what_a_capture_launched_is_that_lines_time_when_it_is_replayed():
     assert work_of(phases, made) == {
         ("forward", None): (0, 8, 8, "capture"),
         ("other", None): (1, 0, 0, None),
-    }
-
-
-def test_replayed_time_is_a_part_of_that_of_the_line_that_also_ran_eagerly():
-    # Four launches and 8 ns of its own.
-    made = graph_program(python("model.py(7): forward", 95, 160), *eager(100, LAYERS))
-
-    assert work_of(lines, made) == {
-        ("forward", "model.py"): (4, 16, 8, "eager"),
-        ("serve", "serve.py"): (1, 0, 0, None),
     }
 
 

@@ -1,8 +1,8 @@
-"""Where in the program the activities of a CUDA graph's replay come from.
+"""Places in the program from which the activities of a CUDA graph's replay come.
 
-A replay is one call, so all that it puts on the GPU would belong to the line of that call. What a
-user wants to know is where each node was captured. That is known from an annotation of the node,
-from the capture where it is in the file, or inferred from the same activities run eagerly.
+A replay is one call, so all that it puts on the GPU would belong to the line of that call. A user
+wants to know where each node was captured. An annotation of the node says it, or the capture, if it
+is in the file.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,12 +19,10 @@ from numpy.typing import NDArray
 from tracelab.base.arrays import Frozen
 from tracelab.base.intervals import Int64Array
 from tracelab.model.captures import Captures, find_captures
-from tracelab.model.cuda_graphs.common_runs import CommonRun, longest_common_runs
 from tracelab.model.cuda_graphs.graph_replays import GraphReplays, graph_replays
 from tracelab.model.driver_api import has_kernel_name
-from tracelab.model.kernel_kinds import copy_direction, is_copy_kernel, is_memset_kernel
+from tracelab.model.kernel_kinds import is_copy_kernel, is_memset_kernel
 from tracelab.model.lookup import groups_of, match_names
-from tracelab.model.nesting import Nesting
 from tracelab.model.program.call_sites import call_sites
 from tracelab.model.program.module_paths import ModulePaths
 from tracelab.model.program.source_lines import SourceLines
@@ -34,38 +31,36 @@ from tracelab.model.trace import ABSENT, Category, Trace
 
 ReadArguments = Callable[[Iterable[int]], Mapping[int, Mapping[str, Any]]]
 
-# Fewer activities, or fewer different ones, are found in many places that have nothing to do with
-# the graph; so is a part of a replay that is not most of it.
-_FEWEST_ACTIVITIES, _FEWEST_NAMES, _LEAST_SHARE = 4, 2, 0.5
-
 
 class Basis(IntEnum):
-    """How it is known where a node of a graph was captured; the surest first."""
+    """Evidence of where a node of a graph was captured; the surest first."""
 
     ANNOTATION = 0  # the file says what the program called the region
     CAPTURE = 1  # the capture is in the file, and its calls fit the replay one by one
-    EAGER = 2  # the same activities ran eagerly in the file, in the same order
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Origins(Frozen):
-    """Where each GPU activity comes from, if it ran as a node of a graph; m rows of the timeline.
+    """Origins of the GPU activities that ran as nodes of graphs; m rows of the timeline.
 
     Attributes:
-        event_id: int64[m], event id of the host call that was captured, or that launched the same
-            activity eagerly; ABSENT where none is known, and for all that ran outside of graphs.
-        basis: int8[m], the `Basis` of that call, CAPTURE or EAGER; ABSENT without one.
+        event_id: int64[m], event id of the host call that was captured; ABSENT where none is known,
+            and for all that ran outside of graphs.
         annotation_index: int32[m], index into `annotations`; ABSENT where the file has none.
         annotations: what the program called the regions in which nodes were captured.
 
-    Example row: ``event_id=12, basis=Basis.CAPTURE, annotation_index=0`` with ``annotations ==
-    ("layers.0",)``: the call 12 was captured as this node, in what the program called "layers.0".
+    Example row: ``event_id=12, annotation_index=0`` with ``annotations == ("layers.0",)``: the call
+    12 was captured as this node, in a region that the program called "layers.0".
     """
 
     event_id: Int64Array
-    basis: NDArray[np.int8]
     annotation_index: NDArray[np.int32]
     annotations: tuple[str, ...]
+
+    @property
+    def basis(self) -> NDArray[np.int8]:
+        """int8[m], `Basis.CAPTURE` where a call is known, else ABSENT."""
+        return np.where(self.event_id == ABSENT, ABSENT, Basis.CAPTURE).astype(np.int8)
 
     @property
     def surest_basis(self) -> NDArray[np.int8]:
@@ -81,11 +76,10 @@ class Origins(Frozen):
 def origins(
     timeline: Timeline, lines: SourceLines, arguments: ReadArguments | None = None
 ) -> Origins:
-    """Where the activities of graphs come from.
+    """Find where the activities of graphs come from.
 
-    The capture counts before the same activities run eagerly. Where several captures, or several
-    runs, fit a replay, a node gets one only if it is at the same place of the program in all of
-    them. The slow reference model is ``tests/reference/origins.py``.
+    Where several captures fit a replay, a node gets one only if it is at the same place of the
+    program in all of them. The slow reference model is ``tests/reference/origins.py``.
 
     Args:
         timeline: the GPU activities.
@@ -94,24 +88,16 @@ def origins(
     """
     trace = timeline.trace
     event_id = np.full(len(timeline.event_id), ABSENT, dtype=np.int64)
-    basis = np.full(len(event_id), ABSENT, dtype=np.int8)
     replays = graph_replays(timeline)
     if len(replays):
         places = _Places(timeline, lines)
-        tokens = _tokens(timeline)
-        graphs = _graphs(replays, tokens)
+        graphs = _graphs(timeline, replays)
         captures = find_captures(trace, trace.correlation[timeline.event_id])
-        for value, matches in (
-            (Basis.CAPTURE, _captured(timeline, replays, captures, graphs, arguments)),
-            (Basis.EAGER, _run_eagerly(timeline, replays, tokens, graphs)),
-        ):
-            for rows, agreed_id in places.agreed(matches):
-                is_new = (event_id[rows] == ABSENT) & (agreed_id != ABSENT)
-                event_id[rows[is_new]] = np.broadcast_to(agreed_id, rows.shape)[is_new]
-                basis[rows[is_new]] = value
+        matches = _captured(timeline, replays, captures, graphs, arguments)
+        for rows, agreed_id in places.agreed(matches):
+            event_id[rows] = agreed_id
     return Origins(
         event_id=event_id,
-        basis=basis,
         annotation_index=trace.graph_nodes.annotation_index[
             trace.graph_node_row[timeline.event_id]
         ],
@@ -193,37 +179,16 @@ def _asked_for(timeline: Timeline) -> NDArray[np.int8]:
     return category
 
 
-def _tokens(timeline: Timeline) -> Int64Array:
-    """int64[m], a number for each activity: the same for the same name, bytes and device.
-
-    What sets memory, or copies within a device, has another name as a node of a graph, and no
-    bytes where it is a kernel there.
-    """
+def _graphs(timeline: Timeline, replays: GraphReplays) -> list[_Graph]:
+    """List the graphs of a file, by their first replay."""
     trace, event_id = timeline.trace, timeline.event_id
-    category, copied_bytes = _asked_for(timeline), trace.copied_bytes[event_id].copy()
-    name: Int64Array = trace.name_index[event_id].astype(np.int64)
-    is_kernel = trace.category[event_id] == Category.KERNEL
-    is_d2d = match_names(trace, event_id, lambda name: copy_direction(name) == "d2d")
-    for alike in (
-        (category == Category.MEMCPY) & (is_kernel | is_d2d),
-        category == Category.MEMSET,
-    ):
-        name[alike] = name[alike].min(initial=np.iinfo(np.int64).max)
-        if (alike & is_kernel).any():
-            copied_bytes[alike] = ABSENT
-    sizes, size = np.unique(copied_bytes, return_inverse=True)
-    device = timeline.device_number.astype(np.int64)
-    devices = int(device.max(initial=0)) + 2
-    return (name * len(sizes) + size) * devices + device + 1
-
-
-def _graphs(replays: GraphReplays, tokens: Int64Array) -> list[_Graph]:
-    """The graphs of a file, by their first replay."""
+    columns = trace.name_index[event_id], trace.copied_bytes[event_id], timeline.device_number
+    activity = np.stack(columns, axis=1)
     graphs: dict[object, _Graph] = {}
     for index, (number, is_ordered) in enumerate(
         zip(replays.graph_number.tolist(), replays.is_ordered.tolist(), strict=True)
     ):
-        key = number, is_ordered, tokens[replays.rows(index)].tobytes()
+        key = number, is_ordered, activity[replays.rows(index)].tobytes()
         graphs.setdefault(key, _Graph(number, is_ordered, [])).replays.append(index)
     return list(graphs.values())
 
@@ -231,9 +196,6 @@ def _graphs(replays: GraphReplays, tokens: Int64Array) -> list[_Graph]:
 def _rows_of(replays: GraphReplays, graph: _Graph) -> NDArray[np.intp]:
     """intp[replays, nodes], the timeline rows of a graph."""
     return np.stack([replays.rows(index) for index in graph.replays])
-
-
-# --- by the capture ---
 
 
 def _captured(
@@ -351,149 +313,3 @@ def _fitting(
             counted += [(before, rows[index]) for before, index in alike]
     if counted:
         yield _Match(calls[: max(before for before, _ in counted)], counted)
-
-
-# --- by the same activities run eagerly ---
-
-
-def _run_eagerly(
-    timeline: Timeline, replays: GraphReplays, tokens: Int64Array, graphs: Iterable[_Graph]
-) -> list[_Match]:
-    """The longest runs of activities outside of graphs that are those of most of a replay."""
-    in_order = (_in_inferred_order(timeline, replays, tokens, graph) for graph in graphs)
-    ordered = [graph for graph in in_order if graph.replays]
-    text_row = _eager_rows(timeline, replays)
-    text = np.where(text_row == ABSENT, ABSENT, tokens[text_row])
-    sequences = [tokens[replays.rows(graph.replays[0])] for graph in ordered]
-    runs = longest_common_runs(text, sequences, fewest=_FEWEST_ACTIVITIES)
-    launched = timeline.launch_id[text_row]
-    chosen = []
-    for graph, sequence, run in zip(ordered, sequences, runs, strict=True):
-        if run is None or run.length < _LEAST_SHARE * len(sequence):
-            continue
-        if len(np.unique(sequence[run.first : run.first + run.length])) >= _FEWEST_NAMES:
-            chosen.append((graph, run))
-    matches = []
-    for (graph, run), places in zip(
-        chosen, _in_one_call(timeline, launched, [run for _, run in chosen]), strict=True
-    ):
-        rows = _rows_of(replays, graph)[:, run.first : run.first + run.length]
-        calls = [launched[place : place + run.length] for place in places]
-        matches.append(_Match(calls, [(len(calls), rows)]))
-    return matches
-
-
-def _in_inferred_order(
-    timeline: Timeline, replays: GraphReplays, tokens: Int64Array, graph: _Graph
-) -> _Graph:
-    """A graph with those of its replays that ran in the order of the capture, most likely.
-
-    In several streams that is so where nothing in it ran at the same time, or where all that looks
-    alike is in one stream: then the start decides nothing.
-    """
-    if graph.is_ordered:
-        return graph
-
-    def is_in_order(index: int) -> bool:
-        rows = replays.rows(index)
-        start_ns, end_ns = timeline.start_ns[rows], timeline.end_ns[rows]
-        if (np.maximum.accumulate(end_ns)[:-1] <= start_ns[1:]).all():
-            return True
-        pairs = np.unique(np.stack((tokens[rows], timeline.stream_index[rows]), axis=1), axis=0)
-        return len(pairs) == len(np.unique(tokens[rows]))
-
-    return graph._replace(replays=list(filter(is_in_order, graph.replays)))
-
-
-def _in_one_call(
-    timeline: Timeline, launched: Int64Array, runs: Sequence[CommonRun]
-) -> list[list[int]]:
-    """Of each run the places in the text that count: of overlapping ones those deepest in a call.
-
-    Layers that run the same kernels are found shifted by a layer, too, from one pass through the
-    model into the next. One pass is inside one call: a module's, a step or a compiled region.
-
-    Args:
-        timeline: the GPU activities.
-        launched: int64[n], of each activity of the text the call that launched it (event id).
-        runs: with their places in the text.
-    """
-    overlapping = [
-        [
-            place
-            for pair in pairwise(run.text_first)
-            if pair[1] - pair[0] < run.length
-            for place in pair
-        ]
-        for run in runs
-    ]
-    first = np.array([place for places in overlapping for place in places], dtype=np.intp)
-    lengths = np.repeat([run.length for run in runs], list(map(len, overlapping))).astype(np.intp)
-    depth = _depths(timeline, launched[first], launched[first + lengths - 1])
-    depth_of = iter(depth.tolist())
-    counting = []
-    for run, places in zip(runs, overlapping, strict=True):
-        depths = {place: next(depth_of) for place in places}
-        groups: list[list[int]] = []
-        for place in run.text_first:
-            if groups and place - groups[-1][-1] < run.length:
-                groups[-1].append(place)
-            else:
-                groups.append([place])
-        counting.append(
-            [
-                place
-                for group in groups
-                for place in group
-                if len(group) == 1 or depths[place] == max(depths[other] for other in group)
-            ]
-        )
-    return counting
-
-
-def _depths(timeline: Timeline, first_id: Int64Array, last_id: Int64Array) -> Int64Array:
-    """int64[k], how many regions, operators and functions last from one call to another.
-
-    Args:
-        timeline: the GPU activities.
-        first_id: int64[k], event ids; those of their threads count.
-        last_id: int64[k], event ids.
-    """
-    if not len(first_id):
-        return first_id
-    trace = timeline.trace
-    calls = Nesting(
-        trace, trace.of_category(Category.PYTHON, Category.OPERATOR, Category.ANNOTATION)
-    )
-    around, depth = calls.innermost(first_id), np.zeros(len(first_id), dtype=np.int64)
-    open_ = np.flatnonzero(around != ABSENT)
-    while len(open_):
-        depth[open_] += calls.end_ns[around[open_]] >= trace.end_ns[last_id[open_]]
-        around[open_] = calls.parent_index[around[open_]]
-        open_ = open_[around[open_] != ABSENT]
-    return depth
-
-
-def _eager_rows(timeline: Timeline, replays: GraphReplays) -> NDArray[np.intp]:
-    """The activities outside of graphs as they were launched on each device: intp[k], rows.
-
-    First by all threads together, then, where several launched, by each one alone: autograd's
-    thread continues what the main thread began, and a thread that loads data cuts in anywhere. An
-    ABSENT ends each part.
-    """
-    trace = timeline.trace
-    is_eager = timeline.launch_id != ABSENT
-    is_eager[replays.row] = False
-    rows = np.flatnonzero(is_eager)
-    launch_id = timeline.launch_id[rows]
-    launched_ns, thread = trace.start_ns[launch_id], trace.thread_index[launch_id]
-    device = timeline.device_number[rows]
-    parts = [np.zeros(len(rows), dtype=thread.dtype)]
-    if len(np.unique(thread)) > 1:
-        parts.append(thread)
-    text = [np.zeros(0, dtype=np.intp)]
-    for part in parts:
-        order = np.lexsort((timeline.start_ns[rows], launched_ns, part, device))
-        ends = np.flatnonzero((np.diff(part[order]) != 0) | (np.diff(device[order]) != 0)) + 1
-        text += [np.insert(rows[order], ends, ABSENT), np.array([ABSENT])]
-    return np.concatenate(text)

@@ -1,4 +1,4 @@
-"""Where the nodes of a graph's replay come from: annotations, captures, the same work run eagerly.
+"""Origins of the nodes of a graph's replay: annotations and captures.
 
 The makers of rows are those of `tests.build.graphs`.
 """
@@ -20,7 +20,7 @@ from tests.build.graphs import (
     graph_programs,
     replay,
 )
-from tests.build.rows import AUTOGRAD, H2D, MAIN, Node, call, copy, kernel, python, timeline
+from tests.build.rows import AUTOGRAD, Node, call, kernel, timeline
 from tests.examples import examples
 from tests.reference.origins import BEGIN, END, REPLAY, origins_of
 from tracelab.model.cuda_graphs.origins import Basis, origins
@@ -30,7 +30,7 @@ from tracelab.model.trace import ABSENT, Category
 
 
 def found(*rows, arguments=None):
-    """Event id of each activity of a replay: that of the call that it comes from, and the basis."""
+    """Map the event id of each activity of a replay to that of the call that it comes from."""
     made = timeline(*rows)
     of = origins(made, SourceLines(()), arguments)
     in_replay = [
@@ -39,9 +39,7 @@ def found(*rows, arguments=None):
         if launched >= 0 and is_replay(made, launched)
     ]
     return {
-        int(made.event_id[i]): (int(of.event_id[i]), Basis(int(of.basis[i])))
-        for i in in_replay
-        if of.event_id[i] != ABSENT
+        int(made.event_id[i]): int(of.event_id[i]) for i in in_replay if of.event_id[i] != ABSENT
     }
 
 
@@ -65,10 +63,8 @@ def launches_of(rows, first=0, end=1_000_000):
     return ids(rows, lambda x: x.name in names and first <= x.start < end)
 
 
-def expected(rows, launches, basis, number=0):
-    return {
-        node: (event, basis) for node, event in zip(nodes_of(rows, number), launches, strict=True)
-    }
+def expected(rows, launches, number=0):
+    return dict(zip(nodes_of(rows, number), launches, strict=True))
 
 
 WORK = ["norm", COPY, "gemm", FILL, "gelu"]
@@ -83,27 +79,27 @@ def test_a_captured_call_is_the_node_at_its_place():
     launches = launches_of(rows)
     assert len(launches) == 5
     assert found(*rows) == {
-        **expected(rows, launches, Basis.CAPTURE, 0),
-        **expected(rows, launches, Basis.CAPTURE, 1),
+        **expected(rows, launches, 0),
+        **expected(rows, launches, 1),
     }
 
 
 def test_what_autograds_thread_launches_is_captured_too():
     rows = [*capture(100, WORK, launching=AUTOGRAD), *replay(300, WORK)]
-    assert found(*rows) == expected(rows, launches_of(rows), Basis.CAPTURE)
+    assert found(*rows) == expected(rows, launches_of(rows))
 
 
 def test_calls_that_ran_something_were_not_captured():
     # Another thread copies while the capture goes on.
     other = [asked_for(COPY, 125, 77, AUTOGRAD), activity(COPY, 130, 77)]
     rows = [*other, *capture(100, WORK), *replay(300, WORK)]
-    assert found(*rows) == expected(rows, launches_of(rows)[1:], Basis.CAPTURE)
+    assert found(*rows) == expected(rows, launches_of(rows)[1:])
 
 
 def test_a_call_of_the_driver_inside_the_runtimes_is_captured_once():
     rows = [*capture(100, WORK), *replay(300, WORK)]
     inner = call("cuLaunchKernel", 110, 111, correlation=2_000_110, category=Category.DRIVER)
-    assert found(*rows, inner) == expected(rows, launches_of(rows), Basis.CAPTURE)
+    assert found(*rows, inner) == expected(rows, launches_of(rows))
 
 
 @pytest.mark.parametrize(
@@ -138,7 +134,7 @@ def test_a_graph_more_than_captures_is_ambiguous():
 
 def test_captures_that_look_alike_at_one_place_are_one():
     rows = [*capture(100, WORK), *capture(200, WORK), *replay(300, WORK)]
-    assert found(*rows) == expected(rows, launches_of(rows, 200), Basis.CAPTURE)
+    assert found(*rows) == expected(rows, launches_of(rows, 200))
 
 
 def test_captures_that_look_alike_at_two_places_are_ambiguous():
@@ -155,8 +151,8 @@ def test_of_graphs_that_look_alike_the_first_number_was_captured_first():
         *replay(400, names, numbers=numbers, graph=4),
     ]
     assert found(*rows) == {
-        **expected(rows, launches_of(rows, 200), Basis.CAPTURE, 0),
-        **expected(rows, launches_of(rows, 100, 200), Basis.CAPTURE, 1),
+        **expected(rows, launches_of(rows, 200), 0),
+        **expected(rows, launches_of(rows, 100, 200), 1),
     }
 
 
@@ -169,7 +165,7 @@ def test_numbered_graphs_one_of_which_was_replayed_before_its_capture_are_ambigu
         *replay(400, names, numbers=numbers, graph=4),
     ]
     # Of graph 9 only the first capture was before; of graph 4 both were, at different places.
-    assert found(*rows) == expected(rows, launches_of(rows, 100, 200), Basis.CAPTURE, 0)
+    assert found(*rows) == expected(rows, launches_of(rows, 100, 200), 0)
 
 
 def test_graphs_that_nobody_numbered_may_be_from_any_capture_before_each_replay():
@@ -186,8 +182,8 @@ def test_graphs_that_nobody_numbered_may_be_from_any_capture_before_each_replay(
 
     # THEN the last replay may be of any graph
     assert found(*rows) == {
-        **expected(rows, launches_of(rows, 100, 200), Basis.CAPTURE, 0),
-        **expected(rows, launches_of(rows, 200, 300), Basis.CAPTURE, 1),
+        **expected(rows, launches_of(rows, 100, 200), 0),
+        **expected(rows, launches_of(rows, 200, 300), 1),
     }
 
 
@@ -212,8 +208,8 @@ def test_graphs_fewer_than_captures_may_be_from_any_before_their_first_replay():
 
     # THEN the last one before counts, and none where those before are at two places
     assert found(*rows) == {
-        **expected(rows, launches_of(rows, 100, 200), Basis.CAPTURE, 0),
-        **expected(rows, launches_of(rows, 200, 300), Basis.CAPTURE, 1),
+        **expected(rows, launches_of(rows, 100, 200), 0),
+        **expected(rows, launches_of(rows, 200, 300), 1),
     }
 
 
@@ -254,7 +250,7 @@ def test_captured_calls_that_name_their_kernels_are_told_apart_by_them():
     nodes, launches = nodes_of(rows), launches_of(rows, 100, 200)
 
     # THEN on AMD it is of that one; where one launch names nothing, that is not known
-    of_first = {node: (at, Basis.CAPTURE) for node, at in zip(nodes, launches, strict=True)}
+    of_first = dict(zip(nodes, launches, strict=True))
     assert found(*hip, arguments=lambda ids: {i: of_call[i] for i in ids}) == of_first
     hip, of_call = on_amd(rows, unnamed="s")
     assert found(*hip, arguments=lambda ids: {i: of_call[i] for i in ids}) == {}
@@ -264,7 +260,7 @@ def test_a_capture_of_other_kernels_is_none():
     # A graph of before the recording, and a capture of as many kernels.
     rows = [*capture(100, ["p", "q"]), *replay(300, ["r", "s"]), *capture(400, ["r", "s"])]
     launches = launches_of(rows, 100, 200)
-    assert found(*rows) == expected(rows, launches, Basis.CAPTURE)  # CUDA's calls name none
+    assert found(*rows) == expected(rows, launches)  # CUDA's calls name none
     hip, of_call = on_amd(rows)
     assert found(*hip, arguments=lambda ids: {i: of_call[i] for i in ids}) == {}
 
@@ -286,7 +282,7 @@ def test_the_numbers_of_nodes_are_the_order_of_the_capture():
         *replay(300, names, streams=(7, 9), numbers=(10, 12, 11)),
     ]
     a, c, b = launches_of(rows)
-    assert found(*rows) == expected(rows, [a, b, c], Basis.CAPTURE)
+    assert found(*rows) == expected(rows, [a, b, c])
 
 
 @pytest.mark.parametrize("numbers", [(12, 11, 10), (10, 10, 11)], ids=["descending", "repeated"])
@@ -295,176 +291,19 @@ def test_numbers_that_are_no_order_say_nothing(numbers):
     assert found(*rows) == {}
 
 
-# --- the same activities, eagerly ---
-
-
-def test_the_same_activities_run_eagerly():
-    rows = [*eager(100, WORK), *replay(300, WORK), *replay(400, WORK)]
-    launches = launches_of(rows)
-    assert found(*rows) == {
-        **expected(rows, launches, Basis.EAGER, 0),
-        **expected(rows, launches, Basis.EAGER, 1),
-    }
-
-
-@pytest.mark.parametrize(
-    ("names", "every", "is_said"),
-    [
-        (["norm", "gemm", "norm", "gemm"], 1, True),  # each name has a stream of its own
-        (["norm", "gemm", "gemm", "norm"], 1, False),  # which gemm was captured first?
-        (["norm", "gemm", "gemm", "norm"], 2, True),  # one after the other
-    ],
-)
-def test_in_several_streams_the_order_is_inferred_where_the_start_decides_nothing(
-    names, every, is_said
-):
-    rows = [*eager(100, names), *replay(300, names, streams=(7, 9), every=every)]
-    assert found(*rows) == (expected(rows, launches_of(rows), Basis.EAGER) if is_said else {})
-
-
-def test_a_capture_counts_before_the_same_activities_run_eagerly():
-    rows = [*eager(100, WORK), *capture(200, WORK), *replay(300, WORK)]
-    assert found(*rows) == expected(rows, launches_of(rows, 200), Basis.CAPTURE)
-
-
-def test_two_threads_in_turns_count_as_one():
-    # A forward pass, and a backward pass by autograd's thread.
-    rows = [
-        *eager(100, ["norm", "gemm"]),
-        *eager(120, ["gemm_back", "norm_back"], thread=AUTOGRAD),
-        *replay(300, ["norm", "gemm", "gemm_back", "norm_back"]),
-    ]
-    assert found(*rows) == expected(rows, launches_of(rows), Basis.EAGER)
-
-
-def test_what_another_thread_launches_in_between_does_not_count():
-    other = [asked_for(COPY, 125, 77, AUTOGRAD), activity(COPY, 150, 77)]
-    rows = [*eager(100, WORK), *other, *replay(300, WORK)]
-    launches = [i for i in launches_of(rows) if rows[i].thread == MAIN]
-    assert found(*rows) == expected(rows, launches, Basis.EAGER)
-
-
-def test_copies_of_other_sizes_are_not_the_same():
-    rows = [*eager(100, WORK), *replay(300, WORK)]
-    size = {COPY: 128}
-    changed = [
-        copy(x.start, x.end, H2D, copied_bytes=size[COPY], correlation=x.correlation)
-        if x.name == H2D and x.start > 300
-        else x
-        for x in rows
-    ]
-    assert found(*changed) == {}
-
-
-def test_most_of_a_replay_is_enough():
-    # Six of eight: the last two ran nowhere else.
-    work = ["norm", "gemm", "gelu", "gemm", "add", "norm"]
-    rows = [*eager(100, work), *replay(300, [*work, "loss", "loss"])]
-    assert found(*rows) == dict(
-        zip(
-            nodes_of(rows)[:6],
-            ((event, Basis.EAGER) for event in launches_of(rows)),
-            strict=True,
-        )
-    )
-
-
-@pytest.mark.parametrize(
-    ("ran", "replayed"),
-    [
-        (["norm", "gemm", "gelu"], ["norm", "gemm", "gelu"]),
-        (["gemm"] * 5, ["gemm"] * 5),
-        (["norm", "gemm", "gelu", "add"], ["norm", "gemm", "gelu", "add", *["loss"] * 5]),
-    ],
-    ids=["three activities", "one name", "less than half"],
-)
-def test_what_could_be_found_anywhere_says_nothing(ran, replayed):
-    assert found(*eager(100, ran), *replay(300, replayed)) == {}
-
-
-def test_runs_at_one_place_are_one_and_the_last_one_counts():
-    rows = [*eager(100, WORK), *eager(200, WORK), *replay(300, WORK)]
-    assert found(*rows) == expected(rows, launches_of(rows, 200), Basis.EAGER)
-
-
-@pytest.mark.parametrize("module", ["nn.Module: Block_0", "nn.Module: Block_1"])
-def test_runs_in_two_modules_are_ambiguous(module):
-    rows = [
-        python("nn.Module: Block_0", 99, 199),
-        *eager(100, WORK),
-        python(module, 199, 299),
-        *eager(200, WORK),
-        *replay(300, WORK),
-    ]
-    is_one = module == "nn.Module: Block_0"
-    assert bool(found(*rows)) == is_one
-
-
-def test_of_runs_that_overlap_that_inside_one_call_counts():
-    # Two passes through two layers of the same kernels: they are found shifted by a layer, too.
-    layer, rows = ["norm", "gemm"], []
-    for at in (100, 140):
-        rows.append(python("nn.Module: Net_0", at, at + 40))
-        for i in range(2):
-            rows.append(python(f"nn.Module: Layer_{i}", at + 20 * i, at + 20 * i + 20))
-            rows += eager(at + 20 * i, layer)
-    rows += replay(300, layer * 2)
-    assert found(*rows) == expected(rows, launches_of(rows, 140), Basis.EAGER)
-
-
-def test_what_differs_at_one_place_only_is_not_said_there():
-    # The first activity is launched by another operator in the second run.
-    rows = [
-        *eager(100, WORK),
-        *eager(200, WORK[:1], within="aten::other"),
-        *eager(210, WORK[1:]),
-        *replay(300, WORK),
-    ]
-    assert found(*rows) == dict(
-        zip(
-            nodes_of(rows)[1:],
-            ((event, Basis.EAGER) for event in launches_of(rows, 210)),
-            strict=True,
-        )
-    )
-
-
 # --- what the driver runs as kernels ---
 
 WORK_OF_GRAPH = ["norm", "memcpy32_post", "gemm", "memset32", "gelu"]
-D2D = "Memcpy DtoD (Device -> Device)"
 
 
 def test_a_captured_copy_and_memset_run_as_kernels_of_the_driver():
     rows = [*capture(100, WORK), *replay(300, WORK_OF_GRAPH)]
-    assert found(*rows) == expected(rows, launches_of(rows), Basis.CAPTURE)
+    assert found(*rows) == expected(rows, launches_of(rows))
 
 
 def test_a_kernel_that_copies_is_no_captured_kernel():
     names = ["norm", "attention", "gemm", FILL, "gelu"]
     assert found(*capture(100, names), *replay(300, WORK_OF_GRAPH)) == {}
-
-
-@pytest.mark.parametrize("direction", [D2D, H2D])
-def test_a_copy_within_the_device_that_ran_eagerly_is_a_kernel_of_a_graph(direction):
-    # GIVEN the same work eagerly, with a copy of 64 bytes and a memset, which are kernels in graphs
-    ran = [replace(x, name=direction) if x.name == H2D else x for x in eager(100, WORK)]
-    rows = [*ran, *replay(300, WORK_OF_GRAPH)]
-
-    # THEN nothing else that is copied is such a kernel
-    launches = launches_of(rows)
-    assert found(*rows) == (expected(rows, launches, Basis.EAGER) if direction == D2D else {})
-
-
-def test_what_memory_a_memset_of_a_graph_fills_is_unknown():
-    # The profiler calls it so; outside of graphs it says "Device".
-    rows = [*eager(100, WORK), *replay(300, WORK)]
-    first = min(nodes_of(rows))
-    rows = [
-        replace(x, name="Memset (Unknown)") if i > first and x.category == Category.MEMSET else x
-        for i, x in enumerate(rows)
-    ]
-    assert found(*rows) == expected(rows, launches_of(rows), Basis.EAGER)
 
 
 # --- annotations, and nothing ---
@@ -485,6 +324,12 @@ def test_an_annotation_is_the_surest():
     assert of.basis.tolist() == [Basis.CAPTURE] * 2
     assert of.surest_basis.tolist() == [Basis.CAPTURE, Basis.ANNOTATION]
     assert of.call_id(made.launch_id).tolist() == launches_of(rows)
+
+
+def test_activities_that_ran_eagerly_have_no_origin():
+    made = timeline(*eager(100, WORK), *replay(300, WORK))
+    of = origins(made, SourceLines(()))
+    assert of.event_id.tolist() == [ABSENT] * 10
 
 
 def test_without_replays_there_is_nothing_to_say():

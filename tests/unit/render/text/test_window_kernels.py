@@ -208,7 +208,7 @@ def test_busy_answer_says_no_more_than_is_known(kernel_rows, answer):
 def test_rows_say_how_they_are_known_to_be_where_a_graph_was_captured(snapshot):
     rows = (
         make_work("forward", where="model.py:7", gpu_ns=MS, replayed_ns=MS, replay_basis="capture"),
-        make_work("loss", where="model.py:9", gpu_ns=MS, replayed_ns=MS, replay_basis="eager"),
+        make_work("loss", where="model.py:9", gpu_ns=MS, replayed_ns=MS, replay_basis="annotation"),
         make_work("serve", where="serve.py:3"),
     )
     operators = (make_work("aten::mm", calls=1.0),)
@@ -238,10 +238,10 @@ def test_what_counts_where_is_said_below_the_first_table_alone():
 
 def test_modules_of_a_class_are_known_as_the_least_sure_one_is():
     rows = (
-        make_work("Linear_3", calls=1.0, replayed_ns=MS, replay_basis="capture"),
-        make_work("Linear_0", calls=2.0, replayed_ns=MS, replay_basis="eager"),
+        make_work("Linear_3", calls=1.0, replayed_ns=MS, replay_basis="annotation"),
+        make_work("Linear_0", calls=2.0, replayed_ns=MS, replay_basis="capture"),
         make_work("Linear_1", calls=2.0),
     )
     section = section_of(report_of(modules=rows), f"Modules{PER_STEP}")
 
-    assert [row[0] for row in section.rows] == ["3 Linear · inferred from an eager run"]
+    assert [row[0] for row in section.rows] == ["3 Linear · captured here"]
