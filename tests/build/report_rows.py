@@ -8,8 +8,8 @@ from tracelab.findings.registry import about_of
 from tracelab.findings.savings import Savings
 from tracelab.measures.overlap import StreamTime
 from tracelab.measures.steady import SteadyMetrics
+from tracelab.render.document import Tone
 from tracelab.render.text.report import chapters
-from tracelab.render.text.sections import Tone
 from tracelab.report.schema import (
     BlockingCallMetrics,
     DeviceMetrics,

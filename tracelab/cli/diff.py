@@ -142,7 +142,7 @@ def _leave(
 
 def _require_no_regression(found: Diff, allowed: float) -> None:
     from tracelab.comparison.diff import CANNOT_TELL, DIFFERENT_PROGRAMS, Doubt
-    from tracelab.render.text.diff_verdict import why_not
+    from tracelab.render.sections.diff_words import why_not
 
     for rank in found.ranks:
         too_few = {Doubt.FEW_STEPS, Doubt.NO_STEPS} & {*rank.doubts}
@@ -239,7 +239,7 @@ def _draw(diff: Diff, analyses: list[Analysis], path: Path) -> None:
     from tracelab.outputs.drawing import part_of
     from tracelab.render.picture.save import save_figure
     from tracelab.render.picture.timeline import draw_stacked
-    from tracelab.render.text.diff import picture_title
+    from tracelab.render.sections.diff import picture_title
 
     (rank,) = diff.ranks
     parts = [

@@ -49,8 +49,6 @@ class Doubt(StrEnum):
 class Side(OneLine):
     """One of the two: what was measured, and where there were traces, the times of their kernels.
 
-    Example row: ``Side(report=load_report("before.json"), kernels=None)``
-
     Attributes:
         kernels: one for each of the report's traces; None of a saved report.
         operators: likewise, how often each operator was called.
@@ -64,8 +62,6 @@ class Side(OneLine):
 @dataclass(frozen=True, slots=True, repr=False)
 class ComparedFile(OneLine):
     """One file of one side.
-
-    Example row: ``ComparedFile("a.json", rank=0, steps=4, shown=3, start_ns=5_000, end_ns=9_000)``
 
     Attributes:
         steps: how many it has.
@@ -89,8 +85,6 @@ class ComparedFile(OneLine):
 class StreamDiff(OneLine):
     """A stream's busy time on both sides.
 
-    Example row: ``StreamDiff(before=20, after=24, matched="order", busy=Change(...))``
-
     Attributes:
         before, after: its number on each side; None where it is not there.
         matched: "number", "order", "before only" or "after only".
@@ -106,8 +100,6 @@ class StreamDiff(OneLine):
 @dataclass(frozen=True, slots=True, repr=False)
 class GraphStreamsDiff(OneLine):
     """The nearly empty streams of CUDA graphs of a device on both sides; their numbers say nothing.
-
-    Example row: ``GraphStreamsDiff(before=300, after=120, busy=Change(...))``
 
     Attributes:
         before, after: how many there are on each side.
@@ -183,8 +175,6 @@ class FindingDiff(OneLine):
 @dataclass(frozen=True, slots=True, repr=False)
 class KernelDiff(OneLine):
     """The GPU activities of one name: their time added up, and how many (medians per step).
-
-    Example row: ``KernelDiff("gemm", before_count=4, after_count=4, total=Change(...), state="")``
 
     Attributes:
         state: "new" or "gone" where no compared step of the other side launched any; else "".
@@ -298,10 +288,7 @@ class RankDiff(OneLine):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class PredictionDiff(OneLine):
-    """What a change was predicted to save of a step, and what the step afterward saves of it.
-
-    Example row: ``PredictionDiff(name="TL101", edits=("unblock:train.py:40",), basis="profiled",
-    saves_ns=2_200_000, saves_low_ns=1_900_000, saves_high_ns=2_400_000, measured_ns=2_300_000)``.
+    """The predicted saving of a change, and what the step afterward saves.
 
     Attributes:
         name, edits: of the prediction.

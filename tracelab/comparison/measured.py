@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from tracelab.base.arrays import OneLine
 from tracelab.base.errors import UnreadableInputError, UsageError
+from tracelab.base.file_names import short_names
 from tracelab.base.text import counted
 from tracelab.findings.finding import Finding
 from tracelab.measures.blocking_calls import BlockingCallMetrics
 from tracelab.measures.steady import SteadyMetrics
-from tracelab.read.file_names import short_names
 from tracelab.report.schema import Report
 from tracelab.report.views import RankView, Scope, View, ranks_of
 
@@ -25,7 +25,6 @@ class StepLengths(OneLine):
             one step where the report is about one.
         name: what they are called: "5 steady steps".
 
-    Example row: ``StepLengths((9_900, 10_100), "2 steady steps")``.
     """
 
     lengths_ns: tuple[int, ...]
@@ -45,9 +44,6 @@ class MeasuredFile(OneLine):
             less; else None.
         calls_elsewhere: blocking calls that no step of the file made, and that are not counted.
         findings: None where the report has none of this window.
-
-    Example: ``MeasuredFile(path="a.json", label="rank 0", rank=0, scope=Scope("the steady steps",
-    ...), steps=StepLengths((9_900, 10_100), "2 steady steps"), ...)``.
     """
 
     path: str

@@ -132,11 +132,7 @@ class Compared(OneLine):
         return median(known) if len(known) == len(self.recordings) else None
 
     def sample(self, values_of: Callable[[Recording], Sequence[int]]) -> list[int]:
-        """Sample a figure: of each window, or the medians of the recordings.
-
-        Args:
-            values_of: the figure in the windows of a recording.
-        """
+        """Sample a figure: of each window, or the medians of the recordings."""
         values = [values_of(recording) for recording in self.recordings]
         return [median(x) for x in values] if self.by_recording else list(values[0])
 
@@ -147,11 +143,7 @@ class Compared(OneLine):
     def table(
         self, windows_of: Callable[[Recording], Sequence[Mapping[_Key, int]]]
     ) -> dict[_Key, list[int]]:
-        """Sample every figure of a table; a figure that a window lacks is 0 there.
-
-        Args:
-            windows_of: the figures by key, in each window of a recording.
-        """
+        """Sample every figure of a table by its key; one that a window lacks is 0 there."""
         windows = {id(recording): windows_of(recording) for recording in self.recordings}
         keys = dict.fromkeys(key for x in windows.values() for cells in x for key in cells)
 

@@ -31,7 +31,7 @@ from tracelab.comparison.recordings import Compared, Pair
 from tracelab.findings.finding import Finding
 from tracelab.measures.blocking_calls import BlockingCallMetrics
 from tracelab.measures.window_times import DeviceMetrics
-from tracelab.report.views import TREATED_APART, View
+from tracelab.report.views import View
 
 # The texts of a row, by column.
 _Names = tuple[tuple[str, str], ...]
@@ -64,8 +64,8 @@ def match(
 def table_diffs(both: Pair) -> dict[str, tuple[TableDiff, ...]]:
     """Compare the tables that have no comparison of their own, the largest change first."""
     views = (*both.before.views, *both.after.views)
-    keys = dict.fromkeys(key for view in views for key in view.tables)
-    return {key: _table_diff(both, key) for key in keys if key not in TREATED_APART}
+    keys = dict.fromkeys(key for view in views for key in view.other_tables)
+    return {key: _table_diff(both, key) for key in keys}
 
 
 def _table_diff(both: Pair, key: str) -> tuple[TableDiff, ...]:

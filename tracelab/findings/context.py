@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from tracelab.base.arrays import OneLine, read_only
 from tracelab.base.intervals import Int64Array, Intervals, clip, measure_within, union
+from tracelab.base.names import short_kernel_name
 from tracelab.findings.first_use import FirstUse
 from tracelab.findings.host_needs import host_needs
 from tracelab.findings.recognition import Recognized
@@ -39,7 +40,7 @@ from tracelab.model.program.source_lines import SourceLines
 from tracelab.model.steps import Window
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Trace
-from tracelab.model.wording import origin_texts, short_kernel_name
+from tracelab.model.wording import origin_texts
 
 # Operators that read one number.
 _READS_SCALAR = ("aten::item", "aten::_local_scalar_dense", "aten::is_nonzero")

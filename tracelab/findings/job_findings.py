@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.intervals import Int64Array, measure_within, union
+from tracelab.base.names import short_kernel_name
 from tracelab.findings.finding import (
     CRITICAL_SHARE,
     INFO,
@@ -31,7 +32,6 @@ from tracelab.job.stragglers import Straggler
 from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.measures.steady import SteadyMetrics
 from tracelab.model.trace import ABSENT
-from tracelab.model.wording import short_kernel_name
 
 
 def find_in_job(

@@ -8,12 +8,15 @@ from dataclasses import replace
 from functools import cache, partial
 from pathlib import PurePosixPath, PureWindowsPath
 
+from tracelab.base.file_names import shortest_ends
+from tracelab.base.names import threads_of
 from tracelab.findings.finding import Finding, Where, call_site_of
+from tracelab.job.critical_path import PathSegment
+from tracelab.model.program.call_sites import CallSite
 from tracelab.model.program.source_lines import SourceLines
 from tracelab.model.surroundings import surroundings
 from tracelab.model.timeline import Timeline
-from tracelab.model.wording import function_text, threads_of
-from tracelab.read.file_names import shortest_ends
+from tracelab.model.wording import describe, function_text
 
 JOINT = " + "  # between the edits of one finding
 TOGETHER = "all together"  # the name of all changes at once
@@ -167,3 +170,16 @@ def file_name(path: str) -> str:
     ('train.py', 'train.py')
     """
     return PureWindowsPath(path).name if "\\" in path else PurePosixPath(path).name
+
+
+def segment_text(segment: PathSegment) -> str:
+    """Describe the place of a stretch of a job's critical path."""
+    site = CallSite(
+        operator=segment.operator,
+        function=segment.function,
+        file=segment.file,
+        line=segment.line,
+        call=segment.call,
+    )
+    # A function that called nothing is where the host itself was.
+    return describe(site, "" if segment.file is None else segment.name)

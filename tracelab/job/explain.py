@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tracelab.base.arrays import OneLine
+from tracelab.base.names import short_kernel_name
 from tracelab.job.lateness import BEFORE_RECORDING, Lateness, culprit_of
 from tracelab.job.members import Members
 from tracelab.job.rank_part import Culprit, Work
 from tracelab.job.work_compared import MoreWork
 from tracelab.model.program.call_sites import NO_CALL_SITE, CallSite
-from tracelab.model.wording import called, short_kernel_name
+from tracelab.model.wording import called
 
 MORE_WORK, SLOWER_GPU, UNEVEN_WORK = "more_work", "slower_gpu", "uneven_work"
 LATE_LAUNCH, OTHER_COLLECTIVE, RECORDING_START = (

@@ -12,7 +12,7 @@ from tracelab.measures.measure import Measure, constrained
 from tracelab.measures.ranking import MOST_ROWS, OTHERS, per_step, ranked, share_of, summed
 from tracelab.measures.what_ran import WhatRan
 from tracelab.model.graph import Graph
-from tracelab.model.kernel_kinds import Kind
+from tracelab.model.kernel_kinds import Kind, work_of
 from tracelab.model.phases import Phase
 
 _KINDS = [kind.name.lower() for kind in Kind]
@@ -70,6 +70,11 @@ class KernelMetrics(OneLine):
     mean_ns: int
     share: float = field(metadata=constrained(minimum=0, maximum=1))
     sums: KernelSums
+
+    @property
+    def work(self) -> str:
+        """Kind of compute that it is for, in words: "matrix products"."""
+        return work_of(self.name)
 
 
 def kernels(graph: Graph, what_ran: WhatRan) -> Iterator[KernelMetrics]:

@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from tracelab.base.arrays import Frozen, OneLine
 from tracelab.base.intervals import Int64Array
+from tracelab.base.names import qualified_name
 from tracelab.model.driver_api import is_graph_launch
-from tracelab.model.kernel_kinds import Kind, qualified_name
+from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import groups_of, match_names
 from tracelab.model.messages import GroupText
 from tracelab.model.nesting import Nesting

@@ -65,7 +65,6 @@ _COMPUTE = re.compile(
 _COPY_KERNEL = re.compile(r"^memcpy\d+(?:_|$)")
 _MEMSET_KERNEL = re.compile(r"^memset\d+(?:_|$)")
 
-_LAUNCHED_BY_CUTLASS = re.compile(r"(?:void )?cutlass\w*::(?:Kernel2?|device_kernel)<([^<>(),\s]+)")
 
 # "Memcpy HtoD (Pinned -> Device)"; early ROCm traces have "CopyHostToDevice". An A is for an array
 # in the device's memory. Intel's "Memcpy M2D" has an M for the user's own host memory, an H for the
@@ -226,27 +225,3 @@ def copies_pageable_memory(name: str) -> bool:
     True
     """
     return "Pageable" in name
-
-
-def qualified_name(name: str) -> str:
-    """A C++ function's own name with its namespaces; "" where nothing else is there.
-
-    Left out are the return type and the arguments of templates and calls. CUTLASS launches all its
-    kernels through templates of one name: there it is the kernel's.
-
-    >>> qualified_name("void at::native::foo<float>(int)")
-    'at::native::foo'
-    >>> qualified_name("void cutlass::Kernel2<cutlass_80_simt_sgemm_64x64_8x5_tn_align1>(Params)")
-    'cutlass_80_simt_sgemm_64x64_8x5_tn_align1'
-    """
-    launched = _LAUNCHED_BY_CUTLASS.match(name)
-    letters, depth = [], 0
-    for index, letter in enumerate(launched[1] if launched else name):
-        if letter in "<(":
-            depth += 1
-        elif letter in ">)" and not name.startswith("->", index - 1):
-            depth = max(0, depth - 1)
-        elif depth == 0:
-            letters.append(letter)
-    words = "".join(letters).split()
-    return words[-1] if words else ""

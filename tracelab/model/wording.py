@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tracelab.base.names import short_kernel_name, threads_of
 from tracelab.model.cuda_graphs.origins import Origins
 from tracelab.model.frames import called_name, parse_frame
-from tracelab.model.kernel_kinds import qualified_name
 from tracelab.model.program.call_sites import CallSite, call_sites
 from tracelab.model.program.source_lines import SourceLines
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, COLLECTIVE_OPERATOR
-
-_START_THREADS = ("parallel_apply", "DataParallel.forward")
 
 # What Python calls without a name in the source, as a programmer would say it.
 _OPERATORS = {
@@ -226,29 +223,6 @@ def describe_origin(call_site: CallSite | None, annotation: str) -> str:
     at = f" at {place}" if place else ""
     within = f' in "{annotation}" (annotation)' if annotation else ""
     return f"captured{at}{',' if at and within else ''}{within}" if at or within else ""
-
-
-def threads_of(waited_in: str) -> str:
-    """What a thread is called of which only another one's wait for it is known.
-
-    >>> threads_of("parallel_apply")
-    'threads that `parallel_apply` started'
-    """
-    if waited_in in _START_THREADS:
-        return f"threads that `{waited_in}` started"
-    return f"a thread that `{waited_in}` waits for"
-
-
-@lru_cache(maxsize=10_000)
-def short_kernel_name(name: str) -> str:
-    """The name of a GPU activity without return type, template arguments and arguments.
-
-    >>> short_kernel_name("void at::native::copy_kernel<4, float>(int, float)")
-    'at::native::copy_kernel'
-    """
-    if name.startswith(("Memcpy", "Memset", "Copy")):
-        return name
-    return qualified_name(name.replace("(anonymous namespace)::", "")) or name
 
 
 def kernel_text(name: str) -> str:

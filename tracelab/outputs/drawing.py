@@ -136,7 +136,7 @@ def draw_whatif(
     from tracelab.render.picture.save import Picture, require_format
     from tracelab.render.picture.timeline import require_drawable
     from tracelab.render.picture.whatif import draw_whatif as draw_both
-    from tracelab.render.text.whatif import picture_titles
+    from tracelab.render.sections.predictions import picture_titles
 
     asked = with_changes(options, fixes, edits)
     require_drawable(1, None, width_px)

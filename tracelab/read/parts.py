@@ -22,10 +22,10 @@ from typing import IO, Any
 import orjson
 
 from tracelab.base.errors import TracelabError, UnreadableInputError
+from tracelab.base.rank_names import rank_in
 from tracelab.read.json.array import ArrayReader
 from tracelab.read.json.events import decode_texts, is_text_of_event, mapping
 from tracelab.read.json.numbers import natural_number
-from tracelab.read.rank_names import rank_in
 from tracelab.read.streams import READ_ERRORS, Source, is_url, open_source
 
 JSON_NAMES = (".json", ".json.gz")

@@ -11,8 +11,8 @@ from os import PathLike
 from pathlib import Path
 
 from tracelab.base.errors import TracelabError, UnreadableInputError, UsageError
+from tracelab.base.rank_names import rank_in
 from tracelab.read.parts import JSON_NAMES, new_copy, parts_of
-from tracelab.read.rank_names import rank_in
 from tracelab.read.streams import READ_ERRORS, Source, is_url, open_source, read_pipe, unreadable
 
 _TRACE_NAMES = ("trace.json", "trace.json.gz")

@@ -9,12 +9,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tracelab.base.arrays import OneLine
+from tracelab.base.file_names import short_names
+from tracelab.base.rank_names import without_rank
 from tracelab.base.text import counted
 from tracelab.findings.places import place_text
-from tracelab.read.file_names import short_names
-from tracelab.read.rank_names import without_rank
 from tracelab.render.notes import Note, unread
-from tracelab.render.text.files import machines
+from tracelab.render.sections.files import machines
 from tracelab.render.text.hints import JOB
 from tracelab.render.text.savings import amount, percent
 from tracelab.render.words import duration_text

@@ -7,7 +7,7 @@ import re
 import numpy as np
 
 from tracelab.base.intervals import Int64Array
-from tracelab.model.kernel_kinds import qualified_name
+from tracelab.base.names import qualified_name
 
 ELLIPSIS = "…"
 NO_SHARE = "-"  # of nothing

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 
+from tracelab.base.file_names import short_names
+from tracelab.base.rank_names import rank_in_path, without_rank
 from tracelab.base.text import counted
-from tracelab.read.file_names import short_names
-from tracelab.read.rank_names import rank_in_path, without_rank
 from tracelab.report.schema import STATED, JobDecision, TraceInfo
 
 _MOST_NAMES = 3  # in a sentence

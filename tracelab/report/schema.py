@@ -21,7 +21,11 @@ from tracelab.base.arrays import OneLine
 from tracelab.base.text import json_bytes
 from tracelab.findings.finding import Finding
 from tracelab.findings.savings import Savings
+from tracelab.job.clocks import Alignment
+from tracelab.job.collective_metrics import CollectiveMetrics
+from tracelab.job.critical_path import JobPath
 from tracelab.job.merge import Job
+from tracelab.job.pipeline import Pipeline, StageMetrics
 from tracelab.measures.blocking_calls import BlockingCallMetrics
 from tracelab.measures.critical_path import CriticalPathMetrics
 from tracelab.measures.graph_idle import GraphIdleMetrics
@@ -31,6 +35,7 @@ from tracelab.measures.kernel_times import KernelTotal
 from tracelab.measures.kernels import KernelMetrics
 from tracelab.measures.measure import constrained
 from tracelab.measures.overlap import OverlapMetrics
+from tracelab.measures.program_lines import OUTSIDE_FUNCTIONS
 from tracelab.measures.starts import LatencyMetrics, StartMetrics
 from tracelab.measures.steady import PROFILED, UNPROFILED, SteadyMetrics
 from tracelab.measures.window_times import DeviceMetrics, WindowMetrics
@@ -44,6 +49,31 @@ from tracelab.system.files import identities, require_output, write_file
 
 if TYPE_CHECKING:
     from tracelab.report.headline import Headline
+
+# Types of rows, and of what rows hold, that are a part of the report.
+__all__ = [
+    "OUTSIDE_FUNCTIONS",
+    "UNPROFILED",
+    "Alignment",
+    "BlockingCallMetrics",
+    "CausalMetrics",
+    "CollectiveMetrics",
+    "CriticalPathMetrics",
+    "CulpritMetrics",
+    "DeviceMetrics",
+    "GraphIdleMetrics",
+    "Job",
+    "JobPath",
+    "KernelMetrics",
+    "LatencyMetrics",
+    "LossName",
+    "OverlapMetrics",
+    "Pipeline",
+    "Prediction",
+    "StageMetrics",
+    "StartMetrics",
+    "WorkMetrics",
+]
 
 SCHEMA = "tracelab.report/1"
 STATED = "the caller says so"  # why files are a job

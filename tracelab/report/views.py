@@ -16,28 +16,12 @@ from tracelab.base.arrays import OneLine
 from tracelab.findings.finding import Finding, is_worth_showing
 from tracelab.findings.savings import Savings
 from tracelab.measures.critical_path import CriticalPathMetrics
+from tracelab.measures.registry import MEASURES
 from tracelab.measures.steady import SteadyMetrics
 from tracelab.measures.window_times import DeviceMetrics, WindowMetrics
 from tracelab.report.schema import Report, Tables, TraceInfo
 
-# Tables with sections and comparisons of their own; of any other every row is shown and compared.
-TREATED_APART = frozenset(
-    (
-        "overlaps",
-        "syncs",
-        "holders",
-        "graph_idle",
-        "critical_path",
-        "starts",
-        "latencies",
-        "steady",
-        "kernels",
-        "operators",
-        "phases",
-        "lines",
-        "modules",
-    )
-)
+_KEYS = frozenset(measure.key for measure in MEASURES)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -123,6 +107,11 @@ class View(OneLine, Tables):
     tables: Mapping[str, tuple[Any, ...]]
     findings: tuple[Finding, ...]
     savings: Savings | None = None
+
+    @property
+    def other_tables(self) -> dict[str, tuple[Any, ...]]:
+        """Tables of measures from outside the package."""
+        return {key: rows for key, rows in self.tables.items() if key not in _KEYS}
 
     @property
     def path(self) -> CriticalPathMetrics | None:

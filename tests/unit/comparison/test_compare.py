@@ -23,9 +23,9 @@ from tracelab.findings.registry import about_of
 from tracelab.measures.kernel_times import kernel_times
 from tracelab.measures.overlap import GraphStreamsTime, StreamTime
 from tracelab.model.graph import EventLinks
+from tracelab.render.sections.diff import kernel_labels
+from tracelab.render.sections.diff_words import headline, verdict
 from tracelab.render.text.diff import render_diff
-from tracelab.render.text.diff_kernels import kernel_labels
-from tracelab.render.text.diff_verdict import headline, verdict
 from tracelab.report.schema import (
     BlockingCallMetrics,
     DeviceMetrics,

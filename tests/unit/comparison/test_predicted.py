@@ -5,7 +5,8 @@ import pytest
 from tests.figures import figures
 from tracelab.comparison.compare import prediction_diffs
 from tracelab.measures.steady import PROFILED, UNPROFILED
-from tracelab.render.text.diff_predictions import predicted, predictions
+from tracelab.render.sections.diff import predictions
+from tracelab.render.sections.diff_words import predicted
 from tracelab.report.schema import WhatIf
 from tracelab.simulate.predict import Prediction
 

@@ -1,7 +1,8 @@
 import pytest
 
+from tracelab.base.names import short_kernel_name
 from tracelab.model.program.call_sites import CallSite
-from tracelab.model.wording import call_text, describe, short_kernel_name
+from tracelab.model.wording import call_text, describe
 
 
 @pytest.mark.parametrize(

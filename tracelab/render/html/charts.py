@@ -16,8 +16,8 @@ from tracelab.job.merge import Job
 from tracelab.measures.overlap import OverlapMetrics
 from tracelab.render.html.summary import Part, parts_of
 from tracelab.render.job_heat_map import COMPUTE, COPIES, IDLE, TRANSFER, WAIT, heat_map, merged
+from tracelab.render.sections.times import selection_name
 from tracelab.render.text.cells import percent_text, time_text
-from tracelab.render.text.window_overlap import selection_name
 from tracelab.render.words import share_text, ticks, time_unit
 from tracelab.report.views import RankView
 

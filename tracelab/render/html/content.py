@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING
 
 from tracelab.base.arrays import OneLine
 from tracelab.base.text import counted
+from tracelab.render.document import PART, Section
 from tracelab.render.html.definitions import Definition, definitions
 from tracelab.render.html.finding_items import FindingItem, finding_items
 from tracelab.render.html.parts import PartGroup, part_groups
 from tracelab.render.html.summary import Summary, name_of, summaries_of
 from tracelab.render.notes import asides, notes_of, unread
-from tracelab.render.text.cells import PART
-from tracelab.render.text.files import file_facts, hardware, machines, recorded
+from tracelab.render.sections.files import file_facts, hardware, machines, recorded
 from tracelab.render.text.hints import of_steps
 from tracelab.render.text.savings import not_predicted
-from tracelab.render.text.sections import Section
 from tracelab.report.schema import Report
 from tracelab.report.views import RankView, ranks_of
 

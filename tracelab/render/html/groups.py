@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tracelab.base.arrays import OneLine
+from tracelab.base.file_names import short_names
 from tracelab.base.intervals import Int64Array
 from tracelab.base.text import visible
 from tracelab.job.merge import Job
 from tracelab.model.trace import ABSENT
-from tracelab.read.file_names import short_names
 from tracelab.render.html.encode import Lane
 from tracelab.render.html.file_part import FilePart, Name
 from tracelab.render.job_clock import JobTime, collective_times, job_times

@@ -4,49 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tracelab.base.arrays import OneLine
-from tracelab.read.file_names import short_names
+from tracelab.base.file_names import short_names
+from tracelab.render.document import PART, Section
 from tracelab.render.html.charts import HeatChart, StepChart, job_charts, overlap_charts, step_chart
-from tracelab.render.text.causal_profile import causal_section
-from tracelab.render.text.cells import PART, time_text
-from tracelab.render.text.files import (
-    all_losses,
-    for_details,
-    launched_only,
-    left_out_steps,
-    losses,
-    ranks as table_of_ranks,
-    steps,
-    unrecognised,
-)
-from tracelab.render.text.hints import ALL_IN_JSON
+from tracelab.render.sections.files import all_losses, for_details, ranks as table_of_ranks
+from tracelab.render.sections.job import job_sections
+from tracelab.render.sections.predictions import causal_section, prediction_sections
+from tracelab.render.sections.registry import PARTS, Subject, page_sections
 from tracelab.render.text.job import rank_shares
-from tracelab.render.text.job_tables import job_sections
 from tracelab.render.text.report import MOST_RANKS
-from tracelab.render.text.sections import Column, Section
-from tracelab.render.text.tables import other_tables
-from tracelab.render.text.whatif import sections as whatif_sections
-from tracelab.render.text.window_blocking_calls import blocking_calls
-from tracelab.render.text.window_critical_path import critical_path
-from tracelab.render.text.window_graph_idle import graph_idle
-from tracelab.render.text.window_idle import culprits, idle
-from tracelab.render.text.window_kernels import what_ran
-from tracelab.render.text.window_overlap import overlap
-from tracelab.render.text.window_starts import latencies, starts
-from tracelab.render.text.window_times import streams, times
-from tracelab.report.glossary import CAUSES
-from tracelab.report.schema import Report, WhatIf
+from tracelab.report.schema import CausalMetrics, Report, WhatIf
 from tracelab.report.views import RankView, views_of
-from tracelab.simulate.causal_profile import CausalMetrics
 
 if TYPE_CHECKING:
     from tracelab.render.html.file_part import FilePart
 
 TOP = 30  # kernels, lines, modules and operators
-_ORDER = ("phases", "kernels", "operators", "lines", "modules")
-_MOST_HEAT_ROWS, _MOST_STEPS = 64, 100
+_MAX_HEAT_ROWS = 64
+# Parts whose titles do not say which stretch of time they are about.
+_OF_WINDOW = frozenset(("bubbles", "overlap", "blocking-calls", "critical-path", "starts", "other"))
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -135,7 +114,7 @@ def _of_all(report: Report, *, has_details: bool) -> Iterator[Part]:
         waits = {x.rank: x.wait_ns / max(1, x.length_ns) for x in rank_shares(report)}
         late = {x.rank for x in report.job.stragglers}
         ordered = sorted(waits, key=lambda rank: (rank not in late, -waits[rank]))
-        heat = job_charts(report.job, sorted(ordered[:_MOST_HEAT_ROWS]))
+        heat = job_charts(report.job, sorted(ordered[:_MAX_HEAT_ROWS]))
     sections.append(table_of_ranks(report, views_of(report)))
     if not has_details:
         sections.append(for_details(report))
@@ -148,42 +127,26 @@ def _of_all(report: Report, *, has_details: bool) -> Iterator[Part]:
 
 
 def _of_file(report: Report, rank: RankView, part: FilePart | None, suffix: str) -> Iterator[Part]:
-    """All tables of a file, those about what to do before those about what was measured."""
+    """Make the parts of a file, those about what to do before those about what was measured."""
     view = rank.main
-    of = view.name.lower()
-
-    def made(
-        key: str, sections: Sequence[Section], title: str = "", **options: Any
-    ) -> Iterator[Part]:
-        if sections:
-            yield Part(key, suffix, title or sections[0].title, tuple(sections), **options)
-
-    yield from made("causal", _causal(report, rank, part), "Causal profile")
-    yield from made("whatif", _whatif(report, part), "What if")
-    chart = step_chart(rank)
-    yield from made(
-        "bubbles",
-        [*idle(view), *culprits(view), *graph_idle(view), *_steps(rank)],
-        "Idle by cause and step",
-        of=of,
-        columns=chart,
-    )
-    yield from made("times", [*times(view), *streams(view)], "Busy and idle")
-    yield from made(
-        "overlap",
-        [overlap(view)],
-        heat=tuple(overlap_charts(view.overlaps, several=view.several)),
-        of=of,
-    )
-    yield from made("blocking-calls", [blocking_calls(view)], of=of)
-    yield from made("critical-path", critical_path(view), of=of)
-    for key, sections in what_ran(view, TOP, _ORDER):
-        yield from made(key, sections)
-    yield from made("starts", [*starts(view), *latencies(view)], of=of)
-    yield from made("other", other_tables(view), "Other tables", of=of)
-    if report.job is None:
-        yield from made("losses", losses(rank.trace))
-    yield from made("unrecognized", [*unrecognised(rank.trace), *launched_only(rank.trace, view)])
+    if causal := _causal(report, rank, part):
+        yield Part("causal", suffix, "Causal profile", tuple(causal))
+    if whatif := _whatif(report, part):
+        yield Part("whatif", suffix, "What if", tuple(whatif))
+    for key, sections in page_sections(Subject(rank, view, TOP)).items():
+        if sections and not (key == "losses" and report.job is not None):
+            is_overlap = key == "overlap"
+            yield Part(
+                key,
+                suffix,
+                PARTS[key] or sections[0].title,
+                tuple(sections),
+                heat=tuple(
+                    overlap_charts(view.overlaps, several=view.several) if is_overlap else ()
+                ),
+                columns=step_chart(rank) if key == "bubbles" else None,
+                of=view.name.lower() if key in _OF_WINDOW else "",
+            )
 
 
 def _causal(report: Report, rank: RankView, part: FilePart | None) -> list[Section]:
@@ -202,42 +165,4 @@ def _whatif(report: Report, part: FilePart | None) -> list[Section]:
 
 def _predictions(whatif: WhatIf | None) -> list[Section]:
     """What the fixes save; nothing where that is not known, which is said with the findings."""
-    return [] if whatif is None or whatif.not_replayed else whatif_sections(whatif)
-
-
-def _steps(rank: RankView) -> list[Section]:
-    """The steps in lines: how long and how busy, then the causes of idle time in each."""
-    if rank.whole is None or not rank.steps:
-        return []
-    not_steady = [f"Not steady: {text}." for text in left_out_steps(rank)]
-    return [steps(rank.steps, "", not_steady), *_causes_by_step(rank)]
-
-
-def _causes_by_step(rank: RankView) -> list[Section]:
-    """Idle by cause in each step, on the GPU that decides."""
-    number = rank.main.scope.device
-    rows = [
-        (view.step, device)
-        for view in rank.steps[:_MOST_STEPS]
-        for device in view.window.devices
-        if device.device == number
-    ]
-    causes = [x for x in CAUSES.terms if any(device.bubbles.get(x.key) for _, device in rows)]
-    if not causes:
-        return []
-    left = len(rank.steps) - _MOST_STEPS
-    return [
-        Section(
-            "Idle by step and cause",
-            columns=(Column("step"), *(Column(x.name) for x in causes), Column("idle")),
-            rows=tuple(
-                (
-                    str(step),
-                    *(time_text(device.bubbles.get(x.key, 0)) for x in causes),
-                    time_text(device.idle_ns),
-                )
-                for step, device in rows
-            ),
-            notes=(f"… and {left:,} more steps {ALL_IN_JSON}.",) if left > 0 else (),
-        )
-    ]
+    return [] if whatif is None or whatif.not_replayed else prediction_sections(whatif)

@@ -8,8 +8,8 @@ from pathlib import PurePath
 from types import MappingProxyType
 
 from tracelab.base.arrays import OneLine
+from tracelab.base.file_names import short_names
 from tracelab.measures.window_times import DeviceMetrics
-from tracelab.read.file_names import short_names
 from tracelab.render.facts import busy_parts, gpu_facts, idle_parts, length_of
 from tracelab.render.first_screen import answer, is_healthy
 from tracelab.render.text.cells import CAUSE_NAMES, meaning_of

@@ -10,7 +10,7 @@ from pathlib import Path
 from tracelab.analysis.analysis import Analysis
 from tracelab.analysis.reports import FileResult
 from tracelab.base.arrays import OneLine
-from tracelab.read.file_names import short_names
+from tracelab.base.file_names import short_names
 from tracelab.read.streams import Source
 from tracelab.render.html.file_part import FilePart, file_part
 from tracelab.render.html.groups import page_times

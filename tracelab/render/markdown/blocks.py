@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 
 from tracelab.render.ci import without_github_commands
+from tracelab.render.document import Chapter, Section
 from tracelab.render.markdown.escape import prose
-from tracelab.render.text.sections import Chapter, Section
 from tracelab.render.words import shorten
 
 MAX_LETTERS = 60_000  # GitHub refuses a comment of 65,536

@@ -14,6 +14,7 @@ from tracelab.comparison.diff import (
     Diff,
     RankDiff,
 )
+from tracelab.render.document import Chapter
 from tracelab.render.markdown.blocks import (
     brief_prose,
     bullets,
@@ -24,17 +25,21 @@ from tracelab.render.markdown.blocks import (
     table,
 )
 from tracelab.render.markdown.escape import code, prose
-from tracelab.render.text.diff import MOST_RANKS, left_out
-from tracelab.render.text.diff_predictions import predicted
-from tracelab.render.text.diff_tables import (
+from tracelab.render.sections.diff import (
+    MAX_RANKS,
     change_cells,
     change_titles,
     details as text_details,
     finding_row,
+    left_out,
 )
-from tracelab.render.text.diff_verdict import headline
-from tracelab.render.text.diff_words import device_changes, gpu_name, needs_device_names
-from tracelab.render.text.sections import Chapter
+from tracelab.render.sections.diff_words import (
+    device_changes,
+    gpu_name,
+    headline,
+    needs_device_names,
+    predicted,
+)
 from tracelab.render.words import shorten
 
 _HEADINGS = {
@@ -49,7 +54,7 @@ _MAX_PATH_LETTERS = 200
 
 def render_diff(diff: Diff) -> str:
     """Return a difference as a comment."""
-    shown = diff.ranks if len(diff.ranks) <= MOST_RANKS else (diff.slowest,)
+    shown = diff.ranks if len(diff.ranks) <= MAX_RANKS else (diff.slowest,)
     folded = [
         block
         for rank in shown

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tracelab.base.text import counted
+from tracelab.render.document import PART
 from tracelab.render.facts import Fact
 from tracelab.render.first_screen import FirstScreen, Item, first_screen
 from tracelab.render.markdown.blocks import (
@@ -19,7 +20,6 @@ from tracelab.render.markdown.escape import code, prose
 from tracelab.render.notes import Note
 from tracelab.render.ranks import RanksTable, table_of_ranks
 from tracelab.render.recordings import Recordings, are_recordings, recordings_of
-from tracelab.render.text.cells import PART
 from tracelab.render.text.hints import ONE_OF_THEM
 from tracelab.render.words import shorten
 from tracelab.report.schema import Report

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from tracelab.analysis.analysis import Analysis
 from tracelab.base.arrays import Frozen, OneLine
 from tracelab.base.intervals import Int64Array, clip
+from tracelab.base.names import short_kernel_name
 from tracelab.base.text import clean
 from tracelab.measures.bubbles import Cause
 from tracelab.measures.critical_path_links import PathKind
@@ -26,7 +27,6 @@ from tracelab.model.lookup import groups_of
 from tracelab.model.steps import Window
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Trace
-from tracelab.model.wording import short_kernel_name
 from tracelab.read.event_array import Selection
 from tracelab.render.words import shorten
 from tracelab.report.glossary import BLOCKERS, BLOCKING_KINDS, CAUSES, PATH_KINDS

@@ -13,8 +13,6 @@ from tracelab.report.glossary import (
     REASONS_UNKNOWN,
 )
 
-PART = " · "  # between the parts of a cell that may stand on lines of their own
-
 CAUSE_NAMES = CAUSES.names
 CAUSE_MEANINGS = CAUSES.meanings
 FINDING_CAUSE_NAMES = FINDING_CAUSES.names
@@ -39,6 +37,15 @@ def time_text(time_ns: int) -> str:
         return f"{time_ns} {unit}"
     value = time_ns / unit_ns
     return f"{value:.2f} {unit}" if value < 99.995 else f"{value:,.1f} {unit}"
+
+
+def signed_time(time_ns: int) -> str:
+    """Write a length of time that may be negative.
+
+    >>> signed_time(-812)
+    '-812 ns'
+    """
+    return f"-{time_text(-time_ns)}" if time_ns < 0 else time_text(time_ns)
 
 
 def interval_text(time_ns: int, low_ns: int, high_ns: int) -> str:
@@ -76,6 +83,15 @@ def percent_text(part: int, whole: int) -> str:
     return share_text(part, whole, decimals=1)
 
 
+def signed_percent(part: int, whole: int) -> str:
+    """Write a share that may be negative, with one decimal.
+
+    >>> signed_percent(-10, 1000)
+    '-1.0 %'
+    """
+    return f"{'-' if part < 0 else ''}{percent_text(abs(part), whole)}"
+
+
 def largest(times_ns: Mapping[str, int]) -> list[tuple[str, int]]:
     """What takes any time, the largest first.
 
@@ -86,6 +102,15 @@ def largest(times_ns: Mapping[str, int]) -> list[tuple[str, int]]:
         ((name, time_ns) for name, time_ns in times_ns.items() if time_ns),
         key=lambda pair: -pair[1],
     )
+
+
+def graph_streams_label(count: int) -> str:
+    """Name the nearly empty streams of CUDA graphs together.
+
+    >>> graph_streams_label(214)
+    '214 streams of CUDA graphs'
+    """
+    return f"{count:,} streams of CUDA graphs"
 
 
 def meaning_of(meanings: Mapping[str, str], key: str) -> str:

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from tracelab.base.text import clean
 from tracelab.findings.finding import INFO
+from tracelab.render.document import PART, Line, Span, Tone
 from tracelab.render.recordings import Recording, Recordings, recordings_of
-from tracelab.render.text.cells import PART
 from tracelab.render.text.hints import ONE_OF_THEM
-from tracelab.render.text.sections import Line, Span, Tone
 from tracelab.render.text.wrapping import paragraph, shorten_middle, wrap
 from tracelab.report.schema import Report
 

@@ -74,11 +74,6 @@ ONE_OF_THEM = "tracelab analyze FILE... (the files of one line)"
 def next_steps(number: int, rule: str, *, is_priced: bool) -> tuple[str, ...]:
     """What to type next, after the first screen.
 
-    Args:
-        number: of the first finding.
-        rule: its rule or remedy.
-        is_priced: whether a replay says what its fix saves.
-
     >>> next_steps(1, "TL101", is_priced=True)
     ('--html step.html (page)', 'tracelab whatif FILE --fix 1', 'tracelab explain TL101')
     """
@@ -90,12 +85,6 @@ def commands(
     paths: Sequence[str], number: int | None, rule: str, *, is_priced: bool
 ) -> tuple[str, ...]:
     """Return the commands that say more, complete and quoted for a shell.
-
-    Args:
-        paths: what was analyzed.
-        number: of the first finding; None without one.
-        rule: its rule or remedy.
-        is_priced: whether a replay says what its fix saves.
 
     >>> commands(["my trace.json"], 1, "TL101", is_priced=True)[:2]
     ("tracelab whatif 'my trace.json' --fix 1", 'tracelab explain TL101')

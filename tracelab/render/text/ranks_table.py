@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tracelab.render.document import Line, Span, Tone
 from tracelab.render.ranks import Column, table_of_ranks
-from tracelab.render.text.sections import Line, Span, Tone
 from tracelab.render.text.wrapping import paragraph
 from tracelab.report.schema import Report
 

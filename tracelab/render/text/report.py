@@ -6,27 +6,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tracelab.base.text import counted
+from tracelab.render.document import PART, Chapter, Section, Tone
 from tracelab.render.facts import Fact, facts_of_file, facts_of_job
-from tracelab.render.text.cells import PART
-from tracelab.render.text.files import (
+from tracelab.render.sections.files import (
     all_losses,
     file_facts,
     for_details,
-    launched_only,
-    left_out_steps,
     losses,
     machines,
     ranks,
-    steps,
-    unrecognised,
 )
-from tracelab.render.text.findings import about_the_trace, findings, of_all_ranks
-from tracelab.render.text.hints import of_steps
-from tracelab.render.text.job_tables import job_sections
+from tracelab.render.sections.findings import about_the_trace, findings, of_all_ranks
+from tracelab.render.sections.job import job_sections
+from tracelab.render.sections.registry import Subject, text_sections
+from tracelab.render.sections.times import headlines
 from tracelab.render.text.screen import screen
-from tracelab.render.text.sections import Chapter, Section, Tone
-from tracelab.render.text.window import window_sections
-from tracelab.render.text.window_times import headlines
 from tracelab.report.finding_groups import finding_groups
 from tracelab.report.schema import Report
 from tracelab.report.views import RankView, ranks_of, views_of
@@ -122,17 +116,15 @@ def _rank(rank: RankView, report: Report, every_step: bool, top: int) -> list[Ch
         view = rank.main
         sections.append(_said(facts_of_file(rank)))
         sections += [*findings(view), *about_the_trace(view)]
-        sections += [*window_sections(view, top), *unrecognised(trace)]
-        sections += launched_only(trace, view)
-        if rank.whole:
-            further = [f"Not steady: {text}." for text in left_out_steps(rank)]
-            further += filter(None, [of_steps(trace)])
-            sections.append(steps(rank.steps, report.provenance.step_pattern, further))
+        sections += text_sections(Subject(rank, view, top, report.provenance.step_pattern))
     name = f"Rank {trace.rank}{PART}" if in_job else ""
     rank_chapters = [Chapter(f"{name}{trace.path}", tuple(sections))]
     if every_step and rank.whole:
         rank_chapters += [
-            Chapter(f"{name}{view.name}", (_strong(headlines(view)), *window_sections(view, top)))
+            Chapter(
+                f"{name}{view.name}",
+                (_strong(headlines(view)), *text_sections(Subject(rank, view, top))),
+            )
             for view in rank.steps
         ]
     return rank_chapters

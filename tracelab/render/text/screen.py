@@ -7,15 +7,14 @@ from collections.abc import Iterator, Sequence
 from rich.cells import cell_len
 
 from tracelab.base.text import clean, counted
+from tracelab.render.document import PART, TONES, Line, Span, Tone
 from tracelab.render.facts import Fact
 from tracelab.render.first_screen import FirstScreen, Item, first_screen
 from tracelab.render.notes import Note
 from tracelab.render.recordings import are_recordings
-from tracelab.render.text.cells import PART
 from tracelab.render.text.folder import folder_screen
 from tracelab.render.text.hints import FULL
 from tracelab.render.text.ranks_table import ranks_table
-from tracelab.render.text.sections import TONES, Line, Span, Tone
 from tracelab.render.text.wrapping import paragraph, shorten_middle, shorten_names, wrap
 from tracelab.report.schema import Report
 from tracelab.report.views import ranks_of

@@ -11,7 +11,7 @@ from tests.figures import figures
 from tracelab import Options, analyze, load_report, write_page
 from tracelab.findings.finding import INFO, WARNING
 from tracelab.render.first_screen import first_screen
-from tracelab.render.text.files import all_losses
+from tracelab.render.sections.files import all_losses
 from tracelab.report.redact import redacted
 
 HOSTILE = "foo`\x1b[31m\u202e</script>\n/home/me/secret.py"

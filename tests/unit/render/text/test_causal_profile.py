@@ -6,7 +6,7 @@ from tests.figures import figures
 from tracelab.findings.savings import Savings
 from tracelab.measures.program_lines import OUTSIDE_FUNCTIONS
 from tracelab.measures.steady import PROFILED, UNPROFILED
-from tracelab.render.text.causal_profile import causal_section
+from tracelab.render.sections.predictions import causal_section
 from tracelab.simulate.causal_profile import CausalMetrics
 
 US = 1_000

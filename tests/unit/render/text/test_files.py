@@ -18,8 +18,8 @@ from tests.build.report_rows import (
 )
 from tests.figures import figures
 from tracelab.model.steady import LeftOut
+from tracelab.render.document import Tone
 from tracelab.render.text.report import chapters
-from tracelab.render.text.sections import Tone
 from tracelab.report.schema import (
     EventLinks,
     KernelTotal,

@@ -26,12 +26,12 @@ from tests.figures import figures
 from tests.shared_traces import path_of
 from tracelab import analyze
 from tracelab.measures.overlap import StreamTime
+from tracelab.render.document import Tone
 from tracelab.render.text.cells import (
     CAUSE_MEANINGS,
     PATH_MEANINGS,
 )
 from tracelab.render.text.report import chapters, render_text
-from tracelab.render.text.sections import Tone
 from tracelab.report.schema import (
     CriticalPathMetrics,
     Job,

@@ -22,10 +22,10 @@ from tests.build.report_rows import (
 from tests.figures import figures
 from tracelab.findings.finding import Where
 from tracelab.model.steady import LeftOut
+from tracelab.render.document import Tone
 from tracelab.render.first_screen import first_screen
 from tracelab.render.text.report import render_text
 from tracelab.render.text.screen import MOST_LINES, _sizes, screen
-from tracelab.render.text.sections import Tone
 from tracelab.report.finding_groups import with_groups_first
 from tracelab.report.schema import JobDecision, Provenance
 

@@ -4,7 +4,8 @@ from tests.figures import figures
 from tracelab.findings.fixes import NO_EDIT
 from tracelab.findings.places import TOGETHER
 from tracelab.measures.steady import PROFILED, UNPROFILED
-from tracelab.render.text.whatif import picture_titles, render_whatif, sections
+from tracelab.render.sections.predictions import picture_titles, prediction_sections
+from tracelab.render.text.whatif import render_whatif
 from tracelab.report.schema import WhatIf
 from tracelab.simulate.predict import Prediction
 
@@ -19,11 +20,11 @@ def whatif(*predictions, basis=PROFILED, error=0.004, **more):
 
 
 def opening(found):
-    return sections(found)[0].lines[0]
+    return prediction_sections(found)[0].lines[0]
 
 
 def table(found):
-    return sections(found)[1]
+    return prediction_sections(found)[1]
 
 
 def test_each_change_stands_below_the_step_as_it_is():
@@ -48,7 +49,7 @@ def test_what_predictions_are_of_and_how_good_the_replay_is(snapshot):
 def test_trace_that_cannot_be_replayed_says_why(snapshot):
     found = whatif(error=None, not_replayed="The file has no calls that launch its GPU work.")
     assert opening(found) == snapshot
-    assert len(sections(found)) == 1
+    assert len(prediction_sections(found)) == 1
 
 
 def test_nothing_to_predict_is_said(snapshot):

@@ -5,8 +5,8 @@ from dataclasses import replace
 from tests.build.report_rows import MS, make_report, section_of
 from tests.figures import figures
 from tracelab.measures.graph_idle import GraphIdleMetrics
-from tracelab.render.text.window import window_sections
-from tracelab.report.views import views_of
+from tracelab.render.sections.registry import Subject, text_sections
+from tracelab.report.views import ranks_of
 
 NODE = GraphIdleMetrics(
     rank=0,
@@ -57,5 +57,6 @@ def test_what_is_small_or_has_no_row_of_its_own_is_counted():
 
 
 def test_without_replays_there_is_no_section():
-    [view] = views_of(make_report())
-    assert TITLE not in {section.title for section in window_sections(view, 5)}
+    [rank] = ranks_of(make_report())
+    sections = text_sections(Subject(rank, rank.main, 5))
+    assert TITLE not in {section.title for section in sections}

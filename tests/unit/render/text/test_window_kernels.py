@@ -13,9 +13,9 @@ from tests.build.report_rows import (
 from tests.figures import figures
 from tracelab.measures.host_work import INFERRED, WorkMetrics, WorkSums
 from tracelab.measures.kernels import KernelMetrics, KernelSums
-from tracelab.render.text.window import window_sections
-from tracelab.render.text.window_kernels import busy_answer
-from tracelab.report.views import views_of
+from tracelab.render.sections.registry import Subject, text_sections
+from tracelab.render.sections.work import busy_answer
+from tracelab.report.views import ranks_of, views_of
 
 PER_STEP = ", per steady step (mean of 5)"
 
@@ -223,7 +223,8 @@ def test_what_counts_where_is_said_below_the_first_table_alone():
     tables = {"operators": (row,), "lines": (row,), "modules": (row,)}
 
     def saying(report):
-        sections = window_sections(views_of(report)[0], 9)
+        [rank] = ranks_of(report)
+        sections = text_sections(Subject(rank, rank.main, 9))
         return [
             section.title.partition(",")[0]
             for section in sections

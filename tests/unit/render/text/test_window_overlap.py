@@ -4,7 +4,7 @@ import pytest
 
 from tests.build.report_rows import MS, make_device, make_report, make_window, section_of
 from tests.figures import figures
-from tracelab.render.text.window_overlap import selection_name
+from tracelab.render.sections.times import selection_name
 from tracelab.report.schema import (
     OverlapMetrics,
 )

@@ -10,7 +10,7 @@ from tests.build.report_rows import (
 )
 from tests.figures import figures
 from tracelab.measures.overlap import GraphStreamsTime, StreamTime
-from tracelab.render.text.window_times import headlines
+from tracelab.render.sections.times import headlines
 from tracelab.report.views import views_of
 
 

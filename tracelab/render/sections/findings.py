@@ -1,4 +1,4 @@
-"""The findings in the full report: the share attributed to each, what it is, and its fix."""
+"""Sections about the findings: the share attributed to each, what it is, and its fix."""
 
 from __future__ import annotations
 
@@ -7,39 +7,33 @@ from collections.abc import Iterable, Sequence
 from tracelab.base.text import counted
 from tracelab.findings.finding import INFO, Finding
 from tracelab.findings.places import sentence_of
-from tracelab.render.text.cells import (
-    FINDING_CAUSE_NAMES,
-    PART,
-    meaning_of,
-    percent_text,
-    time_text,
-)
+from tracelab.render.document import LABEL, PART, PROSE, TONES, Section, table
+from tracelab.render.text.cells import FINDING_CAUSE_NAMES, meaning_of, percent_text, time_text
 from tracelab.render.text.hints import ALL_IN_JSON
 from tracelab.render.text.savings import REASONS, amount, interval, price
-from tracelab.render.text.sections import TONES, Column, Fit, Section
 from tracelab.report.finding_groups import FindingGroup
 from tracelab.report.views import Scope, View
 
-_MOST_IN_FULL, _MOST_BRIEF = 5, 6
+_MAX_IN_FULL, _MAX_BRIEF = 5, 6
 
 
 def findings(view: View) -> list[Section]:
-    """The findings about time: those with the largest shares in full, the others in a table."""
+    """List the findings about time: the largest in full, the others in a table."""
     about_time = [finding for finding in view.findings if finding.about != "trace"]
     full = [finding for finding in about_time if view.scope.is_worth_showing(finding)]
     brief = [finding for finding in about_time if not view.scope.is_worth_showing(finding)]
     sections = [
         _in_full(view.findings.index(finding) + 1, finding, view.scope)
-        for finding in full[:_MOST_IN_FULL]
+        for finding in full[:_MAX_IN_FULL]
     ]
-    brief = [*full[_MOST_IN_FULL:], *brief]
+    brief = [*full[_MAX_IN_FULL:], *brief]
     if brief:
         sections.append(_brief(brief, view.scope))
     return sections
 
 
 def about_the_trace(view: View) -> list[Section]:
-    """What the trace lacks, and what that does to the numbers."""
+    """Say what the trace lacks, and what that does to the numbers."""
     of_trace = [finding for finding in view.findings if finding.about == "trace"]
     if not of_trace:
         return []
@@ -79,41 +73,27 @@ def _circumstances(finding: Finding) -> str:
 
 def _brief(findings: Sequence[Finding], scope: Scope) -> Section:
     is_priced = any(finding.saves_ns is not None for finding in findings)
-    rows = [
-        (
-            finding.rule,
-            percent_text(finding.cost_ns, scope.length_ns),
-            percent_text(finding.bound_ns, scope.base_ns),
-            *([_saves(finding, scope)] if is_priced else []),
-            meaning_of(FINDING_CAUSE_NAMES, finding.cause),
-            sentence_of(finding.shown_title, finding.where),
-        )
-        for finding in findings
-    ]
-    left_out = len(rows) - _MOST_BRIEF
-    more = [f"… and {left_out} more {ALL_IN_JSON}."] if left_out > 0 else []
+    left_out = len(findings) - _MAX_BRIEF
     of_a_step = ", and how much of a step its fix saves" if is_priced else ""
-    return Section(
+    return table(
         "Minor or not actionable",
-        columns=(
-            Column("rule"),
-            Column("takes"),
-            Column("up to"),
-            *([Column("saves")] if is_priced else []),
-            Column("cause", Fit.LABEL),
-            Column("what", Fit.PROSE),
-        ),
-        rows=tuple(rows[:_MOST_BRIEF]),
+        findings[:_MAX_BRIEF],
+        ("rule", lambda x: x.rule),
+        ("takes", lambda x: percent_text(x.cost_ns, scope.length_ns)),
+        ("up to", lambda x: percent_text(x.bound_ns, scope.base_ns)),
+        is_priced and ("saves", lambda x: _saves(x, scope)),
+        ("cause", lambda x: meaning_of(FINDING_CAUSE_NAMES, x.cause), LABEL),
+        ("what", lambda x: sentence_of(x.shown_title, x.where), PROSE),
         notes=(
             f"Shares are of {scope.name}: how much a finding takes, how much of that is attributed "
             f"to it{of_a_step}. `tracelab explain RULE` says what to do.",
-            *more,
+            *([f"… and {left_out} more {ALL_IN_JSON}."] if left_out > 0 else []),
         ),
     )
 
 
 def _saves(finding: Finding, scope: Scope) -> str:
-    """A cell: what the fix of a finding saves."""
+    """Say in a cell what the fix of a finding saves."""
     if finding.saves_ns is None:
         return "-"
     saves = amount(finding, scope).removeprefix("saves ")
@@ -122,29 +102,17 @@ def _saves(finding: Finding, scope: Scope) -> str:
 
 def of_all_ranks(groups: Iterable[FindingGroup]) -> list[Section]:
     """List the findings of many ranks, each place once, with the rank that loses most there."""
-    rows = [
-        (
-            group.finding.rule,
-            str(len(group.ranks)),
-            amount(group.finding, group.scope),
-            str(group.finding.rank),
-            sentence_of(group.finding.title, group.finding.where),
-        )
-        for group in groups
-        if group.finding.severity != INFO
-    ]
-    if not rows:
+    shown = [group for group in groups if group.finding.severity != INFO][:_MAX_BRIEF]
+    if not shown:
         return []
     return [
-        Section(
+        table(
             "Findings of all ranks",
-            columns=(
-                Column("rule"),
-                Column("ranks"),
-                Column("of a\nsteady step"),
-                Column("on\nrank"),
-                Column("what", Fit.PROSE),
-            ),
-            rows=tuple(rows[:_MOST_BRIEF]),
+            shown,
+            ("rule", lambda x: x.finding.rule),
+            ("ranks", lambda x: str(len(x.ranks))),
+            ("of a\nsteady step", lambda x: amount(x.finding, x.scope)),
+            ("on\nrank", lambda x: str(x.finding.rank)),
+            ("what", lambda x: sentence_of(x.finding.title, x.finding.where), PROSE),
         )
     ]

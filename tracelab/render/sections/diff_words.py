@@ -1,41 +1,54 @@
-"""The verdict of ``tracelab diff``: whether a step got shorter, and what changed beyond noise."""
+"""The words of a comparison: the verdict, what became of predictions, cells of a change."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from tracelab.comparison.diff import (
     CHANGED,
     DIFFERENT_PROGRAMS,
+    FIGURES,
     GONE,
     LONGER,
     NEW,
     NO_CHANGE,
+    NUMBER,
+    ORDER,
     SHORTER,
+    DeviceDiff,
     Diff,
     Doubt,
     FindingDiff,
+    GraphStreamsDiff,
+    PredictionDiff,
     RankDiff,
+    StreamDiff,
 )
 from tracelab.comparison.judge import CONFIRMS_PERCENT
 from tracelab.comparison.noise import Change
+from tracelab.findings.places import TOGETHER
 from tracelab.findings.rules.trace_quality import INFLATED
-from tracelab.render.text.cells import FINDING_CAUSE_NAMES, listed, percent_text, time_text
-from tracelab.render.text.diff_words import (
-    ARROW,
-    before_after,
-    device_changes,
-    figure_name,
-    gpu_name,
-    loss_share,
-    needs_device_names,
-    percent_change,
+from tracelab.render.text.cells import (
+    CAUSE_NAMES,
+    FINDING_CAUSE_NAMES,
+    graph_streams_label,
+    interval_text,
+    listed,
+    percent_text,
+    time_text,
 )
-from tracelab.render.words import bare_name
+from tracelab.render.words import bare_name, duration_text
+from tracelab.report.schema import UNPROFILED
 
-_MOST_FIGURES, _MOST_OTHERS, _MOST_FINDINGS = 4, 3, 3
+ARROW = " → "
+NOISE = "noise"
+UNCLEAR = "unclear"
+_MAX_FIGURES, _MAX_OTHERS, _MAX_FINDINGS = 4, 3, 3
 _MAIN_FIGURES = ("idle_ns", "exposed_comm_ns", "exposed_copy_ns", "compute_ns")
+
+
+# --- the verdict ---
 
 
 def headline(diff: Diff) -> str:
@@ -170,9 +183,9 @@ def _lengths(rank: RankDiff) -> str:
 def _parts(rank: RankDiff) -> list[str]:
     """What changed beyond the noise: figures and findings."""
     findings = [text for state in (GONE, NEW, CHANGED) for text in _findings(rank, state)]
-    figures = _largest(_main_figures(rank), _MOST_FIGURES)
+    figures = _largest(_main_figures(rank), _MAX_FIGURES)
     if not figures and not (findings and rank.length.beyond_noise):
-        others = (_largest(changes, _MOST_OTHERS) for changes in _other_figures(rank))
+        others = (_largest(changes, _MAX_OTHERS) for changes in _other_figures(rank))
         figures = next(filter(None, others), [])
     return [*([", ".join(figures)] if figures else []), *findings]
 
@@ -215,10 +228,10 @@ def _findings(rank: RankDiff, state: str) -> Iterator[str]:
     alike = Counter((finding.rule, finding.name) for finding in rank.findings)
     names = [
         _finding_name(finding, with_cause=alike[finding.rule, finding.name] > 1)
-        for finding in real[:_MOST_FINDINGS]
+        for finding in real[:_MAX_FINDINGS]
     ]
-    if len(real) > _MOST_FINDINGS:
-        names.append(f"{len(real) - _MOST_FINDINGS} more")
+    if len(real) > _MAX_FINDINGS:
+        names.append(f"{len(real) - _MAX_FINDINGS} more")
     yield f"{'finding' if len(real) == 1 else 'findings'} {state}: {listed(names)}"
 
 
@@ -230,3 +243,149 @@ def _finding_name(finding: FindingDiff, *, with_cause: bool) -> str:
     if finding.state != CHANGED:
         return name
     return f"{name} {loss_share(finding.before_share)}{ARROW}{loss_share(finding.after_share)}"
+
+
+# --- predictions ---
+
+
+def predicted(diffs: Sequence[PredictionDiff]) -> list[str]:
+    """A sentence about the last prediction, which is of all changes together; none without any."""
+    if not diffs:
+        return []
+    last = diffs[-1]
+    without = " without the profiler" if last.basis == UNPROFILED else ""
+    saves = f"{_changes_name(last)}: predicted to save {interval_of(last)}"
+    if last.measured_ns is None:
+        return [f"{saves}{without}, which was not measured on both sides."]
+    where = "inside" if last.holds else "outside"
+    return [
+        f"{saves}, measured {_signed_duration(last.measured_ns)}{without}, {where} the interval."
+    ]
+
+
+def _changes_name(diff: PredictionDiff) -> str:
+    return "All changes together" if diff.name == TOGETHER else diff.name
+
+
+def interval_of(diff: PredictionDiff) -> str:
+    """Write the saving of a prediction and its interval."""
+    return interval_text(diff.saves_ns, diff.saves_low_ns, diff.saves_high_ns)
+
+
+def _signed_duration(time_ns: int) -> str:
+    return f"-{duration_text(-time_ns)}" if time_ns < 0 else duration_text(time_ns)
+
+
+# --- cells ---
+
+
+def difference_text(change: Change) -> str:
+    """By how much a time changed: +1.20 ms."""
+    return signed(change.difference_ns, time_text(abs(change.difference_ns)))
+
+
+def signed(difference: int, text: str) -> str:
+    """A text with the sign of the difference; without one where there is none.
+
+    >>> signed(-3, "3 ns"), signed(0, "0")
+    ('-3 ns', '0')
+    """
+    return f"{'-' if difference < 0 else '+'}{text}" if difference else text
+
+
+def percent_change(change: Change) -> str:
+    """By how much a time changed, in percent of the time before: +12.5 %."""
+    return f"{change.percent:+.1f} %"
+
+
+def before_after(change: Change) -> str:
+    """A time before and after: 1.20 ms → 1.35 ms."""
+    return f"{time_text(change.before_ns)}{ARROW}{time_text(change.after_ns)}"
+
+
+def counts_text(before: int, after: int) -> str:
+    """A number before and after.
+
+    >>> counts_text(3, 3), counts_text(3, 1200)
+    ('3', '3 → 1,200')
+    """
+    return f"{before:,}" if before == after else f"{before:,}{ARROW}{after:,}"
+
+
+def loss_share(share: float) -> str:
+    """A share of a window, 0 to 1, in percent."""
+    return percent_text(round(share * 1_000_000), 1_000_000)
+
+
+def finding_counts(finding: FindingDiff) -> str:
+    """How many findings stand together in one row, before its title; "" for one."""
+    most = max(finding.before_count, finding.after_count)
+    counts = [count for count in (finding.before_count, finding.after_count) if count]
+    return f"{counts_text(counts[0], counts[-1])} findings: " if most > 1 else ""
+
+
+def judgment(change: Change) -> str:
+    """What a change is: "same", "noise", "more" or "less"; "unclear" where noise is not known."""
+    if not change.difference_ns:
+        return "same"
+    if not change.beyond_noise:
+        return NOISE if None not in (change.before_spread_ns, change.after_spread_ns) else UNCLEAR
+    return "more" if change.difference_ns > 0 else "less"
+
+
+def needs_device_names(rank: RankDiff) -> bool:
+    """Whether it is a question which device a figure is of."""
+    return len(rank.devices) > 1 or any(device.matched != NUMBER for device in rank.devices)
+
+
+def device_changes(device: DeviceDiff) -> Iterator[tuple[str, Change]]:
+    """The times of a device with their names: its own, its idle time by cause, its streams'."""
+    for name in FIGURES:
+        yield figure_name(name), device.figures[name]
+        if name == "idle_ns":
+            for cause, bubble in device.bubbles.items():
+                yield f"  idle: {CAUSE_NAMES.get(cause, cause)}", bubble
+    for stream in device.streams:
+        yield stream_name(stream), stream.busy
+    if device.graph_streams:
+        yield graph_streams_name(device.graph_streams), device.graph_streams.busy
+
+
+def gpu_name(device: DeviceDiff) -> str:
+    """What a pair of devices is called: GPU 0, or GPU 0 → 1 where the numbers differ."""
+    return f"GPU {_pair(device.before, device.after, device.matched)}"
+
+
+def stream_name(stream: StreamDiff) -> str:
+    """What a pair of streams is called, likewise."""
+    return f"stream {_pair(stream.before, stream.after, stream.matched)}"
+
+
+def graph_streams_name(streams: GraphStreamsDiff) -> str:
+    """What the streams that are shown as one are called.
+
+    Example: ``300 → 120 streams of CUDA graphs``.
+    """
+    label = graph_streams_label(streams.after or streams.before)
+    if not streams.before:
+        return f"{label} (new)"
+    if not streams.after:
+        return f"{label} (gone)"
+    return label if streams.before == streams.after else f"{streams.before:,}{ARROW}{label}"
+
+
+def _pair(before: int | None, after: int | None, matched: str) -> str:
+    if matched == NUMBER:
+        return str(before)
+    if matched == ORDER:
+        return f"{before}{ARROW}{after}"
+    return f"{after} (new)" if before is None else f"{before} (gone)"
+
+
+def figure_name(figure: str) -> str:
+    """What a figure of the report is called.
+
+    >>> figure_name("exposed_comm_ns")
+    'exposed comm'
+    """
+    return figure.removesuffix("_ns").replace("_", " ")

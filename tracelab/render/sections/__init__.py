@@ -1,0 +1,1 @@
+"""Makers of the sections of a document, each from the tables of a report."""

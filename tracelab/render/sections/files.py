@@ -1,0 +1,356 @@
+"""Sections about files: what they are, what is missing, their steps."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from tracelab.base.file_names import short_names
+from tracelab.base.text import brief, counted
+from tracelab.render.document import BRIEF, LABEL, PART, PROSE, Cell, Section, Tone, table
+from tracelab.render.sections.idle import biggest_cause
+from tracelab.render.text.cells import listed, percent_text, time_text
+from tracelab.render.text.hints import ALL_IN_JSON, COMM_PATTERN, JOB, OF_LOSSES
+from tracelab.report.glossary import CAUSES
+from tracelab.report.losses import LossCount, losses_of
+from tracelab.report.schema import DeviceMetrics, Report, TraceInfo
+from tracelab.report.views import RankView, View
+
+_MAX_STEPS, _MAX_STEPS_BY_CAUSE = 20, 100
+_MAX_NAMED_STEPS = 4
+_MAX_NAMES = 5  # of annotations that are not steps
+_MAX_GPUS = 16  # of one name; no machine of today has more
+_OF_EACH_SORT = 5  # where there are more: from the beginning, from the end, and of the slowest
+_OTHER_PLATFORM = (
+    "The rules, latencies and fixes were developed on CUDA and ROCm: here the times are exact, the "
+    "causes and fixes only hints."
+)
+_INFERRED = "stream waits whose event record was inferred from the order of the calls"
+_SOFTWARE = {"torch": "PyTorch", "cuda": "CUDA", "hip": "HIP"}
+_RANK_SOURCES = {
+    "filename": " (from the file's name)",
+    "position": " (by position: the file names no rank, or one that another file has)",
+}
+_COMPARED: tuple[tuple[str, Callable[[DeviceMetrics], int]], ...] = (
+    ("busy", lambda device: device.busy_ns),
+    ("idle", lambda device: device.idle_ns),
+    ("compute", lambda device: device.compute_ns),
+    ("comm", lambda device: device.comm_ns),
+    ("copy", lambda device: device.copy_ns),
+)
+
+_Row = tuple[View, DeviceMetrics]
+
+
+def file_facts(trace: TraceInfo, views: Sequence[View], *, in_job: bool) -> Section:
+    """Say what was recorded, where, and how much of it."""
+    # A file of no job has no rank: its place among the files would only puzzle.
+    rank = f"rank {trace.rank}{_RANK_SOURCES.get(trace.rank_source, '')}"
+    known_rank = [rank] if in_job or trace.rank_source != "position" else []
+    return Section(
+        "",
+        (
+            *known_rank,
+            PART.join(hardware(trace, views)),
+            f"{counted(trace.events, 'event', 'events')}{PART}"
+            f"{counted(trace.gpu_activities, 'GPU activity', 'GPU activities')}{PART}"
+            f"{recorded(views)}",
+            *([_OTHER_PLATFORM] if trace.platform else []),
+        ),
+    )
+
+
+def hardware(trace: TraceInfo, views: Sequence[View]) -> list[str]:
+    """List the GPUs that worked, and the versions of what was recorded."""
+    devices = sorted({device.device for view in views for device in view.window.devices})
+    names: dict[str, list[str]] = defaultdict(list)
+    for device in devices:
+        names[trace.gpus.get(str(device), "")].append(str(device))
+    gpus = [f"GPU {_numbers(numbers)} {name}".strip() for name, numbers in names.items()]
+    software = [f"{_SOFTWARE.get(name, name)} {number}" for name, number in trace.software.items()]
+    collector = ["recorded with Cuspy"] if trace.collector == "cuspy" else []
+    return [*([trace.platform] if trace.platform else []), *gpus, *software, *collector]
+
+
+def machines(ranks: Sequence[RankView]) -> list[str]:
+    """List the GPUs by their names and the versions of some files, each once."""
+    return list(dict.fromkeys(part for rank in ranks for part in _machine(rank)))
+
+
+def _machine(rank: RankView) -> list[str]:
+    names = Counter(name for name in rank.trace.gpus.values() if name)
+    gpus = [f"{count} x {name}" if count > 1 else name for name, count in names.items()]
+    return [*gpus, *hardware(rank.trace, ())]
+
+
+def left_out_steps(rank: RankView) -> list[str]:
+    """List the steps that are not steady, and why: ``["step 2 (holds ...)"]``."""
+    if rank.steady is None or rank.main.step is not None:
+        return []
+    by_reason: dict[str, list[str]] = {}
+    for step in rank.steady.left_out:
+        if step.step not in rank.steady.steps:  # the only one is marked, and stays
+            by_reason.setdefault(step.why, []).append(str(step.step))
+    return [
+        f"step {numbers[0]} ({why})" if len(numbers) == 1 else f"{_some_steps(numbers)} ({why})"
+        for why, numbers in by_reason.items()
+    ]
+
+
+def _some_steps(numbers: Sequence[str]) -> str:
+    if len(numbers) <= _MAX_NAMED_STEPS:
+        return f"steps {listed(numbers)}"
+    return counted(len(numbers), "step", "steps")
+
+
+def recorded(views: Sequence[View]) -> str:
+    """Say how many steps there are, and their numbers."""
+    numbers = [view.window.step for view in views if view.window.step is not None]
+    if len(numbers) == len(views) == 1:
+        return f"step {numbers[0]} only"
+    steps = counted(len(numbers), "step", "steps")
+    return f"{steps} ({numbers[0]} to {numbers[-1]})" if len(numbers) > 1 else steps
+
+
+def _numbers(numbers: Sequence[str]) -> str:
+    """List the numbers of GPUs of one name; of very many the first."""
+    rest = len(numbers) - _MAX_GPUS
+    return ", ".join(numbers[:_MAX_GPUS]) + (f" and {rest:,} more" if rest > 0 else "")
+
+
+def losses(trace: TraceInfo) -> list[Section]:
+    """Show what of a file is missing from its numbers."""
+    rows = [
+        (_count(x), _meaning(x) + _unused_steps(trace, x.name) + _names(x), "")
+        for x in losses_of([trace])
+    ]
+    if trace.event_links.inferred:
+        rows.append((f"{trace.event_links.inferred:,}", _INFERRED, ""))
+    return _losses(rows, is_of_several=False)
+
+
+def all_losses(traces: Sequence[TraceInfo]) -> list[Section]:
+    """Show what of many files is missing from their numbers, together."""
+    rows = [
+        (_count(x), _meaning(x) + _names(x), f"in {x.files} of {len(traces)} files")
+        for x in losses_of(traces)
+    ]
+    return _losses(rows, is_of_several=True)
+
+
+def _losses(rows: Sequence[tuple[str, str, str]], *, is_of_several: bool) -> list[Section]:
+    if not rows:
+        return []
+    return [
+        table(
+            "Losses",
+            rows,
+            ("", lambda row: row[0]),
+            ("", lambda row: row[1], PROSE),
+            is_of_several and ("", lambda row: row[2]),
+            tone=Tone.WARNING,
+        )
+    ]
+
+
+def _count(loss: LossCount) -> str:
+    return f"{loss.count:,}" if loss.is_counted else ""
+
+
+def _meaning(loss: LossCount) -> str:
+    hint = f" ({OF_LOSSES[loss.name]})" if loss.name in OF_LOSSES else ""
+    return loss.text + hint
+
+
+def _names(loss: LossCount) -> str:
+    return f": {loss.names}" if loss.names else ""
+
+
+def _unused_steps(trace: TraceInfo, loss: str) -> str:
+    """Name the annotations that a loss of steps is about, the most frequent first."""
+    unused = sorted((x for x in trace.unused_steps if x.loss == loss), key=lambda x: -x.count)
+    named = [f"{x.count:,} x {brief(x.name)}" for x in unused[:_MAX_NAMES]]
+    rest = len(unused) - len(named)
+    listed = ", ".join(named) + (f" and {rest:,} more names" if rest > 0 else "")
+    return f": {listed}" if listed else ""
+
+
+def for_details(report: Report) -> Section:
+    """Say how to see the details of one of many files."""
+    if len({trace.rank for trace in report.traces}) < len(report.traces):
+        warning = "Several files say that they are the same rank: analyze them one by one."
+        return Section("", (warning,), tone=Tone.WARNING)
+    whose = "rank, analyze its file" if report.job else "file, analyze it"
+    return Section("", (f"For the details of one {whose} alone.",))
+
+
+def ranks(report: Report, views: Sequence[View]) -> Section:
+    """Show a line for each rank and device: the whole trace, or the one step that was chosen.
+
+    Files that are not one job have no rank in it, and room for their names.
+    """
+    main = [view for view in views if view.window.step is None] or list(views)
+    names_of = defaultdict[int, list[str]](list)
+    names = short_names([trace.path for trace in report.traces])
+    for trace, name in zip(report.traces, names, strict=True):
+        names_of[trace.rank].append(name)
+    is_job, decision = report.job is not None, report.provenance.job
+    devices = [device for view in main for device in view.window.devices]
+    has_comm = is_job and any(device.comm_ns for device in devices)
+    has_copies = is_job and any(device.copy_ns for device in devices)
+    return _device_table(
+        "Ranks" if is_job else "Files",
+        main,
+        is_job and ("rank", lambda row: str(row[0].window.rank)),
+        ("file", lambda row: " or ".join(names_of[row[0].window.rank]), PROSE),
+        *_busy(main, "window"),
+        has_comm and ("comm", lambda row: time_text(row[1].comm_ns)),
+        has_comm and ("exposed\ncomm", lambda row: time_text(row[1].exposed_comm_ns)),
+        has_copies and ("copy", lambda row: time_text(row[1].copy_ns)),
+        notes=[f"Not one job: {decision.why} ({JOB})."] if decision and not decision.is_job else [],
+    )
+
+
+def steps(rank: RankView, further: Sequence[str], pattern: str = "") -> Section:
+    """Show a line for each step and device; of many steps the first, the slowest and the last."""
+    views = rank.steps
+    if not views:
+        return Section("Steps", (f"No step in the file: nothing is named like {pattern}", *further))
+    shown = _chosen(views)
+    devices = [device for view in shown for device in view.window.devices]
+    return _device_table(
+        "Steps",
+        shown,
+        ("step", lambda row: str(row[0].window.step)),
+        *_busy(shown, "length"),
+        any(device.comm_ns for device in devices)
+        and ("exposed\ncomm", lambda row: time_text(row[1].exposed_comm_ns)),
+        any(device.copy_ns for device in devices)
+        and ("exposed\ncopy", lambda row: time_text(row[1].exposed_copy_ns)),
+        any(device.idle_by_calls_ns for device in devices)
+        and ("idle by\nblocking", lambda row: time_text(row[1].idle_by_calls_ns)),
+        notes=[*_step_notes(views, shown), *further],
+    )
+
+
+def _chosen(views: Sequence[View]) -> list[View]:
+    """Choose all steps, or of many the first, the slowest and the last, in order."""
+    if len(views) <= _MAX_STEPS:
+        return list(views)
+    numbers = range(len(views))
+    slowest = sorted(numbers, key=lambda i: -views[i].length_ns)[:_OF_EACH_SORT]
+    chosen = {*numbers[:_OF_EACH_SORT], *slowest, *numbers[-_OF_EACH_SORT:]}
+    return [views[i] for i in sorted(chosen)]
+
+
+def _step_notes(views: Sequence[View], shown: Sequence[View]) -> Iterator[str]:
+    if len(shown) < len(views):
+        yield (
+            f"Shown are the first {_OF_EACH_SORT}, the slowest {_OF_EACH_SORT} and the last "
+            f"{_OF_EACH_SORT} of {len(views):,} steps; {len(views) - len(shown):,} are left out."
+        )
+    if len(views) > 1:
+        lengths = [view.length_ns for view in views]
+        yield (
+            f"The shortest takes {time_text(min(lengths))}, the longest {time_text(max(lengths))}."
+        )
+
+
+def _busy(views: Sequence[View], length: str) -> list[Cell[_Row] | bool]:
+    """Return the columns that every line about a device begins with."""
+    return [
+        any(view.several for view in views) and ("GPU", lambda row: str(row[1].device)),
+        (length, lambda row: time_text(row[0].length_ns)),
+        ("busy", lambda row: percent_text(row[1].busy_ns, row[0].length_ns)),
+        ("idle", lambda row: time_text(row[1].idle_ns)),
+    ]
+
+
+def _device_table(
+    title: str, views: Iterable[View], *columns: Cell[_Row] | bool, notes: Iterable[str]
+) -> Section:
+    """Make a table with a line for each window and device, which ends with the largest cause."""
+    rows = [(view, device) for view in views for device in view.window.devices]
+    cause: Cell[_Row] = ("biggest\nidle cause", lambda row: biggest_cause(row[1]), BRIEF)
+    return table(title, rows, *columns, cause, notes=notes)
+
+
+def causes_by_step(rank: RankView) -> list[Section]:
+    """Show idle time by cause in each step, on the GPU that decides."""
+    number = rank.main.scope.device
+    rows = [
+        (view.step, device)
+        for view in rank.steps[:_MAX_STEPS_BY_CAUSE]
+        for device in view.window.devices
+        if device.device == number
+    ]
+    causes = [x for x in CAUSES.terms if any(device.bubbles.get(x.key) for _, device in rows)]
+    if rank.whole is None or not causes:
+        return []
+    left = len(rank.steps) - _MAX_STEPS_BY_CAUSE
+    return [
+        table(
+            "Idle by step and cause",
+            rows,
+            ("step", lambda row: str(row[0])),
+            *(
+                (x.name, lambda row, cause=x.key: time_text(row[1].bubbles.get(cause, 0)))
+                for x in causes
+            ),
+            ("idle", lambda row: time_text(row[1].idle_ns)),
+            notes=[f"… and {left:,} more steps {ALL_IN_JSON}."] if left > 0 else [],
+        )
+    ]
+
+
+def unrecognised(trace: TraceInfo) -> list[Section]:
+    """Show long kernels that no rule knows."""
+    if not trace.unrecognised:
+        return []
+    return [
+        table(
+            "Unrecognized kernels",
+            trace.unrecognised,
+            ("time", lambda x: time_text(x.total_ns)),
+            ("count", lambda x: f"{x.count:,}"),
+            ("kernel", lambda x: x.name, LABEL),
+            lines=(f"They are counted as compute; {COMM_PATTERN}.",),
+        )
+    ]
+
+
+def launched_only(trace: TraceInfo, view: View) -> list[Section]:
+    """Compare the whole trace with what is left of it without activities of unknown launch."""
+    launched = trace.launched_only
+    if launched is None or view.window.step is not None:
+        return []
+    launched_by_device = {device.device: device for device in launched.devices}
+    launched_ns = launched.end_ns - launched.start_ns
+    rows = [
+        (f"GPU {device.device} {label}" if view.several else label, *times_ns)
+        for device in view.window.devices
+        for label, measure in _COMPARED
+        for without in [launched_by_device.get(device.device)]
+        for times_ns in [(measure(device), measure(without) if without else 0)]
+        if any(times_ns) or label in ("busy", "idle")
+    ]
+    window = "window", view.length_ns, launched_ns
+
+    def share(row: tuple[str, int, int], time_ns: int, of_ns: int) -> str:
+        return "" if row is window else percent_text(time_ns, of_ns)
+
+    return [
+        table(
+            "Without activities of unknown launch",
+            [window, *rows],
+            ("", lambda row: row[0], LABEL),
+            ("all\nactivities", lambda row: time_text(row[1])),
+            ("of window", lambda row: share(row, row[1], view.length_ns)),
+            ("launch\nis in file", lambda row: time_text(row[2])),
+            ("of window", lambda row: share(row, row[2], launched_ns)),
+            lines=(
+                f"{launched.left_out:,} of {trace.gpu_activities:,} GPU activities were launched "
+                "before the recording began, or the file lacks their launch.",
+            ),
+        )
+    ]

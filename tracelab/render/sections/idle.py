@@ -1,0 +1,228 @@
+"""Sections about idle time: its causes, its culprits, replays of CUDA graphs, blocking calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tracelab.base.names import threads_of
+from tracelab.render.document import LABEL, PART, PROSE, Section, more_rows, table
+from tracelab.render.sections.times import section_title
+from tracelab.render.text.cells import (
+    CAUSE_MEANINGS,
+    CAUSE_NAMES,
+    REASON_MEANINGS,
+    largest,
+    meaning_of,
+    percent_text,
+    time_text,
+)
+from tracelab.render.text.hints import ALL_IN_JSON
+from tracelab.report.schema import (
+    BlockingCallMetrics,
+    CulpritMetrics,
+    DeviceMetrics,
+    GraphIdleMetrics,
+)
+from tracelab.report.views import View
+
+_MAX_CULPRITS, _MAX_NODES, _MAX_CALLS = 6, 6, 10
+_MIN_SHARE = 0.001  # of the window
+
+
+def idle(view: View) -> list[Section]:
+    """Show for each device what it waited for."""
+    return [_idle(view, device) for device in view.window.devices]
+
+
+def _idle(view: View, device: DeviceMetrics) -> Section:
+    title = section_title(view, "Idle by cause", device)
+    if not device.idle_ns:
+        return Section(title, (f"GPU {device.device} was never idle.",))
+    return table(
+        title,
+        _causes(device),
+        ("cause", lambda row: meaning_of(CAUSE_NAMES, row[0]), LABEL),
+        ("time", lambda row: time_text(row[1])),
+        ("of idle", lambda row: percent_text(row[1], device.idle_ns)),
+        ("of window", lambda row: percent_text(row[1], view.length_ns)),
+        ("meaning", lambda row: row[2], PROSE),
+        notes=_of_calls(device),
+    )
+
+
+def _causes(device: DeviceMetrics) -> Iterator[tuple[str, int, str]]:
+    """List the causes with their times and meanings; what is unknown by its reasons."""
+    reasons = largest(device.unknown_reasons)
+    for cause, time_ns in largest(device.bubbles):
+        if cause == "unknown" and len(reasons) == 1:
+            yield cause, time_ns, meaning_of(REASON_MEANINGS, reasons[0][0])
+            continue
+        yield cause, time_ns, meaning_of(CAUSE_MEANINGS, cause)
+        for reason, part_ns in reasons if cause == "unknown" else ():
+            yield "  of it", part_ns, meaning_of(REASON_MEANINGS, reason)
+
+
+def _of_calls(device: DeviceMetrics) -> Iterator[str]:
+    """Note how much blocking calls cause besides the time inside of them, which has a cause."""
+    if device.idle_by_calls_ns:
+        yield (
+            "Only time inside the calls counts as blocking call here. With what they delayed after "
+            f"it, blocking calls cause {time_text(device.idle_by_calls_ns)} of the "
+            f"{time_text(device.idle_ns)} idle."
+        )
+
+
+def culprits(view: View) -> list[Section]:
+    """Show what blocked the GPUs, the most expensive first."""
+    rows = sorted(view.holders, key=lambda x: (-x.idle_ns, x.device, x.longest_start_ns))
+    shown = [x for x in rows if x.idle_ns >= _MIN_SHARE * view.length_ns][:_MAX_CULPRITS]
+    if not shown:
+        return []
+    return [
+        table(
+            "Idle by culprit",
+            shown,
+            view.several and ("GPU", lambda x: str(x.device)),
+            ("cause", lambda x: meaning_of(CAUSE_NAMES, x.cause), LABEL),
+            ("time", lambda x: time_text(x.idle_ns)),
+            ("times", lambda x: f"{x.count:,}"),
+            ("longest", lambda x: time_text(x.longest_ns)),
+            ("what and where", lambda x: PART.join(filter(None, (x.name, _code(x)))), LABEL),
+            notes=more_rows(len(rows) - len(shown), "row", "rows", ALL_IN_JSON),
+        )
+    ]
+
+
+def _code(culprit: CulpritMetrics) -> str:
+    """Name the function and line of what blocked the GPU, else its operator; and the threads."""
+    line = "" if culprit.line is None else f":{culprit.line}"
+    code = culprit.operator or ""
+    if culprit.function is not None:
+        code = f"{culprit.function} {culprit.file}{line}"
+    by = "" if culprit.waited_in is None else f"in {threads_of(culprit.waited_in)}"
+    return ", ".join(part for part in (code, by) if part)
+
+
+def biggest_cause(device: DeviceMetrics) -> str:
+    """Name the cause of most of a device's idle time, with its share."""
+    return "".join(
+        f"{meaning_of(CAUSE_NAMES, cause)}{PART}{percent_text(cause_ns, device.idle_ns)}"
+        for cause, cause_ns in largest(device.bubbles)[:1]
+    )
+
+
+def graph_idle(view: View) -> list[Section]:
+    """Show before which nodes the GPUs idled inside replays, the most expensive first."""
+    rows = sorted(view.graph_idle, key=lambda row: (-row.idle_ns, row.device, row.event))
+    shown = [x for x in rows if x.name and x.idle_ns >= _MIN_SHARE * view.length_ns][:_MAX_NODES]
+    if not shown:
+        return []
+
+    def node(row: GraphIdleMetrics) -> str:
+        return PART.join(filter(None, (f"{row.name} (stream {row.stream})", _awaited(row))))
+
+    return [
+        table(
+            "Idle inside CUDA graphs",
+            shown,
+            view.several and ("GPU", lambda x: str(x.device)),
+            ("time", lambda x: time_text(x.idle_ns)),
+            ("per replay", lambda x: time_text(x.idle_ns // x.replays)),
+            ("times", lambda x: f"{x.count:,}"),
+            ("start after", lambda x: time_text(x.latency_ns)),
+            ("before the node, and what it waits for", node, LABEL),
+            notes=[
+                *more_rows(len(rows) - len(shown), "row", "rows", ALL_IN_JSON),
+                *_graph_notes(rows),
+            ],
+        )
+    ]
+
+
+def _awaited(row: GraphIdleMetrics) -> str:
+    """Say in words what a node waited for.
+
+    >>> row = GraphIdleMetrics(0, None, 0, "queue", "gemm", 7, "add", 7, 1, 1, 9, 0, 9, 0, 9, 4, 3)
+    >>> _awaited(row)
+    'after add (stream 7), on which it does not depend'
+    """
+    if row.awaited is None:
+        return ""
+    if row.wait == "callback":
+        return f"waits for the host function {row.awaited.removeprefix('HostNode: ')}"
+    node = f"{row.awaited} (stream {row.awaited_stream})"
+    return {
+        "node": f"waits for {node}",
+        "queue": f"after {node}, on which it does not depend",
+    }.get(row.wait, f"after {node}")
+
+
+def _graph_notes(rows: Sequence[GraphIdleMetrics]) -> Iterator[str]:
+    """Note what the file does not say, and what host functions cost."""
+    unknown_ns = sum(row.idle_ns for row in rows if row.wait == "not_in_file")
+    if unknown_ns:
+        yield (
+            "Before nodes whose dependencies the file does not have, the GPU idled "
+            f"{time_text(unknown_ns)}: there the node before it in its stream is shown. On NVIDIA "
+            "GPUs PyTorch's own CUPTI collector records the dependencies "
+            "(enable_graph_dependencies=True)."
+        )
+    callback_ns = sum(row.idle_ns for row in rows if row.wait == "callback")
+    if callback_ns:
+        yield (
+            f"Host functions that run as nodes cost {time_text(callback_ns)}: nodes that depend "
+            "on them wait until they return. Call them outside the graph, or on a branch on "
+            "which no kernel depends."
+        )
+
+
+def blocking_calls(view: View) -> list[Section]:
+    """Show the host calls that blocked, where, and what each cost."""
+    title = "Blocking calls"
+    if not view.syncs:
+        return [Section(title, ("No blocking calls.",))]
+    left_out = view.syncs[_MAX_CALLS:]
+    caused = f"that caused {time_text(sum(x.caused_idle_ns for x in left_out))} idle {ALL_IN_JSON}"
+    notes = more_rows(len(left_out), "place", "places", caused)
+    if all(call.function is None for call in view.syncs):
+        notes.append("The file has no Python functions: record with_stack=True to see them.")
+    return [
+        table(
+            title,
+            view.syncs[:_MAX_CALLS],
+            (f"call{PART}kind", lambda x: f"{x.api}{PART}{x.kind}", LABEL),
+            ("count", lambda x: f"{x.count:,}"),
+            ("blocked", lambda x: time_text(x.blocked_ns)),
+            ("caused\nidle", lambda x: time_text(x.caused_idle_ns)),
+            ("where", _place, LABEL),
+            lines=(
+                _total(view),
+                "Caused idle is the GPU's idle time while a call blocks, and after it as far as "
+                "the call delayed the CPU. Blocking costs nothing while the GPU is busy.",
+            ),
+            notes=notes,
+        )
+    ]
+
+
+def _total(view: View) -> str:
+    """Say what they cause together, in one sentence that no other figure contradicts."""
+    caused_ns = sum(call.caused_idle_ns for call in view.syncs)
+    if not caused_ns:
+        return "Blocking calls cause no idle time."
+    after_ns = sum(call.idle_after_ns for call in view.syncs)
+    idle_ns = sum(device.idle_ns for device in view.window.devices)
+    of_idle = f" of the {time_text(idle_ns)}" if caused_ns <= idle_ns else ""
+    gpus = " on all GPUs" if view.several else ""
+    return (
+        f"Blocking calls cause {time_text(caused_ns)}{of_idle} idle{gpus}: "
+        f"{time_text(caused_ns - after_ns)} while they block, {time_text(after_ns)} after them, "
+        "until new work arrives."
+    )
+
+
+def _place(call: BlockingCallMetrics) -> str:
+    file = call.file if call.line is None else f"{call.file}:{call.line}"
+    waited_for = f"for {call.waited_for}" if call.waited_for else ""
+    where = (call.operator, call.function, file, waited_for)
+    return PART.join(filter(None, where)) or "the file does not say"

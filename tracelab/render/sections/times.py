@@ -1,0 +1,300 @@
+"""Sections about how busy GPUs and streams were, what overlapped, and what starts waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tracelab.base.text import counted
+from tracelab.render.document import LABEL, NONE, PART, PROSE, Section, more_rows, table
+from tracelab.render.text.cells import (
+    CAUSE_NAMES,
+    CONSTRAINT_MEANINGS,
+    PATH_MEANINGS,
+    PATH_NAMES,
+    graph_streams_label,
+    largest,
+    listed,
+    meaning_of,
+    percent_text,
+    time_text,
+)
+from tracelab.render.text.hints import ALL_IN_JSON
+from tracelab.report.schema import DeviceMetrics, LatencyMetrics, StartMetrics
+from tracelab.report.views import View
+
+_MAX_STREAMS, _MAX_PAIRS, _MAX_LATENCIES = 10, 10, 8
+_MAX_CAUSES_IN_HEADLINE = 3
+_MIN_HEADLINE_SHARE = 0.01  # of the window
+_MIN_OVERLAP_SHARE = 0.001  # of the window: an overlap with less on one side is no news
+_MAX_SURE_SHARE = 0.02  # of the window: with more in unexplained delays nothing can be predicted
+
+
+def section_title(view: View, title: str, device: DeviceMetrics) -> str:
+    """Title a section about a device, which it names where there are several."""
+    return f"{title}{PART}GPU {device.device}" if view.several else title
+
+
+def headlines(view: View) -> tuple[str, ...]:
+    """Say in a sentence for each device how busy it was, and why it was not."""
+    return tuple(_headline(view, device) for device in view.window.devices)
+
+
+def _headline(view: View, device: DeviceMetrics) -> str:
+    length = view.length_ns
+    window = "the whole trace" if view.step is None else f"step {view.step}"
+    name = f"In {window}, GPU {device.device}"
+    if length <= 0:
+        return f"{name}: the window has no length."
+    busy = f"{name} was busy {percent_text(device.busy_ns, length)} of {time_text(length)}"
+    causes = largest(device.bubbles)
+    shares = [
+        f"{meaning_of(CAUSE_NAMES, cause)} {percent_text(cause_ns, device.idle_ns)}"
+        for cause, cause_ns in causes[:_MAX_CAUSES_IN_HEADLINE]
+    ]
+    other_ns = sum(cause_ns for _, cause_ns in causes[_MAX_CAUSES_IN_HEADLINE:])
+    if other_ns:
+        shares.append(f"other causes {percent_text(other_ns, device.idle_ns)}")
+    idle = f"; the {time_text(device.idle_ns)} idle: {', '.join(shares)}" if shares else ""
+    sentences = [f"{busy}{idle}."]
+    for exposed_ns, exposure in (
+        (device.exposed_comm_ns, "of communication was not overlapped with compute"),
+        (device.exposed_copy_ns, "of copies was not overlapped with other work"),
+    ):
+        if exposed_ns >= _MIN_HEADLINE_SHARE * length:
+            sentences.append(
+                f"{time_text(exposed_ns)} ({percent_text(exposed_ns, length)}) {exposure}."
+            )
+    return " ".join(sentences)
+
+
+def times(view: View) -> list[Section]:
+    """Show for each device busy and idle, and the kinds of work with what of them is exposed."""
+    return [
+        table(
+            section_title(view, view.name, device),
+            _time_rows(view.length_ns, device),
+            ("", lambda row: row[0], LABEL),
+            ("time", lambda row: time_text(row[1])),
+            ("of window", lambda row: percent_text(row[1], view.length_ns)),
+            ("", lambda row: row[2], PROSE),
+            notes=_time_notes(device),
+        )
+        for device in view.window.devices
+    ]
+
+
+def _time_rows(length_ns: int, device: DeviceMetrics) -> Iterator[tuple[str, int, str]]:
+    yield "window", length_ns, ""
+    yield "busy", device.busy_ns, "at least one activity ran"
+    yield "idle", device.idle_ns, "none ran"
+    if device.compute_ns:
+        yield "compute", device.compute_ns, ""
+    for kind, others in (("comm", "compute"), ("copy", "compute or comm")):
+        kind_ns, exposed_ns = getattr(device, f"{kind}_ns"), getattr(device, f"exposed_{kind}_ns")
+        if kind_ns:
+            share = percent_text(exposed_ns, kind_ns)
+            yield kind, kind_ns, ""
+            yield "  exposed", exposed_ns, f"{share} of {kind}: not overlapped with {others}"
+            if blocking_ns := getattr(device, f"blocking_{kind}_ns"):
+                yield "  blocking", blocking_ns, "of it: the next kernel waited"
+    if device.memset_ns:
+        yield "memset", device.memset_ns, ""
+
+
+def _time_notes(device: DeviceMetrics) -> Iterator[str]:
+    kinds = {
+        "compute kernels": device.compute_ns,
+        "communication kernels": device.comm_ns,
+        "copies": device.copy_ns,
+    }
+    absent = [name for name, time_ns in kinds.items() if not time_ns]
+    if absent:
+        yield f"There were no {listed(absent, 'and no')}."
+    if sum(kinds.values()) + device.memset_ns > device.busy_ns:
+        yield "The kinds add up to more than busy because some of them ran at the same time."
+
+
+def streams(view: View) -> list[Section]:
+    """Show how busy each stream was, the busiest of many; those of CUDA graphs may be one row."""
+    as_one = [(x.device, x.graph_streams) for x in view.window.devices if x.graph_streams]
+    in_one_row = {(device, number) for device, x in as_one for number in x.streams}
+    alone = [
+        (device.device, x)
+        for device in view.window.devices
+        for x in device.streams
+        if x.activities and (device.device, x.stream) not in in_one_row
+    ]
+    if not alone and not as_one:
+        return []
+    busiest = sorted(alone, key=lambda pair: -pair[1].busy_ns)[:_MAX_STREAMS]
+    left_out = [x for device, x in alone if (device, x) not in busiest]
+    notes = []
+    if left_out:
+        longest = time_text(max(x.busy_ns for x in left_out))
+        count = counted(len(left_out), "stream", "streams")
+        notes.append(f"… and {count} more, none busy longer than {longest} {ALL_IN_JSON}.")
+    if as_one:
+        notes.append(f"Nearly empty streams of CUDA graph replays are one row {ALL_IN_JSON}.")
+    if len(alone) == 1 and not as_one:
+        notes.append("All work is on one stream: none of it can overlap.")
+    rows = [
+        *(
+            (device, str(x.stream), x.busy_ns, x.activities)
+            for device, x in alone
+            if (device, x) in busiest
+        ),
+        *((gpu, graph_streams_label(len(x.streams)), x.busy_ns, x.activities) for gpu, x in as_one),
+    ]
+    return [
+        table(
+            "Streams",
+            rows,
+            view.several and ("GPU", lambda row: str(row[0])),
+            ("stream", lambda row: row[1]),
+            ("busy", lambda row: time_text(row[2])),
+            ("of window", lambda row: percent_text(row[2], view.length_ns)),
+            ("activities", lambda row: f"{row[3]:,}"),
+            notes=notes,
+        )
+    ]
+
+
+def overlap(view: View) -> list[Section]:
+    """Show what ran at the same time: kinds first, then streams and devices."""
+    if not any(device.busy_ns for device in view.window.devices):
+        return [Section("Overlap", ("There was no GPU work.",))]
+    if not view.overlaps:
+        return [Section("Overlap", ("One kind of work on one stream: nothing can overlap.",))]
+    min_ns = _MIN_OVERLAP_SHARE * view.length_ns
+    large = [x for x in view.overlaps if min(x.a_ns, x.b_ns) >= min_ns]
+    large.sort(key=lambda x: -min(x.a_ns, x.b_ns))
+    of_kinds = [x for x in large if x.a.startswith("kind:")][:_MAX_PAIRS]
+    others = [x for x in large if not x.a.startswith("kind:")][:_MAX_PAIRS]
+    left_out = len(view.overlaps) - len(of_kinds) - len(others)
+    if not large:
+        count = counted(left_out, "pair", "pairs")
+        tiny = f"one side of {'it' if left_out == 1 else 'each'} is below 0.1 % of the window"
+        return [Section("Overlap", (f"Nothing to overlap: {count}, and {tiny} {ALL_IN_JSON}.",))]
+    between = [None] if of_kinds and others else []
+
+    def name(selection: str) -> str:
+        return selection_name(selection, several=view.several)
+
+    return [
+        table(
+            "Overlap",
+            [*of_kinds, *between, *others],
+            ("first", lambda x: name(x.a) if x else "", LABEL),
+            ("time", lambda x: time_text(x.a_ns) if x else ""),
+            ("second", lambda x: name(x.b) if x else "", LABEL),
+            ("time", lambda x: time_text(x.b_ns) if x else ""),
+            (
+                "together",
+                lambda x: (time_text(x.overlap_ns) if x.overlap_ns else NONE) if x else "",
+            ),
+            ("of\nfirst", lambda x: percent_text(x.overlap_ns, x.a_ns) if x else ""),
+            ("of\nsecond", lambda x: percent_text(x.overlap_ns, x.b_ns) if x else ""),
+            notes=more_rows(left_out, "pair", "pairs", ALL_IN_JSON),
+        )
+    ]
+
+
+def selection_name(selection: str, *, several: bool) -> str:
+    """Name a selection of activities.
+
+    >>> selection_name("kind:0/comm", several=False), selection_name("stream:0/7", several=True)
+    ('comm', 'GPU 0 stream 7')
+    """
+    sort, _, path = selection.partition(":")
+    device, _, part = path.partition("/")
+    names = [f"GPU {device}"] if several or not part else []
+    if part == "graphs":
+        names.append("streams of CUDA graphs")
+    elif part:
+        names.append(f"stream {part}" if sort == "stream" else part)
+    return " ".join(names)
+
+
+def critical_path(view: View) -> list[Section]:
+    """Show what the window's length was spent on, by kind."""
+    path = view.path
+    if path is None or not path.total_ns:
+        return []
+    return [
+        table(
+            "Critical path",
+            largest(path.by_kind),
+            ("kind", lambda row: meaning_of(PATH_NAMES, row[0]), LABEL),
+            ("time", lambda row: time_text(row[1])),
+            ("of window", lambda row: percent_text(row[1], path.total_ns)),
+            ("meaning", lambda row: meaning_of(PATH_MEANINGS, row[0]), PROSE),
+        )
+    ]
+
+
+def starts(view: View) -> list[Section]:
+    """Show for each device what its activities waited for, and how much is not explained."""
+    return [
+        table(
+            f"What activities waited for{f', GPU {x.device}' if view.several else ''}",
+            largest(x.by_constraint),
+            ("waited for", lambda row: row[0], LABEL),
+            ("activities", lambda row: f"{row[1]:,}"),
+            ("of all", lambda row, of=x.activities: percent_text(row[1], of)),
+            ("meaning", lambda row: meaning_of(CONSTRAINT_MEANINGS, row[0]), PROSE),
+            notes=(_certainty(view, x),),
+        )
+        for x in view.starts
+    ]
+
+
+def _certainty(view: View, row: StartMetrics) -> str:
+    """Say how sure all that is."""
+    inferred = f"Inferred from the times: {row.inferred:,} of {row.activities:,}."
+    if not row.unexplained_ns:
+        return f"{inferred} No delay of more than 20 µs is without an explanation."
+    share = percent_text(row.unexplained_ns, view.length_ns)
+    delays = counted(row.unexplained, "delay", "delays")
+    is_much = row.unexplained_share > _MAX_SURE_SHARE
+    too_much = ": too much to predict what a fix saves" if is_much else ""
+    return (
+        f"{inferred} {time_text(row.unexplained_ns)} ({share} of the window) is in {delays} of "
+        f"more than 20 µs that neither the file nor the times explain{too_much}."
+    )
+
+
+def latencies(view: View) -> list[Section]:
+    """Show how long starts typically take, the most frequent first."""
+    rows = sorted(view.latencies, key=lambda row: -row.starts)[:_MAX_LATENCIES]
+    if not rows:
+        return []
+    return [
+        table(
+            "Typical latencies",
+            rows,
+            ("from the end of → to", latency_name, LABEL),
+            ("typical", lambda row: time_text(row.typical_ns)),
+            ("starts", lambda row: f"{row.starts:,}"),
+            ("measured in", lambda row: "this trace" if row.own else "captures of H200s", LABEL),
+        )
+    ]
+
+
+def latency_name(row: LatencyMetrics) -> str:
+    """Name what a latency lies between.
+
+    >>> latency_name(LatencyMetrics(0, None, "previous", "compute", "copy", 3_300, 12, False))
+    'compute → copy'
+    >>> latency_name(LatencyMetrics(0, None, "awaited", None, None, 5_000, 3, False))
+    'awaited work → return of a blocking call'
+    >>> latency_name(LatencyMetrics(0, None, "node", None, None, 128, 90, True))
+    'node of a CUDA graph → the next in its stream'
+    """
+    ends = {
+        "previous": (row.previous, row.kind),
+        "launch": ("launch call", row.kind),
+        "event": ("work of another stream", row.kind),
+        "awaited": ("awaited work", "return of a blocking call"),
+        "node": ("node of a CUDA graph", "the next in its stream"),
+    }
+    return " → ".join(map(str, ends[row.since]))

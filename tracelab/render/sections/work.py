@@ -1,0 +1,322 @@
+"""Sections about what ran: kernels, operators, phases, lines, modules."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+
+from tracelab.base.text import counted
+from tracelab.render.document import LABEL, PART, Cell, Section, table
+from tracelab.render.text.cells import percent_text, time_text
+from tracelab.render.text.hints import MORE_IN_JSON
+from tracelab.render.text.savings import percent
+from tracelab.render.words import bare_name
+from tracelab.report.glossary import ORIGINS
+from tracelab.report.schema import KernelMetrics, WorkMetrics
+from tracelab.report.views import View
+
+_NAMED_PHASES = ("forward", "backward", "optimizer")
+_KIND_WORDS = MappingProxyType({"comm": "communication", "copy": "copies", "memset": "memsets"})
+_MAX_KINDS = 4  # of work that are named
+_MIN_NAMED_SHARE = 0.01  # of the GPU time
+_MIN_SHARE_TO_COMPILE = 0.25  # of it: a compiler fuses most of these
+
+_NO_STACKS = (
+    "The file has no Python stacks of the program: record with_stack=True to see the CPU's time "
+    "by line and by module."
+)
+_INSTANCE = re.compile(r"_\d+(?= > |$)")  # the number of a module among those of its class
+_WORK = ("phases", "lines", "modules", "operators")
+_ADDED_UP = (
+    "names",
+    "launches",
+    "host_ns",
+    "gpu_ns",
+    "idle_ns",
+    "host_share",
+    "gpu_share",
+    "replayed_ns",
+)
+_OF_GRAPHS = (
+    "In all tables by phase, line, module and operator, the GPU time of CUDA graphs counts where "
+    "their nodes were captured; what is not known to have been captured elsewhere, and all "
+    "launches, where they are replayed."
+)
+
+
+def note_graphs(view: View, sections: Sequence[tuple[str, list[Section]]]) -> None:
+    """Note below the first table with nodes of CUDA graphs where those count.
+
+    The sections are by table, in the order in which they are shown, and changed in place.
+    """
+    for key, made in sections:
+        if made and key in _WORK and any(row.replay_basis for row in view.tables.get(key, ())):
+            made[-1] = replace(made[-1], notes=(*made[-1].notes, _OF_GRAPHS))
+            return
+
+
+def busy_answer(view: View) -> str:
+    """What keeps the GPUs busy: most of its kinds of work, and the kernel that takes longest.
+
+    Example: ``GPU time: matrix products 61 %, attention 17 %; `gemm` (forward) 30 %.``
+
+    Returns:
+        one sentence, and another one where a compiler has much to fuse; "" where the report has no
+        kernels, or the window has no length.
+    """
+    shares = _shares_of_work(view)
+    if not shares:
+        return ""
+    largest = sorted(shares.items(), key=lambda x: -x[1])[:_MAX_KINDS]
+    works = ", ".join(
+        f"{work} {percent(share)}" for work, share in largest if share >= _MIN_NAMED_SHARE
+    )
+    top = next(row for row in view.kernels if row.kind is not None)
+    phase = f" ({top.phase})" if top.phase in _NAMED_PHASES else ""
+    answer = f"GPU time: {works}; `{bare_name(top.name)}`{phase} {percent(top.share)}."
+    fuses = " `torch.compile(model)` fuses elementwise operations."
+    return answer + (fuses if is_worth_compiling(view) else "")
+
+
+def is_worth_compiling(view: View) -> bool:
+    """True if elementwise operations take much of the GPU's time, and no compiler made them."""
+    is_compiled = any(row.name.startswith("triton_") for row in view.kernels)
+    elementwise = _shares_of_work(view).get("elementwise operations", 0)
+    return not is_compiled and elementwise >= _MIN_SHARE_TO_COMPILE
+
+
+def _shares_of_work(view: View) -> dict[str, float]:
+    """The share of the GPU's time by kind of work; none where the window has no length."""
+    shares: dict[str, float] = defaultdict(float)
+    if view.scope.length_ns > 0:
+        for row in view.kernels:
+            if row.kind is not None:
+                shares[_KIND_WORDS.get(row.kind, row.work)] += row.share
+    return shares
+
+
+def phases(view: View) -> list[Section]:
+    """Show data loading, forward, backward, optimizer and the rest, in the order of a step."""
+    rows = view.phases
+    if not rows:
+        return []
+    notes = []
+    if any(row.where for row in rows):
+        notes.append(
+            "The file does not mark the forward pass: the time of the main thread before each "
+            "backward pass, back to the phase before, counts as forward."
+        )
+    elif {row.name for row in rows}.isdisjoint(_NAMED_PHASES):
+        notes.append(
+            "The file does not mark the phases: record with_stack=True, or name them with "
+            'torch.profiler.record_function("forward").'
+        )
+    return [
+        table(
+            f"Phases{_per(rows[0].sums.steps)}",
+            rows,
+            ("phase", lambda row: _label(row.name, _origin(row)), LABEL),
+            *_work_columns(rows),
+            ("of CPU\ntime", lambda row: _share_text(row.host_share)),
+            ("of GPU\ntime", lambda row: _share_text(row.gpu_share)),
+            lines=_about_times(rows),
+            notes=notes,
+        )
+    ]
+
+
+def kernels(view: View, top: int) -> list[Section]:
+    """Show the GPU activities by name, the longest total first."""
+    rows = view.kernels
+    if not rows:
+        return []
+    return [
+        table(
+            f"Kernels{_per(rows[0].sums.steps)}",
+            rows[:top],
+            (f"name{PART}kind", lambda row: _label(row.name, row.kind), LABEL),
+            ("count", lambda row: _count_text(row.count)),
+            ("time", lambda row: time_text(row.total_ns)),
+            ("mean", lambda row: time_text(row.mean_ns)),
+            ("of GPU\ntime", lambda row: _share_text(row.share)),
+            ("phase", lambda row: row.phase or "", LABEL),
+            notes=_left_out(rows, top, "kernel", "kernels"),
+        )
+    ]
+
+
+def operators(view: View, top: int) -> list[Section]:
+    """Show the operators, that with the most time of the CPU or a GPU first."""
+    return _work(
+        ("Operators", "operator", "operators"),
+        view.operators,
+        top,
+        (f"operator{PART}phase", lambda row: _label(row.name, row.where, _origin(row)), LABEL),
+        "CPU and GPU time of the operator itself, without the operators it calls.",
+    )
+
+
+def lines(view: View, top: int) -> list[Section]:
+    """Show the lines of the program, that with the most time of the CPU or a GPU first."""
+    if not view.operators or "lines" not in view.tables:
+        return []
+    if not view.lines:
+        return [Section(f"Lines{_per(view.operators[0].sums.steps)}", (_NO_STACKS,))]
+    return _work(
+        ("Lines", "line", "lines"),
+        view.lines,
+        top,
+        (f"line{PART}function", lambda row: _label(row.where, row.name, _origin(row)), LABEL),
+        "CPU time of a line with all that it calls outside the program's own code. A row "
+        "without a line number is a call whose line is not known, or what the function did "
+        "between its calls.",
+        has_calls=False,
+    )
+
+
+def modules(view: View, top: int) -> list[Section]:
+    """Show the modules by class, that with the most time of the CPU or a GPU first."""
+
+    def name(row: WorkMetrics) -> str:
+        own = f"{row.names} {row.name}" if row.names > 1 else row.name
+        return _label(own, row.where, _origin(row))
+
+    return _work(
+        ("Modules", "module", "modules"),
+        _by_class(view.modules),
+        top,
+        (f"module{PART}inside", name, LABEL),
+        "CPU time of the module itself, without the modules it calls. The backward pass "
+        "runs outside of modules.",
+    )
+
+
+def _work(
+    names: tuple[str, str, str],
+    rows: Sequence[WorkMetrics],
+    top: int,
+    first: Cell[WorkMetrics],
+    line: str,
+    *,
+    has_calls: bool = True,
+) -> list[Section]:
+    """Make a table of work; `names` are its title, one row of it and several."""
+    if not rows:
+        return []
+    title, one, many = names
+    return [
+        table(
+            f"{title}{_per(rows[0].sums.steps)}",
+            rows[:top],
+            first,
+            has_calls and ("calls", lambda row: _count_text(row.calls) if row.calls else ""),
+            *_work_columns(rows),
+            lines=(line,),
+            notes=_left_out(rows, top, one, many),
+        )
+    ]
+
+
+def _about_times(rows: Sequence[WorkMetrics]) -> tuple[str, ...]:
+    """What the columns of the figures mean."""
+    meaning = "CPU times add up to a step; idle: the GPU had nothing to do while the CPU was in it."
+    if rows[0].host_unprofiled_ns is None:
+        return (meaning,)
+    return (
+        f"{meaning} Without the profiler: estimated for each row by a replay; the sum agrees with "
+        "what was measured.",
+    )
+
+
+def _work_columns(rows: Sequence[WorkMetrics]) -> list[Cell[WorkMetrics]]:
+    """Return the columns of the figures; that without the profiler only where it is known."""
+    columns: list[Cell[WorkMetrics]] = [
+        ("launches", lambda row: _count_text(row.launches)),
+        ("CPU", lambda row: time_text(row.host_ns)),
+        ("without\nprofiler", lambda row: time_text(row.host_unprofiled_ns or 0)),
+        ("GPU", lambda row: time_text(row.gpu_ns)),
+        ("idle", lambda row: time_text(row.idle_ns)),
+    ]
+    is_calibrated = rows[0].host_unprofiled_ns is not None
+    return columns if is_calibrated else [*columns[:2], *columns[3:]]
+
+
+def _origin(row: WorkMetrics) -> str | None:
+    """How it is known that nodes of graphs were captured in it, in words; None without any."""
+    return row.replay_basis and ORIGINS.names[row.replay_basis]
+
+
+def _label(*parts: str | None) -> str:
+    return PART.join(filter(None, parts))
+
+
+def _by_class(rows: Sequence[WorkMetrics]) -> list[WorkMetrics]:
+    """The modules of one class that were called in the same classes as one row each."""
+    groups: dict[tuple[str, str], list[WorkMetrics]] = {}
+    for row in rows:
+        names = (row.name, row.where or "")
+        name, where = (_INSTANCE.sub("", text) for text in names)
+        groups.setdefault((name, where), []).append(row)
+    merged = [
+        replace(
+            group[0],
+            name=name,
+            where=where or None,
+            **{key: sum(getattr(row, key) for row in group) for key in _ADDED_UP},
+            calls=sum(row.calls or 0 for row in group),
+            replay_basis=_least_sure(row.replay_basis for row in group),
+            host_unprofiled_ns=(
+                None
+                if group[0].host_unprofiled_ns is None
+                else sum(row.host_unprofiled_ns or 0 for row in group)
+            ),
+        )
+        for (name, where), group in groups.items()
+    ]
+    return sorted(merged, key=lambda row: -max(row.host_ns, row.gpu_ns))
+
+
+def _least_sure(bases: Iterable[str | None]) -> str | None:
+    """The least sure one of how several things are known; None without any."""
+    in_order = list(ORIGINS.names)
+    return max(filter(None, bases), key=in_order.index, default=None)
+
+
+def _per(steps: int | None) -> str:
+    """What the figures of a table are of."""
+    if steps is None:
+        return ", whole trace"
+    return f", per steady step (mean of {steps})" if steps > 1 else ", of one step"
+
+
+def _count_text(count: float) -> str:
+    """A count per step, with a decimal where it is none of whole things.
+
+    >>> _count_text(40.0), _count_text(15.4), _count_text(0.04)
+    ('40', '15.4', '<0.1')
+    """
+    if 0 < count < 0.05:
+        return "<0.1"
+    return f"{count:,.0f}" if count == int(count) else f"{count:,.1f}"
+
+
+def _share_text(share: float) -> str:
+    return percent_text(round(1_000_000 * share), 1_000_000)
+
+
+def _left_out(
+    rows: Sequence[KernelMetrics | WorkMetrics], top: int, one: str, many: str
+) -> tuple[str, ...]:
+    """How many more there are, and how much time they took."""
+    rest = rows[top:]
+    if not rest:
+        return ()
+    count = counted(sum(row.names for row in rest), one, many)
+    shares = [row.share if isinstance(row, KernelMetrics) else row.gpu_share for row in rest]
+    of_host = [row.host_share for row in rest if isinstance(row, WorkMetrics)]
+    host = f"{_share_text(sum(of_host))} of the CPU time and " if of_host else ""
+    gpu = f"{_share_text(sum(shares))} of the GPU time"
+    return (f"… and {count} more, {host}{gpu} ({MORE_IN_JSON}).",)
