@@ -19,6 +19,7 @@ from tracelab.base.intervals import (
     subtract,
     union,
 )
+from tracelab.findings.advice.repeats import have_same_sizes
 from tracelab.findings.candidates import MOST_EVIDENCE, Candidate
 from tracelab.findings.context import Context
 from tracelab.findings.finding import (
@@ -34,7 +35,6 @@ from tracelab.findings.finding import (
 from tracelab.findings.places import JOINT, PLACE, edit_text
 from tracelab.findings.remedy import Instead, Remedy
 from tracelab.findings.rule import Rule
-from tracelab.findings.same_sizes import have_same_sizes
 from tracelab.model.steady import FEWEST_STEPS, spread_ns
 from tracelab.simulate.sites import REMEDY
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from tracelab.base.arrays import OneLine, read_only
 from tracelab.base.intervals import Int64Array, Intervals, clip, measure_within, union
 from tracelab.base.names import short_kernel_name
+from tracelab.findings.advice.needs import host_needs
 from tracelab.findings.first_use import FirstUse
-from tracelab.findings.host_needs import host_needs
 from tracelab.findings.recognition import Recognized
 from tracelab.measures.blocking_calls import BlockingCallCosts
 from tracelab.measures.bubbles import Bubbles, Cause, with_beginnings_as_edges

@@ -13,7 +13,7 @@ from tests.build import files
 from tests.build.files import US
 from tests.build.finding_events import D2H_PAGEABLE, H2D_PAGEABLE
 from tracelab import Options, analyze
-from tracelab.findings.host_needs import Need, cannot_go, host_needs, with_moves
+from tracelab.findings.advice.needs import Need, cannot_go, host_needs, with_moves
 from tracelab.findings.remedy import Instead
 from tracelab.findings.rule import Rule
 

@@ -402,35 +402,6 @@ def test_a_graph_has_a_price_where_the_trace_shows_that_it_is_possible(advice, r
     assert advice(rows).saves_reason == reason
 
 
-def test_what_autograd_launches_beside_replays_is_called_as_its_nodes_are(advice, snapshot):
-    def accumulated(step):
-        begin, rows = at_launch(step, 0), []
-        for i in range(10):
-            at = begin + 20 * i * US
-            rows += [
-                files.operator(
-                    "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad",
-                    at,
-                    at + 6 * US,
-                    tid=300,
-                ),
-                files.operator("aten::copy_", at + US, at + 5 * US, tid=300),
-                *work(
-                    at + 10 * US,
-                    at + 12 * US,
-                    "copy",
-                    launched=at + 2 * US,
-                    correlation=70_000 + 100 * step + i,
-                    tid=300,
-                ),
-            ]
-        return rows
-
-    finding = advice(steps(replayed, accumulated, kernels=2), cause="launch_bound")
-    assert {"12"} <= {*figures(finding.fix)}
-    assert finding.fix == snapshot
-
-
 def test_one_launch_of_compiled_code_beside_a_replay(advice, snapshot):
     # GIVEN code that the compiler wrote, which launches one kernel that brings in the input
     written = "/tmp/torchinductor_me/ab/cabc.py(88): call"

@@ -3,19 +3,21 @@
 import re
 from collections.abc import Mapping
 from itertools import chain
+from types import ModuleType
 
 import pytest
 
 from tests.short_fixes import assert_short
-from tracelab.findings import candidates_of_exposed, host_needs, rules
+from tracelab.findings import candidates_of_exposed, rules
+from tracelab.findings.advice import needs
 from tracelab.findings.registry import RULES, about_of
 from tracelab.findings.remedy import NO_FIX, Instead, in_short
 from tracelab.findings.rules import tl303_pipeline_bubble, tl304_straggler
 
 MODULES = [
     candidates_of_exposed,
-    host_needs,
-    *(module for name, module in sorted(vars(rules).items()) if name.startswith("tl")),
+    needs,
+    *(module for _, module in sorted(vars(rules).items()) if isinstance(module, ModuleType)),
 ]
 
 

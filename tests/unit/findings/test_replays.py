@@ -9,7 +9,6 @@ from tests.build.files import write
 from tests.figures import figures
 from tracelab import Options, analyze
 from tracelab.findings.finding import INFO
-from tracelab.findings.replay_advice import Launched, advise_on_replays
 
 
 @pytest.fixture
@@ -246,37 +245,6 @@ def test_what_changes_from_step_to_step_is_said_before_it_is_captured(alarms, sn
     assert ": `of_length_" in finding.fix
 
 
-def test_where_few_steps_replay_that_is_no_part_of_a_usual_step(alarms, snapshot):
-    # GIVEN a graph of 20 kernels in two of six steps, and 3 launches in each: most is replayed
-    number = itertools.count()
-
-    def program(machine):
-        if next(number) % 3 == 0:
-            machine.replays([1] * 20)
-        machine.launches([1] * 3)
-
-    [finding] = alarms(program)
-    assert (finding.rule, finding.cause, finding.edit) == ("TL301", "launch_bound", "graph")
-    assert {"2", "6", "3"} <= {*figures(finding.fix)}
-    assert finding.fix == snapshot
-
-
-@pytest.mark.parametrize(
-    ("replays_", "replaying_steps", "first", "then"),
-    [
-        (2, 2, "2 of 5 steps replay a graph", "Capture several replays in one graph"),
-        (3, 1, "1 of 5 steps replays 3 graphs", "Capture replays that always follow one another"),
-        (4, 3, "A step is one replay already", "Capture several steps in one graph"),  # 0.8 a step
-    ],
-)
-def test_how_many_steps_replay(replays_, replaying_steps, first, then):
-    launched = Launched(replays_, 0, "", steps=5, replaying_steps=replaying_steps)
-    advice = advise_on_replays(launched)
-    assert advice.shows.startswith(f"{first}, and ")
-    assert advice.step.startswith(then)
-    assert advice.edit is None
-
-
 def test_the_first_launch_of_a_file_without_steps_counts(alarms, monkeypatch, snapshot):
     # GIVEN a graph of 14 kernels, whose launch is before the first activity, and 10 launches
     def program(machine):
@@ -292,6 +260,9 @@ def test_the_first_launch_of_a_file_without_steps_counts(alarms, monkeypatch, sn
     assert finding.fix == snapshot
 
 
-def test_without_steps_nobody_knows_what_is_one_graph(snapshot):
-    many = Launched(replays=40, eager=0, eager_at="", steps=0, replaying_steps=0)
-    assert advise_on_replays(many) == snapshot
+def test_without_steps_nobody_knows_what_is_one_graph(alarms, monkeypatch, snapshot):
+    events = [x for x in replays.run(replays.small_graphs) if "ProfilerStep" not in x["name"]]
+    monkeypatch.setattr(replays, "run", lambda _: events)
+    [finding] = alarms(replays.small_graphs)
+    assert finding.edit is None
+    assert finding.fix == snapshot

@@ -10,15 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.intervals import Int64Array
+from tracelab.findings.advice.needs import Need, is_size, with_moves
+from tracelab.findings.advice.repeats import have_same_sizes
 from tracelab.findings.awaited_results import Awaited, awaited_results, own_waits
 from tracelab.findings.candidates import Candidate, grouped, key_of, most_expensive, where
 from tracelab.findings.context import Context
 from tracelab.findings.finding import Where, call_site_of
-from tracelab.findings.host_needs import Need, is_size, with_moves
 from tracelab.findings.places import JOINT, edit_text
 from tracelab.findings.remedy import Instead, Remedy
 from tracelab.findings.rule import Rule
-from tracelab.findings.same_sizes import have_same_sizes
 from tracelab.model.blocking_calls import Blocking
 from tracelab.model.graph_launches import mostly_replays
 from tracelab.model.lookup import groups_of

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.intervals import Int64Array, Intervals, measure
+from tracelab.findings.advice.launches import advise
 from tracelab.findings.candidates import Candidate, grouped, key_of, most_expensive, where
 from tracelab.findings.context import Context
 from tracelab.findings.finding import GENERIC, INFO, SPECIFIC, WARNING_SHARE
-from tracelab.findings.launch_advice import advise
 from tracelab.findings.remedy import NO_FIX, Instead, Remedy
 from tracelab.findings.rule import Rule
 from tracelab.measures.bubbles import Cause

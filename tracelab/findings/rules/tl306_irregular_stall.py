@@ -14,6 +14,7 @@ from tracelab.findings.context import Context
 from tracelab.findings.finding import ASIDE, INFO
 from tracelab.findings.rule import Rule
 from tracelab.measures.bubbles import Cause
+from tracelab.measures.recurrence import are_rare
 from tracelab.model.steady import FEWEST_STEPS
 from tracelab.model.trace import ABSENT
 from tracelab.model.wording import called
@@ -21,7 +22,6 @@ from tracelab.model.wording import called
 _BY_HOST = (Cause.HOST_BLOCKED, Cause.INPUT, Cause.HOST_BUSY, Cause.LAUNCH)
 _LONG = 0.02  # of a steady step: less is no alarm in any step
 _ALIKE = 0.5  # of a stall: another one of that length at the same place makes it typical
-_RARE = 0.25  # of the steady steps
 _FIX = (
     "Nothing yet: what happens only now and then is not the cost of a typical step. Record more "
     "steps (`schedule(active=...)`). If it comes back, look for what is not done in every step: "
@@ -115,7 +115,7 @@ def _irregular(context: Context, device: int) -> _Stalls:
     steps_alike = np.zeros(len(stalls.length_ns), dtype=np.int64)
     for group in grouped(keys).values():
         steps_alike[group] = _steps_alike(stalls, group, len(steps))
-    is_rare = (stalls.length_ns >= least_ns) & (steps_alike <= max(1, int(_RARE * len(steps))))
+    is_rare = (stalls.length_ns >= least_ns) & are_rare(steps_alike, len(steps))
     # Where each step idles as long somewhere else, the stall is no exception.
     longer_ns = (idle_ns - np.median(idle_ns))[stalls.step_position]
     is_rare &= longer_ns >= _ALIKE * stalls.length_ns

@@ -1,0 +1,164 @@
+"""Launches that repeat: the same kernels with the same dimensions and shapes.
+
+No trace says how many places a mask has. But what is computed on them is launched with dimensions
+that follow from it: if these are the same in all steps, the positions most likely are, too, as
+those of splits, of relations, of padding that never change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.base.arrays import OneLine
+from tracelab.base.intervals import Int64Array
+from tracelab.findings.candidates import grouped
+from tracelab.findings.context import Context
+from tracelab.model.kernel_kinds import Kind
+from tracelab.model.lookup import groups_of
+from tracelab.model.trace import ABSENT
+
+# Samples, as arguments are read from the file: of steps, of calls in each, of launches after each.
+_STEPS, _CALLS, _LAUNCHES = 3, 8, 6
+_KERNELS = 64  # in each of so many repetitions
+_REPETITIONS = 3
+_MIN_ALIKE_SHARE = 0.75  # of the repetitions: the others are exceptions
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Change(OneLine):
+    """The first difference between repetitions of the same work.
+
+    Example: ``Change(kernel="at::native::CatArrayBatchedCopy", has_shapes=False)``.
+
+    Attributes:
+        kernel: another kernel, or one with other dimensions or shapes; None if all are the same.
+        has_shapes: True if shapes were compared.
+    """
+
+    kernel: str | None
+    has_shapes: bool
+
+
+def find_change(context: Context, repetitions: Iterable[NDArray[np.intp]]) -> Change | None:
+    """Compare repetitions of the same work; None if there is only one.
+
+    Kernels are compared by name. If these agree, a sample of them is compared by launch dimensions
+    and, if the file has them, by shapes.
+
+    Args:
+        context: the window.
+        repetitions: intp[k] each, timeline rows.
+    """
+    timeline = context.timeline
+    kernels = [rows[timeline.kind[rows] == Kind.COMPUTE] for rows in repetitions]
+    names = [context.trace.name_index[timeline.event_id[rows]] for rows in kernels]
+    groups = grouped(name.tobytes() for name in names)
+    usual = max(groups.values(), key=len)
+    if len(kernels) < 2 or (len(usual) < 2 and len(groups) < 2):
+        return None
+    if len(usual) < _MIN_ALIKE_SHARE * len(names):
+        other = next(group for group in groups.values() if group is not usual)
+        row = _first_difference(kernels, names, usual[0], other[0])
+        return Change(context.kernel_name(row), has_shapes=False)
+    rows = np.stack([kernels[i] for i in usual[:_REPETITIONS]])
+    rows = rows[:, _sample(rows.shape[1], _KERNELS)]
+    operators = timeline.operators
+    operator = operators.innermost(timeline.launch_id[rows.ravel()])
+    operator_id = np.append(operators.event_id, ABSENT)[operator].reshape(rows.shape)
+    kernel_id = timeline.event_id[rows]
+    known_id = np.union1d(kernel_id, operator_id[operator_id != ABSENT])
+    arguments = context.arguments(known_id.tolist())
+    shapes = [[_shapes(arguments.get(i, {})) for i in column] for column in operator_id.T.tolist()]
+    grids = [[_dimensions(arguments[i]) for i in column] for column in kernel_id.T.tolist()]
+    differs = [
+        len(set(grid)) > 1 or len(set(shape)) > 1 for grid, shape in zip(grids, shapes, strict=True)
+    ]
+    kernel = context.kernel_name(int(rows[0, differs.index(True)])) if any(differs) else None
+    return Change(kernel, has_shapes=any(map(any, shapes)))
+
+
+def have_same_sizes(context: Context, call_id: Int64Array) -> bool:
+    """Tell whether the launches after some calls have the same dimensions in every steady step.
+
+    Args:
+        context: the window.
+        call_id: int64[k], event ids of calls that wait for a size, or of what computes it.
+
+    Returns:
+        False, too, if a single step or launches of single blocks say nothing.
+    """
+    steady = context.timeline.steady
+    if steady is None:
+        return False
+    trace, timeline = context.trace, context.timeline
+    begins_ns = trace.start_ns[[step.event_id for step in timeline.steps]]
+    call_id = call_id[np.argsort(trace.start_ns[call_id], kind="stable")]
+    step = np.searchsorted(begins_ns, trace.start_ns[call_id], side="right") - 1
+    in_step = [np.flatnonzero(step == index) for index in steady.indices]
+    if len(in_step) < 2 or len({len(calls) for calls in in_step}) > 1 or not len(in_step[0]):
+        return False
+    calls = _sample(len(in_step[0]), _CALLS)
+    chosen = np.stack([in_step[i][calls] for i in _sample(len(in_step), _STEPS).tolist()])
+    rows = _rows_after(context, call_id[chosen.ravel()], step[chosen.ravel()])
+    known = np.unique(rows[rows != ABSENT])
+    arguments = context.arguments(timeline.event_id[known].tolist())
+    launches = {
+        row: (context.kernel_name(row), _dimensions(arguments[int(timeline.event_id[row])]))
+        for row in known.tolist()
+    }
+    in_steps = rows.reshape(len(chosen), -1).tolist()
+    first, *others = ([launches.get(row) for row in of_step] for of_step in in_steps)
+    grids = (arguments[int(timeline.event_id[row])].get("grid") or [] for row in known.tolist())
+    has_blocks = any(size != 1 for grid in grids for size in grid)
+    return has_blocks and all(other == first for other in others)
+
+
+def _sample(count: int, most: int) -> NDArray[np.intp]:
+    """Return at most so many indices of `count`, evenly spaced."""
+    return np.unique(np.linspace(0, max(0, count - 1), most).astype(np.intp))[:count]
+
+
+def _dimensions(arguments: Mapping[str, Any]) -> str:
+    """Return the launch dimensions of a kernel, from its arguments."""
+    return repr([arguments.get(key) for key in ("grid", "block", "blocks per SM")])
+
+
+def _shapes(arguments: Mapping[str, Any]) -> str:
+    """Return the shapes that an operator was called with, from its arguments; "" without any."""
+    shapes = arguments.get("Input Dims", arguments.get("Input dims"))
+    return "" if shapes is None else repr(shapes)
+
+
+def _first_difference(
+    kernels: Sequence[NDArray[np.intp]], names: Sequence[NDArray[Any]], one: int, other: int
+) -> int:
+    """Return the timeline row of the first kernel that another repetition does not have."""
+    length = min(len(kernels[one]), len(kernels[other]))
+    differs = names[one][:length] != names[other][:length]
+    longer = kernels[one if len(kernels[one]) > length else other]
+    return int(kernels[one][np.argmax(differs)] if differs.any() else longer[length])
+
+
+def _rows_after(context: Context, call_id: Int64Array, step: NDArray[np.intp]) -> NDArray[np.intp]:
+    """intp[k, `_LAUNCHES`], timeline rows of the kernels launched after calls of steps (intp[k]).
+
+    They are those of the same thread and step; ABSENT if there are fewer.
+    """
+    timeline, trace = context.timeline, context.trace
+    rows = np.flatnonzero((timeline.kind == Kind.COMPUTE) & (timeline.launch_id != ABSENT))
+    start_ns, thread = (x[timeline.launch_id[rows]] for x in (trace.start_ns, trace.thread_index))
+    after = np.full((len(call_id), _LAUNCHES), ABSENT, dtype=np.intp)
+    for number, index in groups_of(trace.thread_index[call_id]):
+        own = rows[thread == number]
+        own = own[np.argsort(start_ns[thread == number], kind="stable")]
+        first = np.searchsorted(np.sort(start_ns[thread == number]), trace.end_ns[call_id[index]])
+        at = np.minimum(first[:, None] + np.arange(_LAUNCHES), len(own))
+        followed = np.append(own, ABSENT)[at]
+        is_same_step = timeline.step_index[followed] == step[index, None]
+        after[index] = np.where(is_same_step, followed, ABSENT)
+    return after
