@@ -27,7 +27,7 @@ from tracelab.findings.finding import (
     call_site_of,
     with_saving,
 )
-from tracelab.findings.own_calls import NoPlace
+from tracelab.findings.prices import NoPlace
 from tracelab.findings.rule import Rule
 
 STEP = 915

@@ -8,14 +8,13 @@ from types import ModuleType
 import pytest
 
 from tests.short_fixes import assert_short
-from tracelab.findings import candidates_of_exposed, rules
+from tracelab.findings import rules
 from tracelab.findings.advice import needs
 from tracelab.findings.registry import RULES, about_of
 from tracelab.findings.remedy import NO_FIX, Instead, in_short
 from tracelab.findings.rules import tl303_pipeline_bubble, tl304_straggler
 
 MODULES = [
-    candidates_of_exposed,
     needs,
     *(module for _, module in sorted(vars(rules).items()) if isinstance(module, ModuleType)),
 ]

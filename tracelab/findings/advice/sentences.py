@@ -118,12 +118,7 @@ def cuts(segment: Segment) -> list[Step]:
 
 
 def describe_launched(launched: Launched, *, is_one: bool = False) -> str:
-    """Say what is replayed, and what is launched next to it.
-
-    Args:
-        launched: the launches.
-        is_one: True if a step is one replay and nothing else.
-    """
+    """Describe what is replayed and launched; `is_one` if a step is one replay and nothing else."""
     whole, graphs = "A step" if launched.steps else "The trace", launched.replays_per_step
     if is_one:
         return f"{whole} is one replay already, and the GPU is done with one before the next."
@@ -136,7 +131,7 @@ def describe_launched(launched: Launched, *, is_one: bool = False) -> str:
 
 
 def needed_at_once(capture: Capture, segment: Segment) -> str:
-    """Say why a whole step is not one graph; "" if it may be one."""
+    """Explain why a whole step is not one graph; "" if it may be one."""
     needed = [blocker for blocker in capture.blockers if blocker.is_needed]
     if not needed or segment.is_most:
         return ""
@@ -146,12 +141,7 @@ def needed_at_once(capture: Capture, segment: Segment) -> str:
 
 
 def fuse(segment: Segment, compiled: str) -> str:
-    """Ask to fuse the kernels between two calls, which are too few for a graph.
-
-    Args:
-        segment: the largest segment.
-        compiled: the call of `torch.compile`; "" if the model cannot be compiled.
-    """
+    """Ask to fuse the kernels between two calls, `compiled` if that is possible, else ""."""
     kernels = f"Fuse the kernels between two blocking calls{compiled and ': '}{compiled}."
     few = f"They are no more than {segment.launches}, too few for a graph."
     return f"{kernels} {few} Or let each read serve more."
@@ -162,9 +152,9 @@ def goal(capture: Capture, segment: Segment, *, has_graphs: bool, few: int) -> t
 
     Args:
         capture: the contents of a graph.
-        segment: what is captured.
+        segment: the segment to capture.
         has_graphs: True if a step replays graphs already.
-        few: as many launches are hardly worth a graph.
+        few: a number of launches that is hardly worth a graph.
     """
     size = _size(segment, has_steps=capture.has_steps)
     if segment.is_whole:
@@ -183,14 +173,14 @@ def goal(capture: Capture, segment: Segment, *, has_graphs: bool, few: int) -> t
 def open_conditions(
     capture: Capture, segment: Segment, change: Change | None, *, first: int, removed: int
 ) -> list[str]:
-    """Say what a capture needs that the trace shows, or does not show.
+    """List what a capture needs that the trace shows, or does not show.
 
     Args:
         capture: the contents of a graph.
-        segment: what is captured.
-        change: what differs between its repetitions; None if that is not known.
-        first: how many steps come before the capture.
-        removed: how many of these remove calls.
+        segment: the segment to capture.
+        change: as of `find_change`.
+        first: the number of steps before the capture.
+        removed: the number of calls that these remove.
     """
     is_free = segment.is_whole and not first and change is not None
     return [
@@ -251,7 +241,7 @@ def _places(blockers: Sequence[Blocker], *, has_steps: bool) -> str:
 
 
 def _often(count: float, *, has_steps: bool) -> str:
-    """Say how often something happens.
+    """Describe how often something happens.
 
     >>> _often(1.5, has_steps=True), _often(1, has_steps=False), _often(2, has_steps=False)
     ('1.5 a step', 'once', '2 times')

@@ -10,15 +10,15 @@ from numpy.typing import NDArray
 
 from tracelab.base.intervals import Intervals, measure
 from tracelab.findings.candidates import Candidate, grouped, most_expensive, where
-from tracelab.findings.candidates_of_exposed import (
-    LEFT_AS_IT_IS,
-    candidates_of_exposed,
-    collective_text,
-)
 from tracelab.findings.context import Context
 from tracelab.findings.finding import INFO
 from tracelab.findings.remedy import Instead
 from tracelab.findings.rule import Rule
+from tracelab.findings.rules.exposed_time import (
+    LEFT_AS_IT_IS,
+    candidates_of_exposed,
+    collective_text,
+)
 from tracelab.measures.exposed import Exposed
 from tracelab.measures.independent_work import needed_at_once
 from tracelab.measures.overlap_blockers import OverlapBlocker
