@@ -84,7 +84,6 @@ def clock(rank, **facts):
     defaults = {
         "offset_ns": 0,
         "drift_ppm": 0.0,
-        "jumps": (),
         "matched": 20,
         "residual_ns": 5_000,
         "basis": "collectives",

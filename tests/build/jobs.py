@@ -32,7 +32,7 @@ class KnownClocks:
     @property
     def alignment(self):
         per_rank = tuple(
-            RankClock(rank, offset, 0.0, (), 1, residual, "collectives")
+            RankClock(rank, offset, 0.0, 1, residual, "collectives")
             for rank, (offset, residual) in enumerate(
                 zip(self.offsets, self.residuals, strict=True)
             )

@@ -24,6 +24,12 @@ from tracelab.read.parallel import read_trace_in_chunks
 from tracelab.read.sources import find_sources
 
 ALL = Group(name="0", ranks=(0, 1, 2, 3), size=4)
+# Those of a part with one value for each operation.
+OPERATION_COLUMNS = [
+    name
+    for name, annotation in RankPart.__annotations__.items()
+    if "Array" in annotation and not name.startswith(("exposed", "work_site"))
+]
 
 
 @dataclass(frozen=True)
@@ -112,15 +118,19 @@ def shifted(of, offset=0, ppm=0.0, jump=0, jump_at=0):
     )
 
 
+def repeated(of, times, period):
+    """The same operations again and again, each time so much later."""
+    moved = np.repeat(np.arange(times) * period, len(of))
+    columns = {name: np.concatenate([getattr(of, name)] * times) for name in OPERATION_COLUMNS}
+    columns |= {name: columns[name] + moved for name in ("start_ns", "end_ns")}
+    columns["kernel_id"] = np.arange(times * len(of))
+    return replace(of, **columns)
+
+
 def cut(of, first=0, end=None, *, with_steps=True):
     """The part of a recording that begins and ends at other operations."""
     chosen = slice(first, end)
-    columns = {
-        name: getattr(of, name)[chosen]
-        for name in RankPart.__dataclass_fields__
-        if isinstance(getattr(of, name), np.ndarray)
-        and not name.startswith(("exposed", "work_site"))
-    }
+    columns = {name: getattr(of, name)[chosen] for name in OPERATION_COLUMNS}
     if not with_steps:
         columns["step_index"] = np.full_like(columns["step_index"], ABSENT)
     return replace(of, **columns)

@@ -8,46 +8,53 @@ two bounds. Ranks of one host have one clock already: what the ends do not contr
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import OneLine
+from tracelab.base.arrays import Frozen, OneLine
 from tracelab.base.intervals import Int64Array
-from tracelab.job.clock_fit import UNCHANGED, Bounds, Correction, fit_clock
-from tracelab.job.collectives import Matches
-from tracelab.job.ends import MESSAGES_PER_COLLECTIVE, Ends, Role, ends_of, most_telling
+from tracelab.job.collectives import ENDS_TOGETHER, Matches
 from tracelab.job.rank_part import RankPart
 from tracelab.measures.measure import constrained
+from tracelab.model.collectives import Operation
 
+_Floats = NDArray[np.float64]
 _SIGNED = constrained(minimum=-(2**63))
+
+_ONE_WAY, _EXCHANGE, _MIXED = range(3)  # what a kernel does
+_MESSAGES_PER_COLLECTIVE = 8  # that say as much of a clock as one collective
+# Of jobs of one host, whose clock is one, the ends of one collective are up to 20 us apart at the
+# median; up to 98 us, a fifth of the transfer, where a GPU computes or moves other data meanwhile.
+_MIN_APART_NS, _APART_SHARE = 30_000, 4
+_PRECISE = 2  # times as far as those of the most precise quarter: more is not looked at
+_MAX_DRIFT = 200e-6  # crystals are within 100 ppm
+_MIN_FOR_DRIFT = 4  # operations
+_MAX_DELAY_NS = 10_000_000  # of the least delayed message, where one direction alone is known
+
+
+class Role(IntEnum):
+    """What the end of an operation says of the ends on other ranks."""
+
+    TOGETHER = 0  # of a collective: they are the same
+    EXCHANGED = 1  # of messages in both directions: they are the same
+    SENT = 2  # the receive does not end before
+    RECEIVED = 3  # the send does not end after
+    LOOSE = 4  # usually they are the same, but some rank (a broadcast's root) may end long before
+    NOTHING = 5  # the kernel ends when another of its operations does
+
+
 # By how much each says more of a clock than what comes after it.
 _WORTH = {
     Role.TOGETHER: 1.0,
-    Role.EXCHANGED: 1.0 / MESSAGES_PER_COLLECTIVE,
-    Role.SENT: 1.0 / MESSAGES_PER_COLLECTIVE,
-    Role.RECEIVED: 1.0 / MESSAGES_PER_COLLECTIVE,
+    Role.EXCHANGED: 1.0 / _MESSAGES_PER_COLLECTIVE,
+    Role.SENT: 1.0 / _MESSAGES_PER_COLLECTIVE,
+    Role.RECEIVED: 1.0 / _MESSAGES_PER_COLLECTIVE,
     Role.LOOSE: 1e-6,
 }
-# Drift makes no step longer or shorter than recorded by more than this, and by this share of it.
-_LEAST_SET_NS, _LEAST_SET_SHARE = 100_000, 1e-3
-
-
-@dataclass(frozen=True, slots=True)
-class Jump:
-    """A moment at which a clock was set.
-
-    Example: ``Jump(at_ns=4_000_000_000, by_ns=-130_000_000)``, 130 ms back.
-
-    Attributes:
-        at_ns: when the first operation after it ended, ns on the job's clock.
-        by_ns: by how much, forward if positive.
-    """
-
-    at_ns: int = field(metadata=_SIGNED)
-    by_ns: int = field(metadata=_SIGNED)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -58,7 +65,6 @@ class RankClock(OneLine):
         rank: the rank.
         offset_ns: by how much its recorded clock was ahead of the job's when its recording began.
         drift_ppm: by how much faster it runs, in millionths.
-        jumps: when it was set while it recorded.
         matched: how many of its operations other ranks have, too; the clock rests on those of them
             that say most.
         residual_ns: how far its ends are from those of the other ranks on the job's clock, or how
@@ -66,14 +72,13 @@ class RankClock(OneLine):
         basis: "reference", "collectives", "point_to_point", or "recorded clock" where the file's
             own clock had to be believed.
 
-    Example: ``RankClock(rank=3, offset_ns=-1_204_000, drift_ppm=12.5, jumps=(), matched=840,
+    Example: ``RankClock(rank=3, offset_ns=-1_204_000, drift_ppm=12.5, matched=840,
     residual_ns=9_200, basis="collectives")``.
     """
 
     rank: int
     offset_ns: int = field(metadata=_SIGNED)
     drift_ppm: float
-    jumps: tuple[Jump, ...]
     matched: int
     residual_ns: int | None
     basis: str
@@ -96,6 +101,28 @@ class Alignment(OneLine):
     per_rank: tuple[RankClock, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Correction:
+    """What has to be added to recorded times, ns since the reference's origin.
+
+    Attributes:
+        add_ns: at `since_ns`.
+        drift: what to add to that for each ns since then.
+        since_ns: the first end that it rests on.
+
+    Example: ``_Correction(add_ns=1_204_000, drift=-12.5e-6, since_ns=190_000)``.
+    """
+
+    add_ns: int = 0
+    drift: float = 0.0
+    since_ns: int = 0
+
+    def at(self, recorded_ns: Int64Array) -> Int64Array:
+        """int64[times], ns, what to add to each."""
+        drifted_ns = np.rint(self.drift * (recorded_ns - self.since_ns))
+        return np.asarray(self.add_ns + drifted_ns.astype(np.int64))
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Clocks(OneLine):
     """One clock for all parts of a job.
@@ -106,7 +133,7 @@ class Clocks(OneLine):
 
     alignment: Alignment
     _begin_ns: tuple[int, ...]
-    _corrections: tuple[Correction, ...]
+    _corrections: tuple[_Correction, ...]
 
     def to_job_ns(self, part_index: int, times_ns: Int64Array) -> Int64Array:
         """int64[times], ns on the job's clock, which is the reference rank's since its origin.
@@ -133,8 +160,8 @@ def align(parts: Sequence[RankPart], matches: Matches) -> Clocks:
     """
     reference = _reference(matches, len(parts))
     begin_ns = tuple(part.origin_ns - parts[reference].origin_ns for part in parts)
-    ends = ends_of(parts, matches, begin_ns)
-    corrections = {reference: UNCHANGED}
+    ends = _find_ends(parts, matches, begin_ns)
+    corrections = {reference: _Correction()}
     bases = {reference: "reference"}
     total_ns, count = np.zeros(len(matches)), np.zeros(len(matches), dtype=np.int64)
     part_index = reference
@@ -147,7 +174,7 @@ def align(parts: Sequence[RankPart], matches: Matches) -> Clocks:
             bounds, bases[part_index] = _bounds(
                 ends, member[is_common], total_ns[common] / count[common]
             )
-            corrections[part_index] = fit_clock(bounds, corrections.values())
+            corrections[part_index] = _fit(bounds, corrections.values())
         total_ns[match_index] += recorded_ns + corrections[part_index].at(recorded_ns)
         count[match_index] += 1
         left = [index for index in range(len(parts)) if index not in corrections]
@@ -159,28 +186,117 @@ def align(parts: Sequence[RankPart], matches: Matches) -> Clocks:
     return Clocks(alignment, begin_ns, in_order)
 
 
-def was_set_within(part: RankPart, part_index: int, clocks: Clocks) -> NDArray[np.bool_]:
-    """bool[steps], in which steps of a rank its clock was set: their recorded times hold the jump.
-
-    Args:
-        part: the rank's file.
-        part_index: its place among the parts of the job.
-        clocks: the job's clock.
-    """
-    recorded_ns = (part.steps.start_ns, part.steps.end_ns)
-    start_ns, end_ns = (clocks.to_job_ns(part_index, times_ns) for times_ns in recorded_ns)
-    length_ns = end_ns - start_ns
-    off_ns = np.abs(length_ns - (recorded_ns[1] - recorded_ns[0]))
-    return np.asarray((off_ns > _LEAST_SET_NS) & (off_ns > _LEAST_SET_SHARE * np.abs(length_ns)))
-
-
 def _reference(matches: Matches, part_count: int) -> int:
     """The part whose clock is the job's: the first of those that share most operations."""
     count = np.bincount(matches.part_index, minlength=part_count)
     return int(np.flatnonzero(2 * count >= count.max(initial=0))[0])
 
 
-def _next(ends: Ends, left: Sequence[int], count: Int64Array) -> int:
+# --- what the ends of matched operations say ---
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class _Ends(Frozen):
+    """The ends of matched operations; k members.
+
+    Attributes:
+        match_index: intp[k], ascending.
+        part_index: int32[k].
+        recorded_ns: int64[k], ns since the reference's origin, by the recorded clock.
+        role: int8[k], a `Role`.
+        apart_ns: int64[k], ns, how far apart the ends of its operation may be by nature.
+
+    Example row: ``(match_index=3, part_index=1, recorded_ns=190_000, role=Role.TOGETHER,
+    apart_ns=30_000)``.
+    """
+
+    match_index: NDArray[np.intp]
+    part_index: NDArray[np.int32]
+    recorded_ns: Int64Array
+    role: NDArray[np.int8]
+    apart_ns: Int64Array
+
+
+def _find_ends(parts: Sequence[RankPart], matches: Matches, begin_ns: Sequence[int]) -> _Ends:
+    """Gather the ends of matched operations, and what they say.
+
+    The rank that came last to an operation did not wait in it: it took no longer than the transfer.
+    """
+    match_index = matches.match_index
+    length_ns = matches.of_members([part.end_ns - part.start_ns for part in parts])
+    shortest_ns = np.full(len(matches), np.iinfo(np.int64).max)
+    np.minimum.at(shortest_ns, match_index, length_ns)
+    apart_ns = np.maximum(shortest_ns // _APART_SHARE, _MIN_APART_NS)
+    return _Ends(
+        match_index=match_index,
+        part_index=matches.part_index,
+        recorded_ns=matches.of_members(
+            [part.end_ns + begin for part, begin in zip(parts, begin_ns, strict=True)]
+        ),
+        role=_roles(parts, matches),
+        apart_ns=apart_ns[match_index],
+    )
+
+
+def _roles(parts: Sequence[RankPart], matches: Matches) -> NDArray[np.int8]:
+    """int8[k], the `Role` of each member of a match."""
+    operation = matches.of_members([part.operation for part in parts])
+    role = np.full(len(operation), Role.LOOSE, dtype=np.int8)
+    role[np.isin(operation, ENDS_TOGETHER)] = Role.TOGETHER
+    is_send = operation == Operation.SEND
+    is_message = is_send | (operation == Operation.RECV)
+    traffic = matches.of_members([_traffic(part) for part in parts])
+    has_exchange, is_sent = np.ones(len(matches), np.bool_), np.zeros(len(matches), np.bool_)
+    has_exchange[matches.match_index[traffic != _EXCHANGE]] = False
+    is_sent[matches.match_index[is_send & (traffic == _ONE_WAY)]] = True
+    has_exchange, is_sent = has_exchange[matches.match_index], is_sent[matches.match_index]
+    role[is_message] = Role.NOTHING
+    role[is_message & is_sent] = np.where(is_send, Role.SENT, Role.RECEIVED)[is_message & is_sent]
+    role[is_message & has_exchange] = Role.EXCHANGED
+    return role
+
+
+def _traffic(part: RankPart) -> NDArray[np.int8]:
+    """int8[c], what else the kernel of each send or receive does.
+
+    `_ONE_WAY` if it only sends to one rank, or only receives from one; `_EXCHANGE` if it sends to
+    one rank and receives from it; else `_MIXED`.
+    """
+    kernel = part.kernel_index
+    count = int(kernel.max(initial=-1)) + 1
+    peer = np.zeros(count, dtype=np.int64)
+    peer[kernel] = part.peer_rank
+    has_others = np.zeros(count, np.bool_)
+    has_others[kernel[peer[kernel] != part.peer_rank]] = True
+    traffic = np.where(part.is_exchange, _EXCHANGE, _ONE_WAY)
+    return np.where(has_others[kernel], _MIXED, traffic).astype(np.int8)
+
+
+def _most_telling(role: NDArray[np.int8], apart_ns: Int64Array) -> tuple[NDArray[np.intp], str]:
+    """intp[chosen], the operations that say most of a clock, and which basis that is.
+
+    Those of the sort that says most; where ends come together, those that do so most precisely.
+    """
+    is_together, is_exchange = role == Role.TOGETHER, role == Role.EXCHANGED
+    is_message = (role == Role.SENT) | (role == Role.RECEIVED)
+    exchanges, messages = int(is_exchange.sum()), int(is_message.sum())
+    collectives = int(is_together.sum())
+    if collectives and _MESSAGES_PER_COLLECTIVE * collectives >= exchanges + messages:
+        chosen, basis = is_together, "collectives"
+    elif messages > exchanges:
+        return np.flatnonzero(is_message), "point_to_point"
+    elif exchanges:
+        chosen, basis = is_exchange, "point_to_point"
+    else:
+        chosen = role == Role.LOOSE
+        basis = "collectives" if chosen.any() else "recorded clock"
+    index = np.flatnonzero(chosen)
+    if len(index):
+        index = index[apart_ns[index] <= _PRECISE * np.percentile(apart_ns[index], 25)]
+    return index, basis
+
+
+def _next(ends: _Ends, left: Sequence[int], count: Int64Array) -> int:
     """The part to fit next: what it has in common with aligned ones says most."""
     is_common = count[ends.match_index] > 0
     worth = np.zeros(max(left) + 1)
@@ -190,9 +306,38 @@ def _next(ends: Ends, left: Sequence[int], count: Int64Array) -> int:
     return max(left, key=lambda index: float(worth[index]))
 
 
-def _bounds(
-    ends: Ends, member: NDArray[np.intp], target_ns: NDArray[np.float64]
-) -> tuple[Bounds, str]:
+# --- one rank's clock ---
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class _Bounds(Frozen):
+    """What has to be added to the recorded times of one rank, between which bounds; o operations.
+
+    Attributes:
+        at_ns: int64[o], ns, ascending, the recorded end.
+        low_ns, high_ns: float64[o], ns, equal for operations that end together; infinite for a
+            side of which nothing is known.
+        apart_ns: how far apart the ends of one operation may be by nature.
+
+    Example row: ``(at_ns=190_000, low_ns=-1_204_000.0, high_ns=-1_204_000.0)``.
+    """
+
+    at_ns: Int64Array
+    low_ns: _Floats
+    high_ns: _Floats
+    apart_ns: float
+
+    @property
+    def is_together(self) -> bool:
+        """True if all operations end together."""
+        return bool(np.array_equal(self.low_ns, self.high_ns))
+
+    def without(self, done_ns: Int64Array | _Floats) -> _Bounds:
+        """What is left to add once that has been added to each."""
+        return replace(self, low_ns=self.low_ns - done_ns, high_ns=self.high_ns - done_ns)
+
+
+def _bounds(ends: _Ends, member: NDArray[np.intp], target_ns: _Floats) -> tuple[_Bounds, str]:
     """What the operations that a part shares with aligned ones say of its clock, and the basis.
 
     Args:
@@ -200,21 +345,87 @@ def _bounds(
         member: intp[o], the part's members of these operations.
         target_ns: float64[o], ns, their ends on the job's clock, by the aligned parts.
     """
-    index, basis = most_telling(ends.role[member], ends.apart_ns[member])
+    index, basis = _most_telling(ends.role[member], ends.apart_ns[member])
     index = index[np.argsort(ends.recorded_ns[member[index]], kind="stable")]
     chosen = member[index]
-    role, at_ns = ends.role[chosen], ends.recorded_ns[chosen].astype(np.float64)
+    role, at_ns = ends.role[chosen], ends.recorded_ns[chosen]
     add_ns = target_ns[index] - at_ns
     low_ns = np.where(role == Role.SENT, -np.inf, add_ns)
     high_ns = np.where(role == Role.RECEIVED, np.inf, add_ns)
     apart_ns = float(np.median(ends.apart_ns[chosen])) if len(chosen) else 0.0
-    return Bounds(at_ns, low_ns, high_ns, apart_ns), basis
+    return _Bounds(at_ns, low_ns, high_ns, apart_ns), basis
+
+
+def _fit(bounds: _Bounds, known: Iterable[_Correction]) -> _Correction:
+    """The correction that fits the bounds: one that is known already, or a new one."""
+    if not len(bounds.at_ns):
+        return _Correction()
+    for correction in dict.fromkeys(known):
+        if _is_believable(bounds.without(correction.at(bounds.at_ns))):
+            return correction
+    drift, since_ns = _drift(bounds), int(bounds.at_ns[0])
+    left = bounds.without(drift * (bounds.at_ns - since_ns))
+    return _Correction(round(_middle(left)), drift, since_ns)
+
+
+def _is_believable(left: _Bounds) -> bool:
+    """True if the ends of operations do not contradict a correction.
+
+    They do where they differ from it by more than the ends of one operation may be apart, and by
+    more than most of them differ among themselves; where the clock would drift; and where a message
+    would have arrived before it was sent.
+
+    Args:
+        left: what would still have to be added.
+    """
+    low_ns, high_ns = float(left.low_ns.max()), float(left.high_ns.min())
+    middle_ns = _middle(left)
+    if not left.is_together:
+        is_possible = low_ns <= _MIN_APART_NS and high_ns >= -_MIN_APART_NS
+        return is_possible and (np.isfinite(high_ns - low_ns) or abs(middle_ns) <= _MAX_DELAY_NS)
+    spread_ns = float(np.percentile(np.abs(left.low_ns - middle_ns), 90))
+    return abs(middle_ns) <= max(left.apart_ns, spread_ns) and _drift(left) == 0
+
+
+def _middle(bounds: _Bounds) -> float:
+    """What has to be added, ns, if it is always the same."""
+    if bounds.is_together:
+        return float(np.median(bounds.low_ns))
+    low_ns, high_ns = float(bounds.low_ns.max()), float(bounds.high_ns.min())
+    if np.isfinite(low_ns) and np.isfinite(high_ns):
+        return (low_ns + high_ns) / 2
+    return low_ns if np.isfinite(low_ns) else high_ns
+
+
+def _drift(bounds: _Bounds) -> float:
+    """How much has to be added for each ns that passes, by operations that end together.
+
+    That is the median slope between operations half a recording apart; 0 where it would not move
+    the clock by more than the ends move by themselves.
+    """
+    at_ns, add_ns = bounds.at_ns.astype(np.float64), bounds.low_ns
+    if len(at_ns) < _MIN_FOR_DRIFT or not bounds.is_together:
+        return 0.0
+    half = len(at_ns) // 2
+    length_ns, rise_ns = at_ns[half:] - at_ns[:-half], add_ns[half:] - add_ns[:-half]
+    is_apart = length_ns > 0
+    if not is_apart.any():
+        return 0.0
+    slope = float(np.median(rise_ns[is_apart] / length_ns[is_apart]))
+    slope = float(np.clip(slope, -_MAX_DRIFT, _MAX_DRIFT))
+    flat_ns = add_ns - slope * (at_ns - at_ns[0])
+    apart_ns = 2 * float(np.percentile(np.abs(flat_ns - np.median(flat_ns)), 90))
+    moved_ns = abs(slope) * float(np.ptp(at_ns))
+    return slope if moved_ns > max(_MIN_APART_NS, apart_ns) else 0.0
+
+
+# --- what is reported ---
 
 
 def _alignment(
     parts: Sequence[RankPart],
-    ends: Ends,
-    corrections: Sequence[Correction],
+    ends: _Ends,
+    corrections: Sequence[_Correction],
     bases: Mapping[int, str],
     reference: int,
 ) -> Alignment:
@@ -229,7 +440,6 @@ def _alignment(
                 rank=part.rank,
                 offset_ns=-int(correction.at(np.array([begin_ns]))[0]),
                 drift_ppm=0.0 - 1e6 * correction.drift,
-                jumps=_jumps(correction, begin_ns, part),
                 matched=matched[index],
                 residual_ns=residuals_ns[index],
                 basis=bases[index],
@@ -239,21 +449,7 @@ def _alignment(
     return Alignment(max(known, default=None), parts[reference].rank, tuple(per_rank))
 
 
-def _jumps(correction: Correction, begin_ns: int, part: RankPart) -> tuple[Jump, ...]:
-    """When a clock was set while its rank recorded."""
-    end_ns = np.sort(begin_ns + part.end_ns)
-    first = np.searchsorted(end_ns, correction.from_ns[1:])
-    is_recorded = (correction.from_ns[1:] > begin_ns) & (first < len(end_ns))
-    at_ns = end_ns[first[is_recorded]]
-    return tuple(
-        Jump(at_ns=int(at), by_ns=-int(by))
-        for at, by in zip(
-            at_ns + correction.at(at_ns), np.diff(correction.add_ns)[is_recorded], strict=True
-        )
-    )
-
-
-def _residuals(ends: Ends, corrections: Sequence[Correction]) -> list[int | None]:
+def _residuals(ends: _Ends, corrections: Sequence[_Correction]) -> list[int | None]:
     """How well each part's clock is known, ns.
 
     Where ends come together that is the 90th percentile of how far they are from the median end of
@@ -271,7 +467,7 @@ def _residuals(ends: Ends, corrections: Sequence[Correction]) -> list[int | None
     later_ns = total_ns[ends.match_index] - 2 * job_ns  # of messages: by how much the peer ends
     residuals: list[int | None] = []
     for member in of_part:
-        chosen, _ = most_telling(ends.role[member], ends.apart_ns[member])
+        chosen, _ = _most_telling(ends.role[member], ends.apart_ns[member])
         index = member[chosen]
         role = ends.role[index]
         sent_ns, received_ns = (

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from tracelab.base.arrays import OneLine
 from tracelab.base.intervals import Int64Array, Intervals, measure_within, overlapping_pairs, union
-from tracelab.job.clocks import was_set_within
 from tracelab.job.collectives import Basis
 from tracelab.job.explain import (
     LATE_LAUNCH,
@@ -349,15 +348,9 @@ def _taking_turns(
 
 
 def common_steps(members: Members) -> CommonSteps:
-    """Find the steady steps of all ranks; without any, from their first operation to their last.
-
-    A step in which a rank's clock was set is left out: what was measured of it contains the jump.
-    """
+    """Find the steady steps of all ranks; without any, from their first operation to their last."""
     parts, clocks = members.parts, members.clocks
-    numbers = [
-        part.steps.number[part.steps.is_steady & ~was_set_within(part, part_index, clocks)]
-        for part_index, part in enumerate(parts)
-    ]
+    numbers = [part.steps.number[part.steps.is_steady] for part in parts]
     common = [number for number in numbers[0] if all(number in others for others in numbers)]
     starts_ns, ends_ns = [], []
     for part_index, part in enumerate(parts):

@@ -9,7 +9,7 @@ import numpy as np
 
 from tracelab.base.arrays import OneLine
 from tracelab.base.intervals import Int64Array, intersect, measure_within, subtract, union
-from tracelab.job.clocks import Clocks, was_set_within
+from tracelab.job.clocks import Clocks
 from tracelab.job.rank_part import RankPart
 from tracelab.measures.measure import constrained
 from tracelab.measures.window_times import WindowMetrics
@@ -62,9 +62,7 @@ def rank_times(
     wait_ns: Int64Array,
     windows: Sequence[WindowMetrics],
 ) -> RankTimes:
-    """Split each step of a rank, but for those in which its clock was set.
-
-    What was measured of such a step contains the jump, and does not add up to its true length.
+    """Split each step of a rank into compute, wait, transfer, copies and idle.
 
     There is no slow reference model: the times of a step add up to its length, and all but the
     wait are those of `window_times`.
@@ -87,7 +85,6 @@ def rank_times(
     steps_ns = (part.steps.start_ns, part.steps.end_ns)
     columns = (
         part.steps.number,
-        was_set_within(part, part_index, clocks),
         *(clocks.to_job_ns(part_index, times_ns) for times_ns in steps_ns),
         measure_within(waiting, *steps_ns),
         measure_within(unmatched, *steps_ns),
@@ -98,9 +95,7 @@ def rank_times(
         number = window.step
         if number is None:
             continue
-        was_set, start_ns, end_ns, waited_ns, unmatched_ns = of_step[number]
-        if was_set:
-            continue
+        start_ns, end_ns, waited_ns, unmatched_ns = of_step[number]
         [device] = [x for x in window.devices if x.device == part.device]
         exposed_ns = device.exposed_comm_ns
         steps.append(

@@ -6,25 +6,18 @@ import numpy as np
 import pytest
 
 from tests.build.jobs import Turn, job_of, matches_of, one_clock
+from tests.build.parts import OPERATION_COLUMNS
 from tests.build.rows import US
 from tests.figures import figures
 from tracelab.job.bandwidth import find_transfers
-from tracelab.job.clocks import align
 from tracelab.job.collective_metrics import collective_rows
 from tracelab.job.collectives import Basis
 from tracelab.job.lateness import find_lateness
 from tracelab.job.members import find_members
-from tracelab.job.rank_part import RankPart
-from tracelab.job.stragglers import common_steps, find_stragglers
+from tracelab.job.stragglers import find_stragglers
 from tracelab.job.work_compared import MoreWork
 from tracelab.model.collectives import Operation
 from tracelab.model.program.call_sites import NO_CALL_SITE, CallSite
-
-OPERATION_COLUMNS = [
-    name
-    for name, annotation in RankPart.__annotations__.items()
-    if "Array" in annotation and not name.startswith(("exposed", "work_site"))
-]
 
 
 def stragglers_of(parts, matches, more_of=None, overhead_ns=None, *, in_pipeline=False):
@@ -273,32 +266,3 @@ def test_each_collective_says_who_came_last_and_why():
     assert (late.operation, late.step, late.sequence) == ("all_reduce", 1, None)
     assert (late.last_rank, late.cause) == (1, "more_work")
     assert (late.message_bytes, late.algorithm_gbps, late.bus_gbps) == (None, None, None)
-
-
-def test_a_step_in_which_a_clock_was_set_is_no_common_one():
-    # Steps of 100 us; the clock of rank 1 is set forward by 5 ms in the middle of step 20.
-    parts, matches = job_of([50] * 48, [90] * 48)
-    late = parts[1]
-    at, by = int(late.start_ns[20]) - 20 * US, 5_000 * US
-    steps = replace(
-        late.steps,
-        **{name: _set(getattr(late.steps, name), at, by) for name in ("start_ns", "end_ns")},
-    )
-    moved = replace(
-        late, steps=steps, start_ns=_set(late.start_ns, at, by), end_ns=_set(late.end_ns, at, by)
-    )
-    clocks = align([parts[0], moved], matches)
-
-    [jump] = clocks.alignment.per_rank[1].jumps
-    common = common_steps(find_members([parts[0], moved], matches, clocks))
-    whole = common_steps(find_members(parts, matches, one_clock(2)))
-
-    assert jump.by_ns == by
-    assert parts[0].end_ns[19] < jump.at_ns <= parts[0].end_ns[20]
-    assert common.steps == whole.steps - 1
-    assert {*common.lengths_ns.tolist()} == {*whole.lengths_ns.tolist()}
-
-
-def _set(times_ns, at, by):
-    """Times of a clock that was set forward at a moment."""
-    return times_ns + by * (times_ns >= at)

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 from tests.build.jobs import one_clock
 from tests.build.rows import US, comm, copy, graph, kernel, launch, step
@@ -20,18 +19,8 @@ from tracelab.model.program.source_lines import SourceLines
 from tracelab.simulate.baseline import Baseline
 
 
-class SetClock:
-    """A rank's clock that was set forward at 50, which the job's takes back."""
-
-    def __init__(self, by):
-        self.by = [by * US]
-
-    def to_job_ns(self, part_index, times_ns):
-        return times_ns - self.by[part_index] * (times_ns >= 50 * US)
-
-
-def steps_of(*rows, waits, clocks):
-    """How the rank spent its only step, from 0 to 100."""
+def times_of(*rows, waits):
+    """compute, wait, transfer, copy and idle of the only step, from 0 to 100."""
     rows = (step(1, 0, 99), launch(0, 1, 1), kernel(0, 15, correlation=1), *rows)
     made = graph(*(replace(row, start=row.start * US, end=row.end * US) for row in rows))
     timeline = made.host.timeline
@@ -51,12 +40,7 @@ def steps_of(*rows, waits, clocks):
     start = start_up(made, idle)
     windows = window_times(made, None, idle, start, alone, blocking_calls(made, idle))
     wait_ns = np.array(waits, dtype=np.int64) * US
-    return rank_times(part, 0, clocks, wait_ns, windows).steps
-
-
-def times_of(*rows, waits):
-    """compute, wait, transfer, copy and idle of the step."""
-    [of_step] = steps_of(*rows, waits=waits, clocks=one_clock(1))
+    [of_step] = rank_times(part, 0, one_clock(1), wait_ns, windows).steps
     times = (of_step.compute_ns, of_step.wait_ns, of_step.transfer_ns, of_step.copy_ns)
     assert (
         sum(times) + of_step.idle_ns + of_step.unmatched_ns
@@ -96,9 +80,3 @@ def test_what_is_not_known_is_transfer():
         0,
         0,
     ]
-
-
-@pytest.mark.parametrize(("by", "steps"), [(0, 1), (90, 1), (101, 0), (-5_000, 0), (5_000, 0)])
-def test_a_step_in_which_the_clock_was_set_is_left_out(by, steps):
-    rows = (launch(1, 2, 2), comm(15, 100, stream=20, correlation=2))
-    assert len(steps_of(*rows, waits=[10], clocks=SetClock(by))) == steps

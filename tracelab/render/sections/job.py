@@ -251,7 +251,6 @@ def _clocks(alignment: Alignment) -> Section:
         ("rank", lambda x: str(x.rank)),
         ("offset", lambda x: signed_time(x.offset_ns)),
         ("drift", lambda x: f"{x.drift_ppm:+.2f} ppm" if x.drift_ppm else "0"),
-        ("jumps", lambda x: str(len(x.jumps))),
         ("matched", lambda x: f"{x.matched:,}"),
         ("residual", lambda x: "-" if x.residual_ns is None else time_text(x.residual_ns)),
         ("aligned by", lambda x: x.basis, PROSE),
