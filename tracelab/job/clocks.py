@@ -364,8 +364,8 @@ def _fit(bounds: _Bounds, known: Iterable[_Correction]) -> _Correction:
         if _is_believable(bounds.without(correction.at(bounds.at_ns))):
             return correction
     drift, since_ns = _drift(bounds), int(bounds.at_ns[0])
-    left = bounds.without(drift * (bounds.at_ns - since_ns))
-    return _Correction(round(_middle(left)), drift, since_ns)
+    drifted_ns = drift * (bounds.at_ns - since_ns).astype(np.float64)
+    return _Correction(round(_middle(bounds.without(drifted_ns))), drift, since_ns)
 
 
 def _is_believable(left: _Bounds) -> bool:

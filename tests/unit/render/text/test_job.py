@@ -394,7 +394,6 @@ class TestTables:
             "1",
             "-2.00 ms",
             "+12.50 ppm",
-            "0",
             "20",
             "9.00 µs",
             "collectives",
