@@ -29,7 +29,7 @@ BYTES = 8_388_608
 
 
 class Pass(NamedTuple):
-    """A forward pass (F), a backward pass (B), or the half of one that nobody waits for (W)."""
+    """A forward pass (F) or a backward pass (B)."""
 
     kind: str
     microbatch: int
@@ -72,21 +72,6 @@ def interleaved(chunks: int) -> Schedule:
         return [*forward[:warm_up], *steady, *backward[count - warm_up :]]
 
     return schedule
-
-
-def zero_bubble(stage: int, stages: int, microbatches: int) -> list[Pass]:
-    """ZB-H1: 1F1B in which a stage puts off as many weight gradients as stages precede it."""
-    passes = one_f_one_b(stage, stages, microbatches)
-    put_off = min(microbatches, stage)
-    result, waiting = [], 0
-    for one in passes:
-        result.append(one)
-        if one.kind == "B":
-            waiting += 1
-            if waiting > put_off:
-                result.append(Pass("W", one.microbatch - put_off))
-                waiting -= 1
-    return [*result, *(Pass("W", microbatches - waiting + i) for i in range(waiting))]
 
 
 class Done(NamedTuple):
@@ -229,14 +214,14 @@ def _input(one: Pass, stage: int, stages: int, how: Settings) -> int | None:
     place = one.chunk * stages + stage
     if one.kind == "F":
         return place - 1 if place else None
-    return place + 1 if one.kind == "B" and place < how.chunks * stages - 1 else None
+    return place + 1 if place < how.chunks * stages - 1 else None
 
 
 def _output(one: Pass, stage: int, stages: int, how: Settings) -> int | None:
     place = one.chunk * stages + stage
     if one.kind == "F":
         return place + 1 if place < how.chunks * stages - 1 else None
-    return place - 1 if one.kind == "B" and place else None
+    return place - 1 if place else None
 
 
 def _is_ready(

@@ -8,10 +8,7 @@ and no host is late, it is
 - ``(p-1)/(m+p-1)`` with GPipe (Huang et al., arXiv 1811.06965, section 2.3) and with 1F1B, which
   needs less memory (PipeDream-Flush; Narayanan et al., arXiv 2104.04473, section 2.2.1),
 - ``(p-1)/(v*m+p-1)`` with v chunks of the model on each rank (the same, section 2.2.2; the paper
-  divides by the time without bubbles: ``(p-1)/(v*m)``),
-- ``(p-1)/(3*v*m+p-1)`` where the backward pass is split into the gradients of activations and those
-  of weights, and all three passes take equally long (ZB-H1; Qi et al., arXiv 2401.10241, section 2:
-  the bubble shrinks from ``(p-1)*(F+B+W)`` to ``(p-1)*(F+B-W)``).
+  divides by the time without bubbles: ``(p-1)/(v*m)``).
 """
 
 from __future__ import annotations
@@ -26,21 +23,10 @@ import numpy as np
 from tracelab.base.arrays import OneLine
 from tracelab.job.members import Members
 from tracelab.job.pipeline_path import Line, computed_within, line_of, walk_back
-from tracelab.job.pipeline_stages import (
-    INTERLEAVED,
-    ONE_F_ONE_B,
-    ONE_F_ONE_B_LIKE,
-    ZERO_BUBBLE,
-    Chain,
-    Message,
-    find_chains,
-)
-from tracelab.job.rank_part import RankPart, Work
+from tracelab.job.pipeline_stages import Chain, Message, find_chains
+from tracelab.job.rank_part import RankPart
 from tracelab.model.trace import ABSENT
 
-# Of a microbatch: the last stage computes so much after its last send where weight gradients, a
-# third of a microbatch each, are put off until then.
-_WEIGHTS_PUT_OFF = 0.25
 _MOST_EVIDENCE = 20
 _TIMES = (  # of a stage in a schedule
     "compute_ns",
@@ -157,9 +143,8 @@ class Pipeline(OneLine):
         stages: ranks in one pipeline.
         microbatches: per step; None where the schedule is unknown.
         chunks: of the model on each rank.
-        schedule: "gpipe", "1f1b", "interleaved gpipe", "interleaved 1f1b", "zero bubble" (weight
-            gradients are put off), "forward only", "1f1b-like" (more microbatches in flight than
-            1F1B has), or "unknown". With one microbatch all are the same: "gpipe".
+        schedule: "gpipe", "1f1b", "interleaved gpipe", "interleaved 1f1b", or "unknown". With one
+            microbatch all are the same: "gpipe".
         why: what was seen instead, where the schedule is unknown.
         pipelines: how many of them.
         other_pipelines: how many have another schedule; they are left out.
@@ -212,14 +197,13 @@ def find_pipeline(members: Members) -> Pipeline | None:
         for index, part in enumerate(members.parts)
         if any(part.rank in chain.ranks and chain.messages for chain in chains)
     }
-    chains = tuple(_with_weights_put_off(lines, chain) for chain in chains)
     [(kind, count)] = Counter(map(_kind, chains)).most_common(1)
     alike = [chain for chain in chains if _kind(chain) == kind]
     measured = [
         _measure(lines, chain, number) for number, chain in enumerate(alike) if chain.messages
     ]
     first = alike[0]
-    theory = theory_bubble(first.schedule, len(first.ranks), first.microbatches, first.chunks)
+    theory = theory_bubble(len(first.ranks), first.microbatches, first.chunks)
     result = Pipeline(
         stages=len(first.ranks),
         microbatches=first.microbatches,
@@ -241,39 +225,20 @@ def find_pipeline(members: Members) -> Pipeline | None:
     return _with_bubbles(_with_smallest_microbatch(result))
 
 
-def theory_bubble(
-    schedule: str, stages: int, microbatches: int | None, chunks: int
-) -> float | None:
-    """The share of a schedule that no stage can use; None for an unknown one.
+def theory_bubble(stages: int, microbatches: int | None, chunks: int) -> float | None:
+    """Return the share of a schedule that no stage can use; None for an unknown one.
 
-    >>> theory_bubble("gpipe", 4, 4, 1), theory_bubble("interleaved 1f1b", 2, 2, 2)
+    >>> theory_bubble(4, 4, 1), theory_bubble(2, 2, 2)
     (0.42857142857142855, 0.2)
     """
     if microbatches is None:
         return None
-    slots = chunks * microbatches * (3 if schedule == ZERO_BUBBLE else 1)
-    return (stages - 1) / (slots + stages - 1)
+    return (stages - 1) / (chunks * microbatches + stages - 1)
 
 
 def _kind(chain: Chain) -> tuple[int, int | None, int, str, str]:
     """What two pipelines have in common that are replicas of one."""
     return len(chain.ranks), chain.microbatches, chain.chunks, chain.schedule, chain.why
-
-
-def _with_weights_put_off(lines: Mapping[int, Line], chain: Chain) -> Chain:
-    """The chain, as one of zero bubble where the last stage computes on after its last send."""
-    if chain.schedule not in (ONE_F_ONE_B, ONE_F_ONE_B_LIKE, INTERLEAVED):
-        return chain
-    part = lines[chain.ranks[-1]].part
-    after_ns = compute_ns = 0
-    for step, messages in zip(chain.steps, chain.messages, strict=True):
-        index = _step_index(part, step)
-        last = [x.operation_index for x in messages[-1] if x.is_send and not x.is_forward][-1]
-        end_ns = int(part.passes.work_at_end_ns[index, Work.COMPUTE])
-        after_ns += max(0, end_ns - int(part.work_at_start_ns[last, Work.COMPUTE]))
-        compute_ns += end_ns - int(part.passes.work_at_start_ns[index, Work.COMPUTE])
-    is_put_off = (chain.microbatches or 0) * after_ns > _WEIGHTS_PUT_OFF * compute_ns
-    return replace(chain, schedule=ZERO_BUBBLE) if is_put_off else chain
 
 
 def _measure(

@@ -28,14 +28,14 @@ from tracelab.model.trace import ABSENT
 
 GPIPE = "gpipe"
 ONE_F_ONE_B = "1f1b"
-ONE_F_ONE_B_LIKE = "1f1b-like"
 INTERLEAVED_GPIPE = "interleaved gpipe"
 INTERLEAVED = "interleaved 1f1b"
-ZERO_BUBBLE = "zero bubble"
-FORWARD_ONLY = "forward only"
 UNKNOWN = "unknown"
 
-_BOTH_WAYS = "activations go both ways between neighbors, as in V-shaped schedules"
+_BOTH_WAYS = "activations go both ways between neighbors"
+_MANY_IN_FLIGHT = "more is in flight than 1F1B has"
+_NO_GRADIENTS = "no gradients are sent"
+_NO_PHASES = ", and the files do not say which pass sends what"
 _SMALL = 100  # times smaller than the largest message: a shape to agree on, no activation
 _OUT_OF_PLACE = 0.25  # of the sends: so many may come from another phase than their direction says
 
@@ -102,29 +102,17 @@ _OfStages = tuple[tuple[Message, ...], ...]
 
 
 def find_chains(parts: Sequence[RankPart]) -> tuple[Chain, ...]:
-    """The pipelines of a job, by their first rank; none where no sends and receives are of one.
+    """Find the pipelines of a job, by their first rank; none if no sends and receives are of one.
 
     There is no slow reference model: ``tests/unit/job/test_pipeline_stages.py`` carries schedules
     out by their definitions, and finds them again.
     """
     part_of = {part.rank: part for part in parts if (part.peer_rank != ABSENT).any()}
     steps = _common_steps(part_of.values())
-    chains = _chains(part_of, steps, None)
-    if not chains:
-        # Ranks that are in a ring as well have a group for it.
-        names = {group.name for part in part_of.values() for group in part.groups}
-        chains = [chain for name in sorted(names) for chain in _chains(part_of, steps, name)]
-    return tuple(sorted(chains, key=lambda chain: chain.ranks))
-
-
-def _chains(
-    part_of: Mapping[int, RankPart], steps: Sequence[int], group: str | None
-) -> list[Chain]:
-    """The pipelines that the messages of one process group, or of all, are of."""
     found: dict[tuple[int, ...], list[tuple[int | None, _Order, _OfStages]]] = defaultdict(list)
     all_steps: Sequence[int | None] = steps or (None,)
     for step in all_steps:
-        chosen = {rank: _of_step(part, step, group) for rank, part in part_of.items()}
+        chosen = {rank: _of_step(part, step) for rank, part in part_of.items()}
         for members in _components(part_of, chosen):
             of_members = {rank: chosen[rank] for rank in members if rank in chosen}
             seen = _look_at(part_of, of_members, members)
@@ -148,7 +136,7 @@ def _chains(
                 messages=tuple(x for _, other, x in of_chain if is_measured and other == order),
             )
         )
-    return chains
+    return tuple(sorted(chains, key=lambda chain: chain.ranks))
 
 
 def _common_steps(parts: Iterable[RankPart]) -> list[int]:
@@ -160,14 +148,11 @@ def _common_steps(parts: Iterable[RankPart]) -> list[int]:
     return sorted(set.intersection(*steady)) if steady else []
 
 
-def _of_step(part: RankPart, step: int | None, group: str | None) -> NDArray[np.intp]:
-    """intp[k], the sends and receives by launch: of one step, or all; of one group, or all."""
+def _of_step(part: RankPart, step: int | None) -> NDArray[np.intp]:
+    """intp[k], the sends and receives of one step, or of all, by launch."""
     is_chosen = part.peer_rank != ABSENT
     if step is not None:
         is_chosen &= np.isin(part.step_index, np.flatnonzero(part.steps.number == step))
-    if group is not None:
-        is_group = np.array([of_part.name == group for of_part in part.groups], dtype=np.bool_)
-        is_chosen &= is_group[part.group_index]
     index = np.flatnonzero(is_chosen)
     size = np.maximum(part.in_bytes[index], part.out_bytes[index])
     index = index[(_SMALL * size >= size.max(initial=0)) | (size == ABSENT)]
@@ -232,8 +217,8 @@ def _look_at(
     chunks = activations[0] // microbatches
     of_stages = _directed(messages, forward)
     schedule = _schedule(of_stages, chunks)
-    if schedule == ONE_F_ONE_B_LIKE and by_phase is None:
-        why = "more is in flight than 1F1B has, and the files do not say which pass sends what"
+    if schedule in (_NO_GRADIENTS, _MANY_IN_FLIGHT):
+        why = schedule + ("" if by_phase is not None else _NO_PHASES)
         return _Order(tuple(ranks), None, 1, UNKNOWN, why), ()
     return _Order(tuple(ranks), microbatches, chunks, schedule), of_stages
 
@@ -380,17 +365,17 @@ def _directed(messages: _Messages, forward: _Forward) -> _OfStages:
 
 
 def _schedule(of_stages: _OfStages, chunks: int) -> str:
-    """The schedule that the messages of each stage are of."""
+    """The schedule that the messages of each stage are of, or why they are of no known one."""
     words = [_word(messages, stage, len(of_stages)) for stage, messages in enumerate(of_stages)]
     if not any(False in word for word in words):
-        return FORWARD_ONLY
+        return _NO_GRADIENTS
     if all(word == sorted(word, reverse=True) for word in words):
         return GPIPE if chunks == 1 else INTERLEAVED_GPIPE
     if chunks > 1:
         return INTERLEAVED
     # One more than there are stages left: a receive may be launched before its time.
     is_early = [_most_in_flight(word) <= len(words) - stage + 1 for stage, word in enumerate(words)]
-    return ONE_F_ONE_B if all(is_early) else ONE_F_ONE_B_LIKE
+    return ONE_F_ONE_B if all(is_early) else _MANY_IN_FLIGHT
 
 
 def _word(messages: Sequence[Message], stage: int, stages: int) -> list[bool]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from tests.build.pipelines import UNIT, gpipe, interleaved, job, one_f_one_b, zero_bubble
+from tests.build.pipelines import UNIT, gpipe, interleaved, job, one_f_one_b
 from tests.examples import examples
 from tracelab.job.clocks import align
 from tracelab.job.members import find_members
@@ -52,8 +52,6 @@ def test_even_stages_have_the_bubble_of_theory(name, stages, microbatches):
         (interleaved(2), 2, 4, 2, 18, 1 / 9),
         (interleaved(2), 2, 2, 2, 10, 1 / 5),
         (interleaved(2), 4, 8, 2, 38, 3 / 19),
-        (zero_bubble, 2, 4, 1, 13, 1 / 13),
-        (zero_bubble, 4, 8, 1, 27, 3 / 27),
     ],
 )
 def test_bubbles_of_other_schedules(schedule, stages, microbatches, chunks, length, bubble):
@@ -62,11 +60,6 @@ def test_bubbles_of_other_schedules(schedule, stages, microbatches, chunks, leng
     assert pipeline.schedule_ns == length * UNIT
     assert pipeline.theory_bubble == pytest.approx(bubble)
     assert pipeline.measured_bubble == pytest.approx(bubble)
-
-
-def test_zero_bubble_is_known_by_the_weights_that_the_last_stage_puts_off():
-    assert measured(job(zero_bubble, 3, 6)).schedule == "zero bubble"
-    assert measured(job(one_f_one_b, 3, 6)).schedule == "1f1b"
 
 
 def test_warm_up_steady_and_drain_of_1f1b():
@@ -182,7 +175,7 @@ def _matches_of(made, count):
 
 
 def test_theory_of_an_unknown_schedule():
-    assert theory_bubble("unknown", 4, None, 1) is None
+    assert theory_bubble(4, None, 1) is None
 
 
 def critical(step, transfer_ns, late_ns):

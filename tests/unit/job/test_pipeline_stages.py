@@ -13,11 +13,10 @@ from tests.build.pipelines import (
     job,
     one_f_one_b,
     rank_that,
-    zero_bubble,
 )
 from tests.examples import examples
 from tracelab.job.pipeline_stages import find_chains
-from tracelab.model.collectives import Group, Operation
+from tracelab.model.collectives import Operation
 from tracelab.model.phases import Phase
 from tracelab.model.trace import ABSENT
 
@@ -93,11 +92,7 @@ def test_two_ranks_without_phases_are_taken_for_one_chunk_each():
     assert shown(made.parts)[1:] == (6, 1)
 
 
-def test_weight_gradients_are_not_seen_in_the_messages():
-    assert shown(job(zero_bubble, 4, 8).parts) == ("1f1b", 8, 1)
-
-
-def test_more_in_flight_than_1f1b_has():
+def test_more_in_flight_than_1f1b_has_is_of_no_known_schedule():
     def eager(stage, stages, microbatches):
         warm_up = min(microbatches, 2 * (stages - 1 - stage) + 1)
         order = [Pass("F", i) for i in range(warm_up)]
@@ -107,14 +102,16 @@ def test_more_in_flight_than_1f1b_has():
                 order.append(Pass("F", warm_up + i))
         return order
 
-    assert shown(job(eager, 4, 12).parts) == ("1f1b-like", 12, 1)
+    assert shown(job(eager, 4, 12).parts) == ("unknown", None, 1)
+    assert chain_of(job(eager, 4, 12).parts).why == "more is in flight than 1F1B has"
 
 
-def test_forward_passes_alone():
+def test_forward_passes_alone_are_of_no_known_schedule():
     def inference(stage, stages, microbatches):
         return gpipe(stage, stages, microbatches)[:microbatches]
 
-    assert shown(job(inference, 3, 4).parts) == ("forward only", 4, 1)
+    assert shown(job(inference, 3, 4).parts) == ("unknown", None, 1)
+    assert chain_of(job(inference, 3, 4).parts).why == "no gradients are sent"
     assert find_chains(job(inference, 3, 1).parts) == ()  # one message that is sent on
 
 
@@ -238,34 +235,6 @@ def test_a_rank_with_three_neighbors_is_in_no_pipeline():
     ]
 
     assert find_chains(parts) == ()
-
-
-def test_a_ring_in_a_group_of_its_own_hides_no_pipeline():
-    def with_ring(part):
-        """The part with two messages more, to its neighbors in a ring of all four ranks."""
-        ring = Group("ring", (), None)
-        columns = {
-            name: np.concatenate((getattr(part, name)[:2], getattr(part, name)))
-            for name in part.__dataclass_fields__
-            if isinstance(getattr(part, name), np.ndarray)
-            and not name.startswith(("exposed", "work_site"))
-        }
-        columns["operation"][:2] = SEND, RECV
-        columns["peer_rank"][:2] = (part.rank + 2) % 4, (part.rank - 2) % 4
-        columns["group_index"][:2] = 1
-        of_operation = ("launched_ns", "waited_ns", "computes", "phase")
-        passes = replace(
-            part.passes,
-            **{
-                name: np.concatenate((getattr(part.passes, name)[:2], getattr(part.passes, name)))
-                for name in of_operation
-            },
-        )
-        return replace(part, **columns, groups=(*part.groups, ring), passes=passes)
-
-    parts = [with_ring(part) for part in job(gpipe, 4, 3).parts]
-
-    assert shown(parts) == ("gpipe", 3, 1)
 
 
 def test_files_without_steps_do_not_say_how_many_microbatches_a_step_has():

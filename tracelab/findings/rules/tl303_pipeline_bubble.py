@@ -156,7 +156,7 @@ def _few_microbatches(pipeline: Pipeline, parts: Sequence[RankPart]) -> Finding 
         return None
     # The same compute, with the smaller bubble of more microbatches.
     compute = 1 - (pipeline.measured_bubble or 0.0)
-    least = theory_bubble(pipeline.schedule, pipeline.stages, more, pipeline.chunks) or 0.0
+    least = theory_bubble(pipeline.stages, more, pipeline.chunks) or 0.0
     saved = max(0.0, pipeline.parts.theory - compute * least / (1 - least))
     stage = max(pipeline.per_stage, key=lambda stage: stage.bubble)
     fix = f"{_on_microbatches(pipeline)} {_figures(pipeline)}"
@@ -210,7 +210,7 @@ def _on_microbatches(pipeline: Pipeline) -> str:
             '(`torch.compile(model, mode="reduce-overhead")`), or add microbatches of the present '
             "size."
         )
-    less = theory_bubble(pipeline.schedule, pipeline.stages, more, pipeline.chunks)
+    less = theory_bubble(pipeline.stages, more, pipeline.chunks)
     return (
         f"The same batch in {more} microbatches would make the schedule's own share "
         f"{_percent(less)}. No stage is CPU-bound as long as a microbatch has at least "
@@ -254,7 +254,7 @@ RULE = Rule(
     "and after the last one has left it. That much every schedule costs; stages that are uneven, "
     "late or waiting for messages cost more, and all others wait with them.",
     decides="It needs the files of all stages. The order of sends and receives tells the stages, "
-    "the microbatches and the schedule (GPipe, 1F1B, interleaved, zero bubble); a ring exchange "
+    "the microbatches and the schedule (GPipe, 1F1B, interleaved); a ring exchange "
     "or a single message is no pipeline. The bubble is the share of the schedule in which a stage "
     "computes nothing, from the first compute of a step to the last of any stage, without the "
     "optimizer. A bubble beyond the schedule's own, (p-1)/(m+p-1) or the like, has two parts: "

@@ -29,7 +29,6 @@ _ALL = 0.95  # of a wait
 _SCHEDULES = {
     "gpipe": "GPipe",
     "1f1b": "1F1B",
-    "1f1b-like": "like 1F1B",
     "interleaved gpipe": "interleaved GPipe",
     "interleaved 1f1b": "interleaved 1F1B",
 }
