@@ -38,7 +38,7 @@ from tests.build.planted_jobs import PlantedClock, PlantedJob, plant_job
 from tracelab import Options, find_sources
 from tracelab.analysis.reports import FileResult, analyze_file, merge_results
 from tracelab.job.clocks import align
-from tracelab.job.collectives import match
+from tracelab.job.matching import match
 from tracelab.job.members import find_members
 from tracelab.job.merge import Job
 

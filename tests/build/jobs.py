@@ -9,8 +9,8 @@ import numpy as np
 
 from tests.build.rows import US, annotation, call, comm, graph, kernel, launch, python, step
 from tracelab.job.clocks import Alignment, RankClock
-from tracelab.job.collectives import Basis, Matches
-from tracelab.job.rank_part import rank_part
+from tracelab.job.matching import Basis, Matches
+from tracelab.job.part import rank_part
 from tracelab.measures.blocking_calls import blocking_calls
 from tracelab.measures.bubbles import bubbles
 from tracelab.measures.exposed import exposed

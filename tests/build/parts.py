@@ -15,7 +15,7 @@ import numpy as np
 
 from tests.bundled_traces import PATHS
 from tests.shared_traces import FOLDER as REAL_FOLDER
-from tracelab.job.rank_part import PartSteps, RankPart, Work
+from tracelab.job.part import PartSteps, RankPart, Work
 from tracelab.model.collectives import Group, Operation, collectives
 from tracelab.model.constraints import Constraint
 from tracelab.model.timeline import build_timeline

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tracelab.base.intervals import measure_within, subtract, union
-from tracelab.job.collectives import Basis, Matches
-from tracelab.job.passes import Passes
-from tracelab.job.rank_part import PartSteps, RankPart, Work
+from tracelab.job.matching import Basis, Matches
+from tracelab.job.part import PartSteps, RankPart, Work
+from tracelab.job.pipeline_passes import Passes
 from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.model.collectives import Group, Operation
 from tracelab.model.constraints import Constraint

@@ -2,7 +2,7 @@
 
 from tests.build.parts import parts_of_job
 from tracelab.job.clocks import align
-from tracelab.job.collectives import match
+from tracelab.job.matching import match
 
 US = 1_000
 # Captures in which a GPU computes beside each all-reduce: by the one clock of both ranks these end

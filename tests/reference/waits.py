@@ -1,6 +1,6 @@
 """The definition of wait and transfer, one member of one match at a time."""
 
-from tracelab.job.collectives import ENDS_TOGETHER
+from tracelab.job.matching import ENDS_TOGETHER
 
 
 def slow_waits(parts, matches, clocks):

@@ -23,7 +23,7 @@ from tracelab.findings.remedies import REMEDIES
 from tracelab.findings.remedy import Remedy
 from tracelab.findings.rule import Rule
 from tracelab.findings.savings import Savings
-from tracelab.job.rank_part import RankPart, rank_part
+from tracelab.job.part import RankPart, rank_part
 from tracelab.measures.host_clock import HostClock
 from tracelab.measures.measure import Measure
 from tracelab.measures.measured import Measured

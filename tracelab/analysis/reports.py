@@ -23,7 +23,7 @@ from tracelab.findings.registry import RULES
 from tracelab.findings.remedies import REMEDIES
 from tracelab.findings.remedy import Remedy
 from tracelab.findings.rule import Rule
-from tracelab.job.rank_part import RankPart
+from tracelab.job.part import RankPart
 from tracelab.job.replay import MOST_RANKS, TOO_MANY_RANKS
 from tracelab.measures.measure import Measure
 from tracelab.measures.registry import MEASURES

@@ -26,8 +26,8 @@ from tracelab.findings.finding import (
 from tracelab.findings.rules import tl202_comm_overlap
 from tracelab.findings.rules.tl303_pipeline_bubble import pipeline_finding
 from tracelab.findings.rules.tl304_straggler import straggler_finding
+from tracelab.job.part import RankPart
 from tracelab.job.pipeline import Pipeline
-from tracelab.job.rank_part import RankPart
 from tracelab.job.stragglers import Straggler
 from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.measures.steady import SteadyMetrics

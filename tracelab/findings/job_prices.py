@@ -10,7 +10,7 @@ from tracelab.findings.finding import REST, Finding, in_order, with_rest, with_s
 from tracelab.findings.places import ALL_SPECIFIC, JOINT, TOGETHER
 from tracelab.findings.prices import changes_in, joint_changes
 from tracelab.findings.savings import Savings
-from tracelab.job.explain import MORE_WORK
+from tracelab.job.lateness import MORE_WORK
 from tracelab.job.replay import Change, JobPrediction, JobReplay, balanced, leveled, predict_job
 from tracelab.simulate.edits import Edit
 from tracelab.simulate.predict import Prediction, describe, margin_of

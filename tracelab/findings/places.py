@@ -11,7 +11,7 @@ from pathlib import PurePosixPath, PureWindowsPath
 from tracelab.base.file_names import shortest_ends
 from tracelab.base.names import threads_of
 from tracelab.findings.finding import Finding, Where, call_site_of
-from tracelab.job.critical_path import PathSegment
+from tracelab.job.path import PathSegment
 from tracelab.model.program.call_sites import CallSite
 from tracelab.model.program.source_lines import SourceLines
 from tracelab.model.surroundings import surroundings

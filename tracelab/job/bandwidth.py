@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tracelab.base.arrays import Frozen, OneLine
 from tracelab.base.intervals import Int64Array
-from tracelab.job.collectives import ENDS_TOGETHER
+from tracelab.job.matching import ENDS_TOGETHER
 from tracelab.job.members import Members
 from tracelab.model.collectives import Operation
 from tracelab.model.trace import ABSENT

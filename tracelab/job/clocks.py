@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from tracelab.base.arrays import Frozen, OneLine
 from tracelab.base.intervals import Int64Array
-from tracelab.job.collectives import ENDS_TOGETHER, Matches
-from tracelab.job.rank_part import RankPart
+from tracelab.job.matching import ENDS_TOGETHER, Matches
+from tracelab.job.part import RankPart
 from tracelab.measures.measure import constrained
 from tracelab.model.collectives import Operation
 

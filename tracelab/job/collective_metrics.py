@@ -10,10 +10,9 @@ import numpy as np
 
 from tracelab.base.arrays import OneLine
 from tracelab.job.bandwidth import Transfers, operation_name
-from tracelab.job.explain import OTHER_COLLECTIVE, Explanation, explain
-from tracelab.job.lateness import Lateness
+from tracelab.job.lateness import OTHER_COLLECTIVE, Explanation, Lateness, explain
 from tracelab.job.members import Members
-from tracelab.job.work_compared import MoreWork
+from tracelab.job.more_work import MoreWork
 from tracelab.measures.measure import constrained
 from tracelab.model.program.call_sites import NO_CALL_SITE
 from tracelab.model.trace import ABSENT

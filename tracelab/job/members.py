@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from tracelab.base.arrays import Frozen
 from tracelab.base.intervals import Int64Array
 from tracelab.job.clocks import Clocks
-from tracelab.job.collectives import ENDS_TOGETHER, Matches
-from tracelab.job.rank_part import RankPart
+from tracelab.job.matching import ENDS_TOGETHER, Matches
+from tracelab.job.part import RankPart
 from tracelab.model.trace import ABSENT
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)

@@ -22,9 +22,9 @@ import numpy as np
 
 from tracelab.base.arrays import OneLine
 from tracelab.job.members import Members
+from tracelab.job.part import RankPart
 from tracelab.job.pipeline_path import Line, computed_within, line_of, walk_back
 from tracelab.job.pipeline_stages import Chain, Message, find_chains
-from tracelab.job.rank_part import RankPart
 from tracelab.model.trace import ABSENT
 
 _MOST_EVIDENCE = 20

@@ -16,7 +16,7 @@ import numpy as np
 from tracelab.base.arrays import Frozen
 from tracelab.base.intervals import Int64Array, measure_within, union
 from tracelab.job.members import Members
-from tracelab.job.rank_part import RankPart, Work
+from tracelab.job.part import RankPart, Work
 from tracelab.model.trace import ABSENT
 
 _HOST = (Work.HOST_BLOCKED, Work.INPUT, Work.HOST_BUSY)

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import OneLine
-from tracelab.job.rank_part import RankPart
+from tracelab.job.part import RankPart
 from tracelab.model.collectives import Operation
 from tracelab.model.phases import Phase
 from tracelab.model.trace import ABSENT

@@ -14,13 +14,12 @@ from numpy.typing import NDArray
 
 from tracelab.base.arrays import Frozen, OneLine
 from tracelab.base.intervals import Int64Array, measure_within, union
-from tracelab.job.collectives import Basis
-from tracelab.job.joined import Joined, join
-from tracelab.job.meetings import find_meetings
+from tracelab.job.joint_program import Joined, find_meetings, join
+from tracelab.job.matching import Basis
 from tracelab.job.members import Members
-from tracelab.job.rank_part import RankPart
-from tracelab.job.rank_program import RankProgram, first_steps
-from tracelab.job.work_compared import MoreWork
+from tracelab.job.more_work import MoreWork
+from tracelab.job.part import RankPart
+from tracelab.job.part_program import RankProgram, first_steps
 from tracelab.job.work_edits import Stretches, balance, find_stretches, level
 from tracelab.measures.steady import PROFILED, UNPROFILED
 from tracelab.model.kernel_kinds import Kind

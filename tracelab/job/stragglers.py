@@ -17,19 +17,20 @@ from numpy.typing import NDArray
 
 from tracelab.base.arrays import OneLine
 from tracelab.base.intervals import Int64Array, Intervals, measure_within, overlapping_pairs, union
-from tracelab.job.collectives import Basis
-from tracelab.job.explain import (
+from tracelab.job.lateness import (
+    BEFORE_RECORDING,
     LATE_LAUNCH,
     MORE_WORK,
     SLOWER_GPU,
     UNEVEN_WORK,
     Explanation,
+    Lateness,
     explain,
 )
-from tracelab.job.lateness import BEFORE_RECORDING, Lateness
+from tracelab.job.matching import Basis
 from tracelab.job.members import Members
-from tracelab.job.rank_part import Work
-from tracelab.job.work_compared import MoreWork
+from tracelab.job.more_work import MoreWork
+from tracelab.job.part import Work
 from tracelab.model.program.call_sites import NO_CALL_SITE
 from tracelab.model.steady import FEWEST_STEPS, spread_ns
 from tracelab.model.trace import ABSENT

@@ -10,7 +10,7 @@ import numpy as np
 from tracelab.base.arrays import OneLine
 from tracelab.base.intervals import Int64Array, intersect, measure_within, subtract, union
 from tracelab.job.clocks import Clocks
-from tracelab.job.rank_part import RankPart
+from tracelab.job.part import RankPart
 from tracelab.measures.measure import constrained
 from tracelab.measures.window_times import WindowMetrics
 from tracelab.model.trace import ABSENT

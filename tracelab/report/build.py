@@ -15,7 +15,7 @@ from tracelab.findings.job_prices import predict_in_job, price_in_job
 from tracelab.findings.rules.trace_quality import OTHER_RANKS
 from tracelab.findings.savings import Savings
 from tracelab.job.merge import Job, merge
-from tracelab.job.rank_part import RankPart
+from tracelab.job.part import RankPart
 from tracelab.job.replay import JobReplay
 from tracelab.measures.graph_streams import compared_streams, graph_streams
 from tracelab.measures.kernel_times import unrecognised_kernels

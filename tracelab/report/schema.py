@@ -23,8 +23,8 @@ from tracelab.findings.finding import Finding
 from tracelab.findings.savings import Savings
 from tracelab.job.clocks import Alignment
 from tracelab.job.collective_metrics import CollectiveMetrics
-from tracelab.job.critical_path import JobPath
 from tracelab.job.merge import Job
+from tracelab.job.path import JobPath
 from tracelab.job.pipeline import Pipeline, StageMetrics
 from tracelab.measures.blocking_calls import BlockingCallMetrics
 from tracelab.measures.critical_path import CriticalPathMetrics

@@ -9,7 +9,7 @@ from tests.build.parts import Op, part
 from tests.unit.findings.rules.test_tl304_straggler import STRAGGLER
 from tracelab.findings.finding import Finding, Where
 from tracelab.findings.job_findings import find_in_job
-from tracelab.job.rank_part import PartSteps
+from tracelab.job.part import PartSteps
 from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.model.collectives import Operation
 from tracelab.model.program.call_sites import CallSite

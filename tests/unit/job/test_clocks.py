@@ -17,7 +17,7 @@ from tests.build.parts import (
 from tests.examples import examples
 from tests.shared_traces import needs_real_traces
 from tracelab.job.clocks import align
-from tracelab.job.collectives import match
+from tracelab.job.matching import match
 from tracelab.model.collectives import Group, Operation
 
 US, MS, SECOND, HOUR = 1_000, 1_000_000, 1_000_000_000, 3_600_000_000_000

@@ -10,7 +10,8 @@ from tests.build.rows import US
 from tests.examples import examples
 from tests.figures import figures
 from tracelab.job.members import find_members
-from tracelab.job.rank_program import first_steps
+from tracelab.job.more_work import MoreWork
+from tracelab.job.part_program import first_steps
 from tracelab.job.replay import (
     MOST_RANKS,
     Change,
@@ -19,7 +20,6 @@ from tracelab.job.replay import (
     predict_job,
     replay_job,
 )
-from tracelab.job.work_compared import MoreWork
 from tracelab.measures.steady import PROFILED
 from tracelab.model.program.call_sites import NO_CALL_SITE
 

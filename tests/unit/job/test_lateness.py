@@ -11,7 +11,7 @@ from tests.build.rows import US, call, comm, kernel, launch, python
 from tests.examples import examples
 from tracelab.job.lateness import BEFORE_RECORDING, culprit_of, find_lateness
 from tracelab.job.members import find_members
-from tracelab.job.rank_part import Work
+from tracelab.job.part import Work
 from tracelab.model.collectives import Group
 from tracelab.model.trace import ABSENT
 

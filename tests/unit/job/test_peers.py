@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.build.parts import part, receive, send
-from tracelab.job.collectives import match, with_known_peers
+from tracelab.job.matching import match, with_known_peers
 from tracelab.model.collectives import Group
 from tracelab.model.trace import ABSENT
 

@@ -11,11 +11,11 @@ from tests.build.rows import US
 from tests.figures import figures
 from tracelab.job.bandwidth import find_transfers
 from tracelab.job.collective_metrics import collective_rows
-from tracelab.job.collectives import Basis
 from tracelab.job.lateness import find_lateness
+from tracelab.job.matching import Basis
 from tracelab.job.members import find_members
+from tracelab.job.more_work import MoreWork
 from tracelab.job.stragglers import find_stragglers
-from tracelab.job.work_compared import MoreWork
 from tracelab.model.collectives import Operation
 from tracelab.model.program.call_sites import NO_CALL_SITE, CallSite
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from tests.build.jobs import one_clock
 from tests.build.rows import US, comm, copy, graph, kernel, launch, step
-from tracelab.job.rank_part import rank_part
+from tracelab.job.part import rank_part
 from tracelab.job.waits import rank_times
 from tracelab.measures.blocking_calls import blocking_calls
 from tracelab.measures.bubbles import bubbles

@@ -18,8 +18,8 @@ from tracelab.findings.finding import (
     Where,
 )
 from tracelab.findings.rule import Rule
+from tracelab.job.part import RankPart
 from tracelab.job.pipeline import Pipeline, StageMetrics, theory_bubble
-from tracelab.job.rank_part import RankPart
 
 _LEAST_SHARE = 0.02  # of the schedule: smaller parts of a bubble are not reported
 _LARGE_THEORY = 0.1  # of the schedule: from here on more microbatches are worth a thought

@@ -16,7 +16,7 @@ from tracelab.findings.finding import (
     Where,
 )
 from tracelab.findings.rule import Rule
-from tracelab.job.explain import UNEVEN_WORK
+from tracelab.job.lateness import UNEVEN_WORK
 from tracelab.job.stragglers import Straggler
 
 _MOST_LISTED = 4  # ranks

@@ -10,7 +10,7 @@ from statistics import median
 from tracelab.base.arrays import OneLine
 from tracelab.base.text import counted
 from tracelab.findings.rules import tl304_straggler
-from tracelab.job.explain import RECORDING_START, UNEVEN_WORK
+from tracelab.job.lateness import RECORDING_START, UNEVEN_WORK
 from tracelab.job.merge import Job
 from tracelab.job.pipeline import BubbleParts, Pipeline
 from tracelab.job.stragglers import Straggler

@@ -19,7 +19,7 @@ from tests.build.rows import (
 )
 from tests.examples import examples
 from tests.reference.ticks import TICK, Account, scaled
-from tracelab.job.rank_part import Work, rank_part
+from tracelab.job.part import Work, rank_part
 from tracelab.measures.bubbles import bubbles
 from tracelab.measures.exposed import exposed
 from tracelab.measures.idle_culprits import idle_culprits

@@ -2,9 +2,9 @@
 
 Process group and sequence number name a collective. Files without them (no release of PyTorch up
 to 2.11 writes sequence numbers into its traces) are matched by order: ranks carry out the
-operations of one group in one order (`tracelab.job.shifts` finds where their recordings begin).
-Sends and receives are matched by their peers and order. A wrong match is worse than none: what
-does not agree in kind and size stays unmatched, and is counted with the reason.
+operations of one group in one order (`tracelab.job.recording_shift` finds where their recordings
+begin). Sends and receives are matched by their peers and order. A wrong match is worse than none:
+what does not agree in kind and size stays unmatched, and is counted with the reason.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from tracelab.base.arrays import Frozen, concatenated
 from tracelab.base.intervals import Int64Array
-from tracelab.job.rank_part import RankPart
-from tracelab.job.shifts import Recorded, find_shift
+from tracelab.job.part import RankPart
+from tracelab.job.recording_shift import Recorded, find_shift
 from tracelab.model.collectives import Group, Operation
 from tracelab.model.lookup import expand_ranges, groups_of
 from tracelab.model.trace import ABSENT

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from tracelab.base.arrays import Frozen, OneLine
 from tracelab.base.intervals import Int64Array, Intervals, join, measure_within, subtract, union
-from tracelab.job.passes import NO_PASSES, Passes, find_passes
-from tracelab.job.path_part import NO_PATH, PathPart, path_part
-from tracelab.job.rank_program import RankProgram, rank_program
+from tracelab.job.part_path import NO_PATH, PathPart, path_part
+from tracelab.job.part_program import RankProgram, rank_program
+from tracelab.job.pipeline_passes import NO_PASSES, Passes, find_passes
 from tracelab.measures.bubbles import Bubbles, Cause
 from tracelab.measures.exposed import Exposed
 from tracelab.model.collectives import Collectives, Group, Operation
@@ -242,7 +242,7 @@ def rank_part(
 ) -> RankPart:
     """Reduce one analyzed file to what its job needs of it.
 
-    There is no slow reference model of all of it: ``tests/unit/job/test_rank_part.py`` has traces
+    There is no slow reference model of all of it: ``tests/unit/job/test_part.py`` has traces
     made by hand, and checks the running totals of work against ``tests/reference/ticks.py``.
 
     Args:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.build.jobs import row
-from tracelab.job.work_compared import more_work
+from tracelab.job.more_work import more_work
 from tracelab.model.program.call_sites import NO_CALL_SITE, CallSite
 
 

@@ -17,9 +17,10 @@ import numpy as np
 
 from tracelab.base.arrays import Frozen
 from tracelab.base.intervals import Int64Array
-from tracelab.job.explain import MORE_WORK, Explanation, of_compute, of_host
+from tracelab.job.lateness import MORE_WORK, Explanation, of_compute, of_host
 from tracelab.job.members import Members
-from tracelab.job.rank_part import RankPart, Work
+from tracelab.job.more_work import MoreWork
+from tracelab.job.part import RankPart, Work
 from tracelab.job.replay import JobReplay
 from tracelab.job.stragglers import (
     LEAST_SHARE,
@@ -31,7 +32,6 @@ from tracelab.job.stragglers import (
     straggler_of,
 )
 from tracelab.job.waits import RankTimes
-from tracelab.job.work_compared import MoreWork
 from tracelab.measures.steady import UNPROFILED, SteadyMetrics
 
 # Times as long as without the profiler: below that its part of a rank's lateness is taken away.
@@ -114,7 +114,8 @@ def late_without_profiler(
 ) -> tuple[tuple[Straggler, ...], str | None]:
     """The rank that the others wait for without the profiler, if there is one.
 
-    There is no slow reference model: ``tests/unit/job/test_slowed.py`` has jobs made by hand.
+    There is no slow reference model: ``tests/unit/job/test_unprofiled_stragglers.py`` has jobs made
+    by hand.
 
     Args:
         members: the matched operations of the job's ranks.

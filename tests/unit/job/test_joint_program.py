@@ -8,8 +8,7 @@ from hypothesis import given, strategies as st
 from tests.build.programs import comm, compute, rank_of
 from tests.examples import examples
 from tests.reference.replay import replay_one
-from tracelab.job.joined import join
-from tracelab.job.meetings import Meetings
+from tracelab.job.joint_program import Meetings, join
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.program import NodeKind
 from tracelab.simulate.replay import replay

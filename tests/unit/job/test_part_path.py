@@ -9,7 +9,7 @@ from tests.build.random_rows import random_rows
 from tests.build.rows import US, comm, graph, kernel, launch, python, step
 from tests.examples import examples
 from tests.reference.ticks import scaled
-from tracelab.job.path_part import NO_PATH, path_part
+from tracelab.job.part_path import NO_PATH, path_part
 from tracelab.measures.critical_path import PathKind, critical_paths
 from tracelab.model.collectives import collectives
 from tracelab.model.program.call_sites import CallSite

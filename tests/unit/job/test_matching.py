@@ -23,7 +23,7 @@ from tests.figures import figures
 from tests.reference import matches as reference
 from tests.shared_traces import needs_real_traces
 from tracelab.job.clocks import align
-from tracelab.job.collectives import Basis, match
+from tracelab.job.matching import Basis, match
 from tracelab.model.collectives import Group, Operation
 from tracelab.model.trace import ABSENT
 

@@ -75,7 +75,8 @@ def find_passes(
 ) -> Passes:
     """Find the passes of every step, and what the host had done by each operation.
 
-    There is no slow reference model: ``tests/unit/job/test_passes.py`` has traces made by hand.
+    There is no slow reference model: ``tests/unit/job/test_pipeline_passes.py`` has traces made by
+    hand.
 
     Args:
         graph: the file's dependencies.

@@ -24,9 +24,9 @@ from tests.examples import examples
 from tests.reference.job_path import slow_job_path
 from tests.reference.ticks import TICK, scaled
 from tracelab import Options, analyze
-from tracelab.job.critical_path import find_job_path, fitted
 from tracelab.job.members import find_members
-from tracelab.job.path_part import NO_PATH
+from tracelab.job.part_path import NO_PATH
+from tracelab.job.path import find_job_path, fitted
 from tracelab.model.collectives import collectives
 from tracelab.model.trace import ABSENT
 

@@ -11,7 +11,7 @@ from tests.figures import figures
 from tracelab.job.members import find_members
 from tracelab.job.merge import merge
 from tracelab.job.replay import JobBaseline
-from tracelab.job.slowed import PlainStep, late_without_profiler
+from tracelab.job.unprofiled_stragglers import PlainStep, late_without_profiler
 
 STEPS = 6
 # The profiler keeps the host of rank 0 for 140 us a step before it launches 60 us of work.

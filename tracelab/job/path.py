@@ -18,8 +18,8 @@ from tracelab.base.arrays import OneLine
 from tracelab.base.intervals import Int64Array
 from tracelab.job.clocks import Clocks
 from tracelab.job.members import Members
-from tracelab.job.path_part import PathPlace
-from tracelab.job.rank_part import RankPart
+from tracelab.job.part import RankPart
+from tracelab.job.part_path import PathPlace
 from tracelab.measures.critical_path_links import PathKind
 from tracelab.measures.measure import constrained, keyed_by
 from tracelab.measures.ranking import OTHERS

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import Frozen, OneLine
-from tracelab.job.rank_part import RankPart
+from tracelab.job.part import RankPart
 from tracelab.measures.host_work import FOR_THREADS, NOT_IN_FILE, OUTSIDE_OPERATORS, WorkMetrics
 from tracelab.measures.kernels import KernelMetrics
 from tracelab.measures.ranking import OTHERS
