@@ -81,6 +81,16 @@ class RepeatedAnnotation(OneLine):
     count: int
     gpu_share: float
 
+    @property
+    def may_be_step(self) -> bool:
+        """True if they launch most of what the GPU does, as steps do."""
+        return self.gpu_share > MOST_WORK
+
+
+def framework_of(pattern: str) -> str:
+    """Name the framework whose annotations a pattern of steps matches; "" for any other."""
+    return next((x.framework for x in KNOWN_STEPS if x.pattern == pattern), "")
+
 
 def choose_pattern(
     trace: Trace, asked: str | None, launch_id: Int64Array, activity_ns: Int64Array

@@ -14,14 +14,13 @@ from itertools import accumulate
 from tracelab.base.arrays import OneLine
 from tracelab.base.text import clean, json_bytes
 from tracelab.findings.finding import CRITICAL, INFO, WARNING, Finding
-from tracelab.measures.measure import constrained
 from tracelab.render.facts import RANKS
 from tracelab.render.first_screen import FirstScreen, Item, first_screen
 from tracelab.render.recordings import Recording, Recordings, are_recordings, recordings_of
 from tracelab.render.text.hints import brief_command
 from tracelab.render.text.savings import AT_MOST, SAVES, TAKES, Price
 from tracelab.report.headline import PERCENTS, Headline
-from tracelab.report.schema import Report
+from tracelab.report.schema import Report, constrained
 
 SCHEMA = "tracelab.brief/1"
 MAX_BYTES = 4096  # of all of it, with the end of its line

@@ -10,9 +10,8 @@ import numpy as np
 
 from tracelab.base.arrays import Frozen
 from tracelab.base.intervals import Int64Array
-from tracelab.job.collective_metrics import CollectiveMetrics
-from tracelab.job.merge import Job
 from tracelab.model.steps import Window
+from tracelab.report.schema import CollectiveMetrics, Job
 
 
 class RankFile(Protocol):

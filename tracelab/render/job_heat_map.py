@@ -9,8 +9,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.job.merge import Job
-from tracelab.job.waits import RankStep
+from tracelab.report.schema import Job, RankStep
 
 COMPUTE, WAIT, TRANSFER, COPIES, IDLE = (
     "compute",

@@ -9,23 +9,14 @@ from tracelab.base.text import counted
 from tracelab.findings.finding import ASIDE, WARNING, Finding
 from tracelab.findings.places import place_text
 from tracelab.findings.rules.trace_quality import INFLATED, UNKNOWN_EVENTS
-from tracelab.model.losses import LOSSES_BY_NAME
-from tracelab.model.lost_work import KINDS
 from tracelab.render.text.hints import SOURCE
 from tracelab.render.text.savings import percent, price_of
+from tracelab.report.losses import losses_of
 from tracelab.report.schema import Provenance, TraceInfo
 from tracelab.report.views import RankView
 
 _OTHER_PLATFORM = (
     "{}: times are exact, but rules and fixes were made with CUDA and ROCm and are hints here"
-)
-# Those of a group have a rule, too.
-_LOSSES_OF_A_RULE = (
-    *KINDS,
-    "arrows_without_end",
-    "activities_without_launch",
-    "overlapping_activities",
-    "waits_without_record",
 )
 MUCH_SHARE = 0.1  # of the time: so much shows in the shares of idle time
 _INFLATED = (
@@ -69,11 +60,11 @@ def notes_of(findings: Sequence[Finding], traces: Sequence[TraceInfo]) -> list[N
     ]
     platforms = dict.fromkeys(trace.platform for trace in traces if trace.platform)
     notes += [Note(_OTHER_PLATFORM.format(name), None, is_warning=True) for name in platforms]
-    for name, loss in LOSSES_BY_NAME.items():
-        count = sum(trace.losses.get(name, 0) for trace in traces)
-        if count and loss.group is None and name not in _LOSSES_OF_A_RULE:
-            text = loss.text.partition(":")[0]
-            notes.append(Note(f"{count:,} {text}", None, loss.severity == WARNING))
+    notes += [
+        Note(f"{loss.count:,} {loss.text.partition(':')[0]}", None, loss.is_warning)
+        for loss in losses_of(traces)
+        if not loss.has_rule
+    ]
     return sorted(dict.fromkeys(notes), key=lambda note: not note.is_warning)
 
 

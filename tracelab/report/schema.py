@@ -23,9 +23,12 @@ from tracelab.findings.finding import Finding
 from tracelab.findings.savings import Savings
 from tracelab.job.clocks import Alignment
 from tracelab.job.collective_metrics import CollectiveMetrics
+from tracelab.job.lateness import RECORDING_START, UNEVEN_WORK
 from tracelab.job.merge import Job
 from tracelab.job.path import JobPath
-from tracelab.job.pipeline import Pipeline, StageMetrics
+from tracelab.job.pipeline import BubbleParts, Pipeline, StageMetrics
+from tracelab.job.stragglers import Straggler
+from tracelab.job.waits import RankStep
 from tracelab.measures.blocking_calls import BlockingCallMetrics
 from tracelab.measures.critical_path import CriticalPathMetrics
 from tracelab.measures.graph_idle import GraphIdleMetrics
@@ -41,7 +44,7 @@ from tracelab.measures.steady import PROFILED, UNPROFILED, SteadyMetrics
 from tracelab.measures.window_times import DeviceMetrics, WindowMetrics
 from tracelab.model.graph import EventLinks
 from tracelab.model.loss_names import LossName
-from tracelab.model.step_names import RepeatedAnnotation
+from tracelab.model.step_names import RepeatedAnnotation, framework_of
 from tracelab.model.steps import UnusedSteps
 from tracelab.simulate.causal_profile import CausalMetrics
 from tracelab.simulate.predict import Prediction
@@ -53,9 +56,12 @@ if TYPE_CHECKING:
 # Types of rows, and of what rows hold, that are a part of the report.
 __all__ = [
     "OUTSIDE_FUNCTIONS",
+    "RECORDING_START",
+    "UNEVEN_WORK",
     "UNPROFILED",
     "Alignment",
     "BlockingCallMetrics",
+    "BubbleParts",
     "CausalMetrics",
     "CollectiveMetrics",
     "CriticalPathMetrics",
@@ -70,9 +76,12 @@ __all__ = [
     "OverlapMetrics",
     "Pipeline",
     "Prediction",
+    "RankStep",
     "StageMetrics",
     "StartMetrics",
+    "Straggler",
     "WorkMetrics",
+    "constrained",
 ]
 
 SCHEMA = "tracelab.report/1"
@@ -193,6 +202,11 @@ class TraceInfo(OneLine):
     loss_names: tuple[LossName, ...] = field(default=(), metadata=_ADDED)
     step_pattern: str = field(default="", metadata=_ADDED)
     repeated_annotations: tuple[RepeatedAnnotation, ...] = field(default=(), metadata=_ADDED)
+
+    @property
+    def framework(self) -> str:
+        """Framework whose annotations are the steps; "" where they are the profiler's own."""
+        return framework_of(self.step_pattern)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

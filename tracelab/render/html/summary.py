@@ -9,7 +9,6 @@ from types import MappingProxyType
 
 from tracelab.base.arrays import OneLine
 from tracelab.base.file_names import short_names
-from tracelab.measures.window_times import DeviceMetrics
 from tracelab.render.facts import busy_parts, gpu_facts, idle_parts, length_of
 from tracelab.render.first_screen import answer, is_healthy
 from tracelab.render.text.cells import CAUSE_NAMES, meaning_of
@@ -18,7 +17,7 @@ from tracelab.render.text.savings import interval_text, not_predicted, percent
 from tracelab.render.words import duration_text
 from tracelab.report.glossary import CAUSES
 from tracelab.report.headline import PERCENTS, Headline, headline_of
-from tracelab.report.schema import Report
+from tracelab.report.schema import DeviceMetrics, Report
 from tracelab.report.views import RankView, Scope
 
 UNKNOWN = "—"

@@ -8,7 +8,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from tracelab.base.text import clean
-from tracelab.model.step_names import KNOWN_STEPS, MOST_WORK
 from tracelab.render.text.wrapping import shorten_middle
 
 if TYPE_CHECKING:
@@ -44,12 +43,11 @@ def of_steps(trace: TraceInfo) -> str:
     chooses others)."; 'No steps found. Annotations that repeat: "decode" 40 times (--step-on
     ^decode$).'
     """
-    for known in KNOWN_STEPS:
-        if trace.step_pattern == known.pattern:
-            return (
-                f"Steps are {known.framework}'s: annotations like {known.pattern} (--step-on "
-                "chooses others)."
-            )
+    if trace.framework:
+        return (
+            f"Steps are {trace.framework}'s: annotations like {trace.step_pattern} (--step-on "
+            "chooses others)."
+        )
     if not trace.repeated_annotations:
         return ""
     named = [
@@ -57,7 +55,7 @@ def of_steps(trace: TraceInfo) -> str:
         for x in trace.repeated_annotations[:_MOST_REPEATED]
     ]
     first = trace.repeated_annotations[0]
-    if first.gpu_share > MOST_WORK:
+    if first.may_be_step:
         named[0] += f" (--step-on {shlex.quote(first.pattern)})"
         return f"No steps found. Annotations that repeat: {', '.join(named)}."
     return (

@@ -10,14 +10,18 @@ from statistics import median
 from tracelab.base.arrays import OneLine
 from tracelab.base.text import counted
 from tracelab.findings.rules import tl304_straggler
-from tracelab.job.lateness import RECORDING_START, UNEVEN_WORK
-from tracelab.job.merge import Job
-from tracelab.job.pipeline import BubbleParts, Pipeline
-from tracelab.job.stragglers import Straggler
 from tracelab.render.text.cells import listed, percent_text, time_text
 from tracelab.render.words import duration_text
 from tracelab.report.headline import PERCENTS, in_parts
-from tracelab.report.schema import Report
+from tracelab.report.schema import (
+    RECORDING_START,
+    UNEVEN_WORK,
+    BubbleParts,
+    Job,
+    Pipeline,
+    Report,
+    Straggler,
+)
 
 _FEW_RANKS = 2  # that are named one by one
 _MOST_STRAGGLERS = 2  # that are in the verdict
