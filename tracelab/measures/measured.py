@@ -23,7 +23,7 @@ from tracelab.model.collectives import Collectives, collectives
 from tracelab.model.cuda_graphs.origins import Origins, origins
 from tracelab.model.graph import Graph, build_graph
 from tracelab.model.host import Host, observe_host
-from tracelab.model.losses import count_losses
+from tracelab.model.losses import DAMAGE, count_losses
 from tracelab.model.phases import Phases
 from tracelab.model.program.source_lines import SourceLines
 from tracelab.model.steps import Window
@@ -72,8 +72,10 @@ class Measured:
 
     def arguments(self, event_ids: Iterable[int]) -> dict[int, dict[str, Any]]:
         """Read the "args" of a few events from the file, by event id; empty if there are none."""
-        file_indices = {event_id: int(self.trace.file_index[event_id]) for event_id in event_ids}
-        found = read_arguments(self.source, file_indices.values())
+        trace = self.trace
+        file_indices = {event_id: int(trace.file_index[event_id]) for event_id in event_ids}
+        is_whole = not any(map(trace.losses.get, DAMAGE))
+        found = read_arguments(self.source, file_indices.values(), is_whole=is_whole)
         return {event_id: found.get(index, {}) for event_id, index in file_indices.items()}
 
     @cached_property

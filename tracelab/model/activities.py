@@ -117,12 +117,19 @@ class Activities(Frozen):
         return Nesting(self.trace, self.without_steps(Category.OPERATOR))
 
     def without_steps(self, category: Category) -> NDArray[np.intp]:
-        """Event ids of one category, without the steps, which old files write as operators."""
+        """Event ids of operators or annotations but the steps, which old files write as both."""
+        return self._without_steps[category]
+
+    @cached_property
+    def _without_steps(self) -> dict[Category, NDArray[np.intp]]:
         is_step = np.zeros(len(self.trace), dtype=np.bool_)
         is_step[[step.event_id for step in self.steps]] = True
-        events = self.trace.of_category(category)
-        has_name = match_names(self.trace, events, re.compile(PROFILER_STEP).search)
-        return events[~is_step[events] & ~has_name]
+        found = {}
+        for category in (Category.OPERATOR, Category.ANNOTATION):
+            events = self.trace.of_category(category)
+            has_name = match_names(self.trace, events, re.compile(PROFILER_STEP).search)
+            found[category] = read_only(events[~is_step[events] & ~has_name])
+        return found
 
     def busy(self, rows: NDArray[np.bool_] | slice = slice(None)) -> Intervals:
         """When at least one of these activities ran; all of them by default."""

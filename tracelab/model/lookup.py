@@ -20,11 +20,12 @@ def match_names(
 
     Each name is tested once, however many events have it.
     """
+    name_index = trace.name_index[events]
     passes = np.zeros(len(trace.strings), dtype=np.bool_)
-    passes[trace.name_index[events]] = True
+    passes[name_index] = True
     for name in np.flatnonzero(passes).tolist():
         passes[name] = bool(test(trace.strings[name]))
-    passing: NDArray[np.bool_] = passes[trace.name_index[events]]
+    passing: NDArray[np.bool_] = passes[name_index]
     return passing
 
 

@@ -246,6 +246,7 @@ LOSSES = (
         "that should not, or two clocks disagree",
     ),
 )
+DAMAGE = tuple(loss.name for loss in LOSSES if loss.group == "damage")
 
 LOSSES_BY_NAME: Mapping[str, Loss] = MappingProxyType({loss.name: loss for loss in LOSSES})
 

@@ -23,6 +23,7 @@ from tracelab.read.json.events import (
     is_event,
     is_text_of_event,
     mapping,
+    split_texts,
 )
 from tracelab.read.json.numbers import InexactTimesError
 from tracelab.read.sources import one_source
@@ -87,13 +88,14 @@ def read_columns(
 
 
 def read_arguments(
-    source: str | PathLike[str] | Source, file_indices: Iterable[int]
+    source: str | PathLike[str] | Source, file_indices: Iterable[int], *, is_whole: bool = False
 ) -> dict[int, dict[str, Any]]:
     """The arguments of a few events, which are not kept when a trace is read.
 
     Args:
         source: the file that the trace came from.
         file_indices: values of `Trace.file_index`.
+        is_whole: the trace has no damage (`DAMAGE`), so that each event can be found faster.
 
     Returns:
         the event's "args" object by file index; empty where the event has none, or none that can
@@ -116,7 +118,8 @@ def read_arguments(
     with open_source(file) as stream, collector_paused():
         first_index = 0
         # As much is read, and lost, as when the events were numbered.
-        for pieces in ArrayReader(stream, file.path, EVENTS, decode_texts, is_text_of_event):
+        split = split_texts if is_whole else decode_texts
+        for pieces in ArrayReader(stream, file.path, EVENTS, split, is_text_of_event):
             next_index = first_index + len(pieces)
             in_piece = missing.intersection(range(first_index, next_index))
             arguments |= {index: _arguments_in(pieces[index - first_index]) for index in in_piece}

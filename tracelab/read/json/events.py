@@ -145,6 +145,11 @@ def decode_with_times_as_text(text: bytes) -> list[Event]:
 def decode_texts(text: bytes) -> list[bytes]:
     """The text of each event of an array that `decode` can read; it raises the same errors."""
     decode(text)
+    return split_texts(text)
+
+
+def split_texts(text: bytes) -> list[bytes]:
+    """Split an array that `decode` can read into the text of each event; decode none of them."""
     try:
         return list(map(bytes, _decode_texts(text)))
     except (msgspec.DecodeError, RecursionError):
