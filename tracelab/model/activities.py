@@ -118,10 +118,10 @@ class Activities(Frozen):
 
     def without_steps(self, category: Category) -> NDArray[np.intp]:
         """Event ids of operators or annotations but the steps, which old files write as both."""
-        return self._without_steps[category]
+        return self._regions[category]
 
     @cached_property
-    def _without_steps(self) -> dict[Category, NDArray[np.intp]]:
+    def _regions(self) -> dict[Category, NDArray[np.intp]]:
         is_step = np.zeros(len(self.trace), dtype=np.bool_)
         is_step[[step.event_id for step in self.steps]] = True
         found = {}
