@@ -24,9 +24,9 @@ from tracelab.findings.remedy import Remedy
 from tracelab.findings.rule import Rule
 from tracelab.findings.savings import Savings
 from tracelab.job.part import RankPart, rank_part
-from tracelab.measures.host_clock import HostClock
 from tracelab.measures.measure import Measure
 from tracelab.measures.measured import Measured
+from tracelab.measures.profiler_overhead import HostClock
 from tracelab.measures.registry import MEASURES
 from tracelab.measures.what_ran import WhatRan, what_ran
 from tracelab.measures.window_times import window_times

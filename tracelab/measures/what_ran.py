@@ -26,7 +26,7 @@ from tracelab.base.intervals import (
     union,
 )
 from tracelab.measures.bubbles import Bubbles
-from tracelab.measures.host_clock import HostClock
+from tracelab.measures.profiler_overhead import HostClock
 from tracelab.measures.program_lines import LineName, ProgramLines
 from tracelab.measures.ranking import summed
 from tracelab.model.cuda_graphs.origins import Basis, Origins

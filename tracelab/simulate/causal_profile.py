@@ -21,7 +21,7 @@ from tracelab.measures.ranking import OTHERS, ranked
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.baseline import Baseline
 from tracelab.simulate.basis import gpu_chain
-from tracelab.simulate.costs import host, remove, scale
+from tracelab.simulate.edits import host, remove, scale
 from tracelab.simulate.items import ItemName, Items, kernels_of, lines_of, operators_of
 from tracelab.simulate.program import NodeKind, Program, Via
 from tracelab.simulate.replay import replay, replay_edits

@@ -1,4 +1,4 @@
-"""What can be asked of a what-if: each edit makes another program of one, see `EDITS`."""
+"""Edits that a what-if makes: each makes another program of one, see `EDITS`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,14 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tracelab.base.errors import UsageError
+from tracelab.model.blocking_calls import Blocking
+from tracelab.model.driver_api import is_free
+from tracelab.model.kernel_kinds import Kind
+from tracelab.model.lookup import match_names
+from tracelab.model.trace import ABSENT
 from tracelab.simulate.arithmetic import (
     attention,
     channels_last,
@@ -21,18 +27,124 @@ from tracelab.simulate.arithmetic import (
     tf32,
 )
 from tracelab.simulate.batching import fuse, graph, one_batch
-from tracelab.simulate.copies import pin, prefetch
-from tracelab.simulate.costs import comm, host, load, on_gpu, python, remove, scale, workers
-from tracelab.simulate.edited import Edited, times
+from tracelab.simulate.copies import pin, prefetch, side_stream
+from tracelab.simulate.edited import Edited, times, with_cost
 from tracelab.simulate.program import NEVER, Program, Via
-from tracelab.simulate.side_stream import side_stream
 from tracelab.simulate.sites import Selection, Sites
-from tracelab.simulate.waits import no_wait, queues, unblock
+from tracelab.simulate.waits import no_wait, queues, unblock, with_less_host_work, without_host_work
+
+_MIN_SHARE = 0.5  # of the time between two calls that is work of a place
+
+
+def remove(program: Program, selection: Selection) -> Edited:
+    """The call site costs no host time and launches nothing.
+
+    Without any call that frees memory, as of ``empty_cache``, none has to be allocated again.
+    """
+    calls = selection.calls | _allocated_again(selection)
+    changed = without_host_work(program, selection.sites, calls, selection.host_share)
+    return Edited.exactly(changed, _count(selection))
+
+
+def _allocated_again(selection: Selection) -> NDArray[np.bool_]:
+    """bool[n], the calls that allocate, if a place has all those that free; else none."""
+    sites = selection.sites
+    allocates = sites.blocking == Blocking.ALLOCATION
+    frees = allocates.copy()
+    frees[frees] = match_names(sites.timeline.trace, sites.program.event_id[frees], is_free)
+    if not frees.any() or not selection.calls[frees].all():
+        return np.zeros(len(frees), dtype=np.bool_)
+    return np.asarray(allocates & ~frees)
+
+
+def host(program: Program, selection: Selection, value: float) -> Edited:
+    """Its host time, with all that it calls, takes `value` times as long; the GPU's stays."""
+    changed = with_cost(program, selection.calls, times(program.cost_ns, value))
+    changed = with_less_host_work(changed, selection.host_share, value)
+    return Edited.exactly(changed, _count(selection))
+
+
+def on_gpu(program: Program, selection: Selection) -> Edited:
+    """The GPU computes what the host does there, whose time goes with the copies next to it.
+
+    Its input may have to be copied instead: at worst these copies stay.
+    """
+    sites, share = selection.sites, selection.host_share
+    on_host = host(program, selection, 0)
+    recorded = sites.program
+    edges = np.flatnonzero(share >= _MIN_SHARE)
+    is_next = np.zeros(len(recorded.kind), dtype=np.bool_)
+    is_next[recorded.source[edges]] = is_next[recorded.target[edges]] = True
+    calls = np.isin(recorded.event_id, recorded.event_id[is_next])
+    calls &= sites.blocking == Blocking.COPY
+    gone = without_host_work(on_host.program, sites, calls, np.zeros(len(share)))
+    return Edited(gone, gone, on_host.program, on_host.count)
+
+
+def python(program: Program, selection: Selection, value: float) -> Edited:
+    """What the host does there beside PyTorch takes `value` times as long: Python, numpy.
+
+    Operators and functions of PyTorch's stay as they are. But if nothing is left of work between a
+    copy from the GPU and one to it, that may be done there, and these two go.
+    """
+    share = selection.python_share
+    changed = with_less_host_work(program, share, value)
+    count = int((share > 0).sum())
+    if value:
+        return Edited.exactly(changed, count)
+    sites = selection.sites
+    copies = selection.calls & (sites.blocking == Blocking.COPY)
+    launch = program.launch_node
+    directions = sites.copy_direction[(launch != ABSENT) & copies[launch]]
+    if not {"d2h", "h2d"} <= {*directions.tolist()}:
+        return Edited.exactly(changed, count)
+    on_gpu = without_host_work(changed, sites, copies, np.zeros(len(share)))
+    return Edited(on_gpu, on_gpu, changed, count)
+
+
+def load(program: Program, selection: Selection, value: float) -> Edited:
+    """Data loading in the threads that launch takes `value` times as long."""
+    sites = selection.sites
+    share = sites.loading_share * selection.host_share
+    changed = with_less_host_work(program, share, value)
+    return Edited.exactly(changed, int((share > 0).sum()))
+
+
+def workers(program: Program, selection: Selection, value: float) -> Edited:
+    """So many times as many processes load the data, one step ahead.
+
+    As long as they have a processor each, the thread that launches waits for none of it, or for
+    its share of what is left; where they share one, for twice that share.
+    """
+    shares = (1 / max(value, 1), 0.0, min(1.0, 2 / max(value, 1)))
+    middle, low, high = (load(program, selection, share) for share in shares)
+    return Edited(middle.program, low.program, high.program, middle.count)
+
+
+def scale(program: Program, selection: Selection, value: float) -> Edited:
+    """Its GPU activities take `value` times as long."""
+    return _scaled(program, selection.activities, value)
+
+
+def comm(program: Program, selection: Selection, value: float) -> Edited:
+    """Its communication takes `value` times as long."""
+    is_comm = program.activity_kind == Kind.COMM
+    return _scaled(program, selection.activities & is_comm, value)
+
+
+def _scaled(program: Program, nodes: NDArray[np.bool_], factor: float) -> Edited:
+    changed = with_cost(program, nodes, times(program.cost_ns, factor))
+    return Edited.exactly(changed, int(nodes.sum()))
+
+
+def _count(selection: Selection) -> int:
+    return int(selection.calls.sum()) or int((selection.host_share > 0).sum())
+
 
 ONLY_IN_JOB = "it compares the ranks of a job, and needs the files of all of them"
 
 
-class Kind(NamedTuple):
+class EditKind(NamedTuple):
     """One kind of edit.
 
     Attributes:
@@ -53,47 +165,51 @@ def of_job(program: Program, selection: Selection) -> Edited:  # noqa: ARG001
     return Edited.exactly(program, 0, ONLY_IN_JOB)
 
 
-EDITS: Mapping[str, Kind] = MappingProxyType(
+EDITS: Mapping[str, EditKind] = MappingProxyType(
     {
-        "unblock": Kind(unblock, "the CPU does not wait there"),
-        "pin": Kind(pin, "pageable copies pinned and asynchronous, in their stream"),
-        "prefetch": Kind(prefetch, "copies in a stream of their own, one step ahead, pinned"),
-        "side-stream": Kind(side_stream, "its activities in a stream of their own"),
-        "no-wait": Kind(no_wait, "the stream does not wait there"),
-        "queues": Kind(queues, "one hardware queue for each stream"),
-        "load": Kind(load, "data loading takes so many times as long", has_value=True),
-        "workers": Kind(workers, "so many times as many processes load the data", has_value=True),
-        "remove": Kind(
+        "unblock": EditKind(unblock, "the CPU does not wait there"),
+        "pin": EditKind(pin, "pageable copies pinned and asynchronous, in their stream"),
+        "prefetch": EditKind(prefetch, "copies in a stream of their own, one step ahead, pinned"),
+        "side-stream": EditKind(side_stream, "its activities in a stream of their own"),
+        "no-wait": EditKind(no_wait, "the stream does not wait there"),
+        "queues": EditKind(queues, "one hardware queue for each stream"),
+        "load": EditKind(load, "data loading takes so many times as long", has_value=True),
+        "workers": EditKind(
+            workers, "so many times as many processes load the data", has_value=True
+        ),
+        "remove": EditKind(
             remove, "the call site costs no CPU time and launches nothing", needs_place=True
         ),
-        "scale": Kind(scale, "its GPU activities take so many times as long", has_value=True),
-        "host": Kind(host, "its CPU time is so many times as long", has_value=True),
-        "on-gpu": Kind(on_gpu, "the GPU computes what the CPU does there", needs_place=True),
-        "python": Kind(
+        "scale": EditKind(scale, "its GPU activities take so many times as long", has_value=True),
+        "host": EditKind(host, "its CPU time is so many times as long", has_value=True),
+        "on-gpu": EditKind(on_gpu, "the GPU computes what the CPU does there", needs_place=True),
+        "python": EditKind(
             python,
             "the CPU's work there outside of PyTorch is so many times as long",
             has_value=True,
             needs_place=True,
         ),
-        "fuse": Kind(fuse, "its launches become one, GPU time stays"),
-        "graph": Kind(graph, "its launches replayed as one CUDA graph"),
-        "one-batch": Kind(
+        "fuse": EditKind(fuse, "its launches become one, GPU time stays"),
+        "graph": EditKind(graph, "its launches replayed as one CUDA graph"),
+        "one-batch": EditKind(
             one_batch, "its micro-batches become one batch, launched once", needs_place=True
         ),
-        "comm": Kind(comm, "its communication takes so many times as long", has_value=True),
-        "tf32": Kind(tf32, "its float32 products use TF32"),
-        "float32": Kind(float32, "its float64 tensors are float32, and their products use TF32"),
-        "channels-last": Kind(channels_last, "its images have their channels last"),
-        "attention": Kind(
+        "comm": EditKind(comm, "its communication takes so many times as long", has_value=True),
+        "tf32": EditKind(tf32, "its float32 products use TF32"),
+        "float32": EditKind(
+            float32, "its float64 tensors are float32, and their products use TF32"
+        ),
+        "channels-last": EditKind(channels_last, "its images have their channels last"),
+        "attention": EditKind(
             attention, "its attention in one operator, instead of by hand", needs_place=True
         ),
-        "half-attention": Kind(half_attention, "its attention in half precision, not float32"),
-        "fuse-chains": Kind(
+        "half-attention": EditKind(half_attention, "its attention in half precision, not float32"),
+        "fuse-chains": EditKind(
             fuse_chains, "its chains of elementwise kernels become one each", needs_place=True
         ),
-        "sparse-gradients": Kind(sparse_gradients, "its embeddings have sparse gradients"),
-        "level": Kind(of_job, "the rank's work as the median rank's", needs_place=True),
-        "balance": Kind(of_job, "all ranks do the mean work"),
+        "sparse-gradients": EditKind(sparse_gradients, "its embeddings have sparse gradients"),
+        "level": EditKind(of_job, "the rank's work as the median rank's", needs_place=True),
+        "balance": EditKind(of_job, "all ranks do the mean work"),
     }
 )
 
@@ -201,7 +317,7 @@ def _with_first_use(edited: Edited, program: Program, sites: Sites) -> Edited:
     )
 
 
-def _form(name: str, kind: Kind) -> str:
+def _form(name: str, kind: EditKind) -> str:
     """How a kind of edit is written."""
     place = ":PLACE" if kind.needs_place else "[:PLACE]"
     return f"{name}{place}{'=VALUE' if kind.has_value else ''}"

@@ -18,7 +18,7 @@ from tracelab.base.intervals import (
     measure_within,
     union,
 )
-from tracelab.measures.host_clock import HostClock
+from tracelab.measures.profiler_overhead import HostClock
 from tracelab.model.graph import Graph
 from tracelab.model.phases import Phases
 from tracelab.simulate.baseline import Baseline

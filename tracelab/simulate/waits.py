@@ -10,10 +10,10 @@ from tracelab.model.blocking_calls import RETURNS_WHEN_DONE, Blocking
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import groups_of
 from tracelab.model.trace import ABSENT
-from tracelab.simulate.contention import slower_beside
 from tracelab.simulate.edited import (
     TRUE_DEPENDENCY,
     Edited,
+    slower_beside,
     times,
     with_cost,
     with_edges,

@@ -25,10 +25,10 @@ from tests.reference.host_work import BACKWARD, ENGINE, FRAMES, INPUT, PHASES, H
 from tracelab.base.intervals import gaps, measure, union
 from tracelab.measures import ranking
 from tracelab.measures.bubbles import bubbles
-from tracelab.measures.host_clock import HostClock
 from tracelab.measures.host_work import INFERRED, lines, modules, operators, phases
 from tracelab.measures.independent_work import launched_in_backward
 from tracelab.measures.kernels import kernels
+from tracelab.measures.profiler_overhead import HostClock
 from tracelab.measures.what_ran import what_ran
 from tracelab.model.cuda_graphs.origins import origins
 from tracelab.model.phases import Phases

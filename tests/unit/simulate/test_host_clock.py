@@ -8,7 +8,7 @@ import pytest
 from tests.build import rows
 from tests.build.host_bound_loop import EVENTS_A_STEP, STEP_US, graph_of, recorded_steps
 from tests.build.rows import AUTOGRAD, US
-from tracelab.measures.host_clock import HostClock
+from tracelab.measures.profiler_overhead import HostClock
 from tracelab.model.graph import Graph
 from tracelab.model.phases import Phases
 from tracelab.simulate.baseline import Baseline
