@@ -5,34 +5,11 @@ from itertools import count
 
 from tests.build.rows import US, graph, kernel, launch, step
 from tracelab.findings.recognition import recognize
-from tracelab.findings.remedies import (
-    attention,
-    chains,
-    compilation,
-    copies,
-    dependencies,
-    first_use,
-    loading,
-    memory,
-    micro_batches,
-    switches,
-    training,
-)
+from tracelab.findings.remedies import REMEDIES as ALL
 
-MODULES = (
-    attention,
-    chains,
-    compilation,
-    copies,
-    dependencies,
-    first_use,
-    loading,
-    memory,
-    micro_batches,
-    switches,
-    training,
-)
-REMEDIES = tuple(remedy for module in MODULES for remedy in module.REMEDIES)
+# Of reads, waits and work of the CPU that programs of these tests have besides.
+GENERAL = ("computed-on-cpu", "scalar-read", "synchronize", "tensor-read")
+REMEDIES = tuple(remedy for remedy in ALL if remedy.id not in GENERAL)
 STEPS, LENGTH = 5, 20_000 * US
 
 

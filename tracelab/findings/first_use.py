@@ -11,17 +11,12 @@ from numpy.typing import NDArray
 from tracelab.base.arrays import Frozen, read_only
 from tracelab.base.intervals import Int64Array, Intervals, intersect, measure, union
 from tracelab.findings.recognition import Recognized
-from tracelab.findings.remedies import first_use
-from tracelab.findings.remedy import Remedy
+from tracelab.findings.remedy import FIRST_USE, Remedy
 from tracelab.measures.bubbles import Bubbles
 from tracelab.model.graph import Graph
 from tracelab.model.nesting import Nesting
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Trace
-
-_ONCE = frozenset(remedy.id for remedy in first_use.ONCE)
-
-_RULE = "TL305"  # whose remedies are of first uses, and of what should be one and goes on
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -70,13 +65,13 @@ def find_first_use(graph: Graph, recognized: Recognized, bubbles: Bubbles) -> Fi
     again = [
         events
         for remedy, events in recognized.events_of
-        if _RULE in remedy.rules and remedy.id not in _ONCE
+        if FIRST_USE in remedy.rules and not remedy.is_first_use
     ]
     goes_on = Nesting(trace, np.concatenate([np.zeros(0, dtype=np.int64), *again]))
     parts = [
         (remedy, events[goes_on.innermost(events) == ABSENT])
         for remedy, events in recognized.events_of
-        if remedy.id in _ONCE
+        if remedy.is_first_use
     ]
     found = FirstUse(trace, tuple((remedy, events) for remedy, events in parts if len(events)))
     return replace(found, is_most=_is_most(found, graph.host.timeline, bubbles))

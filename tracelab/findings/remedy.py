@@ -2,25 +2,25 @@ r"""A remedy: what to write instead of one recognizable pitfall, and how to add 
 
 A rule says *that* something costs time; a remedy says *what to write instead*. It is recognized by
 host events: Python frames, operators, annotations or calls. What happens inside them is its own:
-blocking calls, launches, idle time. To add one, add an entry to a module of
-`tracelab.findings.remedies`:
+blocking calls, launches, idle time. To add one, add a record to `remedies/remedies.toml`:
 
-    Remedy(
-        id="optimizer-loop",
-        name="an optimizer that updates one parameter at a time",
-        title="The optimizer updates one parameter at a time",
-        shows="`_single_tensor_adam` in `Optimizer.step#`, with a set of kernels a parameter.",
-        not_when="The optimizer must be differentiable.",
-        fixes=(Instead("Pass `fused=True` to the optimizer.", since="2.0"),),
-        source="PyTorch documentation: torch.optim",
-        url="https://docs.pytorch.org/docs/stable/optim.html",
-        rules=("TL301",),
-        edit="fuse:{place}",
-        frames=r"torch/optim/\w+\.py\(\d+\): _single_tensor_\w+$",
-    )
+    [[remedy]]
+    id = "optimizer-loop"
+    name = "an optimizer that updates one parameter at a time"
+    title = "The optimizer updates one parameter at a time"
+    shows = "`_single_tensor_adam` in `Optimizer.step#`, with a set of kernels for each parameter."
+    not_when = "The optimizer must be differentiable."
+    source = "PyTorch documentation: torch.optim"
+    url = "https://docs.pytorch.org/docs/stable/optim.html"
+    rules = ["TL301"]
+    frames = 'torch/optim/\w+\.py\(\d+\): _single_tensor_\w+$'
+    occurs = [{ is = "launches", least = 5 }]
+    edit = "fuse:{place}"
+    fixes = [{ text = "Pass `fused=True` to the optimizer.", since = "2.0" }]
 
-and test it on a trace with the pitfall and on one without it, in
-``tests/unit/findings/remedies/``.
+``occurs`` names recognizers: `remedies/recognizers.py` has them. Test it on a trace with the
+pitfall and on one without it, in ``tests/unit/findings/remedies/``. A program makes one with
+`Remedy(id="optimizer-loop", ...)`, where ``occurs`` is a function.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ from tracelab.findings.places import PLACE
 from tracelab.model.cuda_graphs.origins import ReadArguments
 from tracelab.model.graph import Graph
 from tracelab.simulate.sites import REMEDY
+
+FIRST_USE = "TL305"  # the rule about what a program does once
 
 _VERSION = re.compile(r"(\d+)\.(\d+)")
 
@@ -106,14 +108,14 @@ class Remedy(OneLine):
 
     id: str
     name: str
-    title: str
+    title: str = ""
     shows: str
     not_when: str
     fixes: tuple[Instead, ...]
     source: str
     url: str
     rules: tuple[str, ...]
-    edit: str | None
+    edit: str | None = None
     frames: str = ""
     operators: str = ""
     occurs: Callable[[Graph, Int64Array], Int64Array] | None = None
@@ -143,6 +145,11 @@ class Remedy(OneLine):
         if self.edit is None or self.by_call_site:
             return self.edit
         return self.edit.replace(PLACE, f"{REMEDY}{self.id}")
+
+    @property
+    def is_first_use(self) -> bool:
+        """Whether it is of what a program does once: loading, planning, compiling."""
+        return self.rules == (FIRST_USE,)
 
     @property
     def documented(self) -> str:

@@ -1,58 +1,12 @@
-"""Every remedy, by what the program does; of two for one event the first counts."""
+"""Every remedy: `remedies.toml` and what recognizes them; of two for one event the first counts."""
 
 from __future__ import annotations
 
-from tracelab.findings.remedies import (
-    adapters,
-    attention,
-    chains,
-    collectives,
-    compilation,
-    copies,
-    dependencies,
-    derivatives,
-    first_use,
-    host_tensors,
-    huggingface,
-    launches,
-    libraries,
-    loading,
-    loops,
-    masks,
-    memory,
-    micro_batches,
-    optimizers,
-    reads,
-    replays,
-    switches,
-    threads,
-    training,
-)
+from pathlib import Path
+
+from tracelab.findings.remedies.load import load_remedies
 from tracelab.findings.remedy import Remedy
 
-REMEDIES: tuple[Remedy, ...] = (
-    *optimizers.REMEDIES,
-    *threads.REMEDIES,
-    *loops.REMEDIES,
-    *huggingface.REMEDIES,
-    *libraries.REMEDIES,
-    *compilation.REMEDIES,
-    *collectives.REMEDIES,
-    *dependencies.REMEDIES,
-    *copies.REMEDIES,
-    *memory.REMEDIES,
-    *loading.REMEDIES,
-    *first_use.REMEDIES,
-    *switches.REMEDIES,
-    *masks.REMEDIES,
-    *derivatives.REMEDIES,
-    *replays.REMEDIES,
-    *reads.REMEDIES,
-    *launches.REMEDIES,
-    *micro_batches.REMEDIES,
-    *training.REMEDIES,
-    *attention.REMEDIES,
-    *chains.REMEDIES,
-    *adapters.REMEDIES,
-    *host_tensors.REMEDIES,
-)
+_FILE = Path(__file__).with_name("remedies.toml")
+
+REMEDIES: tuple[Remedy, ...] = load_remedies(_FILE.read_text(encoding="utf-8"), _FILE.name)

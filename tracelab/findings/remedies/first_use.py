@@ -1,4 +1,4 @@
-"""What comes once in a program, and what should come once and goes on."""
+"""Compilation, CUDA graphs, plans and memory: what comes once, and what goes on."""
 
 from __future__ import annotations
 
@@ -8,62 +8,224 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.intervals import Int64Array, measure_within, union
-from tracelab.findings.remedies.compilation import (
-    COMPILES,
-    plans,
-    plans_attention_again,
-    records_graphs_once,
-)
-from tracelab.findings.remedies.guards import (
-    Events,
+from tracelab.findings.compiled_regions import compiled_functions, compiled_regions
+from tracelab.findings.remedies.loops import backward_of
+from tracelab.findings.remedies.recognizers import (
+    NO_EVENTS,
     are_in_launching_thread,
+    blocks,
+    called_directly,
+    chosen,
     counts_inside,
+    launches_inside,
+    named,
+    operators_named,
     recurring,
+    recurs,
     step_indices,
 )
-from tracelab.findings.remedy import Instead, Remedy
 from tracelab.model.blocking_calls import Blocking
 from tracelab.model.driver_api import (
     asks_about_kernel,
+    begins_capture,
+    ends_capture,
     is_event_sync,
     is_free,
+    is_graph_launch,
     is_kernel_launch,
     loads_module,
 )
 from tracelab.model.graph import Graph
+from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import calls_of_name, groups_of, match_names
 from tracelab.model.nesting import Nesting
 from tracelab.model.steady import FEWEST_STEPS
-from tracelab.model.trace import ABSENT
+from tracelab.model.trace import ABSENT, HOST_CALLS, Category
 
-_TUNING = "PyTorch Performance Tuning Guide"
-_TUNING_URL = "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
-
+# What torch.compile records of itself; since 2.6 also around all of it, of the forward pass as
+# "dynamo", of the backward pass as "entire_backward_compile".
+_COMPILES = (
+    r"^(?:dynamo|entire_(?:frame|backward)_compile|inductor_compile)$"
+    r"|(?:compile_inner|_backward_impl|compile_fx_inner|create_aot_dispatcher_function"
+    r"|entire_frame_compile|inductor_compile) \(dynamo_timed\)$"
+)
+_LOOKUP = "TorchDynamo Cache Lookup"
+# Kernels that compiled code fuses: of element by element, and reductions.
+_FEWEST_LAUNCHES = 10  # of one compiled graph: fewer are no matter for a CUDA graph
+# An operator of cuDNN that has its plan takes below 0.2 ms of the host, one that makes it 5 to 80.
+_PLANNING_NS = 2_000_000
+_PLANS_SEEN = 3  # of a file without steps, from which on they are no first use
+# Around a capture, `torch.cuda.graph` waits for the GPU and frees memory.
+_RECORDS = re.compile(
+    r"torch/(?:_inductor/cudagraph_trees\.py\(\d+\): _record"
+    r"|cuda/graphs\.py\(\d+\): __(?:enter|exit)__)$"
+)
+_MAKES = re.compile(r"torch/cuda/graphs\.py\(\d+\): __(?:new|init)__$")
+_MAKES_OR_FREES = re.compile(r"^(?:cuda|cu|hip)Graph(?:Instantiate|(?:Exec)?Destroy)")
+_RESUMES = re.compile(r": torch_dynamo_resume_in_")
+_READS = r"^aten::(?:item|is_nonzero|nonzero|to|_to_copy|copy_)$"
+_NAMED = (Category.OPERATOR, Category.ANNOTATION)
+# With FSDP2 and DDP's optimizer a graph breaks at each block, by design.
 # A launch takes 2 to 10 us, one that loads the kernel's code first 0.3 to 300 ms.
 _SLOW_LAUNCH_NS = 200_000
-_PLANS = r"cudnn_(?:attention|convolution|rnn)|miopen_(?:convolution|rnn)"
 # The backward pass of a convolution calls cuDNN without an operator of its name.
-_CONVOLUTIONS = r"(?:cudnn|miopen)_convolution|aten::convolution_backward"
 _ATTENTION = re.compile(r"attention")
 _TRIALS = 2  # timed by an operator that tries algorithms: it waits for an event after each
 # What creates something at its first call takes so long, and so many times as long as later.
 _SLOW_FIRST_NS, _SLOW_FIRST = 1_000_000, 10
-_TUNES = (
-    r"triton/runtime/autotuner\.py\(\d+\): (?:_bench|benchmark)$"
-    r"|triton/testing\.py\(\d+\): do_bench"
-    r"|torch/_inductor/runtime/triton_heuristics\.py\(\d+\): "
-    r"(?:benchmark_all_configs|autotune_to_one_config|coordinate_descent_tuning)$"
-    r"|torch/_inductor/select_algorithm\.py\(\d+\): benchmark_choices$"
-    r"|triton/compiler/compiler\.py\(\d+\): compile$"
-)
 
 
-def _once(graph: Graph, events: Int64Array) -> Int64Array:
-    """These events, unless they go on."""
-    return events[:0] if len(recurring(graph, events)) else events
+def graph_breaks(graph: Graph, events: Int64Array) -> Int64Array:
+    """All events, but with FSDP2: its hooks break a graph at each block, by design."""
+    is_by_design = any(name.startswith("FSDP::") for name in graph.host.timeline.trace.strings)
+    return NO_EVENTS if is_by_design else events
 
 
-def _loads_code(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: ARG001
+def before_rest(graph: Graph, events: Int64Array) -> Int64Array:
+    """The events in a compiled region that goes on as another function behind them.
+
+    The rest of a function that a break cuts is called from its first part. It is compiled on its
+    own, unless it computes nothing, as behind a guard that lets pass.
+    """
+    trace = graph.host.timeline.trace
+    regions = compiled_functions(trace)
+    rests = named(trace, _RESUMES.search, Category.PYTHON)
+    around = np.concatenate((regions.parent_index, regions.innermost(rests)))
+    start_ns = np.concatenate((regions.start_ns, trace.start_ns[rests]))
+    is_inner = around != ABSENT
+    last_ns = np.zeros(len(regions.event_id) + 1, dtype=np.int64)  # the last is for ABSENT
+    np.maximum.at(last_ns, around[is_inner], start_ns[is_inner])
+    return chosen(events, last_ns[regions.innermost(events)] > trace.start_ns[events])
+
+
+def calls_without_code(graph: Graph, events: Int64Array) -> Int64Array:
+    """Calls that look for compiled code, find none and make none, with what goes back through them.
+
+    A function that is not to be compiled is not looked up. One that may not be compiled again is,
+    and then runs as it is written.
+    """
+    trace = graph.host.timeline.trace
+    compiled = (compiled_regions(trace).event_id, operators_named(graph.host.timeline, _COMPILES))
+    is_eager = launches_inside(graph.host.timeline, events) >= _FEWEST_LAUNCHES
+    is_eager &= counts_inside(trace, events, named(trace, _LOOKUP.__eq__, *_NAMED)) > 0
+    is_eager &= counts_inside(trace, events, np.concatenate(compiled)) == 0
+    calls = recurring(graph, events[is_eager])
+    return np.union1d(calls, backward_of(graph, calls)) if len(calls) else calls
+
+
+def regions_cut_by_reads(graph: Graph, _events: Int64Array) -> Int64Array:
+    """The compiled regions that reads of the GPU cut, in steady steps."""
+    regions = compiled_functions(graph.host.timeline.trace)
+    reads = blocks(graph, called_directly(graph, operators_named(graph.host.timeline, _READS)))
+    reads = recurs(graph, before_rest(graph, reads))
+    inside = regions.innermost(reads)
+    return np.unique(regions.event_id[inside[inside != ABSENT]]).astype(np.int64)
+
+
+def launched_one_by_one(graph: Graph, events: Int64Array) -> Int64Array:
+    """Calls of compiled graphs that a CUDA graph could replay: the same launches, and no waits.
+
+    None where reads cut them into pieces: those are to be mended first.
+    """
+    timeline = graph.host.timeline
+    if len(regions_cut_by_reads(graph, NO_EVENTS)):
+        return events[:0]
+    trace = timeline.trace
+    is_kernel = (timeline.kind == Kind.COMPUTE) & (timeline.launch_id != ABSENT)
+    launches = counts_inside(trace, events, timeline.launch_id[is_kernel])
+    is_whole = launches >= _FEWEST_LAUNCHES
+    waits = graph.host.blocking_calls.event_id
+    for calls in (waits, calls_of_name(trace, is_graph_launch)):
+        is_whole &= counts_inside(trace, events, calls) == 0
+    for _, index in groups_of(trace.name_index[events]):
+        is_whole[index] &= len(np.unique(launches[index])) == 1
+    return recurring(graph, events[is_whole])
+
+
+def records_graphs(graph: Graph, _events: Int64Array, *, again: bool) -> Int64Array:
+    """What records CUDA graphs: functions, and all from begin to end; if that goes on, or not."""
+    begins = _captures(graph)
+    goes_on = len(recurring(graph, begins)) > 0
+    return _recorded(graph, begins) if goes_on == again else NO_EVENTS
+
+
+def _captures(graph: Graph) -> Int64Array:
+    """The calls that begin to record a graph (event ids), by start."""
+    return calls_of_name(graph.host.timeline.trace, begins_capture).astype(np.int64)
+
+
+def _recorded(graph: Graph, begins: Int64Array) -> Int64Array:
+    """What these calls (event ids) record, with the functions around them and what follows."""
+    trace = graph.host.timeline.trace
+    if not len(begins):
+        return begins
+    ends = calls_of_name(trace, ends_capture)
+    inside = trace.of_category(*HOST_CALLS, Category.OPERATOR, Category.PYTHON)
+    inside = inside[np.argsort(trace.start_ns[inside], kind="stable")]
+    recorded = [
+        calls_of_name(trace, _MAKES_OR_FREES.match),
+        named(trace, _MAKES.search, Category.PYTHON),
+    ]
+    for thread, index in groups_of(trace.thread_index[begins]):
+        of_thread = inside[trace.thread_index[inside] == thread]
+        ends_ns = trace.end_ns[ends[trace.thread_index[ends] == thread]]
+        for begin in begins[index].tolist():
+            last = np.searchsorted(ends_ns, trace.start_ns[begin])
+            if last < len(ends_ns):
+                bounds_ns = (trace.start_ns[begin], ends_ns[last])
+                first, end = np.searchsorted(trace.start_ns[of_thread], bounds_ns)
+                between = of_thread[first:end]
+                recorded.append(between[trace.end_ns[between] <= ends_ns[last]])
+    functions = named(trace, _RECORDS.search, Category.PYTHON)
+    marks = np.union1d(begins, ends)
+    recorded.append(functions[counts_inside(trace, functions, marks) > 0])
+    return np.unique(np.concatenate(recorded)).astype(np.int64)
+
+
+def plans(graph: Graph, events: Int64Array) -> Int64Array:
+    """The runs of cuDNN's operators that made a plan before they launched."""
+    trace = graph.host.timeline.trace
+    launches = counts_inside(trace, events, calls_of_name(trace, is_kernel_launch))
+    # What memory takes in it is no planning: on ROCm a hipFree may fill each run.
+    blocking = graph.host.blocking_calls
+    is_memory = blocking.kind == Blocking.ALLOCATION
+    own_ns = trace.duration_ns[events].copy()
+    for thread, index in groups_of(trace.thread_index[events]):
+        here = is_memory & (blocking.thread_index == thread)
+        memory = union(blocking.start_ns[here], blocking.end_ns[here])
+        own_ns[index] -= measure_within(
+            memory, trace.start_ns[events[index]], trace.end_ns[events[index]]
+        )
+    # An RNN takes milliseconds as well, but to launch.
+    planning = events[own_ns >= _PLANNING_NS * np.maximum(1, launches / 2)]
+    return planning[~np.isin(planning, tries_algorithms(graph, planning))]
+
+
+def plans_once(graph: Graph, events: Int64Array) -> Int64Array:
+    """The same where it does not go on, neither for attention nor for the others."""
+    planning = plans(graph, events)
+    is_attention = match_names(graph.host.timeline.trace, planning, _ATTENTION.search)
+    attention, others = planning[is_attention], planning[~is_attention]
+    goes_on = (recurring(graph, others), attention_plans_again(graph, attention))
+    return planning[~np.isin(planning, np.concatenate(goes_on))]
+
+
+def attention_plans_again(graph: Graph, events: Int64Array) -> Int64Array:
+    """The runs of an attention operator that made a plan, where that goes on."""
+    planning = plans(graph, events)
+    if graph.host.timeline.steady is None:
+        return planning if len(planning) >= _PLANS_SEEN else NO_EVENTS
+    return recurring(graph, planning)
+
+
+def tries_algorithms(graph: Graph, events: Int64Array) -> Int64Array:
+    """The operators that time several algorithms."""
+    trace = graph.host.timeline.trace
+    trials = counts_inside(trace, events, calls_of_name(trace, is_event_sync))
+    return events[trials >= _TRIALS]
+
+
+def loads_code(graph: Graph, _events: Int64Array) -> Int64Array:
     """The first launches of kernels that took long, and the calls that load modules."""
     trace = graph.host.timeline.trace
     may_load = np.union1d(_first_launches(graph), calls_of_name(trace, asks_about_kernel))
@@ -84,49 +246,13 @@ def _first_launches(graph: Graph) -> NDArray[np.int64]:
     return launch_id[by_launch[first]]
 
 
-def _only_plans(graph: Graph, events: Int64Array) -> Int64Array:
-    """The runs of operators that planned before they launched."""
-    planning = plans(graph, events)
-    return planning[~_tries_algorithms(graph, planning)]
-
-
-def _plans_again(graph: Graph, events: Int64Array) -> Int64Array:
-    """Those where that goes on; attention has a remedy of its own."""
-    planning = _only_plans(graph, events)
-    is_attention = match_names(graph.host.timeline.trace, planning, _ATTENTION.search)
-    return recurring(graph, planning[~is_attention])
-
-
-def _plans_once(graph: Graph, events: Int64Array) -> Int64Array:
-    planning = _only_plans(graph, events)
-    is_attention = match_names(graph.host.timeline.trace, planning, _ATTENTION.search)
-    goes_on = np.concatenate(
-        (_plans_again(graph, events), plans_attention_again(graph, planning[is_attention]))
-    )
-    return planning[~np.isin(planning, goes_on)]
-
-
-def _tries_algorithms(graph: Graph, operators: Events) -> NDArray[np.bool_]:
-    """bool[k], which operators time several algorithms."""
-    trace = graph.host.timeline.trace
-    return counts_inside(trace, operators, calls_of_name(trace, is_event_sync)) >= _TRIALS
-
-
-def _tries_again(graph: Graph, events: Int64Array) -> Int64Array:
-    return recurring(graph, events[_tries_algorithms(graph, events)])
-
-
-def _tries_once(graph: Graph, events: Int64Array) -> Int64Array:
-    return _once(graph, events[_tries_algorithms(graph, events)])
-
-
-def _slow_first(graph: Graph, events: Int64Array) -> Int64Array:
+def slow_first(graph: Graph, events: Int64Array) -> Int64Array:
     """The first event of a name on a thread, where it took much longer than all later ones.
 
     What a kernel's code took to load in it is left out.
     """
     trace = graph.host.timeline.trace
-    loading, nesting = _loads_code(graph, events), Nesting(trace, events)
+    loading, nesting = loads_code(graph, events), Nesting(trace, events)
     names = trace.name_index[nesting.event_id]
     is_inner = (nesting.parent_index != ABSENT) & (names[nesting.parent_index] == names)
     events = nesting.event_id[~is_inner]
@@ -147,7 +273,7 @@ def _slow_first(graph: Graph, events: Int64Array) -> Int64Array:
     return of_slow[own_ns[slow] >= _SLOW_FIRST_NS]
 
 
-def _fills_memory(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: ARG001
+def fills_memory(graph: Graph, _events: Int64Array) -> Int64Array:
     """The allocator's calls that do not go on.
 
     These are all where only the first of several steps has any. A program whose memory is never
@@ -203,284 +329,7 @@ def _library_starts(graph: Graph) -> tuple[Int64Array, Int64Array]:
     return frees[begins], operators.event_id[operator[begins]]
 
 
-def _creates_handle(graph: Graph, events: Int64Array) -> Int64Array:
+def creates_handle(graph: Graph, events: Int64Array) -> Int64Array:
     """The first runs that took much longer than all later ones, or began a library."""
     _, starts = _library_starts(graph)
-    return np.union1d(_slow_first(graph, events), np.intersect1d(events, starts))
-
-
-GOES_ON: tuple[Remedy, ...] = (
-    Remedy(
-        id="autotuning-again",
-        name="kernels that Triton compiles or tunes again in later steps",
-        title="Triton compiles or tunes kernels again and again",
-        shows="`_bench`, `do_bench` or `benchmark_all_configs` of Triton or Inductor, or Triton's "
-        "`compile`, in at least two steady steps after the first one.",
-        not_when="The first steps are recorded.",
-        fixes=(
-            Instead(
-                "Tune once: leave sizes that change out of `key=` of `triton.autotune`, or round "
-                "them up to a few (`triton.next_power_of_2`), and keep the cache folders "
-                "(`TRITON_CACHE_DIR`, `TORCHINDUCTOR_CACHE_DIR`) between runs.",
-                short="Tune once: round changing sizes (`triton.next_power_of_2(n)`) or drop them "
-                "from `key=`, and keep `TRITON_CACHE_DIR` between runs.",
-            ),
-        ),
-        source="Triton documentation: triton.autotune",
-        url="https://triton-lang.org/main/python-api/generated/triton.autotune.html",
-        rules=("TL301", "TL305"),
-        edit="remove:{place}",
-        frames=_TUNES,
-        occurs=recurring,
-    ),
-    Remedy(
-        id="cudnn-benchmark-again",
-        name="cudnn.benchmark with shapes that change",
-        title="cuDNN tries its algorithms again for each new shape",
-        shows="`aten::cudnn_convolution`, or its backward, waits for the events of at least two "
-        "trials, in at least two steady steps after the first one.",
-        not_when="The shapes are fixed: then it tries once, and the search pays.",
-        fixes=(
-            Instead(
-                "Set `torch.backends.cudnn.benchmark = False`, or keep to a few shapes "
-                "(pad, or crop to a few sizes); `torch.backends.cudnn.benchmark_limit = 3` "
-                "tries fewer algorithms.",
-                since="1.13",
-                short="Set `torch.backends.cudnn.benchmark = False`, or keep to a few shapes "
-                "(pad, or crop to a few sizes).",
-            ),
-            Instead(
-                "Set `torch.backends.cudnn.benchmark = False`, or keep to a few shapes (pad).",
-                short="Set `torch.backends.cudnn.benchmark = False`, or keep to a few shapes "
-                "(pad).",
-            ),
-        ),
-        source=_TUNING,
-        url=_TUNING_URL,
-        rules=("TL301", "TL305"),
-        # The one run that is left is some percent of what is tried: of 210 ms 9 were left.
-        edit="remove:{place}",
-        operators=_CONVOLUTIONS,
-        occurs=_tries_again,
-    ),
-    Remedy(
-        id="cudnn-plans-again",
-        name="convolutions or RNNs that cuDNN plans anew for each shape",
-        title="cuDNN makes a plan for each new shape",
-        shows="A convolution or RNN operator of cuDNN or MIOpen takes more than 2 ms of CPU time "
-        "in at least two steady steps after the first one.",
-        not_when="It waits for the GPU, or for memory.",
-        fixes=(
-            Instead(
-                "A plan is made for each new shape: keep to a few shapes (pad, or crop to a few "
-                "sizes).",
-                short="Keep to a few shapes: pad, or crop to a few sizes.",
-            ),
-        ),
-        source=_TUNING,
-        url=_TUNING_URL,
-        rules=("TL301", "TL305"),
-        edit="host:{place}=0.01",  # with a plan it takes 0.1 ms of the host, without 10 and more
-        operators=_PLANS,
-        occurs=_plans_again,
-    ),
-)
-# In the order in which TL305 reports them.
-ONCE: tuple[Remedy, ...] = (
-    Remedy(
-        id="first-graph-capture",
-        name="the first capture of CUDA graphs",
-        title="The recording contains the first capture of CUDA graphs",
-        shows="`cudaStreamBeginCapture` to `cudaStreamEndCapture`, in which the GPU gets no work.",
-        not_when="It continues in later steps: see graph-recorded-again.",
-        fixes=(
-            Instead(
-                "Nothing in the loop, if it ends: a graph is captured before it is replayed. "
-                "Record after the last capture.",
-                since="1.10",
-                short="Record later steps: `torch.profiler.schedule(wait=10, warmup=5, active=5)`.",
-            ),
-        ),
-        source="PyTorch documentation: CUDA semantics, CUDA Graphs",
-        url="https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs",
-        rules=("TL305",),
-        edit=None,
-        occurs=records_graphs_once,
-    ),
-    Remedy(
-        id="first-compilation",
-        name="the first compilation by `torch.compile`",
-        title="`torch.compile` compiles at the first call",
-        shows="Operators such as `_compile.compile_inner (dynamo_timed)` in the first steps.",
-        not_when="It continues in later steps: see recompilation.",
-        fixes=(
-            Instead(
-                "Nothing in the loop, if it ends. Record after a few more steps. Compiled code is "
-                "kept between runs in `TORCHINDUCTOR_CACHE_DIR`.",
-                since="2.1",
-                short="Record later steps: `torch.profiler.schedule(wait=10, warmup=5, active=5)`.",
-            ),
-        ),
-        source="PyTorch documentation: Compile time caching",
-        url="https://docs.pytorch.org/tutorials/recipes/torch_compile_caching_tutorial.html",
-        rules=("TL305",),
-        edit=None,
-        operators=COMPILES,
-        occurs=_once,
-    ),
-    Remedy(
-        id="first-autotuning",
-        name="Triton's first compilation and tuning",
-        title="Triton compiles and tunes kernels at their first use",
-        shows="`_bench`, `do_bench` or `benchmark_all_configs` of Triton or Inductor in the first "
-        "steps.",
-        not_when="It continues in later steps: see autotuning-again.",
-        fixes=(
-            Instead(
-                "Nothing in the loop, if it ends. Record after a few more steps, and keep the "
-                "cache folders (`TRITON_CACHE_DIR`, `TORCHINDUCTOR_CACHE_DIR`) between runs.",
-                short="Record later steps: `torch.profiler.schedule(wait=10, warmup=5, active=5)`.",
-            ),
-        ),
-        source="Triton documentation: triton.autotune",
-        url="https://triton-lang.org/main/python-api/generated/triton.autotune.html",
-        rules=("TL305",),
-        edit=None,
-        frames=_TUNES,
-        occurs=_once,
-    ),
-    Remedy(
-        id="first-cudnn-benchmark",
-        name="cuDNN's first trials of its algorithms",
-        title="cuDNN tries its algorithms at the first use of a shape",
-        shows="`aten::cudnn_convolution` waits for the events of at least two trials, in the first "
-        "steps.",
-        not_when="It continues in later steps: see cudnn-benchmark-again.",
-        fixes=(
-            Instead(
-                "Nothing in the loop, if it ends. Record after a few more steps.",
-                short="Record later steps: `torch.profiler.schedule(wait=10, warmup=5, active=5)`.",
-            ),
-        ),
-        source=_TUNING,
-        url=_TUNING_URL,
-        rules=("TL305",),
-        edit=None,
-        operators=_CONVOLUTIONS,
-        occurs=_tries_once,
-    ),
-    Remedy(
-        id="first-communicator",
-        name="the first collective's communicator",
-        title="The first collective creates its communicator",
-        shows="The first `record_param_comms` or `nccl:` operator of a thread takes more than 1 ms "
-        "and ten times as long as any later one.",
-        not_when="Later collectives take as long.",
-        fixes=(
-            Instead(
-                'Create it before the loop: `init_process_group("nccl", device_id='
-                'torch.device("cuda", local_rank))`, and one collective for each group as a '
-                "warm-up.",
-                since="2.3",
-                short='Create it before the loop: `init_process_group("nccl", '
-                'device_id=torch.device("cuda", local_rank))`.',
-            ),
-            Instead("Make one collective for each group as a warm-up before the loop."),
-        ),
-        source="PyTorch documentation: torch.distributed.init_process_group",
-        url="https://docs.pytorch.org/docs/stable/distributed.html",
-        rules=("TL305",),
-        edit=None,
-        operators=r"^record_param_comms$|^(?:c10d|nccl|rccl):",
-        occurs=_slow_first,
-    ),
-    Remedy(
-        id="first-matrix-product",
-        name="cuBLAS's handle and workspace",
-        title="The first matrix product creates cuBLAS's handle and workspace",
-        shows="The first `aten::mm`, `aten::addmm` or `aten::bmm` of a thread takes more than 1 ms "
-        "and ten times as long as any later one, without what kernels' code takes to load, or only "
-        "that one frees memory.",
-        not_when="Later ones take as long.",
-        fixes=(
-            Instead(
-                "Nothing in the loop: each thread and stream creates them once. Record after a few "
-                "more steps; warm up in the streams that are used.",
-                short="Record later steps: `torch.profiler.schedule(wait=10, warmup=5, active=5)`.",
-            ),
-        ),
-        source="PyTorch documentation: cuBLAS workspaces",
-        url="https://docs.pytorch.org/docs/stable/notes/cuda.html#cublas-workspaces",
-        rules=("TL305",),
-        edit=None,
-        operators=r"^aten::(?:mm|addmm|bmm|baddbmm|_scaled_mm)$",
-        occurs=_creates_handle,
-    ),
-    Remedy(
-        id="kernel-loading",
-        name="loading of the kernels' code",
-        title="Kernels load their code at their first launch",
-        shows="The first launch of a kernel takes more than 0.2 ms, or a question about a kernel "
-        "does, or a call loads a module.",
-        not_when="The same kernel is loaded again.",
-        fixes=(
-            Instead(
-                "Nothing in the loop: the code of a kernel is loaded once. Record after a few more "
-                "steps (`torch.profiler.schedule(wait=..., warmup=...)`); where the first step "
-                "counts, set `CUDA_MODULE_LOADING=EAGER`.",
-                short="Record later steps: `torch.profiler.schedule(wait=10, warmup=5, active=5)`.",
-            ),
-        ),
-        source="CUDA C++ Programming Guide: Lazy Loading",
-        url="https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#lazy-loading",
-        rules=("TL305",),
-        edit=None,
-        occurs=_loads_code,
-    ),
-    Remedy(
-        id="first-cudnn-plan",
-        name="the first plans of cuDNN or MIOpen",
-        title="cuDNN or MIOpen plans an operator at its first use",
-        shows="A convolution, RNN or attention operator of cuDNN or MIOpen takes more than 2 ms of "
-        "the CPU in the first steps, without what its memory takes.",
-        not_when="It continues in later steps: see cudnn-plans-again.",
-        fixes=(
-            Instead(
-                "A plan is made for each new shape (`torch.backends.cudnn.benchmark` tries "
-                "several). Record after a few more steps; if later steps plan too, keep to a few "
-                "shapes.",
-                short="Record later steps: `torch.profiler.schedule(wait=10, warmup=5, active=5)`.",
-            ),
-        ),
-        source=_TUNING,
-        url=_TUNING_URL,
-        rules=("TL305",),
-        edit=None,
-        operators=_PLANS,
-        occurs=_plans_once,
-    ),
-    Remedy(
-        id="allocator-growth",
-        name="the allocator's first memory",
-        title="The allocator requests its first memory from CUDA, and keeps it",
-        shows="`cudaMalloc` in the first step only, or without a `cudaFree` in fewer than half of "
-        "the steady steps, or before the first `cudaFree` in a file without steps; and `cudaFree` "
-        "in the first run of an operator on a thread, where a library begins (cuBLAS, cuDNN).",
-        not_when="It continues in most steps.",
-        fixes=(
-            Instead(
-                "Nothing in the loop, if it ends: the allocator keeps the memory that it got. "
-                "Record after a few more steps. If later steps allocate too, their shapes differ: "
-                "pad or bucket them, or run the longest batch first.",
-                short="Record later steps: `torch.profiler.schedule(wait=10, warmup=5, active=5)`.",
-            ),
-        ),
-        source=_TUNING,
-        url=_TUNING_URL,
-        rules=("TL305",),
-        edit=None,
-        occurs=_fills_memory,
-        is_general=True,
-    ),
-)
-REMEDIES: tuple[Remedy, ...] = (*GOES_ON, *ONCE)
+    return np.union1d(slow_first(graph, events), np.intersect1d(events, starts))

@@ -1,34 +1,63 @@
-"""Loops in Python that launch in each turn what one call could launch, or write a log."""
+"""Launches that one call could make: loops, optimizers, micro-batches."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tracelab.base.arrays import Frozen
 from tracelab.base.intervals import Int64Array
-from tracelab.findings.remedies.guards import (
+from tracelab.findings.remedies.recognizers import (
     NO_EVENTS,
+    are_inside,
     calls_of_copies,
+    chosen,
     counts_inside,
-    every,
     functions_around,
+    inside,
     launches_inside,
+    named,
     operators_named,
-    recurs,
+    recurring,
     step_indices,
 )
-from tracelab.findings.remedy import Instead, Remedy
-from tracelab.model.frames import is_engine_operator, is_source_function
+from tracelab.model.frames import (
+    MODULE_PREFIX,
+    called_name,
+    is_backward,
+    is_built_in,
+    is_engine_operator,
+    is_module_call,
+    is_optimizer_step,
+    is_program_frame,
+    is_source_function,
+)
 from tracelab.model.graph import Graph
-from tracelab.model.lookup import groups_of
+from tracelab.model.kernel_kinds import Kind
+from tracelab.model.lookup import expand_ranges, groups_of, match_names
 from tracelab.model.nesting import Nesting
 from tracelab.model.program.call_sites import python_frames
 from tracelab.model.timeline import Timeline
-from tracelab.model.trace import ABSENT, Trace
+from tracelab.model.trace import ABSENT, Category, Trace
 
+_FEWEST_TURNS = 30  # of a loop: calls of one name from one call of a function
+_FEWEST_MODULES = 8  # of a loop over modules: different ones of one class
+_MOST_OF_MODULE = 3  # launches of one turn of such a loop: a layer of a model has more
+_SMALL_NS = 10_000  # a kernel that takes longer is worth a launch of its own
+# One kernel for all turns takes so much of the time of theirs: 0.29 for 32 clouds of 512 points,
+# whose kernels fill a part of the GPU each, 0.27 and 0.44 for the steps of recurrent cells.
+_MOST_OF_TURN = 8  # functions of autograd from one of a turn to one of the next
+_BACKWARD = re.compile(r"^autograd::engine::evaluate_function: (\w+)Backward\d*$")
+# Where products follow one another, each most likely needs the one before.
+_PRODUCTS = re.compile(r"matmul|linear|conv|^aten::(?:add|b)?mm$")
+_COLLECTS = r"^aten::(?:stack|cat)$"  # what each turn made
+_READS = r"^aten::item$"
+_LOOKS_UP = "aten::embedding"  # takes positions: what one made, another one cannot take
+_MASKS = r"^aten::(?:index|masked_select)$"
 _FEWEST_CELLS = 8  # in a step
 _MOST_BETWEEN = 1  # launches for each cell that are not its own
 _CELL_BACKWARD = re.compile(
@@ -37,17 +66,341 @@ _CELL_BACKWARD = re.compile(
 # Of the host's time for cells: cuDNN launches as often, but from C++. Eight cells of an LSTM took
 # 0.9 ms forward and 2.2 ms backward under the profiler, as one layer 0.2 and 0.6 ms, which hardly
 # grows with their number.
-_CUDNN_HOST_SHARE = 0.1
 # Its kernels take 0.44 (an LSTM of 8 time steps) and 0.27 (a GRU of 96, batch 256) of the time.
-_CUDNN_GPU_SHARE = 0.4
 _ROUTES = r"^aten::(?:topk|one_hot)$"  # which experts a token goes to
 _FEWEST_EXPERTS = 2  # in one call of a layer
 _FEWEST_CASTS = 2  # of the arguments of one operator: more than its input
-_LOG_SHARE = 0.01  # of the steps
-_TAKES_WEIGHTS = r"^aten::(?:linear|conv[123]d|conv_transpose[123]d|matmul|addmm)$"
+# Of a loop over parameters, with nothing else in between: operators, and those that write in place.
+_FEWEST_OPERATORS, _FEWEST_UPDATES = 16, 6
+_LIST_LOOP = r"torch/optim/(?:adam|adamw|sgd)\.py\(\d+\): _(?:multi|single)_tensor_\w+$"
+_SCALED_STEP = r"torch/(?:cuda/)?amp/grad_scaler\.py\(\d+\): _maybe_opt_step$"
+_OF_TORCH = r"^Optimizer\.step#|^(?:DistributedDataParallel|FullyShardedDataParallel|FSDP)\b"
+_TAKES_A_PART = re.compile(r"^aten::(?:select|slice|narrow|index|unbind)$")
+_UPDATE = re.compile(r"^aten::(?:lerp_|copy_|mul_|add_|sub_)$")
+_ELEMENTWISE = re.compile(r"^aten::(?:lerp|copy|mul|add|sub|rsub|div|to|_to_copy|clone)_?$")
+_FEWEST = 3  # backward passes before an optimizer's step: two may be of two losses
+_ALIKE = 1.5  # how many times as many launches one may have: the first accumulates nothing
+_SCHEDULES = "torch/distributed/pipelining/"  # of pipelines, whose micro-batches fill it
 
 
-def _cells_in_a_row(graph: Graph, events: Int64Array) -> Int64Array:
+def turns(graph: Graph, _events: Int64Array, *, with_masks: bool) -> Int64Array:
+    """What loops of the program call in each turn, if they launch small kernels again and again.
+
+    A loop is recognized by built-in functions, or operators that Python calls without a name
+    (``x + y``), which a function of the program calls for a small kernel each; or by modules of one
+    class. What makes one call of them makes one of everything else in its turns, too, and of their
+    backward pass.
+
+    Args:
+        graph: the file's dependencies.
+        with_masks: whether to take the loops in which each turn chooses elements by a mask of its
+            own, or the others.
+    """
+    if with_masks and len(_masks(graph)) < _FEWEST_TURNS:
+        return NO_EVENTS
+    found = _turns(graph, with_masks=with_masks)
+    return np.concatenate((found, backward_of(graph, found))) if len(found) else NO_EVENTS
+
+
+def _turns(graph: Graph, *, with_masks: bool) -> Int64Array:
+    """What functions with a loop call in each turn, forward.
+
+    Args:
+        graph: the file's dependencies.
+        with_masks: whether to take the loops that choose elements by masks, or the others.
+    """
+    timeline = graph.host.timeline
+    is_work = (timeline.kind == Kind.COMPUTE) & (timeline.launch_id != ABSENT)
+    calls = _calls_of_program(graph, np.unique(timeline.launch_id[is_work]).astype(np.int64))
+    is_small = is_work & (timeline.end_ns - timeline.start_ns <= _SMALL_NS)
+    is_small_launch = np.isin(calls.launch_id, timeline.launch_id[is_small])
+    in_loop = calls.often(calls.is_direct & is_small_launch)
+    has_masks = np.isin(calls.caller[in_loop], _with_masks(graph, calls, in_loop))
+    in_loop = in_loop[has_masks == with_masks]
+    in_loop = in_loop[~np.isin(calls.caller[in_loop], _solvers(graph, calls))]
+    turns = NO_EVENTS
+    if len(recurring(graph, _one_after_another(graph, calls.call_id[in_loop]))):
+        often = calls.often(np.isin(calls.caller, calls.caller[in_loop]))
+        turns = calls.call_id[often]
+    if with_masks:
+        return turns
+    modules = _modules_in_loops(graph, calls, is_small_launch)
+    modules = recurring(graph, _one_after_another(graph, modules))
+    return np.union1d(turns, modules).astype(np.int64)
+
+
+def _with_masks(graph: Graph, calls: _Calls, in_loop: NDArray[np.intp]) -> Int64Array:
+    """The functions (indices of frames) whose loops do little but choose by masks.
+
+    Args:
+        graph: the file's dependencies.
+        calls: of the program.
+        in_loop: rows of calls in loops.
+    """
+    trace, launch_id = graph.host.timeline.trace, calls.launch_id
+    is_mask = np.isin(calls.call_id, _masks(graph))
+    found = []
+    for caller in np.unique(calls.caller[in_loop[is_mask[in_loop]]]).tolist():
+        own_id = launch_id[is_mask & (calls.caller == caller)]
+        start_ns = trace.start_ns[launch_id]
+        is_between = trace.thread_index[launch_id] == trace.thread_index[own_id[0]]
+        is_between &= start_ns >= trace.start_ns[own_id].min()
+        is_between &= start_ns <= trace.start_ns[own_id].max()
+        if 2 * len(own_id) >= int(is_between.sum()):
+            found.append(caller)
+    return np.array(found, dtype=np.int64)
+
+
+def _solvers(graph: Graph, calls: _Calls) -> NDArray[np.intp]:
+    """The functions (indices of frames) that multiply and read a number again and again.
+
+    They are iterative solvers, which compare the number with a tolerance: each turn of their loop
+    needs the one before.
+    """
+    frames = python_frames(graph.host.timeline)
+    reads = operators_named(graph.host.timeline, _READS)
+    readers = frames.around(frames.innermost(reads), frames.have_name(is_program_frame))
+    products = np.unique(calls.call_id[calls.is_product & calls.is_direct], return_index=True)[1]
+    multiplies = calls.caller[calls.is_product & calls.is_direct][products]
+    count = len(frames.event_id)
+    is_often = [
+        np.bincount(x[x != ABSENT], minlength=count) >= _FEWEST_TURNS for x in (readers, multiplies)
+    ]
+    return np.flatnonzero(is_often[0] & is_often[1])
+
+
+def _masks(graph: Graph) -> Int64Array:
+    """The operators that choose elements by a mask: each waits for their number."""
+    timeline = graph.host.timeline
+    operators, positions = (operators_named(timeline, x) for x in (_MASKS, r"^aten::nonzero$"))
+    return operators[counts_inside(timeline.trace, operators, positions) > 0]
+
+
+def _modules_in_loops(
+    graph: Graph, calls: _Calls, is_small_launch: NDArray[np.bool_]
+) -> Int64Array:
+    """Calls of many small modules of one class by one call of a function, and what is between.
+
+    No layers of a model, each of which needs the one before: each launches little, all the same,
+    and what they made is put together behind them, or each of them looks up positions.
+
+    Args:
+        graph: the file's dependencies.
+        calls: of the program.
+        is_small_launch: bool[calls], which launch a small kernel.
+    """
+    trace, strings = graph.host.timeline.trace, graph.host.timeline.trace.strings
+    names = [strings[index] for index in trace.name_index[calls.call_id].tolist()]
+    is_module = np.array([name.startswith(MODULE_PREFIX) for name in names], dtype=np.bool_)
+    loops: dict[object, list[int]] = {}
+    module_rows: dict[int, list[int]] = {}
+    for row in np.flatnonzero(is_module).tolist():
+        module_rows.setdefault(int(calls.call_id[row]), []).append(row)
+    for rows in module_rows.values():
+        if len(rows) <= _MOST_OF_MODULE and is_small_launch[rows].all():
+            work = tuple(calls.operator[rows].tolist())
+            key = (int(calls.caller[rows[0]]), called_name(names[rows[0]]), work)
+            loops.setdefault(key, []).append(rows[0])
+    chosen = [NO_EVENTS]
+    for turns in loops.values():
+        if len({names[row] for row in turns}) < _FEWEST_MODULES:
+            continue
+        first_ns = trace.start_ns[calls.call_id[turns]].min()
+        end_ns = trace.end_ns[calls.call_id[turns]].max()
+        thread = trace.thread_index[calls.call_id[turns[0]]]
+        is_between = trace.thread_index[calls.launch_id] == thread
+        start_ns = trace.start_ns[calls.launch_id]
+        is_between &= (start_ns >= first_ns) & (start_ns <= end_ns)
+        if int(is_between.sum()) > _MOST_OF_MODULE * len(turns):
+            continue
+        caller = int(calls.caller[turns[0]])
+        looks_up = strings[calls.operator[turns[0]]] == _LOOKS_UP
+        if looks_up or _are_collected(graph, caller, int(end_ns)):
+            own_id = np.unique(calls.call_id[calls.caller == caller])
+            is_turn = (trace.start_ns[own_id] >= first_ns) & (trace.end_ns[own_id] <= end_ns)
+            chosen.append(own_id[is_turn])
+    return np.concatenate(chosen)
+
+
+def _are_collected(graph: Graph, caller: int, end_ns: int) -> bool:
+    """Tell whether a function, or the one around it, puts tensors together after a moment.
+
+    Args:
+        graph: the file's dependencies.
+        caller: index of its frame.
+        end_ns: the moment.
+    """
+    timeline = graph.host.timeline
+    frames = python_frames(timeline)
+    collects = operators_named(timeline, _COLLECTS)
+    collects = collects[timeline.trace.start_ns[collects] >= end_ns]
+    is_own = frames.have_name(is_program_frame)
+    around = frames.around(frames.parent_index[[caller]], is_own)
+    own = frames.around(frames.innermost(collects), is_own)
+    return bool(np.isin(own, (caller, *around[around != ABSENT].tolist())).any())
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class _Calls(Frozen):
+    """Calls that functions of the program make, by what these launch: a row for each launch.
+
+    Attributes:
+        launch_id: int64[k], event ids.
+        caller: int64[k], the index of the function's frame.
+        call_id: int64[k], event ids of what it called.
+        operator: int32[k], the name of the outermost operator around the launch, as its index.
+        is_direct: bool[k], whether that operator is what it called.
+        is_product: bool[k], whether that is a product of matrices or a convolution.
+    """
+
+    launch_id: Int64Array
+    caller: Int64Array
+    call_id: Int64Array
+    operator: NDArray[np.int32]
+    is_direct: NDArray[np.bool_]
+    is_product: NDArray[np.bool_]
+
+    def often(self, is_one: NDArray[np.bool_]) -> NDArray[np.intp]:
+        """Of some rows one of each call, where its function calls that operator so often.
+
+        But for products.
+        """
+        rows = np.flatnonzero(is_one)
+        rows = rows[np.unique(self.call_id[rows], return_index=True)[1]]
+        turns = np.stack((self.caller[rows], self.operator[rows]), axis=1)
+        _, group, count = np.unique(turns, axis=0, return_inverse=True, return_counts=True)
+        is_often = (count[group.ravel()] >= _FEWEST_TURNS) & ~self.is_product[rows]
+        often: NDArray[np.intp] = rows[is_often]
+        return often
+
+
+def _calls_of_program(graph: Graph, launch_id: Int64Array) -> _Calls:
+    """The calls of the program's functions around some launches, as far as each is known."""
+    timeline = graph.host.timeline
+    frames, operators = python_frames(timeline), timeline.operators
+    # The last is for ABSENT.
+    of_program = np.append(frames.have_name(is_program_frame), True)
+    is_built_in_frame = np.append(frames.have_name(is_built_in), False)
+    parent_index = np.append(frames.parent_index, ABSENT)
+    operator = operators.around(operators.innermost(launch_id), operators.parent_index == ABSENT)
+    innermost = frames.innermost(launch_id)
+    called, caller = np.full(len(launch_id), ABSENT), innermost.copy()
+    while len(open_ := np.flatnonzero(~of_program[caller] | is_built_in_frame[caller])):
+        called[open_], caller[open_] = caller[open_], parent_index[caller[open_]]
+    known = np.flatnonzero((caller != ABSENT) & (operator != ABSENT))
+    called, caller, operator = called[known], caller[known], operator[known]
+    has_name = called != ABSENT
+    return _Calls(
+        launch_id=launch_id[known],
+        caller=caller,
+        call_id=np.where(has_name, frames.event_id[called], operators.event_id[operator]),
+        operator=timeline.trace.name_index[operators.event_id[operator]],
+        is_direct=~has_name | (is_built_in_frame[called] & (innermost[known] == called)),
+        is_product=operators.have_name(_PRODUCTS.search)[operator],
+    )
+
+
+def backward_of(graph: Graph, calls: Int64Array) -> Int64Array:
+    """The functions of autograd that go back through what calls hold.
+
+    They are known by name, as ``SubBackward0`` of ``aten::sub``. Where a step has as many of a name
+    as operators before its backward pass, the last function goes back through the first operator,
+    and so on; else it is all of a name, if most of the operators of that name are in these calls,
+    and it is called for most of those.
+    """
+    timeline = graph.host.timeline
+    trace, operators = timeline.trace, timeline.operators
+    is_function = operators.have_name(_BACKWARD.match)
+    functions = operators.event_id[is_function]
+    nodes = sorted({_BACKWARD.findall(name)[0] for name in _names(trace, functions)})
+    number_of = {node: number for number, node in enumerate(nodes)}
+    names = _names(trace, operators.event_id)
+    of_operator = np.array([number_of.get(_node_of(name), ABSENT) for name in names], dtype=np.intp)
+    of_operator[is_function] = ABSENT
+    forward = operators.event_id[of_operator != ABSENT]
+    of_operator = of_operator[of_operator != ABSENT]
+    of_function = np.array(
+        [number_of[_BACKWARD.findall(name)[0]] for name in _names(trace, functions)], dtype=np.intp
+    )
+    is_inside = are_inside(trace, forward, calls)
+    step, function_step = step_indices(graph, forward), step_indices(graph, functions)
+    is_of_calls = np.zeros(len(functions), dtype=np.bool_)
+    for node in np.unique(of_operator[is_inside]).tolist():
+        own, back = np.flatnonzero(of_operator == node), np.flatnonzero(of_function == node)
+        pairs = [
+            _pairs(trace, forward, own[step[own] == x], functions, back[function_step[back] == x])
+            for x in np.unique(function_step[back]).tolist()
+        ]
+        known = [pair for pair in pairs if pair is not None]
+        if len(known) == len(pairs):
+            for operator, function in known:
+                is_of_calls[function] = is_inside[operator]
+        else:
+            inside = int(is_inside[own].sum())
+            is_of_calls[back] = 2 * inside > len(own) and 2 * len(back) > inside
+    return _with_those_between(graph, functions[is_of_calls])
+
+
+def _pairs(
+    trace: Trace,
+    operators: Int64Array,
+    own: NDArray[np.intp],
+    functions: Int64Array,
+    back: NDArray[np.intp],
+) -> tuple[NDArray[np.intp], NDArray[np.intp]] | None:
+    """The operators of a step with the functions that go back through them, None if unknown.
+
+    Args:
+        trace: any.
+        operators: int64[k], event ids.
+        own: indices of those of one name.
+        functions: int64[f], event ids.
+        back: indices of those of that name.
+    """
+    own = own[trace.start_ns[operators[own]] < trace.start_ns[functions[back]].min()]
+    if len(own) != len(back):
+        return None
+    by_start = np.argsort(trace.start_ns[operators[own]], kind="stable")
+    by_end = np.argsort(-trace.start_ns[functions[back]], kind="stable")
+    return own[by_start], back[by_end]
+
+
+def _names(trace: Trace, events: Int64Array) -> list[str]:
+    return [trace.strings[index] for index in trace.name_index[events].tolist()]
+
+
+def _with_those_between(graph: Graph, functions: Int64Array) -> Int64Array:
+    """These functions of autograd, and those of the same turns: few from one to the next."""
+    trace, operators = graph.host.timeline.trace, graph.host.timeline.operators
+    all_ = operators.event_id[operators.have_name(is_engine_operator)]
+    all_ = all_[np.lexsort((trace.start_ns[all_], trace.thread_index[all_]))]
+    chosen = np.flatnonzero(np.isin(all_, functions))
+    is_near = np.diff(chosen) <= _MOST_OF_TURN
+    is_near &= np.diff(step_indices(graph, all_[chosen])) == 0
+    _, between = expand_ranges(chosen[:-1][is_near], chosen[1:][is_near])
+    return np.union1d(functions, all_[between]).astype(np.int64)
+
+
+def _node_of(operator: str) -> str:
+    """What autograd calls an operator.
+
+    >>> _node_of("aten::leaky_relu")
+    'LeakyRelu'
+    """
+    return "".join(word.title() for word in operator.removeprefix("aten::").split("_"))
+
+
+def _one_after_another(graph: Graph, calls: Int64Array) -> Int64Array:
+    """These calls if most of them launch right behind another one of them, else none."""
+    trace, launch_id = graph.host.timeline.trace, graph.host.timeline.launch_id
+    launch_id = np.unique(launch_id[launch_id != ABSENT])
+    order = np.lexsort((trace.start_ns[launch_id], trace.thread_index[launch_id]))
+    inside = are_inside(trace, launch_id[order], calls)
+    follows = inside[1:] & inside[:-1]
+    return calls if 2 * int(follows.sum()) >= int(inside.sum()) else NO_EVENTS
+
+
+def cells_in_a_row(graph: Graph, events: Int64Array) -> Int64Array:
     """The cells of steps in which little is launched between them, and their backward pass.
 
     What autograd's thread runs from the first cell's backward function to the last one's is of the
@@ -88,7 +441,7 @@ def _launched_between(trace: Trace, cells: Int64Array, launching: Int64Array) ->
     return count
 
 
-def _expert_loops(graph: Graph, _events: Int64Array) -> Int64Array:
+def expert_loops(graph: Graph, _events: Int64Array) -> Int64Array:
     """The functions that look up positions and add rows back several times in one call.
 
     A router chose the positions, in that function or in the one that called it: a loop over the
@@ -109,14 +462,14 @@ def _expert_loops(graph: Graph, _events: Int64Array) -> Int64Array:
     is_routed = counts_inside(timeline.trace, frames.event_id[loops], choices) > 0
     known = callers != ABSENT
     is_routed[known] |= counts_inside(timeline.trace, frames.event_id[callers[known]], choices) > 0
-    return recurs(graph, frames.event_id[loops[is_routed]])
+    return chosen(frames.event_id, loops[is_routed])
 
 
 def _is_caller(name: str) -> bool:
     return is_source_function(name) and "torch/nn/modules/" not in name
 
 
-def _casts_again(graph: Graph, events: Int64Array) -> Int64Array:
+def casts_again(graph: Graph, events: Int64Array) -> Int64Array:
     """Casts of weights that a module repeats in a step, or that inference makes in each step.
 
     Args:
@@ -136,7 +489,7 @@ def _casts_again(graph: Graph, events: Int64Array) -> Int64Array:
     is_of_weights = count[owner] >= _FEWEST_CASTS
     if not operators.have_name(is_engine_operator).any():
         # Without autocast the inputs need no cast either.
-        return recurs(graph, operators.event_id[casts[is_of_weights]])
+        return chosen(operators.event_id, casts[is_of_weights])
     is_of_weights &= np.diff(owner, prepend=-1) == 0
     of_weights, of_owner = casts[is_of_weights], owner[is_of_weights]
     frames = python_frames(timeline)
@@ -153,7 +506,7 @@ def _casts_again(graph: Graph, events: Int64Array) -> Int64Array:
     # Of each module and step all but the first call, which may run several such operators.
     first_call = np.full(int(use.max(initial=-1)) + 1, np.iinfo(np.int64).max)
     np.minimum.at(first_call, use, module)
-    return recurs(graph, operators.event_id[of_weights[module > first_call[use]]])
+    return chosen(operators.event_id, of_weights[module > first_call[use]])
 
 
 def _casts(timeline: Timeline, events: Int64Array) -> tuple[NDArray[Any], Int64Array]:
@@ -164,140 +517,141 @@ def _casts(timeline: Timeline, events: Int64Array) -> tuple[NDArray[Any], Int64A
     parent = operators.parent_index
     index = np.flatnonzero(is_cast & (parent != ABSENT))
     index = index[is_owner[parent[index]]]
-    moved = calls_of_copies(timeline, "h2d", None)
+    moved = calls_of_copies(timeline, "h2d")
     event_id = operators.event_id[index]
     is_kernel = launches_inside(timeline, event_id) > 0
     is_kernel &= counts_inside(timeline.trace, event_id, moved) == 0
     return index[is_kernel], parent[index[is_kernel]]
 
 
-def _takes_time(graph: Graph, events: Int64Array) -> Int64Array:
-    """All events if without what they hold of one another they take 1 % of the steps, else none."""
+def runs_backward(graph: Graph, events: Int64Array) -> Int64Array:
+    """The events during which any thread runs a node of autograd, as of a closure's."""
+    operators, trace = graph.host.timeline.operators, graph.host.timeline.trace
+    starts_ns = np.sort(operators.start_ns[operators.have_name(is_engine_operator)])
+    first, end = (np.searchsorted(starts_ns, x[events]) for x in (trace.start_ns, trace.end_ns))
+    return chosen(events, first < end)
+
+
+def updates_one_by_one(graph: Graph, _events: Int64Array) -> Int64Array:
+    """Operators that update many tensors, one after another, with nothing else in between.
+
+    Of each thread and step those that launch work, in order: every run of elementwise operators in
+    which several write in place. Not those of optimizers, of the backward pass
+    and of the buffers that DDP broadcasts, and not copies from or to the host.
+    """
+    timeline = graph.host.timeline
+    trace, operators = timeline.trace, timeline.operators
+    is_outermost = operators.parent_index == ABSENT
+    update = operators.event_id[is_outermost & operators.have_name(_UPDATE.match)]
+    if len(update) < _FEWEST_UPDATES:
+        return NO_EVENTS
+    outer = operators.event_id[is_outermost]
+    launching = timeline.launch_id[timeline.launch_id != ABSENT]
+    # What takes parts of a sequence, as `values[t] = ...`, is no loop over parameters.
+    takes_a_part = match_names(trace, outer, _TAKES_A_PART.match)
+    outer = outer[takes_a_part | (counts_inside(trace, outer, launching) > 0)]
+    outer = outer[np.lexsort((trace.start_ns[outer], trace.thread_index[outer]))]
+    is_chosen = match_names(trace, outer, _ELEMENTWISE.match)
+    for direction in ("h2d", "d2h"):
+        calls = calls_of_copies(timeline, direction)
+        is_chosen &= counts_inside(trace, outer, calls) == 0
+    is_chosen &= ~np.isin(outer, inside(graph, outer, operator=_OF_TORCH))
+    begins = np.diff(is_chosen, prepend=False)
+    for same in (trace.thread_index[outer], step_indices(graph, outer)):
+        begins |= np.diff(same, prepend=same[:1]) != 0
+    run = np.cumsum(begins)
+    runs = int(begins.sum()) + 1
+    is_update = is_chosen & np.isin(outer, update)
+    is_chosen &= np.bincount(run[is_update], minlength=runs)[run] >= _FEWEST_UPDATES
+    is_chosen &= np.bincount(run[is_chosen], minlength=runs)[run] >= _FEWEST_OPERATORS
+    return chosen(outer, is_chosen)
+
+
+def with_scaled_update(graph: Graph, events: Int64Array) -> Int64Array:
+    """Some events, and the updates that a fused optimizer makes in one launch."""
+    frames = python_frames(graph.host.timeline)
+    is_update = frames.have_name(re.compile(_LIST_LOOP).search)
+    is_step = frames.have_name(re.compile(_SCALED_STEP).search)
+    index = np.flatnonzero(is_update & (len(events) > 0))
+    inside = frames.around(index, is_step) != ABSENT
+    return np.concatenate((events, frames.event_id[index[inside]]))
+
+
+def with_additions(graph: Graph, events: Int64Array) -> Int64Array:
+    """Zeroed gradients, and the additions to them in the backward pass that follows.
+
+    What is not zeroed but dropped is assigned by the first backward pass, not added to.
+    """
+    timeline = graph.host.timeline
+    trace, frames, operators = timeline.trace, python_frames(timeline), timeline.operators
+    passes = frames.event_id[frames.have_name(is_backward)]
+    if not len(passes) or not len(events):
+        return events
+    passes = passes[np.argsort(trace.start_ns[passes])]
+    following = np.searchsorted(trace.start_ns[passes], trace.end_ns[events])
+    passes = passes[following[following < len(passes)]]
+    is_addition = operators.have_name(lambda name: name == "aten::add_")
+    accumulates = operators.have_name(lambda name: name == "torch::autograd::AccumulateGrad")
+    is_addition &= np.append(accumulates, False)[operators.parent_index]
+    additions = operators.event_id[is_addition]
+    starts_ns = trace.start_ns[additions]
+    is_inside = np.zeros(len(additions), dtype=np.bool_)
+    for begins_ns, ends_ns in zip(trace.start_ns[passes], trace.end_ns[passes], strict=True):
+        is_inside |= (starts_ns >= begins_ns) & (starts_ns < ends_ns)
+    return np.concatenate((events, additions[is_inside]))
+
+
+def small_micro_batches(graph: Graph, _events: Int64Array) -> Int64Array:
+    """Modules, backward passes and what else is called for micro-batches that are alike.
+
+    Those are several backward passes with about as many launches each before an optimizer's step.
+    """
     timeline = graph.host.timeline
     trace = timeline.trace
-    threads = sorted(graph.host.launching_threads)
-    events = events[np.isin(trace.thread_index[events], threads)]
-    nesting = Nesting(trace, events)
-    outermost = nesting.parent_index == ABSENT
-    spent_ns = int((nesting.end_ns - nesting.start_ns)[outermost].sum())
-    total_ns = sum(window.end_ns - window.start_ns for window in timeline.steps)
-    return events if total_ns and spent_ns >= _LOG_SHARE * total_ns else NO_EVENTS
+    passes = named(trace, is_backward, Category.PYTHON)
+    passes = passes[np.argsort(trace.start_ns[passes], kind="stable")]
+    steps = named(trace, is_optimizer_step, Category.ANNOTATION, Category.OPERATOR)
+    if not len(steps) or any(_SCHEDULES in name for name in trace.strings):
+        return NO_EVENTS
+    modules = Nesting(trace, named(trace, is_module_call, Category.PYTHON))
+    outermost = modules.event_id[modules.parent_index == ABSENT]
+    steps_ns = np.sort(trace.start_ns[steps])
+    launched = timeline.launch_id[(timeline.kind == Kind.COMPUTE) & (timeline.launch_id != ABSENT)]
+    launched_ns = np.sort(trace.start_ns[launched])
+    first, end = (
+        np.searchsorted(launched_ns, column[passes]) for column in (trace.start_ns, trace.end_ns)
+    )
+    batch = np.searchsorted(steps_ns, trace.start_ns[passes])
+    accumulated = [
+        number
+        for number, index in groups_of(batch)
+        if len(index) >= _FEWEST
+        and (end - first)[index].max() <= _ALIKE * (end - first)[index].min()
+    ]
+    of_module = np.searchsorted(steps_ns, trace.start_ns[outermost])
+    events = [NO_EVENTS]
+    for number in accumulated:
+        back, forward = passes[batch == number], outermost[of_module == number]
+        called = _called_by_loop(timeline, forward, back)
+        events += [back, forward, called[counts_inside(trace, called, steps) == 0]]
+    return np.unique(np.concatenate(events))
 
 
-REMEDIES: tuple[Remedy, ...] = (
-    Remedy(
-        id="rnn-cell-loop",
-        name="a loop over the time steps of a recurrent cell",
-        title="A loop launches a recurrent cell for each time step",
-        shows="`aten::lstm_cell`, `aten::gru_cell` or `aten::rnn_tanh_cell` many times in a step, "
-        "with little else in between, and no `aten::_cudnn_rnn`.",
-        not_when="A time step needs something else made of the one before, as attention or a "
-        "sampled token: then only a CUDA graph or `torch.compile` helps.",
-        fixes=(
-            Instead(
-                "Give the whole sequence to `nn.LSTM`, `nn.GRU` or `nn.RNN`, which cuDNN "
-                "runs at once. For a cell of your own, move the product with the inputs out "
-                "of the loop, and compile the loop (`torch.compile`).",
-                short="Pass the whole sequence to `nn.LSTM`, `nn.GRU` or `nn.RNN`. For a cell of "
-                "your own, compile the loop: `torch.compile(loop)`.",
-            ),
-        ),
-        source="PyTorch documentation: torch.nn.LSTM",
-        url="https://docs.pytorch.org/docs/stable/generated/torch.nn.LSTM.html",
-        rules=("TL301",),
-        edit=f"host:{{place}}={_CUDNN_HOST_SHARE} + scale:{{place}}={_CUDNN_GPU_SHARE}",
-        operators=r"^aten::(?:lstm_cell|gru_cell|rnn_tanh_cell|rnn_relu_cell)$",
-        occurs=every(_cells_in_a_row, recurs),
-    ),
-    Remedy(
-        id="expert-loop",
-        name="a loop over the experts of a layer",
-        title="A loop runs one expert after another",
-        shows="One function calls `aten::nonzero` and `aten::index_add_` for each expert, with a "
-        "copy to the CPU that blocks for each of them, after `aten::topk` or `aten::one_hot`.",
-        not_when="Experts without a grouped kernel, as some that are quantized.",
-        fixes=(
-            Instead(
-                'Transformers 5 and later: `experts_implementation="grouped_mm"`. In a layer of '
-                "your own: sort the tokens by expert and call "
-                "`torch.nn.functional.grouped_mm` with the offsets on the GPU. Megatron: "
-                "`--moe-grouped-gemm`.",
-                since="2.10",
-                short="Sort the tokens by expert and call `F.grouped_mm`, or with Transformers 5 "
-                'pass `experts_implementation="grouped_mm"`.',
-            ),
-            Instead(
-                "Sort the tokens by expert and multiply them in one grouped call "
-                "(`torch._grouped_mm`, with the offsets on the GPU). Megatron: "
-                "`--moe-grouped-gemm`.",
-                since="2.8",
-                short="Sort the tokens by expert and multiply them in one call: "
-                "`torch._grouped_mm`, with the offsets on the GPU.",
-            ),
-            Instead(
-                "Give each expert the same number of tokens and multiply them as a batch "
-                "(`torch.bmm`), or use a library with grouped kernels. Megatron: "
-                "`--moe-grouped-gemm`.",
-                short="Give each expert the same number of tokens and multiply them as a batch: "
-                "`torch.bmm(tokens, weights)`.",
-            ),
-        ),
-        source="Transformers source: integrations/moe.py",
-        url="https://github.com/huggingface/transformers/blob/main/src/transformers/integrations/"
-        "moe.py",
-        rules=("TL101", "TL102", "TL301"),
-        edit="unblock:{place} + fuse:{place}",
-        occurs=_expert_loops,
-    ),
-    Remedy(
-        id="autocast-again",
-        name="weights that autocast casts again and again",
-        title="Autocast casts the same weights again and again",
-        shows="Two or more `aten::to` directly inside `aten::linear` or a convolution, for each "
-        "call of one module in a step, or in each step of inference.",
-        not_when="The weights change inside the autocast block, or each is used once in training.",
-        fixes=(
-            Instead(
-                "Inference: `model.to(torch.bfloat16)` once, without autocast. Training: one "
-                "autocast block around the whole forward pass, not one for each call, and never "
-                "`cache_enabled=False`.",
-                short="Use one autocast block around the whole forward pass. For inference, "
-                "convert once instead: `model.to(torch.bfloat16)`.",
-            ),
-        ),
-        source="PyTorch source: aten/src/ATen/autocast_mode.cpp",
-        url="https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/autocast_mode.cpp",
-        rules=("TL301",),
-        edit="remove:{place}",
-        operators=_TAKES_WEIGHTS,
-        occurs=_casts_again,
-    ),
-    Remedy(
-        id="log-each-step",
-        name="a log or a progress bar in each step",
-        title="The program writes a log or a progress bar in each step",
-        shows="Functions of tqdm, rich, logging, wandb, TensorBoard, MLflow or json take 1 % of "
-        "the steps or more while the GPU waits.",
-        not_when="The time is in reading a number from the GPU: that is a finding of its own.",
-        fixes=(
-            Instead(
-                "Write every N steps, and draw the bar less often: `tqdm(..., mininterval=5)`, "
-                "`Trainer(log_every_n_steps=50, enable_progress_bar=False)`, "
-                "`TrainingArguments(logging_steps=50, disable_tqdm=True)`.",
-                short="Write every N steps: `tqdm(loader, mininterval=5)`, "
-                "`Trainer(log_every_n_steps=50)`, `TrainingArguments(logging_steps=50)`.",
-            ),
-        ),
-        source="Lightning documentation: speed up model training",
-        url="https://lightning.ai/docs/pytorch/stable/advanced/speed.html",
-        rules=("TL301",),
-        edit="remove:{place}",
-        frames=r"(?:^|/)(?:tqdm/(?:std|asyncio|notebook)\.py\(\d+\): (?:refresh|display|update"
-        r"|set_postfix\w*|set_description\w*|write)|rich/(?:console|live|progress)\.py\(\d+\): "
-        r"(?:print|refresh|update|log)|logging/__init__\.py\(\d+\): _?log"
-        r"|wandb/sdk/wandb_run\.py\(\d+\): (?:_?log|_partial_history_callback)"
-        r"|(?:torch/utils/tensorboard|tensorboardX)/writer\.py\(\d+\): add_\w+"
-        r"|mlflow/\w+/\w+\.py\(\d+\): log_\w+|json/__init__\.py\(\d+\): dumps?)$",
-        occurs=every(recurs, _takes_time),
-    ),
-)
+def _called_by_loop(timeline: Timeline, modules: Int64Array, passes: Int64Array) -> Int64Array:
+    """What the function around some backward passes calls, from the first module to the last pass.
+
+    Args:
+        timeline: the activities.
+        modules: int64[k], event ids.
+        passes: int64[k], event ids by start, at least one.
+    """
+    trace, frames = timeline.trace, python_frames(timeline)
+    end_ns = trace.end_ns[passes[-1]]
+    loop = frames.innermost(passes[:1])[0]
+    while loop != ABSENT and frames.end_ns[loop] < end_ns:
+        loop = frames.parent_index[loop]
+    if loop == ABSENT or not len(modules):
+        return NO_EVENTS
+    called = frames.event_id[frames.children(np.array([loop]))]
+    is_meanwhile = trace.end_ns[called] > trace.start_ns[modules].min()
+    return chosen(called, is_meanwhile & (trace.start_ns[called] < end_ns))

@@ -21,7 +21,6 @@ from tracelab.base.intervals import (
 from tracelab.findings.candidates import Candidate, most_expensive, where
 from tracelab.findings.context import Context
 from tracelab.findings.finding import INFO
-from tracelab.findings.remedies import first_use
 from tracelab.findings.remedy import Remedy
 from tracelab.findings.rule import Rule
 from tracelab.measures.bubbles import Cause
@@ -41,7 +40,7 @@ def _going_on(context: Context) -> list[Candidate]:
     """Idle time during the host events by which each remedy of what goes on is recognized."""
     candidates = []
     for remedy, event_id in context.recognized.events_of:
-        if RULE.id in remedy.rules and remedy not in first_use.ONCE:
+        if RULE.id in remedy.rules and not remedy.is_first_use:
             lost, costly_id = _idle_during(context, event_id)
             if lost:
                 candidates.append(_candidate(context, remedy, costly_id, lost, "planning"))

@@ -4,7 +4,9 @@ import pytest
 
 from tests.build.remedy_programs import recognized
 from tests.build.rows import annotation, call, operator, python
-from tracelab.findings.remedies import host_tensors
+from tracelab.findings.remedies import REMEDIES
+
+ON_CPU = [remedy for remedy in REMEDIES if remedy.id == "computed-on-cpu"]
 
 NEXT = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
@@ -64,5 +66,5 @@ def loaded(program):
     ids=["a function", "once, later", "views", "counters", "an operator", "asks CUDA", "a loader"],
 )
 def test_what_the_cpu_computes(run, in_steps, found):
-    events = recognized(run, in_steps=in_steps, remedies=host_tensors.REMEDIES)
+    events = recognized(run, in_steps=in_steps, remedies=ON_CPU)
     assert events.get("computed-on-cpu", 0) == found

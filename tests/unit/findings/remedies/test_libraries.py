@@ -17,8 +17,6 @@ CHECK = "transformers/masking_utils.py(267): _ignore_causal_mask_sdpa"
 OLD_MASK = "transformers/models/qwen2/modeling_qwen2.py(610): _update_causal_mask"
 OLD_CHECK = "transformers/modeling_attn_mask_utils.py(243): _ignore_causal_mask_sdpa"
 PACKED = "transformers/masking_utils.py(750): find_packed_sequence_indices"
-UNPAD = "transformers/modeling_flash_attention_utils.py(379): _get_unpad_data"
-OLD_UNPAD = "transformers/models/llama/modeling_llama.py(60): _get_unpad_data"
 EPOCH = "transformers/trainer.py(1894): _run_epoch"
 OLD_EPOCH = "transformers/trainer.py(2300): _inner_training_loop"
 TRAINER_LOG = "transformers/trainer.py(2230): _maybe_log_save_evaluate"
@@ -26,20 +24,12 @@ SAMPLE = "transformers/generation/utils.py(3122): _sample"
 STOP = "transformers/generation/utils.py(392): __call__"
 DISTRIBUTION = "torch/distributions/distribution.py(46): __init__"
 NORMAL = "torch/distributions/normal.py(55): __init__"
-VALIDATION = (
-    "torchmetrics/functional/classification/stat_scores.py(264): "
-    "_multiclass_stat_scores_tensor_validation"
-)
-NAN_CHECK = "torchmetrics/aggregation.py(77): _cast_and_nan_check_input"
 TO_SCALARS = "lightning/fabric/utilities/apply_func.py(120): convert_tensors_to_scalars"
 OLD_TO_SCALARS = "lightning_fabric/utilities/apply_func.py(120): convert_tensors_to_scalars"
-ROI_HEADS = "torchvision/models/detection/roi_heads.py(720): postprocess_detections"
 CACHE = "transformers/cache_utils.py(129): update"
 CAT = operator("aten::cat", LAUNCH)
 GCN_CONV = "torch_geometric/nn/conv/gcn_conv.py(227): forward"
 GCN_NORM = "torch_geometric/nn/conv/gcn_conv.py(45): gcn_norm"
-NMS = "torchvision/ops/boxes.py(22): nms"
-OPS = "torch/_ops.py(1250): __call__"
 
 
 def masked_select():
@@ -65,8 +55,6 @@ def finite():
             {"aten::all", "aten::is_nonzero"},
         ),
         ("hf-packed-check", [function(PACKED, condition())], {PACKED}),
-        ("hf-flash-unpad", [function(UNPAD, positions(), item())], {UNPAD}),
-        ("hf-flash-unpad", [function(OLD_UNPAD, positions())], {OLD_UNPAD}),
         ("hf-nan-filter", [function(EPOCH, finite())], {"aten::isnan", "aten::is_nonzero"}),
         ("hf-nan-filter", [function(OLD_EPOCH, finite())], {"aten::isnan", "aten::is_nonzero"}),
         ("hf-trainer-log", [function(TRAINER_LOG, item())], {"aten::item"}),
@@ -77,16 +65,6 @@ def finite():
             "distribution-validation",
             [function(NORMAL, function(DISTRIBUTION, LAUNCH, condition()))],
             {DISTRIBUTION},
-        ),
-        (
-            "torchmetrics-validation",
-            [function(VALIDATION, operator("aten::_unique2", LAUNCH))],
-            {VALIDATION},
-        ),
-        (
-            "torchmetrics-nan-check",
-            [function(NAN_CHECK, finite())],
-            {"aten::isnan", "aten::is_nonzero"},
         ),
         (
             "gcn-normalization",
@@ -100,16 +78,6 @@ def finite():
         ),
         ("lightning-logging", [function(TO_SCALARS, item())], {TO_SCALARS}),
         ("lightning-logging", [function(OLD_TO_SCALARS, item())], {OLD_TO_SCALARS}),
-        (
-            "detection-choices",
-            [function(ROI_HEADS, operator("aten::where", positions()), item())],
-            {"aten::where", "aten::item"},
-        ),
-        (
-            "detection-choices",
-            [function(NMS, function(OPS, operator("torchvision::nms", masked_select())))],
-            {"torchvision::nms", "aten::masked_select"},
-        ),
     ],
 )
 def test_recognized(recognized, remedy, nodes, events):
@@ -123,7 +91,6 @@ def test_recognized(recognized, remedy, nodes, events):
         ("hf-mask-check", [function(MASK, check(), operator("aten::index", LAUNCH))]),
         ("hf-mask-check", [function(MASK, function(CHECK))]),
         ("hf-packed-check", [function(PACKED, operator("aten::cumsum", LAUNCH))]),
-        ("hf-flash-unpad", [function(UNPAD)]),
         ("hf-nan-filter", [function(EPOCH, function(FORWARD, finite()))]),  # of the model
         ("hf-trainer-log", [function(TRAINER_LOG, LAUNCH)]),
         ("hf-trainer-log", [function(TRAINER_LOG, function("train.py(9): evaluate", item()))]),
@@ -133,13 +100,10 @@ def test_recognized(recognized, remedy, nodes, events):
         ("hf-dynamic-cache", [function(SAMPLE, function(FORWARD, CAT) * 4)]),
         ("hf-dynamic-cache", [function(SAMPLE, function(CACHE, operator("aten::index_copy_")))]),
         ("distribution-validation", [function(NORMAL, function(DISTRIBUTION))]),
-        ("torchmetrics-validation", [function(VALIDATION)]),
-        ("torchmetrics-nan-check", [function(NAN_CHECK, LAUNCH)]),
         ("gcn-normalization", [function(GCN_CONV, LAUNCH)]),  # cached
         # Of gradients, which are others in each step
         ("sparse-coalesced-again", [operator("aten::_coalesce", LAUNCH)]),
         ("lightning-logging", [function(TO_SCALARS)]),
-        ("detection-choices", [function(ROI_HEADS, operator("torchvision::nms", LAUNCH))]),
     ],
 )
 def test_not_recognized(recognized, remedy, nodes):

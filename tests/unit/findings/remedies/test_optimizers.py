@@ -29,7 +29,6 @@ NORM = "torch/nn/utils/clip_grad.py(48): _get_total_norm"
 SCALER = "torch/amp/grad_scaler.py(363): _maybe_opt_step"
 OLD_SCALER = "torch/cuda/amp/grad_scaler.py(320): _maybe_opt_step"
 GET_SCALE = "torch/amp/grad_scaler.py(564): get_scale"
-SCHEDULER = "torch/optim/lr_scheduler.py(1696): step"
 GET_VALUE = "torch/optim/optimizer.py(90): _get_value"
 UPDATE = "train.py(40): update"
 
@@ -105,7 +104,6 @@ def average(count=50, *, between=()):
         ("scaler-found-inf", [function(OLD_SCALER, item())], {"aten::item"}),
         ("scaler-found-inf", [function(SCALER, item(), lists())], {"aten::item", LISTS}),
         ("scaler-get-scale", [function(GET_SCALE, item())], {"aten::item"}),
-        ("scheduler-reads-loss", [function(SCHEDULER, item())], {"aten::item"}),
     ],
 )
 def test_recognized(recognized, remedy, nodes, events):
@@ -141,7 +139,6 @@ def test_recognized(recognized, remedy, nodes, events):
         ("scaler-found-inf", [function(SCALER, annotation(STEP, item()))]),
         ("scaler-found-inf", [function(SCALER, annotation(STEP, LAUNCH))]),
         ("scaler-get-scale", [function(GET_SCALE)]),
-        ("scheduler-reads-loss", [function(SCHEDULER, LAUNCH)]),
     ],
 )
 def test_not_recognized(recognized, remedy, nodes):

@@ -10,9 +10,10 @@ from tests.build.files import write
 from tests.build.rows import AUTOGRAD, US, graph, kernel, launch, operator, python
 from tracelab import analyze
 from tracelab.findings.recognition import recognize
-from tracelab.findings.remedies.threads import REMEDIES
+from tracelab.findings.remedies import REMEDIES
 
 OTHER = AUTOGRAD
+OF_THREADS = [x for x in REMEDIES if x.id in ("data-parallel", "gil-contention", "thread-wait")]
 STEP, TOKENIZE = "train.py(3): step", "tokens.py(9): tokenize"
 LINEAR, SHORT = "<built-in function linear>", "<built-in function len>"
 RESULT = "concurrent/futures/_base.py(428): result"
@@ -20,7 +21,7 @@ RESULT = "concurrent/futures/_base.py(428): result"
 
 def places(*rows):
     """Event ids by the id of the remedy that is recognized by them."""
-    found = recognize(graph(*rows), REMEDIES)
+    found = recognize(graph(*rows), OF_THREADS)
     return {name: events.tolist() for name, events in found.places.items()}
 
 
@@ -164,5 +165,5 @@ def test_of_a_thread_that_launches_itself_only_the_wait_is_said():
     )
 
     assert places(*rows) == {"thread-wait": [3, 4]}
-    found = recognize(graph(*rows), REMEDIES).remedies(np.array([7]), "TL301")
+    found = recognize(graph(*rows), OF_THREADS).remedies(np.array([7]), "TL301")
     assert found == (None,)

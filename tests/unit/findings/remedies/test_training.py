@@ -4,7 +4,7 @@ import pytest
 
 from tests.build.remedy_programs import recognized
 from tests.build.rows import AUTOGRAD, annotation, operator, python
-from tracelab.findings.remedies.guards import named
+from tracelab.findings.remedies.recognizers import named
 from tracelab.model.trace import Category
 
 ENGINE = "autograd::engine::evaluate_function: "

@@ -53,7 +53,6 @@ def test_says_where_in_the_program_the_call_is(findings, snapshot):
         ("<built-in method nonzero of Tensor object at 0x7f>", "aten::nonzero", "nonzero"),
         (None, "aten::is_nonzero", "tensor-condition"),
         ("torch/cuda/__init__.py(980): synchronize", None, "synchronize"),
-        ("torch/cuda/streams.py(218): elapsed_time", None, "elapsed-time-waits"),
         ("<built-in method tolist of Tensor object at 0x7f>", "aten::to", None),
     ],
 )

@@ -6,12 +6,13 @@ import pytest
 
 from tests.build.report_rows import make_finding, make_steady_report
 from tests.checks import with_each
-from tracelab.findings.remedies import REMEDIES, first_use
+from tracelab.findings.remedies import REMEDIES
 from tracelab.findings.rules import tl303_pipeline_bubble
 from tracelab.findings.rules.tl305_first_use import title_of
 from tracelab.render.text.screen import screen
 
 OPERATOR = "`aten::_scaled_dot_product_flash_attention_backward`"
+ONCE = [remedy for remedy in REMEDIES if remedy.is_first_use]
 FUNCTION = "`clip_gradients_and_scale_them_on_all_ranks()`"
 KERNEL = "nvjet_sm90_tst_320x128_64x3_1x2_h_bz_coopB_NNT"
 
@@ -39,10 +40,10 @@ def test_of_a_remedy(remedy):
 
 def test_of_what_comes_once():
     # GIVEN any two kinds of first use, the most expensive first, and others or none
-    for largest in permutations(first_use.ONCE, 2):
+    for largest in permutations(ONCE, 2):
         assert is_whole(title_of(largest))
-        assert is_whole(title_of([*largest, first_use.ONCE[0]]))
-    assert title_of(first_use.ONCE[:1]) == first_use.ONCE[0].title
+        assert is_whole(title_of([*largest, ONCE[0]]))
+    assert title_of(ONCE[:1]) == ONCE[0].title
 
 
 @pytest.mark.parametrize("cause", tl303_pipeline_bubble.TITLES)

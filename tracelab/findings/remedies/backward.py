@@ -3,33 +3,33 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.intervals import Int64Array
-from tracelab.findings.remedies.guards import (
+from tracelab.findings.remedies.recognizers import (
     NO_EVENTS,
     are_inside,
     chosen,
     counts_inside,
-    every,
     forward_numbers,
     named,
     recurs,
+    step_indices,
 )
-from tracelab.findings.remedy import Instead, Remedy
 from tracelab.model.cuda_graphs.origins import ReadArguments
-from tracelab.model.frames import is_engine_operator, is_optimizer_step
+from tracelab.model.frames import is_engine_operator, is_optimizer_step, is_program_frame
 from tracelab.model.graph import Graph
-from tracelab.model.lookup import groups_of, match_names
+from tracelab.model.lookup import expand_ranges, groups_of, match_names
 from tracelab.model.nesting import Nesting
+from tracelab.model.program.call_sites import calling_threads, python_frames
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Category
 
-_AUTOGRAD = "PyTorch documentation: Autograd mechanics, locally disabling gradient computation"
-_AUTOGRAD_URL = "https://docs.pytorch.org/docs/stable/notes/autograd.html"
-
+_GRAD = r"(?:^|/)torch/autograd/__init__\.py\(\d+\): grad$"
 _ACCUMULATES = re.compile(r"^autograd::engine::evaluate_function: \S*AccumulateGrad$")
 _RUN_BACKWARD = re.compile(r"^<built-in (?:method|function) run_backward\b")
 # The engine's own start of a pass: `loss.backward()` makes a gradient of one.
@@ -37,7 +37,6 @@ _FIRST_GRADIENT = "aten::ones_like"
 _HAS_PRODUCTS = re.compile(r": (?:Addmm|Mm|Linear|Convolution)Backward\d+$")
 _PRODUCT = re.compile(r"^aten::mm$")
 _WEIGHT_GRADIENT = re.compile(r"wgrad|backward_weight|bwd_?w", re.IGNORECASE)
-
 # The forward pass again: what only it calls, in a node of autograd that is no Python function's.
 _NODE = re.compile(r"^\w+Backward\d+$")
 _CHECKPOINT_NODE = "CheckpointFunctionBackward"
@@ -48,10 +47,140 @@ _ONLY_FORWARD = re.compile(
 )
 
 
-# --- gradients that nobody uses ---
+def calls_of_grad(graph: Graph, events: Int64Array) -> Int64Array:
+    """The calls that run nodes of the same names as another one of their function and step."""
+    trace = graph.host.timeline.trace
+    call, node = _nodes_of(graph, events)
+    keys = _keys(trace.name_index[node].tolist(), call, len(events))
+    steps = step_indices(graph, events).tolist()
+    keys = [key and (step, key) for step, key in zip(steps, keys, strict=True)]
+    owner = _owners(graph, events, keys)
+    return chosen(events, owner != ABSENT)
 
 
-def _trains_nothing(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: ARG001
+def calls_of_grad_again(graph: Graph, events: Int64Array, arguments: ReadArguments) -> Int64Array:
+    """Of all calls that run the same nodes all but the first, and what goes back through them.
+
+    Calls that ask for a single leaf each: where they ask for several at once they are of different
+    results, or products of a Hessian with vectors of which each needs the one before.
+    """
+    timeline = graph.host.timeline
+    trace = timeline.trace
+    calls = named(trace, re.compile(_GRAD).search, Category.PYTHON)
+    calls = calls[np.argsort(trace.start_ns[calls], kind="stable")]
+    call, node = _nodes_of(graph, calls)
+    number, thread = forward_numbers(node, arguments)
+    known = number != ABSENT  # a leaf, whose gradient is asked for, has none
+    keys = _keys(
+        [*zip(number[known].tolist(), thread[known].tolist(), strict=True)], call[known], len(calls)
+    )
+    leaves = np.bincount(call[~known], minlength=len(calls))
+    keys = [key if one else () for key, one in zip(keys, (leaves == 1).tolist(), strict=True)]
+    owner = _owners(graph, calls, keys).tolist()
+    is_again, seen = np.zeros(len(calls), dtype=np.bool_), set[Hashable]()
+    for i, key in enumerate(zip(owner, keys, strict=True)):
+        is_again[i] = owner[i] != ABSENT and key in seen
+        seen.add(key)
+    again = calls[is_again & np.isin(calls, events)]
+    back = _back_through(graph, (call, node), is_again, {*thread[known].tolist()}, arguments)
+    return recurs(graph, np.union1d(again, back).astype(np.int64)) if len(again) else NO_EVENTS
+
+
+def _keys(of_nodes: Sequence[Hashable], call: NDArray[np.intp], count: int) -> list[Hashable]:
+    """What is known of the nodes of each call, int[nodes], in their order."""
+    keys: list[list[Hashable]] = [[] for _ in range(count)]
+    for i, of_node in zip(call.tolist(), of_nodes, strict=True):
+        keys[i].append(of_node)
+    return [*map(tuple, keys)]
+
+
+def _owners(graph: Graph, calls: Int64Array, keys: Sequence[Hashable]) -> NDArray[np.intp]:
+    """intp[k], the innermost function of the program with several calls of a key, else ABSENT.
+
+    An index into `python_frames`.
+    """
+    frames = python_frames(graph.host.timeline)
+    is_program, parent_index = frames.have_name(is_program_frame), frames.parent_index
+    innermost = frames.innermost(calls).copy()
+    around: list[list[int]] = [[] for _ in keys]
+    while len(open_ := np.flatnonzero(innermost != ABSENT)):
+        for i in open_[is_program[innermost[open_]]].tolist():
+            around[i].append(int(innermost[i]))
+        innermost[open_] = parent_index[innermost[open_]]
+    count = Counter(
+        (frame, key) for key, own in zip(keys, around, strict=True) if key for frame in own
+    )
+    owners = (
+        next((frame for frame in own if count[frame, key] > 1), ABSENT)
+        for key, own in zip(keys, around, strict=True)
+    )
+    return np.array([*owners], dtype=np.intp)
+
+
+def _nodes_of(graph: Graph, calls: Int64Array) -> tuple[NDArray[np.intp], Int64Array]:
+    """The nodes that run while a thread is in calls, by start.
+
+    Returns:
+        intp[n], the index of each node's call, and int64[n], event ids.
+    """
+    timeline = graph.host.timeline
+    trace = timeline.trace
+    nodes = named(trace, is_engine_operator, Category.OPERATOR)
+    nodes = nodes[np.argsort(trace.start_ns[nodes], kind="stable")]
+    caller = calling_threads(timeline, nodes)
+    caller = np.where(caller == ABSENT, trace.thread_index[nodes], caller)
+    start_ns = trace.start_ns[nodes]
+    call, index = expand_ranges(
+        np.searchsorted(start_ns, trace.start_ns[calls]),
+        np.searchsorted(start_ns, trace.end_ns[calls]),
+    )
+    is_own = caller[index] == trace.thread_index[calls[call]]
+    return call[is_own], nodes[index[is_own]]
+
+
+def _back_through(
+    graph: Graph,
+    of_calls: tuple[NDArray[np.intp], Int64Array],
+    is_again: NDArray[np.bool_],
+    threads: set[int],
+    arguments: ReadArguments,
+) -> Int64Array:
+    """The nodes of later passes that go back through what some calls computed.
+
+    Args:
+        graph: the file's dependencies.
+        of_calls: as of `_nodes_of`.
+        is_again: bool[k], those calls.
+        threads: whose operators the calls themselves go back through.
+        arguments: reads what the file says of events.
+    """
+    timeline = graph.host.timeline
+    call, node = of_calls
+    nesting = Nesting(timeline.trace, node)
+    operators = timeline.operators.event_id
+    inside = nesting.innermost(operators)
+    operators, inside = operators[inside != ABSENT], nesting.event_id[inside[inside != ABSENT]]
+    by_node = np.argsort(node)
+    of_operator = call[by_node][np.searchsorted(node[by_node], inside)]
+    number, _ = forward_numbers(operators, arguments)
+    is_made = (number != ABSENT) & ~np.isin(operators, node)
+    first = np.full(len(is_again), np.iinfo(np.int64).max)
+    last = np.full(len(is_again), ABSENT)
+    np.minimum.at(first, of_operator[is_made], number[is_made])
+    np.maximum.at(last, of_operator[is_made], number[is_made])
+    others = named(timeline.trace, is_engine_operator, Category.OPERATOR)
+    others = others[~np.isin(others, node)]
+    number, thread = forward_numbers(others, arguments)
+    is_other = (thread != ABSENT) & ~np.isin(thread, [*threads])
+    if len(np.unique(thread[is_other])) != 1:
+        return NO_EVENTS
+    order = np.argsort(first, kind="stable")
+    index = order[np.searchsorted(first[order], number, side="right") - 1]
+    is_back = is_other & is_again[index] & (first[index] <= number) & (number <= last[index])
+    return chosen(others, is_back)
+
+
+def gradients_for_nothing(graph: Graph, _events: Int64Array) -> Int64Array:
     """What backward passes do for parameters whose gradients no optimizer uses, or clears."""
     timeline = graph.host.timeline
     found = [_for_nothing(timeline, *of_pass) for of_pass in _useless_passes(timeline)]
@@ -159,7 +288,7 @@ def _for_nothing(
     return np.concatenate((behind, before, _weight_gradients(timeline, own)))
 
 
-def _before_first_use(graph: Graph, events: Int64Array, arguments: ReadArguments) -> Int64Array:
+def before_first_use(graph: Graph, events: Int64Array, arguments: ReadArguments) -> Int64Array:
     """These events, and nodes of operators that ran before any parameter that is trained was used.
 
     A node has the number of its operator in its thread. Nodes run by falling number, and what a
@@ -204,10 +333,7 @@ def _weight_gradients(timeline: Timeline, nodes: Int64Array) -> Int64Array:
     return np.concatenate((np.array(last, dtype=np.int64), sums, calls.astype(np.int64)))
 
 
-# --- the forward pass, twice ---
-
-
-def _recomputes(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: ARG001
+def recomputed(graph: Graph, _events: Int64Array) -> Int64Array:
     """What runs of the forward pass inside the backward pass."""
     timeline = graph.host.timeline
     trace, operators = timeline.trace, timeline.operators
@@ -229,64 +355,3 @@ def _recomputes(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: ARG001
     )
     is_before = operators.start_ns[children] <= last_ns[parent_index[children]]
     return np.concatenate((again, operators.event_id[chosen(children, is_before)]))
-
-
-REMEDIES: tuple[Remedy, ...] = (
-    Remedy(
-        id="untrained-gradients",
-        name="gradients of parameters that no optimizer trains",
-        title="The backward pass computes gradients that no optimizer uses",
-        shows="In the first backward pass since `Optimizer.step#`, `AccumulateGrad` adds to some "
-        "gradients (`aten::add_`) and stores the others: those that it adds to were never "
-        "cleared, and the step before did not use them.",
-        not_when="These gradients are summed over several steps of the optimizer on purpose.",
-        fixes=(
-            Instead(
-                "Set `requires_grad_(False)` on the parameters that are not trained in this pass: "
-                "`for p in backbone.parameters(): p.requires_grad_(False)`, for a discriminator "
-                "only around the generator's loss. If nothing before a frozen part is trained, "
-                "run it under `with torch.no_grad():`, as a generator while its discriminator is "
-                "trained.",
-                short="Freeze what this pass does not train: `for p in backbone.parameters(): "
-                "p.requires_grad_(False)`, or run it under `with torch.no_grad():`.",
-            ),
-        ),
-        source=_AUTOGRAD,
-        url=_AUTOGRAD_URL,
-        rules=("TL404",),
-        edit="remove:{place}",
-        occurs=every(_trains_nothing, recurs),
-        by_arguments=_before_first_use,
-    ),
-    Remedy(
-        id="checkpoint-recompute",
-        name="activation checkpointing: a forward pass that the backward pass repeats",
-        title="Activation checkpointing computes the forward pass a second time",
-        shows="`recompute_fn` of torch/utils/checkpoint.py, or operators of the forward pass in "
-        "`CheckpointFunctionBackward` or another node of the backward pass, in at least two steady "
-        "steps.",
-        not_when="Memory is short without it; a trace does not say how much is used.",
-        fixes=(
-            Instead(
-                "If memory allows, checkpoint fewer layers, or only what is cheap to compute "
-                "(`create_selective_checkpoint_contexts`). Without dropout, pass "
-                "`preserve_rng_state=False`.",
-                since="2.4",
-                short="Checkpoint fewer layers if memory allows, or only cheap ones: "
-                "`create_selective_checkpoint_contexts`.",
-            ),
-            Instead(
-                "If memory allows, checkpoint fewer layers. Without dropout, pass "
-                "`preserve_rng_state=False`.",
-                short="Checkpoint fewer layers, if memory allows. Without dropout, pass "
-                "`preserve_rng_state=False`.",
-            ),
-        ),
-        source="PyTorch documentation: torch.utils.checkpoint",
-        url="https://docs.pytorch.org/docs/stable/checkpoint.html",
-        rules=("TL301", "TL405"),
-        edit="remove:{place}",
-        is_bound=True,
-        occurs=every(_recomputes, recurs),
-    ),
-)

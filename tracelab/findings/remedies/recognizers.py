@@ -1,8 +1,9 @@
-"""What keeps remedies from false alarms: does it go on, what does it hold, what is it called in.
+"""Recognizers: what a record of `remedies.toml` may name in ``occurs``, and what they are made of.
 
-The first functions are parts of a remedy's `occurs`: each takes host events (int64[k], event ids)
-that match a remedy's patterns and leaves those that really are the pitfall; `every` puts parts
-together. The others are for an `occurs` of one's own.
+A recognizer takes a file's graph and host events (int64[k], event ids) that match a record's
+patterns, or that the recognizer before it left, and returns those that really are the pitfall. Its
+other parameters are keys of the record. Those that only one or two pitfalls need are in the modules
+next to this one.
 """
 
 from __future__ import annotations
@@ -22,17 +23,16 @@ from tracelab.model.driver_api import is_graph_launch
 from tracelab.model.frames import is_source_function, is_tensor_operator
 from tracelab.model.graph import Graph
 from tracelab.model.graph_launches import mostly_replays
-from tracelab.model.kernel_kinds import copy_direction
+from tracelab.model.kernel_kinds import copies_pageable_memory, copy_direction
 from tracelab.model.lookup import calls_of_name, groups_of, match_names
 from tracelab.model.nesting import Nesting
 from tracelab.model.program.call_sites import python_frames
 from tracelab.model.timeline import Timeline
-from tracelab.model.trace import ABSENT, Category, Trace
+from tracelab.model.trace import ABSENT, HOST_CALLS, Category, Trace
 
 NO_EVENTS: Int64Array = read_only(np.zeros(0, dtype=np.int64))
 
 Events = NDArray[np.integer[Any]]
-Occurs = Callable[[Graph, Int64Array], Int64Array]
 
 # Functions of PyTorch's that only pass on what they are called with.
 _PASSES_ON = re.compile(
@@ -41,15 +41,7 @@ _PASSES_ON = re.compile(
 _FEWEST_STEPS = 2  # steady steps in which a pitfall is seen, or it came by chance
 
 
-def every(*parts: Occurs) -> Occurs:
-    """What passes one part after another."""
-
-    def passes(graph: Graph, events: Int64Array) -> Int64Array:
-        for part in parts:
-            events = part(graph, events)
-        return events
-
-    return passes
+# --- when ---
 
 
 def recurs(graph: Graph, events: Int64Array) -> Int64Array:
@@ -60,14 +52,145 @@ def recurs(graph: Graph, events: Int64Array) -> Int64Array:
     return _if_enough(graph, events, np.ones(len(events)), 1)
 
 
-def launches(least: int) -> Occurs:
+def recurring(graph: Graph, events: Events) -> Int64Array:
+    """All events if at least two steady steps have any, else none.
+
+    The first recorded step counts for nothing, as what comes once comes there. So does a file
+    without steps, which does not say what a step repeats.
+    """
+    timeline = graph.host.timeline
+    if timeline.steady is None or not len(events):
+        return NO_EVENTS
+    later = [index for index in timeline.steady.indices if index > 0]
+    seen = np.intersect1d(step_indices(graph, events), later)
+    return events.astype(np.int64) if len(seen) >= _FEWEST_STEPS else NO_EVENTS
+
+
+def lasts(graph: Graph, events: Int64Array, *, least_us: float) -> Int64Array:
+    """The events that take at least so many microseconds."""
+    return events[graph.host.timeline.trace.duration_ns[events] >= 1e3 * least_us]
+
+
+def takes_share(graph: Graph, events: Int64Array, *, least: float) -> Int64Array:
+    """The events of threads that launch, if together they take a share of the steps, else none.
+
+    What they hold of one another counts once.
+    """
+    timeline = graph.host.timeline
+    events = in_launching_thread(graph, events)
+    nesting = Nesting(timeline.trace, events)
+    outermost = nesting.parent_index == ABSENT
+    spent_ns = int((nesting.end_ns - nesting.start_ns)[outermost].sum())
+    total_ns = sum(window.end_ns - window.start_ns for window in timeline.steps)
+    return events if total_ns and spent_ns >= least * total_ns else NO_EVENTS
+
+
+# --- what happens inside them ---
+
+
+def launches(graph: Graph, events: Int64Array, *, least: int) -> Int64Array:
     """All events if in at least two steady steps they launch so many activities, else none."""
+    timeline = graph.host.timeline
+    return _if_enough(graph, events, launches_inside(timeline, events), least)
 
-    def launch(graph: Graph, events: Int64Array) -> Int64Array:
-        timeline = graph.host.timeline
-        return _if_enough(graph, events, launches_inside(timeline, events), least)
 
-    return launch
+def blocks(graph: Graph, events: Int64Array) -> Int64Array:
+    """The events inside which the host waited for the GPU."""
+    calls = graph.host.blocking_calls
+    return _with(graph, events, calls.event_id[calls.kind != Blocking.ALLOCATION])
+
+
+def copies(
+    graph: Graph,
+    events: Int64Array,
+    *,
+    direction: str,
+    max_bytes: int | None = None,
+    is_pageable: bool | None = None,
+) -> Int64Array:
+    """The events inside which something is copied.
+
+    Args:
+        graph: the file's dependencies.
+        events: int64[k], event ids.
+        direction: "h2d" or "d2h".
+        max_bytes: the largest copy that counts; None for any.
+        is_pageable: True for pageable memory of the host, False for pinned memory, None for any.
+    """
+    calls = calls_of_copies(graph.host.timeline, direction, max_bytes, is_pageable)
+    return _with(graph, events, calls)
+
+
+def holds(graph: Graph, events: Int64Array, *, operator: str) -> Int64Array:
+    """The events inside which an operator or annotation runs with a match of a pattern."""
+    return _with(graph, events, operators_named(graph.host.timeline, operator))
+
+
+def calls(graph: Graph, events: Int64Array, *, function: str) -> Int64Array:
+    """The events inside which a Python function runs with a match of a pattern."""
+    trace = graph.host.timeline.trace
+    return _with(graph, events, named(trace, re.compile(function).search, Category.PYTHON))
+
+
+def calls_cuda(graph: Graph, events: Int64Array, *, function: str = "") -> Int64Array:
+    """The events inside which a function of CUDA is called (or HIP) with a match of a pattern."""
+    trace = graph.host.timeline.trace
+    return _with(graph, events, named(trace, re.compile(function).search, *HOST_CALLS))
+
+
+# --- what they are inside of ---
+
+
+def inside(graph: Graph, events: Int64Array, *, operator: str) -> Int64Array:
+    """The events inside an operator or annotation with a match of a pattern, other than itself."""
+    timeline = graph.host.timeline
+    regions = Nesting(timeline.trace, operators_named(timeline, operator))
+    index = regions.innermost(events)
+    if len(regions.event_id):
+        is_itself = (index != ABSENT) & (regions.event_id[index] == events)
+        index = np.where(is_itself, regions.parent_index[index], index)
+    return chosen(events, index != ABSENT)
+
+
+def called_by(graph: Graph, events: Int64Array, *, operator: str) -> Int64Array:
+    """The operators whose next operator around them has a match of a pattern."""
+    return parents_match(graph, events, re.compile(operator).search)
+
+
+def callers(graph: Graph, events: Int64Array) -> Int64Array:
+    """The next operators around some operators, each once."""
+    operators = graph.host.timeline.operators
+    parent_index = operators.parent_index[np.isin(operators.event_id, events)]
+    return np.unique(operators.event_id[parent_index[parent_index != ABSENT]])
+
+
+def called_directly(graph: Graph, events: Int64Array) -> Int64Array:
+    """The operators that no other operator of PyTorch's called: the program did, or autograd."""
+    operators = graph.host.timeline.operators
+    parent_index = operators.parent_index[np.isin(operators.event_id, events)]
+    own = operators.event_id[np.isin(operators.event_id, events)]
+    is_aten = np.append(operators.have_name(is_tensor_operator), False)  # the last is for ABSENT
+    return chosen(own, ~is_aten[parent_index])
+
+
+def made_by(graph: Graph, events: Int64Array, *, function: str) -> Int64Array:
+    """The events that such a Python function made itself, rather than a function that it called.
+
+    Built-in functions and calls of modules count as the function around them.
+    """
+    frames = python_frames(graph.host.timeline)
+    is_such = np.append(frames.have_name(re.compile(function).search), False)
+    return chosen(events, is_such[functions_around(graph, events)])
+
+
+def in_launching_thread(graph: Graph, events: Int64Array) -> Int64Array:
+    """The events of a thread that launches work."""
+    return chosen(events, are_in_launching_thread(graph, events))
+
+
+def in_loading(graph: Graph, events: Int64Array) -> Int64Array:
+    """The events of a data loader."""
+    return chosen(events, are_inside(graph.host.timeline.trace, events, graph.host.loading_id))
 
 
 def behind_replays(graph: Graph, events: Int64Array) -> Int64Array:
@@ -84,102 +207,13 @@ def behind_replays(graph: Graph, events: Int64Array) -> Int64Array:
     return chosen(events, is_behind)
 
 
-def blocks(graph: Graph, events: Int64Array) -> Int64Array:
-    """The events inside which the host waited for the GPU."""
-    calls = graph.host.blocking_calls
-    waits = calls.event_id[calls.kind != Blocking.ALLOCATION]
-    return events[counts_inside(graph.host.timeline.trace, events, waits) > 0]
+def in_recorded(graph: Graph, events: Int64Array, *, function: str) -> Int64Array:
+    """All events of a file in which such a function of CUDA is called anywhere, else none."""
+    trace = graph.host.timeline.trace
+    return events if len(named(trace, re.compile(function).search, *HOST_CALLS)) else NO_EVENTS
 
 
-def copies(direction: str, most_bytes: int | None = None) -> Occurs:
-    """The events inside which something is copied in a direction: "h2d", "d2h".
-
-    Args:
-        direction: as `copy_direction` calls it.
-        most_bytes: the largest copy that counts; None for any.
-    """
-
-    def copy(graph: Graph, events: Int64Array) -> Int64Array:
-        calls = calls_of_copies(graph.host.timeline, direction, most_bytes)
-        return events[counts_inside(graph.host.timeline.trace, events, calls) > 0]
-
-    return copy
-
-
-def holds(operator: str, *, is_wanted: bool = True) -> Occurs:
-    """The events inside which an operator runs with a match of a regular expression.
-
-    Args:
-        operator: the expression, for names of operators and annotations.
-        is_wanted: False for those inside which no such operator runs.
-    """
-
-    def hold(graph: Graph, events: Int64Array) -> Int64Array:
-        named = operators_named(graph.host.timeline, operator)
-        count = counts_inside(graph.host.timeline.trace, events, named)
-        return chosen(events, (count > 0) == is_wanted)
-
-    return hold
-
-
-def outside(operator: str, *, is_wanted: bool = True) -> Occurs:
-    """The events that are inside no operator or annotation with a match of a regular expression.
-
-    Args:
-        operator: the expression; an event that matches it itself does not count.
-        is_wanted: False for those that are inside one.
-    """
-
-    def is_outside(graph: Graph, events: Int64Array) -> Int64Array:
-        timeline = graph.host.timeline
-        regions = Nesting(timeline.trace, operators_named(timeline, operator))
-        index = regions.innermost(events)
-        if len(regions.event_id):
-            is_itself = (index != ABSENT) & (regions.event_id[index] == events)
-            index = np.where(is_itself, regions.parent_index[index], index)
-        return chosen(events, (index == ABSENT) == is_wanted)
-
-    return is_outside
-
-
-def called_directly(graph: Graph, events: Int64Array) -> Int64Array:
-    """The operators that no other operator of PyTorch's called: the program did, or autograd."""
-    operators = graph.host.timeline.operators
-    parent_index = operators.parent_index[np.isin(operators.event_id, events)]
-    own = operators.event_id[np.isin(operators.event_id, events)]
-    is_aten = np.append(operators.have_name(is_tensor_operator), False)  # the last is for ABSENT
-    return chosen(own, ~is_aten[parent_index])
-
-
-def made_by(function: str) -> Occurs:
-    """The events that such a Python function made itself, rather than a function that it called.
-
-    Args:
-        function: a regular expression for names of Python functions. Built-in functions and calls
-            of modules count as the function around them.
-    """
-
-    def made(graph: Graph, events: Int64Array) -> Int64Array:
-        frames = python_frames(graph.host.timeline)
-        is_such = np.append(frames.have_name(re.compile(function).search), False)
-        return chosen(events, is_such[functions_around(graph, events)])
-
-    return made
-
-
-def without_functions(function: str) -> Occurs:
-    """The events inside which no such Python function runs.
-
-    Args:
-        function: a regular expression for names of Python functions.
-    """
-
-    def without(graph: Graph, events: Int64Array) -> Int64Array:
-        trace = graph.host.timeline.trace
-        functions = named(trace, re.compile(function).search, Category.PYTHON)
-        return chosen(events, counts_inside(trace, events, functions) == 0)
-
-    return without
+# --- what recognizers are made of ---
 
 
 def functions_around(graph: Graph, events: Int64Array) -> Int64Array:
@@ -204,15 +238,23 @@ def launches_inside(timeline: Timeline, events: Int64Array) -> NDArray[np.intp]:
     return counts_inside(timeline.trace, events, launch_id)
 
 
-def calls_of_copies(timeline: Timeline, direction: str, most_bytes: int | None) -> Int64Array:
-    """int64[k], event ids of the calls that copy in a direction, at most so many bytes each."""
+def calls_of_copies(
+    timeline: Timeline,
+    direction: str,
+    max_bytes: int | None = None,
+    is_pageable: bool | None = None,
+) -> Int64Array:
+    """int64[k], event ids of the calls that copy, chosen as by `copies`."""
+
+    def is_such(name: str) -> bool:
+        return copy_direction(name) == direction and (
+            is_pageable is None or copies_pageable_memory(name) == is_pageable
+        )
+
     trace, row = timeline.trace, np.flatnonzero(timeline.launch_id != ABSENT)
-    is_such = match_names(
-        trace, timeline.event_id[row], lambda name: copy_direction(name) == direction
-    )
-    row = row[is_such]
-    if most_bytes is not None:
-        row = row[trace.copied_bytes[timeline.event_id[row]] <= most_bytes]
+    row = row[match_names(trace, timeline.event_id[row], is_such)]
+    if max_bytes is not None:
+        row = row[trace.copied_bytes[timeline.event_id[row]] <= max_bytes]
     return timeline.launch_id[row]
 
 
@@ -221,26 +263,6 @@ def operators_named(timeline: Timeline, pattern: str) -> Int64Array:
     categories = map(timeline.without_steps, (Category.OPERATOR, Category.ANNOTATION))
     events = np.concatenate(list(categories)).astype(np.int64)
     return events[match_names(timeline.trace, events, re.compile(pattern).search)]
-
-
-def recurring(graph: Graph, events: Events, *, least: int = 2) -> Int64Array:
-    """These host events, if they go on: none unless several steady steps have any.
-
-    The first recorded step counts for nothing, as what comes once comes there. So does a file
-    without steps, which does not say what a step repeats.
-
-    Args:
-        graph: the file's dependencies.
-        events: int[k], event ids.
-        least: how many steps.
-    """
-    timeline = graph.host.timeline
-    if timeline.steady is None or not len(events):
-        return NO_EVENTS
-    step_index = step_indices(graph, events)
-    later = [index for index in timeline.steady.indices if index > 0]
-    is_often = len(np.intersect1d(step_index, later)) >= least
-    return events.astype(np.int64) if is_often else NO_EVENTS
 
 
 def step_indices(graph: Graph, events: Events) -> NDArray[np.intp]:
@@ -311,6 +333,11 @@ def named(trace: Trace, test: Callable[[str], object], *categories: Category) ->
     """Event ids of some categories whose name passes a test."""
     events = trace.of_category(*categories)
     return events[match_names(trace, events, test)].astype(np.int64)
+
+
+def _with(graph: Graph, events: Int64Array, others: Events) -> Int64Array:
+    """The events inside which one of some others begins."""
+    return chosen(events, counts_inside(graph.host.timeline.trace, events, others) > 0)
 
 
 def _is_function(name: str) -> bool:

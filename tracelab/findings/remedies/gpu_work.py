@@ -1,0 +1,250 @@
+"""Work of the GPU that other operators do in less time."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.base.intervals import Int64Array
+from tracelab.findings.remedies.recognizers import (
+    NO_EVENTS,
+    are_inside,
+    chosen,
+    forward_numbers,
+    named,
+    operators_named,
+)
+from tracelab.measures.independent_work import launched_by_optimizer, launched_in_backward
+from tracelab.model.arithmetic import (
+    is_batched_product,
+    is_elementwise,
+    is_float32_attention,
+    is_half_product,
+    is_layout_change,
+    multiplies_in_half,
+)
+from tracelab.model.cuda_graphs.origins import ReadArguments
+from tracelab.model.frames import (
+    is_backward,
+    is_engine_operator,
+    is_module_call,
+    is_of_torch,
+    is_own_frame,
+    is_source_function,
+)
+from tracelab.model.graph import Graph
+from tracelab.model.graph_launches import replayed
+from tracelab.model.kernel_kinds import Kind
+from tracelab.model.lookup import groups_of, match_names
+from tracelab.model.nesting import Nesting
+from tracelab.model.program.call_sites import python_frames
+from tracelab.model.timeline import Timeline
+from tracelab.model.trace import ABSENT, Category
+
+# The fused operator, where none of its kernels can be used.
+_BY_ITSELF = "aten::_scaled_dot_product_attention_math"
+_OTHER = "x"
+# An attention is a match of a regular expression: each operator is a letter, and a node of autograd
+# its capital letter.
+_LETTERS = {
+    "p": r"^aten::(?:matmul|einsum|baddbmm|bmm)$",  # only those that hold a product
+    "s": r"^aten::_?softmax$",
+    # What leaves the numbers as they are, and dropout.
+    "v": r"^aten::(?:view|_unsafe_view|reshape|expand(?:_as)?|transpose|permute|t|movedim"
+    r"|contiguous|clone|copy_|to|_to_copy|type_as|(?:un)?squeeze|select|slice|as_strided|flatten"
+    r"|unflatten|detach_?|alias|(?:native_)?dropout_?)$",
+    # Scale and mask, and what makes a mask; nothing that fused operators have not, such as tanh.
+    "e": r"^aten::(?:(?:add|sub|rsub|mul|div|masked_fill|where|clamp|maximum|tril|triu|eq|ne|lt|le"
+    r"|gt|ge|logical_not|bitwise_not|logical_and|bitwise_and|fill|zero|lift_fresh)_?"
+    r"|(?:ones|zeros|full|empty)\w*|arange|scalar_tensor)$",
+    "f": r"_multi_head_attention",  # fused, whatever it calls
+    "P": r"^autograd::engine::evaluate_function: (?:Badd)?[Bb]mmBackward\d*$",
+    "S": r"^autograd::engine::evaluate_function: SoftmaxBackward\d*$",
+    "V": r"^autograd::engine::evaluate_function: (?:(?:Unsafe)?View|Reshape\w*|Expand|Clone|ToCopy"
+    r"|Transpose|Permute|T|(?:Uns|S)queeze|Select|Slice|AsStrided|Alias|NativeDropout)"
+    r"Backward\d*$",
+    "E": r"^autograd::engine::evaluate_function: (?:Add|Sub|Rsub|Mul|Div|MaskedFill|Where)"
+    r"Backward\d*$",
+}
+# Between softmax and the product with the values only a cast and dropout: else the weights are used
+# for something else, too.
+_ATTENTION = re.compile(r"p[ve]*sv*p|PV*S[VE]*P")
+_LEAST = 0.05  # of the GPU's work, in the forward pass of one function
+_CHANGES = re.compile(r"peft/.+: (?:set_adapters?|_mixed_batch_forward)$")  # of the adapter in use
+# They copy images with their channels last, and give back others. In the U-Net of a diffusion model
+# (1.3 times as long as the changes of layout) a step of 16.8 ms took 22 to 29 with channels last,
+# and one of a ResNet-50 of 30.7 ms 42.7; with batch normalization one of 59.3 took 33.8.
+_ONLY_NCHW = r"^aten::(?:native_group_norm(?:_backward)?|instance_norm)$"
+_MUCH_NCHW = 0.1
+_OF_SEQUENCES, _OF_IMAGES = r"^aten::conv(?:_transpose)?1d$", r"^aten::conv(?:_transpose)?[23]d$"
+
+
+def attention_by_hand(graph: Graph, _events: Int64Array) -> Int64Array:
+    """The operators of attentions in half precision.
+
+    Nothing where a gradient is summed up on the way back, as that of a learned bias: with one, the
+    fused operator takes as long, or does by itself what was written by hand. Where it does that,
+    its nodes of the backward pass are not to be told from those of other code.
+    """
+    timeline = graph.host.timeline
+    operators = timeline.operators
+    is_product = operators.have_name(is_batched_product)
+    if not is_product.any() or operators.have_name(_BY_ITSELF.__eq__).any():
+        return NO_EVENTS
+    number = _attentions(operators, operators.holding(is_product))
+    is_part = number != ABSENT
+    if (is_part & operators.have_name("aten::sum".__eq__)).any():
+        return NO_EVENTS
+    is_part &= ~np.isin(number, number[_not_half(timeline, is_product)])
+    return chosen(operators.event_id, is_part)
+
+
+def _attentions(operators: Nesting, holds_product: NDArray[np.bool_]) -> Int64Array:
+    """int64[n], the number of the attention that each entry is part of, else ABSENT."""
+    letter = np.full(len(holds_product), _OTHER)
+    for known, pattern in _LETTERS.items():
+        letter[operators.have_name(re.compile(pattern).search)] = known
+    letter[(letter == "p") & ~holds_product] = _OTHER
+    # What a known operator calls is part of it.
+    is_outermost = operators.around(operators.parent_index, letter != _OTHER) == ABSENT
+    number, count = np.full(len(letter), ABSENT, dtype=np.int64), 0
+    for thread, outermost in groups_of(np.where(is_outermost, operators.thread_index, ABSENT)):
+        own = operators.of_thread(thread)
+        for match in _ATTENTION.finditer("".join(letter[outermost])):
+            first, last = outermost[match.start()], outermost[match.end() - 1]
+            end = np.searchsorted(operators.start_ns[own], operators.end_ns[last]) + own.start
+            number[first:end] = count
+            count += 1
+    return number
+
+
+def _not_half(timeline: Timeline, is_product: NDArray[np.bool_]) -> Int64Array:
+    """int64[k], the operators (index) that launch products of other than half precision."""
+    rows = np.flatnonzero((timeline.launch_id != ABSENT) & (timeline.kind == Kind.COMPUTE))
+    index = timeline.operators.innermost(timeline.launch_id[rows])
+    is_of_product = np.append(is_product, False)[index]
+    rows, index = rows[is_of_product], index[is_of_product]
+    return chosen(index, ~match_names(timeline.trace, timeline.event_id[rows], is_half_product))
+
+
+def attention_in_float32(graph: Graph, _events: Int64Array) -> Int64Array:
+    """The launches of fused attentions in float32, where products are in half precision."""
+    timeline = graph.host.timeline
+    is_wide = match_names(timeline.trace, timeline.event_id, is_float32_attention)
+    launch_id = timeline.launch_id[is_wide & (timeline.launch_id != ABSENT)]
+    if not len(launch_id) or not multiplies_in_half(timeline):
+        return NO_EVENTS
+    return np.unique(launch_id)
+
+
+def elementwise_chains(graph: Graph, _events: Int64Array) -> Int64Array:
+    """The launches of chains in the forward pass of the function that has most of them."""
+    timeline = graph.host.timeline
+    length_ns = timeline.end_ns - timeline.start_ns
+    rows = np.flatnonzero(_launched_one_by_one(timeline) & ~launched_in_backward(timeline))
+    frame = _calls_of_functions(timeline, timeline.launch_id[rows])
+    rows, frame = rows[frame != ABSENT], frame[frame != ABSENT]
+    if len(rows) < 2:
+        return NO_EVENTS
+    # The same kernel again and again is a loop of the algorithm's own.
+    kernel = timeline.trace.name_index[timeline.event_id[rows]]
+    follows = (np.diff(rows) == 1) & (np.diff(frame) == 0) & (np.diff(kernel) != 0)
+    is_chained = np.append(follows, False) | np.insert(follows, 0, False)
+    rows = rows[is_chained]
+    function = timeline.trace.name_index[python_frames(timeline).event_id[frame[is_chained]]]
+    taken_ns = np.bincount(function, length_ns[rows], minlength=1)
+    if taken_ns.max() < _LEAST * length_ns.sum():
+        return NO_EVENTS
+    return np.unique(timeline.launch_id[rows[function == taken_ns.argmax()]])
+
+
+def with_backward_of_chains(
+    graph: Graph, events: Int64Array, arguments: ReadArguments
+) -> Int64Array:
+    """These launches, and those of elementwise kernels in nodes of what the function calls."""
+    timeline = graph.host.timeline
+    operators = timeline.operators
+    called = operators.event_id[operators.parent_index == ABSENT]
+    calls = np.unique(_calls_of_functions(timeline, events))
+    called = called[np.isin(_calls_of_functions(timeline, called), calls)]
+    node = operators.event_id[operators.have_name(is_engine_operator)]
+    numbers, _ = forward_numbers(np.concatenate((called, node)), arguments)  # one look at the file
+    number, number_of_node = np.split(numbers, [len(called)])
+    node = node[np.isin(number_of_node, number[number != ABSENT])]
+    launch_id = timeline.launch_id[_launched_one_by_one(timeline)]
+    inside = Nesting(timeline.trace, node).innermost(launch_id) != ABSENT
+    return np.unique(np.concatenate((events, launch_id[inside])))
+
+
+def _calls_of_functions(timeline: Timeline, events: Int64Array) -> Int64Array:
+    """int64[k], the call of a function of the program's own that made each host event.
+
+    An index into `python_frames`; ABSENT where a library did, or the loop of the steps itself: that
+    one cannot be compiled.
+    """
+    trace, frames = timeline.trace, python_frames(timeline)
+    is_function = frames.have_name(lambda name: is_source_function(name) and not is_of_torch(name))
+    is_own = is_function & frames.have_name(partial(is_own_frame, tuple(trace.info.source_scopes)))
+    steps = np.array([step.event_id for step in timeline.steps], dtype=np.int64)
+    is_loop = np.zeros(len(is_own) + 1, dtype=np.bool_)  # the last is for ABSENT
+    is_loop[frames.innermost(steps)] = True
+    can_compile = np.append(is_own & ~frames.holding(is_loop[:-1]), False)
+    called = frames.around(frames.innermost(events), is_function)
+    return np.where(can_compile[called], called, ABSENT)
+
+
+def _launched_one_by_one(timeline: Timeline) -> NDArray[np.bool_]:
+    """bool[m], which activities are elementwise kernels that no optimizer and no graph launched."""
+    is_chosen = match_names(timeline.trace, timeline.event_id, is_elementwise)
+    is_chosen &= ~launched_by_optimizer(timeline) & ~replayed(timeline)
+    is_chosen &= timeline.launch_id != ABSENT
+    return is_chosen
+
+
+def next_to_base_layer(graph: Graph, events: Int64Array) -> Int64Array:
+    """What forward passes of adapters call, without their base layer, which is the first module.
+
+    Nothing in a program that trains, or that changes its adapters.
+    """
+    timeline = graph.host.timeline
+    trace, frames, operators = timeline.trace, python_frames(timeline), timeline.operators
+    if (
+        operators.have_name(is_engine_operator).any()
+        or len(named(trace, is_backward, Category.PYTHON))
+        or any(map(_CHANGES.search, trace.strings))
+    ):
+        return NO_EVENTS
+    is_forward = np.append(np.isin(frames.event_id, events), False)  # the last is for ABSENT
+    called = frames.children(np.flatnonzero(is_forward))
+    modules = called[frames.have_name(is_module_call)[called]]
+    _, first = np.unique(frames.parent_index[modules], return_index=True)
+    outermost = operators.event_id[operators.parent_index == ABSENT]
+    return np.concatenate(
+        (
+            frames.event_id[np.setdiff1d(called, modules[first])],
+            outermost[is_forward[frames.innermost(outermost)]],
+        )
+    )
+
+
+def layout_changes(graph: Graph, _events: Int64Array) -> Int64Array:
+    """The launches of cuDNN's kernels that change the layout, where they go on.
+
+    None where normalization without a kernel for the other layout takes a tenth as long, or all
+    convolutions are of sequences, which have no channels last.
+    """
+    timeline = graph.host.timeline
+    of_sequences = len(operators_named(timeline, _OF_SEQUENCES))
+    if of_sequences and not len(operators_named(timeline, _OF_IMAGES)):
+        return NO_EVENTS
+    row = np.flatnonzero((timeline.kind == Kind.COMPUTE) & (timeline.launch_id != ABSENT))
+    launch_id, length_ns = timeline.launch_id[row], timeline.end_ns[row] - timeline.start_ns[row]
+    is_chosen = match_names(timeline.trace, timeline.event_id[row], is_layout_change)
+    is_nchw = are_inside(timeline.trace, launch_id, operators_named(timeline, _ONLY_NCHW))
+    is_slower = length_ns[is_nchw].sum() >= _MUCH_NCHW * length_ns[is_chosen].sum()
+    if is_slower:
+        return NO_EVENTS
+    return np.unique(launch_id[is_chosen])

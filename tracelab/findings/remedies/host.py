@@ -1,0 +1,266 @@
+"""The host's own work: data, threads, debug switches, checks, tensors on the CPU."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from tracelab.base.intervals import Int64Array, measure_within, union
+from tracelab.findings.remedies.recognizers import (
+    NO_EVENTS,
+    are_in_launching_thread,
+    are_inside,
+    chosen,
+    counts_inside,
+    functions_around,
+    made_by,
+    named,
+    operators_named,
+    parents_match,
+    recurs,
+    step_indices,
+)
+from tracelab.measures.gil_waits import gil_waits
+from tracelab.measures.idle_culprits import innermost_functions
+from tracelab.model.driver_api import is_kernel_launch
+from tracelab.model.frames import is_built_in, is_engine_operator, is_tensor_operator
+from tracelab.model.graph import Graph
+from tracelab.model.host import Host
+from tracelab.model.kernel_kinds import Kind
+from tracelab.model.lookup import groups_of, match_names
+from tracelab.model.nesting import Nesting
+from tracelab.model.program.call_sites import python_frames
+from tracelab.model.thread_states import is_in_launching_thread, thread_waits
+from tracelab.model.trace import ABSENT, HOST_CALLS, Category
+
+_IN_PROCESS = re.compile(r"_SingleProcessDataLoaderIter\.__next__$")
+_OF_WORKERS = re.compile(r"_MultiProcessingDataLoaderIter\.__next__$")
+_NEXT = re.compile(r"torch/utils/data/dataloader\.py\(\d+\): __next__$")
+# A batch that is ready is taken from the queue in 0.05 to 0.3 ms.
+_WORKERS_PAY_NS = 1_000_000  # a step: to hand a batch over takes 0.1 to 1 ms itself
+_WAIT_NS = 500_000
+_REGIONS = (Category.ANNOTATION, Category.OPERATOR)
+# Of the time in which a thread launches: less is what every data loader's thread costs.
+_CONTENDED = 0.1
+_MOSTLY = 0.5  # of the time before a launch, or of a function's
+_FEWEST_LAUNCHES = 20  # of kernels; of ordinary files at most 2 % end after their kernel
+_BLOCKED_SHARE = 0.95
+_NAN_CHECKS = "aten::isnan"
+_FORMATS_STACK = re.compile(r"traceback\.py\(\d+\): format_stack$")
+_COLLECTS = "Python GC"
+_CACHE_UPDATE = r"transformers/cache_utils\.py\(\d+\): update$"
+# Operators that only look at a tensor in another way, or make one without values.
+_KEEPS_VALUES = re.compile(
+    r"aten::(?:_?reshape\w*|_to_copy|_unsafe_view|alias|as_strided\w*|chunk|contiguous|detach_?|"
+    r"empty\w*|expand\w*|flatten|item|lift_fresh|movedim|narrow|new_empty\w*|permute|resize_|"
+    r"result_type|select|set_|slice|split\w*|squeeze|swapaxes|t|to|transpose|unbind|unflatten\w*|"
+    r"unsafe_\w+|unsqueeze|view\w*)$"
+)
+# The step counters of an optimizer take 35 us while recorded; ten operators on 256 by 256
+# numbers 500 us (host of an H100).
+MIN_COMPUTED_NS = 100_000
+
+
+def _with_function(graph: Graph, regions: Int64Array) -> Int64Array:
+    """Regions of a loader's `__next__`, and the Python functions of that name around them."""
+    trace = graph.host.timeline.trace
+    functions = named(trace, _NEXT.search, Category.PYTHON)
+    return np.concatenate((regions, functions[counts_inside(trace, functions, regions) > 0]))
+
+
+def loads_in_process(graph: Graph, _events: Int64Array) -> Int64Array:
+    """The loads of the main process, if they take long enough that worker processes pay.
+
+    The profiler makes them longer: they count for the share of a step that is left without it.
+    """
+    timeline = graph.host.timeline
+    loads = named(timeline.trace, _IN_PROCESS.search, *_REGIONS)
+    step_ns = float(np.median(timeline.typical_lengths_ns)) if timeline.steps else 0
+    share = min(1, (timeline.trace.info.unprofiled_step_ns or step_ns) / (step_ns or 1))
+    load_ns = timeline.trace.duration_ns[loads].sum() / max(1, len(timeline.steps))
+    pays = not step_ns or load_ns * share >= _WORKERS_PAY_NS
+    return _with_function(graph, loads) if pays else loads[:0]
+
+
+def waits_for_workers(graph: Graph, _events: Int64Array, *, in_most_steps: bool) -> Int64Array:
+    """The waits for worker processes, if most steady steps have one, or if they have not."""
+    timeline = graph.host.timeline
+    waits = named(timeline.trace, _OF_WORKERS.search, *_REGIONS)
+    waits = waits[timeline.trace.duration_ns[waits] >= _WAIT_NS]
+    if timeline.steady is None:
+        return _with_function(graph, waits) if in_most_steps else waits[:0]
+    steady = timeline.steady.indices
+    has_one = np.intersect1d(step_indices(graph, waits), steady)
+    is_often = 2 * len(has_one) > len(steady)
+    return _with_function(graph, waits) if is_often == in_most_steps else waits[:0]
+
+
+def loads_in_launching_thread(graph: Graph, _events: Int64Array) -> Int64Array:
+    """What prepares data in a thread that launches."""
+    loading_id = graph.host.loading_id.astype(np.int64)
+    trace = graph.host.timeline.trace
+    return loading_id[match_names(trace, loading_id, is_in_launching_thread)]
+
+
+def launches_in_other_threads(graph: Graph, events: Int64Array) -> Int64Array:
+    """Of `nn.DataParallel`'s forward passes, those in which other threads launched."""
+    timeline = graph.host.timeline
+    trace = timeline.trace
+    launch_id = np.unique(timeline.launch_id[timeline.launch_id != ABSENT])
+    has_threads = np.zeros(len(events), dtype=np.bool_)
+    for thread, index in groups_of(trace.thread_index[events]):
+        others_ns = np.sort(trace.start_ns[launch_id[trace.thread_index[launch_id] != thread]])
+        first = np.searchsorted(others_ns, trace.start_ns[events[index]])
+        has_threads[index] = first < np.searchsorted(others_ns, trace.end_ns[events[index]])
+    return events[has_threads]
+
+
+def late_for_the_gil(graph: Graph, _events: Int64Array) -> Int64Array:
+    """The launches before which their thread mostly waited for the GIL, where that is frequent."""
+    host, waits = graph.host, gil_waits(graph.host)
+    late = [np.zeros(0, dtype=np.int64)]
+    for thread, index in groups_of(waits.thread_index):
+        launch_id = _launches_of(host, thread)
+        launched_ns = host.timeline.trace.start_ns[launch_id]
+        waited = union(waits.start_ns[index], waits.end_ns[index])
+        waited_ns = measure_within(waited, launched_ns[:-1], launched_ns[1:])
+        held_ns = int(waits.held_ns[index].sum())
+        if held_ns >= _CONTENDED * (launched_ns[-1] - launched_ns[0]):
+            late.append(launch_id[1:][waited_ns >= _MOSTLY * np.diff(launched_ns)])
+    return np.concatenate(late)
+
+
+def _launches_of(host: Host, thread: int) -> Int64Array:
+    """int64[k], event ids of a thread's launches, by start."""
+    timeline, trace = host.timeline, host.timeline.trace
+    launch_id = np.unique(timeline.launch_id[timeline.launch_id != ABSENT])
+    launch_id = launch_id[trace.thread_index[launch_id] == thread]
+    by_start: Int64Array = launch_id[np.argsort(trace.start_ns[launch_id], kind="stable")]
+    return by_start
+
+
+def thread_waits_and_what_for(graph: Graph, _events: Int64Array) -> Int64Array:
+    """Where launching threads wait for threads that launch nothing, and what those run meanwhile.
+
+    A wait for data belongs to the data loader.
+    """
+    host, trace = graph.host, graph.host.timeline.trace
+    launching = np.array(sorted(host.launching_threads), dtype=np.int64)
+    waits = thread_waits(trace)
+    waits = waits[np.isin(trace.thread_index[waits], launching)]
+    waiting = union(trace.start_ns[waits], trace.end_ns[waits])
+    others = trace.of_category(Category.PYTHON)
+    others = others[~np.isin(trace.thread_index[others], launching)]
+    inside_ns = measure_within(waiting, trace.start_ns[others], trace.end_ns[others])
+    is_awaited = (inside_ns > 0) & (inside_ns >= _MOSTLY * trace.duration_ns[others])
+    return np.concatenate((waits, others[is_awaited])).astype(np.int64)
+
+
+def blocking_launches(graph: Graph, _events: Int64Array) -> Int64Array:
+    """What the host does, if nearly all its launches end after their kernel; else nothing."""
+    timeline = graph.host.timeline
+    trace = timeline.trace
+    rows = np.flatnonzero((timeline.kind == Kind.COMPUTE) & (timeline.launch_id != ABSENT))
+    rows = rows[match_names(trace, timeline.launch_id[rows], is_kernel_launch)]
+    if len(rows) < _FEWEST_LAUNCHES:
+        return NO_EVENTS
+    ends_after = trace.end_ns[timeline.launch_id[rows]] >= timeline.end_ns[rows]
+    if ends_after.mean() <= _BLOCKED_SHARE:
+        return NO_EVENTS
+    operators = timeline.operators
+    outermost = operators.event_id[operators.parent_index == ABSENT]
+    return np.concatenate((outermost, timeline.launch_id[rows])).astype(np.int64)
+
+
+def nan_checks(graph: Graph, events: Int64Array) -> Int64Array:
+    """What anomaly mode does after each node of the backward pass, and for each in the forward.
+
+    A hook of the program that looks for NaN does not do so after most nodes.
+    """
+    trace = graph.host.timeline.trace
+    checks = parents_match(graph, events, is_engine_operator)
+    nodes = named(trace, is_engine_operator, Category.OPERATOR)
+    looks = checks[match_names(trace, checks, _NAN_CHECKS.__eq__)]
+    if 2 * int((counts_inside(trace, nodes, looks) > 0).sum()) < len(nodes):
+        return NO_EVENTS
+    formats = named(trace, _FORMATS_STACK.search, Category.PYTHON)
+    operators = trace.of_category(Category.OPERATOR)
+    formats = formats[are_inside(trace, formats, operators)]
+    return np.concatenate((checks, formats))
+
+
+def silent_functions(graph: Graph, _events: Int64Array, *, least_us: float) -> Int64Array:
+    """Python functions that did nothing recorded for long, where collections are not recorded.
+
+    A call that takes as long explains itself; between two events of a thread that is the function
+    alone.
+    """
+    trace = graph.host.timeline.trace
+    functions = trace.of_category(Category.PYTHON)
+    if not len(functions) or _COLLECTS in trace.strings:
+        return NO_EVENTS
+    host = trace.of_category(Category.PYTHON, Category.OPERATOR, Category.ANNOTATION, *HOST_CALLS)
+    host = host[are_in_launching_thread(graph, host)]
+    silent = []
+    for thread, index in groups_of(trace.thread_index[host]):
+        of_thread = host[index]
+        moments_ns = np.sort(np.concatenate((trace.start_ns[of_thread], trace.end_ns[of_thread])))
+        begins = np.flatnonzero(np.diff(moments_ns) >= 1e3 * least_us)
+        middle_ns = (moments_ns[begins] + moments_ns[begins + 1]) // 2
+        function = innermost_functions(trace, middle_ns, np.full(len(middle_ns), thread))
+        silent.append(function[function != ABSENT])
+    found = np.unique(np.concatenate(silent)) if silent else NO_EVENTS
+    return found[~match_names(trace, found, is_built_in)]
+
+
+def finds_no_padding(graph: Graph, events: Int64Array) -> Int64Array:
+    """The checks after which no mask was made: no token was padding.
+
+    Then the function around the check of the mask runs no further operator.
+    """
+    timeline = graph.host.timeline
+    trace, operators, frames = timeline.trace, timeline.operators, python_frames(timeline)
+    check = functions_around(graph, events)
+    known = check != ABSENT
+    events, check = events[known], check[known]
+    is_function = np.ones(len(frames.event_id), dtype=np.bool_)
+    maker = frames.around(frames.parent_index[check], is_function)
+    makes_mask = np.zeros(len(events), dtype=np.bool_)
+    for thread in np.unique(trace.thread_index[events]).tolist():
+        starts_ns = operators.start_ns[operators.of_thread(thread)]
+        chosen = np.flatnonzero((trace.thread_index[events] == thread) & (maker != ABSENT))
+        first = np.searchsorted(starts_ns, frames.end_ns[check[chosen]])
+        makes_mask[chosen] = np.searchsorted(starts_ns, frames.end_ns[maker[chosen]]) > first
+    return events[~makes_mask]
+
+
+def grows_cache(graph: Graph, events: Int64Array, *, least: int) -> Int64Array:
+    """The generations in which the cache is copied to grow at least so often."""
+    cats = operators_named(graph.host.timeline, r"^aten::cat$")
+    grows = recurs(graph, made_by(graph, cats, function=_CACHE_UPDATE))
+    return chosen(events, counts_inside(graph.host.timeline.trace, events, grows) >= least)
+
+
+def computed_tensors(graph: Graph, _events: Int64Array) -> Int64Array:
+    """The outermost functions and operators that compute on the CPU and call nothing of CUDA."""
+    trace = graph.host.timeline.trace
+    operators = _without_calls(graph, named(trace, _makes_values, Category.OPERATOR))
+    functions = trace.of_category(Category.PYTHON).astype(np.int64)
+    functions = chosen(functions, counts_inside(trace, functions, operators) > 0)
+    nesting = Nesting(trace, np.concatenate((operators, _without_calls(graph, functions))))
+    outermost = chosen(nesting.event_id, nesting.parent_index == ABSENT)
+    return chosen(outermost, trace.duration_ns[outermost] >= MIN_COMPUTED_NS)
+
+
+def _makes_values(name: str) -> bool:
+    return is_tensor_operator(name) and _KEEPS_VALUES.match(name) is None
+
+
+def _without_calls(graph: Graph, events: Int64Array) -> Int64Array:
+    """The events of a launching thread that called nothing of CUDA and loaded no data."""
+    trace = graph.host.timeline.trace
+    events = chosen(events, are_in_launching_thread(graph, events))
+    events = chosen(events, ~are_inside(trace, events, graph.host.loading_id))
+    calls = trace.of_category(*HOST_CALLS)
+    return chosen(events, counts_inside(trace, events, calls) == 0)

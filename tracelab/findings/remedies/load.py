@@ -1,0 +1,115 @@
+"""Make remedies of records in TOML: of `remedies.toml`, or of a file of your own."""
+
+from __future__ import annotations
+
+import inspect
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from functools import partial
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from tracelab.base.intervals import Int64Array
+from tracelab.findings.remedies import (
+    backward,
+    collectives,
+    first_use,
+    gpu_work,
+    host,
+    loops,
+    recognizers,
+    waits,
+)
+from tracelab.findings.remedy import Remedy
+from tracelab.model.graph import Graph
+
+_Recognizer = Callable[..., Int64Array]
+
+_MODULES = (backward, collectives, first_use, gpu_work, host, loops, waits)
+_RECOGNIZERS = {"": recognizers} | {x.__name__.rpartition(".")[2]: x for x in _MODULES}
+_KEYS = frozenset(field.name for field in fields(Remedy))
+_PATTERNS = ("frames", "operators")
+
+
+def load_remedies(text: str, name: str) -> tuple[Remedy, ...]:
+    """Make the remedies of a file, in its order.
+
+    Args:
+        text: of the file, in TOML.
+        name: of the file, for errors.
+
+    Raises:
+        ValueError: a record is wrong; it names the record and the key.
+    """
+    try:
+        records = tomllib.loads(text).get("remedy", [])
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{name}: {error}") from None
+    return tuple(_remedy(record, f"{name}, remedy {i}") for i, record in enumerate(records, 1))
+
+
+def _remedy(record: Mapping[str, Any], place: str) -> Remedy:
+    try:
+        if unknown := record.keys() - _KEYS:
+            raise ValueError(f"no such key: {', '.join(sorted(unknown))}")
+        return msgspec.convert(_joined(record), Remedy, dec_hook=_recognizer)
+    except ValueError as error:
+        raise ValueError(f"{place} ({record.get('id', 'without id')}): {error}") from None
+
+
+def _joined(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A record with the lines of each text joined by spaces, those of patterns by nothing."""
+
+    def text(key: str, value: Any) -> Any:
+        between = "" if key in _PATTERNS else " "
+        return between.join(value.splitlines()) if isinstance(value, str) else value
+
+    joined = {key: text(key, value) for key, value in record.items()}
+    if isinstance(fixes := record.get("fixes"), list):
+        joined["fixes"] = [{key: text(key, value) for key, value in x.items()} for x in fixes]
+    return joined
+
+
+def _recognizer(_type: object, value: str | Sequence[str | Mapping[str, Any]]) -> _Recognizer:
+    """The function that a name stands for, or of several, one after another."""
+    if isinstance(value, str):
+        return _named(value)
+    return partial(_every, [_with_parameters(entry) for entry in value])
+
+
+def _with_parameters(entry: str | Mapping[str, Any]) -> _Recognizer:
+    parameters = {"is": entry} if isinstance(entry, str) else dict(entry)
+    kind = "not" if "not" in parameters else "is"
+    name = parameters.pop(kind, "")
+    function = _named(name)
+    try:
+        inspect.signature(function).bind(None, None, **parameters)
+    except TypeError as error:
+        raise ValueError(f"{name}: {error}") from None
+    if kind == "not":
+        return partial(_without, function, parameters)
+    return partial(function, **parameters)
+
+
+def _named(name: str) -> _Recognizer:
+    module, _, function = name.rpartition(".")
+    found = getattr(_RECOGNIZERS.get(module), function, None)
+    if function.startswith("_") or not inspect.isfunction(found):
+        raise ValueError(f"no recognizer is called {name!r}")
+    return found
+
+
+def _every(parts: Sequence[_Recognizer], graph: Graph, events: Int64Array) -> Int64Array:
+    for part in parts:
+        if not len(events := part(graph, events)):
+            break
+    return events
+
+
+def _without(
+    function: _Recognizer, parameters: Mapping[str, Any], graph: Graph, events: Int64Array
+) -> Int64Array:
+    return events[~np.isin(events, function(graph, events, **parameters))]
