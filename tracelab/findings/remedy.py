@@ -2,7 +2,7 @@ r"""A remedy: what to write instead of one recognizable pitfall, and how to add 
 
 A rule says *that* something costs time; a remedy says *what to write instead*. It is recognized by
 host events: Python frames, operators, annotations or calls. What happens inside them is its own:
-blocking calls, launches, idle time. To add one, add a record to `remedies/remedies.toml`:
+blocking calls, launches, idle time. To add one, add a record to `remedies.toml`:
 
     [[remedy]]
     id = "optimizer-loop"

@@ -22,7 +22,7 @@ terminal. What the predictions are worth was [measured](remedies_measured.md) wi
 Most pitfalls are recognized by Python functions in the trace (`with_stack=True`, which
 `tracelab run` records).
 
-<!-- Made from tracelab/findings/remedies/remedies.toml by `make documents`. -->
+<!-- Made from tracelab/findings/remedies.toml by `make documents`. -->
 """
 
 

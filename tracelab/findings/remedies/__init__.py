@@ -1,4 +1,4 @@
-"""Every remedy: `remedies.toml` and what recognizes them; of two for one event the first counts."""
+"""Every remedy: the records of `remedies.toml`; the first of two for one event counts."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from pathlib import Path
 from tracelab.findings.remedies.load import load_remedies
 from tracelab.findings.remedy import Remedy
 
-_FILE = Path(__file__).with_name("remedies.toml")
+_FILE = Path(__file__).parents[1] / "remedies.toml"
 
 REMEDIES: tuple[Remedy, ...] = load_remedies(_FILE.read_text(encoding="utf-8"), _FILE.name)
