@@ -1,1 +1,1 @@
-"""What can be done about it: one file per rule, from the context of a window to findings."""
+"""Findings: rules, which turn the context of a window into findings, and what their fixes save."""

@@ -1,4 +1,4 @@
-"""From candidates to findings: no time is attributed twice, across rules and devices."""
+"""Attribution: candidates become findings, and no time is attributed twice."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _NOTHING = union([], [])
 
 @dataclass(frozen=True, slots=True)
 class _Ledger:
-    """What the findings so far leave for the next one.
+    """Time that the findings so far leave for the next one.
 
     Attributes:
         attributed: device to the time that they have there; nothing where it is missing.
@@ -67,7 +67,7 @@ class _Ledger:
         }
 
     def most_idle_ns(self, candidate: Candidate, device: int) -> int | None:
-        """How much idle of a device a candidate can have; None where that is not known."""
+        """Return the most idle time of a device that a candidate can have; None if not known."""
         left_ns = [self.idle_left_ns.get(device)]
         if candidate.is_typical:
             left_ns.append(self.typical_left_ns.get(device))
@@ -76,7 +76,7 @@ class _Ledger:
     def after(
         self, context: Context, candidate: Candidate, taken: Mapping[int, Intervals], device: int
     ) -> _Ledger:
-        """What is left once a candidate has this time, by device, and counts on one of them."""
+        """Return the ledger after a candidate takes this time, by device, and counts on one."""
         attributed = {
             number: join(self.attributed.get(number, _NOTHING), time)
             for number, time in taken.items()
@@ -97,7 +97,7 @@ class _Ledger:
 
 
 def _less(left_ns: Mapping[int, int], taken_ns: Mapping[int, int]) -> dict[int, int]:
-    """What is left of each; the time that a finding takes may be idle where it is exposed, too."""
+    """Subtract from each; the time that a finding takes may be idle and exposed."""
     return {device: max(0, ns - taken_ns[device]) for device, ns in left_ns.items()}
 
 
@@ -141,7 +141,7 @@ def find_all(context: Context, rules: Iterable[Rule]) -> tuple[Finding, ...]:
 
 
 def steps_of(context: Context) -> int:
-    """How many steps the bounds of a window's findings are of."""
+    """Count the steps that the bounds of a window's findings are of."""
     return max(1, len(context.typical_steps))
 
 
@@ -172,7 +172,7 @@ def _joined(context: Context, findings: Iterable[tuple[Finding, Candidate]]) -> 
 
 
 def _one(context: Context, group: Sequence[tuple[Finding, Candidate]]) -> Finding:
-    """What one change mends as one finding, no more severe than the largest may be."""
+    """Make one finding of what one change mends, no more severe than the largest may be."""
     findings, candidates = zip(*group, strict=True)
     one = as_one(context, findings, _joint_cost_ns(candidates))
     _, largest = max(group, key=lambda pair: pair[0].bound_ns)
@@ -268,7 +268,7 @@ def _bound_ns(
 
 
 def _is_reported(context: Context, candidate: Candidate, bound_ns: Mapping[int, int]) -> bool:
-    """Whether a candidate becomes a finding: it costs enough, and earlier findings left some."""
+    """Return True if a candidate costs enough and earlier findings left some of it."""
     if not candidate.lost:
         return candidate.severity_override is not None
     is_actionable = any(candidate.limit_ns.get(device) != 0 for device in candidate.lost)
@@ -318,7 +318,7 @@ def _edit_of(candidate: Candidate) -> str | None:
 
 
 def _fix(context: Context, rule: Rule, candidate: Candidate) -> Instead:
-    """What to do: as the remedy says, else the candidate, else the rule."""
+    """Return the fix of the remedy, else of the candidate, else of the rule."""
     of_remedy = candidate.remedy and candidate.remedy.fix_for(context.torch)
     if of_remedy:
         return of_remedy
@@ -327,7 +327,7 @@ def _fix(context: Context, rule: Rule, candidate: Candidate) -> Instead:
 
 
 def _steps_seen(candidate: Candidate, lost_by_step_ns: Int64Array) -> int | None:
-    """In how many steady steps a candidate costs time; None without steps, or without any cost."""
+    """Count the steady steps in which a candidate costs time; None without steps or cost."""
     if not candidate.lost or not len(lost_by_step_ns):
         return None
     return int((lost_by_step_ns > 0).sum())
@@ -350,7 +350,7 @@ def _earliest(time: Intervals, length_ns: int) -> Intervals:
 
 
 def _spread_ns(context: Context, lost_by_step_ns: Int64Array) -> int | None:
-    """By how much the steady steps differ beside what a candidate lost in each; None of too few."""
+    """Return the spread of the steps without what a candidate lost in each; None of too few."""
     if len(lost_by_step_ns) < FEWEST_STEPS:
         return None
     lengths_ns = np.array([window.length_ns for window in context.typical_steps])

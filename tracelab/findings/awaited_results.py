@@ -1,4 +1,4 @@
-"""What a program waits for with a synchronize: a result that is copied to the host, or none.
+"""Awaited results: a synchronize waits for a copy to the host, or for none.
 
 A copy into pinned memory returns at once, and what it writes may be read behind the first wait that
 covers it. Without that wait the host would read what was there before.
@@ -27,7 +27,7 @@ _NEVER = np.iinfo(np.int64).min
 
 
 class Awaited(IntEnum):
-    """What the host may read once a wait is over."""
+    """Results that the host may read once a wait is over."""
 
     NOTHING = 0  # no copy to the host was under way
     RESULT = 1  # a copy, and the GPU has nothing to do behind it

@@ -1,4 +1,4 @@
-"""What a rule finds, and what it is made of: groups by call site, evidence."""
+"""Candidates, which rules find, and their parts: groups by call site, evidence."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def grouped(keys: Iterable[_Key]) -> dict[_Key, list[int]]:
 
 
 def key_of(remedy: Remedy | None, otherwise: Hashable) -> Hashable:
-    """By what events are grouped: what one fix mends at all its call sites is one candidate.
+    """Return the key to group events by: one fix for all its call sites is one candidate.
 
     Args:
         remedy: the one of an event, if any is recognized.

@@ -1,4 +1,4 @@
-"""Where the host runs code that `torch.compile` made."""
+"""Regions in which the host runs code that `torch.compile` made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What rules look at: the measures of one window, and where in the program things are."""
+"""Context of a rule: the measures of one window, and the places of its events."""
 
 from __future__ import annotations
 
@@ -170,23 +170,23 @@ class Context(OneLine):
 
     @property
     def step_without_profiler_ns(self) -> float | None:
-        """How long the capture measured a step to take without the profiler; None if it did not."""
+        """Length of a step without the profiler, ns, if the capture measured it; else None."""
         return self.trace.info.unprofiled_step_ns
 
     @cached_property
     def profiler_overhead_ns(self) -> Mapping[int, int]:
-        """By how much the recording made this window longer, by device, ns; 0 where unknown."""
+        """Time by which the recording made this window longer, by device, ns; 0 if unknown."""
         overhead_ns = profiler_overhead_ns(self.graph, [self.window], self.bubbles, self.start_up)
         return {device: int(ns[0]) for device, ns in overhead_ns.items()}
 
     @cached_property
     def window_without_profiler_ns(self) -> int | None:
-        """What this window would take without the profiler; None if unknown, or hardly less."""
+        """Length of this window without the profiler, ns; None if unknown, or hardly less."""
         return unprofiled_ns(self.graph, [self.window], self.bubbles, self.start_up)[0]
 
     @cached_property
     def unprofiled_idle_ns(self) -> Mapping[int, int]:
-        """How long each device would be idle in this window's steps without the profiler, ns.
+        """Idle time of each device in this window's steps without the profiler, ns.
 
         Empty where it is not known.
         """

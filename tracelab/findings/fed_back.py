@@ -1,4 +1,4 @@
-"""Which reads the host needs to compute what it copies to the GPU next, and which values go back.
+"""Reads that the host needs to compute what it copies to the GPU next, or that it copies back.
 
 A read is such a one where the next launch of its thread is a copy to the GPU, with no data loader
 in between, and where no training step lies between the copy before and the read: there the host

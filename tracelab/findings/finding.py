@@ -27,7 +27,7 @@ COVERED_SHARE = 1 / 3  # of what all fixes save: then fixes of one place come be
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Where(OneLine):
-    """Where a finding is, as far as the file says; None where it does not.
+    """Place of a finding, as far as the file says; None where it does not.
 
     Example row: ``Where(count=12, api="cudaStreamSynchronize", operator="aten::item",
     function="train", file="train.py", line=40, call="item")``.
@@ -147,7 +147,7 @@ class Finding(OneLine):
 
     @property
     def shown_title(self) -> str:
-        """Its title, which says whether other findings come before it."""
+        """Title, which tells if other findings come before it."""
         if self.role != REST:
             return self.title
         return f"After that: {self.title[:1].lower()}{self.title[1:]}"
@@ -167,7 +167,7 @@ def call_site_of(where: Where) -> CallSite:
 
 
 def severity_of(time_ns: float, of_ns: float, spread_ns: float = 0) -> str:
-    """How much a saving, or an attributed share, matters.
+    """Return the severity of a saving, or of an attributed share.
 
     Args:
         time_ns: the time that is saved or attributed.
@@ -238,7 +238,7 @@ def is_worth_showing(finding: Finding, share: float, cost_share: float) -> bool:
 
 
 def order_of(finding: Finding, share: float, cost_share: float) -> tuple[object, ...]:
-    """By what findings are sorted and numbered everywhere.
+    """Return the key by which findings are sorted and numbered everywhere.
 
     First is what saves 2 % of a step or more, and of that a change of one place before the rest
     that a rebuilding adds. What has no such price comes next, by what it saves or by its share, and
@@ -326,7 +326,7 @@ def with_rest(
 
 
 def is_same_place(finding: Finding, other: Finding) -> bool:
-    """Whether two findings are about the same thing at the same place of the program."""
+    """Return True if two findings are about the same thing at the same place of the program."""
     return _subject(finding) == _subject(other)
 
 
@@ -335,7 +335,7 @@ def _subject(finding: Finding) -> tuple[object, ...]:
 
 
 def call_site_key(finding: Finding) -> tuple[object, ...]:
-    """By what findings of several ranks are one: what it is, and the line."""
+    """Return the key by which findings of several ranks are one: rule, cause and line."""
     where = finding.where
     what = (finding.rule, finding.cause, finding.remedy)
     return *what, where.function, where.file, where.line

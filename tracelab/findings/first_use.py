@@ -21,7 +21,7 @@ from tracelab.model.trace import ABSENT, Trace
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FirstUse(Frozen):
-    """What the host of a file did that a program does once: loading, planning, compiling.
+    """Host events of things that a program does once: loading, planning, compiling.
 
     A pause in which nothing was recorded is none of it: nobody knows what that was.
 
@@ -43,7 +43,7 @@ class FirstUse(Frozen):
 
     @cached_property
     def time(self) -> Intervals:
-        """When any thread was in one of them."""
+        """Time in which any thread was in one of them."""
         return union(self.trace.start_ns[self.event_id], self.trace.end_ns[self.event_id])
 
     def holds(self, events: Int64Array) -> NDArray[np.bool_]:
@@ -57,7 +57,7 @@ class FirstUse(Frozen):
 
 
 def find_first_use(graph: Graph, recognized: Recognized, bubbles: Bubbles) -> FirstUse:
-    """What comes once in a program, of all that remedies recognize.
+    """Choose the things that come once in a program from those that remedies recognize.
 
     What is inside something that goes on is none of it: what is compiled in each step is loaded.
     """

@@ -1,4 +1,4 @@
-"""Which changes are predicted: fixes of findings, edits, and in the end all of them together."""
+"""Changes to predict: fixes of findings, edits, and in the end all of them together."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def choose_fixes(
 def predict_choices(
     baseline: Baseline, sites: Sites, fixes: Sequence[Fix], findings: Sequence[Finding]
 ) -> tuple[Prediction, ...]:
-    """What the step would take with each; of one that changes nothing the reason says why."""
+    """Predict the step with each; one that changes nothing has a reason."""
     predictions = predict(baseline, sites, fixes)
     return tuple(
         _of_whole(x, baseline.printed_basis.step_ns) if x.edits else _unchanged(x, findings)

@@ -142,7 +142,7 @@ def _by_share(finding: Finding, steady: SteadyMetrics | None) -> Finding:
 
 
 def _without_waits(finding: Finding, part: RankPart, wait_ns: Int64Array) -> Finding | None:
-    """What remains of a rank's finding once it is known how long its collectives waited."""
+    """Reduce a rank's finding by the time for which its collectives waited."""
     if finding.rule != tl202_comm_overlap.RULE.id:
         return finding
     start_ns, end_ns = _window(finding, part)

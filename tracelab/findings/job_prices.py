@@ -1,4 +1,4 @@
-"""What the findings of a job's ranks save of the job's step, by a replay of all ranks at once."""
+"""Savings of a job's findings of the job's step, by a replay of all ranks together."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def price_in_job(
 def predict_in_job(
     edits: Sequence[str | Callable[[Any], Any]], ranks: Sequence[int], job: JobReplay
 ) -> tuple[Prediction, ...]:
-    """What the job's step takes with each edit, made on all ranks, and with all of them last.
+    """Predict the job's step with each edit, made on all ranks, and with all of them last.
 
     Args:
         edits: as `Options.edits`.
@@ -138,7 +138,7 @@ def predict_in_job(
 def _reason(
     name: str, edits: Sequence[Edit | Callable[[Program], Program]], job: JobReplay
 ) -> str | None:
-    """Why nothing better can be said, of ranks where the edit changes something if there are."""
+    """Return the reason for no saving, from ranks where the edit changes something if any."""
     if any(isinstance(edit, Edit) and edit.kind in (_LEVEL, _BALANCE) for edit in edits):
         return None
     of_ranks = [rank.changes[name] for rank in job.ranks if name in rank.changes]
@@ -184,7 +184,7 @@ def _change(
 
 
 def _is_larger(edits: Sequence[Edit], ranks: Sequence[int], job: JobReplay) -> bool:
-    """Whether a rank that is made level launches as much as the others, and takes longer."""
+    """Return True if a rank that is made level launches as much as the others, and takes longer."""
     leveled_ranks = [edit.place for edit in edits if edit.kind == _LEVEL]
     return all(
         job.surplus_ns[ranks.index(int(place.removeprefix(_RANK)))] is None
@@ -213,7 +213,7 @@ def _main_ranks(edit: str, findings: Iterable[Finding]) -> frozenset[int]:
 
 
 def _added_ns(on_all: tuple[int, int, int], on_main: tuple[int, int, int]) -> tuple[int, int, int]:
-    """What further ranks save, and at least, and at most, ns; as of `_saved_ns`."""
+    """Return the saving of further ranks, its least and its most, ns; as of `_saved_ns`."""
     low_ns, saves_ns, high_ns = sorted(
         max(0, of_all - of_main) for of_all, of_main in zip(on_all, on_main, strict=True)
     )
@@ -221,7 +221,7 @@ def _added_ns(on_all: tuple[int, int, int], on_main: tuple[int, int, int]) -> tu
 
 
 def _saved_ns(prediction: JobPrediction, step_ns: int) -> tuple[int, int, int]:
-    """What is saved, and at least, and at most, ns."""
+    """Return the saving, its least and its most, ns."""
     saves_ns, low_ns, high_ns = (
         max(0, step_ns - ns)
         for ns in (prediction.predicted_ns, prediction.high_ns, prediction.low_ns)

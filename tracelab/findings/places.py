@@ -49,7 +49,7 @@ def edit_texts(edit: str | None, where: Where) -> list[str]:
 
 
 def places_of(where: Where) -> list[str]:
-    r"""How an edit can name the place of a finding, the most exact first.
+    r"""List the names of the place of a finding in an edit, the most exact first.
 
     >>> places_of(Where(1, api="cudaMemcpyAsync", activity="Memcpy HtoD (Pinned -> Device)"))
     ['cudaMemcpyAsync', 'kernel:Memcpy HtoD \\(Pinned -> Device\\)']
@@ -89,7 +89,7 @@ def with_surroundings(
 
 
 def place_text(where: Where, files: Iterable[str] = ()) -> str:
-    """Where a finding is, in a few words; "" where the file does not say.
+    """Describe the place of a finding in a few words; "" if the file does not say.
 
     Args:
         where: its place.

@@ -1,4 +1,4 @@
-"""What each finding is worth: the step as it is, minus the step that a replay predicts."""
+"""Prices of findings: the step as it is, minus the step that a replay predicts."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def _change(finding: Finding) -> tuple[object, ...] | None:
 
 
 def _cause_in_function(finding: Finding) -> tuple[object, ...] | None:
-    """By what findings are of one cause in one function; None of one that stands for itself."""
+    """Return the key of findings of one cause in one function; None of one that stands alone."""
     where, kinds = finding.where, {edit.kind for edit in edits_of(finding)}
     if not where.function or len(kinds) != 1 or REMEDY in (finding.edit or ""):
         return None
@@ -257,7 +257,7 @@ def edits_of(finding: Finding) -> tuple[Edit, ...]:
 
 
 def saved_ns(prediction: Prediction) -> tuple[int, int, int]:
-    """What a fix saves of a step, and at least, and at most, ns; 0 where it makes it longer."""
+    """Return the saving of a fix, its least and its most, ns; 0 if it makes the step longer."""
     saves_ns, low_ns, high_ns = (
         max(0, prediction.step_ns - ns)
         for ns in (prediction.predicted_ns, prediction.high_ns, prediction.low_ns)
@@ -390,7 +390,7 @@ def _place_on_host(finding: Finding, sites: Sites, context: Context) -> str | No
 
 
 def _python_ns(selection: Selection, program: Program) -> float:
-    """What Python and other libraries do at a place in a step, ns."""
+    """Return the time of Python and other libraries at a place in a step, ns."""
     share = selection.python_share
     return float((share * program.latency_ns[: len(share)])[share > 0].sum()) / program.steps
 

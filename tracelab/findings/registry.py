@@ -48,7 +48,7 @@ RULES: tuple[Rule, ...] = (
 
 
 def about_of(rule_id: str) -> str:
-    """What a rule is about, "program" or "trace"; "program" of an unknown rule.
+    """Return the subject of a rule, "program" or "trace"; "program" of an unknown rule.
 
     >>> about_of("TL903"), about_of("TL101"), about_of("MY1")
     ('trace', 'program', 'program')

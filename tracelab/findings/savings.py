@@ -1,4 +1,4 @@
-"""What the fixes of a file's findings save together."""
+"""Savings of the fixes of a file's findings together."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tracelab.measures.steady import PROFILED, UNPROFILED
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Savings(OneLine):
-    """What the fixes of one file's findings save together, by one replay with all of them.
+    """Savings of the fixes of one file's findings together, by one replay with all of them.
 
     Example row: ``Savings(rank=0, step=None, step_ns=12_400_000, basis="profiled",
     is_of_trace=False, saves_ns=4_100_000, saves_low_ns=3_500_000, saves_high_ns=4_400_000,

@@ -33,7 +33,7 @@ _FUSES = "Compiled code also fuses elementwise kernels, which the figure leaves 
 
 
 class Advice(NamedTuple):
-    """What to do, in sentences, and the edit that stands for exactly that.
+    """Sentences, and the edit that stands for exactly that.
 
     Attributes:
         fix: numbered steps, and the most important one.
@@ -47,7 +47,7 @@ class Advice(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """What to change first, what can be captured then, and what changes in that.
+    """Changes to make first, the segment to capture then, and the change within it.
 
     Attributes:
         costlier: calls in the way that cost more than the late launches: other findings are about

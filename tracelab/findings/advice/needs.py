@@ -1,4 +1,4 @@
-"""Which values the host truly needs when it reads them.
+"""Values that the host truly needs when it reads them.
 
 A blocking call that reads a value for a log can be left out. One whose value decides what the
 program does next is a dependency: what can change is when the value is asked for, where it is used,
@@ -22,7 +22,7 @@ from tracelab.simulate.waits import DECIDES, SIZED_BY_DATA
 
 
 class Need(IntEnum):
-    """What the host needs a value for, as far as the file shows it."""
+    """Uses of a value by the host, as far as the file shows them."""
 
     NONE = 0  # nothing that the file shows
     BRANCH = 1  # it decides what the program does next: `if x`, `while x`
@@ -83,7 +83,7 @@ def with_moves(fix: Instead, needs: NDArray[np.int8]) -> Instead:
 
 
 def cannot_go(needs: NDArray[np.int8]) -> bool:
-    """Whether the host needs the values of the blocking calls of a place, at least of some.
+    """Return True if the host needs the values of some blocking calls of a place.
 
     Without the size of a result another operator can do, and what is copied back can stay.
 
@@ -103,5 +103,5 @@ def is_size(needs: NDArray[np.int8]) -> bool:
 
 
 def _are(needs: NDArray[np.int8], share: float, *which: Need) -> bool:
-    """Whether at least such a share of the needs are some of these."""
+    """Return True if at least such a share of the needs are some of these."""
     return bool(len(needs)) and bool(np.isin(needs, which).mean() >= share)

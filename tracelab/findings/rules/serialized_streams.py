@@ -95,7 +95,7 @@ def _candidates(
 
 
 def _is_host(blocker: int) -> bool:
-    """Whether a blocking call serialized them: the call site is that call's, then."""
+    """Return True if a blocking call serialized them: the call site is that call's, then."""
     return blocker == OverlapBlocker.HOST_SYNC
 
 
@@ -126,7 +126,7 @@ def _call_id(context: Context, piece_index: NDArray[np.intp]) -> Int64Array:
 
 
 def _limit_ns(context: Context, device: int, piece_index: NDArray[np.intp]) -> int:
-    """What running these streams side by side saves at most: all compute but the busiest's."""
+    """Return the most that overlap of these streams saves: all compute but the busiest's."""
     serialized, timeline = context.serialized_streams, context.timeline
     on_device = timeline.device_number[serialized.row[piece_index]] == device
     piece_index = piece_index[on_device]
@@ -145,7 +145,7 @@ def _limit_ns(context: Context, device: int, piece_index: NDArray[np.intp]) -> i
 
 
 def _has_room(context: Context, piece_index: int) -> bool:
-    """Whether both kernels of a piece fit on the GPU side by side, as far as the file says."""
+    """Return True if both kernels of a piece fit on the GPU together, as far as the file says."""
     serialized, timeline = context.serialized_streams, context.timeline
     rows = np.array([serialized.row[piece_index], serialized.other_row[piece_index]])
     event_ids = timeline.event_id[rows].tolist()
@@ -162,7 +162,7 @@ def _has_room(context: Context, piece_index: int) -> bool:
 def _blocks_per_multiprocessor(
     arguments: Mapping[str, Any], multiprocessors: int | None
 ) -> float | None:
-    """How many of a kernel's blocks each multiprocessor gets, None where the file does not say.
+    """Return the number of a kernel's blocks for each multiprocessor; None if not in the file.
 
     Kineto writes it down; PyTorch's own CUPTI collector only how many blocks the kernel has.
 

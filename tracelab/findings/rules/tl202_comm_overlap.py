@@ -162,7 +162,7 @@ def _peer_waits(context: Context, waiting: Exposed, waits: PeerWaits) -> list[Ca
 def _figures(
     context: Context, waits: PeerWaits, row: NDArray[np.integer[Any]], lost: Mapping[int, Intervals]
 ) -> str:
-    """How long the slowest of some collectives took, beside its fastest twin."""
+    """Describe the length of the slowest of some collectives, next to its fastest twin."""
     timeline = context.timeline
     length_ns = timeline.end_ns[row] - timeline.start_ns[row]
     slowest = int(np.argmax(waits.wait_ns[row]))

@@ -66,7 +66,7 @@ def find(context: Context) -> list[Candidate]:
 
 
 def _compute_ns(context: Context, device: int) -> int:
-    """How long a device computes in the window, ns."""
+    """Return the compute time of a device in the window, ns."""
     timeline = context.timeline
     rows = np.flatnonzero(timeline.select(device=device, kind=Kind.COMPUTE))
     return measure(context.inside(timeline.start_ns[rows], timeline.end_ns[rows]))
@@ -86,7 +86,7 @@ def _peer_copy_rows(context: Context) -> NDArray[np.intp]:
 def _at_senders(
     context: Context, copy_row: NDArray[np.intp]
 ) -> tuple[dict[int, Intervals], dict[int, int]]:
-    """Where the copies ran and the sender's own next compute waited for them, and the bounds."""
+    """Return the time in which the sender's next compute waited for the copies, and the bounds."""
     exposed = context.exposed
     device_number = context.timeline.device_number[exposed.row]
     is_waited_for = np.isin(exposed.row, copy_row) & np.isin(exposed.blocker, _COMPUTE_WAITS)
@@ -99,7 +99,7 @@ def _at_senders(
 
 
 def _at_receivers(context: Context, copy_row: NDArray[np.intp]) -> dict[int, Intervals]:
-    """Where another GPU was idle because its next activity, launched, waited for a copy."""
+    """Return the idle time of other GPUs whose next launched activity waited for a copy."""
     timeline, bound_by_row = context.timeline, context.graph.binding.source_row
     waiting_row = np.flatnonzero(np.isin(bound_by_row, copy_row) & (timeline.launch_id != ABSENT))
     source_row = bound_by_row[waiting_row]
@@ -115,7 +115,7 @@ def _at_receivers(context: Context, copy_row: NDArray[np.intp]) -> dict[int, Int
 
 
 def _idle(context: Context, device: int) -> Intervals:
-    """When a device had no work, within the window."""
+    """Return the time in which a device had no work, within the window."""
     busy = context.timeline.busy(context.timeline.select(device=device))
     return gaps(busy, context.window.start_ns, context.window.end_ns)
 

@@ -85,7 +85,7 @@ def _candidate(
 
 
 def _figures(context: Context, small: SmallCollectives, index: NDArray[np.intp]) -> str:
-    """How many there are, and what they take, in a sentence."""
+    """Describe their number, and what they take, in a sentence."""
     timeline, row, steps = context.timeline, small.row[index], len(context.typical_steps)
     period = "in each step" if steps else "in the trace"
     length_us = float(np.median(timeline.end_ns[row] - timeline.start_ns[row])) / 1000

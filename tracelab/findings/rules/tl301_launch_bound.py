@@ -43,7 +43,7 @@ _FIX_OF_LONG = Instead(
 
 
 class _Way(NamedTuple):
-    """How the CPU is late, in words, and what to do about it where no remedy says more."""
+    """A way in which the CPU is late, in words, and its fix if no remedy has one."""
 
     cause: str
     does: str
@@ -98,7 +98,7 @@ def find(context: Context) -> list[Candidate]:
 def _by_remedy(
     context: Context, is_late: NDArray[np.bool_]
 ) -> list[tuple[NDArray[np.bool_], Remedy | None]]:
-    """Which late launches (bool[bubbles]) belong to each remedy and call site; to none last.
+    """Divide the late launches (bool[bubbles]) by remedy and call site; those of none are last.
 
     A bubble belongs to what the host was in, else to what the late launch was made in.
     """
@@ -124,7 +124,7 @@ def _by_remedy(
 
 
 def _late_launches(context: Context) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which bubbles end with a launch that came late, and before which nothing was launched.
+    """Find the bubbles that end with a late launch, and those before which nothing was launched.
 
     Twice bool[bubbles].
     """
@@ -231,7 +231,7 @@ def _candidate(
 
 
 def _without_profiler_ns(context: Context, device: int, late_ns: int) -> tuple[int, bool]:
-    """How much of a device's time before late launches there is without the profiler, ns.
+    """Return the time of a device before late launches without the profiler, ns.
 
     All that the profiler cost may have been such time. If so much is not there, the GPU worked in
     some of it: then no more is known than how long it idles at most without the profiler, and
@@ -251,12 +251,12 @@ def _without_profiler_ns(context: Context, device: int, late_ns: int) -> tuple[i
 
 
 def _has_collectives(context: Context) -> bool:
-    """Whether peers that the profiler slows are waited for."""
+    """Return True if the window waits for peers, which the profiler slows."""
     return bool((context.timeline.kind == Kind.COMM).any())
 
 
 def _is_launch(name: str) -> bool:
-    """Whether a call of this name launches something.
+    """Return True if a call of this name launches something.
 
     >>> _is_launch("cudaGraphLaunch"), _is_launch("sample")
     (True, False)
@@ -275,7 +275,7 @@ def _holds_launch(context: Context) -> NDArray[np.bool_]:
 def _top_culprit(
     context: Context, is_chosen: NDArray[np.bool_], remedy: Remedy | None
 ) -> tuple[str, CallSite, tuple[int, ...]]:
-    """What blocked the GPU in most of these bubbles: its name, call site and events.
+    """Find what blocked the GPU in most of these bubbles: its name, call site and events.
 
     The events are those of all culprits, the most expensive first. Where a culprit is not of the
     remedy itself, the late launch is, and stands for it.
@@ -304,7 +304,7 @@ def _top_culprit(
 def _in_forward(
     context: Context, culprit_id: Int64Array, cost_ns: Int64Array, remedy: Remedy
 ) -> tuple[Int64Array, Int64Array]:
-    """Of culprits those to change, with their cost, ns.
+    """Choose the culprits to change, with their cost, ns.
 
     The backward pass follows what the program calls forward: where only its part is expensive, the
     forward part stands for it, by its time on the host; without one what the program calls itself.

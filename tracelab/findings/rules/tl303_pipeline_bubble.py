@@ -54,7 +54,7 @@ def find(context: Context) -> list[Candidate]:  # noqa: ARG001
 
 
 def pipeline_finding(pipeline: Pipeline, parts: Sequence[RankPart]) -> Finding | None:
-    """What makes the bubble of a job's pipeline larger than it has to be, where that is much.
+    """Find what makes the bubble of a job's pipeline much larger than it has to be.
 
     Args:
         pipeline: the job's.
@@ -73,7 +73,7 @@ def pipeline_finding(pipeline: Pipeline, parts: Sequence[RankPart]) -> Finding |
 
 
 def _cause(pipeline: Pipeline) -> tuple[str, float]:
-    """What most of the bubble beyond the schedule's own is due to, and its share of the schedule.
+    """Find the cause of most of the bubble beyond the schedule's own, and its share of it.
 
     What cannot be changed by name counts only where nothing else does.
     """
@@ -103,7 +103,7 @@ def _stage_to_change(pipeline: Pipeline, cause: str) -> StageMetrics:
 
 
 def _times_the_others(pipeline: Pipeline, stage: StageMetrics) -> float:
-    """How many times as long as the other stages of its pipeline a stage computes."""
+    """Divide the compute of a stage by that of the other stages of its pipeline."""
     others = [
         other.compute_ns
         for other in pipeline.per_stage
@@ -192,7 +192,7 @@ def _more_microbatches(pipeline: Pipeline) -> int | None:
 
 
 def _on_microbatches(pipeline: Pipeline) -> str:
-    """Whether more microbatches would help where the schedule's own bubble is large."""
+    """Describe the effect of more microbatches if the schedule's own bubble is large."""
     smallest, theory = pipeline.smallest_microbatch, pipeline.theory_bubble
     if theory is None or theory < _LARGE_THEORY:
         return ""
@@ -219,7 +219,7 @@ def _on_microbatches(pipeline: Pipeline) -> str:
 
 
 def _fix(pipeline: Pipeline, cause: str, stage: StageMetrics) -> str:
-    """What to change about the cause."""
+    """Describe the change for a cause."""
     if cause == "imbalance":
         more = _times_the_others(pipeline, stage) - 1
         return (

@@ -150,7 +150,7 @@ def _title(straggler: Straggler) -> str:
 
 
 def _figures(straggler: Straggler, is_replayed: bool) -> str:
-    """What it does and costs, in a sentence."""
+    """Describe its work and its cost, in a sentence."""
     least, most = (f"{f(straggler.wait_ns) / 1e6:,.1f}" for f in (min, max))
     each = least if least == most else f"{least} to {most}"
     period = "per step" if straggler.steps else "in the recording"
@@ -168,7 +168,7 @@ def _figures(straggler: Straggler, is_replayed: bool) -> str:
 
 
 def _same_time(straggler: Straggler, own: tuple[Finding, ...]) -> str:
-    """Which findings of the rank's own file are about the same time."""
+    """Name the findings of the rank's own file about the same time."""
     rules = _OWN_RULES.get(straggler.cause, ())
     named = sorted({finding.rule for finding in own if finding.rule in rules})
     if not named:
@@ -185,7 +185,7 @@ def _severity(straggler: Straggler) -> str:
 
 
 def _ranks(ranks: tuple[int, ...]) -> str:
-    """Some ranks as the subject of a sentence.
+    """Name some ranks as the subject of a sentence.
 
     >>> _ranks((1,)), _ranks((1, 2, 3)), _ranks((0, *range(2, 8)))
     ('Rank 1', 'Ranks 1, 2 and 3', '7 ranks')

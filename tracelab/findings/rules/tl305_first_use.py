@@ -32,7 +32,7 @@ _MOST_NAMED = 2  # kinds of first use
 
 
 def find(context: Context) -> list[Candidate]:
-    """What should come once and goes on, by remedy; and all that comes once, which is one cause."""
+    """Find what should come once and recurs, by remedy; and all that comes once, as one."""
     return [*_going_on(context), *_once(context)]
 
 
