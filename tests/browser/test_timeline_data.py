@@ -8,9 +8,8 @@ from tests.bundled_traces import FOLDER
 from tests.figures import figures
 from tracelab import Options, find_sources
 from tracelab.analysis.reports import analyze_file, merge_results
+from tracelab.outputs.pages import part_of_page, save_page
 from tracelab.render.html import detail
-from tracelab.render.html.file_part import file_part
-from tracelab.render.html.page import render_page
 
 FILES = ("train_step_sinful", "events_item", "ddp_hook_side_stream_rank0")
 BUSY = "([id, from, to, group]) => tracelabTimeline.busy(id, from, to, group)"
@@ -22,10 +21,10 @@ def open_report(open_page, tmp_path):
 
     def opened(*names):
         paths = [str(FOLDER / f"{name}.pt.trace.json.gz") for name in names]
-        results = [analyze_file(x, Options(), then=file_part) for x in find_sources(paths)]
+        results = [analyze_file(x, Options(), then=part_of_page) for x in find_sources(paths)]
         report = merge_results(results, paths, Options())
         file = tmp_path / "page.html"
-        file.write_text(render_page(report, [result.more for result in results]))
+        save_page(report, [result.more for result in results], file)
         page = open_page(file)
         page.evaluate("tracelabTimeline.ready")
         return report, page
@@ -107,10 +106,10 @@ def test_streams_of_graphs_are_one_row(open_page, tmp_path, snapshot):
     """GIVEN 300 streams with two nodes of a graph each
     THEN one row has them, its busy time is exact, and what the mouse is on names its stream."""
     path = str(write(tmp_path / "replays.json", replayed(replays=2)))
-    results = [analyze_file(x, Options(), then=file_part) for x in find_sources([path])]
+    results = [analyze_file(x, Options(), then=part_of_page) for x in find_sources([path])]
     report = merge_results(results, [path], Options())
     file = tmp_path / "page.html"
-    file.write_text(render_page(report, [result.more for result in results]))
+    save_page(report, [result.more for result in results], file)
     page = open_page(file)
     page.evaluate("tracelabTimeline.ready")
     rows = page.evaluate("tracelabTimeline.rows")

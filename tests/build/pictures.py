@@ -4,9 +4,12 @@ import numpy as np
 from matplotlib.image import imread
 
 from tests.build.rows import graph_nodes_of, messages_of
+from tracelab.model.steps import Window
 from tracelab.model.trace import Category, Thread, Trace
+from tracelab.outputs.scene_of_file import scene_of_timeline
 from tracelab.render.picture.save import save_figure
-from tracelab.render.picture.timeline import draw_timeline
+from tracelab.render.picture.timeline import Part, draw_timelines, require_drawable
+from tracelab.render.scene import Span
 
 MS = 1_000_000
 
@@ -94,9 +97,14 @@ EVENTS = (
 CALLS = np.array([5], dtype=np.int64)
 
 
-def draw(timeline, **options):
-    settings = {"blocking_calls": CALLS, "start_ns": 0, "end_ns": 100 * MS, **options}
-    return draw_timeline(timeline, **settings)
+def scene(timeline, blocking_calls=NO_CALLS):
+    return scene_of_timeline(timeline, blocking_calls, Window(None, 0, 0))
+
+
+def draw(timeline, *, blocking_calls=CALLS, start_ns=0, end_ns=100 * MS, width_px=1600, **options):
+    part = Part(scene(timeline, blocking_calls), Span(start_ns, end_ns), **options)
+    require_drawable(1, part.lanes, width_px)
+    return draw_timelines([part], width_px=width_px)
 
 
 def texts_of(figure):

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+ABSENT = -1  # in a column of integers: none, or not known
+
 _LONGEST_LINE, _LONGEST_VALUE, _MOST_ITEMS = 100, 32, 4
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)

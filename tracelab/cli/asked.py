@@ -102,9 +102,9 @@ class Asked(OneLine):
 
             makers[PAGE] = part_of_page
         if self.perfetto is not None:
-            from tracelab.outputs.pages import tracks_of_file
+            from tracelab.outputs.perfetto import part_of_perfetto
 
-            makers[TRACE] = tracks_of_file
+            makers[TRACE] = part_of_perfetto
         return makers
 
 

@@ -234,14 +234,13 @@ def _counts(source: Source) -> bool:
 
 def _is_whole_without_gpu(source: Source) -> bool:
     """Return True for an undamaged trace without GPU activity."""
-    from tracelab.model.trace import GPU_ACTIVITIES
     from tracelab.read.reader import read_trace
 
     try:
         trace = read_trace(source)
     except TracelabError:
         return False
-    return not trace.losses and not len(trace.of_category(*GPU_ACTIVITIES))
+    return not trace.losses and not len(trace.activities)
 
 
 def _read_baseline(

@@ -238,12 +238,13 @@ def _draw(diff: Diff, analyses: list[Analysis], path: Path) -> None:
     """Draw the step of median length of each side, or the whole traces."""
     from tracelab.outputs.drawing import part_of
     from tracelab.render.picture.save import save_figure
-    from tracelab.render.picture.timeline import draw_stacked
+    from tracelab.render.picture.timeline import draw_timelines
+    from tracelab.render.scene import Span
     from tracelab.render.sections.diff import picture_title
 
     (rank,) = diff.ranks
     parts = [
-        part_of(analysis, file.start_ns, file.end_ns, picture_title(file))
+        part_of(analysis, Span(file.start_ns, file.end_ns), picture_title(file))
         for analysis, file in zip(analyses, (rank.before, rank.after), strict=True)
     ]
-    save_figure(draw_stacked(parts), path)
+    save_figure(draw_timelines(parts), path)

@@ -64,8 +64,8 @@ def view(
     from tracelab.base.options import Options
     from tracelab.cli.asked import merge
     from tracelab.cli.many_files import map_files, processes_for_one
+    from tracelab.outputs.view import contents
     from tracelab.read.sources import find_sources
-    from tracelab.render.html.viewed import contents
     from tracelab.system.loopback import LoopbackServer
 
     sources = find_sources(paths)
@@ -100,7 +100,7 @@ def view(
 def _analyze(source: Source, options: Options) -> FileResult:
     """Analyze one of several files, in whichever process."""
     from tracelab.analysis.reports import analyze_file
-    from tracelab.render.html.viewed import viewed
+    from tracelab.outputs.view import viewed
 
     return analyze_file(source, options, then=viewed, may_be_saved=True)
 

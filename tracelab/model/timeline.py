@@ -20,7 +20,7 @@ from tracelab.model.lost_work import LostWork, find_lost_work, missing_work
 from tracelab.model.steady import SteadySteps, find_steady
 from tracelab.model.step_names import choose_pattern
 from tracelab.model.steps import find_steps
-from tracelab.model.trace import ABSENT, GPU_ACTIVITIES, HOST_CALLS, Trace
+from tracelab.model.trace import ABSENT, HOST_CALLS, Trace
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -66,9 +66,7 @@ def build_timeline(
     Raises:
         UsageError: a pattern is not a valid regular expression.
     """
-    return order_activities(
-        trace, trace.of_category(*GPU_ACTIVITIES), comm_test(comm_patterns), step_pattern
-    )
+    return order_activities(trace, trace.activities, comm_test(comm_patterns), step_pattern)
 
 
 def only_launched(timeline: Timeline, comm_patterns: Iterable[str] = ()) -> Timeline:

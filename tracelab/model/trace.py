@@ -16,13 +16,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tracelab.base import arrays
 from tracelab.base.arrays import Frozen, read_only
 from tracelab.base.intervals import Int64Array
 from tracelab.model.file_info import FileInfo
 from tracelab.model.graph_nodes import GraphNodes
 from tracelab.model.messages import Messages
 
-ABSENT = -1  # in an integer column: the file does not say
+ABSENT = arrays.ABSENT  # in an integer column: the file does not say
 
 
 class Category(IntEnum):
@@ -203,3 +204,8 @@ class Trace(Frozen):
         """Ids of all events by category, ascending, and the place of the first of each one."""
         ids = read_only(np.argsort(self.category, kind="stable"))
         return ids, np.searchsorted(self.category[ids], range(len(Category) + 1)).tolist()
+
+    @property
+    def activities(self) -> NDArray[np.intp]:
+        """Ids of the GPU activities, ascending."""
+        return self.of_category(*GPU_ACTIVITIES)

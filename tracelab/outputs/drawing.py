@@ -14,8 +14,12 @@ from tracelab.analysis.reports import FileResult, analyze_file, merge_results, w
 from tracelab.base.errors import TracelabError, UsageError
 from tracelab.base.options import DEFAULTS, Options
 from tracelab.findings.fixes import choose_fixes
+from tracelab.outputs.scene_of_file import scene_of_timeline
+from tracelab.outputs.scene_of_job import scene_of_rank, scenes_of_report
+from tracelab.outputs.scene_of_replay import scenes_of_replay
 from tracelab.read.sources import one_source, path_names
 from tracelab.read.streams import Source
+from tracelab.render.scene import Scene, Span
 from tracelab.report.schema import Report
 from tracelab.report.views import ranks_of
 from tracelab.simulate.predict import apply_changes, predict
@@ -24,7 +28,6 @@ from tracelab.system.files import identities, require_output
 
 if TYPE_CHECKING:
     from tracelab.render.facts import BusyShares
-    from tracelab.render.picture.rank_work import RankWork
     from tracelab.render.picture.save import Picture
     from tracelab.render.picture.timeline import Part
 
@@ -68,7 +71,7 @@ def draw(
         TracelabError: the file cannot be analyzed.
     """
     from tracelab.render.picture.save import Picture, require_format
-    from tracelab.render.picture.timeline import draw_timeline, require_drawable
+    from tracelab.render.picture.timeline import draw_timelines, require_drawable
 
     chosen = [lanes] if isinstance(lanes, str) else lanes
     inputs = [trace] if isinstance(trace, Analysis | Source) else path_names(trace)
@@ -91,19 +94,10 @@ def draw(
     else:
         [one] = known
         analysis = one if isinstance(one, Analysis) else analyze_source(one, options)
-        start_ns, end_ns = _span(analysis, start_ms, end_ms)
-        picture = Picture(
-            draw_timeline(
-                analysis.timeline,
-                blocking_calls=analysis.blocking_calls.calls.event_id,
-                start_ns=start_ns,
-                end_ns=end_ns,
-                lanes=chosen,
-                title=title,
-                busy=_busy_shares(analysis) if (start_ms, end_ms) == (None, None) else None,
-                width_px=width_px,
-            )
-        )
+        part = part_of(analysis, Span(*_span(analysis, start_ms, end_ms)), title)
+        if (start_ms, end_ms) == (None, None):
+            part = replace(part, busy=_busy_shares(analysis))
+        picture = Picture(draw_timelines([replace(part, lanes=chosen)], width_px=width_px))
     if path is not None:
         picture.save(Path(path))
     return picture
@@ -153,10 +147,9 @@ def draw_whatif(
     if not changes:
         raise UsageError("there is nothing to draw: no finding has a change that can be replayed")
     [prediction] = predict(analysis.baseline, sites, changes[-1:])
+    changed = apply_changes(changes[-1].edits, program, sites).program
     figure = draw_both(
-        analysis.timeline,
-        program,
-        apply_changes(changes[-1].edits, program, sites).program,
+        scenes_of_replay(analysis.timeline, program, changed),
         titles=picture_titles(Path(analysis.timeline.trace.path).name, prediction),
         width_px=width_px,
     )
@@ -187,21 +180,19 @@ def draw_beside(
     return path
 
 
-def part_of_job(analysis: Analysis) -> RankWork:
-    """What `draw_job` needs of one file, in whichever process it is analyzed."""
-    from tracelab.render.picture.rank_work import reduce_work
-
-    return reduce_work(analysis.graph, analysis.windows, analysis.part.device)
+def part_of_job(analysis: Analysis) -> Scene:
+    """Return what `draw_job` needs of one file, in whichever process it is analyzed."""
+    return scene_of_rank(analysis.graph, analysis.windows[0], analysis.part.device)
 
 
 def draw_job(
-    report: Report, works: Iterable[RankWork], *, title: str = "", width_px: int = 1600
+    report: Report, scenes: Sequence[Scene], *, title: str = "", width_px: int = 1600
 ) -> Picture:
     """Draw the ranks of a job on one clock, and the heat map of their steps.
 
     Args:
         report: of the job.
-        works: what `part_of_job` gave of each of its files.
+        scenes: what `part_of_job` gave of each of its files.
         title: the headline, by default the folder and the number of ranks.
         width_px: pixels across.
     """
@@ -212,13 +203,12 @@ def draw_job(
     if report.job is None:
         raise ValueError("only the ranks of a job are on one clock")
     shares = rank_shares(report)
-    rank_of = {trace.path: trace.rank for trace in report.traces}
-    folders = {Path(path).parent.name for path in rank_of}
+    folders = {Path(trace.path).parent.name for trace in report.traces}
     name = folders.pop() if len(folders) == 1 else f"{len(folders)} folders"
-    headline = f"{len(rank_of)} ranks on one clock"
+    headline = f"{len({trace.path for trace in report.traces})} ranks on one clock"
     figure = job.draw_job(
         report.job,
-        {rank_of[work.path]: work for work in works},
+        {scene.rank: scene for scene in scenes_of_report(report, scenes)},
         title=title or (f"{name}: {headline}" if name else headline),
         verdict=next(iter(job_sentences(report, shares)), ""),
         shares={x.rank: x for x in shares},
@@ -315,18 +305,23 @@ def _busy_shares(analysis: Analysis) -> BusyShares:
     return busy_shares(rank)
 
 
-def part_of(analysis: Analysis, start_ns: int, end_ns: int, title: str) -> Part:
-    """A stretch of what was analyzed, to be drawn above or below others."""
+def part_of(analysis: Analysis, span: Span, title: str) -> Part:
+    """Return a stretch of what was analyzed, to be drawn above or below others."""
     from tracelab.render.picture.timeline import Part
 
+    return Part(bare_scene(analysis), span, title)
+
+
+def bare_scene(analysis: Analysis) -> Scene:
+    """Make the scene of what a picture shows of an analysis."""
     calls = analysis.blocking_calls.calls
-    return Part(analysis.timeline, calls.event_id, start_ns, end_ns, title)
+    return scene_of_timeline(analysis.timeline, calls.event_id, analysis.windows[0])
 
 
 def _several(sources: Sequence[Source], options: Options, title: str, width_px: int) -> Picture:
     """The ranks of one job, or the whole of several files, one above the other."""
     from tracelab.render.picture.save import Picture
-    from tracelab.render.picture.timeline import draw_stacked, require_drawable
+    from tracelab.render.picture.timeline import draw_timelines, require_drawable
 
     results = [analyze_file(source, options, then=lambda analysis: analysis) for source in sources]
     for result in results:
@@ -335,11 +330,11 @@ def _several(sources: Sequence[Source], options: Options, title: str, width_px: 
     report = merge_results(results, [source.path for source in sources], options)
     analyses: list[Analysis] = [result.more for result in results]
     if report.job is not None and report.job.per_rank:
-        return draw_job(report, map(part_of_job, analyses), title=title, width_px=width_px)
+        return draw_job(report, [*map(part_of_job, analyses)], title=title, width_px=width_px)
     require_drawable(len(analyses), None, width_px)
     parts = []
     for analysis in analyses:
         window, name = analysis.windows[0], Path(analysis.timeline.trace.path).name
-        part = part_of(analysis, window.start_ns, window.end_ns, name)
+        part = part_of(analysis, Span(window.start_ns, window.end_ns), name)
         parts.append(replace(part, busy=_busy_shares(analysis)))
-    return Picture(draw_stacked(parts, width_px=width_px))
+    return Picture(draw_timelines(parts, width_px=width_px))

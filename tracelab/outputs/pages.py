@@ -3,39 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracelab.analysis.analysis import Analysis
+from tracelab.analysis.analysis import Analysis, predict_changes
 from tracelab.analysis.reports import FileResult, analyze_file, merge_results
 from tracelab.base.errors import TracelabError, UsageError
 from tracelab.base.options import DEFAULTS, Options
+from tracelab.findings.fixes import ALL
+from tracelab.outputs.perfetto import part_of_perfetto, write_with_tracks
+from tracelab.outputs.scene_of_file import scene_of_file
+from tracelab.outputs.scene_of_job import scenes_of_report
 from tracelab.read.sources import find_sources, path_names
 from tracelab.read.streams import Source
 from tracelab.report.schema import Report
+from tracelab.simulate.causal_profile import LINE, OPERATOR, causal_profile
 from tracelab.system.files import identities, require_output, write_file
 
 if TYPE_CHECKING:
     from tracelab.render.html.file_part import FilePart
-    from tracelab.render.perfetto import Tracks
+    from tracelab.render.scene import Scene
 
 PAGE_ENDINGS = (".html", ".htm")
 TRACE_ENDINGS = (".json", ".json.gz")
 
 
-def part_of_page(analysis: Analysis) -> FilePart:
-    """What the page needs of one file, in whichever process it is analyzed."""
-    from tracelab.render.html.file_part import file_part
+def part_of_page(analysis: Analysis, scene: Scene | None = None) -> FilePart:
+    """Return what the page needs of one file, in whichever process it is analyzed."""
+    from tracelab.render.html.file_part import FilePart
 
-    return file_part(analysis)
+    baseline, sites, findings = analysis.baseline, analysis.sites, analysis.report.findings
+    by = LINE if analysis.report.lines else OPERATOR
+    return FilePart(
+        scene=scene or scene_of_file(analysis),
+        causal=causal_profile(baseline, sites, by, findings),
+        whatif=predict_changes(baseline, sites, findings, Options(fixes=(ALL,))),
+    )
 
 
-def tracks_of_file(analysis: Analysis) -> Tracks:
-    """What a trace with tracks needs of one file, in whichever process it is analyzed."""
-    from tracelab.render.perfetto import tracks_of
-
-    return tracks_of(analysis)
+def complete_parts(report: Report, parts: Sequence[FilePart]) -> list[FilePart]:
+    """Complete the parts of a page with what the report of all its files says, by rank."""
+    scenes = scenes_of_report(report, [part.scene for part in parts]) if parts else []
+    part_of = {part.path: part for part in parts}
+    return [replace(part_of[scene.path], scene=scene) for scene in scenes]
 
 
 def save_page(report: Report, parts: Iterable[FilePart | None], path: Path) -> None:
@@ -48,7 +60,8 @@ def save_page(report: Report, parts: Iterable[FilePart | None], path: Path) -> N
     """
     from tracelab.render.html.page import render_page
 
-    write_file(path, render_page(report, [x for x in parts if x is not None]).encode())
+    files = complete_parts(report, [part for part in parts if part is not None])
+    write_file(path, render_page(report, files).encode())
 
 
 def save_traces(
@@ -58,14 +71,12 @@ def save_traces(
 
     Args:
         report: of all files.
-        results: of each file, analyzed with `tracks_of_file`.
+        results: of each file, analyzed with `part_of_perfetto`.
         path: where it goes; those of several files are numbered.
 
     Returns:
         the files that were written; instead of one that could not be, why.
     """
-    from tracelab.render.perfetto import write_with_tracks
-
     paths = numbered_traces(path, len(results))
     written: list[Path | TracelabError] = []
     for result, target in zip(results, paths, strict=True):
@@ -136,7 +147,7 @@ def write_perfetto(
     target = Path(fspath(path))
     require_trace(target)
     names, sources = _found(trace, target)
-    report, results = _analyzed(names, sources, tracks_of_file, options)
+    report, results = _analyzed(names, sources, part_of_perfetto, options)
     for written in save_traces(report, results, target):
         if isinstance(written, TracelabError):
             raise written

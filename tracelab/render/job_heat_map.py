@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.report.schema import Job, RankStep
+from tracelab.report.schema import Job
 
 COMPUTE, WAIT, TRANSFER, COPIES, IDLE = (
     "compute",
@@ -20,13 +20,13 @@ COMPUTE, WAIT, TRANSFER, COPIES, IDLE = (
 )
 Shares = NDArray[np.float64]
 _WORTH_A_PANEL = 0.01  # of some step
-_TIMES: Mapping[str, Callable[[RankStep], int]] = MappingProxyType(
+_TIMES: Mapping[str, str] = MappingProxyType(
     {
-        COMPUTE: lambda x: x.compute_ns,
-        WAIT: lambda x: x.wait_ns,
-        TRANSFER: lambda x: x.transfer_ns,
-        COPIES: lambda x: x.copy_ns,
-        IDLE: lambda x: x.idle_ns,
+        COMPUTE: "compute_ns",
+        WAIT: "wait_ns",
+        TRANSFER: "transfer_ns",
+        COPIES: "copy_ns",
+        IDLE: "idle_ns",
     }
 )
 
@@ -52,12 +52,12 @@ def heat_map(job: Job, ranks: Sequence[int]) -> HeatMap:
     by_rank = {times.rank: {x.step: x for x in times.steps} for times in job.per_rank}
     steps = tuple(sorted({step for rank in ranks for step in by_rank[rank] if step is not None}))
     shares = {}
-    for title, time_of in _TIMES.items():
+    for title, length in _TIMES.items():
         share = np.full((len(ranks), len(steps)), np.nan)
         for row, rank in enumerate(ranks):
             for column, step in enumerate(steps):
                 if x := by_rank[rank].get(step):
-                    share[row, column] = time_of(x) / max(1, x.end_ns - x.start_ns)
+                    share[row, column] = getattr(x, length) / max(1, x.end_ns - x.start_ns)
         if title != COPIES or np.nanmax(share, initial=0) >= _WORTH_A_PANEL:
             shares[title] = share
     return HeatMap(tuple(ranks), steps, MappingProxyType(shares))

@@ -12,7 +12,7 @@ from tests.figures import figures
 from tracelab.analysis.reports import analyze, analyze_file, merge_results
 from tracelab.base.options import Options
 from tracelab.findings.remedies import REMEDIES
-from tracelab.outputs.pages import part_of_page
+from tracelab.outputs.pages import complete_parts, part_of_page
 from tracelab.read.sources import find_sources
 from tracelab.render.html.page import render_page
 from tracelab.render.text.report import render_text
@@ -73,6 +73,10 @@ def analyzed(paths):
     return merge_results(results, names, OPTIONS), tuple(result.more for result in results)
 
 
+def page_of(report, parts):
+    return render_page(report, complete_parts(report, parts))
+
+
 def text_of(report):
     return render_text(report, width=200, color=False, full=True, every_step=True)
 
@@ -94,7 +98,7 @@ def test_nothing_tells_where_a_report_was_made(tmp_path, pattern):
     made = {
         "json": (report.to_json().decode(), shared.to_json().decode()),
         "text": (text_of(report), text_of(shared)),
-        "page": (render_page(report, parts), render_page(shared, redaction.of(parts))),
+        "page": (page_of(report, parts), page_of(shared, redaction.of(parts))),
     }
     for form, (before, after) in made.items():
         assert TELLTALE in before, form

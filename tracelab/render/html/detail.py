@@ -14,21 +14,19 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import OneLine
+from tracelab.base.arrays import ABSENT, OneLine
 from tracelab.base.intervals import Int64Array
-from tracelab.model.constraints import Constraint
-from tracelab.model.trace import ABSENT
 from tracelab.render.html.encode import (
     BINS,
     EncodedLane,
-    Lane,
     Rows,
     bin_grid,
     compress,
     encode,
     rows_of,
 )
-from tracelab.render.html.groups import Group
+from tracelab.render.html.groups import Group, new_places, renumbered
+from tracelab.render.scene import Lane
 from tracelab.render.words import duration_text
 
 MOST_BYTES = 2_250_000  # of the columns; base64 makes 3.0 MB of them, of a page of 3.5 MB
@@ -39,7 +37,7 @@ _FEWEST_BINS, _BINS_OF_ALL = 512, 65_536
 _LEAST_SHARE = 1e-4  # of the time: less is not worth a detail
 _SMALL_SHARE = 0.02  # without steps: less of all lanes is worth less than more of them in a detail
 _MOST_TRIES = 5  # the estimate is mostly right at once
-_WITHOUT_SOURCE = (Constraint.LAUNCH, Constraint.UNKNOWN, Constraint.CALLBACK)
+_WITHOUT_SOURCE = ("launch", "unknown", "callback")
 # What else is known of an activity.
 _DETAILS = ("op", "line", "call", "why", "source", "captured")
 _MOST_FOR_STREAMS = 0.8  # of the bytes: more would leave too little for the detail
@@ -203,7 +201,7 @@ def _details(
         together = [groups[index] for index in indices]
         of_clock = [one for one in cited if one.group_index in indices]
         detail, name = _detail(together, of_clock, share)
-        label = f"{groups[indices[0]].label}: " if len(clocks) > 1 else ""
+        label = f"{groups[indices[0]].scene.label}: " if len(clocks) > 1 else ""
         words.append(f"{label}{name}")
         for index in indices:
             details[index] = detail
@@ -241,9 +239,12 @@ def _steps(groups: Sequence[Group]) -> tuple[list[int], Int64Array]:
 
     A step of several groups lasts from its first start to its last end.
     """
-    common = set.intersection(*(set(group.steady) for group in groups))
-    numbers = sorted(common or set.intersection(*(set(group.steps) for group in groups)))
-    bounds_ns = np.array([[group.steps[x] for x in numbers] for group in groups], dtype=np.int64)
+    common = set.intersection(*(set(group.scene.usual_steps) for group in groups))
+    numbers = sorted(common or set.intersection(*(set(group.scene.steps) for group in groups)))
+    bounds_ns = np.array(
+        [[steps[x] for x in numbers] for steps in (group.scene.steps for group in groups)],
+        dtype=np.int64,
+    )
     bounds_ns = bounds_ns.reshape(len(groups), len(numbers), 2)
     return numbers, np.stack((bounds_ns[..., 0].min(axis=0), bounds_ns[..., 1].max(axis=0)), axis=1)
 
@@ -282,8 +283,7 @@ def _cut(group: Group, detail: tuple[int, int], whole: frozenset[str]) -> Group:
     bounds = np.cumsum([len(lane) for lane in hosts])[:-1]
     is_call_of = dict(zip([x.id for x in hosts], np.split(is_call, bounds), strict=False))
     kept = {**in_detail, **is_call_of, **is_everything}
-    row_of, call_of = _new_places(_joined(streams, kept)), _new_places(is_call)
-    places = {"row": row_of, "source": row_of, "call": call_of}
+    places = new_places(group.lanes, kept)
     return replace(
         group,
         lanes=tuple(
@@ -306,9 +306,8 @@ def _cut_lane(
         is_bare: bool[n], of which no more is kept than when it ran.
         places: by column int64[m + 1], the new place of each thing that it refers to, else ABSENT.
     """
-    more = {
-        key: places[key][column] if key in places else column for key, column in lane.more.items()
-    }
+    lane = renumbered(lane, places)
+    more = dict(lane.more)
     if lane.type == "stream":
         more |= {key: np.where(is_bare, ABSENT, more[key]) for key in _DETAILS if key in more}
     return replace(lane, more=more).select(is_kept)
@@ -323,11 +322,6 @@ def _lies_in(lane: Lane, detail: tuple[int, int]) -> NDArray[np.bool_]:
 def _joined(lanes: Sequence[Lane], columns: Mapping[str, NDArray[np.bool_]]) -> NDArray[np.bool_]:
     """The columns of some lanes, by their ids, one after another."""
     return np.concatenate([np.zeros(0, np.bool_), *(columns[lane.id] for lane in lanes)])
-
-
-def _new_places(is_kept: NDArray[np.bool_]) -> Int64Array:
-    """int64[n + 1], the place of each among those that are kept, else ABSENT; so for ABSENT."""
-    return np.append(np.where(is_kept, np.cumsum(is_kept) - 1, ABSENT), ABSENT)
 
 
 # --- sizes ---
@@ -365,6 +359,7 @@ def _filled(lane: Lane, first_row: int) -> Lane:
     if lane.type != "stream":
         return lane
     before = np.arange(first_row - 1, first_row - 1 + len(lane))
-    has_none = np.isin(lane.more["why"], _WITHOUT_SOURCE)
+    codes = [lane.terms["why"].index(key) for key in _WITHOUT_SOURCE]
+    has_none = np.isin(lane.more["why"], codes)
     source = np.where(has_none, before, lane.more["source"])
     return replace(lane, more={**lane.more, "source": source})

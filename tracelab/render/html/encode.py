@@ -12,17 +12,17 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import OneLine, read_only
+from tracelab.base.arrays import ABSENT, OneLine
 from tracelab.base.intervals import Int64Array, measure_within, union
-from tracelab.model.trace import ABSENT
 from tracelab.render.picture.coverage import Grid
+from tracelab.render.scene import Lane
 
 PLAIN, DELTA, BY_ROW = "plain", "delta", "row"
 BINS = 4096
@@ -64,64 +64,10 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = MappingProxyType(
         "wait": (Column("name", 2),),
     }
 )
-_OF_SEVERAL = (Column("stream", 2), Column("level", 1))  # of a lane that streams share
+OF_SEVERAL = (Column("stream", 2), Column("level", 1))  # of a lane that streams share
 # Only of lanes whose activities came from CUDA graphs: where each was captured, a name.
-_CAPTURED = Column("captured", 2)
+CAPTURED = Column("captured", 2)
 _ESCAPABLE = ("gap", "dur", "cost")
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Lane(OneLine):
-    """What lies in one lane of the timeline, by start.
-
-    Attributes:
-        id: "idle:0", "stream:0/7".
-        type: a key of `COLUMNS`.
-        label: what stands beside it.
-        device: the GPU's number; None for a lane of the host, or of the whole file.
-        summary: shown also while its group is closed.
-        kinds: names of the kinds, as in the page's palette.
-        start_ns, end_ns: int64[n], ns.
-        kind: uint8[n], index into `kinds`.
-        more: the further columns of its type, each int[n], ABSENT for none.
-        streams: the numbers of the streams that share it, where several do; then `more` has
-            "stream", index into these, and "level", at which of `levels` heights it is drawn.
-        levels: how many there are.
-
-    Example: ``Lane("idle:0", "idle", "GPU 0 idle", 0, True, ("host_blocked", ...), start_ns=[400],
-    end_ns=[900], kind=[0], more={"row": [17]}, streams=(), levels=1)``.
-    """
-
-    id: str
-    type: str
-    label: str
-    device: int | None
-    summary: bool
-    kinds: tuple[str, ...]
-    start_ns: Int64Array
-    end_ns: Int64Array
-    kind: NDArray[np.uint8]
-    more: Mapping[str, NDArray[Any]]
-    streams: tuple[int, ...] = ()
-    levels: int = 1
-
-    def __post_init__(self) -> None:
-        columns: tuple[NDArray[Any], ...] = (self.start_ns, self.end_ns, self.kind)
-        for column in (*columns, *self.more.values()):
-            read_only(column)
-
-    def __len__(self) -> int:
-        return len(self.start_ns)
-
-    def select(self, chosen: NDArray[np.bool_]) -> Lane:
-        """The chosen part of what lies in it (bool[n])."""
-        return replace(
-            self,
-            start_ns=self.start_ns[chosen],
-            end_ns=self.end_ns[chosen],
-            kind=self.kind[chosen],
-            more={name: column[chosen] for name, column in self.more.items()},
-        )
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -173,8 +119,8 @@ def encode(
     columns = (
         *(_ALL_BY_ROW if follows else _ALL),
         *COLUMNS[lane.type],
-        *(_OF_SEVERAL if lane.streams else ()),
-        *((_CAPTURED,) if _CAPTURED.name in lane.more else ()),
+        *(OF_SEVERAL if len(lane.streams) > 1 else ()),
+        *((CAPTURED,) if CAPTURED.name in lane.more else ()),
     )
     before_ns = np.concatenate((np.array([start_ns], dtype=np.int64), lane.end_ns))[:-1]
     gap, dur = (
@@ -212,8 +158,9 @@ def encode(
         "escapes": escapes,
         "bins": bins,
     }
-    if lane.streams:
-        meta |= {"streams": list(lane.streams), "levels": lane.levels}
+    if len(lane.streams) > 1:
+        levels = int((binned or lane).more["level"].max(initial=0)) + 1
+        meta |= {"streams": list(lane.streams), "levels": levels}
     return EncodedLane(meta, b"".join(parts))
 
 

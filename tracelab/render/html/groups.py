@@ -1,24 +1,37 @@
-"""The files of a page as groups of lanes on one clock."""
+"""Groups of lanes of a page: the scene of each file, with names as a page shows them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tracelab.base.arrays import OneLine
-from tracelab.base.file_names import short_names
+from tracelab.base.arrays import ABSENT, OneLine
 from tracelab.base.intervals import Int64Array
 from tracelab.base.text import visible
-from tracelab.job.merge import Job
-from tracelab.model.trace import ABSENT
-from tracelab.render.html.encode import Lane
-from tracelab.render.html.file_part import FilePart, Name
-from tracelab.render.job_clock import JobTime, collective_times, job_times
-from tracelab.report.schema import Report
+from tracelab.render.html.encode import CAPTURED, COLUMNS, OF_SEVERAL
+from tracelab.render.scene import Lane, Scene
+from tracelab.render.words import bare_name, shorten
+from tracelab.report.glossary import BLOCKERS
 
-_WAIT_KINDS = ("wait", "transfer")
+MAX_NAME_LETTERS, MAX_LABEL_LETTERS = 300, 40
+MAX_STREAM_LANES, MAX_THREADS = 100, 40  # of a file: nobody reads more
+_SHOWN = {column.name for columns in COLUMNS.values() for column in columns} | {
+    column.name for column in (*OF_SEVERAL, CAPTURED)
+}
+
+
+class Name(NamedTuple):
+    """A name as a page shows it, and its form in a narrow place; "" if that is the same.
+
+    Example: ``Name("void at::native::reduce_kernel<512, 1>(float*)", "reduce_kernel")``.
+    """
+
+    text: str
+    short: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -26,27 +39,20 @@ class Group(OneLine):
     """The lanes of one file, on the page's clock.
 
     Attributes:
-        rank: the file's number in the report.
-        label: what stands above its lanes.
-        part: the file.
+        scene: the file.
         lanes: its lanes; their names, operators and lines are indices into `names`.
         names: all its names.
-        to_page_ns: brings moments of the file (int64[n], ns) to the page's clock.
-        steps: number of each step to its start and end, ns.
-        steady: the numbers of the steady ones.
+        streams_left_out, threads_left_out: how many have no lane, because they are very many.
 
-    Example: ``Group(rank=1, label="rank 1", part=FilePart(...), lanes=(Lane("steps", ...), ...),
-    names=(Name("gemm"), ...), to_page_ns=JobTime(...), steps={3: (900, 2_100)}, steady=(3,))``.
+    Example: ``Group(scene=Scene(...), lanes=(Lane("steps", ...), ...), names=(Name("gemm"), ...),
+    streams_left_out=0, threads_left_out=0)``.
     """
 
-    rank: int
-    label: str
-    part: FilePart
+    scene: Scene
     lanes: tuple[Lane, ...]
     names: tuple[Name, ...]
-    to_page_ns: Callable[[Int64Array], Int64Array]
-    steps: Mapping[int, tuple[int, int]]
-    steady: tuple[int, ...]
+    streams_left_out: int
+    threads_left_out: int
 
     @property
     def start_ns(self) -> int:
@@ -59,121 +65,144 @@ class Group(OneLine):
         return max(int(lane.end_ns.max()) for lane in self.lanes if len(lane))
 
     def lane_index(self, lane_id: str) -> int:
-        """The place of a lane, ABSENT where there is none."""
+        """Return the place of a lane, ABSENT if there is none."""
         ids = [lane.id for lane in self.lanes]
         return ids.index(lane_id) if lane_id in ids else ABSENT
 
 
-def is_on_one_clock(report: Report, files: Sequence[FilePart]) -> bool:
-    """Whether files are all ranks of a job, whose clocks became one."""
-    job = report.job
-    return job is not None and len(job.per_rank) > 0 and len(files) == len(job.ranks)
-
-
-def page_times(report: Report, by_rank: Mapping[int, FilePart]) -> dict[int, JobTime]:
-    """How the times of a job's files become those of the page; none of other files.
-
-    Args:
-        report: of these files, and of others perhaps.
-        by_rank: files by their number in the report.
-    """
-    if report.job is None or not is_on_one_clock(report, list(by_rank.values())):
-        return {}
-    return job_times(report.job, by_rank)
-
-
-def groups_of(report: Report, files: Sequence[FilePart]) -> list[Group]:
-    """The groups of a page, by rank.
-
-    The ranks of a job are on the job's clock. Of other files each has a clock of its own, from its
-    first event on.
-
-    Args:
-        report: of these files, and of others perhaps.
-        files: at least one.
-    """
-    rank_of = {trace.path: trace.rank for trace in report.traces}
-    by_rank = {rank_of[part.path]: part for part in files}
-    in_order = sorted(by_rank.items())
-    times = page_times(report, by_rank)
-    if report.job is None or not times:
-        names = short_names([part.path for _, part in in_order])
-        return [
-            _group(rank, visible(name), part, np.asarray, ())
-            for (rank, part), name in zip(in_order, names, strict=True)
-        ]
-    waits = _waits(report.job)
-    return [_group(rank, f"rank {rank}", part, times[rank], waits[rank]) for rank, part in in_order]
-
-
-def _group(
-    rank: int,
-    label: str,
-    part: FilePart,
-    to_page_ns: Callable[[Int64Array], Int64Array],
-    waits: Sequence[tuple[int, int, int, str]],
-) -> Group:
-    first_line = len(part.names)
-    lines = [
-        Name(f"{where} · {name}" if where else name, where or "") for name, where in part.lines
-    ]
-    wait_texts = dict.fromkeys(text for *_, text in waits)
-    first_wait = first_line + len(lines)
-
-    def moved(lane: Lane) -> Lane:
-        more = dict(lane.more)
-        if "line" in more:
-            more["line"] = np.where(more["line"] == ABSENT, ABSENT, more["line"] + first_line)
-        start_ns, end_ns = to_page_ns(lane.start_ns), to_page_ns(lane.end_ns)
-        return replace(lane, start_ns=start_ns, end_ns=end_ns, more=more)
-
-    lanes = [*map(moved, part.lanes)]
-    if waits:
-        names = {text: first_wait + i for i, text in enumerate(wait_texts)}
-        lanes.insert(1 if lanes[0].type == "steps" else 0, _wait_lane(waits, names))
-    numbered = {window.step: window for window in part.windows if window.step is not None}
-    bounds_ns = [np.array([x.start_ns, x.end_ns]) for x in numbered.values()]
-    on_page = ((int(x[0]), int(x[1])) for x in map(to_page_ns, bounds_ns))
+def group_of(scene: Scene) -> Group:
+    """Make the group of a file: its lanes that a page shows."""
+    streams, hosts = tuple(scene.of_type("stream")), tuple(scene.of_type("host"))
+    busy_ns = [int((lane.end_ns - lane.start_ns).sum()) for lane in streams]
+    left_out = {
+        *_least(streams, busy_ns, MAX_STREAM_LANES),
+        *_least(hosts, list(map(len, hosts)), MAX_THREADS),
+    }
+    lanes = tuple(lane for lane in scene.lanes if lane.type in COLUMNS)
+    if left_out:
+        is_kept = {x.id: np.full(len(x), x.id not in left_out) for x in lanes}
+        places = new_places(lanes, is_kept)
+        lanes = tuple(renumbered(x, places) for x in lanes if x.id not in left_out)
+    names, lanes = _named(scene, lanes)
     return Group(
-        rank=rank,
-        label=label,
-        part=part,
-        lanes=tuple(lanes),
-        names=(*part.names, *lines, *map(Name, wait_texts)),
-        to_page_ns=to_page_ns,
-        steps=dict(zip(numbered, on_page, strict=True)),
-        steady=part.steps,
+        scene=scene,
+        lanes=lanes,
+        names=tuple(names),
+        streams_left_out=sum(len(lane.streams) for lane in streams if lane.id in left_out),
+        threads_left_out=sum(lane.id in left_out for lane in hosts),
     )
 
 
-def _waits(job: Job) -> dict[int, list[tuple[int, int, int, str]]]:
-    """Of each rank, per collective: when it began, all had arrived and it ended, and what it is."""
-    waits: dict[int, list[tuple[int, int, int, str]]] = {rank: [] for rank in job.ranks}
-    for collective, rank, start_ns, arrived_ns, end_ns in collective_times(job):
-        what = visible(collective.operation)
-        if collective.last_rank is not None:
-            what += f", rank {collective.last_rank} came last: it {visible(collective.why)}"
-        waits[rank].append((start_ns, arrived_ns, end_ns, what))
-    return waits
+def _least(lanes: Sequence[Lane], weights: Sequence[int], most: int) -> list[str]:
+    """List the ids of the lanes with the least weight, of those that are too many."""
+    order = sorted(range(len(lanes)), key=lambda i: -weights[i])
+    return [lanes[i].id for i in order[most:]]
 
 
-def _wait_lane(waits: Sequence[tuple[int, int, int, str]], names: Mapping[str, int]) -> Lane:
-    """When a rank waited for others in communication, and when it transferred."""
-    begun, arrived, ended = np.array([x[:3] for x in waits], dtype=np.int64).T
-    start_ns, end_ns = np.concatenate((begun, arrived)), np.concatenate((arrived, ended))
-    kind = np.repeat(np.array([0, 1], dtype=np.uint8), len(waits))
-    name = np.tile([names[text] for *_, text in waits], 2)
-    order = np.lexsort((end_ns, start_ns))
-    order = order[end_ns[order] > start_ns[order]]
-    return Lane(
-        id="wait",
-        type="wait",
-        label="waits for other ranks",
-        device=None,
-        summary=True,
-        kinds=_WAIT_KINDS,
-        start_ns=start_ns[order],
-        end_ns=end_ns[order],
-        kind=kind[order],
-        more={"name": name[order]},
+def new_places(
+    lanes: Iterable[Lane], is_kept: Mapping[str, NDArray[np.bool_]]
+) -> dict[str, Int64Array]:
+    """By column, int64[n + 1]: the new place of each activity or call it refers to, else ABSENT.
+
+    Args:
+        lanes: of a file, with all activities and calls.
+        is_kept: bool[n] of each by its id, those that are kept.
+    """
+    kept: dict[str, list[NDArray[np.bool_]]] = {"stream": [], "host": []}
+    for lane in lanes:
+        if lane.type in kept:
+            kept[lane.type].append(is_kept[lane.id])
+    row, call = (
+        np.append(np.where(of_type, np.cumsum(of_type) - 1, ABSENT), ABSENT)
+        for of_type in (np.concatenate([np.zeros(0, np.bool_), *x]) for x in kept.values())
     )
+    return {"row": row, "source": row, "call": call}
+
+
+def renumbered(lane: Lane, places: Mapping[str, Int64Array]) -> Lane:
+    """Return a lane that refers to the new places of activities and calls."""
+    more = {key: places[key][x] if key in places else x for key, x in lane.more.items()}
+    return replace(lane, more=more)
+
+
+def _named(scene: Scene, lanes: Sequence[Lane]) -> tuple[list[Name], tuple[Lane, ...]]:
+    """List the names of all lanes, and the lanes with the columns and labels of a page."""
+    names: list[Name] = []
+
+    def places(shown: Iterable[Name]) -> Int64Array:
+        """int64[n + 1], the place of each name, which is added; ABSENT for ABSENT."""
+        first = len(names)
+        names.extend(shown)
+        return np.append(np.arange(first, len(names)), ABSENT)
+
+    def used(lane_type: str, column: str) -> NDArray[Any]:
+        columns = [x.more[column] for x in lanes if x.type == lane_type and column in x.more]
+        return np.unique(np.concatenate([np.array([ABSENT]), *columns]))[1:]
+
+    def used_places(index: NDArray[Any], shown: Iterable[Name], count: int) -> Int64Array:
+        place = np.full(count + 1, ABSENT, dtype=np.int64)
+        place[index] = places(shown)[:-1]
+        return place
+
+    events = np.unique(
+        np.concatenate([used("stream", "name"), used("stream", "op"), used("host", "name")])
+    )
+    event = used_places(events, (_visible_name(scene.names[i]) for i in events), len(scene.names))
+    blockers = next((x.terms["blocker"] for x in lanes if x.type == "exposed"), ())
+    blocker = places(Name(BLOCKERS.meanings[key]) for key in blockers)
+    step = places(map(Name, _step_names(scene)))
+    texts = used("stream", "captured")
+    captured = used_places(texts, (Name(_cut(scene.texts[i])) for i in texts), len(scene.texts))
+    line = places(_line_name(_cut(name), where and _cut(where)) for name, where in scene.lines)
+    texts = used("wait", "text")
+    wait = used_places(texts, (Name(scene.texts[i]) for i in texts), len(scene.texts))
+
+    def columns_of(lane: Lane) -> Mapping[str, NDArray[Any]]:
+        more = {key: column for key, column in lane.more.items() if key in _SHOWN}
+        more |= {key: event[more[key]] for key in ("name", "op") if key in more}
+        more |= {
+            key: of[more[key]]
+            for key, of in (("line", line), ("captured", captured))
+            if key in more
+        }
+        if lane.type == "steps":
+            more["name"] = step[:-1]
+        elif lane.type == "exposed":
+            more["name"] = blocker[lane.more["blocker"]]
+        elif lane.type == "wait":
+            more["name"] = wait[lane.more["text"]]
+        return more
+
+    return names, tuple(replace(x, label=_label(x), more=columns_of(x)) for x in lanes)
+
+
+def _step_names(scene: Scene) -> Iterable[str]:
+    """Yield the name of each step, with why it is left out."""
+    for lane in scene.of_type("steps"):
+        columns = zip(lane.more["number"].tolist(), lane.more["why_left_out"].tolist(), strict=True)
+        for number, why in columns:
+            yield f"step {number}" + (
+                "" if why == ABSENT else f", not steady: it {scene.texts[why]}"
+            )
+
+
+def _label(lane: Lane) -> str:
+    """Return the text beside a lane."""
+    if lane.type == "host":
+        return shorten(visible(lane.label), MAX_LABEL_LETTERS)
+    if len(lane.streams) > 1:
+        return f"GPU {lane.device}: {len(lane.streams):,} streams of CUDA graphs"
+    return f"GPU {lane.device} {lane.label}" if lane.type == "stream" else lane.label
+
+
+def _line_name(name: str, where: str | None) -> Name:
+    return Name(f"{where} · {name}" if where else name, where or "")
+
+
+def _visible_name(text: str) -> Name:
+    cut, short = _cut(text[: 2 * MAX_NAME_LETTERS]), visible(bare_name(text))
+    return Name(cut, "" if short == cut else short)
+
+
+def _cut(text: str) -> str:
+    return shorten(visible(text), MAX_NAME_LETTERS)

@@ -45,7 +45,7 @@ def render_page(
     if files:
         from tracelab.render.html.timeline_data import timeline_data
 
-        data = timeline_data(report, files)
+        data = timeline_data(report, [file.scene for file in files])
         columns = base64.b64encode(data.columns).decode()
         timeline = {
             "meta": script_json(data.meta),

@@ -14,15 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from tracelab.base.arrays import OneLine
+from tracelab.base.arrays import ABSENT, OneLine
 from tracelab.base.errors import UsageError
-from tracelab.findings.finding import Finding
-from tracelab.findings.rules import tl304_straggler
-from tracelab.model.constraints import Constraint
-from tracelab.model.trace import ABSENT
 from tracelab.render.html.detail import Cited, Fitted, fit
-from tracelab.render.html.file_part import FilePart, Name
-from tracelab.render.html.groups import Group, groups_of, is_on_one_clock
+from tracelab.render.html.groups import Group, Name, group_of
+from tracelab.render.scene import Mark, Scene
 from tracelab.report.glossary import CAUSES, CONSTRAINTS, PATH_KINDS
 from tracelab.report.schema import Report
 
@@ -61,18 +57,18 @@ class TimelineData(OneLine):
     columns: bytes
 
 
-def timeline_data(report: Report, files: Sequence[FilePart]) -> TimelineData:
-    """The timeline of some files.
+def timeline_data(report: Report, scenes: Sequence[Scene]) -> TimelineData:
+    """Return the timeline of some files.
 
     Args:
         report: of these files.
-        files: what `file_part` gave of each, at least one.
+        scenes: of each, at least one, by rank.
     """
-    on_one_clock = is_on_one_clock(report, files)
-    all_groups = groups_of(report, files)
+    on_one_clock = all(scene.clock for scene in scenes)
+    all_groups = list(map(group_of, scenes))
     names, groups, findings, fitted = _fitting(report, all_groups, on_one_clock=on_one_clock)
     start_ns = min(group.start_ns for group in groups)
-    opened = {group.rank for group in _chosen(report, groups, _MOST_OPEN)}
+    opened = {group.scene.rank for group in _chosen(report, groups, _MOST_OPEN)}
     meta = {
         "version": VERSION,
         "start": start_ns,
@@ -81,14 +77,14 @@ def timeline_data(report: Report, files: Sequence[FilePart]) -> TimelineData:
         "names": [name.text for name in names],
         "short": [name.short for name in names],
         "words": {**PATH_KINDS.names, **CAUSES.names, **_WORDS},
-        "reasons": [CONSTRAINTS.meanings[constraint.name.lower()] for constraint in Constraint],
+        "reasons": [CONSTRAINTS.meanings[key] for key in _reasons(groups)],
         "windows": _windows(groups, on_one_clock=on_one_clock)[:_MOST_WINDOWS],
         "note": " ".join(_notes(all_groups, groups, fitted, on_one_clock=on_one_clock)),
         "groups": [
             {
-                "label": group.label,
-                "rank": group.rank,
-                "open": group.rank in opened,
+                "label": group.scene.label,
+                "rank": group.scene.rank,
+                "open": group.scene.rank in opened,
                 "detail": list(fitted.details[index]),
                 "lanes": [dict(lane.meta) for lane in fitted.lanes[index]],
             }
@@ -109,25 +105,28 @@ def _fitting(
     shown = _chosen(report, groups, _MOST_GROUPS)
     while True:
         names, shown = _with_common_names(shown)
-        findings = list(_findings(report, shown))
+        findings = _locate(shown)
         cited = [cited for finding in findings for cited in finding.cited]
         fitted = fit(shown, cited, on_one_clock=on_one_clock)
         if fitted is not None:
             return names, shown, findings, fitted
-        ranks = {group.rank for group in _chosen(report, shown, len(shown) // 2)}
+        ranks = {group.scene.rank for group in _chosen(report, shown, len(shown) // 2)}
         if not ranks:
             raise UsageError(
-                f"{groups[0].label} has too many lanes for a page: choose a step of it (`step`)",
+                f"{groups[0].scene.label} has too many lanes for a page: choose a step of it "
+                "(`step`)",
                 option="step",
             )
-        shown = [group for group in groups if group.rank in ranks]
+        shown = [group for group in groups if group.scene.rank in ranks]
 
 
 def _chosen(report: Report, groups: Sequence[Group], most: int) -> list[Group]:
     """So many groups, by rank: those that others wait for, and then the first."""
     waited_for = {x.rank for x in report.job.stragglers} if report.job else set()
-    in_order = sorted(groups, key=lambda group: (group.rank not in waited_for, group.rank))
-    return sorted(in_order[:most], key=lambda group: group.rank)
+    in_order = sorted(
+        groups, key=lambda group: (group.scene.rank not in waited_for, group.scene.rank)
+    )
+    return sorted(in_order[:most], key=lambda group: group.scene.rank)
 
 
 def _notes(
@@ -137,13 +136,13 @@ def _notes(
     if len(shown) > 1 and not on_one_clock:
         yield "Each file has a clock of its own, which begins with its first event."
     if left_out := len(groups) - len(shown):
-        ranks = {group.rank for group in shown}
-        absent = [group.label for group in groups if group.rank not in ranks]
+        ranks = {group.scene.rank for group in shown}
+        absent = [group.scene.label for group in groups if group.scene.rank not in ranks]
         some = ", ".join(absent[:_MOST_NAMED]) + (" and others" if left_out > _MOST_NAMED else "")
         yield f"Not shown: {left_out:,} of {len(groups):,} files: {some}."
     for left_out, what in (
-        (sum(group.part.streams_left_out for group in shown), "least busy streams"),
-        (sum(group.part.threads_left_out for group in shown), "threads with the fewest calls"),
+        (sum(group.streams_left_out for group in shown), "least busy streams"),
+        (sum(group.threads_left_out for group in shown), "threads with the fewest calls"),
     ):
         if left_out:
             yield f"Not shown: the {left_out:,} {what}."
@@ -176,54 +175,36 @@ class _Located(OneLine):
             yield Cited(self.group_index, start_ns, end_ns, 1 / (self.number * (1 + i)))
 
 
-def _findings(report: Report, groups: Sequence[Group]) -> Iterator[_Located]:
-    """Where what each finding cites lies; nothing of findings of files that are not there."""
-    group_of = {group.rank: index for index, group in enumerate(groups)}
-    for number, finding in enumerate(report.findings, 1):
-        if finding.rank in group_of:
-            index = group_of[finding.rank]
-            marks = tuple(_marks(finding, groups[index]))
-            yield _Located(number, index, marks, _since(report, finding, marks))
+def _reasons(groups: Sequence[Group]) -> tuple[str, ...]:
+    """List the keys of what activities wait for, by the codes of the lanes of streams."""
+    lanes = (lane for group in groups for lane in group.lanes if lane.type == "stream")
+    return next(lanes).terms["why"]
 
 
-def _since(
-    report: Report, finding: Finding, marks: Sequence[tuple[int, int, int]]
-) -> dict[int, int]:
-    """Of kernels that other ranks waited for: start to when the first of them began to wait, ns."""
-    if report.job is None or finding.rule != tl304_straggler.RULE.id:
-        return {}
-    waited = [
-        (one.arrival_ns[one.ranks.index(finding.rank)], min(one.arrival_ns))
-        for one in report.job.collectives
-        if one.last_rank == finding.rank and finding.rank in one.ranks
+def _locate(groups: Sequence[Group]) -> list[_Located]:
+    """List where each finding of the groups lies, by its number."""
+    found = [
+        _Located(mark.number, index, tuple(_marks(mark, group)), mark.since_ns)
+        for index, group in enumerate(groups)
+        for mark in group.scene.marks
     ]
-    if not waited:
-        return {}
-    arrived_ns, first_ns = np.array(sorted(waited), dtype=np.int64).T
-    start_ns = np.array([mark[1] for mark in marks], dtype=np.int64)
-    nearest = np.abs(arrived_ns[:, np.newaxis] - start_ns).argmin(axis=0)
-    return dict(zip(start_ns.tolist(), first_ns[nearest].tolist(), strict=True))
+    return sorted(found, key=lambda one: one.number)
 
 
-def _marks(finding: Finding, group: Group) -> Iterator[tuple[int, int, int]]:
-    part = group.part
-    streams = [lane.id for lane in part.lanes if lane.type == "stream"]
-    first_rows = [0, *accumulate(len(lane) for lane in part.lanes if lane.type == "stream")]
-    device = part.device if finding.where.device is None else finding.where.device
-    elsewhere = group.lane_index(f"idle:{device}")
-    for event_id in finding.evidence[:_MOST_MARKS]:
-        place = part.place_of(event_id)
-        if place is None:
-            continue
-        if place.row != ABSENT:
-            stream = int(np.searchsorted(first_rows, place.row, side="right")) - 1
-            lane = group.lane_index(streams[stream])
-        else:
-            lane = group.lane_index(f"host:{place.thread_index}")
-        start_ns, end_ns = group.to_page_ns(np.array([place.start_ns, place.end_ns])).tolist()
+def _marks(mark: Mark, group: Group) -> Iterator[tuple[int, int, int]]:
+    """Yield the lane, start and end of what a finding cites."""
+    places, streams = group.scene.places, list(group.scene.of_type("stream"))
+    first_rows = [0, *accumulate(map(len, streams))]
+    elsewhere = group.lane_index(f"idle:{mark.device}")
+    for place in mark.place[:_MOST_MARKS].tolist():
+        lane_id = f"host:{places.thread[place]}"
+        if places.row[place] != ABSENT:
+            row = int(places.row[place])
+            lane_id = streams[int(np.searchsorted(first_rows, row, side="right")) - 1].id
+        lane = group.lane_index(lane_id)
         lane = elsewhere if lane == ABSENT else lane
         if lane != ABSENT:
-            yield lane, start_ns, end_ns
+            yield lane, int(places.start_ns[place]), int(places.end_ns[place])
 
 
 def _shown(finding: _Located, detail: tuple[int, int], group: Group) -> dict[str, Any]:
@@ -251,20 +232,20 @@ def _windows(groups: Sequence[Group], *, on_one_clock: bool) -> list[dict[str, A
         several = len(groups) > 1
         return [
             _window(
-                f"{group.label} step {number}" if several else f"step {number}",
+                f"{group.scene.label} step {number}" if several else f"step {number}",
                 bounds,
-                number in group.steady,
+                number in group.scene.usual_steps,
                 index,
             )
             for index, group in enumerate(groups)
-            for number, bounds in group.steps.items()
+            for number, bounds in group.scene.steps.items()
         ]
-    numbers = sorted({number for group in groups for number in group.steps})
+    numbers = sorted({number for group in groups for number in group.scene.steps})
     windows = []
     for number in numbers:
-        having = [group for group in groups if number in group.steps]
-        starts, ends = zip(*(group.steps[number] for group in having), strict=True)
-        steady = all(number in group.steady for group in having)
+        having = [group for group in groups if number in group.scene.steps]
+        starts, ends = zip(*(group.scene.steps[number] for group in having), strict=True)
+        steady = all(number in group.scene.usual_steps for group in having)
         windows.append(_window(f"step {number}", (min(starts), max(ends)), steady, 0))
     return windows
 

@@ -15,11 +15,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.read.event_array import Id
-from tracelab.render.perfetto.findings import FindingTrack
+from tracelab.base.arrays import ABSENT
 from tracelab.render.perfetto.times import microseconds, slice_times
-from tracelab.render.perfetto.tracks import Counter, Places, Texts, Track, Tracks
+from tracelab.render.perfetto.tracks import (
+    FindingTrack,
+    Texts,
+    Track,
+    finding_tracks,
+    lane_tracks,
+    note_track,
+)
+from tracelab.render.scene import Counter, Places, Scene
 
+Id = int | float | str | None  # of a process or thread, as a file writes it
 Threads = Mapping[tuple[str, str], tuple[Id, Id]]  # of a file, as it writes them, by their texts
 
 _NUMBERS = 2**32  # of processes and threads, in Perfetto
@@ -28,54 +36,32 @@ ABOVE_ALL = -1000  # where the process is sorted
 _ARROWS = 10**6  # so many of a process have numbers of their own
 
 
-def event_lines(
-    name: str,
-    rank: int,
-    tracks: Tracks,
-    findings: Sequence[FindingTrack],
-    threads: Threads,
-    notes: Track,
-) -> Iterator[str]:
-    """The events to put into a file, without commas.
+def event_lines(name: str, scene: Scene, threads: Threads, notes: Sequence[str]) -> Iterator[str]:
+    """Yield the events to put into a file, without commas.
 
     Args:
-        name: what the process is called.
-        rank: the rank, by which processes are sorted.
-        tracks: what is shown, below the findings.
-        findings: their rows.
+        name: the name of the process.
+        scene: the findings, lanes and counters.
         threads: the file's own.
-        notes: what there is to say of the file, shown last.
+        notes: sentences about the file, shown last.
     """
-    rows = rows_of(tracks, findings, notes)
+    findings = finding_tracks(scene)
+    tracks = (*(x.track for x in findings), *lane_tracks(scene), note_track(scene, notes))
+    rows = [(x, lane) for x in tracks for lane in lanes(x.start_ns, x.end_ns) if len(lane)]
     process = free_process(threads.values(), len(rows))
     yield _metadata("process_name", process, 0, name=name)
-    yield _metadata("process_sort_index", process, 0, sort_index=ABOVE_ALL + rank)
+    yield _metadata("process_sort_index", process, 0, sort_index=ABOVE_ALL + scene.rank)
     for order, (track, lane) in enumerate(rows, 1):
         yield _metadata("thread_name", process, process + order, name=track.label)
         yield _metadata("thread_sort_index", process, process + order, sort_index=order)
-        yield from _slices(track, lane, process, process + order, tracks.origin_ns)
-    for counter in tracks.counters:
-        yield from _values(counter, process, tracks.origin_ns)
-    pairs = [
-        *_evidence(process, findings, tracks, threads),
-        *_along(tracks.path, tracks, threads),
-    ]
+        yield from _slices(track, lane, process, process + order, scene.origin_ns)
+    for counter in scene.counters:
+        yield from _values(counter, process, scene.origin_ns)
+    pairs = [*_evidence(process, findings, scene, threads), *_along(scene, threads)]
     for number, (kind, source, target) in enumerate(pairs, process * _ARROWS):
         begun = f'"cat":"tracelab.{kind}","name":"{kind.replace("_", " ")}","id":{number}'
         yield f'{{"ph":"s",{begun},{source}}}'
         yield f'{{"ph":"f","bp":"e",{begun},{target}}}'
-
-
-def rows_of(
-    tracks: Tracks, findings: Sequence[FindingTrack], notes: Track
-) -> list[tuple[Track, NDArray[np.intp]]]:
-    """The rows in the order in which they are shown: of which track, and which of its slices."""
-    return [
-        (track, lane)
-        for track in (*(finding.track for finding in findings), *tracks.tracks, notes)
-        for lane in lanes(track.start_ns, track.end_ns)
-        if len(lane)
-    ]
 
 
 def lanes(start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]) -> Iterator[NDArray[np.intp]]:
@@ -143,17 +129,17 @@ def _slices(
 
 
 def _quoted(texts: Texts, lane: NDArray[np.intp]) -> list[str]:
-    quoted = [_json(text) for text in texts.table] + ['""']  # the last one for ABSENT
-    return [quoted[i] for i in texts.index[lane].tolist()]
+    index = texts.index[lane]
+    quoted = {i: _json(texts.table[i]) for i in np.unique(index).tolist() if i != ABSENT}
+    return [quoted.get(i, "") for i in index.tolist()]
 
 
 def _arguments(key: str, column: Texts | NDArray[np.int64], lane: NDArray[np.intp]) -> list[str]:
-    """An argument of each slice, empty where it has none."""
+    """List an argument of each slice, empty where it has none."""
     begun = f"{_json(key)}:"
-    if not isinstance(column, Texts):
-        return [f"{begun}{number}" for number in column[lane].tolist()]
-    written = [f"{begun}{_json(text)}" for text in column.table] + [""]
-    return [written[i] for i in column.index[lane].tolist()]
+    if isinstance(column, Texts):
+        return [f"{begun}{text}" if text else "" for text in _quoted(column, lane)]
+    return [f"{begun}{number}" for number in column[lane].tolist()]
 
 
 def _values(counter: Counter, process: int, origin_ns: int) -> Iterator[str]:
@@ -165,25 +151,24 @@ def _values(counter: Counter, process: int, origin_ns: int) -> Iterator[str]:
 
 
 def _evidence(
-    process: int, findings: Sequence[FindingTrack], tracks: Tracks, threads: Threads
+    process: int, findings: Sequence[FindingTrack], scene: Scene, threads: Threads
 ) -> Iterator[tuple[str, str, str]]:
     """The arrows from the slices of findings to what they cite: kind, source, target."""
-    ends = _Ends(tracks.places, tracks, threads)
+    ends = _Ends(scene.places, scene, threads)
     for order, finding in enumerate(findings, 1):
-        start_ns = finding.track.start_ns + tracks.origin_ns
-        for index, row in zip(
-            finding.slice_index.tolist(), finding.place_row.tolist(), strict=True
-        ):
+        start_ns = finding.track.start_ns + scene.origin_ns
+        for index, row in zip(finding.slice_index.tolist(), finding.place.tolist(), strict=True):
             time = microseconds(int(start_ns[index]))
             yield "evidence", f'"pid":{process},"tid":{process + order},"ts":{time}', ends.at(row)
 
 
-def _along(path: Places, tracks: Tracks, threads: Threads) -> Iterator[tuple[str, str, str]]:
+def _along(scene: Scene, threads: Threads) -> Iterator[tuple[str, str, str]]:
     """The arrows from each event of the critical path to the next.
 
     A call that waits has begun before what it waits for: the arrow reaches it when that begins.
     """
-    ends = _Ends(path, tracks, threads)
+    path = scene.path_places
+    ends = _Ends(path, scene, threads)
     starts_ns, ends_ns = path.start_ns.tolist(), path.end_ns.tolist()
     for source, target in pairwise(range(len(starts_ns))):
         time_ns = max(starts_ns[source], starts_ns[target])
@@ -198,11 +183,11 @@ class _Ends:
     from ours, but is read as the same.
     """
 
-    def __init__(self, places: Places, tracks: Tracks, threads: Threads) -> None:
-        written = [_written(*threads.get(texts, (None, None))) for texts in tracks.threads]
-        self._thread = [written[thread] for thread in places.thread_index.tolist()]
+    def __init__(self, places: Places, scene: Scene, threads: Threads) -> None:
+        written = [_written(*threads.get(x[:2], (None, None))) for x in scene.threads]
+        self._thread = [written[thread] for thread in places.thread.tolist()]
         self._start_ns = places.start_ns.tolist()
-        self._origin_ns = tracks.origin_ns
+        self._origin_ns = scene.origin_ns
 
     def at(self, row: int, time_ns: int | None = None) -> str:
         """That of a place: where it begins, or later in it."""

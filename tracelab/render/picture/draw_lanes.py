@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.collections import LineCollection, PolyCollection
@@ -16,26 +16,26 @@ from tracelab.render.picture.coverage import (
     roomy,
     seams,
 )
-from tracelab.render.picture.lanes import Events, Mark
 from tracelab.render.picture.layout import Sheet
 from tracelab.render.picture.letters import fit, printable
+from tracelab.render.picture.rows import Mark
 from tracelab.render.picture.style import GROUND, PAINTS, SMALL_PX, points
 from tracelab.render.words import bare_name
 
 _SEAM_PX, _NAME_PX, _NAME_PAD, _NAMED_BAND_PX = 5, 40, 5, 14
 
 
-def draw_lanes(sheet: Sheet, events: Events, idle: Mapping[int, Intervals]) -> None:
-    """Everything inside the lanes.
+def draw_lanes(sheet: Sheet, names: Sequence[str], idle: Mapping[int, Intervals]) -> None:
+    """Draw everything inside the lanes.
 
     Args:
         sheet: where to draw.
-        events: the activities' times and names.
+        names: of the scene.
         idle: for each device when none of its streams works.
     """
     draw_work(sheet, idle)
-    _draw_seams(sheet, events)
-    _draw_names(sheet, events)
+    _draw_seams(sheet)
+    _draw_names(sheet, names)
 
 
 def draw_work(sheet: Sheet, idle: Mapping[int, Intervals]) -> None:
@@ -78,18 +78,12 @@ def _draw_layers(sheet: Sheet) -> None:
         sheet.fill(mark, mark_polygons)
 
 
-def _draw_seams(sheet: Sheet, events: Events) -> None:
+def _draw_seams(sheet: Sheet) -> None:
     """A fine line where one activity follows another of its kind without a gap."""
     segments: list[tuple[tuple[float, float], tuple[float, float]]] = []
     for band, upper, lower in sheet.bands():
         for layer in band.layers:
-            seam_ns = seams(
-                layer.covered,
-                events.start_ns[layer.event_ids],
-                events.end_ns[layer.event_ids],
-                sheet.grid,
-                _SEAM_PX,
-            )
+            seam_ns = seams(layer.covered, layer.start_ns, layer.end_ns, sheet.grid, _SEAM_PX)
             positions = (seam_ns - sheet.grid.start_ns).tolist()
             segments += [((x, upper), (x, lower)) for x in positions]
     lines = LineCollection(
@@ -99,21 +93,22 @@ def _draw_seams(sheet: Sheet, events: Events) -> None:
     sheet.axes.add_collection(lines, autolim=False)
 
 
-def _draw_names(sheet: Sheet, events: Events) -> None:
+def _draw_names(sheet: Sheet, names: Sequence[str]) -> None:
     """The names of what is wide enough for them."""
     grid = sheet.grid
     for band, upper, lower in sheet.bands():
         if lower - upper < _NAMED_BAND_PX:
             continue
-        event_ids = np.concatenate([layer.event_ids for layer in band.layers])
-        counts = [len(layer.event_ids) for layer in band.layers]
+        name = np.concatenate([layer.name for layer in band.layers])
+        counts = [len(layer.name) for layer in band.layers]
         layer_index = np.repeat(range(len(band.layers)), counts)
-        starts = np.maximum(events.start_ns[event_ids], grid.start_ns)
-        ends = np.minimum(events.end_ns[event_ids], grid.end_ns)
+        first = np.concatenate([layer.start_ns for layer in band.layers])
+        last = np.concatenate([layer.end_ns for layer in band.layers])
+        starts, ends = np.maximum(first, grid.start_ns), np.minimum(last, grid.end_ns)
         for i in roomy(starts, ends, grid, _NAME_PX):
             room_px = (ends[i] - starts[i]) / grid.pixel_ns - 2 * _NAME_PAD
             middle_px = ((starts[i] + ends[i]) / 2 - grid.start_ns) / grid.pixel_ns
-            text = fit(printable(bare_name(events.name_of(event_ids[i]))), room_px, SMALL_PX)
+            text = fit(printable(bare_name(names[name[i]])), room_px, SMALL_PX)
             paint = PAINTS[band.layers[layer_index[i]].mark]
             # Its own ground keeps a name readable on a hatch and where a step's line crosses it.
             ground = [withStroke(linewidth=points(3), foreground=paint.fill)]

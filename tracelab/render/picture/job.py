@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+from functools import reduce
+from itertools import pairwise
+from statistics import median
 from types import MappingProxyType
 
-import numpy as np
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
-from tracelab.job.merge import Job
-from tracelab.render.job_clock import JobTime, job_times
+from tracelab.base.intervals import Intervals, clip, intersect, join, measure, subtract, union
 from tracelab.render.job_heat_map import heat_map
 from tracelab.render.picture.coverage import Grid
 from tracelab.render.picture.draw_lanes import draw_work
 from tracelab.render.picture.heat_map import draw_heat_map, heat_map_px
-from tracelab.render.picture.job_lanes import RankLane, choose_steps, lanes_of
 from tracelab.render.picture.labels import draw_axis
-from tracelab.render.picture.lanes import Mark, marks_in
 from tracelab.render.picture.layout import Sheet, new_figure
 from tracelab.render.picture.legend import draw_legend, legend_px
 from tracelab.render.picture.letters import fit, printable
-from tracelab.render.picture.rank_work import RankWork
+from tracelab.render.picture.rows import Band, Layer, Mark, Row, mark_of, marks_in
 from tracelab.render.picture.style import (
     AXIS_PX,
     DARK,
@@ -37,9 +38,19 @@ from tracelab.render.picture.style import (
     fixed_style,
     points,
 )
+from tracelab.render.scene import NOTHING, Scene, Span
 from tracelab.render.text.job import RankShares
 from tracelab.render.words import duration_text
+from tracelab.report.schema import Job
 
+_WORK = (
+    Mark.FORWARD,
+    Mark.BACKWARD,
+    Mark.OTHER_COMPUTE,
+    Mark.COMPUTE,
+    Mark.COPY,
+    Mark.MEMSET,
+)
 _MOST_RANKS = 128
 _LANES_PX, _LEAST_LANE, _MOST_LANE = 1000, 11, 44  # of all lanes; of one
 _ROWS_PX, _LEAST_ROW, _MOST_ROW = 900, 13, 28
@@ -51,9 +62,26 @@ _STRAGGLER = "#C24A00"  # its label; the line below the headline says it in word
 _BETWEEN_PX = 26  # lanes and heat map
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class RankRow:
+    """A rank in the picture of its job.
+
+    Attributes:
+        rank: its number.
+        row: its work, above, and its communication, below.
+        idle: when it did neither.
+        bounds_ns: where its steps begin and end, ns on the job's clock.
+    """
+
+    rank: int
+    row: Row
+    idle: Intervals
+    bounds_ns: tuple[int, ...]
+
+
 def draw_job(
     job: Job,
-    works: Mapping[int, RankWork],
+    scenes: Mapping[int, Scene],
     *,
     title: str,
     verdict: str,
@@ -64,19 +92,21 @@ def draw_job(
 
     Args:
         job: what the ranks do together.
-        works: what each rank did, by its number.
+        scenes: the work of each rank on the job's clock, by its number.
         title: the headline.
         verdict: the line below it.
         shares: how each rank spends a step, by its number, as the first screen says it.
         width_px: the picture's width; its height follows from the number of ranks.
     """
     ranks = _chosen(job)
-    steps = choose_steps(job, works)
-    times = job_times(job, works)
-    grid = _grid(job, works, times, steps, width_px - LEFT_PX - RIGHT_PX)
-    lanes = lanes_of(job, ranks, works, times, grid)
-    marks = marks_in([lane.lane for lane in lanes])
-    if any(len(lane.idle) for lane in lanes):
+    steps = choose_steps(job, scenes)
+    grid = _grid(job, scenes, steps, width_px - LEFT_PX - RIGHT_PX)
+    bounds = {
+        x.rank: sorted({ns for y in x.steps for ns in (y.start_ns, y.end_ns)}) for x in job.per_rank
+    }
+    rows = [_row(scenes[rank], grid, bounds[rank]) for rank in ranks]
+    marks = marks_in([x.row for x in rows])
+    if any(len(x.idle) for x in rows):
         marks.add(Mark.IDLE)
     content = heat_map(job, ranks)
     lane_px = min(_MOST_LANE, max(_LEAST_LANE, _LANES_PX // len(ranks) - 2))
@@ -99,11 +129,11 @@ def draw_job(
         )
         axes.set(xlim=(0, grid.length_ns), ylim=(lanes_px, 0), facecolor="none")
         tops = [i * (lane_px + gap_px) for i in range(len(ranks))]
-        sheet = Sheet(figure, axes, grid, [lane.lane for lane in lanes], tops, lane_px)
-        draw_work(sheet, {lane.rank: lane.idle for lane in lanes})
-        _draw_bounds(sheet, lanes)
-        _draw_labels(sheet, lanes, _roles(job), {x.rank for x in job.stragglers}, shares)
-        _draw_steps(sheet, job, steps, lanes)
+        sheet = Sheet(figure, axes, grid, [x.row for x in rows], tops, lane_px)
+        draw_work(sheet, {x.rank: x.idle for x in rows})
+        _draw_bounds(sheet, rows)
+        _draw_labels(sheet, rows, _roles(job), {x.rank for x in job.stragglers}, shares)
+        _draw_steps(sheet, job, steps, rows)
         draw_axis(sheet)
         of = ["shares of a mean step"] if shares else []
         caption = "  ·  ".join([*_caption(job, ranks, steps, grid), *of])
@@ -128,22 +158,75 @@ def _chosen(job: Job) -> list[int]:
     return sorted(kept)
 
 
-def _grid(
-    job: Job,
-    works: Mapping[int, RankWork],
-    times: Mapping[int, JobTime],
-    steps: Sequence[int],
-    columns: int,
-) -> Grid:
-    """The time that is shown: these steps, or without any all that is known."""
+def choose_steps(job: Job, scenes: Mapping[int, Scene]) -> tuple[int, ...]:
+    """Choose two steps in a row whose lengths are nearest the median, of those that all ranks have.
+
+    Args:
+        job: the steps of its ranks.
+        scenes: of each rank, by its number.
+
+    Returns:
+        their numbers; one where there is no more, none without any.
+    """
+    length_ns: dict[int, int] = {}
+    seen = Counter[int]()
+    for times in job.per_rank:
+        for x in times.steps:
+            if x.step in scenes[times.rank].usual_steps:
+                seen[x.step] += 1
+                length_ns[x.step] = max(length_ns.get(x.step, 0), x.end_ns - x.start_ns)
+    numbers = sorted(number for number, count in seen.items() if count == len(job.per_rank))
+    if not numbers:
+        return ()
+    usual_ns = median(length_ns[number] for number in numbers)
+    choices: list[tuple[int, ...]] = list(pairwise(numbers)) or [(numbers[0],)]
+    return min(choices, key=lambda steps: sum(abs(length_ns[x] - usual_ns) for x in steps))
+
+
+def _grid(job: Job, scenes: Mapping[int, Scene], steps: Sequence[int], columns: int) -> Grid:
+    """Return the time that is shown: these steps, or without any all that is known."""
     shown = [(x.start_ns, x.end_ns) for rank in job.per_rank for x in rank.steps if x.step in steps]
-    if not shown:
-        shown = [
-            tuple(times[rank](np.array([work.start_ns, work.end_ns])).tolist())
-            for rank, work in works.items()
-        ]
+    shown = shown or [(scene.start_ns, scene.end_ns) for scene in scenes.values()]
     starts, ends = zip(*shown, strict=True)
     return Grid(min(starts), max(ends), columns)
+
+
+def _row(scene: Scene, grid: Grid, bounds_ns: Sequence[int]) -> RankRow:
+    """Build the row of a rank: its work, and which part of its communication waited."""
+    within = Span(grid.start_ns, grid.end_ns)
+    [work] = scene.of_type("work")
+    covered = {mark_of(kind): work.covered(kind, within) for kind in work.kinds}
+    nothing = union([], [])
+    waiting = scene.lane("wait")
+    waits, transfers = (
+        nothing if waiting is None else waiting.covered(kind, within)
+        for kind in ("wait", "transfer")
+    )
+    busy = reduce(join, covered.values(), nothing)
+
+    def layer(mark: Mark, of_mark: Intervals) -> Layer:
+        return Layer(mark, of_mark, NOTHING, NOTHING, NOTHING)
+
+    # Where one kernel waits while another one transfers, both are seen.
+    communication = (
+        layer(Mark.TRANSFER, join(transfers, subtract(covered[Mark.COMM], waits))),
+        layer(Mark.WAIT, subtract(waits, transfers)),
+    )
+    beside = (layer(Mark.WAIT, intersect(waits, transfers)),)
+    bands = (
+        Band(0, 0.6, 0.16, tuple(layer(mark, covered[mark]) for mark in _WORK)),
+        Band(0.66, 1, 0.3, communication),
+        Band(0.66, 0.83, 0.3, beside),
+    )
+    known = clip(union([scene.start_ns], [scene.end_ns]), *within)
+    idle = subtract(known, busy)
+    wide = idle.ends - idle.starts >= grid.pixel_ns
+    return RankRow(
+        rank=scene.rank,
+        row=Row(f"rank {scene.rank}", scene.rank, measure(busy), bands),
+        idle=Intervals(idle.starts[wide], idle.ends[wide]),
+        bounds_ns=tuple(bounds_ns),
+    )
 
 
 def _caption(job: Job, ranks: Sequence[int], steps: Sequence[int], grid: Grid) -> list[str]:
@@ -181,7 +264,7 @@ def _roles(job: Job) -> dict[int, str]:
 
 def _draw_labels(
     sheet: Sheet,
-    lanes: Sequence[RankLane],
+    rows: Sequence[RankRow],
     roles: Mapping[int, str],
     stragglers: Set[int],
     shares: Mapping[int, RankShares],
@@ -191,25 +274,25 @@ def _draw_labels(
     left = MARGIN_PX - LEFT_PX
     for name, x_px in _SHARE_X.items() if shares else ():
         sheet.write(x_px - LEFT_PX, _STEPS_Y - _TOP_PX, name, SMALL_PX, ha="right", color=GRAY)
-    for lane, top in zip(lanes, sheet.tops, strict=True):
+    for x, top in zip(rows, sheet.tops, strict=True):
         middle = top + sheet.lane_px / 2
-        role = roles.get(lane.rank, "") if sheet.is_spacious else ""
-        color, role_color = (_STRAGGLER,) * 2 if lane.rank in stragglers else (DARK, GRAY)
+        role = roles.get(x.rank, "") if sheet.is_spacious else ""
+        color, role_color = (_STRAGGLER,) * 2 if x.rank in stragglers else (DARK, GRAY)
         name_y = middle - 8 if role else middle
-        sheet.write(left, name_y, lane.lane.label, size_px, weight="bold", color=color)
+        sheet.write(left, name_y, x.row.label, size_px, weight="bold", color=color)
         sheet.write(left, middle + 9, role, SMALL_PX, color=role_color)
-        for name, x_px in _SHARE_X.items() if lane.rank in shares else ():
-            share = f"{shares[lane.rank].percents[name]} %"
+        for name, x_px in _SHARE_X.items() if x.rank in shares else ():
+            share = f"{shares[x.rank].percents[name]} %"
             sheet.write(x_px - LEFT_PX, middle, share, size_px, ha="right", color=GRAY)
 
 
-def _draw_bounds(sheet: Sheet, lanes: Sequence[RankLane]) -> None:
+def _draw_bounds(sheet: Sheet, rows: Sequence[RankRow]) -> None:
     """A fine line in each lane where the rank's step begins or ends."""
     grid = sheet.grid
     segments = [
         ((ns - grid.start_ns, top), (ns - grid.start_ns, top + sheet.lane_px))
-        for lane, top in zip(lanes, sheet.tops, strict=True)
-        for ns in lane.bounds_ns
+        for x, top in zip(rows, sheet.tops, strict=True)
+        for ns in x.bounds_ns
         if grid.start_ns <= ns <= grid.end_ns
     ]
     lines = LineCollection(
@@ -219,10 +302,10 @@ def _draw_bounds(sheet: Sheet, lanes: Sequence[RankLane]) -> None:
     sheet.axes.add_collection(lines, autolim=False)
 
 
-def _draw_steps(sheet: Sheet, job: Job, steps: Sequence[int], lanes: Sequence[RankLane]) -> None:
+def _draw_steps(sheet: Sheet, job: Job, steps: Sequence[int], rows: Sequence[RankRow]) -> None:
     """The steps' numbers above the first lane."""
     grid = sheet.grid
-    [times] = [times for times in job.per_rank if times.rank == lanes[0].rank]
+    [times] = [times for times in job.per_rank if times.rank == rows[0].rank]
     starts_ns = {x.step: x.start_ns for x in times.steps}
     for step in steps:
         x_px = max(0.0, (starts_ns[step] - grid.start_ns) / grid.pixel_ns)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from matplotlib.collections import LineCollection
 
-from tracelab.model.steps import Step
 from tracelab.render.picture.coverage import Grid, spaced
 from tracelab.render.picture.layout import Sheet
 from tracelab.render.picture.letters import fit, printable, text_width
@@ -24,6 +23,7 @@ from tracelab.render.picture.style import (
     TOP_PX,
     points,
 )
+from tracelab.render.scene import Span
 from tracelab.render.words import shorten, ticks, time_unit
 
 _UNIT_X, _LABEL_X = 218, 230  # from the picture's left edge
@@ -51,8 +51,8 @@ def draw_labels(sheet: Sheet, busy: Mapping[int, str]) -> None:
     """
     left, right = MARGIN_PX - LEFT_PX, _LABEL_X - LEFT_PX
     size_px = TEXT_PX if sheet.is_spacious else SMALL_PX
-    for lane, top, bottom in sheet.places():
-        sheet.write(right, (top + bottom) / 2, lane.label, size_px, ha="right")
+    for row, top, bottom in sheet.places():
+        sheet.write(right, (top + bottom) / 2, row.label, size_px, ha="right")
     for device, (top, bottom) in sheet.device_edges().items():
         middle = (top + bottom) / 2
         share = f"busy {busy[device]}" if device in busy else ""
@@ -60,11 +60,17 @@ def draw_labels(sheet: Sheet, busy: Mapping[int, str]) -> None:
         sheet.write(left, middle + 9, share, SMALL_PX, color=GRAY)
 
 
-def draw_steps(sheet: Sheet, steps: Sequence[Step]) -> None:
-    """A thin line where a step's window begins or ends, and the steps' numbers above."""
+def draw_steps(sheet: Sheet, steps: Mapping[int, Span]) -> None:
+    """Draw a thin line where a step's window begins or ends, and the steps' numbers above."""
+    if not steps:
+        return
     grid = sheet.grid
-    shown = [s for s in steps if s.start_ns < grid.end_ns and s.end_ns > grid.start_ns]
-    bounds = {ns - grid.start_ns for s in shown for ns in (s.start_ns, s.end_ns)}
+    shown = {
+        number: span
+        for number, span in steps.items()
+        if span.start_ns < grid.end_ns and span.end_ns > grid.start_ns
+    }
+    bounds = {ns - grid.start_ns for span in shown.values() for ns in span}
     line_ns = sorted(ns for ns in bounds if 0 <= ns <= grid.length_ns)
     kept = spaced([ns / grid.pixel_ns for ns in line_ns], [_STEP_LINE_PX] * len(line_ns))
     top = _STEPS_Y - TOP_PX - SMALL_PX
@@ -82,18 +88,18 @@ def draw_steps(sheet: Sheet, steps: Sequence[Step]) -> None:
         sheet.write(left_px + _TEXT_GAP / 2, _STEPS_Y - TOP_PX, text, SMALL_PX, color=GRAY)
 
 
-def step_labels(steps: Sequence[Step], grid: Grid) -> list[tuple[float, str]]:
+def step_labels(steps: Mapping[int, Span], grid: Grid) -> list[tuple[float, str]]:
     """Where to write which step's number, in pixels: those of wide steps, or of every so many.
 
-    >>> halves = [Step(0, 0, 0, 500), Step(1, 1, 500, 1000)]
+    >>> halves = {0: Span(0, 500), 1: Span(500, 1000)}
     >>> step_labels(halves, Grid(start_ns=0, end_ns=1000, columns=200))
     [(0.0, 'step 0'), (100.0, 'step 1')]
     """
-    left = [max(0.0, (s.start_ns - grid.start_ns) / grid.pixel_ns) for s in steps]
-    right = [min(grid.columns, (s.end_ns - grid.start_ns) / grid.pixel_ns) for s in steps]
-    texts = [f"step {s.number}" for s in steps]
+    left = [max(0.0, (s.start_ns - grid.start_ns) / grid.pixel_ns) for s in steps.values()]
+    right = [min(grid.columns, (s.end_ns - grid.start_ns) / grid.pixel_ns) for s in steps.values()]
+    texts = [f"step {number}" for number in steps]
     needed = max((text_width(text, SMALL_PX) for text in texts), default=0.0) + _TEXT_GAP
-    wide = [i for i in range(len(steps)) if right[i] - left[i] >= needed]
+    wide = [i for i in range(len(texts)) if right[i] - left[i] >= needed]
     spread = [i for i in spaced(left, [needed] * len(left)) if left[i] + needed <= grid.columns]
     return [(left[i], texts[i]) for i in wide or spread]
 

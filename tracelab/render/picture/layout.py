@@ -13,8 +13,8 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 
 from tracelab.render.picture.coverage import FloatArray, Grid
-from tracelab.render.picture.lanes import Band, Lane, Mark
 from tracelab.render.picture.letters import printable
+from tracelab.render.picture.rows import Band, Mark, Row
 from tracelab.render.picture.style import (
     AXIS_PX,
     DARK,
@@ -40,7 +40,7 @@ class Sheet:
         figure: the picture.
         axes: the part that the lanes fill.
         grid: the pixel columns of the axes.
-        lanes: what lies in them.
+        rows: what lies in them.
         tops: each lane's upper edge.
         lane_px: every lane's height, unless it has so many bands that it needs more.
     """
@@ -48,23 +48,23 @@ class Sheet:
     figure: Figure
     axes: Axes
     grid: Grid
-    lanes: Sequence[Lane]
+    rows: Sequence[Row]
     tops: Sequence[int]
     lane_px: int
 
     @property
     def height_px(self) -> int:
         """Of all lanes."""
-        return self.tops[-1] + lane_height_px(self.lanes[-1], self.lane_px)
+        return self.tops[-1] + lane_height_px(self.rows[-1], self.lane_px)
 
     @property
     def is_spacious(self) -> bool:
         """Whether two lines of text fit beside a lane."""
         return self.lane_px >= 2 * TEXT_PX + 4
 
-    def places(self) -> Iterator[tuple[Lane, int, int]]:
+    def places(self) -> Iterator[tuple[Row, int, int]]:
         """Every lane with its upper and lower edge."""
-        for lane, top in zip(self.lanes, self.tops, strict=True):
+        for lane, top in zip(self.rows, self.tops, strict=True):
             yield lane, top, top + lane_height_px(lane, self.lane_px)
 
     def bands(self) -> Iterator[tuple[Band, float, float]]:
@@ -112,7 +112,7 @@ class Sheet:
 
 
 def new_sheets(
-    lanes: Sequence[Sequence[Lane]], grids: Sequence[Grid], width_px: int, legend_px: int
+    lanes: Sequence[Sequence[Row]], grids: Sequence[Grid], width_px: int, legend_px: int
 ) -> list[Sheet]:
     """An empty picture of the right size: sheets one below the other, axes on whole pixels.
 
@@ -160,12 +160,12 @@ def _lane_height_px(lanes: int) -> int:
     return max(_SMALL_LANE, _LARGE_LANE - max(0, lanes - _LANES_WITH_ROOM))
 
 
-def lane_height_px(lane: Lane, lane_px: int) -> int:
+def lane_height_px(lane: Row, lane_px: int) -> int:
     """The height of a lane: that of every lane, or what its bands need to be seen."""
     return max(lane_px, _LEAST_BAND * len(lane.bands))
 
 
-def lane_tops(lanes: Sequence[Lane], lane_px: int) -> list[int]:
+def lane_tops(lanes: Sequence[Row], lane_px: int) -> list[int]:
     """The upper edge of each lane, with more room where the device changes."""
     tops = [0]
     for before, lane in pairwise(lanes):

@@ -7,8 +7,8 @@ from collections.abc import Set
 from matplotlib.patches import Patch
 
 from tracelab.render.picture.coverage import Grid
-from tracelab.render.picture.lanes import Mark
 from tracelab.render.picture.layout import Sheet
+from tracelab.render.picture.rows import Mark
 from tracelab.render.picture.style import (
     BOTTOM_PX,
     DARK,

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from tracelab.render.picture.lanes import Mark
+from tracelab.render.picture.rows import Mark
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ from hypothesis import given, strategies as st
 
 from tests.reference.page_lanes import read_lanes
 from tracelab.model.trace import ABSENT
-from tracelab.render.html.encode import BINS, Lane, bin_grid, compress, encode, rows_of
+from tracelab.render.html.encode import BINS, bin_grid, compress, encode, rows_of
+from tracelab.render.scene import Lane
 
 NO_ROWS = rows_of([])
 
@@ -34,7 +35,6 @@ def lane_of(items, kinds=("launch_call", "blocking")):
         type="host",
         label="host",
         device=None,
-        summary=False,
         kinds=kinds,
         start_ns=start,
         end_ns=start + length,
@@ -75,7 +75,7 @@ def test_times_told_by_rows_are_read_back_as_they_were(streams, items, data):
     start, length = np.array(sorted(items), dtype=np.int64).reshape(-1, 2).T
     kind = np.zeros(len(items), dtype=np.uint8)
     more = {"row": np.array(row, dtype=np.int64)}
-    idle = Lane("idle:0", "idle", "", 0, True, ("launch",), start, start + length, kind, more)
+    idle = Lane("idle:0", "idle", "", 0, ("launch",), start, start + length, kind, more)
     again, *_ = read_back(*(encode(lane, 0, rows) for lane in (idle, *lanes)))
     assert again.columns["start"] == idle.start_ns.tolist()
     assert again.columns["end"] == idle.end_ns.tolist()
@@ -90,7 +90,6 @@ def stream_of(number, times):
         "stream",
         "",
         0,
-        False,
         ("compute",),
         start,
         start + length,
@@ -104,7 +103,7 @@ def test_what_follows_the_activities_takes_no_bytes():
     stream = stream_of(7, [(10, 10), (35, 15), (60, 1)])
     start, end = np.array([0, 20, 50]), np.array([10, 35, 60])
     kind, more = np.zeros(3, dtype=np.uint8), {"row": np.arange(3)}
-    idle = Lane("idle:0", "idle", "", 0, True, ("launch",), start, end, kind, more)
+    idle = Lane("idle:0", "idle", "", 0, ("launch",), start, end, kind, more)
     columns = encode(idle, 0, rows_of([stream])).columns
     assert columns[: 2 * 4 * 3] == bytes(2 * 4 * 3)  # gap and dur, four bytes each
 

@@ -17,15 +17,18 @@ from tests.build.random_rows import random_rows
 from tests.build.rows import AUTOGRAD, call, kernel, launch, operator, python, step
 from tests.bundled_traces import FOLDER
 from tests.examples import examples
+from tests.figures import figures
 from tests.reference.page_lanes import read_lanes
 from tracelab import Options, analyze_source, find_sources
 from tracelab.analysis.reports import analyze_file, merge_results
+from tracelab.outputs.pages import part_of_page
+from tracelab.outputs.scene_of_file import scene_of_file
+from tracelab.outputs.scene_of_job import scenes_of_report
 from tracelab.render.html import (
     detail,
-    file_part as file_part_module,
+    groups as groups_module,
     timeline_data as timeline_data_module,
 )
-from tracelab.render.html.file_part import file_part
 from tracelab.render.html.timeline_data import timeline_data
 
 S = 1_000_000_000
@@ -38,9 +41,13 @@ def bundled(name):
     return analyze_source(source)
 
 
+def timeline_of(report, scenes):
+    return timeline_data(report, scenes_of_report(report, scenes))
+
+
 def page_of(analysis):
     """The timeline of a page of one file, and its lanes by id, read back."""
-    data = timeline_data(analysis.report, [file_part(analysis)])
+    data = timeline_of(analysis.report, [scene_of_file(analysis)])
     [lanes] = read_lanes(data)
     return data, {lane.meta["id"]: lane for lane in lanes}
 
@@ -241,9 +248,9 @@ def job_of(*names):
     """The report of two ranks, or of other files, and their timeline, as data and read back."""
     files = [path for name in names for path in sorted(FOLDER.glob(f"{name}*.gz"))]
     paths = list(map(str, files))
-    results = [analyze_file(x, Options(), then=file_part) for x in find_sources(paths)]
+    results = [analyze_file(x, Options(), then=scene_of_file) for x in find_sources(paths)]
     report = merge_results(results, paths, Options())
-    data = timeline_data(report, [result.more for result in results])
+    data = timeline_of(report, [result.more for result in results])
     return report, data, read_lanes(data)
 
 
@@ -304,10 +311,10 @@ def test_a_moment_is_shown_with_some_time():
 
 
 def test_a_part_can_be_sent_from_process_to_process():
-    part = file_part(bundled("events_item"))
+    part = part_of_page(bundled("events_item"))
     again = pickle.loads(pickle.dumps(part))
-    assert [lane.start_ns.tolist() for lane in again.lanes] == [
-        lane.start_ns.tolist() for lane in part.lanes
+    assert [lane.start_ns.tolist() for lane in again.scene.lanes] == [
+        lane.start_ns.tolist() for lane in part.scene.lanes
     ]
     assert (again.causal, again.whatif) == (part.causal, part.whatif)
     assert part.causal[0].by == "all"
@@ -316,8 +323,8 @@ def test_a_part_can_be_sent_from_process_to_process():
 
 
 def test_of_very_many_streams_and_threads_the_busiest_are_shown(monkeypatch):
-    monkeypatch.setattr(file_part_module, "_MOST_STREAMS", 1)
-    monkeypatch.setattr(file_part_module, "_MOST_THREADS", 1)
+    monkeypatch.setattr(groups_module, "MAX_STREAM_LANES", 1)
+    monkeypatch.setattr(groups_module, "MAX_THREADS", 1)
     rows = (
         launch(0, 1, 1),
         kernel(10, 20, correlation=1),
@@ -329,7 +336,7 @@ def test_of_very_many_streams_and_threads_the_busiest_are_shown(monkeypatch):
     data, lanes = page_of(analysis_of(*rows))
     assert list(lanes) == ["idle:0", "stream:0/20", "path", "host:1"]
     assert lanes["stream:0/20"].columns["call"] == [0, 1]
-    assert data.meta["note"] == "Not shown: the 1 least busy streams."
+    assert figures(data.meta["note"]) == ["1", "1"]
 
 
 def test_streams_of_graphs_share_a_lane(tmp_path):
@@ -369,8 +376,6 @@ def test_what_refers_to_a_node_of_a_shared_lane_finds_it(tmp_path):
         if name.startswith("stream:")
         for start in lane.columns["start"]
     ]
-    part = file_part(analysis)
-    assert starts == analysis.timeline.trace.start_ns[part.event_id].tolist()
     idle = lanes["idle:0"].columns
     idle_until = dict(zip(idle["row"], idle["end"], strict=True))  # the last part before each row
     idle_until.pop(None, None)

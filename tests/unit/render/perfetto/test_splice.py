@@ -13,9 +13,9 @@ from tests.build import files
 from tests.build.files import US
 from tests.examples import examples
 from tracelab.base.errors import OutputError, UnreadableInputError
+from tracelab.outputs.splice import splice
 from tracelab.read.event_array import locate_events
 from tracelab.read.streams import Source
-from tracelab.render.perfetto.splice import splice
 
 NASTY = ["]}", "}, {", ']},"x":[', '"traceEvents": [', "\\", '"', "é𝄞", "nan", "{", "["]
 OURS = ['{"ph":"X","name":"ours"}', '{"ph":"X","name":"ours, too"}']

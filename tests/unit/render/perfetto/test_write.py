@@ -22,7 +22,7 @@ from tests.build.perfetto import (
 from tests.bundled_traces import FOLDER
 from tests.shared_traces import path_of
 from tracelab.base.errors import OutputError
-from tracelab.render.perfetto import tracks_of
+from tracelab.outputs.perfetto import part_of_perfetto
 
 BUNDLED = [
     "train_step_sinful",
@@ -252,18 +252,20 @@ def test_a_file_that_breaks_off_says_so(tmp_path):
     assert [name for _, _, name in tracks_in(events_of(out))["Notes"]] == ["the file is truncated"]
 
 
-def test_tracks_travel_between_processes():
+def test_scenes_travel_between_processes():
     source = tracelab.read.sources.one_source(bundled("events_item"))
-    tracks = tracks_of(tracelab.analyze_source(source))
-    again = pickle.loads(pickle.dumps(tracks))
-    assert [track.label for track in again.tracks] == [track.label for track in tracks.tracks]
+    scene = part_of_perfetto(tracelab.analyze_source(source)).scene
+    again = pickle.loads(pickle.dumps(scene))
+    assert [lane.label for lane in again.lanes] == [lane.label for lane in scene.lanes]
 
 
 def test_the_ranks_of_a_job_are_numbered_as_one_report(tmp_path):
     paths = [bundled(f"straggler_slow_loader_rank{rank}") for rank in (0, 1)]
     options = tracelab.Options(cache=False)
     sources = tracelab.read.sources.find_sources(paths)
-    results = [tracelab.analysis.reports.analyze_file(x, options, then=tracks_of) for x in sources]
+    results = [
+        tracelab.analysis.reports.analyze_file(x, options, then=part_of_perfetto) for x in sources
+    ]
     report = tracelab.analysis.reports.merge_results(results, paths, options)
     assert report.job is not None
     outs = tracelab.outputs.pages.save_traces(report, results, tmp_path / "out.json")
@@ -279,7 +281,9 @@ def test_a_finding_of_the_job_is_where_others_waited(tmp_path):
     paths = [bundled(f"straggler_more_work_rank{rank}") for rank in (0, 1)]
     options = tracelab.Options(cache=False)
     sources = tracelab.read.sources.find_sources(paths)
-    results = [tracelab.analysis.reports.analyze_file(x, options, then=tracks_of) for x in sources]
+    results = [
+        tracelab.analysis.reports.analyze_file(x, options, then=part_of_perfetto) for x in sources
+    ]
     report = tracelab.analysis.reports.merge_results(results, paths, options)
     [finding] = [x for x in report.findings if x.rule == "TL304"]
     outs = tracelab.outputs.pages.save_traces(report, results, tmp_path / "out.json")

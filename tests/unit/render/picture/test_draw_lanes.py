@@ -17,13 +17,14 @@ from tests.build.pictures import (
     make_trace,
     on_gpu,
     pixels_of,
+    scene,
     shapes_of,
     texts_of,
 )
 from tracelab.model.timeline import build_timeline
-from tracelab.render.picture.coverage import Grid
-from tracelab.render.picture.lanes import Mark, device_busy
+from tracelab.render.picture.rows import Mark
 from tracelab.render.picture.style import PAINTS
+from tracelab.render.scene import Span
 
 
 def test_shapes_stand_at_their_times_in_their_lanes(timeline):
@@ -53,7 +54,7 @@ def test_idle_is_hatched_across_the_lanes_of_the_device(timeline):
 def test_idle_means_every_stream_of_the_device_even_those_that_are_not_shown(timeline):
     (idle,) = shapes_of(draw(timeline, lanes=["stream:0/7"]), "idle")
     assert extent(idle)[:2] == (50, 70)
-    assert device_busy(timeline, 0, Grid(45 * MS, 80 * MS, 100)).starts.tolist() == [
+    assert scene(timeline).busy(0, Span(45 * MS, 80 * MS)).starts.tolist() == [
         45 * MS,
         70 * MS,
     ]

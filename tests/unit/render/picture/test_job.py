@@ -1,5 +1,7 @@
 """The picture of a job, of hand-made ranks. Times are in milliseconds."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from matplotlib.text import Text
@@ -7,49 +9,61 @@ from matplotlib.text import Text
 from tests.build import job_rows as jobs
 from tests.build.job_rows import MS
 from tests.figures import figures
-from tracelab.base.intervals import union
 from tracelab.job.clocks import Alignment
-from tracelab.model.steps import Window
-from tracelab.render.job_clock import job_times
+from tracelab.outputs.scene_of_job import WORK_KINDS, job_clocks, on_one_clock
 from tracelab.render.job_heat_map import heat_map
-from tracelab.render.picture.job import draw_job
-from tracelab.render.picture.job_lanes import choose_steps
-from tracelab.render.picture.lanes import Mark
-from tracelab.render.picture.rank_work import RankWork
+from tracelab.render.picture.job import choose_steps, draw_job
+from tracelab.render.picture.rows import Mark
+from tracelab.render.scene import Lane, Scene, Span
 from tracelab.render.text.job import RankShares
 
 LEFT, COLUMNS = 240, 1330
 
 
-def spans(*pairs):
-    return union([round(a * MS) for a, _ in pairs], [round(b * MS) for _, b in pairs])
+def lane_of(id_, spans_ms, kinds, **more):
+    """Make a lane of (start, end, kind) in order of start."""
+    start, end, kind = zip(*sorted(spans_ms), strict=True) if spans_ms else ((), (), ())
+    return Lane(
+        id=id_,
+        type=id_.partition(":")[0],
+        label="",
+        device=None,
+        kinds=kinds,
+        start_ns=np.array(start, dtype=np.int64) * MS,
+        end_ns=np.array(end, dtype=np.int64) * MS,
+        kind=np.array([kinds.index(x) for x in kind], dtype=np.uint8),
+        more=more,
+    )
 
 
-def work(*steps, ahead=0, origin=0, **of_mark):
+def work(*steps, ahead=0, origin=0, **of_kind):
     """A file whose clock is so much ahead of the job's, with steps of 10 ms one after another."""
-    windows = [Window(None, ahead * MS, (ahead + 10 * max(1, len(steps))) * MS)]
-    windows += [
-        Window(number, (ahead + 10 * i) * MS, (ahead + 10 * i + 10) * MS)
-        for i, number in enumerate(steps)
+    bounds = [(ahead + 10 * i, ahead + 10 * i + 10, "step") for i in range(len(steps))]
+    whole = Span(ahead * MS, (ahead + 10 * max(1, len(steps))) * MS)
+    spans = [
+        (start + ahead, end + ahead, kind.lower())
+        for kind, pairs in of_kind.items()
+        for start, end in pairs
     ]
-    return RankWork(
+    lanes = [lane_of("steps", bounds, ("step",), number=np.array(steps))] if steps else []
+    return Scene(
         path="rank.json",
-        origin_ns=origin * MS,
-        windows=tuple(windows),
-        steps=steps,
-        start_ns=windows[0].start_ns,
-        end_ns=windows[0].end_ns,
-        bin_ns=1,
-        work={
-            Mark[name]: spans(*((a + ahead, b + ahead) for a, b in pairs))
-            for name, pairs in of_mark.items()
-        },
+        window=whole,
+        focus=whole,
+        start_ns=whole.start_ns,
+        end_ns=whole.end_ns,
+        threads=(),
+        names=(),
+        lanes=(*lanes, lane_of("work:0", spans, WORK_KINDS)),
+        base_ns=origin * MS,
+        usual_steps=steps,
     )
 
 
 def draw(job, works, **options):
     said = {"title": "two ranks", "verdict": "rank 1 is late", "shares": {}, **options}
-    return draw_job(job, works, **said)
+    scenes = on_one_clock(job, [replace(x, rank=rank) for rank, x in works.items()])
+    return draw_job(job, {x.rank: x for x in scenes}, **said)
 
 
 def shapes_of(figure, mark):
@@ -149,7 +163,7 @@ class TestClock:
         slow = work(1, 2, COMPUTE=[(0, 4)])
         steps = (jobs.rank_step(1, 100, length=10), jobs.rank_step(2, 110, length=11))
         job = jobs.job(jobs.RankTimes(0, steps))
-        to_job_ns = job_times(job, {0: slow})[0]
+        to_job_ns = job_clocks(job, {0: slow})[0]
         assert (to_job_ns(np.array([0, 5, 10, 15, 20]) * MS) / MS).tolist() == [
             100,
             105,
@@ -178,9 +192,8 @@ class TestSteps:
             steps.append(jobs.rank_step(number, start, length=length))
             start += length
         job = jobs.job(jobs.RankTimes(0, tuple(steps)))
-        own = tuple(Window(x.step, x.start_ns, x.end_ns) for x in steps)
         numbers = tuple(range(len(steps))) if drawable is None else drawable
-        return choose_steps(job, {0: RankWork("", 0, own, numbers, 0, start * MS, 1, {})})
+        return choose_steps(job, {0: work(*numbers)})
 
     def test_two_in_a_row_nearest_the_median(self):
         assert self.steps_of([30, 10, 12, 10, 10, 9]) == (3, 4)

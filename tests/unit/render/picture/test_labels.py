@@ -3,26 +3,26 @@
 import numpy as np
 
 from tests.build.pictures import MS, draw, shapes_of, texts_of
-from tracelab.model.steps import Step
 from tracelab.render.facts import BusyShares
 from tracelab.render.picture.coverage import Grid
 from tracelab.render.picture.labels import step_labels
+from tracelab.render.scene import Span
 
 
 def test_step_labels_are_thinned_out():
     grid = Grid(0, 1000 * MS, 1000)
-    few = [Step(i, 0, i * 250 * MS, (i + 1) * 250 * MS) for i in range(4)]
+    few = {i: Span(i * 250 * MS, (i + 1) * 250 * MS) for i in range(4)}
     assert step_labels(few, grid) == [
         (0, "step 0"),
         (250, "step 1"),
         (500, "step 2"),
         (750, "step 3"),
     ]
-    many = [Step(i, 0, i * 10 * MS, (i + 1) * 10 * MS) for i in range(100)]
+    many = {i: Span(i * 10 * MS, (i + 1) * 10 * MS) for i in range(100)}
     at = [x for x, _ in step_labels(many, grid)]
     assert 5 <= len(at) <= 20
     assert len(set(np.diff(at))) == 1
-    assert step_labels([], grid) == []
+    assert step_labels({}, grid) == []
 
 
 def test_step_boundaries_are_lines_with_labels(timeline):

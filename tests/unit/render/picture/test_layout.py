@@ -1,13 +1,13 @@
 """Where the lanes stand."""
 
-from tracelab.render.picture.lanes import Band, Lane
 from tracelab.render.picture.layout import lane_tops
+from tracelab.render.picture.rows import Band, Row
 
 
 def make_lane(device, bands=1):
     """A lane with nothing in it."""
     parts = tuple(Band(i / bands, (i + 1) / bands, 0.1, ()) for i in range(bands))
-    return Lane("stream 7", device, 0, parts)
+    return Row("stream 7", device, 0, parts)
 
 
 def test_lanes_of_a_device_stand_closer_than_devices():

@@ -1,8 +1,7 @@
-"""What lies in the lanes of a step that was replayed: the same lanes as of a recorded one."""
+"""The scene of a step that was replayed: the same lanes as of a recorded one."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,23 +9,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import Frozen
-from tracelab.base.intervals import Int64Array, Intervals, clip, union
+from tracelab.base.intervals import Int64Array, stacked
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import groups_of
 from tracelab.model.timeline import Timeline
-from tracelab.model.trace import ABSENT, Trace
-from tracelab.render.picture.coverage import Grid
-from tracelab.render.picture.lanes import (
-    KIND_MARKS,
-    Lane,
-    Layer,
-    Mark,
-    in_lanes,
-    main_threads_first,
-    new_host_lane,
-    new_lane,
+from tracelab.model.trace import ABSENT
+from tracelab.outputs.scene_of_file import (
+    CALL_KINDS,
+    KINDS,
+    MAX_LEVELS,
+    lanes_of_streams,
+    sort_threads,
+    threads_of,
 )
+from tracelab.render.scene import Lane, Scene, Span
 from tracelab.simulate.program import NEVER, NodeKind, Program, Via
+from tracelab.simulate.replay import replay
 
 # From this share of a repetition on, a host that could go on earlier is not what decides.
 _AHEAD = 0.01
@@ -36,26 +34,18 @@ _LATEST_NS = np.iinfo(np.int64).max
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ReplayedEvents(Frozen):
-    """What a replay says that ran in a stretch of time; what is repeated stands there repeatedly.
+    """Events of a replay in a stretch of time; repetitions of one node are several events.
 
     Example row: ``start_ns=9_000, end_ns=12_000, node=40``.
 
     Attributes:
-        trace: the recording, for the names.
-        program: what was replayed.
         start_ns, end_ns: int64[k], ns.
         node: intp[k], nodes of the program: returns of calls and ends of activities.
     """
 
-    trace: Trace
-    program: Program
     start_ns: Int64Array
     end_ns: Int64Array
     node: NDArray[np.intp]
-
-    def name_of(self, event_id: int) -> str:
-        """The name of one of them, by its position."""
-        return self.trace.name_of(int(self.program.event_id[self.node[event_id]]))
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -89,8 +79,8 @@ class ReplayedTimes(Frozen):
         start_ns = int(self.begun_ns[first])
         return start_ns, start_ns + period_ns // program.steps
 
-    def events(self, trace: Trace, start_ns: int, end_ns: int) -> ReplayedEvents:
-        """What ran in a stretch of time, as a steady repetition goes on before and after it."""
+    def events(self, start_ns: int, end_ns: int) -> ReplayedEvents:
+        """Return what ran in a stretch of time, as a steady repetition continues around it."""
         node = np.flatnonzero(self.program.kind != NodeKind.BEGIN)
         begun_ns, time_ns = self.begun_ns[node], self.time_ns[node]
         if self.period_ns is None:
@@ -102,9 +92,7 @@ class ReplayedTimes(Frozen):
         index = np.repeat(np.arange(len(node)), count)
         nth = np.arange(len(index)) - np.repeat(np.cumsum(count) - count, count)
         shift_ns = (first[index] + nth) * (self.period_ns or 0)
-        return ReplayedEvents(
-            trace, self.program, begun_ns[index] + shift_ns, time_ns[index] + shift_ns, node[index]
-        )
+        return ReplayedEvents(begun_ns[index] + shift_ns, time_ns[index] + shift_ns, node[index])
 
 
 def replayed_times(
@@ -204,71 +192,102 @@ def is_blocked(program: Program) -> NDArray[np.bool_]:
     return blocked
 
 
-def replayed_lanes(
-    timeline: Timeline, events: ReplayedEvents, grid: Grid, is_moved: NDArray[np.bool_]
-) -> list[Lane]:
-    """The host threads of a program, then its streams, with what lies in the grid's time.
+def scenes_of_replay(timeline: Timeline, before: Program, after: Program) -> tuple[Scene, Scene]:
+    """Make the scenes of a step as it is replayed, and of the same step with a change.
 
     Args:
         timeline: of the recording.
-        events: what the replay says.
-        grid: the time that is shown.
+        before: the program as it is.
+        after: an edit of it.
+    """
+    replayed = replay([before, after])
+    nothing_moved = np.zeros(len(before), dtype=np.bool_)
+    moved = (nothing_moved, moved_activities(before, after))
+    first, second = (
+        scene_of_replay(
+            timeline, replayed_times(timeline, program, replayed.time_ns[:, i], step_ns), is_moved
+        )
+        for i, (program, is_moved, step_ns) in enumerate(
+            zip((before, after), moved, replayed.step_ns.tolist(), strict=True)
+        )
+    )
+    return first, second
+
+
+def scene_of_replay(timeline: Timeline, times: ReplayedTimes, is_moved: NDArray[np.bool_]) -> Scene:
+    """Make the scene of a replayed step: the host threads of a program, then its streams.
+
+    Args:
+        timeline: of the recording.
+        times: when the nodes of its program were reached.
         is_moved: bool[n], the activities that are no longer in their stream.
     """
-    program, node = events.program, events.node
-    blocks = is_blocked(program)
+    program, trace = times.program, timeline.trace
+    start_ns, end_ns = times.step_window()
+    window = Span(start_ns, max(end_ns, start_ns + 1))
+    events = times.events(*window)
+    order = np.lexsort((events.end_ns, events.start_ns))
+    node, event_id = events.node[order], program.event_id[events.node[order]]
     launches = np.zeros(len(program), dtype=np.bool_)
     launches[program.launch_node[program.launch_node != ABSENT]] = True
+    blocks = is_blocked(program)
+    used_names, name_index = np.unique(trace.name_index[event_id], return_inverse=True)
 
-    def layer(mark: Mark, chosen: NDArray[np.bool_]) -> Layer:
+    def lane(chosen: NDArray[np.bool_], kind: NDArray[Any], **facts: Any) -> Lane:
         index = np.flatnonzero(chosen[node])
-        covered = clip(
-            union(events.start_ns[index], events.end_ns[index]), grid.start_ns, grid.end_ns
-        )
-        return Layer(mark, covered, index)
+        span_start_ns, span_end_ns = events.start_ns[order][index], events.end_ns[order][index]
+        more: dict[str, NDArray[Any]] = {"name": name_index[index].astype(np.int32)}
+        if len(facts.get("streams", ())) > 1:
+            more["level"] = stacked(span_start_ns, span_end_ns, MAX_LEVELS)
+        kinds = kind[node[index]].astype(np.uint8)
+        return Lane(start_ns=span_start_ns, end_ns=span_end_ns, kind=kinds, more=more, **facts)
 
-    lanes = []
-    for thread in main_threads_first(timeline.trace, _used(program.thread_index)):
-        of_thread = program.thread_index == thread
-        lanes.append(
-            new_host_lane(
-                timeline.trace.threads[thread],
-                layer(Mark.BLOCKING, of_thread & blocks),
-                layer(Mark.LAUNCH, of_thread & launches & ~blocks),
-            )
+    lanes = [
+        lane(
+            (program.thread_index == thread) & (blocks | launches),
+            blocks,
+            id=f"host:{thread}",
+            type="host",
+            label=f"CPU {trace.threads[thread].thread}",
+            device=None,
+            kinds=CALL_KINDS,
+            thread=thread,
         )
-    for streams in in_lanes(timeline, _used(program.stream_index)):
-        of_stream = np.isin(program.stream_index, streams)
-        for name, of_lane in (("", ~is_moved), (", new", is_moved)):
-            if not (of_stream & of_lane).any():
-                continue
-            layers = tuple(
-                layer(mark, of_stream & of_lane & (program.activity_kind == kind))
-                for kind, mark in KIND_MARKS.items()
-            )
-            lane = new_lane(timeline, streams, layers, events, grid)
-            lanes.append(replace(lane, label=f"{lane.label}{name}"))
-    return lanes
+        for thread in sort_threads(trace, _used(program.thread_index))
+    ]
+    used = _used(program.stream_index)
+    for of_streams in lanes_of_streams(timeline):
+        members = [i for i in of_streams.stream_index.tolist() if i in used]
+        of_stream = np.isin(program.stream_index, members)
+        numbers = tuple(timeline.streams[i].stream_number for i in members)
+        for name, chosen in (("", of_stream & ~is_moved), (", new", of_stream & is_moved)):
+            if chosen.any():
+                lanes.append(
+                    lane(
+                        chosen,
+                        program.activity_kind,
+                        id=f"stream:{of_streams.device}/{numbers[0]}{name}",
+                        type="stream",
+                        label=f"stream {numbers[0]}{name}",
+                        device=of_streams.device,
+                        kinds=KINDS,
+                        streams=numbers,
+                    )
+                )
+    return Scene(
+        path=trace.path,
+        window=window,
+        focus=window,
+        start_ns=window.start_ns,
+        end_ns=window.end_ns,
+        threads=threads_of(trace),
+        names=tuple(trace.strings[index] for index in used_names.tolist()),
+        lanes=tuple(lanes),
+        notes=("the CPU runs ahead of the GPU",) if times.runs_ahead else (),
+    )
 
 
 def _used(index: NDArray[np.integer[Any]]) -> list[int]:
-    """The threads or streams that nodes are of, ascending."""
+    """List the threads or streams that nodes are of, ascending."""
     used: list[int] = np.unique(index[index != ABSENT]).tolist()
     return used
-
-
-def busy_devices(lanes: Sequence[Lane]) -> dict[int, Intervals]:
-    """When any stream of each device works."""
-    busy: dict[int, list[Layer]] = {}
-    for lane in lanes:
-        if lane.device is not None:
-            busy.setdefault(lane.device, []).extend(
-                layer for band in lane.bands for layer in band.layers
-            )
-    return {
-        device: union(
-            np.concatenate([layer.covered.starts for layer in layers]),
-            np.concatenate([layer.covered.ends for layer in layers]),
-        )
-        for device, layers in busy.items()
-    }

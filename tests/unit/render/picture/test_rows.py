@@ -1,4 +1,4 @@
-"""Which lanes are drawn, what they hold, and what the caption says of them."""
+"""Rows that are drawn, what they hold, and what the caption says of them."""
 
 import numpy as np
 import pytest
@@ -15,37 +15,42 @@ from tests.build.pictures import (
     draw,
     make_trace,
     on_gpu,
+    scene,
     texts_of,
 )
 from tests.figures import figures
 from tracelab.base.errors import UsageError
-from tracelab.model.kernel_kinds import Kind
 from tracelab.model.timeline import build_timeline
 from tracelab.render.picture.coverage import Grid
-from tracelab.render.picture.lanes import Mark, build_lanes, busiest, caption, choose
+from tracelab.render.picture.rows import Mark, build_rows, busiest, caption, choose
+
+
+def rows_of(timeline, calls, grid):
+    shown = scene(timeline, calls)
+    return build_rows(shown, choose(shown, None), grid)
 
 
 def test_everything_is_shown_by_default_and_the_main_thread_comes_first(timeline):
-    choice = choose(timeline, CALLS, None)
-    assert choice.streams == ((0,), (1,))
-    assert choice.kinds == (Kind.COMPUTE, Kind.COMM, Kind.COPY)
-    assert choice.threads == (1, 0)
+    choice = choose(scene(timeline, CALLS), None)
+    assert [x.id for x in choice.lanes] == ["host:1", "host:0", "stream:0/7", "stream:0/13"]
+    assert choice.kinds == ("compute", "comm", "copy")
 
 
 @pytest.mark.parametrize(
     ("names", "streams", "kinds", "threads"),
     [
-        (["stream:0/13"], ((1,),), 3, 0),
-        (["device:0"], ((0,), (1,)), 3, 0),
-        (["host"], (), 3, 2),
-        (["kind:comm"], ((1,),), 1, 0),
-        (["kind:copy", "kind:comm", "host"], ((0,), (1,)), 2, 2),
-        (["kind:comm", "device:0"], ((1,),), 1, 0),
+        (["stream:0/13"], [13], 3, 0),
+        (["device:0"], [7, 13], 3, 0),
+        (["host"], [], 3, 2),
+        (["kind:comm"], [13], 1, 0),
+        (["kind:copy", "kind:comm", "host"], [7, 13], 2, 2),
+        (["kind:comm", "device:0"], [13], 1, 0),
     ],
 )
 def test_lanes_are_chosen_by_place_and_by_kind(timeline, names, streams, kinds, threads):
-    choice = choose(timeline, CALLS, names)
-    assert (choice.streams, len(choice.kinds), len(choice.threads)) == (streams, kinds, threads)
+    choice = choose(scene(timeline, CALLS), names)
+    assert [number for lane in choice.lanes for number in lane.streams] == streams
+    assert (len(choice.kinds), len(choice.lanes) - len(streams)) == (kinds, threads)
 
 
 @pytest.mark.parametrize("name", ["stream:0/99", "device:1", "kind:memset"])
@@ -66,7 +71,7 @@ def test_what_no_lane_is_called_is_answered_with_how_they_are(timeline, name):
 
 def test_rows_hold_what_lies_in_the_picture(timeline):
     grid = Grid(35 * MS, 75 * MS, COLUMNS)
-    rows = build_lanes(timeline, CALLS, choose(timeline, CALLS, None), grid)
+    rows = rows_of(timeline, CALLS, grid)
     assert [(r.label, r.device, r.busy_ns / MS) for r in rows] == [
         ("CPU thread 7", None, 25),
         ("CPU thread 8", None, 0),
@@ -75,7 +80,7 @@ def test_rows_hold_what_lies_in_the_picture(timeline):
     ]
     compute, comm, copy = rows[2].bands[0].layers
     assert [layer.mark for layer in (compute, comm, copy)] == [Mark.COMPUTE, Mark.COMM, Mark.COPY]
-    assert [layer.event_ids.tolist() for layer in (compute, comm, copy)] == [[0], [], [2]]
+    assert [(layer.start_ns / MS).tolist() for layer in (compute, comm, copy)] == [[0], [], [70]]
     assert (copy.covered.starts / MS).tolist() == [70]
     assert (copy.covered.ends / MS).tolist() == [75]
 
@@ -83,18 +88,18 @@ def test_rows_hold_what_lies_in_the_picture(timeline):
 def test_a_call_that_blocks_is_not_drawn_as_a_launch_too(timeline):
     grid = Grid(0, 100 * MS, COLUMNS)
     calls = np.array([5, 6], dtype=np.int64)
-    main, *_ = build_lanes(timeline, calls, choose(timeline, calls, None), grid)
-    assert {b.layers[0].mark: b.layers[0].event_ids.tolist() for b in main.bands} == {
-        Mark.BLOCKING: [5, 6],
-        Mark.HOST_STEP: [7, 8],
-        Mark.LAUNCH: [3],
+    main, *_ = rows_of(timeline, calls, grid)
+    assert {b.layers[0].mark: (b.layers[0].start_ns / MS).tolist() for b in main.bands} == {
+        Mark.BLOCKING: [10, 65],
+        Mark.HOST_STEP: [0, 62],
+        Mark.LAUNCH: [0],
     }
 
 
 def test_kinds_that_overlap_on_a_stream_are_busy_once():
     timeline = build_timeline(make_trace(on_gpu(GEMM, 0, 10), on_gpu(ALL_REDUCE, 5, 15)))
     grid = Grid(0, 20 * MS, COLUMNS)
-    (row,) = build_lanes(timeline, NO_CALLS, choose(timeline, NO_CALLS, None), grid)
+    (row,) = rows_of(timeline, NO_CALLS, grid)
     assert row.busy_ns == 15 * MS
 
 
@@ -105,7 +110,7 @@ def test_the_end_of_a_long_stream_is_shown():
 
 def test_the_caption_says_what_is_shown(timeline, snapshot):
     grid = Grid(0, 100 * MS, COLUMNS)
-    rows = build_lanes(timeline, CALLS, choose(timeline, CALLS, None), grid)
+    rows = rows_of(timeline, CALLS, grid)
     assert figures(caption(rows, grid, None, 4)) == ["100 ms", "0 ns", "3"]
     assert caption(rows, grid, None, 4) == snapshot
     assert figures(caption(rows[:1], grid, ["host"], 4)) == ["100 ms", "0 ns", "1", "4"]
@@ -117,7 +122,7 @@ def test_of_too_many_lanes_the_busiest_stay_in_order():
     events = [on_gpu(GEMM, 0, 1 + i % 7, stream=i) for i in range(420)]
     timeline = build_timeline(make_trace(*events))
     grid = Grid(0, 10 * MS, COLUMNS)
-    rows = build_lanes(timeline, NO_CALLS, choose(timeline, NO_CALLS, None), grid)
+    rows = rows_of(timeline, NO_CALLS, grid)
     kept = busiest(rows, 60)
     assert [r.label for r in kept] == [f"stream {i}" for i in range(420) if i % 7 == 6]
     figure = draw(timeline, blocking_calls=NO_CALLS, end_ns=10 * MS)
@@ -131,33 +136,29 @@ def replays(tmp_path):
 
 
 def test_streams_of_graphs_share_a_lane_with_as_many_bands_as_overlap(replays, snapshot):
-    choice = choose(replays, NO_CALLS, None)
-    assert [len(streams) for streams in choice.streams] == [1, 1, 300]
+    assert [len(x.streams) for x in choose(scene(replays), None).lanes] == [0, 1, 1, 300]
     window = replays.windows[0]
     grid = Grid(window.start_ns, window.end_ns, COLUMNS)
-    lane = build_lanes(replays, NO_CALLS, choice, grid)[-1]
-    assert (lane.label, lane.device, lane.streams) == ("300 graph streams", 0, 300)
+    row = rows_of(replays, NO_CALLS, grid)[-1]
+    assert (row.label, row.device, row.streams) == ("300 graph streams", 0, 300)
     # Every 4 us six nodes of 3 us begin, each half a microsecond later: the first two of the next
     # six find the first two bands free again, and no third one begins while six are running.
-    assert lane.busy_ns == 401_500
-    shown = [band.layers[0].event_ids for band in lane.bands]
-    assert [len(event_ids) for event_ids in shown] == [100] * 6
-    trace = replays.trace
-    for event_ids in shown:
-        assert (trace.start_ns[event_ids][1:] >= trace.end_ns[event_ids][:-1]).all()
-    assert sum(map(len, shown)) == 600
-    below = caption([lane], grid, None, 1)
+    assert row.busy_ns == 401_500
+    shown = [band.layers[0] for band in row.bands]
+    assert [len(layer.name) for layer in shown] == [100] * 6
+    for layer in shown:
+        assert (layer.start_ns[1:] >= layer.end_ns[:-1]).all()
+    below = caption([row], grid, None, 1)
     assert below == snapshot
 
 
 def test_a_single_stream_of_graphs_can_still_be_chosen(replays):
-    names = [stream.stream_number for stream in replays.streams]
-    by_itself = choose(replays, NO_CALLS, ["stream:0/150"]).streams
-    assert by_itself == ((names.index(150),),)
-    together = choose(replays, NO_CALLS, ["stream:0/graphs"]).streams
-    assert [len(streams) for streams in together] == [300]
-    both = choose(replays, NO_CALLS, ["stream:0/150", "device:0"]).streams
-    assert [len(streams) for streams in both] == [1, 1, 1, 299]
+    def streams(*names):
+        return [lane.streams for lane in choose(scene(replays), names).lanes]
+
+    assert streams("stream:0/150") == [(150,)]
+    assert [len(x) for x in streams("stream:0/graphs")] == [300]
+    assert [len(x) for x in streams("stream:0/150", "device:0")] == [1, 1, 1, 299]
 
 
 def test_streams_of_graphs_are_drawn_as_one(replays):

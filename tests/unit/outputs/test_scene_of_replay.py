@@ -18,12 +18,11 @@ from tests.build.files import (
 from tracelab import Options, analyze_source, find_sources
 from tracelab.base.intervals import measure
 from tracelab.model.trace import ABSENT
-from tracelab.render.picture.coverage import Grid
-from tracelab.render.picture.lanes import Mark
-from tracelab.render.picture.replayed import (
+from tracelab.outputs.scene_of_replay import (
     moved_activities,
-    replayed_lanes,
     replayed_times,
+    scene_of_replay,
+    scenes_of_replay,
 )
 from tracelab.render.picture.whatif import draw_whatif
 from tracelab.simulate.edited import out_of_stream
@@ -70,20 +69,14 @@ def times_of(analysis, program):
 
 
 def shown(analysis, times, is_moved=None):
-    """The lanes of a step by label: how long each mark covers, ns."""
-    start_ns, end_ns = times.step_window()
-    grid = Grid(start_ns, end_ns, 1000)
-    events = times.events(analysis.timeline.trace, start_ns, end_ns)
+    """List the lanes of a step by label: how long each kind covers, ns."""
     moved = np.zeros(len(times.program), dtype=np.bool_) if is_moved is None else is_moved
-    return {
-        lane.label: {
-            layer.mark: measure(layer.covered)
-            for band in lane.bands
-            for layer in band.layers
-            if len(layer.covered)
-        }
-        for lane in replayed_lanes(analysis.timeline, events, grid, moved)
+    scene = scene_of_replay(analysis.timeline, times, moved)
+    lengths = {
+        lane.label: {kind: measure(lane.covered(kind, scene.window)) for kind in lane.kinds}
+        for lane in scene.lanes
     }
+    return {label: {kind: ns for kind, ns in x.items() if ns} for label, x in lengths.items()}
 
 
 def test_a_step_has_each_activity_once_and_the_time_that_the_host_was_blocked(analyzed):
@@ -92,8 +85,8 @@ def test_a_step_has_each_activity_once_and_the_time_that_the_host_was_blocked(an
     times = times_of(analysis, program)
     start_ns, end_ns = times.step_window()
     lanes = shown(analysis, times)
-    assert lanes["stream 7"] == {Mark.COPY: COPY, Mark.COMPUTE: GEMM}
-    blocked_ns = lanes[f"CPU thread {HOST}"][Mark.BLOCKING]
+    assert lanes["stream 7"] == {"copy": COPY, "compute": GEMM}
+    blocked_ns = lanes[f"CPU {HOST}"]["blocking"]
     assert abs(blocked_ns - 100 * US) < 0.02 * STEP
     assert abs(end_ns - start_ns - STEP) < 0.02 * STEP
     assert not times.runs_ahead
@@ -103,9 +96,9 @@ def test_window_begins_with_the_first_compute(analyzed):
     analysis = analyzed()
     times = times_of(analysis, analysis.baseline.program)
     start_ns, end_ns = times.step_window()
-    events = times.events(analysis.timeline.trace, start_ns, end_ns)
+    events = times.events(start_ns, end_ns)
     at_start = events.node[events.start_ns == start_ns]
-    assert [analysis.timeline.trace.name_of(events.program.event_id[x]) for x in at_start] == [
+    assert [analysis.timeline.trace.name_of(times.program.event_id[x]) for x in at_start] == [
         "gemm"
     ]
     assert (events.end_ns > start_ns).all()
@@ -120,9 +113,9 @@ def test_host_that_nothing_holds_back_is_shown_step_by_step(analyzed):
     times = times_of(analysis, less)
     lanes = shown(analysis, times)
     assert times.runs_ahead
-    assert lanes["stream 7"] == {Mark.COPY: COPY, Mark.COMPUTE: GEMM}
+    assert lanes["stream 7"] == {"copy": COPY, "compute": GEMM}
     # Its two calls of 5 us each, a tenth of that as edited, in every step.
-    assert set(lanes[f"CPU thread {HOST}"]) == {Mark.LAUNCH}
+    assert set(lanes[f"CPU {HOST}"]) == {"launch_call"}
 
 
 def test_what_was_taken_out_of_its_stream_has_a_lane_of_its_own(analyzed):
@@ -136,9 +129,9 @@ def test_what_was_taken_out_of_its_stream_has_a_lane_of_its_own(analyzed):
     assert not moved_activities(program, program).any()
     lanes = shown(analysis, times_of(analysis, edited), moved)
     # Beside the copy it takes a little longer.
-    assert set(lanes["stream 7"]) == {Mark.COMPUTE}
-    assert lanes["stream 7"][Mark.COMPUTE] == pytest.approx(GEMM, rel=0.01)
-    assert lanes["stream 7, new"] == {Mark.COPY: COPY}
+    assert set(lanes["stream 7"]) == {"compute"}
+    assert lanes["stream 7"]["compute"] == pytest.approx(GEMM, rel=0.01)
+    assert lanes["stream 7, new"] == {"copy": COPY}
 
 
 def test_single_activities_out_of_their_stream_are_moved(analyzed):
@@ -155,7 +148,8 @@ def test_both_halves_have_the_same_scale_and_lanes(analyzed):
     analysis = analyzed()
     program = analysis.baseline.program
     edited = apply_edit(Edit("unblock"), program, analysis.sites).program
-    figure = draw_whatif(analysis.timeline, program, edited, titles=("before", "after"))
+    scenes = scenes_of_replay(analysis.timeline, program, edited)
+    figure = draw_whatif(scenes, titles=("before", "after"), width_px=1600)
     above, below = figure.axes
     lengths = [axes.get_xlim()[1] for axes in (above, below)]
     widths = [axes.get_position().width for axes in (above, below)]

@@ -1,20 +1,24 @@
-"""What a rank gives to the picture of its job. Times are in microseconds."""
+"""The scene of a rank in the picture of its job. Times are in microseconds."""
 
 from dataclasses import replace
 
 from tests.build.rows import US, annotation, comm, copy, graph, kernel, launch, memset, step
 from tracelab.model.steps import Window
-from tracelab.render.picture.lanes import Mark
-from tracelab.render.picture.rank_work import reduce_work
+from tracelab.outputs.scene_of_job import scene_of_rank
 
 
-def reduced(*rows, device=0, windows=None):
+def reduced(*rows, device=0, window=None):
     made = graph(*(replace(row, start=row.start * US, end=row.end * US) for row in rows))
-    return reduce_work(made, windows or made.host.timeline.windows, device)
+    return scene_of_rank(made, window or made.host.timeline.windows[0], device)
 
 
-def in_us(intervals):
-    return list(zip((intervals.starts / US).tolist(), (intervals.ends / US).tolist(), strict=True))
+def work_of(scene):
+    """List the spans of each kind of work."""
+    [lane] = scene.of_type("work")
+    spans = {}
+    for start, end, kind in zip(lane.start_ns / US, lane.end_ns / US, lane.kind, strict=True):
+        spans.setdefault(lane.kinds[kind], []).append((start, end))
+    return spans
 
 
 def steps(count, *, apart, length, compute):
@@ -33,7 +37,7 @@ def steps(count, *, apart, length, compute):
 
 
 def test_work_by_kind_and_compute_by_phase():
-    work = reduced(
+    scene = reduced(
         annotation("DDP.forward", 0, 10),
         launch(1, 2, 1),
         annotation("backward", 10, 20),
@@ -46,44 +50,44 @@ def test_work_by_kind_and_compute_by_phase():
         copy(450, 460),
         memset(470, 480),
     )
-    assert {mark: in_us(covered) for mark, covered in work.work.items()} == {
-        Mark.FORWARD: [(100, 200)],
-        Mark.BACKWARD: [(200, 400)],
-        Mark.OTHER_COMPUTE: [(400, 450)],
-        Mark.COMM: [(150, 300)],
-        Mark.COPY: [(450, 460)],
-        Mark.MEMSET: [(470, 480)],
+    assert work_of(scene) == {
+        "forward": [(100, 200)],
+        "backward": [(200, 400)],
+        "other_compute": [(400, 450)],
+        "comm": [(150, 300)],
+        "copy": [(450, 460)],
+        "memset": [(470, 480)],
     }
 
 
 def test_compute_without_a_backward_pass_is_compute():
-    work = reduced(launch(0, 1, 1), kernel(100, 200, correlation=1), kernel(300, 400))
-    assert list(work.work) == [Mark.COMPUTE]
+    scene = reduced(launch(0, 1, 1), kernel(100, 200, correlation=1), kernel(300, 400))
+    assert list(work_of(scene)) == ["compute"]
 
 
 def test_only_the_device_that_decides():
     rows = (kernel(100, 200), kernel(150, 900, device=1))
-    assert in_us(reduced(*rows, device=1).work[Mark.COMPUTE]) == [(150, 900)]
+    assert work_of(reduced(*rows, device=1))["compute"] == [(150, 900)]
 
 
 def test_of_very_many_steps_those_in_the_middle():
-    work = reduced(*steps(40, apart=1000, length=900, compute=(100, 800)))
-    assert len(work.windows) == 41  # all steps are known on the file's clock
-    assert work.steps == tuple(range(16, 24))
+    scene = reduced(*steps(40, apart=1000, length=900, compute=(100, 800)))
+    assert len(scene.steps) == 40  # all steps are known on the file's clock
+    assert scene.usual_steps == tuple(range(16, 24))
     # and the work of a step's length around them, which lies beside that of ranks that are late
-    assert (work.start_ns / US, work.end_ns / US) == (15_100, 24_800)
-    assert len(work.work[Mark.COMPUTE]) == 10
+    assert (scene.start_ns / US, scene.end_ns / US) == (15_100, 24_800)
+    assert len(work_of(scene)["compute"]) == 10
 
 
 def test_of_one_step_its_neighbors_are_known_too():
     rows = steps(5, apart=100, length=100, compute=(20, 80))
-    work = reduced(*rows, windows=(Window(2, 200 * US, 300 * US),))
-    assert work.steps == (2,)
-    assert in_us(work.work[Mark.COMPUTE]) == [(120, 180), (220, 280), (320, 380)]
+    scene = reduced(*rows, window=Window(2, 200 * US, 300 * US))
+    assert scene.usual_steps == (2,)
+    assert work_of(scene)["compute"] == [(120, 180), (220, 280), (320, 380)]
 
 
 def test_a_crowd_of_short_kernels_has_a_bounded_size_and_its_exact_time():
     kernels = [kernel(2 * i, 2 * i + 1) for i in range(50_000)]
-    covered = reduced(*kernels).work[Mark.COMPUTE]
-    assert len(covered) <= 8193
-    assert (covered.ends - covered.starts).sum() == 50_000 * US
+    [lane] = reduced(*kernels).of_type("work")
+    assert len(lane) <= 8193
+    assert (lane.end_ns - lane.start_ns).sum() == 50_000 * US

@@ -1,0 +1,106 @@
+"""The user's own trace with what was found in it, for Perfetto and chrome://tracing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from tracelab.analysis.analysis import Analysis
+from tracelab.base.arrays import ABSENT, OneLine
+from tracelab.model.timeline import Timeline
+from tracelab.outputs.marks import marks_of
+from tracelab.outputs.scene_of_file import scene_of_file
+from tracelab.outputs.splice import splice
+from tracelab.read.event_array import Selection, locate_events
+from tracelab.read.streams import Source
+from tracelab.render.perfetto.events import event_lines
+from tracelab.render.scene import Scene, Span
+from tracelab.report.schema import Report, TraceInfo
+from tracelab.system.files import identities, require_output
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class PerfettoPart(OneLine):
+    """What goes into a trace.
+
+    Attributes:
+        scene: the file.
+        selection: the events of the file to keep; None for all.
+
+    Example: ``PerfettoPart(scene=Scene(...), selection=None)``.
+    """
+
+    scene: Scene
+    selection: Selection | None
+
+
+def part_of_perfetto(analysis: Analysis, scene: Scene | None = None) -> PerfettoPart:
+    """Reduce a file to what goes into its trace, in whichever process it is analyzed."""
+    scene = scene or scene_of_file(analysis)
+    selection = None if scene.step is None else select(analysis.timeline, scene.window)
+    return PerfettoPart(scene, selection)
+
+
+def select(timeline: Timeline, window: Span) -> Selection:
+    """Select what overlaps a window, and the launches of the activities that do."""
+    trace, launch_id = timeline.trace, timeline.launch_id
+    is_kept = (trace.start_ns < window.end_ns) & (
+        (trace.end_ns > window.start_ns) | (trace.start_ns >= window.start_ns)
+    )
+    launched = (launch_id != ABSENT) & is_kept[timeline.event_id]
+    is_kept[launch_id[launched]] = True
+    correlation = np.unique(np.asarray(trace.correlation[launch_id[launched]], dtype=np.int64))
+    return Selection(
+        file_index=np.sort(trace.file_index[is_kept]).astype(np.int64),
+        correlation=correlation,
+        start_us=(trace.origin_ns + window.start_ns) / 1000,
+        end_us=(trace.origin_ns + window.end_ns) / 1000,
+    )
+
+
+def write_with_tracks(source: Source, part: PerfettoPart, report: Report, path: Path) -> None:
+    """Write a trace with our tracks in it, packed if the name ends in ``.gz``.
+
+    The file's own bytes stay as they are. Where it breaks off, what is whole of it is closed. Of a
+    single step, only the file's events of that step are written.
+
+    Args:
+        source: the file.
+        part: what `part_of_perfetto` made of it.
+        report: of all files that are analyzed together: their findings are numbered together.
+        path: the file to write.
+
+    Raises:
+        UnreadableInputError: the file can no longer be read.
+        OutputError: the other cannot be written, or is the same.
+    """
+    require_output(path, identities([source.path]))
+    [info] = [trace for trace in report.traces if trace.path == source.path]
+    scene = replace(part.scene, rank=info.rank)
+    scene = replace(scene, marks=tuple(marks_of(report, scene)))
+    name = f"tracelab: {_subject(info, scene, len(report.traces))}"
+    array = locate_events(source)
+    lines = event_lines(name, scene, array.threads, [*_notes(array.losses), *scene.notes])
+    splice(source, array, lines, path, part.selection)
+
+
+def _subject(info: TraceInfo, scene: Scene, files: int) -> str:
+    """Name the owner of the tracks: ``"rank 0 GPU 3"``, without the rank if it is not known."""
+    devices = ", ".join(map(str, scene.devices))
+    gpus = f"GPU{'s' * (len(scene.devices) > 1)} {devices}"
+    is_known = files > 1 or info.rank_source != "position"
+    return f"rank {info.rank} {gpus}" if is_known else gpus
+
+
+def _notes(losses: Mapping[str, int]) -> list[str]:
+    """List what a reader of the new file should know."""
+    notes = {
+        "the file is truncated": losses.get("truncated"),
+        "some events are damaged and were copied unchanged": (
+            losses.get("unparsable_events") or losses.get("repairs")
+        ),
+    }
+    return [text for text, is_so in notes.items() if is_so]

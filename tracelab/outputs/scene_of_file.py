@@ -1,0 +1,563 @@
+"""The scene of one file: its streams and host calls, and with an analysis everything known of them.
+
+A picture needs the activities of a timeline and the calls that blocked. The page and Perfetto also
+show causes of idle time, exposed work, the critical path, lines and operators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.analysis.analysis import Analysis
+from tracelab.base.arrays import ABSENT, OneLine
+from tracelab.base.intervals import Int64Array, clip, stacked, union
+from tracelab.measures.bubbles import Cause
+from tracelab.measures.critical_path_links import PathKind
+from tracelab.measures.graph_streams import graph_streams
+from tracelab.measures.overlap_blockers import OverlapBlocker
+from tracelab.measures.program_lines import ProgramLines
+from tracelab.model.blocking_calls import Blocking
+from tracelab.model.constraints import REASONS, Constraint, Reason
+from tracelab.model.kernel_kinds import Kind
+from tracelab.model.lookup import rows_of
+from tracelab.model.steps import Step, Window
+from tracelab.model.timeline import Timeline
+from tracelab.model.trace import Trace
+from tracelab.model.wording import origin_texts
+from tracelab.render.scene import (
+    NAME_COLUMNS,
+    NOTHING,
+    NS_COLUMNS,
+    Counter,
+    Lane,
+    Line,
+    Places,
+    Scene,
+    Span,
+    Thread,
+)
+
+KINDS = tuple(kind.name.lower() for kind in Kind)
+CALL_KINDS = ("launch_call", "blocking")
+CLOCK_JUMPED = "the clock jumped: after that these tracks are offset from their events"
+MAX_LEVELS = 32  # of a lane that streams share; a GPU rarely runs more activities at a time
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class StreamRows(OneLine):
+    """A lane of one stream, or of the nearly empty streams of CUDA graphs of a device.
+
+    Attributes:
+        device: its number.
+        stream_index: intp[s], indices of the timeline's streams in it, ascending.
+        row: intp[k], the timeline's rows in it, by start.
+
+    Example: ``StreamRows(device=0, stream_index=[3], row=[40, 41, ...])``.
+    """
+
+    device: int
+    stream_index: NDArray[np.intp]
+    row: NDArray[np.intp]
+
+
+def lanes_of_streams(timeline: Timeline) -> list[StreamRows]:
+    """List the lanes of all streams by device; that of its CUDA graphs is its last."""
+    together = graph_streams(timeline)
+    shared = {index for lane in together for index in lane.stream_index.tolist()}
+    lanes = [
+        *(
+            StreamRows(x.device_number, np.array([index]), np.arange(x.first_row, x.end_row))
+            for index, x in enumerate(timeline.streams)
+            if index not in shared
+        ),
+        *(StreamRows(x.device_number, x.stream_index, x.row) for x in together),
+    ]
+    return sorted(lanes, key=lambda lane: lane.device)
+
+
+def sort_threads(trace: Trace, threads: Iterable[int]) -> list[int]:
+    """Sort indices of threads: the main thread of each process first."""
+    return sorted(threads, key=lambda i: (trace.threads[i].process != trace.threads[i].thread, i))
+
+
+def shown_steps(timeline: Timeline, window: Window) -> list[Step]:
+    """List the steps that are shown in a window: all, or the step that it is."""
+    return [x for x in timeline.steps if window.step in (None, x.number)]
+
+
+def steady_numbers(timeline: Timeline, window: Window) -> tuple[int, ...]:
+    """List the numbers of the steady steps that are shown."""
+    indices = timeline.steady.indices if timeline.steady else ()
+    steady = {timeline.steps[index].number for index in indices}
+    return tuple(x.number for x in shown_steps(timeline, window) if x.number in steady)
+
+
+def step_lanes(timeline: Timeline, window: Window) -> list[Lane]:
+    """Make the lane of the steps that are shown; no lane if there are none."""
+    steps, steady = shown_steps(timeline, window), steady_numbers(timeline, window)
+    if not steps:
+        return []
+    lane = Lane(
+        id="steps",
+        type="steps",
+        label="steps",
+        device=None,
+        kinds=("step", "step_left_out"),
+        start_ns=np.array([x.start_ns for x in steps]),
+        end_ns=np.array([x.end_ns for x in steps]),
+        kind=np.array([x.number not in steady for x in steps], dtype=np.uint8),
+        more={"number": np.array([x.number for x in steps])},
+    )
+    return [lane]
+
+
+def threads_of(trace: Trace) -> tuple[Thread, ...]:
+    """List the threads of a file as a scene has them."""
+    return tuple(Thread(x.process, x.thread, x.name) for x in trace.threads)
+
+
+def scene_of_timeline(
+    timeline: Timeline, blocking_id: Int64Array, window: Window, device: int = 0
+) -> Scene:
+    """Make the scene of a timeline: steps, streams, and the calls that launch or block.
+
+    Args:
+        timeline: the GPU activities.
+        blocking_id: event ids of the host calls that block.
+        window: all of the trace, or the step that is shown.
+        device: the GPU that decides.
+    """
+    maker = _Maker(timeline, blocking_id, window)
+    return maker.scene(maker.lanes(), device)
+
+
+def scene_of_file(analysis: Analysis) -> Scene:
+    """Make the scene of an analyzed file; of one step if the analysis is of one."""
+    maker = _DetailMaker(analysis)
+    return maker.scene(
+        maker.lanes(),
+        analysis.part.device,
+        path_id=maker.path_id(),
+        cited_id=maker.cited_id(),
+        lines=tuple(Line(*name) for name in maker.program_lines.names),
+        counters=tuple(maker.counters()),
+    )
+
+
+class _Maker:
+    """Lanes of a timeline. Columns of names hold indices of the trace's strings at first."""
+
+    def __init__(self, timeline: Timeline, blocking_id: Int64Array, window: Window) -> None:
+        self.timeline, self.trace, self.window = timeline, timeline.trace, window
+        self.blocking_id = blocking_id
+        is_shown = self.overlaps_window(timeline.start_ns, timeline.end_ns)
+        self.stream_rows = [
+            replace(lane, row=lane.row[is_shown[lane.row]]) for lane in lanes_of_streams(timeline)
+        ]
+        none = np.zeros(0, dtype=np.intp)
+        self.rows = np.concatenate([none, *(lane.row for lane in self.stream_rows)])
+        self.row_of = np.full(len(timeline.event_id) + 1, ABSENT, dtype=np.int64)
+        self.row_of[self.rows] = np.arange(len(self.rows))
+        launch_id = timeline.launch_id
+        launched = is_shown & (launch_id != ABSENT)
+        in_window = self._shown_events(
+            np.concatenate((launch_id[launch_id != ABSENT], blocking_id))
+        )
+        call_id = np.union1d(launch_id[launched], in_window)
+        thread = self.trace.thread_index[call_id]
+        self.threads = sort_threads(self.trace, np.unique(thread).tolist())
+        order_of = np.zeros(len(self.trace.threads), dtype=np.int64)
+        order_of[self.threads] = np.arange(len(self.threads))
+        start_ns, end_ns = self.trace.start_ns[call_id], self.trace.end_ns[call_id]
+        order = np.lexsort((-end_ns, start_ns, order_of[thread]))
+        self.call_id, self.call_thread = call_id[order], thread[order]
+        self._texts: dict[str, int] = {}
+
+    def scene(
+        self,
+        lanes: Iterable[Lane],
+        device: int,
+        *,
+        path_id: Int64Array = NOTHING,
+        cited_id: Int64Array = NOTHING,
+        lines: tuple[Line, ...] = (),
+        counters: tuple[Counter, ...] = (),
+    ) -> Scene:
+        """Make the scene with these lanes.
+
+        Args:
+            lanes: in the order in which they are shown.
+            device: the GPU that decides.
+            path_id: the events of the critical path, in order.
+            cited_id: the events that findings may cite, ascending.
+            lines: of the program.
+            counters: numbers over time.
+        """
+        trace, shown = self.trace, tuple(lanes)
+        path_places, places = self._places(path_id), self._places(cited_id)
+        columns = [x for lane in shown for key, x in lane.more.items() if key in NAME_COLUMNS]
+        used = np.unique(np.concatenate([*columns, path_places.name, places.name, [ABSENT]]))[1:]
+        index_of = np.full(len(trace.strings) + 1, ABSENT, dtype=np.int64)  # the last is ABSENT's
+        index_of[used] = np.arange(len(used))
+        filled = [lane for lane in shown if len(lane)]
+        steady = self.timeline.steady if self.window.step is None else None
+        focus = self.window if steady is None else steady.window
+        jumps = trace.losses.get("clock_jumps", 0)
+        return Scene(
+            path=trace.path,
+            window=Span(self.window.start_ns, self.window.end_ns),
+            start_ns=min((int(lane.start_ns[0]) for lane in filled), default=0),
+            end_ns=max((int(lane.end_ns.max()) for lane in filled), default=0),
+            threads=threads_of(trace),
+            names=tuple(trace.strings[index] for index in used.tolist()),
+            lanes=tuple(_compact(lane, index_of) for lane in shown),
+            step=self.window.step,
+            focus=Span(focus.start_ns, focus.end_ns),
+            device=device,
+            origin_ns=trace.origin_ns,
+            base_ns=trace.info.clock_base_ns,
+            texts=tuple(self._texts),
+            lines=lines,
+            counters=counters,
+            path_places=replace(path_places, name=index_of[path_places.name]),
+            places=replace(places, name=index_of[places.name]),
+            usual_steps=steady_numbers(self.timeline, self.window),
+            notes=(CLOCK_JUMPED,) if jumps else (),
+        )
+
+    def lanes(self) -> Iterator[Lane]:
+        """Yield the steps, the streams and the threads of the host."""
+        yield from self.steps()
+        for lane in self.stream_rows:
+            yield self.stream(lane)
+        yield from self.hosts()
+
+    def hosts(self) -> Iterator[Lane]:
+        """Yield the lanes of each thread that launches or blocks."""
+        for thread in self.threads:
+            yield self.host(thread)
+            yield self.annotations(thread)
+
+    def _places(self, event_id: Int64Array) -> Places:
+        """List where events are."""
+        return Places(
+            event_id=event_id,
+            start_ns=self.trace.start_ns[event_id],
+            end_ns=self.trace.end_ns[event_id],
+            thread=self.trace.thread_index[event_id],
+            name=self.name_index(event_id),
+            row=self.rows_of_events(event_id),
+        )
+
+    def overlaps_window(self, start_ns: Int64Array, end_ns: Int64Array) -> NDArray[np.bool_]:
+        """bool[k], True for spans in the step that is shown; for all spans without a step."""
+        if self.window.step is None:
+            return np.ones(len(start_ns), dtype=np.bool_)
+        is_inside: NDArray[np.bool_] = (end_ns > self.window.start_ns) & (
+            start_ns < self.window.end_ns
+        )
+        return is_inside
+
+    def _shown_events(self, event_id: Int64Array) -> Int64Array:
+        start_ns, end_ns = self.trace.start_ns[event_id], self.trace.end_ns[event_id]
+        return event_id[self.overlaps_window(start_ns, end_ns)]
+
+    def text_index(self, texts: Iterable[str | None]) -> NDArray[np.int64]:
+        """int64[k], index of each text in those of the scene; ABSENT for None and ""."""
+        index = [self._texts.setdefault(x, len(self._texts)) if x else ABSENT for x in texts]
+        return np.array(index, dtype=np.int64)
+
+    def name_index(self, event_id: Int64Array) -> Int64Array:
+        """int64[k], index of the string that each event is called; ABSENT for ABSENT."""
+        return np.where(event_id == ABSENT, ABSENT, self.trace.name_index[event_id])
+
+    def rows_of_events(self, event_id: Int64Array) -> Int64Array:
+        """int64[k], the row of each event that is a shown activity, else ABSENT."""
+        return self.row_of[_positions(self.timeline.event_id, event_id)]
+
+    # --- lanes ---
+
+    def steps(self) -> Iterator[Lane]:
+        """Yield the lane of the steps, if there are any, with why some are left out."""
+        left_out = self.timeline.steady.left_out if self.timeline.steady else ()
+        why = {left.step: left.why for left in left_out}
+        for lane in step_lanes(self.timeline, self.window):
+            texts = self.text_index(map(why.get, lane.more["number"].tolist()))
+            yield replace(lane, more={**lane.more, "why_left_out": texts})
+
+    def stream(self, of_streams: StreamRows) -> Lane:
+        """Make the lane of a stream, or of several that share one."""
+        timeline, rows = self.timeline, of_streams.row
+        index = of_streams.stream_index
+        numbers = tuple(timeline.streams[i].stream_number for i in index.tolist())
+        start_ns, end_ns = timeline.start_ns[rows], timeline.end_ns[rows]
+        more = {"name": self.name_index(timeline.event_id[rows])}
+        if several := len(numbers) > 1:
+            more["stream"] = np.searchsorted(index, timeline.stream_index[rows])
+            more["level"] = stacked(start_ns, end_ns, MAX_LEVELS)
+        return Lane(
+            id=f"stream:{of_streams.device}/{'graphs' if several else numbers[0]}",
+            type="stream",
+            label=f"{len(numbers):,} graph streams" if several else f"stream {numbers[0]}",
+            device=of_streams.device,
+            kinds=KINDS,
+            start_ns=start_ns,
+            end_ns=end_ns,
+            kind=timeline.kind[rows].astype(np.uint8),
+            more=more,
+            streams=numbers,
+        )
+
+    def host(self, thread: int) -> Lane:
+        """Make the lane of a thread: its calls that launch or block."""
+        event_id = self.call_id[self.call_thread == thread]
+        named = self.trace.threads[thread]
+        return Lane(
+            id=f"host:{thread}",
+            type="host",
+            label=f"CPU {named.name or named.thread}",
+            device=None,
+            kinds=CALL_KINDS,
+            start_ns=self.trace.start_ns[event_id],
+            end_ns=self.trace.end_ns[event_id],
+            kind=np.isin(event_id, self.blocking_id).astype(np.uint8),
+            more={"name": self.name_index(event_id)},
+            thread=thread,
+        )
+
+    def annotations(self, thread: int) -> Lane:
+        """Make the lane of a thread's annotations of steps."""
+        event_id = np.array([x.event_id for x in self.timeline.steps], dtype=np.int64)
+        event_id = self._shown_events(event_id[self.trace.thread_index[event_id] == thread])
+        return Lane(
+            id=f"annotation:{thread}",
+            type="annotation",
+            label="steps",
+            device=None,
+            kinds=("step",),
+            start_ns=self.trace.start_ns[event_id],
+            end_ns=self.trace.end_ns[event_id],
+            kind=np.zeros(len(event_id), dtype=np.uint8),
+            more={"name": self.name_index(event_id)},
+            thread=thread,
+        )
+
+
+class _DetailMaker(_Maker):
+    """Lanes of an analysis.
+
+    Attributes:
+        program_lines: the lines.
+    """
+
+    def __init__(self, analysis: Analysis) -> None:
+        costs, window = analysis.blocking_calls, analysis.windows[0]
+        super().__init__(analysis.timeline, costs.calls.event_id, window)
+        self._analysis, self._costs = analysis, costs
+        operators = self.timeline.operators
+        self._operator = operators.names(operators.innermost(self.call_id))
+        first_ns = int(self.trace.start_ns[self.call_id].min(initial=window.start_ns))
+        within = union([first_ns], [window.end_ns])
+        self.program_lines = ProgramLines(self.timeline, analysis.lines, within)
+        self._line = self.program_lines.of_events(self.call_id)
+        self._captured = self._origins()
+
+    def lanes(self) -> Iterator[Lane]:
+        """Yield all lanes."""
+        yield from self.steps()
+        for device in self.timeline.device_numbers:
+            yield self._idle(device)
+            yield from self._exposed(device)
+            yield from (self.stream(lane) for lane in self.stream_rows if lane.device == device)
+        yield self._path()
+        yield from self.hosts()
+
+    def path_id(self) -> Int64Array:
+        """int64[k], the events of the critical path in order, each run of one of them once."""
+        event_id = self._analysis.critical_paths[0].event_id
+        event_id = event_id[event_id != ABSENT]
+        changed: Int64Array = event_id[np.flatnonzero(np.diff(event_id, prepend=ABSENT))]
+        return changed
+
+    def cited_id(self) -> Int64Array:
+        """int64[k], ascending: what the file's findings cite, and what those of its job may."""
+        cited = [event_id for x in self._analysis.report.findings for event_id in x.evidence]
+        is_comm = self.timeline.select(kind=Kind.COMM)
+        return np.unique(
+            np.concatenate((np.array(cited, np.int64), self.timeline.event_id[is_comm]))
+        )
+
+    def counters(self) -> Iterator[Counter]:
+        """Yield how many streams of each GPU ran something."""
+        timeline, window = self.timeline, self.window
+        for device in timeline.device_numbers:
+            busy = [
+                clip(timeline.busy(slice(x.first_row, x.end_row)), window.start_ns, window.end_ns)
+                for x in timeline.streams
+                if x.device_number == device
+            ]
+            starts, ends = ([getattr(one, side) for one in busy] for side in ("starts", "ends"))
+            time_ns = np.concatenate(([window.start_ns], *starts, *ends))
+            change = np.repeat((0, 1, -1), (1, sum(map(len, starts)), sum(map(len, ends))))
+            at_ns, index = np.unique(time_ns, return_inverse=True)
+            value = np.cumsum(np.bincount(index, weights=change)).astype(np.int64)
+            changes = np.flatnonzero(np.diff(value, prepend=ABSENT))
+            yield Counter(f"GPU {device} busy", "streams", at_ns[changes], value[changes])
+
+    def stream(self, of_streams: StreamRows) -> Lane:
+        """Make the lane of a stream, with what launched its activities and what they waited for."""
+        lane, rows = super().stream(of_streams), of_streams.row
+        binding = self._analysis.graph.binding
+        call = _positions(self.call_id, self.timeline.launch_id[rows])
+        captured = self._captured[self.row_of[rows]]
+        more: dict[str, NDArray[Any]] = {
+            "op": _take(self._operator, call),
+            "line": _take(self._line, call),
+            "call": call,
+            "why": binding.constraint[rows],
+            "source": self.row_of[binding.source_row[rows]],
+        }
+        if (captured != ABSENT).any():
+            more["captured"] = captured
+        terms = {"why": _keys(Constraint)}
+        return replace(lane, more={**lane.more, **more}, terms=terms)
+
+    def host(self, thread: int) -> Lane:
+        """Make the lane of a thread, with what its blocking calls waited for and cost."""
+        lane, costs = super().host(thread), self._costs
+        chosen = np.flatnonzero(self.call_thread == thread)
+        call = _positions(costs.calls.event_id, self.call_id[chosen])
+        awaited_id = _take(costs.awaited_id, call)
+        sites = [None if i == ABSENT else costs.call_sites[i] for i in call.tolist()]
+        lines = (
+            site and site.file and (f"{site.file}:{site.line}" if site.line else site.file)
+            for site in sites
+        )
+        more = {
+            "line": self._line[chosen],
+            "cost": np.where(call == ABSENT, 0, _take(costs.caused_idle_ns, call)),
+            "row": self.rows_of_events(awaited_id),
+            "after": _take(costs.idle_after_ns, call),
+            "why": _take(costs.calls.kind, call),
+            "awaited": self.name_index(awaited_id),
+            "operator": self.text_index(site and site.operator for site in sites),
+            "function": self.text_index(site and site.function for site in sites),
+            "place": self.text_index(lines),
+        }
+        return replace(lane, more={**lane.more, **more}, terms={"why": _keys(Blocking)})
+
+    def _idle(self, device: int) -> Lane:
+        """Make the lane of a GPU's idle time, by cause."""
+        bubbles = self._analysis.bubbles
+        is_shown = self.overlaps_window(bubbles.start_ns, bubbles.end_ns)
+        chosen = np.flatnonzero(is_shown & (bubbles.device_number == device))
+        next_id = bubbles.next_id[chosen]
+        return Lane(
+            id=f"idle:{device}",
+            type="idle",
+            label=f"GPU {device} idle",
+            device=device,
+            kinds=_keys(Cause),
+            start_ns=bubbles.start_ns[chosen],
+            end_ns=bubbles.end_ns[chosen],
+            kind=bubbles.cause[chosen].astype(np.uint8),
+            more={
+                "row": self.rows_of_events(next_id),
+                "next": self.name_index(next_id),
+                "why_unknown": self.text_index(map(REASONS.get, Reason))[bubbles.reason[chosen]],
+            },
+            summary=device == self._analysis.part.device,
+        )
+
+    def _exposed(self, device: int) -> Iterator[Lane]:
+        """Yield the lane of a GPU's communication and copies that nothing overlapped, if any."""
+        exposed, timeline = self._analysis.exposed, self.timeline
+        is_shown = self.overlaps_window(exposed.start_ns, exposed.end_ns)
+        chosen = np.flatnonzero(is_shown & (timeline.device_number[exposed.row] == device))
+        chosen = chosen[np.argsort(exposed.start_ns[chosen], kind="stable")]
+        row, blocked = exposed.row[chosen], exposed.blocked_row[chosen]
+        if len(chosen):
+            yield Lane(
+                id=f"exposed:{device}",
+                type="exposed",
+                label=f"GPU {device} exposed",
+                device=device,
+                kinds=("exposed_comm", "exposed_copy"),
+                start_ns=exposed.start_ns[chosen],
+                end_ns=exposed.end_ns[chosen],
+                kind=(timeline.kind[row] == Kind.COPY).astype(np.uint8),
+                more={
+                    "row": self.row_of[row],
+                    "blocker": exposed.blocker[chosen],
+                    "name": self.name_index(timeline.event_id[row]),
+                    "could": self.name_index(_take(timeline.event_id, blocked)),
+                    "bound": exposed.bound_ns[chosen],
+                },
+                terms={"blocker": _keys(OverlapBlocker)},
+            )
+
+    def _path(self) -> Lane:
+        """Make the lane of the critical path."""
+        path = self._analysis.critical_paths[0]
+        return Lane(
+            id="path",
+            type="path",
+            label="critical path",
+            device=None,
+            kinds=_keys(PathKind),
+            start_ns=path.start_ns,
+            end_ns=path.end_ns,
+            kind=path.kind.astype(np.uint8),
+            more={
+                "row": self.rows_of_events(path.event_id),
+                "name": self.name_index(path.event_id),
+            },
+        )
+
+    def _origins(self) -> NDArray[np.int64]:
+        """int64[rows], the text of where each shown activity was captured into a CUDA graph."""
+        origins, rows = self._analysis.origins, self.rows
+        known = np.flatnonzero(origins.surest_basis[rows] != ABSENT)
+        # Of all replays of a node the text is the same.
+        columns = origins.event_id, origins.basis, origins.annotation_index
+        keys = np.stack([column[rows[known]].astype(np.int64) for column in columns], axis=1)
+        _, first, index = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+        texts = origin_texts(self.timeline, origins, rows[known[first]], self._analysis.lines)
+        captured = np.full(len(rows), ABSENT, dtype=np.int64)
+        captured[known] = self.text_index(texts)[index.reshape(-1)]
+        return captured
+
+
+def _keys(members: Iterable[IntEnum]) -> tuple[str, ...]:
+    """List the names of an enumeration's members, as reports have them."""
+    return tuple(member.name.lower() for member in members)
+
+
+def _positions(event_id: Int64Array, wanted_id: Int64Array) -> NDArray[np.intp]:
+    """intp[k], the position of each event in a column without repeats, else ABSENT."""
+    if not len(event_id):
+        return np.full(len(wanted_id), ABSENT, dtype=np.intp)
+    position = rows_of(event_id, wanted_id)
+    return np.where(event_id[position] == wanted_id, position, ABSENT)
+
+
+def _take(values: NDArray[Any], index: NDArray[Any]) -> Int64Array:
+    """int64[k], the values at these places, ABSENT for ABSENT."""
+    taken: Int64Array = np.append(values.astype(np.int64), ABSENT)[index]
+    return taken
+
+
+def _compact(lane: Lane, index_of: Int64Array) -> Lane:
+    """Return a lane that refers to the names of its scene, in columns of four bytes."""
+    more = {
+        key: index_of[column] if key in NAME_COLUMNS else column
+        for key, column in lane.more.items()
+    }
+    narrow = {key: x if key in NS_COLUMNS else x.astype(np.int32) for key, x in more.items()}
+    return replace(lane, more=narrow)

@@ -1,0 +1,255 @@
+"""Scenes of the ranks of a job: the work of each, and all of them on one clock.
+
+Each file is analyzed alone, in whichever process. The steps that a picture shows are known once all
+ranks are read: so the steps in the middle travel on, in bins finer than a pixel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.base.arrays import ABSENT, Frozen
+from tracelab.base.file_names import short_names
+from tracelab.base.intervals import Int64Array, clip, union
+from tracelab.base.text import visible
+from tracelab.model.graph import Graph
+from tracelab.model.kernel_kinds import Kind
+from tracelab.model.phases import Phase, Phases
+from tracelab.model.steps import Window
+from tracelab.model.timeline import Timeline
+from tracelab.outputs.marks import marks_of
+from tracelab.outputs.scene_of_file import shown_steps, steady_numbers, step_lanes
+from tracelab.render.picture.coverage import gather
+from tracelab.render.scene import Lane, Scene, Span
+from tracelab.report.schema import Job, Report
+
+MAX_STEPS = 8
+BINS_OF_STEP = 8192  # a picture has some hundred pixels for it
+WORK_KINDS = ("compute", "forward", "backward", "other_compute", "comm", "copy", "memset")
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class JobClock(Frozen):
+    """The relation of a file's times to the clock of its job: even between known moments.
+
+    Attributes:
+        own_ns: int64[k], ns since the file's first event, ascending, at least one.
+        shift_ns: int64[k], ns, what to add to each for the job's clock.
+
+    Example row: ``own_ns=9_000, shift_ns=-1_204_000``.
+    """
+
+    own_ns: Int64Array
+    shift_ns: Int64Array
+
+    def __call__(self, moments_ns: Int64Array) -> Int64Array:
+        """int64[n], moments of the file on the job's clock."""
+        shift_ns = np.interp(moments_ns, self.own_ns, self.shift_ns)
+        return moments_ns + np.rint(shift_ns).astype(np.int64)
+
+    @property
+    def pairs(self) -> tuple[tuple[int, int], ...]:
+        """The same as `Scene.clock`."""
+        job_ns = (self.own_ns + self.shift_ns).tolist()
+        return tuple(zip(job_ns, self.own_ns.tolist(), strict=True))
+
+
+def scene_of_rank(graph: Graph, window: Window, device: int) -> Scene:
+    """Make the scene of a rank in the picture of its job: the work of the GPU that decides.
+
+    Args:
+        graph: the file's dependencies.
+        window: the whole trace, or one step.
+        device: the number of the GPU that decides.
+    """
+    timeline = graph.host.timeline
+    usual = steady_numbers(timeline, window) if window.step is None else (window.step,)
+    left_out = max(0, len(usual) - MAX_STEPS) // 2
+    usual = usual[left_out : left_out + MAX_STEPS]
+    known = _known_time(timeline, window, usual)
+    lengths = len(usual) + 2 if usual else 1
+    bin_ns = max(1, (known.end_ns - known.start_ns) // lengths // BINS_OF_STEP)
+    kind, is_shown = _work_kinds(graph), timeline.device_number == device
+    spans = []
+    for index in range(len(WORK_KINDS)):
+        rows = is_shown & (kind == index)
+        covered = gather(
+            clip(union(timeline.start_ns[rows], timeline.end_ns[rows]), *known), bin_ns
+        )
+        spans += [(covered.starts, covered.ends, np.full(len(covered), index, dtype=np.uint8))]
+    start_ns, end_ns, of_kind = (np.concatenate(columns) for columns in zip(*spans, strict=True))
+    order = np.argsort(start_ns, kind="stable")
+    work = Lane(
+        id=f"work:{device}",
+        type="work",
+        label=f"GPU {device}",
+        device=device,
+        kinds=WORK_KINDS,
+        start_ns=start_ns[order],
+        end_ns=end_ns[order],
+        kind=of_kind[order],
+        more={},
+    )
+    return Scene(
+        path=timeline.trace.path,
+        window=Span(window.start_ns, window.end_ns),
+        focus=known,
+        start_ns=known.start_ns,
+        end_ns=known.end_ns,
+        threads=(),
+        names=(),
+        lanes=(*step_lanes(timeline, window), work),
+        step=window.step,
+        device=device,
+        origin_ns=timeline.trace.origin_ns,
+        base_ns=timeline.trace.info.clock_base_ns,
+        usual_steps=usual,
+    )
+
+
+def _known_time(timeline: Timeline, window: Window, usual: Sequence[int]) -> Span:
+    """Return the steps and a step's length around them, in which those of other ranks lie."""
+    whole = timeline.windows[0]
+    steps = [x for x in shown_steps(timeline, window) if x.number in usual]
+    if not steps:
+        return Span(whole.start_ns, whole.end_ns)
+    around_ns = max(step.end_ns - step.start_ns for step in steps)
+    return Span(
+        max(whole.start_ns, steps[0].start_ns - around_ns),
+        min(whole.end_ns, steps[-1].end_ns + around_ns),
+    )
+
+
+def _work_kinds(graph: Graph) -> NDArray[np.int8]:
+    """int8[r], the place in `WORK_KINDS` of each GPU activity; compute by its phase, if known."""
+    timeline = graph.host.timeline
+    place = np.array([WORK_KINDS.index(kind.name.lower()) for kind in Kind], dtype=np.int8)
+    kind = place[timeline.kind]
+    phase = np.full(len(kind), Phase.UNKNOWN, dtype=np.int8)
+    launched = timeline.launch_id != ABSENT
+    phase[launched] = Phases(graph.host).of_events(timeline.launch_id[launched])
+    is_compute = timeline.kind == Kind.COMPUTE
+    if (phase[is_compute] == Phase.BACKWARD).any():
+        kind[is_compute] = WORK_KINDS.index("other_compute")
+        for of_phase, name in ((Phase.FORWARD, "forward"), (Phase.BACKWARD, "backward")):
+            kind[is_compute & (phase == of_phase)] = WORK_KINDS.index(name)
+    return kind
+
+
+# --- several files ---
+
+
+def scenes_of_report(report: Report, scenes: Sequence[Scene]) -> list[Scene]:
+    """Complete the scenes of a report's files, by rank: headings, findings, and a job's clock.
+
+    Args:
+        report: of these files, and of others perhaps.
+        scenes: at least one.
+    """
+    scenes = _named(report, scenes)
+    return [replace(x, marks=tuple(marks_of(report, x))) for x in scenes]
+
+
+def _named(report: Report, scenes: Sequence[Scene]) -> list[Scene]:
+    """Give the scenes their headings and the clock of their job, by rank."""
+    rank_of = {trace.path: trace.rank for trace in report.traces}
+    by_rank = sorted((replace(x, rank=rank_of[x.path]) for x in scenes), key=lambda x: x.rank)
+    job = report.job
+    if job is None or not job.per_rank or len(scenes) != len(job.ranks):
+        names = short_names([scene.path for scene in by_rank])
+        return [replace(x, label=visible(name)) for x, name in zip(by_rank, names, strict=True)]
+    return on_one_clock(job, [replace(x, label=f"rank {x.rank}") for x in by_rank])
+
+
+def on_one_clock(job: Job, scenes: Sequence[Scene]) -> list[Scene]:
+    """Put the scenes of all ranks of a job on its clock, each with its waits for other ranks."""
+    clocks = job_clocks(job, {scene.rank: scene for scene in scenes})
+    waits = _waits(job)
+    moved = []
+    for scene in scenes:
+        clock = clocks[scene.rank]
+        on_clock = scene.on_clock(clock, clock.pairs)
+        moved.append(_with_waits(on_clock, waits[scene.rank]) if waits[scene.rank] else on_clock)
+    return moved
+
+
+def job_clocks(job: Job, scenes: Mapping[int, Scene]) -> dict[int, JobClock]:
+    """Relate each rank's times to the job's clock: by its steps, which are known on both.
+
+    A file without steps has the offset of its clock, and no drift.
+
+    Args:
+        job: the steps of its ranks.
+        scenes: of all its ranks, by number, on their own clocks.
+    """
+    offsets = {x.rank: x.offset_ns for x in job.alignment.per_rank} if job.alignment else {}
+    reference = scenes.get(job.alignment.reference_rank) if job.alignment else None
+    clocks = {}
+    for x in job.per_rank:
+        scene = scenes[x.rank]
+        own = {scene.step: scene.window} | dict(scene.steps.items())
+        pairs = [
+            (own_ns, job_ns - own_ns)
+            for step in x.steps
+            if (span := own.get(step.step))
+            for own_ns, job_ns in zip(span, (step.start_ns, step.end_ns), strict=True)
+        ]
+        if not pairs:
+            ahead_ns = _first_event_ns(scene) - _first_event_ns(reference or scene)
+            pairs = [(scene.start_ns, ahead_ns - offsets.get(x.rank, 0))]
+        own_ns, shift_ns = np.array(pairs, dtype=np.int64).T
+        own_ns, first = np.unique(own_ns, return_index=True)
+        clocks[x.rank] = JobClock(own_ns, shift_ns[first])
+    return clocks
+
+
+def _first_event_ns(scene: Scene) -> int:
+    """Return the file's first event by the machine's clock, ns."""
+    return scene.base_ns + scene.origin_ns
+
+
+def _waits(job: Job) -> dict[int, list[tuple[int, int, int, str]]]:
+    """List for each rank per collective: its start, when all had arrived, its end, and a text."""
+    waits: dict[int, list[tuple[int, int, int, str]]] = {rank: [] for rank in job.ranks}
+    for x in job.collectives:
+        text = visible(x.operation)
+        if x.last_rank is not None:
+            text += f", rank {x.last_rank} came last: it {visible(x.why)}"
+        columns = zip(x.ranks, x.arrival_ns, x.wait_ns, x.transfer_ns, strict=True)
+        for rank, start_ns, wait_ns, transfer_ns in columns:
+            arrived_ns = start_ns + wait_ns
+            waits[rank].append((start_ns, arrived_ns, arrived_ns + transfer_ns, text))
+    return waits
+
+
+def _with_waits(scene: Scene, waits: Sequence[tuple[int, int, int, str]]) -> Scene:
+    """Add the lane of a rank's waits for others in communication, and of its transfers."""
+    begun, arrived, ended = np.array([x[:3] for x in waits], dtype=np.int64).T
+    start_ns, end_ns = np.concatenate((begun, arrived)), np.concatenate((arrived, ended))
+    kind = np.repeat(np.array([0, 1], dtype=np.uint8), len(waits))
+    texts = {
+        text: i for i, text in enumerate(dict.fromkeys((*scene.texts, *(x[3] for x in waits))))
+    }
+    text = np.tile([texts[x[3]] for x in waits], 2)
+    order = np.lexsort((end_ns, start_ns))
+    order = order[end_ns[order] > start_ns[order]]
+    lane = Lane(
+        id="wait",
+        type="wait",
+        label="waits for other ranks",
+        device=None,
+        kinds=("wait", "transfer"),
+        start_ns=start_ns[order],
+        end_ns=end_ns[order],
+        kind=kind[order],
+        more={"text": text[order]},
+        summary=True,
+    )
+    steps = tuple(scene.of_type("steps"))
+    return replace(
+        scene, texts=tuple(texts), lanes=(*steps, lane, *(x for x in scene.lanes if x not in steps))
+    )

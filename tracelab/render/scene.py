@@ -1,0 +1,303 @@
+"""Scenes: what pictures, the page's timeline and Perfetto show of one file.
+
+A scene is plain data: numbers, texts and columns of integers. It holds everything that any of them
+draws, once; each takes the lanes and columns that it knows. A process that analyzed a file sends
+its scene on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.base.arrays import ABSENT, Frozen, OneLine, read_only
+from tracelab.base.intervals import Int64Array, Intervals, clip, union
+
+# Columns of lanes that refer to `Scene.names`, to `Scene.texts` and to rows of other lanes.
+NAME_COLUMNS = ("name", "op", "next", "could", "awaited")
+TEXT_COLUMNS = ("captured", "text", "why_left_out", "why_unknown", "operator", "function", "place")
+NS_COLUMNS = ("cost", "after", "bound")  # lengths; all other columns fit into four bytes
+
+NOTHING: NDArray[Any] = read_only(np.zeros(0, dtype=np.int64))
+
+Clock = Callable[[Int64Array], Int64Array]
+
+
+class Thread(NamedTuple):
+    """A thread as the file names it: ``Thread("4211", "4211", "thread 4211 (python)")``."""
+
+    process: str
+    thread: str
+    name: str
+
+
+class Line(NamedTuple):
+    """A line of the program: ``Line("train_epoch", "train.py:40")``; None without a place."""
+
+    name: str
+    where: str | None
+
+
+class Span(NamedTuple):
+    """A stretch of time, ns: ``Span(400, 900)``."""
+
+    start_ns: int
+    end_ns: int
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Lane(OneLine):
+    """Spans of one lane, by start.
+
+    Attributes:
+        id: "idle:0", "stream:0/7", "host:2".
+        type: "steps", "idle", "exposed", "stream", "path", "host", "annotation", "work" or "wait".
+        label: its name: "stream 7".
+        device: the GPU's number; None for a lane of the host, or of the whole file.
+        kinds: keys of the kinds of spans.
+        start_ns, end_ns: int64[n], ns since the file's first event.
+        kind: uint8[n], index into `kinds`.
+        more: further columns of its type, int[n], ABSENT for none.
+        terms: for a column of `more` with a code, the keys that the codes stand for.
+        streams: the numbers of its streams. If there are several, `more` has "stream", index into
+            these, and "level", the height at which a span is drawn.
+        thread: of a lane of the host, index into `Scene.threads`.
+        summary: True if it is shown while the other lanes of its file are not.
+
+    Example: ``Lane("idle:0", "idle", "GPU 0 idle", 0, ("host_blocked", ...), start_ns=[400],
+    end_ns=[900], kind=[0], more={"row": [17]}, terms={}, streams=(), thread=ABSENT)``.
+    """
+
+    id: str
+    type: str
+    label: str
+    device: int | None
+    kinds: tuple[str, ...]
+    start_ns: Int64Array
+    end_ns: Int64Array
+    kind: NDArray[np.uint8]
+    more: Mapping[str, NDArray[Any]]
+    terms: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    streams: tuple[int, ...] = ()
+    thread: int = ABSENT
+    summary: bool = False
+
+    def __post_init__(self) -> None:
+        columns: tuple[NDArray[Any], ...] = (self.start_ns, self.end_ns, self.kind)
+        for column in (*columns, *self.more.values()):
+            read_only(column)
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+    def select(self, chosen: NDArray[np.bool_] | NDArray[np.intp]) -> Lane:
+        """Return the lane with the chosen spans: bool[n] or indices."""
+        return replace(
+            self,
+            start_ns=self.start_ns[chosen],
+            end_ns=self.end_ns[chosen],
+            kind=self.kind[chosen],
+            more={name: column[chosen] for name, column in self.more.items()},
+        )
+
+    def moved(self, clock: Clock) -> Lane:
+        """Return the lane on another clock."""
+        return replace(self, start_ns=clock(self.start_ns), end_ns=clock(self.end_ns))
+
+    def covered(self, kind: str, within: Span) -> Intervals:
+        """Return when spans of a kind run within a stretch of time."""
+        if kind not in self.kinds:
+            return union([], [])
+        chosen = self.kind == self.kinds.index(kind)
+        return clip(union(self.start_ns[chosen], self.end_ns[chosen]), *within)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Counter(Frozen):
+    """A number that changes over time.
+
+    Example row: ``(time_ns=400, value=2)``: from there on 2 of the GPU's streams were busy.
+
+    Attributes:
+        label: the thing counted: "GPU 0 busy".
+        unit: "streams".
+        time_ns: int64[k], ns, ascending.
+        value: int64[k], from each time on.
+    """
+
+    label: str
+    unit: str
+    time_ns: Int64Array
+    value: Int64Array
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Places(Frozen):
+    """Events that links and marks lead to.
+
+    Example row: ``(event_id=17, start_ns=400, end_ns=900, thread=2, name=4, row=ABSENT)``.
+
+    Attributes:
+        event_id: int64[k].
+        start_ns, end_ns: int64[k], ns.
+        thread: int32[k], index into `Scene.threads`.
+        name: int64[k], index into `Scene.names`.
+        row: int64[k], of a GPU activity that is shown its place among the spans of all streams,
+            lane after lane; else ABSENT.
+    """
+
+    event_id: Int64Array = field(default_factory=lambda: NOTHING)
+    start_ns: Int64Array = field(default_factory=lambda: NOTHING)
+    end_ns: Int64Array = field(default_factory=lambda: NOTHING)
+    thread: NDArray[np.int32] = field(default_factory=lambda: NOTHING)
+    name: Int64Array = field(default_factory=lambda: NOTHING)
+    row: Int64Array = field(default_factory=lambda: NOTHING)
+
+    def __len__(self) -> int:
+        return len(self.event_id)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Mark(OneLine):
+    """A finding, and the places that it cites.
+
+    Attributes:
+        number: in the report, from 1.
+        about: "program", or "trace" if it tells what the file lacks.
+        label: its row: "2 saves 9 %: TL101 the host waits".
+        name: what a span of it is called; findings of one cause share it.
+        texts, figures: what a viewer shows of it, by name.
+        place: intp[k], rows of `Scene.places`, in the order in which it cites them.
+        device: the GPU that it is about.
+        since_ns: start of a cited span to the moment from which others waited for it, ns.
+
+    Example: ``Mark(number=2, about="program", label="2 saves ...", name="TL101 blocking call",
+    texts={"fix": "..."}, figures={"cost_ns": 900}, place=[4], device=0, since_ns={})``.
+    """
+
+    number: int
+    about: str
+    label: str
+    name: str
+    texts: Mapping[str, str]
+    figures: Mapping[str, int]
+    place: NDArray[np.intp]
+    device: int
+    since_ns: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Scene(OneLine):
+    """All that is shown of one file. Times are ns since its first event, or on a job's clock.
+
+    Attributes:
+        path: the file.
+        window: the time that is measured: all of the file, or one step.
+        focus: the time that findings are about: the steady steps if there are any.
+        start_ns, end_ns: the time in which its spans are known.
+        threads: of the host, as the file has them.
+        names: names of events, as the file has them.
+        lanes: in the order in which they are shown.
+        step: the number of the step that is shown; None for all of the file.
+        device: the GPU that decides.
+        origin_ns: the file's own time of its first event.
+        base_ns: what the file adds to its own times to get those of the machine's clock.
+        texts: other texts.
+        lines: of the program.
+        counters: numbers over time.
+        path_places: the events of the critical path, in order.
+        places: the events that findings may cite, by event id.
+        usual_steps: the numbers of the steady steps whose spans are known.
+        notes: sentences about it.
+        label: the heading of its lanes: "rank 3".
+        rank: its number in the report.
+        marks: findings.
+        clock: pairs of one moment, ns on the clock of the lanes and since the file's first event,
+            if the lanes are on the clock of a job.
+
+    Example: ``Scene(path="rank0.json", window=Span(0, 900), focus=Span(100, 900), ...)``.
+    """
+
+    path: str
+    window: Span
+    focus: Span
+    start_ns: int
+    end_ns: int
+    threads: tuple[Thread, ...]
+    names: tuple[str, ...]
+    lanes: tuple[Lane, ...]
+    step: int | None = None
+    device: int = 0
+    origin_ns: int = 0
+    base_ns: int = 0
+    texts: tuple[str, ...] = ()
+    lines: tuple[Line, ...] = ()
+    counters: tuple[Counter, ...] = ()
+    path_places: Places = field(default_factory=Places)
+    places: Places = field(default_factory=Places)
+    usual_steps: tuple[int, ...] = ()
+    notes: tuple[str, ...] = ()
+    label: str = ""
+    rank: int = 0
+    marks: tuple[Mark, ...] = ()
+    clock: tuple[tuple[int, int], ...] = ()
+
+    def of_type(self, *types: str) -> Iterator[Lane]:
+        """Yield the lanes of some types, in order."""
+        return (lane for lane in self.lanes if lane.type in types)
+
+    def lane(self, lane_id: str) -> Lane | None:
+        """Return a lane by its id; None if there is none."""
+        return next((lane for lane in self.lanes if lane.id == lane_id), None)
+
+    @property
+    def devices(self) -> tuple[int, ...]:
+        """The numbers of the GPUs, ascending."""
+        return tuple(sorted({x.device for x in self.lanes if x.device is not None}))
+
+    @property
+    def steps(self) -> dict[int, Span]:
+        """The steps by number."""
+        lane = self.lane("steps")
+        if lane is None:
+            return {}
+        columns = lane.more["number"].tolist(), lane.start_ns.tolist(), lane.end_ns.tolist()
+        return {number: Span(start, end) for number, start, end in zip(*columns, strict=True)}
+
+    def busy(self, device: int, within: Span) -> Intervals:
+        """Return when any stream of a GPU works within a stretch of time."""
+        lanes = [lane for lane in self.of_type("stream") if lane.device == device]
+        starts = np.concatenate([lane.start_ns for lane in lanes])
+        return clip(union(starts, np.concatenate([lane.end_ns for lane in lanes])), *within)
+
+    def on_clock(self, clock: Clock, pairs: tuple[tuple[int, int], ...]) -> Scene:
+        """Return the scene with the times of all lanes and places on another clock.
+
+        Args:
+            clock: brings moments of this one to the other.
+            pairs: as `Scene.clock`.
+        """
+
+        def spans(*moments_ns: int) -> Span:
+            return Span(*clock(np.array(moments_ns, dtype=np.int64)).tolist())
+
+        def places(of: Places) -> Places:
+            return replace(of, start_ns=clock(of.start_ns), end_ns=clock(of.end_ns))
+
+        start_ns, end_ns = spans(self.start_ns, self.end_ns)
+        return replace(
+            self,
+            window=spans(*self.window),
+            focus=spans(*self.focus),
+            start_ns=start_ns,
+            end_ns=end_ns,
+            lanes=tuple(lane.moved(clock) for lane in self.lanes),
+            counters=tuple(replace(x, time_ns=clock(x.time_ns)) for x in self.counters),
+            path_places=places(self.path_places),
+            places=places(self.places),
+            clock=pairs,
+        )
