@@ -1,1 +1,1 @@
-"""What the ranks of one job do together: collectives on one clock, and who makes others wait."""
+"""Several ranks as one job: collectives on one clock, and ranks that make others wait."""

@@ -1,4 +1,4 @@
-"""How fast collectives moved their data once all ranks had come: as nccl-tests defines bandwidths.
+"""Bandwidths of collectives once all ranks had come, as nccl-tests defines them.
 
 The algorithm bandwidth is size / time, the bus bandwidth what a link had to carry for it, which no
 longer depends on the number of ranks (``doc/PERFORMANCE.md`` of nccl-tests).
@@ -37,7 +37,7 @@ _SHARED_OUT = (Operation.REDUCE_SCATTER, Operation.SCATTER)
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Transfers(Frozen):
-    """How much each match moved, and how fast; m matches.
+    """Bytes and speed of each match; m matches.
 
     Attributes:
         ranks: int64[m], how many ranks the process group has; where no file says, how many matched.

@@ -37,7 +37,7 @@ _MAX_DELAY_NS = 10_000_000  # of the least delayed message, where one direction 
 
 
 class Role(IntEnum):
-    """What the end of an operation says of the ends on other ranks."""
+    """Relation of an operation's end to the ends on other ranks."""
 
     TOGETHER = 0  # of a collective: they are the same
     EXCHANGED = 1  # of messages in both directions: they are the same
@@ -59,7 +59,7 @@ _WORTH = {
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RankClock(OneLine):
-    """How the clock of one rank's file is related to the job's.
+    """Relation of the clock of one rank's file to the job's.
 
     Attributes:
         rank: the rank.
@@ -86,7 +86,7 @@ class RankClock(OneLine):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Alignment(OneLine):
-    """How well the clocks of a job are known.
+    """Accuracy of the clocks of a job.
 
     Attributes:
         residual_ns: the largest residual of a rank; None where no rank has one.
@@ -103,7 +103,7 @@ class Alignment(OneLine):
 
 @dataclass(frozen=True, slots=True)
 class _Correction:
-    """What has to be added to recorded times, ns since the reference's origin.
+    """Time to add to recorded times, ns since the reference's origin.
 
     Attributes:
         add_ns: at `since_ns`.
@@ -187,7 +187,7 @@ def align(parts: Sequence[RankPart], matches: Matches) -> Clocks:
 
 
 def _reference(matches: Matches, part_count: int) -> int:
-    """The part whose clock is the job's: the first of those that share most operations."""
+    """Choose the part whose clock is the job's: the first of those that share most operations."""
     count = np.bincount(matches.part_index, minlength=part_count)
     return int(np.flatnonzero(2 * count >= count.max(initial=0))[0])
 
@@ -297,7 +297,7 @@ def _most_telling(role: NDArray[np.int8], apart_ns: Int64Array) -> tuple[NDArray
 
 
 def _next(ends: _Ends, left: Sequence[int], count: Int64Array) -> int:
-    """The part to fit next: what it has in common with aligned ones says most."""
+    """Choose the part to fit next: what it has in common with aligned ones says most."""
     is_common = count[ends.match_index] > 0
     worth = np.zeros(max(left) + 1)
     for role, value in _WORTH.items():
@@ -311,7 +311,7 @@ def _next(ends: _Ends, left: Sequence[int], count: Int64Array) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _Bounds(Frozen):
-    """What has to be added to the recorded times of one rank, between which bounds; o operations.
+    """Bounds of the time to add to the recorded times of one rank; o operations.
 
     Attributes:
         at_ns: int64[o], ns, ascending, the recorded end.
@@ -329,16 +329,16 @@ class _Bounds(Frozen):
 
     @property
     def is_together(self) -> bool:
-        """True if all operations end together."""
+        """Return true if all operations end together."""
         return bool(np.array_equal(self.low_ns, self.high_ns))
 
     def without(self, done_ns: Int64Array | _Floats) -> _Bounds:
-        """What is left to add once that has been added to each."""
+        """Return the bounds that are left once a time has been added to each."""
         return replace(self, low_ns=self.low_ns - done_ns, high_ns=self.high_ns - done_ns)
 
 
 def _bounds(ends: _Ends, member: NDArray[np.intp], target_ns: _Floats) -> tuple[_Bounds, str]:
-    """What the operations that a part shares with aligned ones say of its clock, and the basis.
+    """Gather the bounds of a part's clock by what it shares with aligned parts, and the basis.
 
     Args:
         ends: all.
@@ -357,7 +357,7 @@ def _bounds(ends: _Ends, member: NDArray[np.intp], target_ns: _Floats) -> tuple[
 
 
 def _fit(bounds: _Bounds, known: Iterable[_Correction]) -> _Correction:
-    """The correction that fits the bounds: one that is known already, or a new one."""
+    """Find the correction that fits the bounds: one that is known already, or a new one."""
     if not len(bounds.at_ns):
         return _Correction()
     for correction in dict.fromkeys(known):
@@ -369,7 +369,7 @@ def _fit(bounds: _Bounds, known: Iterable[_Correction]) -> _Correction:
 
 
 def _is_believable(left: _Bounds) -> bool:
-    """True if the ends of operations do not contradict a correction.
+    """Return true if the ends of operations do not contradict a correction.
 
     They do where they differ from it by more than the ends of one operation may be apart, and by
     more than most of them differ among themselves; where the clock would drift; and where a message
@@ -388,7 +388,7 @@ def _is_believable(left: _Bounds) -> bool:
 
 
 def _middle(bounds: _Bounds) -> float:
-    """What has to be added, ns, if it is always the same."""
+    """Return the time to add, ns, if it is always the same."""
     if bounds.is_together:
         return float(np.median(bounds.low_ns))
     low_ns, high_ns = float(bounds.low_ns.max()), float(bounds.high_ns.min())
@@ -398,7 +398,7 @@ def _middle(bounds: _Bounds) -> float:
 
 
 def _drift(bounds: _Bounds) -> float:
-    """How much has to be added for each ns that passes, by operations that end together.
+    """Return the time to add for each ns that passes, by operations that end together.
 
     That is the median slope between operations half a recording apart; 0 where it would not move
     the clock by more than the ends move by themselves.
@@ -429,7 +429,7 @@ def _alignment(
     bases: Mapping[int, str],
     reference: int,
 ) -> Alignment:
-    """What the report says of the clocks."""
+    """Describe the clocks as they are reported."""
     residuals_ns = _residuals(ends, corrections)
     matched = np.bincount(ends.part_index, minlength=len(parts)).tolist()
     per_rank = []
@@ -450,7 +450,7 @@ def _alignment(
 
 
 def _residuals(ends: _Ends, corrections: Sequence[_Correction]) -> list[int | None]:
-    """How well each part's clock is known, ns.
+    """Measure how well each part's clock is known, ns.
 
     Where ends come together that is the 90th percentile of how far they are from the median end of
     their operation, of the operations that the clock rests on. Where messages bound the clock it is

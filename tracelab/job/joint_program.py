@@ -35,7 +35,7 @@ from tracelab.simulate.program import NodeKind, Program, Via
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Meetings(Frozen):
-    """Which activities of the ranks' programs meet: k members of m meetings.
+    """Activities of the ranks' programs that meet: k members of m meetings.
 
     Example row: ``(meeting_index=0, rank_index=1, node=57, waits=True)``.
 
@@ -54,7 +54,7 @@ class Meetings(Frozen):
     waits: NDArray[np.bool_]
 
     def __len__(self) -> int:
-        """How many meetings there are."""
+        """Return the number of meetings."""
         return int(self.meeting_index.max(initial=-1)) + 1
 
 
@@ -111,7 +111,7 @@ def _activity_nodes(program: Program, part: RankPart) -> Int64Array:
 
 
 def find_visits(programs: Sequence[Program], meetings: Meetings) -> Visits:
-    """The activities of the ranks' programs that meet others, and what is left of each from then.
+    """Find the activities that meet others, and what is left of each from then.
 
     The rank that comes last does not wait: a transfer is as long as the shortest activity of its
     meeting, and an activity as long as the longest of its transfers.
@@ -131,7 +131,7 @@ def find_visits(programs: Sequence[Program], meetings: Meetings) -> Visits:
 def take_turns(
     programs: Sequence[Program], meetings: Meetings, visits: Visits
 ) -> Int64Array | None:
-    """In which turn each node, arrival and meeting is reached; None if no order fits all ranks.
+    """Number the turn in which each node, arrival and meeting is reached; None if no order fits.
 
     In a turn a rank goes on in its own order, up to what has to wait for the end of an activity
     that has not met the others; or some meet; or an activity ends, once it has met all.
@@ -181,7 +181,7 @@ def take_turns(
 
 
 def _stops(program: Program, rank: int, visits: Visits) -> deque[tuple[int, bool, int]]:
-    """Where a rank arrives, and what waits for the end of what meets others, in its own order.
+    """List where a rank arrives, and what waits for the end of what meets others, in its order.
 
     Returns:
         node, whether it arrives there, and the activity, an index into `visits`.
@@ -395,7 +395,7 @@ def _edges_of(
 def _meeting_edges(
     meetings: Meetings, visits: Visits, position: NDArray[np.intp], visited: Int64Array
 ) -> _Columns:
-    """From arrivals to meetings and to what ends; from meetings to the ends that wait for them."""
+    """Make edges from arrivals to meetings and to what ends, and from meetings to waiting ends."""
     total = len(position) - len(visited) - len(meetings)
     arrival = total + np.arange(len(visited))
     meeting = total + len(visited) + meetings.meeting_index

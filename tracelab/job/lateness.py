@@ -1,4 +1,4 @@
-"""Why the last rank of a collective was late: what it spent more time on than the others.
+"""Causes of a late rank: the work that it spent more time on than the others, and the words for it.
 
 Between two collectives of one group, each rank's time is compute, communication, copies and idle
 of some cause. What the late rank spent on each of them beyond a rank in the middle adds up to by
@@ -45,12 +45,12 @@ _CAUSES = {
     Work.OTHER_IDLE: "unknown",
 }
 _MS = 1_000_000
-_OF_THE_EXCESS = 0.5  # an operator or a call with less does not explain it
+_MIN_SHARE_OF_EXCESS = 0.5  # an operator or a call with less does not explain it
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Lateness(Frozen):
-    """Why the last rank of each match was late; k members of m matches.
+    """Causes for which the last rank of each match was late; k members of m matches.
 
     Attributes:
         previous_match: int64[m], the match before it of the same ranks, ABSENT for the first;
@@ -288,7 +288,7 @@ def _source_match(
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Explanation(OneLine):
-    """Why a rank is late.
+    """Cause for which a rank is late, in words.
 
     Example: ``Explanation(cause="data_loading", what="loads data in `next()`",
     figures="6.2 ms", site=CallSite(function="train", file="train.py", line=33))``.
@@ -365,7 +365,7 @@ def of_compute(more: MoreWork | None, own_ns: float, usual_ns: float) -> Explana
     else:
         site, place, of_name = CallSite(operator=None if more.is_kernel else name), f"`{name}`", ""
     place += f" in the {more.phase} pass" if more.phase in ("forward", "backward") else ""
-    if more.excess_ns < _OF_THE_EXCESS * (own_ns - usual_ns):
+    if more.excess_ns < _MIN_SHARE_OF_EXCESS * (own_ns - usual_ns):
         what, figures = f"computes for longer, mostly in {place}", longer
     elif more.ratio == float("inf"):
         what, figures = f"alone runs {place}", f"{_length(more.excess_ns)} a step"
@@ -386,7 +386,7 @@ def of_host(work: Work, culprit: Culprit | None, idle_ns: int, late_ns: int) -> 
     if culprit is None:
         return Explanation(_CAUSES[work], what, _length(late_ns), NO_CALL_SITE)
     joint = "because of" if work == Work.HOST_BUSY else "in"
-    if idle_ns < _OF_THE_EXCESS * late_ns:
+    if idle_ns < _MIN_SHARE_OF_EXCESS * late_ns:
         idle_ns, joint = late_ns, f"in many places, mostly {joint}"
     where = f"{what} {joint} {called(culprit.site, culprit.call)}"
     return Explanation(_CAUSES[work], where, _length(idle_ns), culprit.site)

@@ -1,4 +1,4 @@
-"""Which operations of several ranks are one: collectives, and sends with their receives.
+"""Operations of several ranks that are one: collectives, and sends with their receives.
 
 Process group and sequence number name a collective. Files without them (no release of PyTorch up
 to 2.11 writes sequence numbers into its traces) are matched by order: ranks carry out the
@@ -30,7 +30,7 @@ _Scalar = TypeVar("_Scalar", bound=np.generic)
 
 
 class Basis(IntEnum):
-    """What a match rests on."""
+    """Evidence of a match."""
 
     SEQUENCE = 0  # process group and sequence number
     ORDER = 1  # order within the process group
@@ -38,7 +38,7 @@ class Basis(IntEnum):
 
 
 class Reason(IntEnum):
-    """Why an operation has no match."""
+    """Reason for which an operation has no match."""
 
     NO_FILE = 0
     NOT_RECORDED = 1
@@ -69,7 +69,7 @@ ENDS_TOGETHER = (
     Operation.BARRIER,
     Operation.SEND_RECV,
 )
-_MOST_COMPARED = 3  # recordings beside the longest that one is compared with
+_MAX_COMPARED = 3  # recordings beside the longest that one is compared with
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -147,7 +147,7 @@ class _Operations(Frozen):
         return len(self.part_index)
 
     def recorded(self, index: NDArray[np.intp]) -> Recorded:
-        """Some operations of one part, as they are compared with those of another part."""
+        """Select operations of one part, as they are compared with those of another part."""
         return Recorded(
             self.operation[index],
             self.size_bytes[index],
@@ -252,7 +252,7 @@ def _of_part(part_index: int, part: RankPart, group_index: Int64Array) -> _Opera
 
 
 def _units(operations: _Operations, group_count: int) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
-    """What each operation is matched within, ABSENT for nothing, and by what.
+    """Choose within what each operation is matched, ABSENT for nothing, and by what.
 
     Collectives are matched within their process group, sends and receives of a group within those
     from one rank to another.
@@ -347,8 +347,8 @@ def _by_shifts(operations: _Operations, index: NDArray[np.intp]) -> tuple[NDArra
 def _begin_among(
     placed: Sequence[tuple[NDArray[np.intp], Recorded, int]], other: Recorded
 ) -> int | None:
-    """Where a recording begins on the scale of those that already have their place on it."""
-    for _, one, begin in (placed[0], *placed[1:][-_MOST_COMPARED:]):
+    """Find where a recording begins on the scale of those that have their place on it."""
+    for _, one, begin in (placed[0], *placed[1:][-_MAX_COMPARED:]):
         shift = find_shift(one, other)
         if shift is not None:
             return begin + shift
@@ -406,7 +406,7 @@ def _with_missing(
 
 
 def _in_words(reason: NDArray[np.int8]) -> str:
-    """How many operations of one part have no match, by the reason.
+    """Count the operations of one part without a match, by the reason.
 
     >>> _in_words(np.array([ABSENT, Reason.SIZE, Reason.NO_FILE, Reason.SIZE]))
     '1 with ranks whose files are missing, 2 whose sizes differ between ranks'
@@ -447,7 +447,7 @@ def with_known_peers(parts: Sequence[RankPart]) -> tuple[RankPart, ...]:
 
 
 def _are_a_pair(parts: Sequence[RankPart]) -> bool:
-    """True if two parts exchange messages with each other alone, as their groups say."""
+    """Return true if two parts exchange messages with each other alone, as their groups say."""
     if len(parts) != 2:
         return False
     peers_of, groups = [], set()

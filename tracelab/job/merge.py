@@ -1,4 +1,4 @@
-"""From what each rank's file gives to what the ranks of one job do together."""
+"""Merge of what the ranks' files give into one job."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Unmatched(OneLine):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Job(OneLine):
-    """What the ranks of one job do together.
+    """Ranks of one job, and what they do together.
 
     Attributes:
         ranks: those whose files are here.
@@ -80,7 +80,7 @@ class Job(OneLine):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Merged(OneLine):
-    """What became of the files of a job.
+    """Files of a job, merged.
 
     Attributes:
         job: what the ranks do together.
@@ -172,7 +172,7 @@ def _by_rank(tables: Tables) -> Mapping[int, Tables]:
 
 
 def _overhead_ns(tables: Tables) -> int:
-    """By how much the profiler made a step of a rank longer, where that is known, ns."""
+    """Return the time by which the profiler made a step of a rank longer, ns; 0 if unknown."""
     for row in tables.get("steady", ()):
         if row.unprofiled_step_ns is not None:
             return max(0, int(row.step_ns - row.unprofiled_step_ns))

@@ -1,4 +1,4 @@
-"""What one rank's GPU does more than those of the others: more work, or the same more slowly."""
+"""Comparison of the GPU work of ranks: more kernels, or the same kernels slower."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tracelab.model.trace import COLLECTIVE_OPERATOR
 Tables = Mapping[str, Sequence[Any]]
 
 _ALIKE = 0.02  # counts that differ by less are the same: a step may be cut
-_OF_THE_EXCESS = 0.8  # most of it
+_MIN_SHARE_OF_EXCESS = 0.8  # most of it
 _UNIFORM = 0.5  # how far a kernel's slowdown may be from that of all, in parts of that
 _NO_NAMES = (OTHERS, OUTSIDE_OPERATORS, NOT_IN_FILE, FOR_THREADS, COLLECTIVE_OPERATOR)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class MoreWork(OneLine):
-    """What a rank's GPU does more than the typical one of the others, per steady step.
+    """Work that a rank's GPU does beyond the typical one of the others, per steady step.
 
     Attributes:
         name: the operator, else the kernel, with most of it.
@@ -63,7 +63,7 @@ class MoreWork(OneLine):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _Ran(Frozen):
-    """How long something ran on the GPU of each rank per step, and how often; r ranks, w names.
+    """GPU time and calls by name on each rank, per step; r ranks, w names.
 
     Attributes:
         names: what ran, kernels, operators or call sites.
@@ -95,7 +95,7 @@ _Row = tuple[Any, float, float, str | None]  # name, ns, count, phase
 
 
 def more_work(tables: Sequence[Tables], parts: Sequence[RankPart]) -> tuple[MoreWork | None, ...]:
-    """What the GPU of each rank does more than those of the others.
+    """Find the work that the GPU of each rank does beyond those of the others.
 
     Args:
         tables: those of each rank, by key: "operators" and "kernels" are looked at.
@@ -116,7 +116,7 @@ def more_work(tables: Sequence[Tables], parts: Sequence[RankPart]) -> tuple[More
 
 
 def _more_work(kernels: _Ran, operators: _Ran, sites: _Ran, rank: int) -> MoreWork | None:
-    """What one rank does more."""
+    """Find the work that one rank does beyond the others."""
     for ran in (operators, kernels):
         if not ran.names:
             continue
@@ -141,7 +141,7 @@ def _more_work(kernels: _Ran, operators: _Ran, sites: _Ran, rank: int) -> MoreWo
 
 
 def _surplus_ns(ran: _Ran, rank: int) -> int:
-    """What a rank runs too much, ns.
+    """Return the time of what a rank runs too much, ns.
 
     Ranks that wait clock higher, and run the same calls faster: that is no surplus of calls.
     """
@@ -160,7 +160,7 @@ def _site_of_excess(sites: _Ran, rank: int, excess_ns: float) -> CallSite:
     most = sites.most_excess(rank)
     more_ns = sites.ns[rank, most] - sites.usual_ns[rank, most]
     site: CallSite = sites.names[most]
-    return site if more_ns > _OF_THE_EXCESS * excess_ns else NO_CALL_SITE
+    return site if more_ns > _MIN_SHARE_OF_EXCESS * excess_ns else NO_CALL_SITE
 
 
 def _kernels(rows: Sequence[KernelMetrics]) -> list[_Row]:
@@ -182,7 +182,7 @@ def _operators(rows: Sequence[WorkMetrics]) -> list[_Row]:
 
 
 def _ran(by_rank: Sequence[Sequence[_Row]]) -> _Ran:
-    """What ran on each rank, beside what is usual; nothing where a rank has no row."""
+    """Gather what ran on each rank, and what is usual; nothing if a rank has no row."""
     numbers: dict[Any, int] = {}
     for rows in by_rank:
         for name, *_ in rows:
@@ -218,22 +218,22 @@ def _medians_of_others(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _slower(kernels: _Ran, rank: int) -> float | None:
-    """By which factor all kernels of a rank take longer; None where that is not what differs."""
+    """Return the factor by which all kernels of a rank take longer; None if others differ."""
     ns, usual_ns = kernels.ns[rank], kernels.usual_ns[rank]
     is_same = kernels.is_as_often(rank) & (usual_ns > 0) & (ns > 0)
     excess_ns = np.maximum(ns - usual_ns, 0).sum()
     same_ns, usual_same_ns = ns[is_same], usual_ns[is_same]
     more_ns = same_ns.sum() - usual_same_ns.sum()
-    if more_ns <= 0 or more_ns < _OF_THE_EXCESS * excess_ns:
+    if more_ns <= 0 or more_ns < _MIN_SHARE_OF_EXCESS * excess_ns:
         return None
     ratio = float(same_ns.sum() / usual_same_ns.sum())
     is_uniform = np.abs(same_ns / usual_same_ns - ratio) <= _UNIFORM * (ratio - 1)
     uniform_ns = usual_same_ns[is_uniform].sum()
-    return ratio if uniform_ns >= _OF_THE_EXCESS * usual_same_ns.sum() else None
+    return ratio if uniform_ns >= _MIN_SHARE_OF_EXCESS * usual_same_ns.sum() else None
 
 
 def _ratio(ran: _Ran, rank: int, index: int) -> float:
-    """How many times as much runs on a rank as is usual; infinity for what only it runs."""
+    """Return how many times as much runs on a rank as is usual; infinity for what only it runs."""
     usual_ns, usual_count = ran.usual_ns[rank, index], ran.usual_count[rank, index]
     if not usual_ns or not usual_count:
         return float("inf")

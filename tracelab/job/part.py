@@ -1,4 +1,4 @@
-"""What one rank's file gives to its job: about 0.3 kB for each communication operation.
+"""Part of a job that one rank's file gives: about 0.3 kB for each communication operation.
 
 Each file is analyzed alone, in whichever process. Of its events only this travels on: when its
 communication ran, where in the program it was called, and how the rank spent the time before it.
@@ -39,7 +39,7 @@ _Value = TypeVar("_Value")
 
 
 class Work(IntEnum):
-    """How the device that decides spends its time: each moment counts for the first that applies.
+    """Sorts of work of the device that decides: each moment counts for the first that applies.
 
     What does not overlap with what stands before it here, then idle by its `Cause`.
     """
@@ -62,13 +62,13 @@ _WORK_OF_KIND = {
 }
 _WORK_OF_IDLE = {cause: Work.__members__.get(cause.name, Work.OTHER_IDLE) for cause in Cause}
 _PATH_CUTS = 64  # in the length of a step
-_MOST_WORK = 5_000  # kernels whose call sites are looked for, the longest
+_MAX_WORK = 5_000  # kernels whose call sites are looked for, the longest
 _OF_HOST = (Cause.HOST_BLOCKED, Cause.INPUT, Cause.HOST_BUSY)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Culprit(OneLine):
-    """What of the host kept the device idle: a call, an operator or a region, and where it is.
+    """Cause on the host that kept the device idle: a call, an operator or a region, and its place.
 
     Example row: ``Culprit(work=Work.INPUT, call="next", site=CallSite(function="train",
     file="train.py", line=33))``.
@@ -333,7 +333,7 @@ def _work_sites(
         is_chosen &= timeline.step_index == indices[len(indices) // 2]
     row = np.flatnonzero(is_chosen)
     length_ns = (timeline.end_ns - timeline.start_ns)[row]
-    longest = np.argsort(-length_ns, kind="stable")[:_MOST_WORK]
+    longest = np.argsort(-length_ns, kind="stable")[:_MAX_WORK]
     sites, index = _numbered(call_sites(timeline, timeline.launch_id[row[longest]], lines))
     total_ns = np.zeros(len(sites), dtype=np.int64)
     np.add.at(total_ns, index, length_ns[longest])
@@ -390,7 +390,7 @@ def _host_ns(graph: Graph, launch_id: Int64Array) -> Int64Array:
 def _times_of_work(
     timeline: Timeline, bubbles: Bubbles, device: int
 ) -> tuple[tuple[Work, Intervals], ...]:
-    """When a device did each sort of work; no two overlap, and a sort may come more than once."""
+    """Find when a device did each sort of work; no two overlap, and a sort may come twice."""
     times: list[tuple[Work, Intervals]] = []
     earlier = union([], [])
     for kind, work in _WORK_OF_KIND.items():
@@ -438,7 +438,7 @@ def _culprits(
     device: int,
     start_ns: Int64Array,
 ) -> tuple[tuple[Culprit, ...], NDArray[np.int32], Int64Array]:
-    """What of the host kept a device idle longest before each operation, since the last started.
+    """Find what kept a device idle longest before each operation, since the last started.
 
     Returns:
         the culprits; int32[c] each operation's among them, ABSENT for none; int64[c], ns, for how

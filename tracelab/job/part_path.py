@@ -28,8 +28,8 @@ from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 
 _NOT_YET = -2  # in the place of a state: it is worked out when the walk comes there
-_MOST_PLACES = 8  # of a way, the longest; the rest only by kind
-_CHUNK_NS, _MOST_CHUNKS = 50_000, 16  # into which host work is cut, to ask what the host did
+_MAX_PLACES = 8  # of a way, the longest; the rest only by kind
+_CHUNK_NS, _MAX_CHUNKS = 50_000, 16  # into which host work is cut, to ask what the host did
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -125,7 +125,7 @@ class _Tree(Frozen):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _Pieces(Frozen):
-    """What the ways consist of; k pieces.
+    """Pieces of the ways; k of them.
 
     Attributes:
         node: int64[k], the node from which the way of each leads.
@@ -152,7 +152,7 @@ class _Pieces(Frozen):
         end_ns: Int64Array,
         node: Int64Array | None = None,
     ) -> _Pieces:
-        """Some of the pieces, which may repeat, with other times and of other nodes."""
+        """Select pieces, which may repeat, with other times and of other nodes."""
         return _Pieces(
             self.node[index] if node is None else node,
             start_ns,
@@ -257,7 +257,7 @@ class _Walk:
         return _Tree(at_ns, next_node, reached_ns), pieces
 
     def _worked_out(self) -> tuple[Int64Array, Int64Array]:
-        """Of each row that is passed at its start the next state and when it is reached.
+        """Find the next state of each row that is passed at its start, and when it is reached.
 
         _NOT_YET where it waited for the host, for nothing known, or for a row that had not begun.
         """
@@ -425,7 +425,7 @@ def _totals(
     by_length = np.lexsort((-total_ns, of_place == ABSENT, node))
     rank = np.empty(len(node), dtype=np.int64)
     rank[by_length] = np.arange(len(node)) - np.searchsorted(node, node[by_length])
-    is_kept = (of_place != ABSENT) & (rank < _MOST_PLACES)
+    is_kept = (of_place != ABSENT) & (rank < _MAX_PLACES)
     node, kind, of_place, total_ns = _summed(
         node, kind, np.where(is_kept, of_place, ABSENT), total_ns
     )
@@ -451,7 +451,7 @@ def _with_host_work(graph: Graph, pieces: _Pieces) -> _Pieces:
     """The same pieces, those on the host in chunks with what the host was in half-way through."""
     length_ns = pieces.end_ns - pieces.start_ns
     is_host = pieces.kind == PathKind.HOST
-    chunks = np.where(is_host, np.clip(length_ns // _CHUNK_NS, 1, _MOST_CHUNKS), 1)
+    chunks = np.where(is_host, np.clip(length_ns // _CHUNK_NS, 1, _MAX_CHUNKS), 1)
     index, chunk = expand_ranges(np.zeros_like(chunks), chunks)
     start_ns = pieces.start_ns[index] + length_ns[index] * chunk // chunks[index]
     end_ns = pieces.start_ns[index] + length_ns[index] * (chunk + 1) // chunks[index]
@@ -468,7 +468,7 @@ def _with_host_work(graph: Graph, pieces: _Pieces) -> _Pieces:
 
 
 def _sites(timeline: Timeline, event_id: Int64Array, lines: SourceLines) -> list[CallSite]:
-    """Where in the program each of some events is, of activities where they were launched."""
+    """Find the call site of each of some events, of activities where they were launched."""
     launch_of = np.arange(len(timeline.trace))
     launch_of[timeline.event_id] = timeline.launch_id
     host_id = launch_of[event_id]

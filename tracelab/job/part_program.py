@@ -1,4 +1,4 @@
-"""What one rank's file gives to the replay of its job: its program, and edits of it."""
+"""Program of one rank, and edits of it, for the replay of its job."""
 
 from __future__ import annotations
 

@@ -27,12 +27,9 @@ from tracelab.model.collectives import Operation
 from tracelab.model.program.call_sites import NO_CALL_SITE
 from tracelab.model.trace import ABSENT
 
-_MOST_SEGMENTS = 200  # the largest; the rest is summed up by rank and kind
+_MAX_SEGMENTS = 200  # the largest; the rest is summed up by rank and kind
 _Key = tuple[int, PathKind, PathPlace | None]  # part index, kind, what; None for others
 _SIGNED = constrained(minimum=-(2**63))
-# Clocks make a way longer or shorter than recorded. By more than this, and by more than this share
-# of it, a clock was set meanwhile: what the time was spent on is not known.
-_MOST_OFF_NS, _MOST_OFF_SHARE = 100_000, 1e-3
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -69,7 +66,7 @@ class PathSegment(OneLine):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RankOnPath(OneLine):
-    """How much of a job's critical path is on one rank.
+    """Share of a job's critical path that is on one rank.
 
     Attributes:
         rank: the rank.
@@ -175,7 +172,7 @@ def _window(
 
 
 class _Arrivals:
-    """Which rank the kernels of a job waited for."""
+    """Ranks that the kernels of a job waited for."""
 
     def __init__(self, members: Members) -> None:
         parts = members.parts
@@ -267,11 +264,10 @@ class _Walk:
             self._spend(part_index, self.start_ns, PathKind.UNKNOWN, None)
             return
         pieces = slice(ways.first[node], ways.first[node + 1])
-        lengths_ns = fitted(ways.length_ns[pieces], max(0, self._now_ns - reached_ns))
-        if lengths_ns is None:
-            self._spend(part_index, reached_ns, PathKind.UNKNOWN, None)
-            return
-        self._go_to(part_index, reached_ns)
+        total_ns = self._go_to(part_index, reached_ns)
+        if pieces.start == pieces.stop:  # the clocks alone make it take any time
+            self._add(part_index, PathKind.UNKNOWN, None, total_ns)
+        lengths_ns = fitted(ways.length_ns[pieces], total_ns)
         for kind, place, piece_ns in zip(
             ways.kind[pieces].tolist(),
             ways.place_index[pieces].tolist(),
@@ -327,21 +323,15 @@ class _Walk:
         return now_ns - since_ns
 
 
-def fitted(lengths_ns: Int64Array, total_ns: int) -> Int64Array | None:
-    """Lengths by a rank's clock as they are on the job's: int64[k], ns, with this sum.
+def fitted(lengths_ns: Int64Array, total_ns: int) -> Int64Array:
+    """Change lengths by a rank's clock to those on the job's clock: int64[k], ns, with this sum.
 
-    What clocks differ by is the longest one's, of which it is the smallest share. None where they
-    differ by more than clocks do that are not set.
+    What clocks differ by is the longest one's, of which it is the smallest share.
 
     >>> fitted(np.array([300, 900]), 1_190).tolist()
     [300, 890]
     """
-    recorded_ns = int(lengths_ns.sum())
-    off_ns = total_ns - recorded_ns
-    if abs(off_ns) > max(_MOST_OFF_NS, _MOST_OFF_SHARE * recorded_ns):
-        return None
-    if off_ns > 0 and not recorded_ns:
-        return None
+    off_ns = total_ns - int(lengths_ns.sum())
     fitted_ns = lengths_ns.copy()
     for index in np.argsort(-lengths_ns, kind="stable").tolist():
         added_ns = max(off_ns, -int(fitted_ns[index]))
@@ -351,7 +341,7 @@ def fitted(lengths_ns: Int64Array, total_ns: int) -> Int64Array | None:
 
 
 def operation_place(part: RankPart, operation_index: int) -> PathPlace:
-    """What a kernel that communicates is called, and where it is launched."""
+    """Name a kernel that communicates, and find where it is launched."""
     node, end = part.ways.node, operation_index
     while end < len(part) and node[end] == node[operation_index]:  # those of a kernel in a row
         end += 1
@@ -365,7 +355,7 @@ def operation_place(part: RankPart, operation_index: int) -> PathPlace:
 
 
 def _reported(parts: Sequence[RankPart], steps: tuple[int, ...], walk: _Walk) -> JobPath:
-    """What the report says of a walk."""
+    """Describe a walk as it is reported."""
     ranks = [part.rank for part in parts]
     by_rank = [dict.fromkeys(PathKind, 0) for _ in parts]
     for (part_index, kind, _), (_, length_ns) in walk.spent.items():
@@ -393,7 +383,7 @@ def _reported(parts: Sequence[RankPart], steps: tuple[int, ...], walk: _Walk) ->
 def _segments(ranks: Sequence[int], spent: Mapping[_Key, Sequence[int]]) -> tuple[PathSegment, ...]:
     """The largest by rank, kind and place, and all others by rank and kind; the largest first."""
     named = sorted((key for key in spent if key[2] is not None), key=lambda key: -spent[key][1])
-    sums: dict[_Key, list[int]] = {key: list(spent[key]) for key in named[:_MOST_SEGMENTS]}
+    sums: dict[_Key, list[int]] = {key: list(spent[key]) for key in named[:_MAX_SEGMENTS]}
     for key in spent.keys() - sums.keys():
         of_others = sums.setdefault((key[0], key[1], None), [0, 0])
         of_others[0] += spent[key][0]

@@ -27,7 +27,7 @@ from tracelab.job.pipeline_path import Line, computed_within, line_of, walk_back
 from tracelab.job.pipeline_stages import Chain, Message, find_chains
 from tracelab.model.trace import ABSENT
 
-_MOST_EVIDENCE = 20
+_MAX_EVIDENCE = 20
 _TIMES = (  # of a stage in a schedule
     "compute_ns",
     "wait_ns",
@@ -112,7 +112,7 @@ class StageMetrics(OneLine):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class BubbleParts(OneLine):
-    """Why stages computed nothing, as shares of the schedule; they add up to its bubble.
+    """Causes of stages that compute nothing, as shares of the schedule; they add up to its bubble.
 
     All but the first two are what the path through the schedule consists of beside compute: what
     messages or hosts cost elsewhere is hidden behind other waiting.
@@ -237,14 +237,14 @@ def theory_bubble(stages: int, microbatches: int | None, chunks: int) -> float |
 
 
 def _kind(chain: Chain) -> tuple[int, int | None, int, str, str]:
-    """What two pipelines have in common that are replicas of one."""
+    """Return what two pipelines have in common that are replicas of one."""
     return len(chain.ranks), chain.microbatches, chain.chunks, chain.schedule, chain.why
 
 
 def _measure(
     lines: Mapping[int, Line], chain: Chain, pipeline: int
 ) -> tuple[int, list[StageMetrics]]:
-    """How long the schedules of one pipeline took, ns, and its stages."""
+    """Measure how long the schedules of one pipeline took, ns, and its stages."""
     length_ns = 0
     rows = np.zeros((len(chain.ranks), len(_TIMES)), dtype=np.int64)
     of_chain = {rank: lines[rank] for rank in chain.ranks}
@@ -287,7 +287,7 @@ def _step_index(part: RankPart, step: int) -> int:
 
 
 def _passes(line: Line, step: int, messages: Sequence[Message], stage: int) -> tuple[int, int]:
-    """When the passes of a rank began and ended in a step, ns on the job's clock.
+    """Find when the passes of a rank began and ended in a step, ns on the job's clock.
 
     What a later stage computes before its first activation has arrived is not of the schedule.
     """
@@ -328,7 +328,7 @@ def _stage_times(
 def _bounds(
     line: Line, messages: Sequence[Message], passes: tuple[int, int], stage: int, stages: int
 ) -> tuple[int, int]:
-    """When the first backward pass of a stage and its last forward pass could begin, ns.
+    """Find when the first backward pass of a stage and its last forward pass could begin, ns.
 
     Only messages tell: where none arrives for a pass, it has begun by the time of its send.
     """
@@ -345,7 +345,7 @@ def _bounds(
 
 
 def _host_microbatch_ns(part: RankPart, chain: Chain, stage: int) -> int | None:
-    """How long the host took to launch a microbatch, ns, waiting left out.
+    """Measure how long the host took to launch a microbatch, ns, waiting left out.
 
     From a stage's first message to its last it launches all of them; the first stage, which sends
     before it receives, all but one.
@@ -368,7 +368,7 @@ def _evidence(part: RankPart, chain: Chain, stage: int) -> tuple[int, ...]:
     is_message = np.isin(part.exposed_index, counted)
     length_ns = (part.exposed_end_ns - part.exposed_start_ns)[is_message]
     longest = part.exposed_index[is_message][np.argsort(-length_ns, kind="stable")]
-    return tuple(dict.fromkeys(part.kernel_id[longest].tolist()))[:_MOST_EVIDENCE]
+    return tuple(dict.fromkeys(part.kernel_id[longest].tolist()))[:_MAX_EVIDENCE]
 
 
 def _with_smallest_microbatch(pipeline: Pipeline) -> Pipeline:

@@ -115,7 +115,7 @@ def find_passes(
 def _spans(
     timeline: Timeline, computes: NDArray[np.intp], phase: NDArray[np.int8]
 ) -> tuple[Int64Array, Int64Array]:
-    """When the passes of each step began and ended on the GPU; twice int64[s].
+    """Find when the passes of each step began and ended on the GPU; twice int64[s].
 
     Where no phase is known they are all that a step computes.
     """

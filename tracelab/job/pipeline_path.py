@@ -1,4 +1,4 @@
-"""How the stages of a pipeline spent their time, and which of it makes its schedule so long.
+"""Time of a pipeline's stages, and the part of it that makes the schedule so long.
 
 The path walks back from the end of the schedule: where a stage computed, was idle or received data,
 it stays on that stage; where the stage waited for a neighbor, it goes on at the neighbor. So it
@@ -65,7 +65,7 @@ class Line(Frozen):
 
 
 class Path(NamedTuple):
-    """What the path through one schedule consists of on one rank beside compute, ns.
+    """Parts of the path through one schedule on one rank, without compute, ns.
 
     Attributes:
         transfer_ns: messages moved while the rank did not compute.
@@ -189,7 +189,7 @@ def computed_within(line: Line, passes: tuple[int, int], times_ns: Int64Array) -
 
 
 def _between(line: Line, passes: tuple[int, int], start_ns: int, end_ns: int) -> Path:
-    """What a stage did between two of its messages, beside the compute of its passes."""
+    """Measure what a stage did between two of its messages, without the compute of its passes."""
     times_ns = np.array([start_ns, end_ns])
     [computed_ns] = computed_within(line, passes, times_ns).tolist()
     [idle_ns] = np.diff(line.host_idle_by(times_ns)).tolist()

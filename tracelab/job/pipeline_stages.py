@@ -1,4 +1,4 @@
-"""Which ranks are the stages of a pipeline, in which order, and by which schedule they work.
+"""Ranks that are the stages of a pipeline, their order, and the schedule by which they work.
 
 Sends and receives tell it, in the order in which each rank launched them. Everybody but the first
 stage has to receive before it has anything to send. Activations go to the next stage and
@@ -41,7 +41,7 @@ _OUT_OF_PLACE = 0.25  # of the sends: so many may come from another phase than t
 
 
 class Message(NamedTuple):
-    """What one rank sends to a neighbor for one microbatch, or receives from it.
+    """Message for one microbatch that one rank sends to a neighbor, or receives from it.
 
     Attributes:
         peer: the neighbor's rank.
@@ -89,7 +89,7 @@ class Chain(OneLine):
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """What one step shows of a pipeline; attributes as in `Chain`."""
+    """Order of messages that one step shows of a pipeline; attributes as in `Chain`."""
 
     ranks: tuple[int, ...]
     microbatches: int | None
@@ -185,7 +185,7 @@ def _components(
 def _look_at(
     part_of: Mapping[int, RankPart], chosen: Mapping[int, NDArray[np.intp]], members: Sequence[int]
 ) -> tuple[_Order, _OfStages] | None:
-    """What one step shows of the pipeline that these ranks are; None where they are none.
+    """Find the pipeline that these ranks are in one step; None if they are no pipeline.
 
     Args:
         part_of: rank to its part.
@@ -224,7 +224,7 @@ def _look_at(
 
 
 def _begins(part: RankPart, index: NDArray[np.intp]) -> bool:
-    """Whether the first kernel of a rank's messages sends anything."""
+    """Return true if the first kernel of a rank's messages sends anything."""
     of_kernel = index[part.kernel_id[index] == part.kernel_id[index[0]]]
     return bool((part.operation[of_kernel] == Operation.SEND).any())
 
@@ -279,7 +279,7 @@ _Messages = Mapping[int, Sequence[Message]]
 
 
 def _by_direction(messages: _Messages, ranks: Sequence[int]) -> _Forward:
-    """What is sent to the next stage is taken for activations.
+    """Take what is sent to the next stage for activations.
 
     Between two ranks everything goes both to the next and to the previous one: one chunk per rank
     is assumed.
@@ -295,7 +295,7 @@ def _by_direction(messages: _Messages, ranks: Sequence[int]) -> _Forward:
 def _by_phase(
     part_of: Mapping[int, RankPart], messages: _Messages, ranks: Sequence[int]
 ) -> _Forward | None:
-    """What is sent after compute that no backward pass launched; None where files do not say."""
+    """Choose what is sent after compute that no backward pass launched; None if not recorded."""
     phases = {
         rank: [
             int(part_of[rank].passes.phase[x.operation_index]) for x in messages[rank] if x.is_send
@@ -308,7 +308,7 @@ def _by_phase(
 
 
 def _is_pipeline(messages: _Messages, forward: _Forward, by_phase: _Forward | None) -> bool:
-    """Whether activations pass along the stages, not only around, or back and forth."""
+    """Return true if activations pass along the stages, not only around, or back and forth."""
     activations = [sum(of_rank) for of_rank in forward.values()]
     microbatches = activations[0] - activations[-1]
     is_training = not all(map(all, forward.values()))
@@ -325,7 +325,7 @@ def _is_pipeline(messages: _Messages, forward: _Forward, by_phase: _Forward | No
 
 
 def _why_unknown(messages: _Messages, forward: _Forward, by_phase: _Forward | None) -> str:
-    """What there is instead of the messages of a known schedule; "" for a known one."""
+    """Describe what there is instead of a known schedule; "" for a known one."""
     if by_phase is not None:
         pairs = [
             pair for rank in forward for pair in zip(forward[rank], by_phase[rank], strict=True)

@@ -1,4 +1,4 @@
-"""At which shift two ranks' recordings of the same operations agree, where nothing numbers these.
+"""Alignment of two ranks' operation sequences that carry no sequence numbers.
 
 Ranks of a job carry out the operations of a process group in one order. Their recordings may begin
 and end at different ones, and training repeats itself, so many shifts look alike: the numbers of
@@ -19,15 +19,15 @@ from tracelab.base.intervals import Int64Array
 from tracelab.model.trace import ABSENT
 
 _PROBE = 16  # operations that are looked for at once
-_MOST_SHIFTS = 32  # that are compared in full
-_LEAST_OVERLAP = 4  # operations that say something about clocks
+_MAX_SHIFTS = 32  # that are compared in full
+_MIN_OVERLAP = 4  # operations that say something about clocks
 _SAMPLES = 256
 _CLEAR = 4  # so many times better than the next best shift
-_SAME_CLOCK_NS = 1_000_000  # clocks of hosts that are synchronized are this close
+_MAX_CLOCK_DIFFERENCE_NS = 1_000_000  # clocks of hosts that are synchronized are this close
 # Of bundled jobs the ends of one collective are at most 70 us apart on two ranks of one host.
 _ENDS_APART_NS = 100_000
 _ENDS_APART_SHARE = 10  # or a tenth of a long collective
-_MOST_OUTLIERS = 0.2
+_MAX_OUTLIERS = 0.2
 _NEIGHBORS = 3  # operations that say how far the clocks are apart
 
 
@@ -88,13 +88,13 @@ def find_shift(one: Recorded, other: Recorded) -> int | None:
 
 
 def _overlap(one: Recorded, other: Recorded, shift: int) -> tuple[slice, slice]:
-    """Which operations of each both recorded."""
+    """Select the operations of each that both recorded."""
     first, end = max(0, shift), min(len(one), len(other) + shift)
     return slice(first, max(first, end)), slice(first - shift, max(first, end) - shift)
 
 
 def _agree(one: Recorded, other: Recorded, shift: int) -> bool:
-    """Whether all that both recorded is of the same kind and size."""
+    """Return true if all that both recorded is of the same kind and size."""
     here, there = _overlap(one, other, shift)
     return here.stop > here.start and bool(
         np.all(one.operation[here] == other.operation[there])
@@ -139,7 +139,7 @@ def _candidates(one: Recorded, other: Recorded, by_step: int | None) -> list[int
     nearest = np.searchsorted(one.end_ns, other.end_ns[len(other) // 2]) - len(other) // 2
     near = np.array([*likely, int(nearest)])
     ordered = sorted(found, key=lambda shift: int(np.abs(near - shift).min()))
-    return sorted({*ordered[:_MOST_SHIFTS], *likely})
+    return sorted({*ordered[:_MAX_SHIFTS], *likely})
 
 
 def _windows_equal(values: NDArray[Any], probe: NDArray[Any]) -> NDArray[np.bool_]:
@@ -155,14 +155,14 @@ def _windows_same_size(values: Int64Array, probe: Int64Array) -> NDArray[np.bool
 def _choose(
     one: Recorded, other: Recorded, shifts: list[int], by_step: int | None, *, has_steps: bool
 ) -> int | None:
-    """Which of the shifts that agree is the right one, None where nothing tells."""
+    """Choose the right one of the shifts that agree; None if nothing tells."""
     by_clock = _by_clock(one, other, shifts)
     if by_step is not None and by_step in shifts:
         return by_step if by_clock <= {by_step} else None
     if by_clock:
         return min(by_clock) if len(by_clock) == 1 else None
     is_alike = len(one) == len(other) and 0 in shifts
-    if len(shifts) == 1 and (is_alike or min(len(one), len(other)) >= _LEAST_OVERLAP):
+    if len(shifts) == 1 and (is_alike or min(len(one), len(other)) >= _MIN_OVERLAP):
         return shifts[0]
     return 0 if is_alike and not has_steps else None
 
@@ -175,7 +175,9 @@ def _by_clock(one: Recorded, other: Recorded, shifts: list[int]) -> set[int]:
     if not (one.ends_together.all() and other.ends_together.all()):
         return set()
     apart_ns = [_ends_apart(one, other, shift) for shift in shifts]
-    nearest = _clearly_least([abs(float(np.median(apart))) for apart in apart_ns], _SAME_CLOCK_NS)
+    nearest = _clearly_least(
+        [abs(float(np.median(apart))) for apart in apart_ns], _MAX_CLOCK_DIFFERENCE_NS
+    )
     evenest = _clearly_least([_spread(apart) for apart in apart_ns], _ENDS_APART_NS)
     return {shifts[index] for index in (nearest, evenest) if index is not None}
 
@@ -188,8 +190,8 @@ def _ends_apart(one: Recorded, other: Recorded, shift: int) -> Int64Array:
 
 
 def _spread(apart_ns: Int64Array) -> float:
-    """By how much ends are apart unevenly, ns, however the two clocks differ and drift."""
-    if len(apart_ns) < _LEAST_OVERLAP:
+    """Measure how unevenly ends are apart, ns, however the two clocks differ and drift."""
+    if len(apart_ns) < _MIN_OVERLAP:
         return np.inf
     position = np.linspace(-1, 1, len(apart_ns))
     moved = (apart_ns - apart_ns[0]).astype(np.float64)
@@ -209,10 +211,9 @@ def _clearly_least(values: list[float], most: float) -> int | None:
 
 
 def _end_together(one: Recorded, other: Recorded, shift: int) -> bool:
-    """Whether the ends are apart as those of one operation on two ranks can be.
+    """Return true if the ends are apart as those of one operation on two ranks can be.
 
-    They differ by what the clocks differ, which changes slowly or in a few jumps, and else by
-    little.
+    They differ by what the clocks differ, which changes slowly, and otherwise by little.
     """
     here, there = _overlap(one, other, shift)
     length_ns = np.minimum(
@@ -227,4 +228,4 @@ def _end_together(one: Recorded, other: Recorded, shift: int) -> bool:
     typical_ns = np.pad(typical_ns, (width // 2, (width - 1) // 2), mode="edge")
     allowed_ns = _ENDS_APART_NS + np.maximum(length_ns[chosen], 0) // _ENDS_APART_SHARE
     is_outlier = np.abs(apart_ns - typical_ns) > allowed_ns
-    return bool(is_outlier.mean() <= _MOST_OUTLIERS)
+    return bool(is_outlier.mean() <= _MAX_OUTLIERS)

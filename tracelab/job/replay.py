@@ -33,7 +33,7 @@ MOST_RANKS = 16  # that are replayed together
 TOO_MANY_RANKS = (
     f"A job of more than {MOST_RANKS} ranks is not replayed. Analyze the files of fewer ranks."
 )
-_MOST_ERROR = 0.02  # of the measured step; beyond that an edited replay predicts nothing
+_MAX_ERROR = 0.02  # of the measured step; beyond that an edited replay predicts nothing
 
 # What compute beside a waiting kernel of NCCL would take less without it. Its 24 blocks take 24 of
 # 132 multiprocessors; kernels of captures took 1.14 to 1.39 times as long beside one.
@@ -50,7 +50,7 @@ def _none() -> Int64Array:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class JobBaseline(OneLine):
-    """How well the ranks of a job replay unchanged, all at once.
+    """Accuracy of the replay of all ranks, unchanged.
 
     Example: ``JobBaseline(steps=(3, 4, 5), step_ns=29_300_000, replayed_ns=29_296_000,
     basis="profiled", error=0.0)``.
@@ -120,13 +120,13 @@ class Change(OneLine):
 
     @property
     def all_programs(self) -> tuple[Mapping[int, Program], ...]:
-        """What is replayed of it."""
+        """Return the programs that are replayed."""
         return self.programs, self.low, self.high
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class JobPrediction(OneLine):
-    """What the job's step takes with a change, ns.
+    """Length of the job's step with a change, ns.
 
     Example: ``JobPrediction(predicted_ns=20_100_000, low_ns=19_400_000, high_ns=21_000_000)``.
     """
@@ -202,7 +202,7 @@ def _baseline(
     step_ns = min(max(replayed_ns, min(measured_ns)), max(measured_ns))
     error = replayed_ns / step_ns - 1
     why = None
-    if abs(error) > _MOST_ERROR:
+    if abs(error) > _MAX_ERROR:
         longer = "longer" if error > 0 else "shorter"
         why = (
             f"The replay of the job's unchanged step is {100 * abs(error):.0f} % {longer} than "
@@ -232,7 +232,7 @@ def _step_ns(part: RankPart, rank: RankProgram) -> int:
 
 
 def predict_job(job: JobReplay, changes: Sequence[Change]) -> tuple[JobPrediction, ...]:
-    """What the job's step takes with each change; nothing where the job is not replayed.
+    """Predict the job's step with each change; nothing if the job is not replayed.
 
     Where a rank waits less with a change, its compute no longer shares the GPU with a kernel that
     waits, and takes less: by how much is known within bounds.
@@ -298,7 +298,7 @@ def balanced(job: JobReplay, programs: Mapping[int, Program]) -> dict[int, Progr
 
 
 def _surplus_ns(more: MoreWork | None, baseline: JobBaseline) -> int | None:
-    """Of `JobReplay`: GPUs that wait clock higher, so that what others take is no measure of it."""
+    """Return the surplus of `JobReplay`: GPUs that wait clock higher, so others are no measure."""
     if more is None or more.calls <= _MORE_OFTEN * more.usual_calls:
         return None
     return more.surplus_ns * len(baseline.steps)

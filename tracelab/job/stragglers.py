@@ -37,7 +37,7 @@ from tracelab.model.trace import ABSENT
 
 # Shares of a step. GPUs of one model differ in speed: ranks of bundled jobs that do the same cost
 # each other up to 2.7 %.
-LEAST_SHARE, LEAST_SHARE_OF_COMPUTE, _LEAST_SHARE_IN_TURN = 0.02, 0.04, 0.05
+LEAST_SHARE, LEAST_SHARE_OF_COMPUTE, _MIN_SHARE_IN_TURN = 0.02, 0.04, 0.05
 _OF_COMPUTE = (MORE_WORK, SLOWER_GPU)
 
 
@@ -172,7 +172,7 @@ class CommonSteps:
         return float(np.median(self.lengths_ns))
 
     def is_typical(self, cost_ns: Int64Array, least_share: float) -> bool:
-        """Whether a cost by step is a share of a step worth a word, and more than it varies by."""
+        """Return true if a cost is a share of a step worth a word, and more than it varies by."""
         if _typical_ns(cost_ns) <= least_share * self.step_ns:
             return False
         return len(cost_ns) < FEWEST_STEPS or _typical_ns(cost_ns) > spread_ns(cost_ns)
@@ -180,7 +180,7 @@ class CommonSteps:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """What one rank costs the others, by step.
+    """Time that one rank costs the others, by step.
 
     Attributes:
         wait_ns: for each other rank int64[steps], ns, how long it waited for this one alone.
@@ -215,7 +215,7 @@ class Lost:
 
 
 def _lost_by_rank(members: Members, blamed: Int64Array, windows: CommonSteps) -> dict[int, Lost]:
-    """What each rank that is blamed for some match costs, by its part."""
+    """Measure what each rank that is blamed for some match costs, by its part."""
     late_parts, count = np.unique(blamed[blamed != ABSENT]), len(members.parts)
     lost_ns = np.zeros((len(late_parts), count, len(windows.lengths_ns)), dtype=np.int64)
     alone_ns, blamed_of = _alone_ns(members), blamed[members.match_index]
@@ -318,7 +318,7 @@ def _taking_turns(
     by_rank_ns = np.array([of_rank.shared_out_ns for of_rank in lost.values()])
     cost_ns = by_rank_ns.sum(axis=0)
     # It varies as the work does.
-    if _typical_ns(cost_ns) < _LEAST_SHARE_IN_TURN * windows.step_ns:
+    if _typical_ns(cost_ns) < _MIN_SHARE_IN_TURN * windows.step_ns:
         return []
     part_index = list(lost)[int(by_rank_ns.sum(axis=1).argmax())]
     worst = by_rank_ns.argmax(axis=0)
@@ -380,7 +380,7 @@ def _blamed_part(members: Members, lateness: Lateness, is_message: NDArray[np.bo
 
 
 def _exposed(members: Members, part_index: int) -> Intervals:
-    """When communication was exposed on a rank, on the job's clock."""
+    """Find when communication was exposed on a rank, on the job's clock."""
     part, to_job_ns = members.parts[part_index], members.clocks.to_job_ns
     return union(
         to_job_ns(part_index, part.exposed_start_ns), to_job_ns(part_index, part.exposed_end_ns)
@@ -425,7 +425,7 @@ def _explain(
     lateness: Lateness,
     chosen: NDArray[np.intp],
 ) -> tuple[Explanation, list[int]]:
-    """What made one rank late in most of the waiting, and the members that were late by it."""
+    """Explain most of the waiting for one rank, and list the members that were late by it."""
     by_cause: dict[int, list[int]] = defaultdict(list)
     waited_ns = members.reduce(np.add, members.wait_ns)
     for match in chosen.tolist():

@@ -1,4 +1,4 @@
-"""Who is late where the recording is not the program: it made the steps much longer.
+"""Stragglers without the profiler, where that made the recorded steps much longer.
 
 The profiler slows the host. A rank that launches more than the others then comes last, whoever
 does without it, and what a slow rank costs disappears behind it. So what counts is a replay without
@@ -53,7 +53,7 @@ OTHERS_ARE_LATE = (
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class PlainStep(Frozen):
-    """What is known of a typical step of a job without the profiler.
+    """Typical step of a job without the profiler, as far as it is known.
 
     Attributes:
         step_ns: how long it is, ns.
@@ -75,7 +75,7 @@ class PlainStep(Frozen):
 def plain_step(
     parts: Sequence[RankPart], times: Sequence[RankTimes], steady: Sequence[SteadyMetrics | None]
 ) -> PlainStep | None:
-    """What is known of a job's step without the profiler, where that made it much longer.
+    """Gather what is known of a job's step without the profiler, where that made it much longer.
 
     Args:
         parts: the job's ranks.
@@ -173,13 +173,13 @@ def _late_in_replay_ns(replayed: JobReplay | None) -> Int64Array | None:
 
 
 def _ahead_ns(values_ns: Int64Array) -> int:
-    """By how much the largest is ahead of the next one, ns."""
+    """Return how far the largest is ahead of the next one, ns."""
     following, largest = np.sort(values_ns)[-2:]
     return int(largest - following)
 
 
 def _cause_of(late: int, cost_ns: int, works_ns: Int64Array, loads_ns: Int64Array) -> Work:
-    """What a rank does for longer than the others where that is most of what it costs."""
+    """Choose what a rank does for longer than the others, if that is most of what it costs."""
     for work, spent_ns in ((Work.COMPUTE, works_ns), (Work.INPUT, loads_ns)):
         if spent_ns[late] - np.median(np.delete(spent_ns, late)) >= _MOSTLY * cost_ns:
             return work
@@ -189,7 +189,7 @@ def _cause_of(late: int, cost_ns: int, works_ns: Int64Array, loads_ns: Int64Arra
 def _explain(
     part: RankPart, more: MoreWork | None, work: Work, cost_ns: int, works_ns: Int64Array
 ) -> Explanation:
-    """Why a rank is late; its own work first among that of the ranks, ns."""
+    """Explain why a rank is late; its own work comes first among that of the ranks, ns."""
     if work == Work.COMPUTE:
         return of_compute(more, float(works_ns[0]), float(np.median(works_ns[1:])))
     culprit = next((culprit for culprit in part.culprits if culprit.work == work), None)

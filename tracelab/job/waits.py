@@ -1,4 +1,4 @@
-"""How each rank spent its steps: computing, waiting for others, transferring, copying, idle."""
+"""Steps of each rank: its compute, waits for other ranks, transfers, copies and idle time."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ def _capped(program: Program, own: Stretches, most_ns: Int64Array) -> Program:
 
 
 def _cap_ns(piece_ns: Int64Array, most_ns: int) -> int:
-    """How long pieces may be, ns, to be no longer than that together.
+    """Return how long pieces may be, ns, to be no longer than a limit together.
 
     >>> _cap_ns(np.array([10, 2, 7]), 12), _cap_ns(np.array([10, 2, 7]), 3)
     (5, 1)
