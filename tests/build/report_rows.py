@@ -8,8 +8,8 @@ from tracelab.findings.registry import about_of
 from tracelab.findings.savings import Savings
 from tracelab.measures.overlap import StreamTime
 from tracelab.measures.steady import SteadyMetrics
-from tracelab.render.document import Tone
-from tracelab.render.text.report import chapters
+from tracelab.render.document import detailed
+from tracelab.render.section import Tone
 from tracelab.report.schema import (
     BlockingCallMetrics,
     DeviceMetrics,
@@ -199,7 +199,9 @@ def make_job_report(ranks=4, findings=(), *, job=None, **of_last):
 
 
 def sections_of(report, **options):
-    return [section for chapter in chapters(report, **options) for section in chapter.sections]
+    return [
+        section for chapter in detailed(report, **options).chapters for section in chapter.sections
+    ]
 
 
 def section_of(report, title, **options):

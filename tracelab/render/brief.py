@@ -14,9 +14,10 @@ from itertools import accumulate
 from tracelab.base.arrays import OneLine
 from tracelab.base.text import clean, json_bytes
 from tracelab.findings.finding import CRITICAL, INFO, WARNING, Finding
+from tracelab.render.document import Document, document_of
 from tracelab.render.facts import RANKS
-from tracelab.render.first_screen import FirstScreen, Item, first_screen
-from tracelab.render.recordings import Recording, Recordings, are_recordings, recordings_of
+from tracelab.render.first_screen import FirstScreen, Item
+from tracelab.render.recordings import Recording, Recordings
 from tracelab.render.text.hints import brief_command
 from tracelab.render.text.savings import AT_MOST, SAVES, TAKES, Price
 from tracelab.report.headline import PERCENTS, Headline
@@ -246,10 +247,12 @@ def render_brief(report: Report, *, recordings: Sequence[Report] = ()) -> bytes:
         report: of all files.
         recordings: of files that are not one job, as of `render_text`.
     """
-    if are_recordings(report):
-        brief = _of_recordings(report, recordings_of(report, recordings))
+    document = document_of(report, recordings)
+    said = document.said
+    if isinstance(said, Recordings):
+        brief = _of_recordings(document, said)
     else:
-        brief = _of_screen(report, first_screen(report))
+        brief = _of_screen(document, said)
     while len(written := json_bytes(brief, is_indented=False)) > MAX_BYTES:
         brief = _smaller(brief)
     return written
@@ -265,11 +268,11 @@ def _smaller(brief: Brief) -> Brief:
     return replace(smaller, more=more)
 
 
-def _of_screen(report: Report, said: FirstScreen) -> Brief:
+def _of_screen(document: Document, said: FirstScreen) -> Brief:
     warnings = [note for note in said.notes if note.is_warning]
     return Brief(
         schema=SCHEMA,
-        version=_fitted(report.version, _MAX_NAME),
+        version=_fitted(document.version, _MAX_NAME),
         files=_paths(said.paths),
         file_count=len(said.paths),
         about=tuple(_fitted(text, _MAX_NAME) for text in said.about),
@@ -287,13 +290,13 @@ def _of_screen(report: Report, said: FirstScreen) -> Brief:
     )
 
 
-def _of_recordings(report: Report, said: Recordings) -> Brief:
-    paths = [rank.trace.path for row in said.rows for rank in row.ranks]
-    first = [rank.trace.path for rank in said.rows[0].ranks] if said.rows else []
+def _of_recordings(document: Document, said: Recordings) -> Brief:
+    paths = [path for row in said.rows for path in row.paths]
+    first = said.rows[0].paths if said.rows else ()
     rows = said.rows[:_MAX_ROWS]
     return Brief(
         schema=SCHEMA,
-        version=_fitted(report.version, _MAX_NAME),
+        version=_fitted(document.version, _MAX_NAME),
         files=_paths(paths),
         file_count=len(paths),
         about=tuple(_fitted(text, _MAX_NAME) for text in said.about),
@@ -381,14 +384,13 @@ def _saving(figures: Price) -> BriefSaving:
 
 
 def _recording(row: Recording) -> BriefRecording:
-    figures = row.headline
     return BriefRecording(
-        file=_fitted_end(row.ranks[0].trace.path, _MAX_PLACE),
-        ranks=len(row.ranks),
-        step_ms=_ms(figures.step_ns) if row.has_steps else None,
-        busy_percent=_percent(figures.busy_share),
-        saves_percent=None if row.first is None else _percent(row.saves),
-        title=None if row.first is None else _fitted(row.title, _MAX_PLACE),
+        file=_fitted_end(row.paths[0], _MAX_PLACE),
+        ranks=len(row.paths),
+        step_ms=_known_ms(row.step_ns),
+        busy_percent=_percent(row.busy_share),
+        saves_percent=_percent(row.saves_share) if row.has_finding else None,
+        title=_fitted(row.title, _MAX_PLACE) if row.has_finding else None,
         place=_fitted(row.place, _MAX_PLACE),
     )
 

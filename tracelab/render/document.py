@@ -1,125 +1,147 @@
-"""The parts of a document as data: sections with sentences, tables and notes, in chapters.
-
-Makers in `tracelab.render.sections` fill them from a report; text, page and Markdown draw them.
-"""
+"""Document: all that is said of a report, made once, in plain data that every output draws."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from enum import Enum
-from typing import TypeVar
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from tracelab.base.arrays import OneLine
 from tracelab.base.text import counted
-from tracelab.findings.finding import CRITICAL, INFO, WARNING
+from tracelab.render.facts import Fact, facts_of_file, facts_of_job
+from tracelab.render.first_screen import FirstScreen, first_screen
+from tracelab.render.ranks import Ranks, ranks_of_job
+from tracelab.render.recordings import Recordings, are_recordings, recordings_of
+from tracelab.render.section import PART, Chapter, Section, Tone
+from tracelab.render.sections.files import (
+    all_losses,
+    file_facts,
+    for_details,
+    losses,
+    machines,
+    ranks,
+)
+from tracelab.render.sections.findings import about_the_trace, findings, of_all_ranks
+from tracelab.render.sections.job import job_sections
+from tracelab.render.sections.registry import Subject, text_sections
+from tracelab.render.sections.times import headlines
+from tracelab.report.finding_groups import finding_groups
+from tracelab.report.schema import Report
+from tracelab.report.views import RankView, ranks_of, views_of
 
-NONE = "none"  # an overlap that is missing
-PART = " · "  # between the parts of a cell that may stand on lines of their own
-
-_Row = TypeVar("_Row")
-
-
-class Fit(Enum):
-    """Behavior of a column where there is little room."""
-
-    NUMBER = "to the right, never cut"
-    LABEL = "its parts may stand below each other, each shortened in the middle"
-    BRIEF = "its later parts may be left out"
-    PROSE = "wrapped between words"
-
-
-class Tone(Enum):
-    """Loudness of a section or of a part of a line."""
-
-    PLAIN = "plain"
-    STRONG = "strong"
-    DIM = "dim"
-    WARNING = "warning"
-    CRITICAL = "critical"
-
-
-LABEL, BRIEF, PROSE = Fit.LABEL, Fit.BRIEF, Fit.PROSE
-TONES = {CRITICAL: Tone.CRITICAL, WARNING: Tone.WARNING, INFO: Tone.DIM}  # of findings
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column of a table; in its title a line may end."""
-
-    title: str
-    fit: Fit = Fit.NUMBER
+TOP = 10  # kernels, lines, modules and operators that are shown
+MAX_DETAILED_RANKS = 4  # the details of more would be a wall
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Section(OneLine):
-    """Sentences, a table and notes below it, under a title; each may be missing."""
+class Document(OneLine):
+    """All that is said of a report.
 
-    title: str
-    lines: tuple[str, ...] = ()
-    columns: tuple[Column, ...] = ()
-    rows: tuple[tuple[str, ...], ...] = ()
-    notes: tuple[str, ...] = ()
-    tone: Tone = Tone.PLAIN
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Chapter(OneLine):
-    """Sections about one file or one step."""
-
-    title: str
-    sections: tuple[Section, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A part of a line."""
-
-    text: str
-    tone: Tone = Tone.PLAIN
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Line(OneLine):
-    """One line, drawn as it is: neither wrapped nor indented, and cut where it is too long."""
-
-    spans: tuple[Span, ...] = ()
-
-    @property
-    def text(self) -> str:
-        """All of it."""
-        return "".join(span.text for span in self.spans)
-
-
-# A column's title, the text of its cell in a row, and how the column behaves.
-Cell = tuple[str, Callable[[_Row], str], Fit] | tuple[str, Callable[[_Row], str]]
-
-
-def table(
-    title: str,
-    rows: Iterable[_Row],
-    *columns: Cell[_Row] | bool,
-    lines: Iterable[str] = (),
-    notes: Iterable[str] = (),
-    tone: Tone = Tone.PLAIN,
-) -> Section:
-    """Make a section with a table of rows of any type; a column that is False is left out.
-
-    Example:
-        >>> table("Calls", [("item", 2)], ("name", lambda x: x[0]), ("count", lambda x: str(x[1])))
-        Section(title='Calls', ... rows=(('item', '2'),)…)
+    Attributes:
+        version: of the package that made the report.
+        said: the verdict, the facts and the findings by place; of files that are not one job a
+            row each.
+        ranks: how the ranks of a job spend a step; None without a job.
+        chapters: the tables; empty unless they are wanted.
     """
-    shown = [column for column in columns if not isinstance(column, bool)]
-    return Section(
-        title,
-        tuple(lines),
-        tuple(Column(heading, *fit) for heading, _, *fit in shown),
-        tuple(tuple(text(row) for _, text, *_ in shown) for row in rows),
-        tuple(notes),
-        tone,
-    )
+
+    version: str
+    said: FirstScreen | Recordings
+    ranks: Ranks | None = None
+    chapters: tuple[Chapter, ...] = ()
 
 
-def more_rows(left_out: int, one: str, many: str, where: str) -> list[str]:
-    """Note how many rows a table leaves out; nothing if it leaves out none."""
-    return [f"… and {counted(left_out, one, many)} more {where}."] if left_out else []
+def document_of(report: Report, recordings: Sequence[Report] = ()) -> Document:
+    """Make the document of a report without its tables.
+
+    Args:
+        report: of all files.
+        recordings: of files that are not one job a report for each job among them, and for each
+            other file.
+    """
+    if are_recordings(report):
+        return Document(report.version, recordings_of(report, recordings))
+    said = first_screen(report)
+    return Document(report.version, said, ranks_of_job(report) if len(said.paths) > 1 else None)
+
+
+def detailed(report: Report, *, every_step: bool = False, top: int = TOP) -> Document:
+    """Make the document of a report with its tables.
+
+    Args:
+        report: of all files.
+        every_step: whether each step has tables of its own.
+        top: how many kernels, lines, modules and operators to show.
+    """
+    chapters = _chapters(report, every_step=every_step, top=top)
+    return replace(document_of(report), chapters=tuple(chapters))
+
+
+def _chapters(report: Report, *, every_step: bool, top: int) -> list[Chapter]:
+    """Make all that is said beyond the first screen, in order."""
+    views, all_ranks = views_of(report), ranks_of(report)
+    numbers = [trace.rank for trace in report.traces]
+    told_apart = len(set(numbers)) == len(numbers)
+    opening = _opening(report)
+    if report.job:
+        opening[0] = replace(opening[0], lines=(*opening[0].lines, *machines(all_ranks)))
+        opening += [_said(facts_of_job(report, all_ranks)), *job_sections(report)]
+    if len(numbers) > 1:
+        opening.append(ranks(report, views))
+    if told_apart and len(numbers) <= MAX_DETAILED_RANKS:
+        details = [
+            chapter for rank in all_ranks for chapter in _rank(rank, report, every_step, top)
+        ]
+        return [Chapter("", tuple(opening)), *details]
+    if report.job:
+        opening += of_all_ranks(finding_groups(report, all_ranks))
+    opening += all_losses(report.traces)
+    opening.append(for_details(report))
+    return [Chapter("", tuple(opening))]
+
+
+def _opening(report: Report) -> list[Section]:
+    """Say what was analyzed, and what could not be."""
+    provenance = report.provenance
+    lines = [f"tracelab {report.version}{PART}{counted(len(report.traces), 'file', 'files')}"]
+    if provenance.comm_patterns:
+        patterns = PART.join(provenance.comm_patterns)
+        lines.append(f"Counted as communication as well: kernels that match {patterns}")
+    sections = [Section("", tuple(lines))]
+    if provenance.unread:
+        unread = tuple(
+            file.reason if file.path in file.reason else f"{file.path}: {file.reason}"
+            for file in provenance.unread
+        )
+        sections.append(Section("Files that could not be used", unread, tone=Tone.WARNING))
+    return sections
+
+
+def _rank(rank: RankView, report: Report, every_step: bool, top: int) -> list[Chapter]:
+    """Make the chapters of a file: its window, and each of its steps if that is wanted."""
+    trace, in_job = rank.trace, report.job is not None
+    sections = [file_facts(trace, rank.views, in_job=in_job), *losses(trace)]
+    if rank.views:
+        view = rank.main
+        sections.append(_said(facts_of_file(rank)))
+        sections += [*findings(view), *about_the_trace(view)]
+        sections += text_sections(Subject(rank, view, top, report.provenance.step_pattern))
+    name = f"Rank {trace.rank}{PART}" if in_job else ""
+    rank_chapters = [Chapter(f"{name}{trace.path}", tuple(sections))]
+    if every_step and rank.whole:
+        rank_chapters += [
+            Chapter(
+                f"{name}{view.name}",
+                (_strong(headlines(view)), *text_sections(Subject(rank, view, top))),
+            )
+            for view in rank.steps
+        ]
+    return rank_chapters
+
+
+def _said(facts: Sequence[Fact]) -> Section:
+    """Repeat the facts of the first screen."""
+    return _strong(tuple(f"{fact.label}: {fact.text}" for fact in facts))
+
+
+def _strong(lines: tuple[str, ...]) -> Section:
+    return Section("", lines, tone=Tone.STRONG)

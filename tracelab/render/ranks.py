@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -14,129 +14,142 @@ from tracelab.render.text.savings import percent
 from tracelab.render.text.wrapping import shorten_middle
 from tracelab.render.words import duration_text
 from tracelab.report.schema import STATED, Report
-from tracelab.report.views import RankView, Scope, ranks_of
+from tracelab.report.views import RankView, ranks_of
 
-_SEVERAL = 3  # ranks to one that differs: of fewer none is the usual one
-_OTHER = 0.1  # of the usual length, or of a step: so much makes a rank another
-_WORTH_A_WORD = 0.02  # of a step
-_LONGEST_FILE = 30  # letters of a name
+_RANKS_TO_ONE = 3  # ranks to one that differs: of fewer none is the usual one
+_OTHER_SHARE = 0.1  # of the usual length, or of a step: so much makes a rank another
+_MIN_COPIES_SHARE = 0.02  # of a step
+_MAX_FILE_LETTERS = 30  # letters of a name
+
+_MAY_LACK = ("unmatched", "copies")
 
 Column = tuple[str, list[str]]  # its title and cells
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class RanksTable(OneLine):
-    """The ranks of a job in a table.
-
-    Attributes:
-        columns: each with as many cells as there are ranks in the table.
-        more: a line about the ranks that are left out; "" where none is.
-        unlike: a sentence about the ranks that are unlike the others; "" where none is.
-
-    Example: ``RanksTable((("rank", ["0", "1"]), ("step", ["17 ms", "18 ms"])), "", "")``.
-    """
-
-    columns: tuple[Column, ...]
-    more: str
-    unlike: str
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class _Row(OneLine):
-    """A rank as the table has it: times and shares are those recorded, with the profiler.
+class RankRow(OneLine):
+    """A rank: times and shares are those recorded, with the profiler.
 
     Only so do ranks compare: the profiler may slow down some of them and others not.
 
     Attributes:
-        rank: the file.
-        scope: what its figures are of.
-        shares: how it spends a step; None where the report does not say.
+        number: the rank.
+        path: its file.
+        step_ns: what a step takes, ns.
+        works_share: how much of a step its GPU works, and does not wait for others.
+        percents: how it spends a step, in whole percents; empty where the report does not say.
+        waits_for: the rank that it waits for most.
+        notable: those of `percents` that may be left out where no rank has much of them.
     """
 
-    rank: RankView
-    scope: Scope
-    shares: RankShares | None
-
-    @property
-    def number(self) -> int:
-        return self.rank.trace.rank
-
-    @property
-    def works_share(self) -> float:
-        """How much of a step its GPU works, and does not wait for others."""
-        if self.shares is None:
-            busy_ns = self.scope.deciding.busy_ns if self.scope.deciding else 0
-            return min(1.0, busy_ns / max(1, self.scope.length_ns))
-        return self.shares.compute_ns / max(1, self.shares.length_ns)
+    number: int
+    path: str
+    step_ns: int
+    works_share: float
+    percents: Mapping[str, int]
+    waits_for: str
+    notable: tuple[str, ...]
 
 
-def table_of_ranks(report: Report, most: int) -> RanksTable:
-    """So many ranks in a table; those that matter most are chosen."""
+@dataclass(frozen=True, slots=True, repr=False)
+class Ranks(OneLine):
+    """The ranks of a job.
+
+    Attributes:
+        rows: each rank.
+        order: indices of the rows, the one that matters most first.
+        step: what their steps are called.
+        has_names: True if their files are named.
+        unlike: a sentence about the ranks that are unlike the others; "" without any.
+    """
+
+    rows: tuple[RankRow, ...]
+    order: tuple[int, ...]
+    step: str
+    has_names: bool
+    unlike: str
+
+    def columns(self, most: int) -> list[Column]:
+        """Return the titles and cells of so many ranks; those that matter most are chosen."""
+        shown = [self.rows[i] for i in sorted(self.order[:most])]
+        columns = [("rank", [str(row.number) for row in shown])]
+        if self.has_names:
+            names = short_names([row.path for row in shown])
+            columns.append(("file", [shorten_middle(clean(x), _MAX_FILE_LETTERS) for x in names]))
+        columns.append((self.step, [duration_text(row.step_ns) for row in shown]))
+        if not all(row.percents for row in shown):
+            return [*columns, ("GPU busy", [percent(row.works_share) for row in shown])]
+        kept = {name for row in shown for name in row.notable}
+        columns += [
+            (name, [f"{row.percents[name]} %" for row in shown])
+            for name in shown[0].percents
+            if name not in _MAY_LACK or name in kept
+        ]
+        return [*columns, ("waits for", [row.waits_for for row in shown])]
+
+    def more(self, most: int) -> str:
+        """Say how many ranks are left out if so many are shown; "" for none."""
+        left_out = len(self.rows) - most
+        return f"… and {left_out} more ranks" if left_out > 0 else ""
+
+
+def ranks_of_job(report: Report) -> Ranks:
+    """Say how the ranks of a report spend a step, and which are unlike the others."""
     shares = {x.rank: x for x in rank_shares(report)}
-    rows = [
-        _Row(rank, rank.main.scope, shares.get(rank.trace.rank))
-        for rank in ranks_of(report)
-        if rank.views
-    ]
+    ranks = [rank for rank in ranks_of(report) if rank.views]
+    rows = [_row(rank, shares.get(rank.trace.rank)) for rank in ranks]
     differing = _differing(rows)
     stragglers = [x.rank for x in report.job.stragglers] if report.job else []
     awaited = [x.waits_for for x in shares.values() if x.waits_for is not None]
-    shown = _chosen(rows, most, [*stragglers, *differing, *awaited])
-    columns = [("rank", [str(row.number) for row in shown])]
-    # Ranks that the user states may be places among the files, whose names say something else.
-    if report.provenance.job is not None and report.provenance.job.why == STATED:
-        names = short_names([row.rank.trace.path for row in shown])
-        columns.append(("file", [shorten_middle(clean(x), _LONGEST_FILE) for x in names]))
-    step = "profiled step" if any(row.scope.is_slowed for row in rows) else "step"
-    columns.append((step, [duration_text(row.scope.step_ns) for row in shown]))
-    left_out = len(rows) - len(shown)
+    first = {*stragglers, *differing, *awaited}
+    order = sorted(
+        range(len(rows)), key=lambda i: (rows[i].number not in first, rows[i].works_share)
+    )
+    decision = report.provenance.job
     unlike = ", ".join(f"rank {number} ({why})" for number, why in differing.items())
-    return RanksTable(
-        columns=(*columns, *_shares(shown)),
-        more=f"… and {left_out} more ranks" if left_out else "",
+    return Ranks(
+        tuple(rows),
+        tuple(order),
+        step="profiled step" if any(x.main.scope.is_slowed for x in ranks) else "step",
+        # Ranks that the user states may be places among the files, whose names say something else.
+        has_names=decision is not None and decision.why == STATED,
         unlike=f"Unlike the others: {unlike}." if unlike else "",
     )
 
 
-def _differing(rows: Sequence[_Row]) -> dict[int, str]:
-    """The ranks that are unlike most others, and by what; none where no length is usual."""
-    usual_ns = median(row.scope.step_ns for row in rows)
+def _row(rank: RankView, shares: RankShares | None) -> RankRow:
+    scope = rank.main.scope
+    busy_ns = scope.deciding.busy_ns if scope.deciding else 0
+    works_share = min(1.0, busy_ns / max(1, scope.length_ns))
+    notable = []
+    if shares is not None:
+        works_share = shares.compute_ns / max(1, shares.length_ns)
+        is_large = is_unmatched([shares]), shares.copy_ns >= _MIN_COPIES_SHARE * shares.length_ns
+        notable = [name for name, large in zip(_MAY_LACK, is_large, strict=True) if large]
+    return RankRow(
+        number=rank.trace.rank,
+        path=rank.trace.path,
+        step_ns=scope.step_ns,
+        works_share=works_share,
+        percents=shares.percents if shares else {},
+        waits_for=shares.waits_for_text if shares else "",
+        notable=tuple(notable),
+    )
+
+
+def _differing(rows: Sequence[RankRow]) -> dict[int, str]:
+    """Return the ranks that are unlike most others, and why; none where no length is usual."""
+    usual_ns = median(row.step_ns for row in rows)
     usual_share = median(row.works_share for row in rows)
     differing = {}
     for row in rows:
         why = []
-        if abs(row.scope.step_ns - usual_ns) > _OTHER * usual_ns:
-            took, usually = duration_text(row.scope.step_ns), duration_text(int(usual_ns))
+        if abs(row.step_ns - usual_ns) > _OTHER_SHARE * usual_ns:
+            took, usually = duration_text(row.step_ns), duration_text(int(usual_ns))
             why.append(f"a step takes {took}, usually {usually}")
-        if abs(row.works_share - usual_share) > _OTHER:
-            works = "computes" if row.shares else "busy"
+        if abs(row.works_share - usual_share) > _OTHER_SHARE:
+            works = "computes" if row.percents else "busy"
             why.append(f"{works} {percent(row.works_share)}, usually {percent(usual_share)}")
         if why:
             differing[row.number] = "; ".join(why)
-    return differing if _SEVERAL * len(differing) <= len(rows) else {}
-
-
-def _chosen(rows: Sequence[_Row], count: int, first: Sequence[int]) -> list[_Row]:
-    """So many rows: some ranks before the others, then those that work least."""
-    order = sorted(
-        range(len(rows)), key=lambda i: (rows[i].number not in first, rows[i].works_share)
-    )
-    return [rows[i] for i in sorted(order[:count])]
-
-
-def _shares(rows: Sequence[_Row]) -> list[Column]:
-    """The columns that say how the ranks spend a step; they add up to it."""
-    shares = [row.shares for row in rows if row.shares is not None]
-    if len(shares) < len(rows):
-        return [("GPU busy", [percent(row.works_share) for row in rows])]
-    parts = [x.percents for x in shares]
-    is_shown = {
-        "unmatched": is_unmatched(shares),
-        "copies": any(x.copy_ns >= _WORTH_A_WORD * x.length_ns for x in shares),
-    }
-    columns = [
-        (name, [f"{of_rank[name]} %" for of_rank in parts])
-        for name in parts[0]
-        if is_shown.get(name, True)
-    ]
-    return [*columns, ("waits for", [x.waits_for_text for x in shares])]
+    return differing if _RANKS_TO_ONE * len(differing) <= len(rows) else {}

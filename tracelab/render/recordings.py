@@ -12,14 +12,15 @@ from tracelab.base.arrays import OneLine
 from tracelab.base.file_names import short_names
 from tracelab.base.rank_names import without_rank
 from tracelab.base.text import counted
+from tracelab.findings.finding import INFO
 from tracelab.findings.places import place_text
 from tracelab.render.notes import Note, unread
 from tracelab.render.sections.files import machines
 from tracelab.render.text.hints import JOB
 from tracelab.render.text.savings import amount, percent
 from tracelab.render.words import duration_text
-from tracelab.report.finding_groups import FindingGroup, finding_groups
-from tracelab.report.headline import Headline, headline_of
+from tracelab.report.finding_groups import finding_groups
+from tracelab.report.headline import headline_of
 from tracelab.report.schema import Report
 from tracelab.report.views import RankView, ranks_of
 
@@ -28,73 +29,40 @@ NONE = "-"  # cell of a figure that does not exist
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Recording(OneLine):
-    """A file, or the files of a job.
+    """A file, or the files of a job, by the one whose step takes longest.
 
     Attributes:
         name: the shortest name that tells it from the others; without the rank for a job.
-        ranks: the files.
-        first: its first finding that is worth a place; None without one.
+        paths: the files.
+        step_ns: length of a step, ns; None without steps.
+        busy_share: how busy the GPU that decides is, 0 to 1.
+        has_finding: True if a finding is worth a place.
+        saves_share: what all fixes save of a step; what the first finding is about without prices.
+        saves: the same in words; "-" without a finding.
+        title, place: of the first finding; "-" and "" without one.
+        is_minor: True if there is none, or it is for information.
     """
 
     name: str
-    ranks: tuple[RankView, ...]
-    first: FindingGroup | None
+    paths: tuple[str, ...]
+    step_ns: int | None
+    busy_share: float
+    has_finding: bool
+    saves_share: float
+    saves: str
+    title: str
+    place: str
+    is_minor: bool
 
     @property
-    def longest(self) -> RankView:
-        """The file whose step takes longest."""
-        return max(self.ranks, key=lambda rank: rank.main.scope.printed_ns)
+    def step(self) -> str:
+        """Length of a step in words; "-" without steps."""
+        return NONE if self.step_ns is None else duration_text(self.step_ns)
 
     @property
-    def headline(self) -> Headline:
-        """Its figures, of the file whose step takes longest."""
-        return headline_of(self.longest)
-
-    @property
-    def saves(self) -> float:
-        """What all fixes save of a step, 0 to 1; what the first finding is about without prices."""
-        known = self._saves_shares()
-        if known or self.first is None:
-            return max(known, default=0.0)
-        return self.first.scope.share_of(self.first.finding)
-
-    @property
-    def has_steps(self) -> bool:
-        """True if its figures are of a step, not of the whole trace."""
-        return self.longest.main.scope.steps > 0
-
-    @property
-    def step_text(self) -> str:
-        """Length of a step; "-" of a file without steps."""
-        return duration_text(self.headline.step_ns) if self.has_steps else NONE
-
-    @property
-    def busy_text(self) -> str:
-        """Busy share of the GPU that decides."""
-        return percent(self.headline.busy_share)
-
-    @property
-    def saves_text(self) -> str:
-        """What all fixes save; where nothing is predicted, what the first finding is about."""
-        if self.first is None:
-            return NONE
-        if self._saves_shares():
-            return percent(self.saves)
-        return amount(self.first.finding, self.first.scope)
-
-    @property
-    def title(self) -> str:
-        """Title of the first finding; "-" without one."""
-        return NONE if self.first is None else self.first.finding.title
-
-    @property
-    def place(self) -> str:
-        """Place of the first finding in the program; "" where the file does not say."""
-        return "" if self.first is None else place_text(self.first.finding.where)
-
-    def _saves_shares(self) -> list[float]:
-        shares = [headline_of(rank).saves_share for rank in self.ranks]
-        return [share for share in shares if share is not None]
+    def busy(self) -> str:
+        """Busy share of the GPU that decides, in words."""
+        return percent(self.busy_share)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -116,7 +84,7 @@ class Recordings(OneLine):
     @property
     def has_jobs(self) -> bool:
         """True if one of the rows is a job."""
-        return any(len(row.ranks) > 1 for row in self.rows)
+        return any(len(row.paths) > 1 for row in self.rows)
 
 
 def are_recordings(report: Report) -> bool:
@@ -131,9 +99,12 @@ def recordings_of(report: Report, recordings: Sequence[Report] = ()) -> Recordin
         report: of all files.
         recordings: each of a job or a file among them; none where there is no job.
     """
-    found = [row for one in recordings or [report] for row in _rows(one)]
-    rows = sorted(_named(found), key=lambda row: -row.saves)
-    ranks = [rank for row in rows for rank in row.ranks]
+    together = [group for one in recordings or [report] for group in _recorded_together(one)]
+    ranks = [rank for _, group in together for rank in group]
+    paths = [rank.trace.path for rank in ranks]
+    names = dict(zip(paths, short_names(paths), strict=True))
+    found = [_row(one, group, names[group[0].trace.path]) for one, group in together]
+    rows = sorted(found, key=lambda row: -row.saves_share)
     decision = report.provenance.job
     return Recordings(
         about=(counted(len(ranks), "file", "files"), *machines(ranks)),
@@ -143,20 +114,31 @@ def recordings_of(report: Report, recordings: Sequence[Report] = ()) -> Recordin
     )
 
 
-def _rows(report: Report) -> Iterator[Recording]:
+def _recorded_together(report: Report) -> Iterator[tuple[Report, list[RankView]]]:
     ranks = [rank for rank in ranks_of(report) if rank.views]
-    for some in [ranks] if report.job is not None else [[rank] for rank in ranks]:
-        groups = finding_groups(report, some)
-        first = next((group for group in groups if group.is_worth_showing), None)
-        yield Recording("", tuple(some), first)
+    yield from ((report, some) for some in ([ranks] if report.job else [[x] for x in ranks]))
 
 
-def _named(rows: Sequence[Recording]) -> list[Recording]:
-    """Name files by what tells them apart, and jobs by what their files have in common."""
-    paths = [rank.trace.path for row in rows for rank in row.ranks]
-    short = dict(zip(paths, short_names(paths), strict=True))
-    names = [short[row.ranks[0].trace.path] for row in rows]
-    return [
-        Recording(name if len(row.ranks) == 1 else without_rank(name), row.ranks, row.first)
-        for row, name in zip(rows, names, strict=True)
-    ]
+def _row(report: Report, ranks: Sequence[RankView], name: str) -> Recording:
+    groups = finding_groups(report, ranks)
+    first = next((group for group in groups if group.is_worth_showing), None)
+    headlines = [headline_of(rank) for rank in ranks]
+    known = [x.saves_share for x in headlines if x.saves_share is not None]
+    longest = max(ranks, key=lambda rank: rank.main.scope.printed_ns)
+    headline = headline_of(longest)
+    share, saves = max(known, default=0.0), NONE
+    if first is not None:
+        saves = percent(share) if known else amount(first.finding, first.scope)
+        share = share if known else first.scope.share_of(first.finding)
+    return Recording(
+        name=name if len(ranks) == 1 else without_rank(name),
+        paths=tuple(rank.trace.path for rank in ranks),
+        step_ns=headline.step_ns if longest.main.scope.steps else None,
+        busy_share=headline.busy_share,
+        has_finding=first is not None,
+        saves_share=share,
+        saves=saves,
+        title=first.finding.title if first else NONE,
+        place=place_text(first.finding.where) if first else "",
+        is_minor=first is None or first.finding.severity == INFO,
+    )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from tracelab.base.arrays import OneLine
-from tracelab.render.document import PART, Column, Fit, Section
+from tracelab.render.section import PART, Column, Fit, Section
 from tracelab.render.words import bare_name, shorten
 from tracelab.report.glossary import CAUSES, KINDS, PATH_KINDS
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from tracelab.base.arrays import OneLine
 from tracelab.base.text import counted
-from tracelab.render.document import PART, Section
 from tracelab.render.html.definitions import Definition, definitions
 from tracelab.render.html.finding_items import FindingItem, finding_items
 from tracelab.render.html.parts import PartGroup, part_groups
 from tracelab.render.html.summary import Summary, name_of, summaries_of
 from tracelab.render.notes import asides, notes_of, unread
+from tracelab.render.section import PART, Section
 from tracelab.render.sections.files import file_facts, hardware, machines, recorded
 from tracelab.render.text.hints import of_steps
 from tracelab.render.text.savings import not_predicted

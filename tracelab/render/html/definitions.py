@@ -9,9 +9,9 @@ from types import MappingProxyType
 
 from tracelab.base.arrays import OneLine
 from tracelab.findings.registry import RULES
-from tracelab.render.document import Section
 from tracelab.render.html.finding_items import FindingItem
 from tracelab.render.html.parts import Part
+from tracelab.render.section import Section
 from tracelab.report.glossary import (
     BLOCKERS,
     BLOCKING_KINDS,

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from tracelab.base.arrays import OneLine
 from tracelab.base.file_names import short_names
-from tracelab.render.document import PART, Section
+from tracelab.render.document import MAX_DETAILED_RANKS
 from tracelab.render.html.charts import HeatChart, StepChart, job_charts, overlap_charts, step_chart
+from tracelab.render.section import PART, Section
 from tracelab.render.sections.files import all_losses, for_details, ranks as table_of_ranks
 from tracelab.render.sections.job import job_sections
 from tracelab.render.sections.predictions import causal_section, prediction_sections
 from tracelab.render.sections.registry import PARTS, Subject, page_sections
 from tracelab.render.text.job import rank_shares
-from tracelab.render.text.report import MOST_RANKS
 from tracelab.report.schema import CausalMetrics, Report, WhatIf
 from tracelab.report.views import RankView, views_of
 
@@ -90,7 +90,7 @@ def part_groups(
     """
     several = len(report.traces) > 1
     told_apart = len({trace.rank for trace in report.traces}) == len(report.traces)
-    has_details = told_apart and len(report.traces) <= MOST_RANKS
+    has_details = told_apart and len(report.traces) <= MAX_DETAILED_RANKS
     of_all = tuple(_of_all(report, has_details=has_details)) if several else ()
     groups = [PartGroup("all", "", "", of_all)] if of_all else []
     if not has_details:

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 
 from tracelab.render.ci import without_github_commands
-from tracelab.render.document import Chapter, Section
 from tracelab.render.markdown.escape import prose
+from tracelab.render.section import Chapter, Section
 from tracelab.render.words import shorten
 
 MAX_LETTERS = 60_000  # GitHub refuses a comment of 65,536
@@ -18,7 +18,7 @@ _BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:ns|µs|ms|s|%)(?!\w))")
 _FIGURE = re.compile(r"([+-]?(&lt;|>)?\d|-?$)")
 
 
-def document(command: str, blocks: Iterable[str]) -> str:
+def comment(command: str, blocks: Iterable[str]) -> str:
     """Return a comment of some blocks, without those that would make it too long.
 
     The first line, which is not shown, tells later comments of the same command from others.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tracelab.comparison.budgets import BudgetResult
-from tracelab.render.markdown.blocks import cell, document, table
+from tracelab.render.markdown.blocks import cell, comment, table
 from tracelab.render.text.budgets import detail, verdict, windows
 
 _TITLES = ("budget", "found", "allowed", "", "where")
@@ -26,4 +26,4 @@ def render_budgets(results: Sequence[BudgetResult]) -> str:
     )
     measured = f"Measured over {cell(windows(results)[0])}." if len(windows(results)) == 1 else ""
     heading = f"### tracelab check: {verdict(results).rstrip('.')}"
-    return document("check", [heading, table(_TITLES, rows), measured])
+    return comment("check", [heading, table(_TITLES, rows), measured])

@@ -14,17 +14,17 @@ from tracelab.comparison.diff import (
     Diff,
     RankDiff,
 )
-from tracelab.render.document import Chapter
 from tracelab.render.markdown.blocks import (
     brief_prose,
     bullets,
     cell,
     chapter_blocks,
+    comment,
     details,
-    document,
     table,
 )
 from tracelab.render.markdown.escape import code, prose
+from tracelab.render.section import Chapter
 from tracelab.render.sections.diff import (
     MAX_RANKS,
     change_cells,
@@ -60,7 +60,7 @@ def render_diff(diff: Diff) -> str:
         for rank in shown
         for block in chapter_blocks(Chapter(_name(diff, rank), tuple(text_details(rank))))
     ]
-    return document("diff", [*_blocks(diff, shown), details("All figures", folded)])
+    return comment("diff", [*_blocks(diff, shown), details("All figures", folded)])
 
 
 def _blocks(diff: Diff, shown: tuple[RankDiff, ...]) -> Iterator[str]:

@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tracelab.base.text import counted
-from tracelab.render.document import PART
+from tracelab.render.document import document_of
 from tracelab.render.facts import Fact
-from tracelab.render.first_screen import FirstScreen, Item, first_screen
+from tracelab.render.first_screen import FirstScreen, Item
 from tracelab.render.markdown.blocks import (
     brief_prose,
     bullets,
     cell,
+    comment,
     details,
-    document,
     table,
 )
 from tracelab.render.markdown.escape import code, prose
 from tracelab.render.notes import Note
-from tracelab.render.ranks import RanksTable, table_of_ranks
-from tracelab.render.recordings import Recordings, are_recordings, recordings_of
+from tracelab.render.ranks import Ranks
+from tracelab.render.recordings import Recordings
+from tracelab.render.section import PART
 from tracelab.render.text.hints import ONE_OF_THEM
 from tracelab.render.words import shorten
 from tracelab.report.schema import Report
@@ -37,11 +38,12 @@ def render_markdown(report: Report, *, recordings: Sequence[Report] = ()) -> str
         report: of all files.
         recordings: of files that are not one job, as of `render_text`.
     """
-    if are_recordings(report):
-        return document("analyze", _recordings(recordings_of(report, recordings)))
-    said = first_screen(report)
-    ranks = _ranks(table_of_ranks(report, _MAX_ROWS)) if len(said.paths) > 1 else []
-    return document("analyze", [*_blocks(said, ranks), _folded(said), _next(said)])
+    content = document_of(report, recordings)
+    said = content.said
+    if isinstance(said, Recordings):
+        return comment("analyze", _recordings(said))
+    ranks = _ranks(content.ranks) if content.ranks else []
+    return comment("analyze", [*_blocks(said, ranks), _folded(said), _next(said)])
 
 
 def _blocks(said: FirstScreen, ranks: Sequence[str]) -> Iterator[str]:
@@ -65,11 +67,11 @@ def _facts(facts: Sequence[Fact]) -> str:
     return bullets(f"**{label}** {' '.join(texts)}" for label, texts in labels.items())
 
 
-def _ranks(ranks: RanksTable) -> list[str]:
+def _ranks(ranks: Ranks) -> list[str]:
     """Show the ranks of a job in a table, and which are unlike the others."""
-    titles, columns = zip(*ranks.columns, strict=True)
+    titles, columns = zip(*ranks.columns(_MAX_ROWS), strict=True)
     rows = [[*map(cell, row)] for row in zip(*columns, strict=True)]
-    return [table(titles, rows), ranks.more, prose(ranks.unlike)]
+    return [table(titles, rows), ranks.more(_MAX_ROWS), prose(ranks.unlike)]
 
 
 def _item(item: Item) -> str:
@@ -141,8 +143,8 @@ def _recordings(said: Recordings) -> Iterator[str]:
         (
             (
                 cell(row.name),
-                *(str(len(row.ranks)) for _ in ranks),
-                *map(cell, (row.step_text, row.busy_text, row.saves_text)),
+                *(str(len(row.paths)) for _ in ranks),
+                *map(cell, (row.step, row.busy, row.saves)),
                 cell(row.title + (f" ({row.place})" if row.place else "")),
             )
             for row in rows

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from tracelab.render.document import Fit
+from tracelab.render.section import Fit
 from tracelab.render.text.cells import percent_text, time_text
 
 

@@ -28,7 +28,7 @@ from tracelab.comparison.diff import (
 )
 from tracelab.comparison.noise import Change
 from tracelab.findings.places import sentence_of
-from tracelab.render.document import LABEL, PART, Cell, Chapter, Column, Fit, Section, Tone, table
+from tracelab.render.section import LABEL, PART, Cell, Chapter, Column, Fit, Section, Tone, table
 from tracelab.render.sections.cells import column_title, table_title
 from tracelab.render.sections.diff_words import (
     NOISE,

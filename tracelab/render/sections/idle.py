@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tracelab.base.names import threads_of
-from tracelab.render.document import LABEL, PART, PROSE, Section, more_rows, table
+from tracelab.render.section import LABEL, PART, PROSE, Section, more_rows, table
 from tracelab.render.sections.times import section_title
 from tracelab.render.text.cells import (
     CAUSE_MEANINGS,

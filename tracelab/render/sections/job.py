@@ -10,7 +10,7 @@ from typing import TypeVar
 from tracelab.base.names import short_kernel_name
 from tracelab.base.text import counted
 from tracelab.findings.places import segment_text
-from tracelab.render.document import LABEL, PROSE, Cell, Section, table
+from tracelab.render.section import LABEL, PROSE, Cell, Section, table
 from tracelab.render.text.cells import (
     PATH_NAMES,
     largest,

@@ -8,7 +8,7 @@ from tracelab.base.text import counted
 from tracelab.findings.fixes import NO_EDIT, NO_FINDING
 from tracelab.findings.places import TOGETHER
 from tracelab.findings.savings import Savings
-from tracelab.render.document import LABEL, PART, Cell, Section, Tone, table
+from tracelab.render.section import LABEL, PART, Cell, Section, Tone, table
 from tracelab.render.text.cells import (
     interval_text,
     listed,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from tracelab.base.arrays import OneLine
-from tracelab.render.document import Column, Section, more_rows
+from tracelab.render.section import Column, Section, more_rows
 from tracelab.render.sections.cells import cell, column_title, table_title
 from tracelab.render.sections.files import (
     causes_by_step,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tracelab.base.text import counted
-from tracelab.render.document import LABEL, NONE, PART, PROSE, Section, more_rows, table
+from tracelab.render.section import LABEL, NONE, PART, PROSE, Section, more_rows, table
 from tracelab.render.text.cells import (
     CAUSE_NAMES,
     CONSTRAINT_MEANINGS,

@@ -9,7 +9,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from tracelab.base.text import counted
-from tracelab.render.document import LABEL, PART, Cell, Section, table
+from tracelab.render.section import LABEL, PART, Cell, Section, table
 from tracelab.render.text.cells import percent_text, time_text
 from tracelab.render.text.hints import MORE_IN_JSON
 from tracelab.render.text.savings import percent

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tracelab.base.text import counted
 from tracelab.comparison.budgets import BudgetResult
-from tracelab.render.document import Chapter, Column, Fit, Section, Tone
+from tracelab.render.section import Chapter, Column, Fit, Section, Tone
 
 _MOST_BESIDE = 24  # characters that fit beside the figures at 80 columns; more stands below them
 

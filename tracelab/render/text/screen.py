@@ -7,59 +7,53 @@ from collections.abc import Iterator, Sequence
 from rich.cells import cell_len
 
 from tracelab.base.text import clean, counted
-from tracelab.render.document import PART, TONES, Line, Span, Tone
+from tracelab.render.document import Document
 from tracelab.render.facts import Fact
-from tracelab.render.first_screen import FirstScreen, Item, first_screen
+from tracelab.render.first_screen import FirstScreen, Item
 from tracelab.render.notes import Note
-from tracelab.render.recordings import are_recordings
-from tracelab.render.text.folder import folder_screen
-from tracelab.render.text.hints import FULL
-from tracelab.render.text.ranks_table import ranks_table
+from tracelab.render.ranks import Column, Ranks
+from tracelab.render.recordings import Recordings
+from tracelab.render.section import PART, TONES, Line, Span, Tone
+from tracelab.render.text.hints import FULL, ONE_OF_THEM
 from tracelab.render.text.wrapping import paragraph, shorten_middle, shorten_names, wrap
-from tracelab.report.schema import Report
-from tracelab.report.views import ranks_of
 
-MOST_LINES = 25
+MAX_LINES = 25
 _INDENT = 3
 _SECOND_COLUMN = 36  # where a title and a quoted line begin, if they have room
-_LEAST_CODE = 12  # letters: fewer say nothing
+_MIN_CODE_LETTERS = 12  # letters: fewer say nothing
 _TITLE_LINES = 2
-_LONGEST_NAMES = (44, 28, 20)  # where the title has no room for longer ones
-_MOST_WARNINGS = 2
+_NAME_LETTERS = (44, 28, 20)  # where the title has no room for longer ones
+_MAX_WARNINGS = 2
 _BLANK = Line()
+_SPARED = ("copies", "transfer", "waits for")  # columns, where there is no room for all
+_MAX_ROWS = 16
+_MAX_NAME_LETTERS = 32  # of a file
 
 
-def screen(report: Report, *, width: int, recordings: Sequence[Report] = ()) -> list[Line]:
-    """The first screen of a file, of a job, or of files that are not one job.
-
-    Args:
-        report: of all files.
-        width: columns of the terminal.
-        recordings: of files that are not one job, as of `render_text`.
-    """
-    if are_recordings(report):
-        return folder_screen(report, recordings, width)
-    ranks = [rank for rank in ranks_of(report) if rank.views]
-    said = first_screen(report)
-    for count, rows, is_tight in _sizes(len(said.items), len(ranks)):
+def screen(document: Document, *, width: int) -> list[Line]:
+    """Draw the first screen of a file, of a job, or of files that are not one job."""
+    said, ranks = document.said, document.ranks
+    if isinstance(said, Recordings):
+        return _folder(said, width)
+    for count, rows, is_tight in _sizes(len(said.items), len(ranks.rows) if ranks else 0):
         lines = [
             *_title(said, width),
             _BLANK,
             *_facts(said.facts, width),
             *(Line((Span(line, Tone.DIM),)) for line in wrap(clean(said.steps), width)),
             *_warnings(said.notes, width),
-            *(ranks_table(report, rows, width) if rows else []),
+            *(ranks_table(ranks, rows, width) if ranks and rows else []),
             *_items(said.items[:count], width, is_tight=is_tight),
             *_foot(said, count, width, is_after_table=rows > 0),
         ]
-        if len(lines) <= MOST_LINES:
+        if len(lines) <= MAX_LINES:
             break
     return lines
 
 
 def _sizes(items: int, ranks: int) -> Iterator[tuple[int, int, bool]]:
     """How many findings and rows are tried to fit, and whether without lines between findings."""
-    rows = min(ranks, MOST_LINES) if ranks > 1 else 0
+    rows = min(ranks, MAX_LINES) if ranks > 1 else 0
     fewest = min(rows, 3)
     for count in range(items, -1, -1):
         yield count, rows, False
@@ -93,7 +87,7 @@ def _facts(facts: Sequence[Fact], width: int) -> Iterator[Line]:
 def _warnings(notes: Sequence[Note], width: int) -> list[Line]:
     return [
         Line((Span(line, Tone.WARNING),))
-        for note in [note for note in notes if note.is_warning][:_MOST_WARNINGS]
+        for note in [note for note in notes if note.is_warning][:_MAX_WARNINGS]
         for line in wrap(clean(f"{note.text}{_explained(note)}."), width)
     ]
 
@@ -134,7 +128,9 @@ def _where(place: str, code: str, room: int) -> str:
     if cell_len(place + gap + code) > room:
         gap = gap[:2]
     left = room - cell_len(place + gap)
-    return place if left < _LEAST_CODE or not code else place + gap + shorten_middle(code, left)
+    return (
+        place if left < _MIN_CODE_LETTERS or not code else place + gap + shorten_middle(code, left)
+    )
 
 
 def _indented(lines: Sequence[str], tone: Tone) -> Iterator[Line]:
@@ -143,7 +139,7 @@ def _indented(lines: Sequence[str], tone: Tone) -> Iterator[Line]:
 
 def _shortened(title: str, room: int) -> list[str]:
     """A title in two lines at most; names are shortened before anything is left out."""
-    for most in _LONGEST_NAMES:
+    for most in _NAME_LETTERS:
         lines = wrap(title, room)
         if len(lines) <= _TITLE_LINES:
             return lines
@@ -158,7 +154,7 @@ def _foot(said: FirstScreen, count: int, width: int, *, is_after_table: bool) ->
     yield from (Line((Span(line),)) for line in wrap(clean(said.answer), width))
     more = said.more + len(said.items) - count
     notes = sum(not note.is_warning for note in said.notes)
-    notes += max(0, len(said.notes) - notes - _MOST_WARNINGS)
+    notes += max(0, len(said.notes) - notes - _MAX_WARNINGS)
     left_out = [
         *([counted(more, "more finding", "more findings")] if more else []),
         *(
@@ -183,3 +179,94 @@ def _next(commands: Sequence[str], width: int) -> list[str]:
         else:
             lines = [*lines[:-1], f"{lines[-1]},", f"{' ' * len('Next: ')}{command}"]
     return lines
+
+
+# --- the ranks of a job ---
+
+
+def ranks_table(ranks: Ranks, most: int, width: int) -> list[Line]:
+    """Draw so many ranks in a table, after an empty line; those that matter most are chosen."""
+    columns = _fitting(ranks.columns(most), width)
+    widths = _widths(columns)
+    cells = [[title for title, _ in columns], *zip(*(x for _, x in columns), strict=True)]
+    lines = [
+        Line(
+            (
+                Span(
+                    "  ".join(f"{cell:>{size}}" for cell, size in pairs),
+                    Tone.PLAIN if i else Tone.DIM,
+                ),
+            )
+        )
+        for i, row in enumerate(cells)
+        for pairs in [zip(row, widths, strict=True)]
+    ]
+    if more := ranks.more(most):
+        lines.append(Line((Span(more, Tone.DIM),)))
+    lines += [Line((Span(line, Tone.WARNING),)) for line in paragraph(ranks.unlike, width, 2)]
+    return [Line(), *lines]
+
+
+def _widths(columns: Sequence[Column]) -> list[int]:
+    return [max(map(len, [title, *cells])) for title, cells in columns]
+
+
+def _fitting(columns: Sequence[Column], room: int) -> list[Column]:
+    """Leave out the columns that can be spared, if they need more room."""
+    kept = list(columns)
+    for spared in _SPARED:
+        if sum(_widths(kept)) + 2 * len(kept) > room:
+            kept = [(title, cells) for title, cells in kept if title != spared]
+    return kept
+
+
+# --- files that are not one job ---
+
+
+def _folder(said: Recordings, width: int) -> list[Line]:
+    """Draw a line for each file or job, the most expensive first, and how to see one of them."""
+    about = PART.join(said.about)
+    notes = [f"{note.text}." for note in said.notes]
+    why = [said.why] if said.why else []
+    return [
+        *(Line((Span(line, Tone.DIM),)) for line in paragraph(clean(about), width, 2)),
+        *(Line((Span(line, Tone.WARNING),)) for text in notes for line in wrap(clean(text), width)),
+        *(Line((Span(line),)) for text in why for line in wrap(clean(text), width)),
+        Line(),
+        *_recordings(said, width),
+        Line(),
+        Line((Span(f"Next: {ONE_OF_THEM}", Tone.DIM),)),
+    ]
+
+
+def _recordings(said: Recordings, width: int) -> Iterator[Line]:
+    rows = said.rows
+    shown = rows[:_MAX_ROWS]
+    columns = [
+        ("file", [shorten_middle(clean(row.name), _MAX_NAME_LETTERS) for row in shown], "<"),
+        *(
+            [("ranks", [str(len(row.paths)) if len(row.paths) > 1 else "" for row in shown], ">")]
+            if said.has_jobs
+            else []
+        ),
+        ("step", [row.step for row in shown], ">"),
+        ("busy", [row.busy for row in shown], ">"),
+        ("saves", [row.saves for row in shown], ">"),
+    ]
+    widths = [max(map(len, [title, *cells])) for title, cells, _ in columns]
+
+    def line(cells: Sequence[str], last: Span, tone: Tone) -> Line:
+        padded = (
+            f"{cell:{align}{size}}"
+            for cell, size, (_, _, align) in zip(cells, widths, columns, strict=True)
+        )
+        before = "  ".join(padded) + "  "
+        [text, *_] = paragraph(last.text, max(10, width - len(before)), 1)
+        return Line((Span(before, tone), Span(text, last.tone)))
+
+    yield line([title for title, _, _ in columns], Span("first finding", Tone.DIM), Tone.DIM)
+    for row, *cells in zip(shown, *(cells for _, cells, _ in columns), strict=True):
+        first = Span(clean(row.title), Tone.DIM if row.is_minor else Tone.PLAIN)
+        yield line(cells, first, Tone.PLAIN)
+    if len(shown) < len(rows):
+        yield Line((Span(f"… and {len(rows) - len(shown)} more", Tone.DIM),))

@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tracelab.base.text import clean
-from tracelab.render.document import NONE, PART, Chapter, Column, Fit, Line, Section, Tone
+from tracelab.render.section import NONE, PART, Chapter, Column, Fit, Line, Section, Tone
 from tracelab.render.text.wrapping import shorten_middle, wrap
 
 _LEAST_WIDTH = 80  # below, numbers would be cut: a report that is too wide misleads less

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tracelab.render.document import PART, Chapter, Section
+from tracelab.render.section import PART, Chapter, Section
 from tracelab.render.sections.predictions import causal_section, prediction_sections
 from tracelab.render.text.hints import COMPARE_WITH_PREDICTION
 from tracelab.report.schema import Report, WhatIf

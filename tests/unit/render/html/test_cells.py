@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tracelab.render.document import PART, Column, Fit, Section
 from tracelab.render.html.cells import table_of
+from tracelab.render.section import PART, Column, Fit, Section
 
 GEMM = "void at::native::gemm<float, at::native::Add<float>, at::native::Aligned<4>>(int, float*)"
 GEMM_OF_HALF = GEMM.replace("float", "at::Half")

@@ -16,8 +16,9 @@ from tracelab.findings.finding import Where
 from tracelab.render.first_screen import first_screen
 from tracelab.render.markdown.blocks import MAX_LETTERS, details
 from tracelab.render.markdown.report import render_markdown
+from tracelab.render.ranks import ranks_of_job
 from tracelab.render.registry import render_as
-from tracelab.render.text.ranks_table import ranks_table
+from tracelab.render.text.screen import ranks_table
 
 PARSER = MarkdownIt("commonmark", {"html": True}).enable("table")
 OURS = re.compile(
@@ -66,7 +67,7 @@ def test_ranks_of_a_job_are_those_of_the_first_screen():
         for line in render_as(report, "markdown").splitlines()
         if line.startswith("| ")
     ]
-    _, *lines = ranks_table(report, 10, 100)
+    _, *lines = ranks_table(ranks_of_job(report), 10, 100)
     assert [re.split(" {2,}", line.text.strip()) for line in lines] == rows
     assert [rank for rank, *_ in rows] == ["rank", "0", "1"]
 

@@ -18,8 +18,8 @@ from tests.build.report_rows import (
 )
 from tests.figures import figures
 from tracelab.model.steady import LeftOut
-from tracelab.render.document import Tone
-from tracelab.render.text.report import chapters
+from tracelab.render.document import detailed
+from tracelab.render.section import Tone
 from tracelab.report.schema import (
     EventLinks,
     KernelTotal,
@@ -45,7 +45,7 @@ class TestHeader:
             window, replace(window, step=4), replace(window, step=5), traces=(trace,)
         )
         # THEN the header tells all of it
-        assert chapters(report)[1].title == "run/trace.json.gz"
+        assert detailed(report).chapters[1].title == "run/trace.json.gz"
         assert sections_of(report)[0].lines == ("tracelab 1.2.3 · 1 file",)
         assert sections_of(report)[1].lines == (
             "rank 3 (from the file's name)",

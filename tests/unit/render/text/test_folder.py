@@ -20,7 +20,8 @@ from tests.build.report_rows import (
     make_window,
 )
 from tests.figures import figures
-from tracelab.render.text.folder import folder_screen
+from tracelab.render.document import document_of
+from tracelab.render.text.screen import screen
 from tracelab.report.schema import JobDecision, Provenance, UnreadFile
 
 
@@ -43,7 +44,7 @@ def make_files(names, findings=(), savings=(), *, provenance=None):
 
 
 def lines_of(report, recordings=None, width=80):
-    shown = folder_screen(report, recordings or [report], width)
+    shown = screen(document_of(report, recordings or [report]), width=width)
     lines = [line.text.rstrip() for line in shown]
     assert max(map(cell_len, lines)) <= width
     return lines

@@ -6,8 +6,9 @@ from tests.build.report_rows import make_report, make_trace
 from tests.figures import figures
 from tracelab.base.options import PROFILER_STEP
 from tracelab.model.step_names import KNOWN_STEPS, RepeatedAnnotation
+from tracelab.render.document import detailed, document_of
 from tracelab.render.text.hints import of_steps
-from tracelab.render.text.report import chapters, screen
+from tracelab.render.text.screen import screen
 
 BATCH = RepeatedAnnotation("batch N", r"^batch \d+$", 1200, 0.97)
 LOAD = RepeatedAnnotation("load", "^load$", 40, 0.5)
@@ -45,8 +46,10 @@ def test_what_launches_half_of_the_work_or_less_is_not_offered(snapshot):
 
 def test_first_screen_and_full_text_say_it():
     report = make_report(traces=(make_trace(repeated_annotations=(BATCH,)),))
-    first = " ".join(line.text.strip() for line in screen(report, width=80))
-    full = [line for chapter in chapters(report) for x in chapter.sections for line in x.lines]
+    first = " ".join(line.text.strip() for line in screen(document_of(report), width=80))
+    full = [
+        line for chapter in detailed(report).chapters for x in chapter.sections for line in x.lines
+    ]
 
     assert of_steps(report.traces[0]) in first
     assert of_steps(report.traces[0]) in full

@@ -9,7 +9,8 @@ import pytest
 from tests.build import job_rows as jobs
 from tests.build.report_rows import MS, make_device, make_job_report
 from tests.figures import figures
-from tracelab.render.text.ranks_table import ranks_table
+from tracelab.render.ranks import ranks_of_job
+from tracelab.render.text.screen import ranks_table
 from tracelab.report.schema import STATED, JobDecision, Provenance
 
 STEPS = (0, 1, 2)
@@ -21,7 +22,7 @@ def report_of(*times, **facts):
 
 def table(report, most=25, width=80):
     """The lines below the empty one."""
-    blank, *lines = [line.text.rstrip() for line in ranks_table(report, most, width)]
+    blank, *lines = [line.text.rstrip() for line in ranks_table(ranks_of_job(report), most, width)]
     assert blank == ""
     return lines
 

@@ -26,12 +26,13 @@ from tests.figures import figures
 from tests.shared_traces import path_of
 from tracelab import analyze
 from tracelab.measures.overlap import StreamTime
-from tracelab.render.document import Tone
+from tracelab.render.document import detailed
+from tracelab.render.section import Tone
 from tracelab.render.text.cells import (
     CAUSE_MEANINGS,
     PATH_MEANINGS,
 )
-from tracelab.render.text.report import chapters, render_text
+from tracelab.render.text.report import render_text
 from tracelab.report.schema import (
     CriticalPathMetrics,
     Job,
@@ -74,14 +75,14 @@ class TestRanks:
             ("0", "rank0", "30.00 ms", "100 %", "0", ""),
             ("1", "rank1", "30.00 ms", "100 %", "0", ""),
         )
-        assert [x.title for x in chapters(report)] == [
+        assert [x.title for x in detailed(report).chapters] == [
             "",
             "Rank 0 · rank0.json",
             "Rank 1 · rank1.json",
         ]
 
     def test_a_rank_shows_only_its_own(self):
-        of_rank = chapters(self.make_job([0, 1]))[1:]
+        of_rank = detailed(self.make_job([0, 1])).chapters[1:]
         blocking = [[x for x in one.sections if x.title == "Blocking calls"] for one in of_rank]
         assert [found[0].lines[0] for found in blocking][:1] == ["No blocking calls."]
         assert blocking[1][0].rows
@@ -112,7 +113,7 @@ class TestRanks:
         assert [x.title for x in section.columns] == titles
         assert [row[0] for row in section.rows] == ["a", "b"]
         assert section.notes == snapshot
-        assert [x.title for x in chapters(report)] == ["", "a.json", "b.json"]
+        assert [x.title for x in detailed(report).chapters] == ["", "a.json", "b.json"]
 
     def test_of_more_than_four_only_the_summary(self):
         # GIVEN five ranks
@@ -312,14 +313,14 @@ class TestChapters:
         # GIVEN two steps
         report = make_report(*make_steps([1, 2]))
         # WHEN asked for, THEN each has a chapter with the sections of the whole trace
-        more = chapters(report, every_step=True)
+        more = detailed(report, every_step=True).chapters
         assert [x.title for x in more] == ["", "run/trace.json.gz", "Step 0", "Step 1"]
         titles = [x.title for x in more[2].sections]
         expected = ["", "Step 0", "Idle by cause", "Streams", "Overlap", "Blocking calls"]
         assert titles == expected
         assert more[2].sections[0].lines[0].startswith("In step 0, GPU 0 was busy")
         # AND not otherwise
-        assert len(chapters(report)) == 2
+        assert len(detailed(report).chapters) == 2
 
     def test_a_report_of_one_step(self):
         # GIVEN a report that was made for step 7 alone

@@ -22,10 +22,11 @@ from tests.build.report_rows import (
 from tests.figures import figures
 from tracelab.findings.finding import Where
 from tracelab.model.steady import LeftOut
-from tracelab.render.document import Tone
+from tracelab.render.document import document_of
 from tracelab.render.first_screen import first_screen
+from tracelab.render.section import Tone
 from tracelab.render.text.report import render_text
-from tracelab.render.text.screen import MOST_LINES, _sizes, screen
+from tracelab.render.text.screen import MAX_LINES, _sizes, screen
 from tracelab.report.finding_groups import with_groups_first
 from tracelab.report.schema import JobDecision, Provenance
 
@@ -34,7 +35,7 @@ MINOR = {"severity": "info", "bound_ns": 1, "cost_ns": 1}
 
 
 def lines_of(report, width=80):
-    return [line.text.rstrip() for line in screen(report, width=width)]
+    return [line.text.rstrip() for line in screen(document_of(report), width=width)]
 
 
 def text_of(report, width=80):
@@ -171,7 +172,7 @@ class TestItems:
 
     def test_color_means_severity(self):
         findings = [make_finding(severity=x) for x in ("critical", "warning", "info")]
-        shown = screen(make_steady_report(findings=findings), width=80)
+        shown = screen(document_of(make_steady_report(findings=findings)), width=80)
         tones = [line.spans[0].tone for line in shown if line.text[:3] in ("1  ", "2  ", "3  ")]
         assert tones == [Tone.CRITICAL, Tone.WARNING, Tone.DIM]
         text = render_text(make_steady_report(findings=findings), width=80, color=True)
@@ -238,7 +239,7 @@ class TestSizes:
     @pytest.mark.parametrize("ranks", [2, 64, 1000])
     def test_rows_are_no_more_than_ranks_or_lines(self, ranks):
         rows = {rows for _, rows, _ in _sizes(3, ranks)}
-        assert (min(rows), max(rows)) == (min(ranks, 3), min(ranks, MOST_LINES))
+        assert (min(rows), max(rows)) == (min(ranks, 3), min(ranks, MAX_LINES))
 
 
 class TestRoom:
@@ -256,7 +257,7 @@ class TestRoom:
         # WHEN
         lines = lines_of(with_groups_first(report), width)
         # THEN all three are there, and the rank that is unlike the others
-        assert len(lines) <= MOST_LINES
+        assert len(lines) <= MAX_LINES
         assert max(map(cell_len, lines)) <= width
         assert numbers_of(lines) == ["1", "2", "3"]
         assert any(line.split()[:1] == [str(ranks - 1)] for line in lines)
@@ -264,7 +265,7 @@ class TestRoom:
     def test_long_findings_give_way_to_three_ranks(self):
         findings = [at_line(i, fix_short=f"{i}: {LONG_FIX}", rank=0) for i in (40, 41, 42)]
         lines = lines_of(with_groups_first(make_job_report(64, findings)))
-        assert len(lines) <= MOST_LINES
+        assert len(lines) <= MAX_LINES
         assert 1 <= len(numbers_of(lines)) < 3
         assert len([line for line in lines if line.split()[:1] and line.strip()[0].isdigit()]) >= 3
 
@@ -272,11 +273,11 @@ class TestRoom:
         for count in (0, 1, 2):
             findings = [make_finding(f"TL10{i}", title=f"number {i}") for i in range(count)]
             lines = lines_of(make_job_report(64, findings))
-            assert len(lines) in (MOST_LINES - 1, MOST_LINES)
+            assert len(lines) in (MAX_LINES - 1, MAX_LINES)
 
     def test_without_what_it_replaces_a_report_of_before_fits_too(self):
         # GIVEN a report without savings, short fixes or prices
         findings = [make_finding(fix=LONG_FIX, fix_short="") for _ in range(4)]
         lines = lines_of(replace(make_steady_report(findings=findings), savings=()))
-        assert len(lines) <= MOST_LINES
+        assert len(lines) <= MAX_LINES
         assert numbers_of(lines) == ["1", "2", "3"]

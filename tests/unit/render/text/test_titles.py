@@ -9,6 +9,7 @@ from tests.checks import with_each
 from tracelab.findings.remedies import REMEDIES
 from tracelab.findings.rules import tl303_pipeline_bubble
 from tracelab.findings.rules.tl305_first_use import title_of
+from tracelab.render.document import document_of
 from tracelab.render.text.screen import screen
 
 OPERATOR = "`aten::_scaled_dot_product_flash_attention_backward`"
@@ -20,7 +21,7 @@ KERNEL = "nvjet_sm90_tst_320x128_64x3_1x2_h_bz_coopB_NNT"
 def lines_of_title(title):
     """The lines of a title, which are those behind the price and before the fix."""
     report = make_steady_report(findings=(make_finding(title=title, fix_short="Fix it."),))
-    lines = [line.text.strip() for line in screen(report, width=80)]
+    lines = [line.text.strip() for line in screen(document_of(report), width=80)]
     price = next(i for i, line in enumerate(lines) if line.startswith("1  "))
     return lines[price : lines.index("Fix it.")]
 
