@@ -17,7 +17,7 @@ from tests.bundled_traces import PATHS
 from tracelab.model.graph import Graph, build_graph
 from tracelab.model.host import observe_host
 from tracelab.model.timeline import build_timeline
-from tracelab.read.parallel import read_trace_in_chunks
+from tracelab.read.reader import read_trace_in_chunks
 from tracelab.simulate.baseline import Baseline, find_baseline
 
 HEAD = "| capture | profiled | plain | host | block | event us | host off | step off | why not |"

@@ -18,7 +18,7 @@ from large_traces import PLAIN, repeat
 ROOT = Path(__file__).parents[2]
 READ = """
 import resource, sys, time
-from tracelab.read.parallel import read_trace_in_chunks
+from tracelab.read.reader import read_trace_in_chunks
 from tracelab.read.sources import Source
 begun = time.perf_counter()
 trace = read_trace_in_chunks(Source(sys.argv[1], None, True), int(sys.argv[2]))

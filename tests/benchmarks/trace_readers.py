@@ -38,7 +38,7 @@ def tracelab(path: str) -> dict[str, Any]:
 def tracelab_in_parts(path: str) -> dict[str, Any]:
     """The same by as many processes as the command line takes for one file."""
     from tracelab.cli.many_files import processes_for_one
-    from tracelab.read.parallel import read_trace_in_chunks
+    from tracelab.read.reader import read_trace_in_chunks
 
     return _told_of(read_trace_in_chunks(_source(path), processes_for_one(1)))
 

@@ -20,7 +20,7 @@ from tracelab.model.collectives import Group, Operation, collectives
 from tracelab.model.constraints import Constraint
 from tracelab.model.timeline import build_timeline
 from tracelab.model.trace import ABSENT
-from tracelab.read.parallel import read_trace_in_chunks
+from tracelab.read.reader import read_trace_in_chunks
 from tracelab.read.sources import find_sources
 
 ALL = Group(name="0", ranks=(0, 1, 2, 3), size=4)

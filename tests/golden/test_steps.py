@@ -10,7 +10,7 @@ from tracelab import Options, find_sources
 from tracelab.findings.finding import is_same_place
 from tracelab.model.step_names import MOST_WORK, find_repeated
 from tracelab.model.timeline import build_timeline
-from tracelab.read.parallel import read_trace_in_chunks
+from tracelab.read.reader import read_trace_in_chunks
 
 
 def median_step(report):

@@ -1,4 +1,4 @@
-"""Short names of files, for tables and sentences."""
+"""Names of files: their short forms for tables and sentences, and the ranks that they give."""
 
 from __future__ import annotations
 
@@ -55,3 +55,65 @@ def shortest_ends(paths: Sequence[str]) -> tuple[str, ...]:
 def _ends(parts: Sequence[str]) -> Iterator[tuple[str, ...]]:
     """The ends of a path, the shortest first."""
     return (tuple(parts[-length:]) for length in range(1, len(parts) + 1))
+
+
+# "rank3", "global_rank-3". With its first group, a rank in a part of the job: "tp_rank1".
+_RANK = re.compile(
+    r"(?<![a-z])((?:local|node|group|shard|replicate|[tdpecsm]p|[dp]cp|e[td]p)[-_ ]?)?"
+    r"rank[-_= ]?(\d+)",
+    re.IGNORECASE,
+)
+# vLLM's "dp1_pp0_tp0_dcp0_ep2_rank0" counts the ranks of each data parallel replica from 0.
+_LATER_REPLICA = re.compile(r"(?<![a-z])dp[-_]?0*[1-9]", re.IGNORECASE)
+# SGLang's "ID-TP-3-DP-0-PP-0-EP-1-DECODE.trace.json.gz"; dimensions of one are left out.
+_TENSOR_PARALLEL = re.compile(
+    r"(?:^|-)TP-(\d+)((?:-[DPE]P-\d+)*)(?:-[A-Za-z]\w*)?(?:\.trace)?\.json"
+)
+# What else differs between the ranks of one job: "tp3", "ep_3", and the time in ns.
+_PLACE = re.compile(r"(?<![a-z])(?:[tecsp]p|[dp]cp|e[td]p)[-_]?\d+", re.IGNORECASE)
+_WRITTEN_AT = re.compile(r"\d{9,}(?:\.\d+)?")
+_LATER_STAGE_OR_REPLICA = re.compile(r"-[DP]P-0*[1-9]")
+
+
+def rank_in(name: str) -> int | None:
+    """The rank in the whole job, if a file's name leaves no doubt about it.
+
+    A rank in a part of the job would pass for another file's; mostly the trace itself says.
+
+    >>> rank_in("step_rank3.pt.trace.json"), rank_in("1795263371.7-TP-1.trace.json.gz")
+    (3, 1)
+    >>> rank_in("tp_rank1.json") is None
+    True
+    """
+    ranks = [int(number) for dimension, number in _RANK.findall(name) if not dimension]
+    if ranks:
+        return None if _LATER_REPLICA.search(name) else ranks[-1]
+    # Tensor parallel ranks are consecutive; how many make a stage or a replica is not said. A
+    # group of expert parallel ranks lies within them.
+    parallel = _TENSOR_PARALLEL.search(name)
+    if parallel and not _LATER_STAGE_OR_REPLICA.search(parallel[2]):
+        return int(parallel[1])
+    return None
+
+
+def rank_in_path(path: str) -> int | None:
+    """The rank that the last part of a path gives which gives one.
+
+    >>> rank_in_path("run/rank3/trace.json"), rank_in_path("run/trace.json")
+    (3, None)
+    """
+    ranks = (rank_in(part) for part in reversed(_SEPARATOR.split(path)))
+    return next((rank for rank in ranks if rank is not None), None)
+
+
+def without_rank(path: str) -> str:
+    """A path without what names ranks in it: the files of one job have the same.
+
+    >>> without_rank("run/rank3/tp_rank1.json") == without_rank("run/rank0/tp_rank0.json")
+    True
+    >>> without_rank("run/7.5-TP-3-DECODE.trace.json")
+    'run/7.5--DECODE.trace.json'
+
+    Without their place in any dimension, too, but that of the replicas, and when they were written.
+    """
+    return _WRITTEN_AT.sub("", _PLACE.sub("", _RANK.sub("rank", path)))

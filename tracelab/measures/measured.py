@@ -30,9 +30,8 @@ from tracelab.model.steps import Window
 from tracelab.model.timeline import Timeline, build_timeline
 from tracelab.model.trace import ABSENT, Trace
 from tracelab.read.cache import load_trace
-from tracelab.read.parallel import read_trace_in_chunks
 from tracelab.read.platforms import READ_PLATFORMS
-from tracelab.read.reader import read_arguments
+from tracelab.read.reader import read_arguments, read_trace_in_chunks
 from tracelab.read.streams import Source
 
 # Operators that only exist on Apple's GPUs.

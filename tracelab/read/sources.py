@@ -1,22 +1,39 @@
-"""Which files paths stand for: a file, a folder of them, or a URL."""
+"""Files that paths stand for: a file, a folder, a URL, an archive, a file of several ranks.
+
+Each trace in an archive or a merged file becomes a file of its own, in a temporary folder and under
+a name of ours, as long as this process lives. SGLang's ``merge_profiles`` writes the rank before
+each process id (``"[TP00-DP01] 1234"``), TraceLens's fusion into the arguments of each event
+(``"rank": 3``).
+"""
 
 from __future__ import annotations
 
+import gzip
+import io
 import os
 import re
+import tarfile
+import tempfile
+import zipfile
 from collections import defaultdict
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
+from typing import IO, Any
+
+import orjson
 
 from tracelab.base.errors import TracelabError, UnreadableInputError, UsageError
-from tracelab.base.rank_names import rank_in
-from tracelab.read.parts import JSON_NAMES, new_copy, parts_of
+from tracelab.base.file_names import rank_in
+from tracelab.read.json.array import ArrayReader
+from tracelab.read.json.events import decode_texts, is_text_of_event, mapping
+from tracelab.read.json.numbers import natural_number
 from tracelab.read.streams import READ_ERRORS, Source, is_url, open_source, read_pipe, unreadable
 
 _TRACE_NAMES = ("trace.json", "trace.json.gz")
-_HEAD = 65_536  # bytes: a trace shows by then that it is one
+_HEAD_BYTES = 65_536  # in which a trace shows that it is one, and a merged file names a rank
 _TRACE_KEYS = (b'"traceEvents"', b'"deviceProperties"', b'"distributedInfo"')
 
 
@@ -141,7 +158,7 @@ def _begins_like_a_trace(file: Path) -> bool:
     """Whether a file may be a trace; an unreadable one may be, so that its reader says why."""
     try:
         with open_source(Source(str(file), None, named=False)) as stream:
-            head = stream.read(_HEAD)
+            head = stream.read(_HEAD_BYTES)
     except (TracelabError, *READ_ERRORS):
         return True
     is_list = head.lstrip().startswith(b"[") and b'"ph"' in head
@@ -173,3 +190,179 @@ def path_names(paths: str | PathLike[str] | Sequence[str | PathLike[str]]) -> li
     (['step.json'], ['a.json', 'b.json'])
     """
     return [str(paths)] if isinstance(paths, str | PathLike) else [str(path) for path in paths]
+
+
+JSON_NAMES = (".json", ".json.gz")
+_EVENTS = "traceEvents"
+_TAR_MAGIC, _TAR_MAGIC_AT = b"ustar", 257
+_ZIP_MAGIC = b"PK\x03\x04"
+# Traces shrink to a thirtieth at most, and most members are packed already; a bomb to a thousandth.
+_MOST_TIMES, _ALWAYS_UNPACKED = 200, 1 << 28
+_MOST_PARTS = 512  # files that are open at once
+_BLOCK = 1 << 20
+_OF_SGLANG = re.compile(rb'("pid"\s*:\s*)"\[((?:[TDPE]P\d+-?)+)\] ([^"]*)"')
+_OF_TRACELENS = re.compile(rb'"rank"\s*:\s*(\d{1,9})\b')
+_FUSED = re.compile(rb'"(?:pid|correlation|External id|id)_raw"\s*:')
+
+# Of the text of an event: its rank as the file calls it, and the text without it.
+_RankOf = Callable[[bytes], tuple[str, bytes] | None]
+
+
+def parts_of(source: Source) -> list[Source]:
+    """The traces in a local file that holds several; none where it is one trace, or anything else.
+
+    Raises:
+        UnreadableInputError: it is an archive that is damaged, holds no trace, or unpacks to much
+            more than any trace does.
+    """
+    head = b""
+    with suppress(TracelabError, *READ_ERRORS):  # its reader says what is wrong
+        if not is_url(source.path):
+            with open_source(source) as stream:
+                head = stream.read(_HEAD_BYTES)
+    if head.startswith(_ZIP_MAGIC):
+        return _members(source, _zip_members(source))
+    if head[_TAR_MAGIC_AT:].startswith(_TAR_MAGIC):
+        return _members(source, _tar_members(source))
+    if _OF_SGLANG.search(head):
+        return _ranks(source, _rank_of_sglang)
+    if _FUSED.search(head) and _OF_TRACELENS.search(head):
+        return _ranks(source, _rank_of_tracelens)
+    return []
+
+
+def new_copy() -> Path:
+    """A place for a file that lives as long as this process."""
+    folder = tempfile.TemporaryDirectory(prefix="tracelab-")
+    _folders.append(folder)
+    return Path(folder.name, "content")
+
+
+_folders: list[tempfile.TemporaryDirectory[str]] = []
+
+
+def _members(source: Source, members: Iterator[tuple[str, IO[bytes]]]) -> list[Source]:
+    """A source of each trace in an archive."""
+    file = Path(source.copy or source.path)
+    left = max(_ALWAYS_UNPACKED, _MOST_TIMES * file.stat().st_size)
+    parts = []
+    try:
+        for name, content in members:
+            if not name.endswith(JSON_NAMES):
+                continue
+            copy = new_copy()
+            with open(copy, "wb") as target:
+                while block := content.read(_BLOCK):
+                    left -= len(block)
+                    if left < 0:
+                        raise UnreadableInputError(
+                            f"{source.path}: the archive unpacks to more than {_MOST_TIMES} times "
+                            "its size"
+                        )
+                    target.write(block)
+            path = f"{source.path}/{name}"
+            parts.append(Source(path, rank_in(Path(name).name), named=False, copy=str(copy)))
+    except (tarfile.TarError, zipfile.BadZipFile, NotImplementedError, *READ_ERRORS) as error:
+        raise UnreadableInputError(f"{source.path}: the archive is damaged: {error}") from None
+    if not parts:
+        raise UnreadableInputError(f"{source.path}: the archive holds no .json file")
+    return sorted(parts, key=lambda part: (part.rank is None, part.rank or 0, part.path))
+
+
+def _tar_members(source: Source) -> Iterator[tuple[str, IO[bytes]]]:
+    with open_source(source) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
+        for member in archive:
+            content = archive.extractfile(member) if member.isreg() else None
+            if content is not None:
+                yield member.name, content
+
+
+def _zip_members(source: Source) -> Iterator[tuple[str, IO[bytes]]]:
+    with zipfile.ZipFile(source.copy or source.path) as archive:
+        for member in archive.infolist():
+            if member.flag_bits & 1:
+                raise UnreadableInputError(f"{source.path}: {member.filename} is encrypted")
+            with archive.open(member) as content:
+                yield member.filename, content
+
+
+def _ranks(source: Source, rank_of: _RankOf) -> list[Source]:
+    """A source of each rank of a merged file; none where it is of one."""
+    copies: dict[str, Path] = {}
+    with ExitStack() as stack, open_source(source) as stream:
+        files: dict[str, IO[bytes]] = {}
+        reader = ArrayReader(stream, source.path, _EVENTS, decode_texts, is_text_of_event)
+        for texts in reader:
+            of_rank: dict[str, list[bytes]] = {}
+            for label, text in filter(None, map(rank_of, texts)):
+                of_rank.setdefault(label, []).append(text)
+            for label, some in of_rank.items():
+                if label not in files:
+                    if len(files) == _MOST_PARTS:
+                        return []
+                    copies[label] = new_copy()
+                    files[label] = stack.enter_context(_packed(copies[label]))
+                    files[label].write(b'{"%b": [\n' % _EVENTS.encode())
+                else:
+                    files[label].write(b",\n")
+                files[label].write(b",\n".join(some))
+        ranks = _numbers(list(copies))
+        # Where something was lost, no part ends: each says that it is not whole.
+        is_whole = not (+reader.losses).keys() - {"repairs"}
+        for label, file in files.items() if is_whole else ():
+            about = orjson.dumps(_of_rank(reader.metadata, ranks[label], len(ranks)))
+            file.write(b"\n],\n" + about[1:])
+    if len(copies) < 2:  # one rank is the file itself
+        return []
+    return [
+        replace(source, path=f"{source.path}/{label}", rank=rank, copy=str(copies[label]))
+        for label, rank in sorted(ranks.items(), key=lambda item: item[1])
+    ]
+
+
+def _packed(path: Path) -> IO[bytes]:
+    return io.BufferedWriter(gzip.GzipFile(path, "wb", compresslevel=1), _BLOCK)
+
+
+def _rank_of_sglang(text: bytes) -> tuple[str, bytes] | None:
+    """The label before the process id, and the text with the process id alone.
+
+    >>> _rank_of_sglang(b'{"ph": "X", "pid": "[TP00-DP01] 1234", "tid": 7}')
+    ('TP00-DP01', b'{"ph": "X", "pid": 1234, "tid": 7}')
+    """
+    found = _OF_SGLANG.search(text)
+    if found is None:
+        return None
+    key, label, process = found.groups()
+    number = process if re.fullmatch(rb"0|[1-9][0-9]*", process) else b'"%b"' % process
+    return label.decode(), b"".join((text[: found.start()], key, number, text[found.end() :]))
+
+
+def _rank_of_tracelens(text: bytes) -> tuple[str, bytes] | None:
+    """The last argument "rank", which the fusion adds to those of the profiler.
+
+    >>> _rank_of_tracelens(b'{"ph": "X", "args": {"rank": 3, "pid_raw": 7}}')[0]
+    'rank3'
+    """
+    found = _OF_TRACELENS.findall(text)
+    return (f"rank{int(found[-1])}", text) if found else None
+
+
+def _numbers(labels: list[str]) -> dict[str, int]:
+    """The rank in the whole job of each label: its only number that differs, else its place.
+
+    >>> _numbers(["TP01-DP00", "TP00-DP00"]), _numbers(["TP00-DP01", "TP00-DP00"])
+    ({'TP01-DP00': 1, 'TP00-DP00': 0}, {'TP00-DP00': 0, 'TP00-DP01': 1})
+    """
+    found = {label: re.search(r"(?:TP|rank)(\d+)", label) for label in labels}
+    numbers = {label: int(match[1]) for label, match in found.items() if match}
+    if len(set(numbers.values())) == len(labels):
+        return numbers
+    return {label: place for place, label in enumerate(sorted(labels))}
+
+
+def _of_rank(metadata: dict[str, Any], rank: int, count: int) -> dict[str, Any]:
+    """What a merged file says beside its events, of one of its ranks."""
+    job = mapping(metadata.get("distributedInfo"))
+    world_size = max(natural_number(job.get("world_size")), count)
+    return {**metadata, "distributedInfo": {**job, "rank": rank, "world_size": world_size}}

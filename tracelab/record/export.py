@@ -13,6 +13,7 @@ from tracelab.read.streams import Source, ends_as_json, open_source
 
 if TYPE_CHECKING:
     import torch
+import gzip
 
 _ANNOTATIONS = "cuda_graph_annotations"  # a parameter of newer export_chrome_trace
 
@@ -84,3 +85,27 @@ def path_of_rank(path: Path, rank: int | None) -> Path:
         return path
     stem, dot, endings = path.name.partition(".")
     return path.with_name(f"{stem}_rank{rank}{dot}{endings}")
+
+
+_WAIT_RECORD = re.compile(rb'"wait_on_cuda_event_record_corr_id":\s*(-?\d+)')
+_SMALL_FILE_BYTES = 64 * 1024 * 1024
+
+
+def every_wait_is_resolved(path: Path) -> bool | None:
+    """True if each stream wait in a trace names the event record that it waits for.
+
+    Its text is searched without reading the trace, because the program that records waits for it.
+
+    Args:
+        path: a trace as it was exported, compressed where its name ends in ``.gz``.
+
+    Returns:
+        None where the file holds no wait, or is too large to look.
+    """
+    if path.stat().st_size > _SMALL_FILE_BYTES:
+        return None
+    content = path.read_bytes()
+    if path.suffix == ".gz":
+        content = gzip.decompress(content)
+    records = _WAIT_RECORD.findall(content)
+    return all(int(record) >= 0 for record in records) if records else None

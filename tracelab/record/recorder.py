@@ -20,7 +20,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from tracelab.base.errors import MissingSupportError, reason_of
-from tracelab.read.event_records import every_wait_is_resolved
 from tracelab.read.json.metadata import SOURCE_KEY, TEXT_KEY
 from tracelab.record.collector import (
     COLLECTOR_SETTINGS,
@@ -37,7 +36,7 @@ from tracelab.record.collector import (
     torch_has_cuspy,
 )
 from tracelab.record.cupti import kineto_loses_records, switch_event_records
-from tracelab.record.export import path_of_rank, save_trace
+from tracelab.record.export import every_wait_is_resolved, path_of_rank, save_trace
 from tracelab.record.hooks import on_profiler_session
 from tracelab.record.program_source import describe_source
 from tracelab.record.pytorch import rank_of_process, require_pytorch

@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tracelab.base.arrays import OneLine
-from tracelab.base.file_names import short_names
-from tracelab.base.rank_names import without_rank
+from tracelab.base.file_names import short_names, without_rank
 from tracelab.base.text import counted
 from tracelab.findings.finding import INFO
 from tracelab.findings.places import place_text

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 
-from tracelab.base.file_names import short_names
-from tracelab.base.rank_names import rank_in_path, without_rank
+from tracelab.base.file_names import rank_in_path, short_names, without_rank
 from tracelab.base.text import counted
 from tracelab.report.schema import STATED, JobDecision, TraceInfo
 

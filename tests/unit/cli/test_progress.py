@@ -18,8 +18,7 @@ import pytest
 from tests.build.files import US, operator, text
 from tracelab.cli import progress as progress_module
 from tracelab.cli.progress import Bar, progress
-from tracelab.read.parallel import CHUNK_BYTES
-from tracelab.read.reader import read_trace
+from tracelab.read.reader import CHUNK_BYTES, read_trace
 from tracelab.read.sources import size_of
 from tracelab.read.streams import Source, watched
 

@@ -21,10 +21,8 @@ from tracelab.model.graph_nodes import GraphNodes
 from tracelab.model.messages import Messages
 from tracelab.model.trace import SparseColumn
 from tracelab.read import cache
-from tracelab.read.cache import load_trace
-from tracelab.read.cache_entry import trace_from_bytes
-from tracelab.read.parallel import read_trace_in_chunks
-from tracelab.read.reader import read_trace
+from tracelab.read.cache import load_trace, trace_from_bytes
+from tracelab.read.reader import read_trace, read_trace_in_chunks
 from tracelab.read.sources import find_sources
 from tracelab.read.streams import Source, watched
 

@@ -8,7 +8,7 @@ from unittest import mock
 import pytest
 
 from tracelab.base.errors import UnreadableInputError
-from tracelab.read.json import array as json_array, damage as json_text, header as json_header
+from tracelab.read.json import array as json_array, damage as json_text
 from tracelab.read.json.array import ArrayReader
 from tracelab.read.json.events import decode, is_event
 
@@ -62,10 +62,10 @@ class Work:
 def work_on(content: bytes) -> int:
     """Bytes that are decoded, scanned or mended while something is read."""
     work = Work()
-    scan, value_at = json_text._scan, json_header._value_at
+    scan, value_at = json_text._scan, json_text._value_at
     with (
         mock.patch.object(json_text, "_scan", work.counted(scan)),
-        mock.patch.object(json_header, "_value_at", work.counted(value_at)),
+        mock.patch.object(json_text, "_value_at", work.counted(value_at)),
         mock.patch.object(json_text, "mend", work.counted(json_text.mend)),
         mock.patch.object(json_array, "mend", work.counted(json_array.mend)),
         mock.patch.object(json_array, "breaks_off", work.counted(json_array.breaks_off)),

@@ -15,10 +15,9 @@ from tests.build.files import US, kernel, operator, text
 from tests.examples import examples
 from tests.unit.read.test_cache import assert_equal
 from tracelab.base.errors import UnreadableInputError
-from tracelab.read import parallel
+from tracelab.read import reader
 from tracelab.read.json import array as json_array
-from tracelab.read.parallel import read_trace_in_chunks
-from tracelab.read.reader import read_trace
+from tracelab.read.reader import read_trace, read_trace_in_chunks
 from tracelab.read.streams import Source, watched
 
 TRACES = Path(__file__).parents[3] / "traces"
@@ -26,8 +25,8 @@ TRACES = Path(__file__).parents[3] / "traces"
 
 @pytest.fixture(autouse=True)
 def _small_chunks(monkeypatch):
-    monkeypatch.setattr(parallel, "CHUNK_BYTES", 1 << 17)
-    monkeypatch.setattr(parallel, "_GLANCE_BYTES", 1 << 12)
+    monkeypatch.setattr(reader, "CHUNK_BYTES", 1 << 17)
+    monkeypatch.setattr(reader, "_GLANCE_BYTES", 1 << 12)
 
 
 def source_of(path) -> Source:
@@ -37,7 +36,7 @@ def source_of(path) -> Source:
 def read_both(path, processes=2):
     """The trace in one go, and in chunks; and whether it was read in chunks indeed."""
     source = source_of(path)
-    with mock.patch.object(parallel, "read_trace", side_effect=read_trace) as whole:
+    with mock.patch.object(reader, "read_trace", side_effect=read_trace) as whole:
         cut = read_trace_in_chunks(source, processes)
     return read_trace(source), cut, not whole.called
 
@@ -53,7 +52,7 @@ def read_both(path, processes=2):
 def test_a_real_trace_is_the_same(tmp_path, name):
     path = tmp_path / "trace.json"
     path.write_bytes(gzip.decompress((TRACES / name).read_bytes()))
-    assert path.stat().st_size > 20 * parallel.CHUNK_BYTES
+    assert path.stat().st_size > 20 * reader.CHUNK_BYTES
     whole, cut, in_chunks = read_both(path)
     assert in_chunks
     assert_equal(whole, cut)
@@ -152,8 +151,8 @@ def test_wherever_it_is_cut(tmp_path_factory, chunk_bytes, glance_bytes, piece_b
     path = tmp_path_factory.getbasetemp() / "cut.json"
     path.write_bytes(content)
     with (
-        mock.patch.object(parallel, "CHUNK_BYTES", chunk_bytes),
-        mock.patch.object(parallel, "_GLANCE_BYTES", glance_bytes),
+        mock.patch.object(reader, "CHUNK_BYTES", chunk_bytes),
+        mock.patch.object(reader, "_GLANCE_BYTES", glance_bytes),
         mock.patch.object(json_array, "PIECE_BYTES", piece_bytes),
     ):
         whole, cut, _ = read_both(path)
@@ -181,7 +180,7 @@ def test_small_and_packed_files_and_pipes_are_read_in_one_go(tmp_path, processes
 def test_fewer_than_four_chunks_are_not_worth_the_processes(tmp_path, chunks, cut):
     path = tmp_path / "trace.json"
     an_event = len(many(count=2_000)) - len(many(count=1_999))
-    path.write_bytes(many(count=int((chunks - 0.5) * parallel.CHUNK_BYTES / an_event)))
+    path.write_bytes(many(count=int((chunks - 0.5) * reader.CHUNK_BYTES / an_event)))
     assert read_both(path)[2] == cut
 
 
@@ -198,10 +197,14 @@ def test_a_process_that_dies_does_not_matter(tmp_path, monkeypatch):
     path = tmp_path / "trace.json"
     path.write_bytes(many())
 
-    def die(*_):
-        os._exit(9)  # as the system does where memory is short
+    this_process, read_columns = os.getpid(), reader.read_columns
 
-    monkeypatch.setattr(parallel, "read_columns", die)
+    def die(*arguments):
+        if os.getpid() != this_process:
+            os._exit(9)  # as the system does where memory is short
+        return read_columns(*arguments)
+
+    monkeypatch.setattr(reader, "read_columns", die)
     assert_equal(read_trace_in_chunks(source_of(path), 2), read_trace(source_of(path)))
 
 

@@ -21,8 +21,17 @@ from typing import Any, NamedTuple
 import orjson
 
 from tracelab.base.errors import UnreadableInputError
-from tracelab.read.json.damage import BREAKS_OFF, breaks_off, end_of_element, mend, versions
-from tracelab.read.json.header import first_event, opening_of, outermost_array, salvage
+from tracelab.read.json.damage import (
+    BREAKS_OFF,
+    breaks_off,
+    end_of_element,
+    first_event,
+    mend,
+    opening_of,
+    outermost_array,
+    salvage,
+    versions,
+)
 from tracelab.read.streams import read_as_far
 
 PIECE_BYTES = 512 * 1024  # stays in the processor's cache, which halves the decoding time

@@ -30,20 +30,19 @@ from tracelab.model.trace import (
     Thread,
     Trace,
 )
-from tracelab.read.clock import Calls, has_long_pause, without_jumps
 from tracelab.read.json.arguments import (
     HAS_ARGUMENTS,
     IS_GPU_ACTIVITY,
+    MessageBuffers,
     argument_columns,
     merged_arguments,
 )
 from tracelab.read.json.buffers import ColumnBuffers, KeyTable
-from tracelab.read.json.endless_functions import find_endless
 from tracelab.read.json.events import Event
 from tracelab.read.json.graph_nodes import NodeBuffers
-from tracelab.read.json.messages import MessageBuffers
 from tracelab.read.json.metadata import read_file_info, used_devices
 from tracelab.read.json.numbers import LONGEST_NS, nanoseconds
+from tracelab.read.json.times import Calls, find_endless, has_long_pause, without_jumps
 from tracelab.read.platforms import Platform, platform_of
 from tracelab.read.streams import Source
 

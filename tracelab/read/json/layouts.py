@@ -87,7 +87,7 @@ _WRITTEN = frozenset(
         "toDevice",
     )
 )
-# Of a communication operation: `tracelab.read.json.messages` reads them.
+# Of a communication operation: `tracelab.read.json.arguments` reads them.
 _OF_MESSAGES = frozenset(
     (
         "Collective name",

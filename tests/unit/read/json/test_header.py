@@ -13,10 +13,10 @@ import pytest
 from tests.build.files import LAYOUTS, kernel, text
 from tests.build.rows import US
 from tracelab.base.errors import UnreadableInputError
-from tracelab.read.json import header as json_header
+from tracelab.read.json import damage as json_header
 from tracelab.read.json.array import ArrayReader
+from tracelab.read.json.damage import first_event, outermost_array, salvage
 from tracelab.read.json.events import decode, is_event
-from tracelab.read.json.header import first_event, outermost_array, salvage
 
 TRACES = Path(__file__).parents[4] / "traces"
 KEY = "traceEvents"

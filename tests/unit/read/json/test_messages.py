@@ -8,9 +8,8 @@ from tests.build.read_scene import read_bytes
 from tests.unit.read.test_cache import assert_equal
 from tracelab.model.messages import GroupText
 from tracelab.model.trace import ABSENT
-from tracelab.read import parallel
-from tracelab.read.parallel import read_trace_in_chunks
-from tracelab.read.reader import read_trace
+from tracelab.read import reader
+from tracelab.read.reader import read_trace, read_trace_in_chunks
 from tracelab.read.streams import Source
 
 ALL_TO_ALL = {
@@ -144,8 +143,8 @@ def test_rows_follow_their_events_past_those_that_are_lost(tmp_path):
 
 
 def test_file_that_is_read_in_chunks_has_the_same_rows(tmp_path, monkeypatch):
-    monkeypatch.setattr(parallel, "CHUNK_BYTES", 1 << 14)
-    monkeypatch.setattr(parallel, "_GLANCE_BYTES", 1 << 10)
+    monkeypatch.setattr(reader, "CHUNK_BYTES", 1 << 14)
+    monkeypatch.setattr(reader, "_GLANCE_BYTES", 1 << 10)
     names = ("allreduce", "broadcast", "send")
     events = [
         operator(

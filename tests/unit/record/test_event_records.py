@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from tracelab.read.event_records import every_wait_is_resolved
+from tracelab.record.export import every_wait_is_resolved
 
 
 @pytest.mark.parametrize(
