@@ -1,4 +1,4 @@
-"""Where in a file the pitfalls are that remedies know: host events, by remedy."""
+"""The host events of a file that are the pitfalls of remedies."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NO_EVENTS: Int64Array = read_only(np.zeros(0, dtype=np.int64))
 
 
 class Recognized:
-    """Which remedy each host event of a file belongs to.
+    """The remedies that host events of a file belong to.
 
     An event belongs to the innermost recognized one around it; what autograd's threads do, to that
     around the call of the backward pass. One that is whole counts before all others, a general one

@@ -44,7 +44,7 @@ _VERSION = re.compile(r"(\d+)\.(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Instead:
-    """What to write instead.
+    """A fix: what to write instead.
 
     Attributes:
         text: sentences, with the call or the flag.
@@ -127,7 +127,7 @@ class Remedy(OneLine):
     is_bound: bool = False
 
     def fix_for(self, torch: str | None) -> Instead | None:
-        """What to write instead in a version of PyTorch; None where that one has no such fix.
+        """Return the fix for a version of PyTorch; None where that has no such fix.
 
         Args:
             torch: the version that wrote the trace, None where it is unknown.
@@ -148,12 +148,12 @@ class Remedy(OneLine):
 
     @property
     def is_first_use(self) -> bool:
-        """Whether it is of what a program does once: loading, planning, compiling."""
+        """True for what a program does once: loading, planning, compiling."""
         return self.rules == (FIRST_USE,)
 
     @property
     def documented(self) -> str:
-        """Where this is documented, in words and with a link."""
+        """The source, in words and with a link."""
         return f"{self.source} ({self.url})"
 
 
@@ -163,7 +163,7 @@ def in_short(text: str, short: str) -> str:
 
 
 def is_available(since: str, torch: str) -> bool:
-    """Whether a version of PyTorch has what came with another one.
+    """Tell whether a version of PyTorch has what came with another one.
 
     >>> is_available("2.3", "2.11.0+cu130"), is_available("2.12", "2.11.0"), is_available("", "1.8")
     (True, False, True)

@@ -59,7 +59,7 @@ def calls_of_grad(graph: Graph, events: Int64Array) -> Int64Array:
 
 
 def calls_of_grad_again(graph: Graph, events: Int64Array, arguments: ReadArguments) -> Int64Array:
-    """Of all calls that run the same nodes all but the first, and what goes back through them.
+    """All but the first of the calls that run the same nodes, and what goes back through them.
 
     Calls that ask for a single leaf each: where they ask for several at once they are of different
     results, or products of a Hessian with vectors of which each needs the one before.
@@ -87,7 +87,7 @@ def calls_of_grad_again(graph: Graph, events: Int64Array, arguments: ReadArgumen
 
 
 def _keys(of_nodes: Sequence[Hashable], call: NDArray[np.intp], count: int) -> list[Hashable]:
-    """What is known of the nodes of each call, int[nodes], in their order."""
+    """The keys of the nodes of each call, in their order."""
     keys: list[list[Hashable]] = [[] for _ in range(count)]
     for i, of_node in zip(call.tolist(), of_nodes, strict=True):
         keys[i].append(of_node)
@@ -181,7 +181,7 @@ def _back_through(
 
 
 def gradients_for_nothing(graph: Graph, _events: Int64Array) -> Int64Array:
-    """What backward passes do for parameters whose gradients no optimizer uses, or clears."""
+    """The work of backward passes for gradients that no optimizer uses, or clears."""
     timeline = graph.host.timeline
     found = [_for_nothing(timeline, *of_pass) for of_pass in _useless_passes(timeline)]
     return np.unique(np.concatenate(found)).astype(np.int64) if found else NO_EVENTS
@@ -334,7 +334,7 @@ def _weight_gradients(timeline: Timeline, nodes: Int64Array) -> Int64Array:
 
 
 def recomputed(graph: Graph, _events: Int64Array) -> Int64Array:
-    """What runs of the forward pass inside the backward pass."""
+    """The operators of the forward pass that run inside the backward pass."""
     timeline = graph.host.timeline
     trace, operators = timeline.trace, timeline.operators
     parent_index = operators.parent_index

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.intervals import Int64Array
+from tracelab.findings.remedies.recognizers import NO_EVENTS, named
 from tracelab.measures.exposed import exposed
 from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.measures.small_collectives import (
@@ -24,10 +25,10 @@ from tracelab.model.nesting import Nesting
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Category
 
-_NONE: Int64Array = np.zeros(0, dtype=np.int64)
 _ISSUES = re.compile(
     r"^c10d::|^record_param_comms$|torch/distributed/(distributed_c10d|c10d_logger)\.py\(\d+\): "
 )
+_NAMED = (Category.OPERATOR, Category.ANNOTATION)
 _FORWARD = "DistributedDataParallel.forward"
 _SYNC_BUFFERS = re.compile(r"torch/nn/parallel/distributed\.py\(\d+\): _sync_buffers$")
 _COPIES_BACK = "torch.distributed.ddp.reducer::copy_bucket_to_grad"
@@ -37,7 +38,7 @@ _OF_INTEGERS = re.compile(r"AllReduce_.*([iu]32|u?int32)")
 _READS = re.compile(r"^aten::(item|is_nonzero|_local_scalar_dense)$")
 _CHECKS_FOR_INF = "aten::_amp_foreach_non_finite_check_and_unscale_"
 _SCALARS_BYTES = 64
-_MOST_BETWEEN = 2  # launches, from an all-reduce to the read of its result
+_MAX_LAUNCHES_BETWEEN = 2  # launches, from an all-reduce to the read of its result
 
 
 def in_most_steps(graph: Graph, events: Int64Array) -> Int64Array:
@@ -49,7 +50,7 @@ def in_most_steps(graph: Graph, events: Int64Array) -> Int64Array:
     start_ns = np.array([window.start_ns for window in windows])
     end_ns = np.array([window.end_ns for window in windows])
     has_some = np.searchsorted(at_ns, end_ns) > np.searchsorted(at_ns, start_ns)
-    return events if 2 * has_some.sum() > len(windows) else _NONE
+    return events if 2 * has_some.sum() > len(windows) else NO_EVENTS
 
 
 def outermost_calls(graph: Graph, events: Int64Array) -> Int64Array:
@@ -68,7 +69,7 @@ def search_for_unused(graph: Graph, events: Int64Array) -> Int64Array:
 
 
 def small_buckets(graph: Graph, _events: Int64Array) -> Int64Array:
-    """What issues small all-reduces of gradients, of each backward pass all but one."""
+    """The calls that send small all-reduces of gradients, but one of each backward pass."""
     small = small_collectives(graph.host.timeline)
     return _issuing(graph.host.timeline, small.row[small.is_gradient])
 
@@ -76,13 +77,13 @@ def small_buckets(graph: Graph, _events: Int64Array) -> Int64Array:
 def buffer_broadcasts(graph: Graph, events: Int64Array) -> Int64Array:
     """Broadcasts in the forward pass of DDP, with the function that sends the buffers."""
     timeline = graph.host.timeline
-    forward = _named(timeline, _FORWARD.__eq__)
+    forward = named(timeline.trace, _FORWARD.__eq__, *_NAMED)
     events = events[Nesting(timeline.trace, forward).innermost(events) != ABSENT]
     return _outermost(timeline, events, _SYNC_BUFFERS)
 
 
 def gradients_of_microbatches(graph: Graph, _events: Int64Array) -> Int64Array:
-    """What sends the gradients of a backward pass that is not the last before the optimizer's step.
+    """The calls that send gradients of a backward pass before the last one of a step.
 
     Passes count that send the same as the last one. The copies into buckets and back go as well.
     """
@@ -96,7 +97,7 @@ def gradients_of_microbatches(graph: Graph, _events: Int64Array) -> Int64Array:
     order = np.argsort(launch_ns, kind="stable")
     rows, sizes, launch_ns = rows[order], sizes[order], launch_ns[order]
     pass_number = backward_passes(timeline, rows)
-    steps = _named(timeline, lambda name: name.startswith(_OPTIMIZER_STEP))
+    steps = named(trace, lambda name: name.startswith(_OPTIMIZER_STEP), *_NAMED)
     step_ns = np.sort(trace.start_ns[steps])
     first = np.unique(pass_number, return_index=True)[1]
     sent = [tuple(part.tolist()) for part in np.split(sizes, first[1:])]
@@ -106,7 +107,7 @@ def gradients_of_microbatches(graph: Graph, _events: Int64Array) -> Int64Array:
         is_same = before_step[i] == before_step[i + 1] < len(step_ns)
         is_excess[i] = is_same and sent[i] == sent[i + 1]
     sends = _issuing(timeline, rows[is_excess[pass_number]] if len(rows) else rows)
-    copies = _named(timeline, _COPIES_GRADIENT.search)
+    copies = named(trace, _COPIES_GRADIENT.search, *_NAMED)
     # Into a bucket before the last one of a pass is sent, and back after that.
     last_ns = launch_ns[np.append(first[1:], len(rows)) - 1] if len(rows) else launch_ns
     is_back = match_names(trace, copies, _COPIES_BACK.__eq__)
@@ -129,15 +130,15 @@ def reduced_and_read(graph: Graph, _events: Int64Array) -> Int64Array:
     rows = rows[(timeline.launch_id[rows] != ABSENT)]
     rows = rows[~launched_for_gradients(timeline, rows)]
     launch_id = timeline.launch_id[rows]
-    checks = _named(timeline, _CHECKS_FOR_INF.__eq__)
+    checks = named(trace, _CHECKS_FOR_INF.__eq__, *_NAMED)
     is_check = np.isin(np.arange(len(rows)), _next(timeline, checks, launch_id))
-    reads = _outermost(timeline, _named(timeline, _READS.search), _READS)
+    reads = _outermost(timeline, named(trace, _READS.search, *_NAMED), _READS)
     read_index = _next(timeline, launch_id, reads)
     is_read = (read_index != ABSENT) & ~is_check
     between = _launches_between(
         timeline, launch_id[is_read], trace.start_ns[reads[read_index[is_read]]]
     )
-    is_read[is_read] = between <= _MOST_BETWEEN
+    is_read[is_read] = between <= _MAX_LAUNCHES_BETWEEN
     chosen = np.concatenate((_issuing(timeline, rows[is_read]), reads[read_index[is_read]]))
     return in_most_steps(graph, np.unique(chosen))
 
@@ -149,19 +150,11 @@ def late_gathers(graph: Graph, events: Int64Array) -> Int64Array:
     row = pieces.row[(pieces.blocker == OverlapBlocker.EVENT_WAIT) & (pieces.bound_ns > 0)]
     row = np.unique(row[(timeline.kind[row] == Kind.COMM) & (timeline.launch_id[row] != ABSENT)])
     late = Nesting(timeline.trace, events).innermost(timeline.launch_id[row])
-    return events if (late != ABSENT).any() else _NONE
-
-
-def _named(timeline: Timeline, test: Any) -> Int64Array:
-    """Event ids of the operators and annotations whose name passes a test."""
-    trace = timeline.trace
-    events = trace.of_category(Category.OPERATOR, Category.ANNOTATION)
-    named: Int64Array = events[match_names(trace, events, test)].astype(np.int64)
-    return named
+    return events if (late != ABSENT).any() else NO_EVENTS
 
 
 def _issuing(timeline: Timeline, rows: NDArray[np.integer[Any]]) -> Int64Array:
-    """What issues some collectives (timeline rows): the outermost call of torch.distributed."""
+    """The outermost calls of torch.distributed that issue some collectives (timeline rows)."""
     return np.unique(_outermost(timeline, timeline.launch_id[rows], _ISSUES, is_known=False))
 
 
@@ -174,7 +167,7 @@ def _outermost(
         timeline: the file.
         events: int64[k], event ids.
         pattern: searched in names.
-        is_known: whether an event without any stands for itself, rather than for none.
+        is_known: True if an event without any stands for itself.
     """
     trace = timeline.trace
     hosts = trace.of_category(Category.PYTHON, Category.OPERATOR)
@@ -186,7 +179,7 @@ def _outermost(
         initial=ABSENT
     ) != ABSENT:
         around = np.where(parent == ABSENT, around, parent)
-    alone = events[index == ABSENT] if is_known else _NONE
+    alone = events[index == ABSENT] if is_known else NO_EVENTS
     return np.unique(np.concatenate((nesting.event_id[around], alone)))
 
 

@@ -51,10 +51,10 @@ _COMPILES = (
 )
 _LOOKUP = "TorchDynamo Cache Lookup"
 # Kernels that compiled code fuses: of element by element, and reductions.
-_FEWEST_LAUNCHES = 10  # of one compiled graph: fewer are no matter for a CUDA graph
+_MIN_LAUNCHES = 10  # of one compiled graph: fewer are no matter for a CUDA graph
 # An operator of cuDNN that has its plan takes below 0.2 ms of the host, one that makes it 5 to 80.
-_PLANNING_NS = 2_000_000
-_PLANS_SEEN = 3  # of a file without steps, from which on they are no first use
+_MIN_PLANNING_NS = 2_000_000
+_MIN_PLANS = 3  # of a file without steps, from which on they are no first use
 # Around a capture, `torch.cuda.graph` waits for the GPU and frees memory.
 _RECORDS = re.compile(
     r"torch/(?:_inductor/cudagraph_trees\.py\(\d+\): _record"
@@ -67,12 +67,12 @@ _READS = r"^aten::(?:item|is_nonzero|nonzero|to|_to_copy|copy_)$"
 _NAMED = (Category.OPERATOR, Category.ANNOTATION)
 # With FSDP2 and DDP's optimizer a graph breaks at each block, by design.
 # A launch takes 2 to 10 us, one that loads the kernel's code first 0.3 to 300 ms.
-_SLOW_LAUNCH_NS = 200_000
+_MIN_LOADING_NS = 200_000
 # The backward pass of a convolution calls cuDNN without an operator of its name.
 _ATTENTION = re.compile(r"attention")
-_TRIALS = 2  # timed by an operator that tries algorithms: it waits for an event after each
+_MIN_TRIALS = 2  # timed by an operator that tries algorithms: it waits for an event after each
 # What creates something at its first call takes so long, and so many times as long as later.
-_SLOW_FIRST_NS, _SLOW_FIRST = 1_000_000, 10
+_MIN_FIRST_NS, _MIN_TIMES_LONGER = 1_000_000, 10
 
 
 def graph_breaks(graph: Graph, events: Int64Array) -> Int64Array:
@@ -106,7 +106,7 @@ def calls_without_code(graph: Graph, events: Int64Array) -> Int64Array:
     """
     trace = graph.host.timeline.trace
     compiled = (compiled_regions(trace).event_id, operators_named(graph.host.timeline, _COMPILES))
-    is_eager = launches_inside(graph.host.timeline, events) >= _FEWEST_LAUNCHES
+    is_eager = launches_inside(graph.host.timeline, events) >= _MIN_LAUNCHES
     is_eager &= counts_inside(trace, events, named(trace, _LOOKUP.__eq__, *_NAMED)) > 0
     is_eager &= counts_inside(trace, events, np.concatenate(compiled)) == 0
     calls = recurring(graph, events[is_eager])
@@ -133,7 +133,7 @@ def launched_one_by_one(graph: Graph, events: Int64Array) -> Int64Array:
     trace = timeline.trace
     is_kernel = (timeline.kind == Kind.COMPUTE) & (timeline.launch_id != ABSENT)
     launches = counts_inside(trace, events, timeline.launch_id[is_kernel])
-    is_whole = launches >= _FEWEST_LAUNCHES
+    is_whole = launches >= _MIN_LAUNCHES
     waits = graph.host.blocking_calls.event_id
     for calls in (waits, calls_of_name(trace, is_graph_launch)):
         is_whole &= counts_inside(trace, events, calls) == 0
@@ -143,7 +143,7 @@ def launched_one_by_one(graph: Graph, events: Int64Array) -> Int64Array:
 
 
 def records_graphs(graph: Graph, _events: Int64Array, *, again: bool) -> Int64Array:
-    """What records CUDA graphs: functions, and all from begin to end; if that goes on, or not."""
+    """Everything that records CUDA graphs, from begin to end, if that goes on or does not."""
     begins = _captures(graph)
     goes_on = len(recurring(graph, begins)) > 0
     return _recorded(graph, begins) if goes_on == again else NO_EVENTS
@@ -155,7 +155,7 @@ def _captures(graph: Graph) -> Int64Array:
 
 
 def _recorded(graph: Graph, begins: Int64Array) -> Int64Array:
-    """What these calls (event ids) record, with the functions around them and what follows."""
+    """Everything that these calls (event ids) record, and the functions around them."""
     trace = graph.host.timeline.trace
     if not len(begins):
         return begins
@@ -197,7 +197,7 @@ def plans(graph: Graph, events: Int64Array) -> Int64Array:
             memory, trace.start_ns[events[index]], trace.end_ns[events[index]]
         )
     # An RNN takes milliseconds as well, but to launch.
-    planning = events[own_ns >= _PLANNING_NS * np.maximum(1, launches / 2)]
+    planning = events[own_ns >= _MIN_PLANNING_NS * np.maximum(1, launches / 2)]
     return planning[~np.isin(planning, tries_algorithms(graph, planning))]
 
 
@@ -214,7 +214,7 @@ def attention_plans_again(graph: Graph, events: Int64Array) -> Int64Array:
     """The runs of an attention operator that made a plan, where that goes on."""
     planning = plans(graph, events)
     if graph.host.timeline.steady is None:
-        return planning if len(planning) >= _PLANS_SEEN else NO_EVENTS
+        return planning if len(planning) >= _MIN_PLANS else NO_EVENTS
     return recurring(graph, planning)
 
 
@@ -222,14 +222,14 @@ def tries_algorithms(graph: Graph, events: Int64Array) -> Int64Array:
     """The operators that time several algorithms."""
     trace = graph.host.timeline.trace
     trials = counts_inside(trace, events, calls_of_name(trace, is_event_sync))
-    return events[trials >= _TRIALS]
+    return events[trials >= _MIN_TRIALS]
 
 
 def loads_code(graph: Graph, _events: Int64Array) -> Int64Array:
     """The first launches of kernels that took long, and the calls that load modules."""
     trace = graph.host.timeline.trace
     may_load = np.union1d(_first_launches(graph), calls_of_name(trace, asks_about_kernel))
-    slow_id = may_load[trace.duration_ns[may_load] >= _SLOW_LAUNCH_NS]
+    slow_id = may_load[trace.duration_ns[may_load] >= _MIN_LOADING_NS]
     return np.union1d(slow_id, calls_of_name(trace, loads_module)).astype(np.int64)
 
 
@@ -267,10 +267,10 @@ def slow_first(graph: Graph, events: Int64Array) -> Int64Array:
     for _, index in groups_of(threads * len(trace.strings) + trace.name_index[events]):
         first, *later = index[np.argsort(trace.start_ns[events[index]], kind="stable")].tolist()
         longest_ns = max(own_ns[later], default=None)
-        if longest_ns is not None and own_ns[first] >= _SLOW_FIRST * longest_ns:
+        if longest_ns is not None and own_ns[first] >= _MIN_TIMES_LONGER * longest_ns:
             slow.append(first)
     of_slow = events[slow]
-    return of_slow[own_ns[slow] >= _SLOW_FIRST_NS]
+    return of_slow[own_ns[slow] >= _MIN_FIRST_NS]
 
 
 def fills_memory(graph: Graph, _events: Int64Array) -> Int64Array:

@@ -72,13 +72,13 @@ _LETTERS = {
 # Between softmax and the product with the values only a cast and dropout: else the weights are used
 # for something else, too.
 _ATTENTION = re.compile(r"p[ve]*sv*p|PV*S[VE]*P")
-_LEAST = 0.05  # of the GPU's work, in the forward pass of one function
+_MIN_SHARE = 0.05  # of the GPU's work, in the forward pass of one function
 _CHANGES = re.compile(r"peft/.+: (?:set_adapters?|_mixed_batch_forward)$")  # of the adapter in use
 # They copy images with their channels last, and give back others. In the U-Net of a diffusion model
 # (1.3 times as long as the changes of layout) a step of 16.8 ms took 22 to 29 with channels last,
 # and one of a ResNet-50 of 30.7 ms 42.7; with batch normalization one of 59.3 took 33.8.
 _ONLY_NCHW = r"^aten::(?:native_group_norm(?:_backward)?|instance_norm)$"
-_MUCH_NCHW = 0.1
+_MAX_NCHW_SHARE = 0.1
 _OF_SEQUENCES, _OF_IMAGES = r"^aten::conv(?:_transpose)?1d$", r"^aten::conv(?:_transpose)?[23]d$"
 
 
@@ -156,7 +156,7 @@ def elementwise_chains(graph: Graph, _events: Int64Array) -> Int64Array:
     rows = rows[is_chained]
     function = timeline.trace.name_index[python_frames(timeline).event_id[frame[is_chained]]]
     taken_ns = np.bincount(function, length_ns[rows], minlength=1)
-    if taken_ns.max() < _LEAST * length_ns.sum():
+    if taken_ns.max() < _MIN_SHARE * length_ns.sum():
         return NO_EVENTS
     return np.unique(timeline.launch_id[rows[function == taken_ns.argmax()]])
 
@@ -205,7 +205,7 @@ def _launched_one_by_one(timeline: Timeline) -> NDArray[np.bool_]:
 
 
 def next_to_base_layer(graph: Graph, events: Int64Array) -> Int64Array:
-    """What forward passes of adapters call, without their base layer, which is the first module.
+    """The calls of forward passes of adapters, without that of the base layer, the first module.
 
     Nothing in a program that trains, or that changes its adapters.
     """
@@ -244,7 +244,7 @@ def layout_changes(graph: Graph, _events: Int64Array) -> Int64Array:
     launch_id, length_ns = timeline.launch_id[row], timeline.end_ns[row] - timeline.start_ns[row]
     is_chosen = match_names(timeline.trace, timeline.event_id[row], is_layout_change)
     is_nchw = are_inside(timeline.trace, launch_id, operators_named(timeline, _ONLY_NCHW))
-    is_slower = length_ns[is_nchw].sum() >= _MUCH_NCHW * length_ns[is_chosen].sum()
+    is_slower = length_ns[is_nchw].sum() >= _MAX_NCHW_SHARE * length_ns[is_chosen].sum()
     if is_slower:
         return NO_EVENTS
     return np.unique(launch_id[is_chosen])

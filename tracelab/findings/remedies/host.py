@@ -38,14 +38,14 @@ _IN_PROCESS = re.compile(r"_SingleProcessDataLoaderIter\.__next__$")
 _OF_WORKERS = re.compile(r"_MultiProcessingDataLoaderIter\.__next__$")
 _NEXT = re.compile(r"torch/utils/data/dataloader\.py\(\d+\): __next__$")
 # A batch that is ready is taken from the queue in 0.05 to 0.3 ms.
-_WORKERS_PAY_NS = 1_000_000  # a step: to hand a batch over takes 0.1 to 1 ms itself
-_WAIT_NS = 500_000
+_MIN_LOAD_NS = 1_000_000  # a step: to hand a batch over takes 0.1 to 1 ms itself
+_MIN_WAIT_NS = 500_000
 _REGIONS = (Category.ANNOTATION, Category.OPERATOR)
 # Of the time in which a thread launches: less is what every data loader's thread costs.
-_CONTENDED = 0.1
-_MOSTLY = 0.5  # of the time before a launch, or of a function's
-_FEWEST_LAUNCHES = 20  # of kernels; of ordinary files at most 2 % end after their kernel
-_BLOCKED_SHARE = 0.95
+_MIN_HELD_SHARE = 0.1
+_MIN_WAITING_SHARE = 0.5  # of the time before a launch, or of a function's
+_MIN_LAUNCHES = 20  # of kernels; of ordinary files at most 2 % end after their kernel
+_MIN_BLOCKED_SHARE = 0.95
 _NAN_CHECKS = "aten::isnan"
 _FORMATS_STACK = re.compile(r"traceback\.py\(\d+\): format_stack$")
 _COLLECTS = "Python GC"
@@ -79,7 +79,7 @@ def loads_in_process(graph: Graph, _events: Int64Array) -> Int64Array:
     step_ns = float(np.median(timeline.typical_lengths_ns)) if timeline.steps else 0
     share = min(1, (timeline.trace.info.unprofiled_step_ns or step_ns) / (step_ns or 1))
     load_ns = timeline.trace.duration_ns[loads].sum() / max(1, len(timeline.steps))
-    pays = not step_ns or load_ns * share >= _WORKERS_PAY_NS
+    pays = not step_ns or load_ns * share >= _MIN_LOAD_NS
     return _with_function(graph, loads) if pays else loads[:0]
 
 
@@ -87,7 +87,7 @@ def waits_for_workers(graph: Graph, _events: Int64Array, *, in_most_steps: bool)
     """The waits for worker processes, if most steady steps have one, or if they have not."""
     timeline = graph.host.timeline
     waits = named(timeline.trace, _OF_WORKERS.search, *_REGIONS)
-    waits = waits[timeline.trace.duration_ns[waits] >= _WAIT_NS]
+    waits = waits[timeline.trace.duration_ns[waits] >= _MIN_WAIT_NS]
     if timeline.steady is None:
         return _with_function(graph, waits) if in_most_steps else waits[:0]
     steady = timeline.steady.indices
@@ -97,14 +97,14 @@ def waits_for_workers(graph: Graph, _events: Int64Array, *, in_most_steps: bool)
 
 
 def loads_in_launching_thread(graph: Graph, _events: Int64Array) -> Int64Array:
-    """What prepares data in a thread that launches."""
+    """The loading of data in a thread that launches."""
     loading_id = graph.host.loading_id.astype(np.int64)
     trace = graph.host.timeline.trace
     return loading_id[match_names(trace, loading_id, is_in_launching_thread)]
 
 
 def launches_in_other_threads(graph: Graph, events: Int64Array) -> Int64Array:
-    """Of `nn.DataParallel`'s forward passes, those in which other threads launched."""
+    """The forward passes of `nn.DataParallel` in which other threads launched."""
     timeline = graph.host.timeline
     trace = timeline.trace
     launch_id = np.unique(timeline.launch_id[timeline.launch_id != ABSENT])
@@ -126,8 +126,8 @@ def late_for_the_gil(graph: Graph, _events: Int64Array) -> Int64Array:
         waited = union(waits.start_ns[index], waits.end_ns[index])
         waited_ns = measure_within(waited, launched_ns[:-1], launched_ns[1:])
         held_ns = int(waits.held_ns[index].sum())
-        if held_ns >= _CONTENDED * (launched_ns[-1] - launched_ns[0]):
-            late.append(launch_id[1:][waited_ns >= _MOSTLY * np.diff(launched_ns)])
+        if held_ns >= _MIN_HELD_SHARE * (launched_ns[-1] - launched_ns[0]):
+            late.append(launch_id[1:][waited_ns >= _MIN_WAITING_SHARE * np.diff(launched_ns)])
     return np.concatenate(late)
 
 
@@ -141,7 +141,7 @@ def _launches_of(host: Host, thread: int) -> Int64Array:
 
 
 def thread_waits_and_what_for(graph: Graph, _events: Int64Array) -> Int64Array:
-    """Where launching threads wait for threads that launch nothing, and what those run meanwhile.
+    """The waits of launching threads for others, and the functions that those run meanwhile.
 
     A wait for data belongs to the data loader.
     """
@@ -153,20 +153,20 @@ def thread_waits_and_what_for(graph: Graph, _events: Int64Array) -> Int64Array:
     others = trace.of_category(Category.PYTHON)
     others = others[~np.isin(trace.thread_index[others], launching)]
     inside_ns = measure_within(waiting, trace.start_ns[others], trace.end_ns[others])
-    is_awaited = (inside_ns > 0) & (inside_ns >= _MOSTLY * trace.duration_ns[others])
+    is_awaited = (inside_ns > 0) & (inside_ns >= _MIN_WAITING_SHARE * trace.duration_ns[others])
     return np.concatenate((waits, others[is_awaited])).astype(np.int64)
 
 
 def blocking_launches(graph: Graph, _events: Int64Array) -> Int64Array:
-    """What the host does, if nearly all its launches end after their kernel; else nothing."""
+    """All outermost operators and launches, if nearly all launches end after their kernel."""
     timeline = graph.host.timeline
     trace = timeline.trace
     rows = np.flatnonzero((timeline.kind == Kind.COMPUTE) & (timeline.launch_id != ABSENT))
     rows = rows[match_names(trace, timeline.launch_id[rows], is_kernel_launch)]
-    if len(rows) < _FEWEST_LAUNCHES:
+    if len(rows) < _MIN_LAUNCHES:
         return NO_EVENTS
     ends_after = trace.end_ns[timeline.launch_id[rows]] >= timeline.end_ns[rows]
-    if ends_after.mean() <= _BLOCKED_SHARE:
+    if ends_after.mean() <= _MIN_BLOCKED_SHARE:
         return NO_EVENTS
     operators = timeline.operators
     outermost = operators.event_id[operators.parent_index == ABSENT]
@@ -174,7 +174,7 @@ def blocking_launches(graph: Graph, _events: Int64Array) -> Int64Array:
 
 
 def nan_checks(graph: Graph, events: Int64Array) -> Int64Array:
-    """What anomaly mode does after each node of the backward pass, and for each in the forward.
+    """The checks after most nodes of the backward pass, and the stacks that the forward formats.
 
     A hook of the program that looks for NaN does not do so after most nodes.
     """

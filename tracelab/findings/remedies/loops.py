@@ -44,13 +44,13 @@ from tracelab.model.program.call_sites import python_frames
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Category, Trace
 
-_FEWEST_TURNS = 30  # of a loop: calls of one name from one call of a function
-_FEWEST_MODULES = 8  # of a loop over modules: different ones of one class
-_MOST_OF_MODULE = 3  # launches of one turn of such a loop: a layer of a model has more
-_SMALL_NS = 10_000  # a kernel that takes longer is worth a launch of its own
+_MIN_TURNS = 30  # of a loop: calls of one name from one call of a function
+_MIN_MODULES = 8  # of a loop over modules: different ones of one class
+_MAX_LAUNCHES_OF_MODULE = 3  # launches of one turn of such a loop: a layer of a model has more
+_MAX_KERNEL_NS = 10_000  # a kernel that takes longer is worth a launch of its own
 # One kernel for all turns takes so much of the time of theirs: 0.29 for 32 clouds of 512 points,
 # whose kernels fill a part of the GPU each, 0.27 and 0.44 for the steps of recurrent cells.
-_MOST_OF_TURN = 8  # functions of autograd from one of a turn to one of the next
+_MAX_FUNCTIONS_OF_TURN = 8  # functions of autograd from one of a turn to one of the next
 _BACKWARD = re.compile(r"^autograd::engine::evaluate_function: (\w+)Backward\d*$")
 # Where products follow one another, each most likely needs the one before.
 _PRODUCTS = re.compile(r"matmul|linear|conv|^aten::(?:add|b)?mm$")
@@ -58,8 +58,8 @@ _COLLECTS = r"^aten::(?:stack|cat)$"  # what each turn made
 _READS = r"^aten::item$"
 _LOOKS_UP = "aten::embedding"  # takes positions: what one made, another one cannot take
 _MASKS = r"^aten::(?:index|masked_select)$"
-_FEWEST_CELLS = 8  # in a step
-_MOST_BETWEEN = 1  # launches for each cell that are not its own
+_MIN_CELLS = 8  # in a step
+_MAX_LAUNCHES_BETWEEN = 1  # launches for each cell that are not its own
 _CELL_BACKWARD = re.compile(
     r"^autograd::engine::evaluate_function: ThnnFused(?:Lstm|Gru)CellBackward"
 )
@@ -68,23 +68,25 @@ _CELL_BACKWARD = re.compile(
 # grows with their number.
 # Its kernels take 0.44 (an LSTM of 8 time steps) and 0.27 (a GRU of 96, batch 256) of the time.
 _ROUTES = r"^aten::(?:topk|one_hot)$"  # which experts a token goes to
-_FEWEST_EXPERTS = 2  # in one call of a layer
-_FEWEST_CASTS = 2  # of the arguments of one operator: more than its input
+_MIN_EXPERTS = 2  # in one call of a layer
+_MIN_CASTS = 2  # of the arguments of one operator: more than its input
 # Of a loop over parameters, with nothing else in between: operators, and those that write in place.
-_FEWEST_OPERATORS, _FEWEST_UPDATES = 16, 6
+_MIN_OPERATORS, _MIN_UPDATES = 16, 6
 _LIST_LOOP = r"torch/optim/(?:adam|adamw|sgd)\.py\(\d+\): _(?:multi|single)_tensor_\w+$"
 _SCALED_STEP = r"torch/(?:cuda/)?amp/grad_scaler\.py\(\d+\): _maybe_opt_step$"
 _OF_TORCH = r"^Optimizer\.step#|^(?:DistributedDataParallel|FullyShardedDataParallel|FSDP)\b"
 _TAKES_A_PART = re.compile(r"^aten::(?:select|slice|narrow|index|unbind)$")
 _UPDATE = re.compile(r"^aten::(?:lerp_|copy_|mul_|add_|sub_)$")
 _ELEMENTWISE = re.compile(r"^aten::(?:lerp|copy|mul|add|sub|rsub|div|to|_to_copy|clone)_?$")
-_FEWEST = 3  # backward passes before an optimizer's step: two may be of two losses
-_ALIKE = 1.5  # how many times as many launches one may have: the first accumulates nothing
+_MIN_PASSES = 3  # backward passes before an optimizer's step: two may be of two losses
+_MAX_LAUNCHES_RATIO = (
+    1.5  # how many times as many launches one may have: the first accumulates nothing
+)
 _SCHEDULES = "torch/distributed/pipelining/"  # of pipelines, whose micro-batches fill it
 
 
 def turns(graph: Graph, _events: Int64Array, *, with_masks: bool) -> Int64Array:
-    """What loops of the program call in each turn, if they launch small kernels again and again.
+    """The calls of loops of the program that launch small kernels again and again.
 
     A loop is recognized by built-in functions, or operators that Python calls without a name
     (``x + y``), which a function of the program calls for a small kernel each; or by modules of one
@@ -93,26 +95,25 @@ def turns(graph: Graph, _events: Int64Array, *, with_masks: bool) -> Int64Array:
 
     Args:
         graph: the file's dependencies.
-        with_masks: whether to take the loops in which each turn chooses elements by a mask of its
-            own, or the others.
+        with_masks: True for loops in which each turn chooses elements by a mask, False for others.
     """
-    if with_masks and len(_masks(graph)) < _FEWEST_TURNS:
+    if with_masks and len(_masks(graph)) < _MIN_TURNS:
         return NO_EVENTS
     found = _turns(graph, with_masks=with_masks)
     return np.concatenate((found, backward_of(graph, found))) if len(found) else NO_EVENTS
 
 
 def _turns(graph: Graph, *, with_masks: bool) -> Int64Array:
-    """What functions with a loop call in each turn, forward.
+    """The calls that functions with a loop make in each turn of the forward pass.
 
     Args:
         graph: the file's dependencies.
-        with_masks: whether to take the loops that choose elements by masks, or the others.
+        with_masks: as of `turns`.
     """
     timeline = graph.host.timeline
     is_work = (timeline.kind == Kind.COMPUTE) & (timeline.launch_id != ABSENT)
     calls = _calls_of_program(graph, np.unique(timeline.launch_id[is_work]).astype(np.int64))
-    is_small = is_work & (timeline.end_ns - timeline.start_ns <= _SMALL_NS)
+    is_small = is_work & (timeline.end_ns - timeline.start_ns <= _MAX_KERNEL_NS)
     is_small_launch = np.isin(calls.launch_id, timeline.launch_id[is_small])
     in_loop = calls.often(calls.is_direct & is_small_launch)
     has_masks = np.isin(calls.caller[in_loop], _with_masks(graph, calls, in_loop))
@@ -164,7 +165,7 @@ def _solvers(graph: Graph, calls: _Calls) -> NDArray[np.intp]:
     multiplies = calls.caller[calls.is_product & calls.is_direct][products]
     count = len(frames.event_id)
     is_often = [
-        np.bincount(x[x != ABSENT], minlength=count) >= _FEWEST_TURNS for x in (readers, multiplies)
+        np.bincount(x[x != ABSENT], minlength=count) >= _MIN_TURNS for x in (readers, multiplies)
     ]
     return np.flatnonzero(is_often[0] & is_often[1])
 
@@ -197,13 +198,13 @@ def _modules_in_loops(
     for row in np.flatnonzero(is_module).tolist():
         module_rows.setdefault(int(calls.call_id[row]), []).append(row)
     for rows in module_rows.values():
-        if len(rows) <= _MOST_OF_MODULE and is_small_launch[rows].all():
+        if len(rows) <= _MAX_LAUNCHES_OF_MODULE and is_small_launch[rows].all():
             work = tuple(calls.operator[rows].tolist())
             key = (int(calls.caller[rows[0]]), called_name(names[rows[0]]), work)
             loops.setdefault(key, []).append(rows[0])
     chosen = [NO_EVENTS]
     for turns in loops.values():
-        if len({names[row] for row in turns}) < _FEWEST_MODULES:
+        if len({names[row] for row in turns}) < _MIN_MODULES:
             continue
         first_ns = trace.start_ns[calls.call_id[turns]].min()
         end_ns = trace.end_ns[calls.call_id[turns]].max()
@@ -211,7 +212,7 @@ def _modules_in_loops(
         is_between = trace.thread_index[calls.launch_id] == thread
         start_ns = trace.start_ns[calls.launch_id]
         is_between &= (start_ns >= first_ns) & (start_ns <= end_ns)
-        if int(is_between.sum()) > _MOST_OF_MODULE * len(turns):
+        if int(is_between.sum()) > _MAX_LAUNCHES_OF_MODULE * len(turns):
             continue
         caller = int(calls.caller[turns[0]])
         looks_up = strings[calls.operator[turns[0]]] == _LOOKS_UP
@@ -261,7 +262,7 @@ class _Calls(Frozen):
     is_product: NDArray[np.bool_]
 
     def often(self, is_one: NDArray[np.bool_]) -> NDArray[np.intp]:
-        """Of some rows one of each call, where its function calls that operator so often.
+        """One of the rows of each call whose function calls that operator often.
 
         But for products.
         """
@@ -269,7 +270,7 @@ class _Calls(Frozen):
         rows = rows[np.unique(self.call_id[rows], return_index=True)[1]]
         turns = np.stack((self.caller[rows], self.operator[rows]), axis=1)
         _, group, count = np.unique(turns, axis=0, return_inverse=True, return_counts=True)
-        is_often = (count[group.ravel()] >= _FEWEST_TURNS) & ~self.is_product[rows]
+        is_often = (count[group.ravel()] >= _MIN_TURNS) & ~self.is_product[rows]
         often: NDArray[np.intp] = rows[is_often]
         return often
 
@@ -375,14 +376,14 @@ def _with_those_between(graph: Graph, functions: Int64Array) -> Int64Array:
     all_ = operators.event_id[operators.have_name(is_engine_operator)]
     all_ = all_[np.lexsort((trace.start_ns[all_], trace.thread_index[all_]))]
     chosen = np.flatnonzero(np.isin(all_, functions))
-    is_near = np.diff(chosen) <= _MOST_OF_TURN
+    is_near = np.diff(chosen) <= _MAX_FUNCTIONS_OF_TURN
     is_near &= np.diff(step_indices(graph, all_[chosen])) == 0
     _, between = expand_ranges(chosen[:-1][is_near], chosen[1:][is_near])
     return np.union1d(functions, all_[between]).astype(np.int64)
 
 
 def _node_of(operator: str) -> str:
-    """What autograd calls an operator.
+    """The name of an operator's node in autograd.
 
     >>> _node_of("aten::leaky_relu")
     'LeakyRelu'
@@ -418,7 +419,7 @@ def cells_in_a_row(graph: Graph, events: Int64Array) -> Int64Array:
         cells = events[step == number]
         span = _launched_between(trace, cells, launching)
         between = span - int(counts_inside(trace, cells, launching).sum())
-        if len(cells) < _FEWEST_CELLS or between > _MOST_BETWEEN * len(cells):
+        if len(cells) < _MIN_CELLS or between > _MAX_LAUNCHES_BETWEEN * len(cells):
             continue
         chosen.append(cells)
         own = backward[step_indices(graph, backward) == number]
@@ -431,7 +432,7 @@ def cells_in_a_row(graph: Graph, events: Int64Array) -> Int64Array:
 
 
 def _launched_between(trace: Trace, cells: Int64Array, launching: Int64Array) -> int:
-    """How many launches there are from the first of some cells to the last, on their threads."""
+    """Count the launches from the first of some cells to the last, on their threads."""
     count = 0
     for thread, index in groups_of(trace.thread_index[cells]):
         first_ns, end_ns = trace.start_ns[cells[index]].min(), trace.end_ns[cells[index]].max()
@@ -456,7 +457,7 @@ def expert_loops(graph: Graph, _events: Int64Array) -> Int64Array:
     count = np.zeros((2, len(frames.event_id) + 1), dtype=np.int64)  # the last is for ABSENT
     for row, operators in enumerate((adds, positions)):
         np.add.at(count[row], functions_around(graph, operators), 1)
-    loops = np.flatnonzero((count[:, :-1] >= _FEWEST_EXPERTS).all(axis=0))
+    loops = np.flatnonzero((count[:, :-1] >= _MIN_EXPERTS).all(axis=0))
     callers = frames.around(frames.parent_index[loops], frames.have_name(_is_caller))
     choices = operators_named(timeline, _ROUTES)
     is_routed = counts_inside(timeline.trace, frames.event_id[loops], choices) > 0
@@ -486,7 +487,7 @@ def casts_again(graph: Graph, events: Int64Array) -> Int64Array:
     if not len(casts):
         return NO_EVENTS
     count = np.bincount(owner, minlength=len(operators.event_id))
-    is_of_weights = count[owner] >= _FEWEST_CASTS
+    is_of_weights = count[owner] >= _MIN_CASTS
     if not operators.have_name(is_engine_operator).any():
         # Without autocast the inputs need no cast either.
         return chosen(operators.event_id, casts[is_of_weights])
@@ -543,7 +544,7 @@ def updates_one_by_one(graph: Graph, _events: Int64Array) -> Int64Array:
     trace, operators = timeline.trace, timeline.operators
     is_outermost = operators.parent_index == ABSENT
     update = operators.event_id[is_outermost & operators.have_name(_UPDATE.match)]
-    if len(update) < _FEWEST_UPDATES:
+    if len(update) < _MIN_UPDATES:
         return NO_EVENTS
     outer = operators.event_id[is_outermost]
     launching = timeline.launch_id[timeline.launch_id != ABSENT]
@@ -562,8 +563,8 @@ def updates_one_by_one(graph: Graph, _events: Int64Array) -> Int64Array:
     run = np.cumsum(begins)
     runs = int(begins.sum()) + 1
     is_update = is_chosen & np.isin(outer, update)
-    is_chosen &= np.bincount(run[is_update], minlength=runs)[run] >= _FEWEST_UPDATES
-    is_chosen &= np.bincount(run[is_chosen], minlength=runs)[run] >= _FEWEST_OPERATORS
+    is_chosen &= np.bincount(run[is_update], minlength=runs)[run] >= _MIN_UPDATES
+    is_chosen &= np.bincount(run[is_chosen], minlength=runs)[run] >= _MIN_OPERATORS
     return chosen(outer, is_chosen)
 
 
@@ -625,8 +626,8 @@ def small_micro_batches(graph: Graph, _events: Int64Array) -> Int64Array:
     accumulated = [
         number
         for number, index in groups_of(batch)
-        if len(index) >= _FEWEST
-        and (end - first)[index].max() <= _ALIKE * (end - first)[index].min()
+        if len(index) >= _MIN_PASSES
+        and (end - first)[index].max() <= _MAX_LAUNCHES_RATIO * (end - first)[index].min()
     ]
     of_module = np.searchsorted(steps_ns, trace.start_ns[outermost])
     events = [NO_EVENTS]
@@ -638,7 +639,7 @@ def small_micro_batches(graph: Graph, _events: Int64Array) -> Int64Array:
 
 
 def _called_by_loop(timeline: Timeline, modules: Int64Array, passes: Int64Array) -> Int64Array:
-    """What the function around some backward passes calls, from the first module to the last pass.
+    """The calls of the function around some backward passes, from first module to last pass.
 
     Args:
         timeline: the activities.

@@ -38,7 +38,7 @@ Events = NDArray[np.integer[Any]]
 _PASSES_ON = re.compile(
     r"(?:^|/)torch/(?:_ops|_jit_internal|_tensor|_VF|functional|nn/functional)\.py\("
 )
-_FEWEST_STEPS = 2  # steady steps in which a pitfall is seen, or it came by chance
+_MIN_STEPS = 2  # steady steps in which a pitfall is seen, or it came by chance
 
 
 # --- when ---
@@ -63,7 +63,7 @@ def recurring(graph: Graph, events: Events) -> Int64Array:
         return NO_EVENTS
     later = [index for index in timeline.steady.indices if index > 0]
     seen = np.intersect1d(step_indices(graph, events), later)
-    return events.astype(np.int64) if len(seen) >= _FEWEST_STEPS else NO_EVENTS
+    return events.astype(np.int64) if len(seen) >= _MIN_STEPS else NO_EVENTS
 
 
 def lasts(graph: Graph, events: Int64Array, *, least_us: float) -> Int64Array:
@@ -299,7 +299,7 @@ def are_in_launching_thread(graph: Graph, events: Events) -> NDArray[np.bool_]:
 def forward_numbers(
     operators: Int64Array, arguments: ReadArguments
 ) -> tuple[Int64Array, Int64Array]:
-    """Which operators of the forward pass nodes of autograd go back through, by the file's "args".
+    """The operators of the forward pass that nodes of autograd go back through, by the "args".
 
     Args:
         operators: int64[k], event ids.
@@ -355,8 +355,8 @@ def _if_enough(
     if not len(events):
         return NO_EVENTS
     if timeline.steady is None:
-        return events if count.sum() >= _FEWEST_STEPS * least else NO_EVENTS
+        return events if count.sum() >= _MIN_STEPS * least else NO_EVENTS
     step = step_indices(graph, events)
     in_step = np.bincount(step[step >= 0], count[step >= 0], len(timeline.steps))
     is_enough = in_step[list(timeline.steady.indices)] >= least
-    return events if is_enough.sum() >= min(_FEWEST_STEPS, len(is_enough)) else NO_EVENTS
+    return events if is_enough.sum() >= min(_MIN_STEPS, len(is_enough)) else NO_EVENTS

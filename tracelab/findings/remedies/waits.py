@@ -35,15 +35,15 @@ _TIMES = re.compile(
     r"|monotonic_ns|elapsed_time)\b|: elapsed_time$"
 )
 _INDEXES = re.compile(r"^aten::(?:select|slice|narrow|index_select|arange|view|reshape|expand)$")
-_MOST_INDEXING_NS = 5_000  # from the read of an index to the operator that takes it
+_MAX_INDEXING_NS = 5_000  # from the read of an index to the operator that takes it
 _READS = re.compile(r"^<built-in method (?:item|tolist|__\w+__) of ")
 _MAKES = re.compile(
     r"^<built-in method (?:tensor|as_tensor|from_numpy|scalar_tensor|full|zeros|ones|empty|arange"
     r"|linspace|eye|rand|randn|randint|randperm) of "
 )
-_MOST_BETWEEN_READS = 5  # launches, the read's own copy among them
-_SMALL_BYTES = 65_536
-_MANY = 10  # small copies in a step that directly follow another one
+_MAX_LAUNCHES_BETWEEN = 5  # launches, the read's own copy among them
+_MAX_BYTES = 65_536
+_MIN_COPIES = 10  # small copies in a step that directly follow another one
 # DataLoader's thread that copies batches into pinned memory, as PyTorch names it and its function.
 _PINNING_THREAD = re.compile(r"pt_data_pin|pin_memory")
 _PINNING = re.compile(r"torch/utils/data/_utils/pin_memory\.py\(\d+\): ")
@@ -127,7 +127,7 @@ def used_as_index(graph: Graph, events: Int64Array) -> Int64Array:
     operators, frames = timeline.operators, python_frames(timeline)
     index = np.flatnonzero(np.isin(operators.event_id, events))
     following = _first_after(operators, index)
-    soon = operators.start_ns[following] - operators.end_ns[index] <= _MOST_INDEXING_NS
+    soon = operators.start_ns[following] - operators.end_ns[index] <= _MAX_INDEXING_NS
     soon &= operators.parent_index[following] == operators.parent_index[index]
     takes = np.append(operators.have_name(_INDEXES.match), False)[following] & soon
     read_frame = frames.innermost(operators.event_id[index])
@@ -151,7 +151,7 @@ def reads_in_a_row(graph: Graph, events: Int64Array, *, least: int) -> Int64Arra
     for thread, own in groups_of(trace.thread_index[events]):
         starts_ns = np.sort(trace.start_ns[launch_id[trace.thread_index[launch_id] == thread]])
         launched[own] = np.searchsorted(starts_ns, trace.start_ns[events[own]])
-    goes_on = np.diff(launched, prepend=0) <= _MOST_BETWEEN_READS
+    goes_on = np.diff(launched, prepend=0) <= _MAX_LAUNCHES_BETWEEN
     function = frames.names(functions_around(graph, events))
     for same in (trace.thread_index[events], function, step_indices(graph, events)):
         goes_on &= np.diff(same, prepend=ABSENT) == 0
@@ -204,7 +204,7 @@ def small_copies_in_a_row(graph: Graph, _events: Int64Array) -> Int64Array:
         trace, timeline.event_id[launched], lambda name: copy_direction(name) == "h2d"
     )
     size_bytes = trace.copied_bytes[timeline.event_id[launched]]
-    is_small &= (size_bytes != ABSENT) & (size_bytes <= _SMALL_BYTES)
+    is_small &= (size_bytes != ABSENT) & (size_bytes <= _MAX_BYTES)
     follows = is_small[1:] & is_small[:-1]
     follows &= trace.thread_index[call_id[1:]] == trace.thread_index[call_id[:-1]]
     following = call_id[1:][follows].astype(np.int64)
@@ -213,7 +213,7 @@ def small_copies_in_a_row(graph: Graph, _events: Int64Array) -> Int64Array:
     step, of_step, count = np.unique(
         step_indices(graph, following), return_inverse=True, return_counts=True
     )
-    many = following[(count[of_step] >= _MANY) & (step[of_step] >= 0)]
+    many = following[(count[of_step] >= _MIN_COPIES) & (step[of_step] >= 0)]
     # Without a copy all that was called for it goes: its memory, and the wait for it.
     operators, frames = timeline.operators, python_frames(timeline)
     around = operators.around(operators.innermost(many), operators.parent_index == ABSENT)
