@@ -87,11 +87,19 @@ def fed_back_copies(graph: Graph, _events: Int64Array) -> Int64Array:
 def copy_calls(
     graph: Graph, _events: Int64Array, *, direction: str, min_bytes: int = 0
 ) -> Int64Array:
-    """The calls that copy pageable memory in a direction, "h2d" or "d2h", so many bytes or more."""
+    """The calls that copy pageable memory in a direction, "h2d" or "d2h".
+
+    Args:
+        graph: the file's dependencies.
+        direction: of the copies.
+        min_bytes: of each, where the file says its size.
+    """
     timeline = graph.host.timeline
     calls = calls_of_copies(timeline, direction, is_pageable=True)
-    few = calls_of_copies(timeline, direction, min_bytes - 1, is_pageable=True)
-    return np.setdiff1d(calls, few)
+    row = np.flatnonzero(np.isin(timeline.launch_id, calls))
+    size_bytes = timeline.trace.copied_bytes[timeline.event_id[row]]
+    is_chosen = (size_bytes == ABSENT) | (size_bytes >= min_bytes)
+    return np.unique(timeline.launch_id[row[is_chosen]])
 
 
 def allocations(graph: Graph, _events: Int64Array) -> Int64Array:
