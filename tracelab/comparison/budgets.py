@@ -47,7 +47,7 @@ _MS = 1_000_000
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Budgets(OneLine):
-    """What is allowed; None or empty where a budget is not set.
+    """The limits; None or empty if a budget is not set.
 
     Example row: ``Budgets(max_idle=5.0, min_overlap={("comm", "compute"): 80.0}, forbid=("TL1",))``
 
@@ -73,7 +73,7 @@ class Budgets(OneLine):
     baseline: str | None = None
 
     def updated(self, other: Budgets) -> Budgets:
-        """These budgets with others, which win; what is set by kind or rule is joined.
+        """Merge these budgets with others, which win; limits by kind or rule are joined.
 
         >>> Budgets(max_idle=5, forbid=("TL1",)).updated(Budgets(max_idle=9, forbid=("TL2",)))
         ... # doctest: +ELLIPSIS
@@ -237,7 +237,7 @@ def _share(
     whole_ns: int,
     remark: str,
 ) -> tuple[float, BudgetResult]:
-    """What a budget that limits a share of the window says of one device."""
+    """Check a share of the window on one device."""
     share = _percent(part_ns, whole_ns)
     passed = share <= limit
     return share, BudgetResult(
@@ -424,7 +424,7 @@ def _max_regression(files: Sequence[MeasuredFile], baseline: Report, limit: floa
 def _regression(
     label: str, before: StepLengths, after: StepLengths, limit: float
 ) -> tuple[float, BudgetResult]:
-    """How much longer the median step is, and whether that is too much.
+    """Compare the median step with that of the baseline.
 
     It is too much when it is above the limit and, with several steps on both sides, when the
     medians differ by more than the larger of the two interquartile ranges as well.

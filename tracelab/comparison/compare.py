@@ -1,4 +1,4 @@
-"""What changed between recordings of a program: pure functions of their reports.
+"""Comparison of recordings of a program: pure functions of their reports.
 
 What is compared is the steady step: the median of a figure over the steady steps of each side, and
 how far they lie apart. Where a side has none, it is the whole trace.
@@ -52,7 +52,7 @@ Given = Side | Report | str | PathLike[str] | Sequence[str | PathLike[str]]
 def compare(
     before: Given | Sequence[Given], after: Given | Sequence[Given], options: Options = DEFAULTS
 ) -> Diff:
-    """What changed from one side to the other, rank by rank.
+    """Compare two sides rank by rank.
 
     One rank is compared with one rank whatever their numbers; of several, those with the same.
     Of a list, files of different ranks are one job. Several of the same rank, or of none, are
@@ -100,7 +100,7 @@ Launches = tuple[tuple[NameTimes, ...], Mapping[str, int]]
 
 
 def launches_of(analysis: Analysis) -> Launches:
-    """What a comparison needs of a file beside the report."""
+    """Return the launches of a file, which the report does not hold."""
     trace = analysis.graph.host.timeline.trace
     names, counts = np.unique(
         trace.name_index[trace.of_category(Category.OPERATOR)], return_counts=True
@@ -113,7 +113,7 @@ def launches_of(analysis: Analysis) -> Launches:
 
 
 def merge_side(results: Sequence[FileResult], names: Sequence[str], options: Options) -> Side:
-    """What was read of the files of one recording as one; `FileResult.more` holds their launches.
+    """Merge the files of one recording; `FileResult.more` holds their launches.
 
     Raises:
         UsageError: a saved report stands among other files.
@@ -138,7 +138,7 @@ def merge_side(results: Sequence[FileResult], names: Sequence[str], options: Opt
 
 
 def compare_sides(before: Side | Sequence[Side], after: Side | Sequence[Side]) -> Diff:
-    """What changed from one side to the other; see `compare`.
+    """Compare two sides that were read; see `compare`.
 
     Args:
         before: what was measured, or that of several recordings.
@@ -232,7 +232,7 @@ def _by_rank(sides: Iterable[Side]) -> dict[int, list[Recording]]:
 
 
 def _verdict(ranks: Sequence[RankDiff]) -> str:
-    """That of the slowest rank, for which the others wait, unless they contradict each other."""
+    """Return the verdict of the slowest rank, unless ranks contradict each other."""
     if {SHORTER, LONGER} <= {rank.verdict for rank in ranks}:
         return CANNOT_TELL
     return max(ranks, key=lambda rank: rank.length.after_ns).verdict

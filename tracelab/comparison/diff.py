@@ -1,4 +1,4 @@
-"""What changed between two recordings, as data: the keys of ``diff --json``."""
+"""Result of a comparison as data: the keys of ``diff --json``."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ GONE, NEW, CHANGED, SAME = "gone", "new", "changed", "same"  # a finding; a kern
 
 
 class Doubt(StrEnum):
-    """Why nobody can tell whether a step got shorter or longer."""
+    """Reason why a comparison is inconclusive."""
 
     FEW_STEPS = "few steps"  # a side has a single steady step
     NO_STEPS = "no steps"  # whole traces are compared
@@ -133,7 +133,7 @@ class DeviceDiff(OneLine):
 
     @property
     def changes(self) -> tuple[Change, ...]:
-        """Of its own times, of its idle time by cause, of its streams."""
+        """Changes of its own times, of its idle time by cause, of its streams."""
         busy = [stream.busy for stream in self.streams]
         if self.graph_streams:
             busy.append(self.graph_streams.busy)
@@ -263,12 +263,12 @@ class RankDiff(OneLine):
 
     @property
     def by_recording(self) -> bool:
-        """Whether several recordings say how much recordings differ."""
+        """True if several recordings say how much recordings differ."""
         return len(self.before_recordings) + len(self.after_recordings) > 2
 
     @property
     def different(self) -> bool:
-        """Whether any time or finding changed by more than the noise."""
+        """True if any time or finding changed by more than the noise."""
         changes = (
             self.length,
             *(change for device in self.devices for change in device.changes),
@@ -309,7 +309,7 @@ class PredictionDiff(OneLine):
 
     @property
     def holds(self) -> bool | None:
-        """Whether the interval holds what was measured; None where that is not known."""
+        """True if the interval holds the measured saving; None if that is unknown."""
         if self.measured_ns is None:
             return None
         return self.saves_low_ns <= self.measured_ns <= self.saves_high_ns
@@ -317,7 +317,7 @@ class PredictionDiff(OneLine):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Diff(OneLine):
-    """What changed.
+    """Result of a comparison.
 
     Attributes:
         different: whether anything did by more than the noise, on any rank.

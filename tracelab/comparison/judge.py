@@ -1,4 +1,4 @@
-"""Whether a step got shorter or longer, or why the recordings do not say.
+"""Verdict about a step: shorter or longer, or why the recordings do not say.
 
 The steps of two recordings say how much steps differ, not how much recordings do. So what differs
 between recordings of one and the same program is left out of a difference: kernels that all ran a
@@ -54,7 +54,7 @@ _LEAST_OPERATORS = 0.7
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Judgment(OneLine):
-    """What became of the step.
+    """Verdict about the step.
 
     Attributes:
         verdict: "shorter", "longer", "no change" or "cannot tell".
@@ -70,7 +70,7 @@ class Judgment(OneLine):
 
 
 def judge(both: Pair) -> Judgment:
-    """Whether the step got shorter or longer."""
+    """Judge whether the step got shorter or longer."""
     length = both.change_of_views(lambda view: view.length_ns)
     speed = None if both.by_recording else _speed(both)  # recordings say how much speeds differ
     explained_ns = {
@@ -100,7 +100,7 @@ def _judgment(
 def _doubts(
     both: Pair, length: Change, judged: Change, explained_ns: Mapping[Doubt, int]
 ) -> Iterator[Doubt]:
-    """Why the recordings do not say; nothing if they do."""
+    """List the reasons why the recordings do not say."""
     one_each = not both.by_recording
     is_single = one_each and 1 in (both.before.fewest_steps, both.after.fewest_steps)
     if one_each and not both.per_step and _step_count(both.before) != _step_count(both.after):
@@ -121,7 +121,7 @@ def _direction(length: Change) -> str:
 
 
 def _is_steady(both: Pair, length: Change) -> bool:
-    """Whether a change would be seen: enough steps or recordings, and little noise.
+    """True if a change would be seen: enough steps or recordings, and little noise.
 
     Between single recordings nothing changed only if the step did by less than 1 %.
     """
@@ -138,7 +138,7 @@ def _step_count(side: Compared) -> int:
 
 
 def _same_direction_ns(ns: int, length: Change) -> int:
-    """How much of a difference in length another one explains."""
+    """Return the part of a difference in length that another one explains."""
     if (ns > 0) != (length.difference_ns > 0):
         return 0
     return min(abs(ns), abs(length.difference_ns))
@@ -146,7 +146,7 @@ def _same_direction_ns(ns: int, length: Change) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Speed:
-    """How long the same kernels took on both sides, ns, and their share of all compute before."""
+    """Times of the same kernels on both sides, ns, and their share of all compute before."""
 
     before_ns: int
     after_ns: int
@@ -157,7 +157,7 @@ class _Speed:
         return 100 * (self.after_ns - self.before_ns) / self.before_ns
 
     def of_step_ns(self, both: Pair) -> int:
-        """What their speed makes of a step: their share of the time in which the GPU computes."""
+        """Return the effect of their speed on a step: their share of the compute time."""
         if abs(self.percent) > _MOST_SPEED_PERCENT:
             return 0
         compute_ns = median(both.before.sample_of_views(lambda view: _busiest(view).compute_ns))
@@ -165,7 +165,7 @@ class _Speed:
 
 
 def _speed(both: Pair) -> _Speed | None:
-    """Of kernels by the same name, launched equally often; without communication and copies."""
+    """Compare kernels of one name, launched equally often, without communication and copies."""
     before, after = (_computing(side.recordings[0], per_step=both.per_step) for side in both.sides)
     same = [name for name, row in before.items() if name in after and row[0] == after[name][0]]
     before_ns = sum(before[name][1] for name in same)
@@ -198,7 +198,7 @@ def _typical(recording: Recording, *, per_step: bool) -> dict[str, tuple[int, in
 
 
 def _idle_of_profiler_ns(both: Pair, length: Change) -> int:
-    """How much of the difference is idle time that the profiler may have made on one side."""
+    """Return the idle time in a difference that the profiler may have made on one side."""
     if not _are_recorded_differently(both):
         return 0
     idle = both.change_of_views(lambda view: _busiest(view).idle_ns)
@@ -206,7 +206,7 @@ def _idle_of_profiler_ns(both: Pair, length: Change) -> int:
 
 
 def _are_recorded_differently(both: Pair) -> bool:
-    """Whether the profiler cost one side more than the other: the host's times do not compare."""
+    """True if the profiler cost one side more than the other: CPU times do not compare."""
     measured = [side.unprofiled_step_ns is not None for side in both.sides]
     stacks = [_have_stacks(side) for side in both.sides]
     if all(measured):
@@ -215,7 +215,7 @@ def _are_recorded_differently(both: Pair) -> bool:
 
 
 def _have_stacks(side: Compared) -> bool:
-    """Whether all its recordings have Python functions."""
+    """True if all its recordings have Python functions."""
     return not any(
         finding.cause == NO_STACKS
         for recording in side.recordings
@@ -224,7 +224,7 @@ def _have_stacks(side: Compared) -> bool:
 
 
 def _inflated_ns(both: Pair, length: Change) -> int:
-    """How much of the difference Python stacks may have made, where both sides have them.
+    """Return the part of a difference that Python stacks may have made on both sides.
 
     They inflate the host's time, on one side up to twice as much as on the other. So where most of
     a difference is idle time that waits for the host, they explain as much of it as the side with
@@ -243,7 +243,7 @@ def _inflated_ns(both: Pair, length: Change) -> int:
 
 
 def _profiler_disagrees(both: Pair, length: Change) -> bool:
-    """Whether both captures know the step without the profiler, and it says something else.
+    """True if both captures know the step without the profiler, and it differs otherwise.
 
     It does if it did not move the same way, by half a per cent at least; where no change is
     reported, if it moved by more than it does from run to run.
@@ -263,7 +263,7 @@ def _busiest(view: View) -> DeviceMetrics:
 
 
 def _is_supported(both: Pair, length: Change) -> bool:
-    """Whether what changed largely explains half of the difference.
+    """True if changes beyond the noise explain half of the difference.
 
     That is, on the device that decides; where other work than the step's own may run in its window,
     what the step launched.
@@ -281,7 +281,7 @@ def _is_supported(both: Pair, length: Change) -> bool:
 
 
 def _holds_other_work(recording: Recording) -> bool:
-    """Whether a compared step may hold what no step launched: most of all what was queued before.
+    """True if a compared step may hold work that no step launched, such as queued work.
 
     Windows tile, so only the first step of a file can.
     """

@@ -1,4 +1,4 @@
-"""What budgets are checked against: each file of some reports, in the window that decides."""
+"""Figures that budgets are checked against: those of each file in the window that decides."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tracelab.report.views import RankView, Scope, View, ranks_of
 
 @dataclass(frozen=True, slots=True, repr=False)
 class StepLengths(OneLine):
-    """How long the steps of a file are that say what is typical.
+    """Lengths of the typical steps of a file.
 
     Attributes:
         lengths_ns: of the steady steps; of all steps where none is known to be steady, and of the
@@ -33,7 +33,7 @@ class StepLengths(OneLine):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class MeasuredFile(OneLine):
-    """What a report says of one file, in the window that budgets are about.
+    """Figures of one file in the window that budgets are about.
 
     Attributes:
         label: what tells the file from the others; "" where it is the only one.
@@ -59,7 +59,7 @@ class MeasuredFile(OneLine):
 
     @property
     def window(self) -> str:
-        """What was measured: "5 steady steps", "step 3"."""
+        """Name of the window: "5 steady steps", "step 3"."""
         is_whole = not self.scope.steps and self.views[0].step is None
         return "the whole trace (no step is known to be steady)" if is_whole else self.steps.name
 
@@ -69,7 +69,7 @@ class MeasuredFile(OneLine):
         return tuple(sync for view in self.views for sync in view.syncs if sync.count)
 
     def kind_ns(self, device: int, kind: str) -> int:
-        """How long a kind of work ran in its windows, ns."""
+        """Return the time of a kind of work in its windows, ns."""
         return sum(
             getattr(metrics, f"{kind}_ns")
             for view in self.views
@@ -78,7 +78,7 @@ class MeasuredFile(OneLine):
         )
 
     def overlap_ns(self, device: int, pair: tuple[str, str]) -> int:
-        """How long two kinds of work ran at the same time in its windows, ns."""
+        """Return the time in which two kinds of work overlap in its windows, ns."""
         selections = {f"kind:{device}/{kind}" for kind in pair}
         return sum(
             overlap.overlap_ns
@@ -111,7 +111,7 @@ def measured_in(reports: Sequence[Report], step: int | None) -> list[MeasuredFil
 
 
 def step_lengths(rank: RankView, step: int | None = None) -> StepLengths:
-    """How long a step of a file takes.
+    """Return the lengths of the steps of a file.
 
     Args:
         rank: the file.
@@ -140,7 +140,7 @@ def all_of(sides: Sequence[StepLengths]) -> StepLengths:
 
 
 def _labels(reports: Sequence[Report]) -> list[str]:
-    """What tells the files apart: their ranks in a job, else their names; "" of a single file."""
+    """Label the files: by their ranks in a job, else by their names; "" for a single file."""
     traces = [trace for report in reports for trace in report.traces]
     if len(traces) == 1:
         return [""]

@@ -1,4 +1,4 @@
-"""What is a difference and what is noise: medians, spreads, changes."""
+"""Differences and noise: medians, spreads, changes."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def interquartile(values: Sequence[int]) -> float:
 
 
 def change(before: Sequence[int], after: Sequence[int], length_ns: int) -> Change:
-    """What changed from the steps of one recording to those of another.
+    """Compare the steps of one recording with those of another.
 
     Where all steps of one side lie beyond all of the other, at least two on each, the steps
     decide: only 1 % of a step is noise. Else it is the larger spread. Where a side has a single
@@ -105,7 +105,7 @@ def change(before: Sequence[int], after: Sequence[int], length_ns: int) -> Chang
 
 
 def change_between(before: Sequence[int], after: Sequence[int], length_ns: int) -> Change:
-    """What changed from several recordings to several others.
+    """Compare several recordings with several others.
 
     The noise is how much recordings of one side differ: half the width of Student's interval
     (95 %) of the difference.

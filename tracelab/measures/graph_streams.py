@@ -90,15 +90,6 @@ def graph_streams(timeline: Timeline) -> tuple[GraphStreams, ...]:
     return tuple(found)
 
 
-def graph_streams_label(count: int) -> str:
-    """Name so many of them together.
-
-    >>> graph_streams_label(214)
-    '214 streams of CUDA graphs'
-    """
-    return f"{count:,} streams of CUDA graphs"
-
-
 def compared_streams(timeline: Timeline, *, all_pairs: bool = False) -> tuple[Stream, ...]:
     """The streams that are compared with each other: all of them, or of very many the busiest.
 

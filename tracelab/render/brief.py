@@ -101,7 +101,7 @@ class BriefPlace(OneLine):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class BriefEvidence(OneLine):
-    """What in the trace shows a finding.
+    """Evidence of a finding in the trace.
 
     Attributes:
         events: ids of events of the trace (their places among its complete events), the most
@@ -179,7 +179,7 @@ class BriefRecording(OneLine):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class BriefRest(OneLine):
-    """How much is not in the object, because it is minor or there was no room.
+    """Number of things left out, because they are minor or there was no room.
 
     Example: ``BriefRest(findings=1, minor_findings=4, notes=2, recordings=0)``.
     """
@@ -192,7 +192,7 @@ class BriefRest(OneLine):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Brief(OneLine):
-    """What is said first of a file, a job, or files that are not one job.
+    """First screen of a file, a job, or files that are not one job.
 
     Attributes:
         schema: "tracelab.brief/1".
@@ -427,7 +427,7 @@ def _named(text: str | None, max_bytes: int) -> str | None:
 
 
 def _fitted(text: str, max_bytes: int) -> str:
-    """Return text of at most so many bytes in JSON, with an ellipsis where it goes on.
+    """Cut text to a number of bytes in JSON, with an ellipsis where it goes on.
 
     >>> _fitted("reduce_kernel", 9), _fitted("größe", 7)
     ('reduce…', 'größe')

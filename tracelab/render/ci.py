@@ -53,7 +53,7 @@ def without_github_commands(text: str) -> str:
 
 
 def _disarmed(command: re.Match[str]) -> str:
-    """What GitHub would take for a command, with a space inside."""
+    """Put a space into a text that GitHub would take for a command."""
     return f"{command[1]}: " if command[1] is not None else "# #"
 
 

@@ -1,4 +1,4 @@
-"""Document: all that is said of a report, made once, in plain data that every output draws."""
+"""Document of a report: made once, in plain data that every output draws."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MAX_DETAILED_RANKS = 4  # the details of more would be a wall
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Document(OneLine):
-    """All that is said of a report.
+    """Verdict, findings and tables of a report, in words.
 
     Attributes:
         version: of the package that made the report.
@@ -77,7 +77,7 @@ def detailed(report: Report, *, every_step: bool = False, top: int = TOP) -> Doc
 
 
 def _chapters(report: Report, *, every_step: bool, top: int) -> list[Chapter]:
-    """Make all that is said beyond the first screen, in order."""
+    """Make the chapters in order."""
     views, all_ranks = views_of(report), ranks_of(report)
     numbers = [trace.rank for trace in report.traces]
     told_apart = len(set(numbers)) == len(numbers)

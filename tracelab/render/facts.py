@@ -54,7 +54,7 @@ class SharePart(OneLine):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class BusyShares(OneLine):
-    """How busy each GPU is, as it is printed: ``BusyShares("the steady steps", {0: "68 %"})``."""
+    """Busy share of each GPU, as printed: ``BusyShares("the steady steps", {0: "68 %"})``."""
 
     of: str
     by_gpu: Mapping[int, str]
@@ -80,7 +80,7 @@ def facts_of_job(
 
 
 def _label(ranks: Sequence[RankView]) -> str:
-    """What the lengths and shares are of."""
+    """Label the lengths and shares: "Step", "Step 3" or "Trace"."""
     step = ranks[0].main.step
     if step is not None:
         return f"Step {step}"
@@ -88,7 +88,7 @@ def _label(ranks: Sequence[RankView]) -> str:
 
 
 def length_of(rank: RankView) -> str:
-    """How long a step takes, with the profiler and without it."""
+    """Say how long a step takes, with the profiler and without it."""
     scope, row = rank.main.scope, rank.steady
     length = duration_text(scope.printed_ns)
     if row is None or not scope.steps:
@@ -122,7 +122,7 @@ def _beside(length_ns: int, other: str) -> str:
 
 
 def busy_shares(rank: RankView) -> BusyShares:
-    """How busy each GPU is in a step, the one that decides first."""
+    """Return the busy share of each GPU in a step, the one that decides first."""
     scope, headline = rank.main.scope, headline_of(rank)
     if headline.device is None:
         return BusyShares(scope.name, {})
@@ -133,7 +133,7 @@ def busy_shares(rank: RankView) -> BusyShares:
 
 
 def gpu_facts(rank: RankView) -> list[Fact]:
-    """How busy each GPU is; of the one that decides also why it is not."""
+    """Say how busy each GPU is; of the one that decides also why it is not."""
     scope, headline = rank.main.scope, headline_of(rank)
     if headline.device is None or not scope.busy_ns:
         return [Fact("GPU", "no GPU was busy")]
@@ -164,7 +164,7 @@ def idle_parts(headline: Headline) -> list[SharePart]:
 
 
 def busy_parts(rank: RankView) -> list[SharePart]:
-    """What the GPU that decides is busy with, compute first; whole percents that add up to busy."""
+    """Return the work of the GPU that decides, in whole percents that add up to busy."""
     device, headline = rank.main.scope.deciding, headline_of(rank)
     if device is None:
         return []
@@ -189,7 +189,7 @@ def _listed(parts: Iterable[SharePart]) -> str:
 
 
 def _fixes(headline: Headline, scope: Scope) -> list[Fact]:
-    """What a step takes with all fixes, or why that is not predicted; nothing without a fix."""
+    """Say what a step takes with all fixes, or why that is not predicted."""
     unknown = not_predicted(scope)
     if unknown:
         return [Fact(FIXES, unknown[0])]
@@ -205,7 +205,7 @@ def _fixes(headline: Headline, scope: Scope) -> list[Fact]:
 
 
 def _length_of_job(ranks: Sequence[RankView]) -> str:
-    """How long a step of a job takes, from its fastest to its slowest rank where they differ."""
+    """Say how long a step of a job takes, from its fastest to its slowest rank if they differ."""
     by_length = sorted(ranks, key=lambda rank: rank.main.scope.printed_ns)
     shortest, longest = by_length[0].main.scope, by_length[-1].main.scope
     length = duration_text(longest.printed_ns)

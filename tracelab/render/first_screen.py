@@ -1,4 +1,4 @@
-"""What is said first of a file or a job: facts, findings with price, place and fix, what is next.
+"""First screen of a file or a job: facts, findings with price, place and fix, next commands.
 
 Text, Markdown, JSON in brief, notebooks and training logs draw the same `FirstScreen`.
 """
@@ -34,7 +34,7 @@ _MUCH = 0.1  # of a step: so long no healthy program's GPU is idle
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Item(OneLine):
-    """A finding as it is said first.
+    """A finding of the first screen.
 
     Example: ``Item(1, finding, "saves 23 % (10 to 35), 7.3 ms", Price("saves", 0.23, ...),
     "empty_cache() returns memory ...", "train_step.py:70 in train", "torch.cuda.empty_cache()",
@@ -65,7 +65,7 @@ class Item(OneLine):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class FirstScreen(OneLine):
-    """All that is said first of a file or a job.
+    """First screen of a file or a job.
 
     Attributes:
         name: the file, or the folder of a job.
@@ -116,7 +116,7 @@ class FirstScreen(OneLine):
 
 
 def first_screen(report: Report) -> FirstScreen:
-    """What is said first of a report of one file, or of one job."""
+    """Make the first screen of a report of one file, or of one job."""
     ranks = [rank for rank in ranks_of(report) if rank.views]
     groups = finding_groups(report, ranks)
     worth = [group for group in groups if group.is_worth_showing]
@@ -171,7 +171,7 @@ def _item(group: FindingGroup, report: Report, ranks: int) -> Item:
 
 
 def short_fix(finding: Finding) -> str:
-    """Its fix in short; where nobody wrote that, as many whole sentences as are no longer."""
+    """Return the short fix of a finding, or as many whole sentences of the fix as are no longer."""
     if finding.fix_short:
         return finding.fix_short
     first, *others = _SENTENCE_END.split(finding.fix)
@@ -183,7 +183,7 @@ def short_fix(finding: Finding) -> str:
 
 
 def _next(items: Sequence[Item], ranks: Sequence[RankView]) -> tuple[str, ...]:
-    """What to type next: to record steps where there are none, else about the first finding."""
+    """List what to type next: to record steps if there are none, else about the first finding."""
     if not any(rank.steps for rank in ranks):
         return (RECORD,)
     if not items:
@@ -214,7 +214,7 @@ def _deciding(ranks: Sequence[RankView]) -> RankView:
 
 
 def _on(numbers: Sequence[int], every: int) -> str:
-    """Which ranks have a finding.
+    """Name the ranks that have a finding.
 
     >>> _on([0, 1], 2), _on([3], 8), _on([0, 3], 8), _on([0, 1, 2, 3, 4], 8)
     ('all ranks', 'rank 3', 'ranks 0, 3', '5 of 8 ranks')
@@ -249,7 +249,7 @@ def _about(ranks: Sequence[RankView]) -> list[str]:
 
 
 def _of_rank(report: Report, rank: RankView) -> list[str]:
-    """What is noted of one file: what its analysis could not do, and steps that do not count."""
+    """Note what the analysis of a file could not do, and steps that do not count."""
     notes = [
         note.text.rstrip(".")
         for note in report.notes
@@ -259,7 +259,7 @@ def _of_rank(report: Report, rank: RankView) -> list[str]:
 
 
 def answer(ranks: Sequence[RankView], *, is_healthy: bool) -> str:
-    """What is said where no finding is worth a place: nothing is wrong, or nothing is known."""
+    """Answer if no finding is worth a place: nothing is wrong, or nothing is known."""
     longest = max(ranks, key=lambda rank: rank.main.scope.step_ns)
     whole = "the step" if longest.main.scope.steps else "the trace"
     if headline_of(longest).causes.get("unknown", 0.0) >= _MUCH:
@@ -274,7 +274,7 @@ def answer(ranks: Sequence[RankView], *, is_healthy: bool) -> str:
 
 
 def is_healthy(ranks: Sequence[RankView], shares: Sequence[RankShares] = ()) -> bool:
-    """Whether GPUs are busy for most of a step, and of a job compute that long.
+    """True if GPUs are busy for most of a step, and of a job compute that long.
 
     Args:
         ranks: the files.

@@ -63,7 +63,7 @@ def words_that_begin(start: str) -> list[str]:
 
 
 def explanation(words: Sequence[str], width: int) -> str:
-    """What each of these rules, families, remedies, groups and words means.
+    """Explain rules, families, remedies, groups and words.
 
     Args:
         words: at least one; several that are one term together are that term.

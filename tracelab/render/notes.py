@@ -1,4 +1,4 @@
-"""What is to be known about a trace: what makes its figures wrong, and what it lacks."""
+"""Notes about a trace: what makes its figures wrong, and what it lacks."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Note:
 
 
 def notes_of(findings: Sequence[Finding], traces: Sequence[TraceInfo]) -> list[Note]:
-    """What is to be known about traces, each once, warnings first."""
+    """List the notes about traces, each once, warnings first."""
     about_traces = [
         finding
         for finding in findings
@@ -88,7 +88,7 @@ def _aside(finding: Finding, share: float) -> Note:
 
 
 def unread(provenance: Provenance) -> list[Note]:
-    """What could not be analyzed: the first reason, and how many more."""
+    """Note what could not be analyzed: the first reason, and how many more."""
     if not provenance.unread:
         return []
     first, *others = provenance.unread

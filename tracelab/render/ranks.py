@@ -70,7 +70,7 @@ class Ranks(OneLine):
     unlike: str
 
     def columns(self, most: int) -> list[Column]:
-        """Return the titles and cells of so many ranks; those that matter most are chosen."""
+        """Return the titles and cells of the `most` ranks that matter most."""
         shown = [self.rows[i] for i in sorted(self.order[:most])]
         columns = [("rank", [str(row.number) for row in shown])]
         if self.has_names:
@@ -88,7 +88,7 @@ class Ranks(OneLine):
         return [*columns, ("waits for", [row.waits_for for row in shown])]
 
     def more(self, most: int) -> str:
-        """Say how many ranks are left out if so many are shown; "" for none."""
+        """Say how many ranks are left out if `most` are shown; "" for zero."""
         left_out = len(self.rows) - most
         return f"… and {left_out} more ranks" if left_out > 0 else ""
 

@@ -66,7 +66,7 @@ class Recording(OneLine):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Recordings(OneLine):
-    """Everything that is said first of files that are not one job.
+    """First screen of files that are not one job.
 
     Attributes:
         about: how many files there are, GPUs and versions.
@@ -92,7 +92,7 @@ def are_recordings(report: Report) -> bool:
 
 
 def recordings_of(report: Report, recordings: Sequence[Report] = ()) -> Recordings:
-    """Return what is said first of files that are not one job.
+    """Make the first screen of files that are not one job.
 
     Args:
         report: of all files.

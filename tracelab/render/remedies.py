@@ -27,7 +27,7 @@ Most pitfalls are recognized by Python functions in the trace (`with_stack=True`
 
 
 def find_remedy(word: str) -> Remedy | None:
-    """The remedy of an id, None where there is none."""
+    """Find a remedy by its id."""
     return next((remedy for remedy in REMEDIES if remedy.id == word.lower()), None)
 
 
@@ -91,7 +91,7 @@ def _entry(remedy: Remedy) -> str:
 
 
 def _fixes(remedy: Remedy) -> list[str]:
-    """What to do, the newest API first, each with the versions that it is for."""
+    """List what to do, the newest API first, each with the versions that it is for."""
     newest, *older = remedy.fixes
     before = [f"Before: {fix.text}" for fix in older]
     return [_with_version(newest), *before]

@@ -90,7 +90,7 @@ def bare_name(name: str) -> str:
 
 
 def shorten(text: str, most: int) -> str:
-    """The text, or so much of its beginning that it has `most` letters with the ellipsis.
+    """Cut a text to `most` letters, with an ellipsis at its end.
 
     >>> shorten("reduce_kernel", 7)
     'reduce…'

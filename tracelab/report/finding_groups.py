@@ -33,12 +33,12 @@ class FindingGroup(OneLine):
 
     @property
     def scope(self) -> Scope:
-        """What that is about."""
+        """Scope of that finding."""
         return self.members[0][1]
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        """Where it was found."""
+        """Ranks in which it was found."""
         return tuple(sorted({finding.rank for finding, _ in self.members}))
 
     @property
@@ -47,7 +47,7 @@ class FindingGroup(OneLine):
         return any(scope.is_worth_showing(finding) for finding, scope in self.members)
 
     def number_in(self, report: Report) -> int:
-        """Its number, from 1 on, which is the same in everything that is made of a report."""
+        """Return its number, from 1 on, which is the same in all outputs."""
         own = {id(finding) for finding, _ in self.members}
         return next(i for i, x in enumerate(report.findings, start=1) if id(x) in own)
 
@@ -89,7 +89,7 @@ def with_groups_first(report: Report) -> Report:
 
 
 def _place_of(finding: Finding) -> tuple[object, ...]:
-    """By what findings are one; without a line, what is known besides tells them apart."""
+    """Return the key of findings that are one; without a line, all else that is known."""
     where = finding.where
     known = () if where.line else (sentence_of(finding.title, where), where.call)
     return (*call_site_key(finding), *known)

@@ -56,7 +56,7 @@ class Scope(OneLine):
     savings: Savings | None = None
 
     def share_of(self, finding: Finding) -> float:
-        """How much of a step a finding's fix saves, or is attributed to it, 0 to 1."""
+        """Share of a step that a finding's fix saves, or that is attributed to it, 0 to 1."""
         if finding.saves_ns is not None and self.savings is not None:
             return min(1.0, finding.saves_ns / max(1, self.savings.step_ns or 0))
         if finding.saves_high_ns is not None and self.savings is not None:
@@ -64,7 +64,7 @@ class Scope(OneLine):
         return min(1.0, finding.bound_ns / max(1, self.base_ns))
 
     def cost_share_of(self, finding: Finding) -> float:
-        """How much of a step is lost there, 0 to 1."""
+        """Share of a step that is lost there, 0 to 1."""
         return min(1.0, finding.cost_ns / max(1, self.length_ns))
 
     def is_worth_showing(self, finding: Finding) -> bool:
@@ -73,12 +73,12 @@ class Scope(OneLine):
 
     @property
     def is_slowed(self) -> bool:
-        """Whether the profiler made it so much longer that shares are of what it is without."""
+        """True if the profiler made it longer: shares are of its length without that."""
         return self.base_ns < self.length_ns
 
     @property
     def busy_ns(self) -> int:
-        """How long the GPU that decides is busy in it, ns; 0 without one."""
+        """Busy time of the GPU that decides, ns; 0 without one."""
         return min(self.deciding.busy_ns, self.base_ns) if self.deciding else 0
 
     @property
@@ -94,7 +94,7 @@ class Scope(OneLine):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class View(OneLine, Tables):
-    """Everything that a report says of one window of one rank.
+    """Rows and findings of one window of one rank.
 
     Attributes:
         window: its times.
@@ -115,7 +115,7 @@ class View(OneLine, Tables):
 
     @property
     def path(self) -> CriticalPathMetrics | None:
-        """How long the critical path is, by kind."""
+        """Length of the critical path, by kind."""
         return next(iter(self.tables.get("critical_path", ())), None)
 
     @property
@@ -130,7 +130,7 @@ class View(OneLine, Tables):
 
     @property
     def unprofiled_ns(self) -> int:
-        """Its length without the profiler, where known, ns: savings are shares of it."""
+        """Length without the profiler, if known, ns: savings are shares of it."""
         return self.window.unprofiled_ns or self.length_ns
 
     @property
@@ -140,7 +140,7 @@ class View(OneLine, Tables):
 
     @property
     def scope(self) -> Scope:
-        """What the findings are about: the steady steps where there are some, else the window."""
+        """Scope of the findings: the steady steps if there are some, else the window."""
         row = self.steady_row
         if row is None:
             return _scope_of_window(self)
@@ -159,18 +159,18 @@ class View(OneLine, Tables):
 
     @property
     def several(self) -> bool:
-        """Whether more than one device worked in the file."""
+        """True if more than one device worked in the file."""
         return len(self.window.devices) > 1
 
     @property
     def name(self) -> str:
-        """What the window is called."""
+        """Name of the window."""
         return "Whole trace" if self.step is None else f"Step {self.step}"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RankView(OneLine):
-    """Everything that a report says of one rank.
+    """Windows of one rank.
 
     Attributes:
         trace: the file.

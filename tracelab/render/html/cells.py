@@ -99,7 +99,7 @@ def table_of(section: Section) -> Table:
 
 
 def _fit(column: Column, cells: Sequence[str]) -> str:
-    """How a column is aligned: words are not, in whatever column they stand."""
+    """Return the alignment of a column: words have none, whatever column they are in."""
     is_words = column.fit is Fit.NUMBER and not any(re.search(r"\d", cell) for cell in cells)
     return "words" if is_words and any(map(str.strip, cells)) else _FITS[column.fit]
 

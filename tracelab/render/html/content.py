@@ -1,4 +1,4 @@
-"""What the page says, in order, before it is HTML."""
+"""Content of the page, in order, before it is HTML."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MOST_FACTS = 64  # files whose facts are listed
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Content(OneLine):
-    """All that the page says.
+    """Content of the page.
 
     Attributes:
         version: of the package.
@@ -60,7 +60,7 @@ class Content(OneLine):
 
 
 def content_of(report: Report, files: Sequence[FilePart]) -> Content:
-    """What the page of a report says.
+    """Make the content of the page of a report.
 
     Args:
         report: the report.
@@ -99,14 +99,14 @@ def _facts(ranks: Sequence[RankView]) -> str:
 
 
 def _warnings(report: Report) -> list[str]:
-    """What matters of what is missing."""
+    """List the warnings about what is missing."""
     notes = [*unread(report.provenance), *notes_of(report.findings, report.traces)]
     notes += asides(ranks_of(report))
     return [f"{note.text}." for note in notes if note.is_warning]
 
 
 def _notes(report: Report, ranks: Sequence[RankView]) -> list[str]:
-    """What to know beside the findings."""
+    """List what to know in addition to the findings."""
     shown = {(rank.trace.rank, rank.main.step) for rank in ranks}
     notes = [note.text for note in report.notes if (note.rank, note.step) in shown]
     unpredicted = [text for rank in ranks for text in not_predicted(rank.main.scope)]

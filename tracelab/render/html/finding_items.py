@@ -25,7 +25,7 @@ _LINKS: Mapping[str, tuple[str, str]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Source(OneLine):
-    """Where a fix is documented; without an address of ours it is text.
+    """Documentation of a fix; text without an address of ours.
 
     Example: ``Source("PyTorch documentation: torch.optim", "https://docs.pytorch.org/...")``
     """

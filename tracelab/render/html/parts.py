@@ -52,12 +52,12 @@ class Part(OneLine):
 
     @property
     def id(self) -> str:
-        """By which a link finds it."""
+        """Target of a link to it."""
         return self.key + self.suffix
 
     @property
     def label(self) -> str:
-        """What a link to it says: ``"Kernels"`` for "Kernels, per steady step (mean of 5)"."""
+        """Text of a link to it: ``"Kernels"`` for "Kernels, per steady step (mean of 5)"."""
         return self.title.partition(",")[0].partition(PART)[0]
 
 
@@ -81,7 +81,7 @@ class PartGroup(OneLine):
 def part_groups(
     report: Report, ranks: Sequence[RankView], files: Sequence[FilePart]
 ) -> list[PartGroup]:
-    """Everything below the first screen but where it comes from, in order.
+    """Make everything below the first screen except where it comes from, in order.
 
     Args:
         report: the report.
@@ -107,7 +107,7 @@ def part_groups(
 
 
 def _of_all(report: Report, *, has_details: bool) -> Iterator[Part]:
-    """What the files say together."""
+    """Make the parts about all files together."""
     sections = job_sections(report)
     heat: list[HeatChart] = []
     if report.job is not None:
@@ -164,5 +164,5 @@ def _whatif(report: Report, part: FilePart | None) -> list[Section]:
 
 
 def _predictions(whatif: WhatIf | None) -> list[Section]:
-    """What the fixes save; nothing where that is not known, which is said with the findings."""
+    """Show what the fixes save, if that is known."""
     return [] if whatif is None or whatif.not_replayed else prediction_sections(whatif)

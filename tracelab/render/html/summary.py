@@ -1,4 +1,4 @@
-"""What stands first in the page: sentences, numbers, and a bar of the shares of a step."""
+"""First screen of the page: sentences, numbers, and a bar of the shares of a step."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Bar(OneLine):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Summary(OneLine):
-    """What is said first of a file or a job.
+    """Summary of a file or a job.
 
     Attributes:
         title: its name, where there are several.
@@ -100,7 +100,7 @@ class Summary(OneLine):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """What it says in words of the glossary."""
+        """Its words, which the glossary may explain."""
         parts = (part.name for bar in self.bars for part in bar.parts)
         return (*self.verdict, *(number.name for number in self.numbers), *parts)
 
@@ -117,7 +117,7 @@ def summaries_of(report: Report, ranks: Sequence[RankView]) -> list[Summary]:
 
 
 def _of_job(report: Report, ranks: Sequence[RankView]) -> Summary:
-    """Who makes others wait, the slowest rank's numbers, and how each rank spends its steps."""
+    """Say who makes others wait, the slowest rank's numbers, and how each rank spends its steps."""
     shares = rank_shares(report)
     longest = max(ranks, key=lambda rank: rank.main.scope.step_ns)
     on = f"rank {longest.trace.rank}"
@@ -142,7 +142,7 @@ def _of_job(report: Report, ranks: Sequence[RankView]) -> Summary:
 
 
 def _chosen(shares: Sequence[RankShares], first: Collection[int]) -> list[RankShares]:
-    """Of very many ranks the stragglers, and those that wait longest."""
+    """Choose the stragglers of very many ranks, and those that wait longest."""
     order = sorted(shares, key=lambda x: (x.rank not in first, -x.wait_ns / max(1, x.length_ns)))
     return sorted(order[:_MOST_BARS], key=lambda x: x.rank)
 
@@ -195,7 +195,7 @@ def _predicted(headline: Headline, scope: Scope) -> Number:
 
 
 def bar_of(rank: RankView) -> Bar:
-    """What the GPU that decides does, and why it is idle; without parts where there is none."""
+    """Divide a step into the work and the idle time of the GPU that decides."""
     headline = headline_of(rank)
     if headline.device is None:
         return Bar("", ())
@@ -208,7 +208,7 @@ def bar_of(rank: RankView) -> Bar:
 
 
 def parts_of(device: DeviceMetrics) -> Iterable[Part]:
-    """What a GPU did in a step and why it was idle, ns; together the step's length."""
+    """Divide a step into the work and the idle time of a GPU, ns."""
     order = [term.key for term in CAUSES.terms]
     causes = [*order, *(cause for cause in device.bubbles if cause not in order)]
     busy = (
@@ -234,7 +234,7 @@ def _color_of(cause: str) -> str:
 
 
 def name_of(report: Report) -> str:
-    """What a page of these files is called."""
+    """Title a page of these files."""
     paths = [trace.path for trace in report.traces]
     if len(paths) == 1:
         return PurePath(paths[0]).name

@@ -59,7 +59,7 @@ _NAMESPACE = re.compile(r"(?:\(anonymous namespace\)|\b\w+)::")
 
 
 def chapters(diff: Diff) -> list[Chapter]:
-    """Everything that the text says, in order."""
+    """Make all chapters in order."""
     several = len(diff.ranks) > 1
     opening = [Section("", (headline(diff), *predicted(diff.predictions)), tone=Tone.STRONG)]
     opening += predictions(diff.predictions)
@@ -80,7 +80,7 @@ def chapters(diff: Diff) -> list[Chapter]:
 
 
 def left_out(diff: Diff) -> Iterator[str]:
-    """What could not be compared, and why."""
+    """Say what could not be compared, and why."""
     for ranks, side in ((diff.only_before, BEFORE), (diff.only_after, AFTER)):
         if ranks:
             noun = "Rank" if len(ranks) == 1 else "Ranks"
@@ -128,7 +128,7 @@ def predictions(diffs: Sequence[PredictionDiff]) -> list[Section]:
 
 
 def details(rank: RankDiff) -> Iterator[Section]:
-    """Everything that is said of one rank, in order."""
+    """Make the sections about one rank in order."""
     yield _basis(rank)
     if rank.verdict == DIFFERENT_PROGRAMS:
         return
@@ -141,7 +141,7 @@ def details(rank: RankDiff) -> Iterator[Section]:
 
 
 def _basis(rank: RankDiff) -> Section:
-    """Which files, what of them is compared, and from when on it counts."""
+    """Say which files and windows are compared, and from when on a difference counts."""
     files = tuple(
         f"{side:<7}{file.path} ({_steps(file)}{_length(file) if rank.by_recording else ''})"
         for side, recordings in (
@@ -166,7 +166,7 @@ def _length(file: ComparedFile) -> str:
 
 
 def _rule(rank: RankDiff) -> str:
-    """What is compared, and from when on a difference counts."""
+    """Say what is compared, and from when on a difference counts."""
     one_percent = f"1 % of a {rank.basis}, {time_text(rank.length.before_ns // 100)}"
     if rank.by_recording:
         return (
@@ -239,7 +239,7 @@ def change_cells(change: Change, rank: RankDiff) -> tuple[str, ...]:
 
 
 def _matches(rank: RankDiff) -> Iterator[str]:
-    """How devices and streams without a namesake were paired."""
+    """Say how devices and streams without a namesake were paired."""
     if any(device.matched == ORDER for device in rank.devices):
         yield "GPUs with different numbers are paired in their order."
     streams = [stream for device in rank.devices for stream in device.streams]
@@ -251,7 +251,7 @@ def _matches(rank: RankDiff) -> Iterator[str]:
 
 
 def _findings(rank: RankDiff) -> Iterator[Section]:
-    """What is gone, new or changed; then the traces themselves."""
+    """Show what is gone, new or changed; then the traces themselves."""
     findings = rank.findings
     about_time = [finding for finding in findings if not finding.about_the_trace]
     changed = [finding for finding in about_time if finding.state != SAME]
@@ -279,7 +279,7 @@ def _findings(rank: RankDiff) -> Iterator[Section]:
 
 
 def _what_shares_are(rank: RankDiff) -> str:
-    """What stands in the columns before and after."""
+    """Explain the columns before and after."""
     if rank.before_scope == rank.after_scope:
         return f"Before and after: the share of {rank.before_scope} attributed to it."
     return (
@@ -359,14 +359,14 @@ def kernel_table(kernels: Sequence[KernelDiff], basis: str) -> Section:
 
 
 def _judgment(kernel: KernelDiff) -> str:
-    """What a change is; that a kernel came or went is no noise, however short it is."""
+    """Judge a change; that a kernel came or went is no noise, however short it is."""
     if not kernel.state:
         return judgment(kernel.total)
     return kernel.state if kernel.total.beyond_noise else f"{kernel.state}, below the noise"
 
 
 def _notes(kernels: Sequence[KernelDiff], shown: Sequence[KernelDiff]) -> tuple[str, ...]:
-    """How many are not shown, and how many of those came or went."""
+    """Note how many are not shown, and how many of those came or went."""
     rest = len(kernels) - len(shown)
     if not rest:
         return ()
@@ -399,7 +399,7 @@ def kernel_labels(names: Sequence[str]) -> list[str]:
 
 
 def _common_letters(names: Sequence[str]) -> int:
-    """How many letters the names begin with in common, up to where a word begins."""
+    """Count the letters that the names begin with in common, up to where a word begins."""
     common = sum(
         1 for _ in takewhile(lambda letters: len({*letters}) == 1, zip(*names, strict=False))
     )

@@ -80,7 +80,7 @@ def headline(diff: Diff) -> str:
 
 
 def verdict(rank: RankDiff) -> str:
-    """How much shorter or longer a step got, or that nobody can tell; and what changed."""
+    """Say how much shorter or longer a step got, or why that is unknown; and what changed."""
     if rank.verdict in (SHORTER, LONGER):
         sentence = (
             f"{_what(rank)} got {abs(rank.length.percent):.1f} % {rank.verdict}: {_lengths(rank)}."
@@ -99,7 +99,7 @@ def verdict(rank: RankDiff) -> str:
 
 
 def _of_inflated_host(rank: RankDiff) -> str:
-    """That a change in idle time may be the profiler's, where nothing is known of it without."""
+    """Warn that a change in idle time may be the profiler's."""
     is_inflated = any(finding.cause == INFLATED for finding in rank.findings)
     if not is_inflated or rank.unprofiled_after_ns is not None:
         return ""
@@ -110,7 +110,7 @@ def _of_inflated_host(rank: RankDiff) -> str:
 
 
 def why_not(rank: RankDiff) -> str:
-    """That nobody can tell whether a step got shorter or longer, why, and what would help."""
+    """Explain why a comparison is inconclusive, and what would help."""
     reasons = " ".join(_reason(doubt, rank) for doubt in rank.doubts)
     return (
         f"Cannot tell whether {_what(rank).lower()} got shorter or longer: "
@@ -139,7 +139,7 @@ def _reason(doubt: Doubt, rank: RankDiff) -> str:
 
 
 def _unprofiled(rank: RankDiff) -> str:
-    """What became of the step without the profiler."""
+    """Say what became of the step without the profiler."""
     before_ns, after_ns = rank.unprofiled_before_ns or 0, rank.unprofiled_after_ns or 0
     percent = 100 * (after_ns - before_ns) / (before_ns or 1)
     if abs(percent) < CONFIRMS_PERCENT:
@@ -170,7 +170,7 @@ def _what(rank: RankDiff) -> str:
 
 
 def _lengths(rank: RankDiff) -> str:
-    """How long a step takes before and after, and without the profiler where that is known."""
+    """Say how long a step takes before and after, and without the profiler if that is known."""
     lengths = before_after(rank.length)
     if rank.unprofiled_before_ns is None or rank.unprofiled_after_ns is None:
         return lengths
@@ -181,7 +181,7 @@ def _lengths(rank: RankDiff) -> str:
 
 
 def _parts(rank: RankDiff) -> list[str]:
-    """What changed beyond the noise: figures and findings."""
+    """List what changed beyond the noise: figures and findings."""
     findings = [text for state in (GONE, NEW, CHANGED) for text in _findings(rank, state)]
     figures = _largest(_main_figures(rank), _MAX_FIGURES)
     if not figures and not (findings and rank.length.beyond_noise):
@@ -191,7 +191,7 @@ def _parts(rank: RankDiff) -> list[str]:
 
 
 def _main_figures(rank: RankDiff) -> Iterator[tuple[str, Change]]:
-    """What lengthens a step, or would."""
+    """List the figures that lengthen a step, or would."""
     with_device = needs_device_names(rank)
     for device in rank.devices:
         for name in _MAIN_FIGURES:
@@ -200,7 +200,7 @@ def _main_figures(rank: RankDiff) -> Iterator[tuple[str, Change]]:
 
 
 def _other_figures(rank: RankDiff) -> Iterator[list[tuple[str, Change]]]:
-    """What else there is, for where nothing of the above changed; in the order of interest."""
+    """List the other figures, for where no main figure changed; in the order of interest."""
     with_device = needs_device_names(rank)
     named = [
         (f"{gpu_name(device)} {name.strip()}" if with_device else name.strip(), change)
@@ -236,7 +236,7 @@ def _findings(rank: RankDiff, state: str) -> Iterator[str]:
 
 
 def _finding_name(finding: FindingDiff, *, with_cause: bool) -> str:
-    """Its rule and what it is about; the cause where another finding would look the same."""
+    """Name a finding; with its cause if another one would look the same."""
     name = f"{finding.rule} `{finding.name}`" if finding.name else finding.rule
     if with_cause:
         name = f"{name} ({FINDING_CAUSE_NAMES.get(finding.cause, finding.cause)})"
@@ -280,12 +280,12 @@ def _signed_duration(time_ns: int) -> str:
 
 
 def difference_text(change: Change) -> str:
-    """By how much a time changed: +1.20 ms."""
+    """Write the change of a time: +1.20 ms."""
     return signed(change.difference_ns, time_text(abs(change.difference_ns)))
 
 
 def signed(difference: int, text: str) -> str:
-    """A text with the sign of the difference; without one where there is none.
+    """Prepend the sign of a difference to a text.
 
     >>> signed(-3, "3 ns"), signed(0, "0")
     ('-3 ns', '0')
@@ -294,7 +294,7 @@ def signed(difference: int, text: str) -> str:
 
 
 def percent_change(change: Change) -> str:
-    """By how much a time changed, in percent of the time before: +12.5 %."""
+    """Write the change of a time in percent of the time before: +12.5 %."""
     return f"{change.percent:+.1f} %"
 
 
@@ -318,14 +318,14 @@ def loss_share(share: float) -> str:
 
 
 def finding_counts(finding: FindingDiff) -> str:
-    """How many findings stand together in one row, before its title; "" for one."""
+    """Count the findings of one row, before its title; "" for one."""
     most = max(finding.before_count, finding.after_count)
     counts = [count for count in (finding.before_count, finding.after_count) if count]
     return f"{counts_text(counts[0], counts[-1])} findings: " if most > 1 else ""
 
 
 def judgment(change: Change) -> str:
-    """What a change is: "same", "noise", "more" or "less"; "unclear" where noise is not known."""
+    """Judge a change: "same", "noise", "more" or "less"; "unclear" if noise is unknown."""
     if not change.difference_ns:
         return "same"
     if not change.beyond_noise:
@@ -334,7 +334,7 @@ def judgment(change: Change) -> str:
 
 
 def needs_device_names(rank: RankDiff) -> bool:
-    """Whether it is a question which device a figure is of."""
+    """True if figures need the name of their device."""
     return len(rank.devices) > 1 or any(device.matched != NUMBER for device in rank.devices)
 
 
@@ -352,17 +352,17 @@ def device_changes(device: DeviceDiff) -> Iterator[tuple[str, Change]]:
 
 
 def gpu_name(device: DeviceDiff) -> str:
-    """What a pair of devices is called: GPU 0, or GPU 0 → 1 where the numbers differ."""
+    """Name a pair of devices: GPU 0, or GPU 0 → 1 if the numbers differ."""
     return f"GPU {_pair(device.before, device.after, device.matched)}"
 
 
 def stream_name(stream: StreamDiff) -> str:
-    """What a pair of streams is called, likewise."""
+    """Name a pair of streams, likewise."""
     return f"stream {_pair(stream.before, stream.after, stream.matched)}"
 
 
 def graph_streams_name(streams: GraphStreamsDiff) -> str:
-    """What the streams that are shown as one are called.
+    """Name the streams that are shown as one.
 
     Example: ``300 → 120 streams of CUDA graphs``.
     """
@@ -383,7 +383,7 @@ def _pair(before: int | None, after: int | None, matched: str) -> str:
 
 
 def figure_name(figure: str) -> str:
-    """What a figure of the report is called.
+    """Name a figure of the report.
 
     >>> figure_name("exposed_comm_ns")
     'exposed comm'

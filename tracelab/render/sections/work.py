@@ -59,7 +59,7 @@ def note_graphs(view: View, sections: Sequence[tuple[str, list[Section]]]) -> No
 
 
 def busy_answer(view: View) -> str:
-    """What keeps the GPUs busy: most of its kinds of work, and the kernel that takes longest.
+    """Say what keeps the GPUs busy: most kinds of work, and the kernel that takes longest.
 
     Example: ``GPU time: matrix products 61 %, attention 17 %; `gemm` (forward) 30 %.``
 
@@ -221,7 +221,7 @@ def _work(
 
 
 def _about_times(rows: Sequence[WorkMetrics]) -> tuple[str, ...]:
-    """What the columns of the figures mean."""
+    """Explain the columns of the figures."""
     meaning = "CPU times add up to a step; idle: the GPU had nothing to do while the CPU was in it."
     if rows[0].host_unprofiled_ns is None:
         return (meaning,)
@@ -245,7 +245,7 @@ def _work_columns(rows: Sequence[WorkMetrics]) -> list[Cell[WorkMetrics]]:
 
 
 def _origin(row: WorkMetrics) -> str | None:
-    """How it is known that nodes of graphs were captured in it, in words; None without any."""
+    """Say how it is known that nodes of graphs were captured in a row; None without any."""
     return row.replay_basis and ORIGINS.names[row.replay_basis]
 
 
@@ -286,14 +286,14 @@ def _least_sure(bases: Iterable[str | None]) -> str | None:
 
 
 def _per(steps: int | None) -> str:
-    """What the figures of a table are of."""
+    """Say what the figures of a table are of."""
     if steps is None:
         return ", whole trace"
     return f", per steady step (mean of {steps})" if steps > 1 else ", of one step"
 
 
 def _count_text(count: float) -> str:
-    """A count per step, with a decimal where it is none of whole things.
+    """Write a count per step, with a decimal unless it is a whole number.
 
     >>> _count_text(40.0), _count_text(15.4), _count_text(0.04)
     ('40', '15.4', '<0.1')
@@ -310,7 +310,7 @@ def _share_text(share: float) -> str:
 def _left_out(
     rows: Sequence[KernelMetrics | WorkMetrics], top: int, one: str, many: str
 ) -> tuple[str, ...]:
-    """How many more there are, and how much time they took."""
+    """Note how many more there are, and how much time they took."""
     rest = rows[top:]
     if not rest:
         return ()

@@ -72,6 +72,6 @@ def windows(results: Sequence[BudgetResult]) -> list[str]:
 
 
 def detail(result: BudgetResult, *, several_windows: bool) -> str:
-    """Where it is, and in which window where not all were measured in the same."""
+    """Say where it is, and in which window if several were measured."""
     window = result.window if several_windows else ""
     return ", ".join(filter(None, (result.where, window)))

@@ -1,4 +1,4 @@
-"""What stands in the cells and sentences of the text report: times, shares, names, plain words."""
+"""Cells and words of sections: times, shares, names, plain words."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def signed_percent(part: int, whole: int) -> str:
 
 
 def largest(times_ns: Mapping[str, int]) -> list[tuple[str, int]]:
-    """What takes any time, the largest first.
+    """List what takes any time, the largest first.
 
     >>> largest({"launch": 20, "graph": 0, "input": 70})
     [('input', 70), ('launch', 20)]
@@ -114,7 +114,7 @@ def graph_streams_label(count: int) -> str:
 
 
 def meaning_of(meanings: Mapping[str, str], key: str) -> str:
-    """What a word is called or means; itself where the table lacks it, as of a newer version.
+    """Return a name or meaning of a word; the word itself if the table lacks it.
 
     >>> meaning_of(PATH_MEANINGS, "memset"), meaning_of(PATH_MEANINGS, "magic")
     ('memory sets', 'magic')

@@ -1,4 +1,4 @@
-"""Where the text report says more, on the command line: the only words that name its flags."""
+"""Hints about the command line: the only words that name its flags."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _MAX_PATH_LETTERS = 120  # in a command that is printed
 
 
 def of_steps(trace: TraceInfo) -> str:
-    r"""By which annotations steps were found, or which could be steps; "" where neither is to say.
+    r"""Say which annotations are the steps, or could be; "" if there is nothing to say.
 
     Examples: "Steps are vLLM's: annotations like ^execute_(\d+_)?(context|new)_\d (--step-on
     chooses others)."; 'No steps found. Annotations that repeat: "decode" 40 times (--step-on
@@ -70,7 +70,7 @@ ONE_OF_THEM = "tracelab analyze FILE... (the files of one line)"
 
 
 def next_steps(number: int, rule: str, *, is_priced: bool) -> tuple[str, ...]:
-    """What to type next, after the first screen.
+    """List what to type next, after the first screen.
 
     >>> next_steps(1, "TL101", is_priced=True)
     ('--html step.html (page)', 'tracelab whatif FILE --fix 1', 'tracelab explain TL101')

@@ -1,4 +1,4 @@
-"""What the text says first of a job: who makes others wait, and how the ranks spend a step."""
+"""First sentences about a job: who makes others wait, and how the ranks spend a step."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _SCHEDULES = {
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RankShares(OneLine):
-    """How a rank spends a steady step; each part is the time of all steady steps together.
+    """Times of a rank in its steps; each part is that of all steady steps together.
 
     Attributes:
         rank: its number.
@@ -95,7 +95,7 @@ class RankShares(OneLine):
 
 
 def rank_shares(report: Report) -> list[RankShares]:
-    """How each rank of a job spends a steady step; none where the report does not say."""
+    """Return how each rank of a job spends a steady step, if the report says."""
     job = report.job
     if job is None:
         return []
@@ -141,12 +141,12 @@ def _waits_for(job: Job, steady: Mapping[int, frozenset[int]]) -> dict[int, int]
 
 
 def is_unmatched(shares: Sequence[RankShares]) -> bool:
-    """Whether communication without a counterpart in these files is worth a column."""
+    """True if communication without a counterpart in these files is worth a column."""
     return any(x.unmatched_ns >= _WORTH_A_WORD * x.length_ns for x in shares)
 
 
 def job_sentences(report: Report, shares: Sequence[RankShares]) -> list[str]:
-    """Who makes the others wait and why, the pipeline's bubble, or how long the ranks wait."""
+    """Say who makes others wait and why, the pipeline's bubble, or how long the ranks wait."""
     job = report.job
     if job is None:
         return []
@@ -175,7 +175,7 @@ def job_sentences(report: Report, shares: Sequence[RankShares]) -> list[str]:
 
 
 def _ranks_missing(report: Report) -> list[str]:
-    """That ranks have no file, where the files say how many there were."""
+    """Say how many ranks have no file, if the files say how many there were."""
     recorded, size = len(report.traces), max((x.world_size or 0 for x in report.traces), default=0)
     if size <= recorded:
         return []
@@ -183,7 +183,7 @@ def _ranks_missing(report: Report) -> list[str]:
 
 
 def _cost_ns(straggler: Straggler, report: Report) -> int:
-    """What a straggler costs the job: what its finding saves, where a replay says that."""
+    """Return the cost of a straggler: the saving of its finding, if a replay predicts it."""
     saves_ns = (
         x.saves_ns
         for x in report.findings
@@ -194,7 +194,7 @@ def _cost_ns(straggler: Straggler, report: Report) -> int:
 
 
 def _straggler(straggler: Straggler, cost_ns: int, ranks: int) -> str:
-    """Who waits how long for a rank, what that costs the job where it is less, and why it is."""
+    """Say who waits how long for a rank and why, and what that costs the job if it is less."""
     of_what = "a step" if straggler.steps else f"({percent(straggler.share)} of the recording)"
     cost = duration_text(cost_ns)
     if straggler.cause == UNEVEN_WORK:
@@ -227,7 +227,7 @@ def others(waiting: Sequence[int], ranks: int) -> str:
 
 
 def pipeline_sentence(pipeline: Pipeline) -> str:
-    """Its schedule, and its bubble beside that of the theory, and what it consists of."""
+    """Say its schedule, its bubble and the ideal one, and what the bubble consists of."""
     several = f"{pipeline.pipelines} pipelines" if pipeline.pipelines > 1 else "A pipeline"
     stages = counted(pipeline.stages, "stage", "stages")
     if pipeline.measured_bubble is None:
@@ -244,7 +244,7 @@ def pipeline_sentence(pipeline: Pipeline) -> str:
 
 
 def _bubble_parts(parts: BubbleParts | None) -> str:
-    """What a bubble consists of, the largest first, after what the schedule itself costs.
+    """List the parts of a bubble, the largest first, after the cost of the schedule itself.
 
     What is not worth a word is in the rest, so that the parts add up to the bubble.
     """
@@ -268,7 +268,7 @@ def _bubble_parts(parts: BubbleParts | None) -> str:
 
 
 def _waits(shares: Sequence[RankShares]) -> list[str]:
-    """How much of a step the ranks wait for each other, and transfer what nothing overlaps."""
+    """Say how much of a step the ranks wait for each other, and for exposed transfers."""
     longest = max(shares, key=lambda x: x.wait_ns / x.length_ns)
     busiest = max(shares, key=lambda x: x.transfer_ns / x.length_ns)
     if longest.wait_ns < _WORTH_A_CLAUSE * longest.length_ns:
@@ -288,7 +288,7 @@ def _waits(shares: Sequence[RankShares]) -> list[str]:
 
 
 def _began_apart(job: Job) -> list[str]:
-    """That the ranks waited because their recordings did not begin together, in the only step."""
+    """Say that ranks waited because their recordings did not begin together."""
     starts = [(x.steps[0].start_ns, x.rank) for x in job.per_rank if len(x.steps) == 1]
     if len(starts) < len(job.per_rank) or not job.collectives:
         return []

@@ -1,4 +1,4 @@
-"""What fixes save, in words: shares of one step, the one that is printed first."""
+"""Savings in words: shares of one step, the one that is printed first."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def price_of(finding: Finding, scope: Scope) -> Price:
 
 
 def amount(finding: Finding, scope: Scope) -> str:
-    """What its fix saves of the step, how much that is at most, or what it takes.
+    """Say what a fix saves of the step, at most saves, or what the finding takes.
 
     For example "saves 23 %", "at most 6 %", or "takes 41 %" where no replay says what a fix saves.
     """
@@ -79,7 +79,7 @@ def interval(finding: Finding, scope: Scope) -> str:
 
 
 def price(finding: Finding, scope: Scope) -> str:
-    """All that is said of what a fix saves: ``"saves 23 % (10 to 35), 7.3 ms"``."""
+    """Say in full what a fix saves: ``"saves 23 % (10 to 35), 7.3 ms"``."""
     parts = [" ".join(filter(None, [amount(finding, scope), interval(finding, scope)]))]
     time_ns = price_of(finding, scope).time_ns
     if finding.saves_ns and time_ns is not None:
@@ -88,7 +88,7 @@ def price(finding: Finding, scope: Scope) -> str:
 
 
 def seen_in(finding: Finding, scope: Scope) -> list[str]:
-    """In how many of the steady steps a finding was seen, where that is not all: "2 of 5 steps"."""
+    """Say in how many of the steady steps a finding was seen, if not in all: "2 of 5 steps"."""
     if finding.steps_seen is None or finding.steps_seen >= scope.steps:
         return []
     return [f"in {finding.steps_seen} of {scope.steps} steps"]

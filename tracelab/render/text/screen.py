@@ -52,7 +52,7 @@ def screen(document: Document, *, width: int) -> list[Line]:
 
 
 def _sizes(items: int, ranks: int) -> Iterator[tuple[int, int, bool]]:
-    """How many findings and rows are tried to fit, and whether without lines between findings."""
+    """Yield numbers of findings and rows to try, and whether to leave out empty lines."""
     rows = min(ranks, MAX_LINES) if ranks > 1 else 0
     fewest = min(rows, 3)
     for count in range(items, -1, -1):
@@ -61,7 +61,7 @@ def _sizes(items: int, ranks: int) -> Iterator[tuple[int, int, bool]]:
 
 
 def _title(said: FirstScreen, width: int) -> list[Line]:
-    """What was analyzed."""
+    """Draw the names of what was analyzed."""
     name = shorten_middle(clean(said.name), width)
     first, *others = wrap(PART.join((name, *map(clean, said.about))), width)
     rest = first.removeprefix(name)
@@ -148,7 +148,7 @@ def _shortened(title: str, room: int) -> list[str]:
 
 
 def _foot(said: FirstScreen, count: int, width: int, *, is_after_table: bool) -> Iterator[Line]:
-    """What is said where nothing is worth changing; else what is left out, and what comes next."""
+    """Draw the answer if nothing is worth changing; else what is left out, and what comes next."""
     if not said.answer or is_after_table:
         yield _BLANK
     yield from (Line((Span(line),)) for line in wrap(clean(said.answer), width))
@@ -170,7 +170,7 @@ def _foot(said: FirstScreen, count: int, width: int, *, is_after_table: bool) ->
 
 
 def _next(commands: Sequence[str], width: int) -> list[str]:
-    """What to type next; what is torn apart at the end of a line cannot be copied."""
+    """List what to type next in lines; a command is not split, so that it can be copied."""
     lines: list[str] = []
     for command in commands:
         longer = f"{lines[-1]}, {command}" if lines else f"Next: {command}"
@@ -185,7 +185,7 @@ def _next(commands: Sequence[str], width: int) -> list[str]:
 
 
 def ranks_table(ranks: Ranks, most: int, width: int) -> list[Line]:
-    """Draw so many ranks in a table, after an empty line; those that matter most are chosen."""
+    """Draw the `most` ranks that matter most in a table, after an empty line."""
     columns = _fitting(ranks.columns(most), width)
     widths = _widths(columns)
     cells = [[title for title, _ in columns], *zip(*(x for _, x in columns), strict=True)]

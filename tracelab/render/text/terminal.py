@@ -55,7 +55,7 @@ def draw_html(parts: Iterable[Chapter | Line], *, width: int) -> str:
 
 
 def console_width(width: int) -> int:
-    """The width in which a text for a terminal of so many columns is set."""
+    """Return the width of a text for a terminal of this width."""
     return max(width, _LEAST_WIDTH)
 
 

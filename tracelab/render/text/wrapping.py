@@ -26,7 +26,7 @@ def wrap(text: str, room: int) -> list[str]:
 
 
 def paragraph(text: str, room: int, most_lines: int) -> list[str]:
-    """A sentence in so many lines at most, the last of them with an ellipsis where it goes on.
+    """Wrap a sentence into at most `most_lines`, the last with an ellipsis where it goes on.
 
     >>> paragraph("the host waits for the GPU", room=10, most_lines=2)
     ['the host', 'waits for…']
