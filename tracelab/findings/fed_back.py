@@ -1,8 +1,8 @@
 """Reads that the host needs to compute what it copies to the GPU next, or that it copies back.
 
-A read is such a one where the next launch of its thread is a copy to the GPU, with no data loader
-in between, and where no training step lies between the copy before and the read: there the host
-reads a loss, and goes on with the next batch. So it does where the copy is always in the next step.
+A read feeds an input if the same thread's next launch is a copy to the GPU, no data loader runs in
+between, and no training step lies between the copy before and the read. After a training step the
+host reads a loss and continues with the next batch, as it does if the copy is in the next step.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from tracelab.model.trace import ABSENT
 
 # The host computes between a read and the next copy to the GPU if that takes so many times as long
 # as it usually takes from launch to launch.
-_COMPUTES = 3
+_MIN_COMPUTE_RATIO = 3
 # What comes of an action is small: a batch of data is not computed from the loss that was read.
-_MOST_INPUT_BYTES = 4096  # for each byte that was read
-_SOME = 0.1  # of the reads of a thread: fewer are by chance
+_MAX_INPUT_BYTES = 4096  # for each byte that was read
+_MIN_FED_SHARE = 0.1  # of the reads of a thread: fewer are by chance
 
 
 class FedBack(NamedTuple):
@@ -71,11 +71,11 @@ def fed_back(graph: Graph) -> FedBack:
         is_fed = _are_fed(graph, launches, reads, before_read, training_ns)
         read_bytes, written_bytes = launches.copied_bytes[before_read], launches.copied_bytes[after]
         gap_ns = launches.start_ns[after] - calls.end_ns[reads]
-        computes = gap_ns >= _COMPUTES * np.median(np.diff(launches.start_ns))
+        computes = gap_ns >= _MIN_COMPUTE_RATIO * np.median(np.diff(launches.start_ns))
         goes_back = (written_bytes == read_bytes) & (read_bytes > 0)
-        is_small = written_bytes <= _MOST_INPUT_BYTES * read_bytes
+        is_small = written_bytes <= _MAX_INPUT_BYTES * read_bytes
         is_next_step = launches.step_index[before_read] != launches.step_index[after]
-        least = _SOME * (launches.direction[before_read] == "d2h").sum()
+        least = _MIN_FED_SHARE * (launches.direction[before_read] == "d2h").sum()
         is_input[reads] = _usual(is_fed & computes & is_small, is_next_step, least)
         is_returned[reads] = _usual(is_fed & ~computes & goes_back, is_next_step, least)
         copy_id.append(launches.event_id[after[is_input[reads]]])
@@ -89,12 +89,12 @@ def fed_back(graph: Graph) -> FedBack:
 def _usual(
     is_chosen: NDArray[np.bool_], is_next_step: NDArray[np.bool_], least: float
 ) -> NDArray[np.bool_]:
-    """bool[k], which reads feed a copy: those into the next step only if most are within one.
+    """bool[k], reads that feed a copy: those into the next step only if most are within one.
 
     Args:
         is_chosen: bool[k], those that may.
-        is_next_step: bool[k], whose copy is in the next step.
-        least: how many there must be.
+        is_next_step: bool[k], those whose copy is in the next step.
+        least: the smallest number that counts.
     """
     within = is_chosen & ~is_next_step
     is_usual = within.sum() > (is_chosen & is_next_step).sum()
@@ -109,7 +109,7 @@ def _are_fed(
     before: NDArray[np.intp],
     training_ns: Int64Array,
 ) -> NDArray[np.bool_]:
-    """bool[k], which blocking calls of a thread are between a read and a copy that it may feed.
+    """bool[k], blocking calls of a thread between a read and a copy that it may feed.
 
     Args:
         graph: the file's dependencies.

@@ -31,10 +31,10 @@ class Need(IntEnum):
     RETURNED = 4  # as many bytes are copied back at once
 
 
-# Of the calls of a place: what is true of so many is true of the place; fewer say nothing of it.
-_MOST, _SOME = 0.75, 0.1
+# Shares of the calls of a place from which a need holds for the place, or rules it out.
+_MIN_SHARE, _MIN_SHARE_TO_KEEP = 0.75, 0.1
 
-# What can be moved, where no remedy knows the library that asks.
+# What can be moved if no remedy knows the library that reads.
 _MOVES: Mapping[Need, Instead] = MappingProxyType(
     {
         Need.SIZE: Instead(
@@ -70,7 +70,7 @@ def host_needs(graph: Graph) -> NDArray[np.int8]:
 
 
 def with_moves(fix: Instead, needs: NDArray[np.int8]) -> Instead:
-    """A fix for blocking calls of one place; where the host needs their values, what to move.
+    """Choose the fix for blocking calls of one place; if the host needs their values, what to move.
 
     Args:
         fix: what to do about calls whose values nothing needs.
@@ -79,7 +79,7 @@ def with_moves(fix: Instead, needs: NDArray[np.int8]) -> Instead:
     >>> with_moves(Instead("Remove it."), np.array([Need.NONE, Need.NONE])).text
     'Remove it.'
     """
-    return next((text for need, text in _MOVES.items() if _are(needs, _MOST, need)), fix)
+    return next((text for need, text in _MOVES.items() if _are(needs, _MIN_SHARE, need)), fix)
 
 
 def cannot_go(needs: NDArray[np.int8]) -> bool:
@@ -90,7 +90,7 @@ def cannot_go(needs: NDArray[np.int8]) -> bool:
     Args:
         needs: int8[k], as of `with_moves`.
     """
-    return _are(needs, _SOME, Need.BRANCH, Need.INPUT)
+    return _are(needs, _MIN_SHARE_TO_KEEP, Need.BRANCH, Need.INPUT)
 
 
 def is_size(needs: NDArray[np.int8]) -> bool:
@@ -99,7 +99,7 @@ def is_size(needs: NDArray[np.int8]) -> bool:
     Args:
         needs: int8[k], as of `with_moves`.
     """
-    return _are(needs, _MOST, Need.SIZE)
+    return _are(needs, _MIN_SHARE, Need.SIZE)
 
 
 def _are(needs: NDArray[np.int8], share: float, *which: Need) -> bool:
