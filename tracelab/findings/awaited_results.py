@@ -1,7 +1,7 @@
 """Awaited results: a synchronize waits for a copy to the host, or for none.
 
-A copy into pinned memory returns at once, and what it writes may be read behind the first wait that
-covers it. Without that wait the host would read what was there before.
+A copy into pinned memory returns immediately, and what it writes may be read after the first wait
+that covers it. Without that wait the host would read what was there before.
 """
 
 from __future__ import annotations

@@ -321,7 +321,7 @@ class Context(OneLine):
     def call_sites(self, event_id: NDArray[np.integer[Any]]) -> tuple[CallSite, ...]:
         """Call sites of host events, int[k]; `NO_CALL_SITE` for ABSENT.
 
-        Ask for all that a rule needs at once. `blocking_calls` has those of its calls already.
+        Pass all events of a rule in one call. `blocking_calls` has those of its calls already.
         """
         known_id = np.unique(event_id[event_id != ABSENT])
         if not len(known_id):

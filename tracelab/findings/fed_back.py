@@ -35,7 +35,7 @@ class FedBack(NamedTuple):
     Attributes:
         is_input: bool[k], the blocking calls for a value from which the host computes what it
             copies to the GPU next.
-        is_returned: bool[k], those behind which as many bytes are copied back at once.
+        is_returned: bool[k], those right after which as many bytes are copied back.
         copy_id: int64[c], event ids of the calls that copy what was computed.
     """
 

@@ -23,7 +23,7 @@ from tracelab.model.trace import ABSENT, Trace
 class FirstUse(Frozen):
     """Host events of things that a program does once: loading, planning, compiling.
 
-    A pause in which nothing was recorded is none of it: nobody knows what that was.
+    A pause in which nothing was recorded does not count: its reason is unknown.
 
     Attributes:
         trace: the file.
@@ -59,7 +59,7 @@ class FirstUse(Frozen):
 def find_first_use(graph: Graph, recognized: Recognized, bubbles: Bubbles) -> FirstUse:
     """Choose the things that come once in a program from those that remedies recognize.
 
-    What is inside something that goes on is none of it: what is compiled in each step is loaded.
+    Anything inside something that recurs does not count: what is compiled in each step is loaded.
     """
     trace = graph.host.timeline.trace
     again = [

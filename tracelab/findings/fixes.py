@@ -174,7 +174,7 @@ def _name(finding: Finding) -> str:
 
 
 def _together(fixes: Sequence[Fix]) -> Fix:
-    """All changes at once, each once."""
+    """Join all changes, each once."""
     return Fix(
         TOGETHER,
         joint_changes(fix.edits for fix in fixes),

@@ -111,7 +111,7 @@ def of_the_job(
     """The findings of ranks, with what they save only where that is of the job's step, too.
 
     A replay of one file knows when the other ranks arrived, and not when they would: on a rank that
-    waits for others a fix makes the wait longer, and nobody faster.
+    waits for others a fix makes the wait longer, and no rank faster.
 
     Args:
         findings: those of the files.

@@ -171,7 +171,7 @@ class _Calls:
 
 
 def find_capture(context: Context) -> Capture | None:
-    """Find what a graph of the steady steps would hold, or of the window if there are none.
+    """Find what a graph of the steady steps would hold, or of the window without any.
 
     None if nothing was launched.
     """

@@ -1,7 +1,7 @@
 """Values that the host truly needs when it reads them.
 
 A blocking call that reads a value for a log can be left out. One whose value decides what the
-program does next is a dependency: what can change is when the value is asked for, where it is used,
+program does next is a dependency: what can change is when the value is read, where it is used,
 and how much work one read serves.
 """
 

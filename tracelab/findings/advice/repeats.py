@@ -119,7 +119,7 @@ def have_same_sizes(context: Context, call_id: Int64Array) -> bool:
 
 
 def _sample(count: int, most: int) -> NDArray[np.intp]:
-    """Return at most so many indices of `count`, evenly spaced."""
+    """Return indices of `count`, evenly spaced, at most `most`."""
     return np.unique(np.linspace(0, max(0, count - 1), most).astype(np.intp))[:count]
 
 

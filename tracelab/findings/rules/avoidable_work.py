@@ -129,7 +129,7 @@ def _candidate(
 ) -> list[Candidate]:
     """Make one candidate of some GPU work, at the call site and kernel that take most of it.
 
-    There is none if less can be saved than a warning is worth.
+    It needs a saving that is worth a warning.
 
     Args:
         context: the window.

@@ -163,7 +163,7 @@ def _waits_in_a_row(
 ) -> Mapping[_Place, tuple[Where, ...]]:
     """Map each place to those that must change together with it; single places are left out.
 
-    Calls whose values the host needs stay, and are none of them.
+    Calls whose values the host needs stay, and do not count.
 
     Args:
         context: the window.
