@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 
@@ -26,7 +26,7 @@ from tracelab.comparison.noise import interquartile
 from tracelab.findings.finding import INFO, Finding
 from tracelab.findings.places import sentence_of
 from tracelab.measures.blocking_calls import BlockingCallMetrics
-from tracelab.report.schema import Report
+from tracelab.report.schema import DeviceMetrics, Report
 from tracelab.report.views import ranks_of
 
 KINDS = ("compute", "comm", "copy", "memset")
@@ -120,10 +120,6 @@ class BudgetResult(OneLine):
     window: str = ""
 
 
-# What a budget says of each device or rank: how bad it is, and the result if it is the worst.
-_Candidates = Iterable[tuple[float, BudgetResult]]
-
-
 # --- what is allowed ---
 
 
@@ -199,121 +195,118 @@ def check(
 # --- one budget each ---
 
 
-def _worst(candidates: _Candidates) -> BudgetResult:
-    """The worst of the results that fail, or of all; the first of equals."""
-    return max(candidates, key=lambda candidate: (not candidate[1].passed, candidate[0]))[1]
+@dataclass(frozen=True, slots=True)
+class _Figure:
+    """A figure that a budget limits, of one device or file; noise is allowed all the same."""
+
+    value: float
+    where: tuple[str, ...]
+    window: str = ""
+    unit: str = " %"
+    sign: str = ""
+    is_noise: bool = False
+    file: str | None = None
+    line: int | None = None
+
+
+def _worst(
+    name: str,
+    limit: float,
+    figures: Iterable[_Figure],
+    allowed: str = "at most {:g} %",
+    *,
+    is_lower: bool = False,
+    digits: int = 1,
+) -> BudgetResult:
+    """Check the worst of the figures that fail, or of all; the first of equals."""
+
+    def is_within(x: _Figure) -> bool:
+        return x.value >= limit if is_lower else x.value <= limit
+
+    def badness(x: _Figure) -> tuple[bool, float]:
+        return not (is_within(x) or x.is_noise), -x.value if is_lower else x.value
+
+    worst = max(figures, key=badness)
+    return BudgetResult(
+        name,
+        f"{worst.sign}{_digits(worst.value, limit, is_within(worst), digits)}{worst.unit}",
+        allowed.format(limit),
+        passed=not badness(worst)[0],
+        where=", ".join(filter(None, worst.where)),
+        file=worst.file,
+        line=worst.line,
+        window=worst.window,
+    )
+
+
+def _shares(
+    files: Sequence[MeasuredFile], share: Callable[[MeasuredFile, DeviceMetrics], float], of: str
+) -> Iterator[_Figure]:
+    """Yield a share of the window, of each device."""
+    for measured in files:
+        remark = f"of the time {of} the profiler" if measured.scope.is_slowed else ""
+        for device in measured.scope.devices:
+            where = measured.label, f"GPU {device.device}", remark
+            yield _Figure(share(measured, device), where, measured.window)
 
 
 def _max_idle(files: Sequence[MeasuredFile], limit: float) -> BudgetResult:
-    return _worst(
-        _share(
-            *("max-idle", limit, measured, device.device),
-            *(device.idle_ns, measured.scope.length_ns),
-            "of the time with the profiler" if measured.scope.is_slowed else "",
-        )
-        for measured in files
-        for device in measured.scope.devices
-    )
+    shares = _shares(files, lambda x, device: _percent(device.idle_ns, x.scope.length_ns), "with")
+    return _worst("max-idle", limit, shares)
 
 
 def _max_exposed(files: Sequence[MeasuredFile], kind: str, limit: float) -> BudgetResult:
-    return _worst(
-        _share(
-            *(f"max-exposed {kind}", limit, measured, device.device),
-            *(getattr(device, f"exposed_{kind}_ns"), measured.scope.base_ns),
-            "of the time without the profiler" if measured.scope.is_slowed else "",
-        )
-        for measured in files
-        for device in measured.scope.devices
-    )
+    def share(measured: MeasuredFile, device: DeviceMetrics) -> float:
+        return _percent(getattr(device, f"exposed_{kind}_ns"), measured.scope.base_ns)
 
-
-def _share(
-    name: str,
-    limit: float,
-    measured: MeasuredFile,
-    device: int,
-    part_ns: int,
-    whole_ns: int,
-    remark: str,
-) -> tuple[float, BudgetResult]:
-    """Check a share of the window on one device."""
-    share = _percent(part_ns, whole_ns)
-    passed = share <= limit
-    return share, BudgetResult(
-        name,
-        f"{_digits(share, limit, passed)} %",
-        f"at most {limit:g} %",
-        passed,
-        _joined(measured.label, f"GPU {device}", remark),
-        window=measured.window,
-    )
+    return _worst(f"max-exposed {kind}", limit, _shares(files, share, "without"))
 
 
 def _min_overlap(
     files: Sequence[MeasuredFile], pair: tuple[str, str], limit: float
 ) -> BudgetResult:
     first, second = pair
-    name, allowed = f"min-overlap {first}:{second}", f"at least {limit:g} %"
-
-    def candidates() -> _Candidates:
-        for measured in files:
-            for device in measured.scope.devices:
-                first_ns = measured.kind_ns(device.device, first)
-                if not first_ns:
-                    continue
-                share = _percent(measured.overlap_ns(device.device, pair), first_ns)
-                passed = share >= limit
-                yield (
-                    -share,
-                    BudgetResult(
-                        name,
-                        f"{_digits(share, limit, passed)} %",
-                        allowed,
-                        passed,
-                        _joined(measured.label, f"GPU {device.device}"),
-                        window=measured.window,
-                    ),
-                )
-
-    results = list(candidates())
-    if not results:
-        windows = dict.fromkeys(measured.window for measured in files)
-        where = f"no {first} ran"
-        return BudgetResult(name, "-", allowed, passed=True, where=where, window="; ".join(windows))
-    return _worst(results)
+    name, allowed = f"min-overlap {first}:{second}", "at least {:g} %"
+    figures = [
+        _Figure(
+            _percent(measured.overlap_ns(device.device, pair), first_ns),
+            (measured.label, f"GPU {device.device}"),
+            measured.window,
+        )
+        for measured in files
+        for device in measured.scope.devices
+        if (first_ns := measured.kind_ns(device.device, first))
+    ]
+    if figures:
+        return _worst(name, limit, figures, allowed, is_lower=True)
+    window = "; ".join(dict.fromkeys(measured.window for measured in files))
+    return BudgetResult(
+        name, "-", allowed.format(limit), passed=True, where=f"no {first} ran", window=window
+    )
 
 
 def _max_blocking_calls(files: Sequence[MeasuredFile], limit: float) -> BudgetResult:
-    def candidates() -> _Candidates:
-        for measured in files:
-            count = sum(sync.count for sync in measured.syncs)
-            steps = len(measured.steps.lengths_ns)
-            rate = count / max(steps, 1)
-            passed = rate <= limit
-            site, at_site = _most_calls(measured.syncs)
-            most, file, line = "", None, None
-            if site is not None:
-                file, line = site.file, site.line
-                of_all = f"{at_site} of {count}" + (f" in {steps} steps" if steps > 1 else "")
-                most = f"most, {of_all}: {_call_site_text(site)}"
-            others = measured.calls_elsewhere
-            elsewhere = f"{others} more outside the steps, not counted" if others else ""
-            yield (
-                rate,
-                BudgetResult(
-                    "max-blocking-calls",
-                    f"{_digits(rate, limit, passed)}{' a step' if steps else ''}",
-                    f"at most {limit:g}",
-                    passed,
-                    _joined(measured.label, most, elsewhere),
-                    file,
-                    line,
-                    measured.window,
-                ),
-            )
+    figures = map(_blocking_calls, files)
+    return _worst("max-blocking-calls", limit, figures, "at most {:g}")
 
-    return _worst(candidates())
+
+def _blocking_calls(measured: MeasuredFile) -> _Figure:
+    count = sum(sync.count for sync in measured.syncs)
+    steps, others = len(measured.steps.lengths_ns), measured.calls_elsewhere
+    site, at_site = _most_calls(measured.syncs)
+    of_all = f"{at_site} of {count}" + (f" in {steps} steps" if steps > 1 else "")
+    return _Figure(
+        count / max(steps, 1),
+        (
+            measured.label,
+            f"most, {of_all}: {_call_site_text(site)}" if site else "",
+            f"{others} more outside the steps, not counted" if others else "",
+        ),
+        measured.window,
+        unit=" a step" if steps else "",
+        file=site.file if site else None,
+        line=site.line if site else None,
+    )
 
 
 def _most_calls(syncs: Sequence[BlockingCallMetrics]) -> tuple[BlockingCallMetrics | None, int]:
@@ -353,48 +346,32 @@ def _forbid(files: Sequence[MeasuredFile], rule: str) -> BudgetResult:
     forbidden = [pair for pair in found if pair[1].severity != INFO]
     reported = forbidden or found
     measured, worst = max(reported, key=lambda pair: (pair[1].bound_ns, pair[1].cost_ns))
-    count = len(reported)
+    count, text = len(reported), sentence_of(worst.title, worst.where)
+    label = f"{measured.label}, " if measured.label else ""
     more = f" (and {count - 1} more)" if count > 1 else ""
     return BudgetResult(
         name,
         f"{count} finding{'s' if count > 1 else ''}" if forbidden else f"{count}, info only",
         allowed,
         passed=not forbidden,
-        where=_joined(
-            measured.label,
-            f"{worst.rule}, {worst.severity}: {sentence_of(worst.title, worst.where)}{more}",
-        ),
+        where=f"{label}{worst.rule}, {worst.severity}: {text}{more}",
         file=worst.where.file,
         line=worst.where.line,
     )
 
 
 def _max_step_ms(files: Sequence[MeasuredFile], limit: float) -> BudgetResult:
-    def candidates() -> _Candidates:
-        for measured in files:
-            steps = measured.steps
-            _require_steps(steps, measured.path, measured.step_pattern, "max-step-ms")
-            length = median(steps.lengths_ns) / _MS
-            passed = length <= limit
-            unprofiled_ns = measured.unprofiled_step_ns
-            yield (
-                length,
-                BudgetResult(
-                    "max-step-ms",
-                    f"{_digits(length, limit, passed, 2)} ms",
-                    f"at most {limit:g} ms",
-                    passed,
-                    _joined(
-                        measured.label,
-                        f"median of {steps.name}" if len(steps.lengths_ns) > 1 else steps.name,
-                        f"{unprofiled_ns / _MS:.2f} ms without the profiler"
-                        if unprofiled_ns
-                        else "",
-                    ),
-                ),
-            )
+    name = "max-step-ms"
+    return _worst(name, limit, [_step(x, name) for x in files], "at most {:g} ms", digits=2)
 
-    return _worst(candidates())
+
+def _step(measured: MeasuredFile, budget: str) -> _Figure:
+    steps, unprofiled_ns = measured.steps, measured.unprofiled_step_ns
+    _require_steps(steps, measured.path, measured.step_pattern, budget)
+    name = f"median of {steps.name}" if len(steps.lengths_ns) > 1 else steps.name
+    without = f"{unprofiled_ns / _MS:.2f} ms without the profiler" if unprofiled_ns else ""
+    where = measured.label, name, without
+    return _Figure(median(steps.lengths_ns) / _MS, where, unit=" ms")
 
 
 def _max_regression(files: Sequence[MeasuredFile], baseline: Report, limit: float) -> BudgetResult:
@@ -403,27 +380,23 @@ def _max_regression(files: Sequence[MeasuredFile], baseline: Report, limit: floa
     steps_by_rank = {rank.trace.rank: step_lengths(rank) for rank in ranks}
     path = baseline.traces[0].path if baseline.traces else "the baseline"
     patterns = baseline.step_patterns
-
-    def candidates() -> _Candidates:
-        for measured in files:
-            _require_steps(measured.steps, measured.path, measured.step_pattern, name)
-            if measured.step_pattern not in patterns:
-                raise UsageError(
-                    f"{measured.path}: its steps are {measured.step_pattern!r}, but those of the "
-                    f"baseline {path} are {' or '.join(map(repr, patterns))}: "
-                    "only the same steps can be compared"
-                )
-            # A rank is compared with itself, or with all ranks of a baseline that lacks it.
-            before = steps_by_rank.get(measured.rank) or all_of(list(steps_by_rank.values()))
-            _require_steps(before, f"the baseline {path}", measured.step_pattern, name)
-            yield _regression(measured.label, before, measured.steps, limit)
-
-    return _worst(candidates())
+    figures = []
+    for measured in files:
+        _require_steps(measured.steps, measured.path, measured.step_pattern, name)
+        if measured.step_pattern not in patterns:
+            raise UsageError(
+                f"{measured.path}: its steps are {measured.step_pattern!r}, but those of the "
+                f"baseline {path} are {' or '.join(map(repr, patterns))}: "
+                "only the same steps can be compared"
+            )
+        # A rank is compared with itself, or with all ranks of a baseline that lacks it.
+        before = steps_by_rank.get(measured.rank) or all_of(list(steps_by_rank.values()))
+        _require_steps(before, f"the baseline {path}", measured.step_pattern, name)
+        figures.append(_regression(measured.label, before, measured.steps, limit))
+    return _worst(name, limit, figures, "at most +{:g} %")
 
 
-def _regression(
-    label: str, before: StepLengths, after: StepLengths, limit: float
-) -> tuple[float, BudgetResult]:
+def _regression(label: str, before: StepLengths, after: StepLengths, limit: float) -> _Figure:
     """Compare the median step with that of the baseline.
 
     It is too much when it is above the limit and, with several steps on both sides, when the
@@ -434,17 +407,11 @@ def _regression(
     percent = 0.0 if not longer_ns else 100 * longer_ns / before_ns if before_ns else math.inf
     sides = before.lengths_ns, after.lengths_ns
     spread_ns = max(map(interquartile, sides)) if min(map(len, sides)) > 1 else 0.0
-    above = percent > limit
-    inside = above and longer_ns <= spread_ns
-    remark = f"within the spread of the steps ({spread_ns / _MS:.2f} ms)" if inside else ""
-    sign = "+" if longer_ns >= 0 else ""
-    return percent, BudgetResult(
-        "max-regression",
-        f"{sign}{_digits(percent, limit, not above)} %",
-        f"at most +{limit:g} %",
-        not above or inside,
-        _joined(label, f"{_median_text(after)}; baseline {_median_text(before)}", remark),
-    )
+    is_noise = percent > limit and longer_ns <= spread_ns
+    remark = f"within the spread of the steps ({spread_ns / _MS:.2f} ms)" if is_noise else ""
+    medians = f"{_median_text(after)}; baseline {_median_text(before)}"
+    where, sign = (label, medians, remark), "+" if longer_ns >= 0 else ""
+    return _Figure(percent, where, sign=sign, is_noise=is_noise)
 
 
 def _median_text(steps: StepLengths) -> str:
@@ -459,10 +426,6 @@ def _require_steps(steps: StepLengths, path: str, pattern: str, budget: str) -> 
             "`step_pattern` selects other annotations",
             option="step_pattern",
         )
-
-
-def _joined(*parts: str) -> str:
-    return ", ".join(filter(None, parts))
 
 
 def _percent(part_ns: int, whole_ns: int) -> float:

@@ -11,7 +11,6 @@ from tracelab.base.file_names import short_names
 from tracelab.base.text import counted
 from tracelab.findings.finding import Finding
 from tracelab.measures.blocking_calls import BlockingCallMetrics
-from tracelab.measures.steady import SteadyMetrics
 from tracelab.report.schema import Report
 from tracelab.report.views import RankView, Scope, View, ranks_of
 
@@ -123,7 +122,7 @@ def step_lengths(rank: RankView, step: int | None = None) -> StepLengths:
     if step is not None or rank.whole is None:
         views = tuple(view for view in rank.steps if step in (None, view.step))
         return StepLengths(tuple(view.length_ns for view in views), f"step {views[0].step}")
-    views = _steady_views(rank, rank.steady)
+    views = rank.steady_steps
     of_all = f" of {len(rank.steps)}" if len(views) < len(rank.steps) else ""
     name = f"{counted(len(views), 'steady step', 'steady steps')}{of_all}"
     if not views:
@@ -158,7 +157,7 @@ def _measured(report: Report, rank: RankView, label: str, step: int | None) -> M
         label=label,
         rank=rank.trace.rank,
         scope=scope,
-        views=_steady_views(rank, view.steady_row) or (view,),
+        views=(rank.steady_steps if view.steady_row else ()) or (view,),
         steps=step_lengths(rank, step),
         step_pattern=rank.trace.step_pattern or report.provenance.step_pattern,
         unprofiled_step_ns=None if row is None or step is not None else row.unprofiled_step_ns,
@@ -166,10 +165,6 @@ def _measured(report: Report, rank: RankView, label: str, step: int | None) -> M
         # A report of the whole trace has findings of the whole trace only.
         findings=None if rank.whole is not None and step is not None else view.findings,
     )
-
-
-def _steady_views(rank: RankView, row: SteadyMetrics | None) -> tuple[View, ...]:
-    return () if row is None else tuple(view for view in rank.steps if view.step in row.steps)
 
 
 def _view_of(rank: RankView, step: int | None) -> View:
