@@ -29,8 +29,7 @@ from tracelab.read.streams import Source
 from tracelab.simulate.baseline import find_baseline
 from tracelab.simulate.causal_profile import KERNEL, LINE, OPERATOR, causal_profile
 from tracelab.simulate.program import NodeKind, Program
-from tracelab.simulate.recorded import record_program
-from tracelab.simulate.repeat import repeat
+from tracelab.simulate.recorded import record_program, repeat
 from tracelab.simulate.replay import replay
 from tracelab.simulate.sites import Sites
 

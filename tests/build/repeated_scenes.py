@@ -10,8 +10,7 @@ from tests.build import rows
 from tracelab.simulate.edited import Edited
 from tracelab.simulate.edits import apply_edit, parse_edit
 from tracelab.simulate.program import Program
-from tracelab.simulate.recorded import record_program
-from tracelab.simulate.repeat import repeat
+from tracelab.simulate.recorded import record_program, repeat
 from tracelab.simulate.replay import replay
 from tracelab.simulate.sites import Sites
 

@@ -16,8 +16,7 @@ from tracelab.model.host import observe_host
 from tracelab.model.trace import ABSENT
 from tracelab.read.reader import read_trace
 from tracelab.simulate.program import NodeKind
-from tracelab.simulate.recorded import record_program
-from tracelab.simulate.repeat import repeat, typical_steps
+from tracelab.simulate.recorded import record_program, repeat, typical_steps
 from tracelab.simulate.replay import replay
 
 LARGEST = 0.02, 0.01  # of the replayed step, and of the starts in it, as shares of the step

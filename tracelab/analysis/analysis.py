@@ -22,7 +22,6 @@ from tracelab.findings.registry import RULES
 from tracelab.findings.remedies import REMEDIES
 from tracelab.findings.remedy import Remedy
 from tracelab.findings.rule import Rule
-from tracelab.findings.savings import Savings
 from tracelab.job.part import RankPart, rank_part
 from tracelab.measures.measure import Measure
 from tracelab.measures.measured import Measured
@@ -197,11 +196,6 @@ class Analysis(Measured):
         """The findings, with what they save, and what the source says of their places."""
         return with_surroundings(self.priced.findings, self.timeline, self.lines)
 
-    @property
-    def savings(self) -> tuple[Savings, ...]:
-        """The savings of all fixes together."""
-        return self.priced.savings
-
     @cached_property
     def notes(self) -> tuple[Note, ...]:
         """Facts to know in addition to the findings."""
@@ -280,7 +274,7 @@ class Analysis(Measured):
             self.tables,
             self.findings,
             self.notes,
-            self.savings,
+            self.priced.savings,
             self.whatif,
             self.causal,
             self.options,
@@ -295,7 +289,7 @@ STAGES: tuple[str, ...] = tuple(
 )
 """The properties of an `Analysis` in the order in which they are defined, to list and to time."""
 
-_NAMES = frozenset((*STAGES, "savings", "source", "options", "measures", "rules", "remedies"))
+_NAMES = frozenset((*STAGES, "source", "options", "measures", "rules", "remedies"))
 
 
 def analyze_source(

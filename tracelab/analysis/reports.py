@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from os import PathLike
 from typing import Any
 
 from tracelab.analysis.analysis import Analysis, analyze_source, predict_changes
-from tracelab.base.arrays import OneLine
+from tracelab.base.arrays import OneLine, dataclass
 from tracelab.base.errors import TracelabError, UnreadableInputError, UsageError
 from tracelab.base.options import DEFAULTS, Options
 from tracelab.findings.fixes import (

@@ -6,13 +6,12 @@ form (sorted, disjoint, not touching, none empty), so two equal sets are equal a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from heapq import heappop, heappush
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tracelab.base.arrays import Frozen
+from tracelab.base.arrays import Frozen, dataclass
 
 Int64Array = NDArray[np.int64]
 

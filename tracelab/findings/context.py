@@ -22,21 +22,19 @@ from tracelab.measures.exposed import Exposed
 from tracelab.measures.independent_work import launched_in_backward
 from tracelab.measures.measured import Measured
 from tracelab.measures.profiler_overhead import (
+    StartUp,
     active_devices,
     profiler_overhead_ns,
     unprofiled_idle_ns,
     unprofiled_ns,
 )
 from tracelab.measures.serialized_streams import SerializedStreams
-from tracelab.measures.start_up import StartUp
-from tracelab.model.cuda_graphs.origins import Origins
 from tracelab.model.frames import event_as_shown
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind, copies_pageable_memory
 from tracelab.model.lookup import match_names
 from tracelab.model.phases import Phases
 from tracelab.model.program.call_sites import NO_CALL_SITE, CallSite, call_sites
-from tracelab.model.program.source_lines import SourceLines
 from tracelab.model.steps import Window
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Trace
@@ -69,11 +67,6 @@ class Context(OneLine):
     def graph(self) -> Graph:
         """The file's dependencies."""
         return self.measured.graph
-
-    @property
-    def origins(self) -> Origins:
-        """The places where the nodes of CUDA graphs were captured."""
-        return self.measured.origins
 
     @property
     def rank(self) -> int:
@@ -119,11 +112,6 @@ class Context(OneLine):
     def losses(self) -> Mapping[str, int]:
         """The losses of the file, by the names in `LOSSES`."""
         return self.trace.losses
-
-    @property
-    def lines(self) -> SourceLines:
-        """The program's source."""
-        return self.measured.lines
 
     def arguments(self, event_ids: Iterable[int]) -> Mapping[int, Mapping[str, Any]]:
         """Read the "args" of a few events by event id; the file is read again."""
@@ -316,7 +304,7 @@ class Context(OneLine):
 
         A text is empty if the row is not of a CUDA graph, or its capture is not known.
         """
-        return origin_texts(self.timeline, self.origins, rows, self.lines)
+        return origin_texts(self.timeline, self.measured.origins, rows, self.measured.lines)
 
     def call_sites(self, event_id: NDArray[np.integer[Any]]) -> tuple[CallSite, ...]:
         """Call sites of host events, int[k]; `NO_CALL_SITE` for ABSENT.
@@ -327,6 +315,10 @@ class Context(OneLine):
         if not len(known_id):
             return (NO_CALL_SITE,) * len(event_id)
         site_of_event = dict(
-            zip(known_id.tolist(), call_sites(self.timeline, known_id, self.lines), strict=True)
+            zip(
+                known_id.tolist(),
+                call_sites(self.timeline, known_id, self.measured.lines),
+                strict=True,
+            )
         )
         return tuple(site_of_event.get(event, NO_CALL_SITE) for event in event_id.tolist())

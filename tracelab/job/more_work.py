@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tracelab.base.arrays import Frozen, OneLine
 from tracelab.job.part import RankPart
 from tracelab.measures.host_work import FOR_THREADS, NOT_IN_FILE, OUTSIDE_OPERATORS, WorkMetrics
-from tracelab.measures.kernels import KernelMetrics
+from tracelab.measures.kernel_times import KernelMetrics
 from tracelab.measures.ranking import OTHERS
 from tracelab.model.program.call_sites import NO_CALL_SITE, CallSite
 from tracelab.model.trace import COLLECTIVE_OPERATOR

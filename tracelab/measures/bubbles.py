@@ -9,13 +9,13 @@ returns.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, concatenated
+from tracelab.base.arrays import Frozen, concatenated, dataclass
 from tracelab.base.intervals import (
     Int64Array,
     Intervals,

@@ -9,13 +9,13 @@ host stall waited for, `critical_path_links` says.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, OneLine
+from tracelab.base.arrays import Frozen, OneLine, dataclass
 from tracelab.base.intervals import Int64Array
 from tracelab.measures.critical_path_links import HOST, PathKind, PathLinks, path_links
 from tracelab.measures.measure import Measure, keyed_by

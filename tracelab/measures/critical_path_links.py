@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen
+from tracelab.base.arrays import Frozen, dataclass
 from tracelab.base.intervals import Int64Array
 from tracelab.measures.host_stalls import unrecorded_waits, waits_for
 from tracelab.model.blocking_calls import Blocking

@@ -7,13 +7,13 @@ the optimizer launches needs the gradients that the backward pass reduced, whate
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, concatenated, read_only
+from tracelab.base.arrays import Frozen, concatenated, dataclass, read_only
 from tracelab.base.intervals import Int64Array, Intervals, join, overlapping_pairs, subtract, union
 from tracelab.measures.independent_work import (
     Side,

@@ -9,12 +9,10 @@ built-in function for long.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, concatenated
+from tracelab.base.arrays import Frozen, concatenated, dataclass
 from tracelab.base.intervals import Int64Array, Intervals, measure_within, union
 from tracelab.model.frames import is_backward, is_built_in, is_sleep, is_thread_wait
 from tracelab.model.host import Host

@@ -8,13 +8,13 @@ that the graph calls. Where it has none, all that is known is the node before it
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, OneLine
+from tracelab.base.arrays import Frozen, OneLine, dataclass
 from tracelab.base.intervals import Int64Array
 from tracelab.measures.bubbles import Bubbles, Cause
 from tracelab.measures.measure import Measure, constrained

@@ -6,12 +6,10 @@ which the program made or named. Together they say how busy the replays kept a d
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen
+from tracelab.base.arrays import Frozen, dataclass
 from tracelab.base.intervals import Intervals, measure
 from tracelab.model.activities import Stream
 from tracelab.model.graph_launches import replayed

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, read_only
+from tracelab.base.arrays import Frozen, dataclass, read_only
 from tracelab.base.intervals import Int64Array, Intervals, gaps, join, measure_within, union
 from tracelab.model.host import Host
 from tracelab.model.latencies import LONGEST_SILENCE_NS

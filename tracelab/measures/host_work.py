@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
-from tracelab.base.arrays import OneLine
+from tracelab.base.arrays import OneLine, dataclass
 from tracelab.base.intervals import Int64Array
 from tracelab.measures.measure import Measure, constrained
 from tracelab.measures.program_lines import OUTSIDE_FUNCTIONS, LineName

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import OneLine, read_only
+from tracelab.base.arrays import OneLine, dataclass, read_only
 from tracelab.base.intervals import Int64Array
 from tracelab.measures.bubbles import Bubbles, Cause
 from tracelab.measures.measure import Measure

@@ -56,11 +56,10 @@ and comparisons by the same way as all others, keyed by rank and step. To add on
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-from tracelab.base.arrays import OneLine
+from tracelab.base.arrays import OneLine, dataclass
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -7,12 +7,12 @@ of A is the time in which A ran and what should overlap it did not.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import combinations
 
 import numpy as np
 
-from tracelab.base.arrays import Frozen, OneLine
+from tracelab.base.arrays import Frozen, OneLine, dataclass
 from tracelab.base.intervals import (
     Int64Array,
     Intervals,

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, read_only
+from tracelab.base.arrays import Frozen, dataclass, read_only
 from tracelab.base.intervals import Int64Array
 from tracelab.measures.host_stalls import host_stalls, waits_for
 from tracelab.model.constraints import Constraint

@@ -8,12 +8,12 @@ comes later from a link that is slow.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen
+from tracelab.base.arrays import Frozen, dataclass
 from tracelab.base.intervals import Int64Array
 from tracelab.measures.exposed import Exposed
 from tracelab.model.kernel_kinds import Kind

@@ -7,13 +7,12 @@ tell, which a rule asks for.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, concatenated, read_only
+from tracelab.base.arrays import Frozen, concatenated, dataclass, read_only
 from tracelab.base.intervals import (
     Int64Array,
     Intervals,

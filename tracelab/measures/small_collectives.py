@@ -9,13 +9,12 @@ single latency, and whatever time passed between them is saved as well.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen
+from tracelab.base.arrays import Frozen, dataclass
 from tracelab.base.intervals import Int64Array
 from tracelab.measures.exposed import Exposed
 from tracelab.measures.peer_waits import LATENCY_BYTES

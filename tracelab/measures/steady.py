@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from statistics import median
 from typing import Protocol
 
-from tracelab.base.arrays import OneLine
+from tracelab.base.arrays import OneLine, dataclass
 from tracelab.base.intervals import measure_within
 from tracelab.measures.blocking_calls import BlockingCallCosts
 from tracelab.measures.bubbles import Bubbles
 from tracelab.measures.exposed import Exposed
 from tracelab.measures.measure import Measure, constrained
-from tracelab.measures.profiler_overhead import unprofiled_ns
-from tracelab.measures.start_up import StartUp
+from tracelab.measures.profiler_overhead import StartUp, unprofiled_ns
 from tracelab.measures.window_times import DeviceMetrics, device_metrics
 from tracelab.model.graph import Graph
 from tracelab.model.steady import LeftOut

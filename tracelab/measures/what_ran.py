@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, concatenated
+from tracelab.base.arrays import Frozen, concatenated, dataclass
 from tracelab.base.intervals import (
     Int64Array,
     Intervals,

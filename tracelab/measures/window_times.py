@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
-from tracelab.base.arrays import OneLine
+from tracelab.base.arrays import OneLine, dataclass
 from tracelab.base.intervals import measure_within, union
 from tracelab.measures.blocking_calls import BlockingCallCosts
 from tracelab.measures.bubbles import Bubbles, Cause
 from tracelab.measures.exposed import Exposed
 from tracelab.measures.measure import Measure, keyed_by
 from tracelab.measures.overlap import GraphStreamsTime, StreamTime, device_times
-from tracelab.measures.profiler_overhead import unprofiled_ns
-from tracelab.measures.start_up import StartUp
+from tracelab.measures.profiler_overhead import StartUp, unprofiled_ns
 from tracelab.model.constraints import REASONS
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind

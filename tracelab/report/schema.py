@@ -34,8 +34,7 @@ from tracelab.measures.critical_path import CriticalPathMetrics
 from tracelab.measures.graph_idle import GraphIdleMetrics
 from tracelab.measures.host_work import WorkMetrics
 from tracelab.measures.idle_culprits import CulpritMetrics
-from tracelab.measures.kernel_times import KernelTotal
-from tracelab.measures.kernels import KernelMetrics
+from tracelab.measures.kernel_times import KernelMetrics, KernelTotal
 from tracelab.measures.measure import constrained
 from tracelab.measures.overlap import OverlapMetrics
 from tracelab.measures.program_lines import OUTSIDE_FUNCTIONS

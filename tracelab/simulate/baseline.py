@@ -12,11 +12,11 @@ predicted.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
-from tracelab.base.arrays import OneLine
+from tracelab.base.arrays import OneLine, dataclass
 from tracelab.measures.steady import PROFILED, UNPROFILED
 from tracelab.model.blocking_calls import RETURNS_WHEN_DONE
 from tracelab.model.graph import Graph
@@ -26,8 +26,7 @@ from tracelab.model.trace import ABSENT
 from tracelab.simulate.basis import StepBasis, find_basis, gpu_chain
 from tracelab.simulate.calibrate import Calibration, at_pace, calibrate
 from tracelab.simulate.program import NEVER, NodeKind, Program, Via
-from tracelab.simulate.recorded import record_program
-from tracelab.simulate.repeat import once, repeat, typical_steps, whole
+from tracelab.simulate.recorded import once, record_program, repeat, typical_steps, whole
 from tracelab.simulate.replay import Replayed, replay
 
 _MOST_ERROR = 0.02  # of the measured step; beyond that an edited replay predicts nothing

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import median
 from typing import NamedTuple
 
 import numpy as np
 
-from tracelab.base.arrays import OneLine
+from tracelab.base.arrays import OneLine, dataclass
 from tracelab.measures.steady import PROFILED, UNPROFILED
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.timeline import Timeline

@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen
+from tracelab.base.arrays import Frozen, dataclass
 from tracelab.base.intervals import Int64Array, Intervals, contains, measure_within
 from tracelab.model.constraints import Constraint
 from tracelab.model.driver_api import is_graph_launch

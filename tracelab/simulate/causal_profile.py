@@ -7,14 +7,14 @@ could be free and the step would be as long. So each item is taken out of the re
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, OneLine
+from tracelab.base.arrays import Frozen, OneLine, dataclass
 from tracelab.base.intervals import Int64Array
 from tracelab.measures.measure import constrained
 from tracelab.measures.ranking import OTHERS, ranked

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tracelab.base.arrays import dataclass
 from tracelab.base.errors import UsageError
 from tracelab.model.blocking_calls import Blocking
 from tracelab.model.driver_api import is_free

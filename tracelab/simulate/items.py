@@ -8,13 +8,12 @@ one calls inside is part of it. A GPU activity is of the item that launched it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, concatenated
+from tracelab.base.arrays import Frozen, concatenated, dataclass
 from tracelab.base.intervals import Int64Array
 from tracelab.measures.host_work import OUTSIDE_OPERATORS
 from tracelab.measures.program_lines import OUTSIDE_FUNCTIONS

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen
+from tracelab.base.arrays import Frozen, dataclass
 from tracelab.base.intervals import Int64Array
 from tracelab.model.host import Host
 from tracelab.model.nesting import is_nested

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
 
-from tracelab.base.arrays import OneLine
+from tracelab.base.arrays import OneLine, dataclass
 from tracelab.base.intervals import Int64Array
 from tracelab.simulate.baseline import Baseline
 from tracelab.simulate.basis import Bounds, StepBasis, gpu_chain

@@ -7,13 +7,12 @@ to the program is another cost, another latency, an edge more or an edge less: s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen
+from tracelab.base.arrays import Frozen, dataclass
 from tracelab.base.intervals import Int64Array
 
 NEVER = -(2**60)  # ns, the latency of an edge that an edit took away

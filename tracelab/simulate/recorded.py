@@ -1,23 +1,26 @@
-"""All that a file has recorded, as a program that runs once."""
+"""A recording as a program that runs once, and its typical steps, cut out to be repeated."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
+from statistics import median
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen
+from tracelab.base.arrays import Frozen, dataclass
 from tracelab.base.intervals import Int64Array
 from tracelab.model.graph import Graph
+from tracelab.model.latencies import previous_index
+from tracelab.model.lookup import groups_of
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.gpu_edges import gpu_edges
 from tracelab.simulate.host_edges import launch_edges, wait_edges, work_edges
 from tracelab.simulate.nodes import Edges, Nodes, find_nodes
-from tracelab.simulate.program import NodeKind, Program
+from tracelab.simulate.program import NODE_COLUMNS, NodeKind, Program, Via
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -125,3 +128,232 @@ def _program(
         length_ns=int(moment_ns.max() - moment_ns.min()),
         is_repeated=False,
     )
+
+
+# A step so much longer than the median one is not typical.
+_IRREGULAR = 2.5
+# Steps after those that make up so many nodes are left out: more of them say nothing new.
+_MOST_NODES = 8_000
+
+
+def typical_steps(timeline: Timeline, node_count: int) -> tuple[int, int] | None:
+    """The first and the last of the steps to repeat, as indices into `Timeline.steps`.
+
+    They are the longest run of steady steps without an irregular one, the last of several, and as a
+    rule have a step before them, which shows what a step waits for of the one before.
+
+    Args:
+        timeline: the GPU activities in order.
+        node_count: how many nodes the program of the whole file has.
+
+    Returns:
+        None without steady steps.
+    """
+    steady = timeline.steady
+    if steady is None:
+        return None
+    lengths_ns = [timeline.steps[i].end_ns - timeline.steps[i].start_ns for i in steady.indices]
+    longest_ns = _IRREGULAR * median(lengths_ns)
+    runs: list[list[int]] = []
+    for index, length_ns in zip(steady.indices, lengths_ns, strict=True):
+        if length_ns <= longest_ns:
+            if not runs or runs[-1][-1] != index - 1:
+                runs.append([])
+            runs[-1].append(index)
+    run = max(reversed(runs), key=len)
+    first, last = run[0], run[-1]
+    if first == 0 and last > 0:
+        first = 1
+    most_steps = max(2, _MOST_NODES * len(timeline.steps) // node_count)
+    return first, min(last, first + most_steps - 1)
+
+
+def repeat(graph: Graph, recorded: Recorded, first_step: int, last_step: int) -> Program:
+    """The steps from one to another as a program that is repeated.
+
+    What the first of them waited for in the step before, each repetition waits for in the one
+    before: at the same distance from its end.
+
+    Args:
+        graph: the file's dependencies.
+        recorded: its program.
+        first_step: index into `Timeline.steps`.
+        last_step: likewise.
+    """
+    timeline, whole = graph.host.timeline, recorded.program
+    first, last = timeline.steps[first_step], timeline.steps[last_step]
+    is_inside = _is_inside(graph, recorded, first_step, last_step)
+    node = np.full(len(whole), ABSENT, dtype=np.intp)
+    node[is_inside] = np.arange(int(is_inside.sum()))
+    stands_in, wrapped = _wrapped(recorded, is_inside)
+    lag = (~is_inside[whole.source]).astype(np.int8)
+    source = node[np.where(lag == 1, stands_in[whole.source], whole.source)]
+    # A thread goes on with the next step as between the recorded ones.
+    is_kept = is_inside[whole.target] & (source != ABSENT) & ((lag == 0) | (whole.via != Via.HOST))
+    program = replace(
+        whole,
+        **{name: getattr(whole, name)[is_inside] for name in NODE_COLUMNS},
+        launch_node=np.where(whole.launch_node == ABSENT, ABSENT, node[whole.launch_node])[
+            is_inside
+        ],
+        source=source[is_kept],
+        target=node[whole.target[is_kept]],
+        via=whole.via[is_kept],
+        lag=lag[is_kept],
+        latency_ns=whole.latency_ns[is_kept],
+        steps=last_step - first_step + 1,
+        length_ns=last.end_ns - first.start_ns,
+        is_repeated=True,
+    )
+    return _with_wraps(graph, program, node[wrapped], first_step, last_step)
+
+
+def whole(graph: Graph, recorded: Recorded) -> Program:
+    """A file without steps as a program that runs once, in the window that its figures are of.
+
+    That begins with the first GPU activity. What the host did before is as it was, whatever is
+    changed, and of a call that began before only the rest counts.
+
+    Args:
+        graph: the file's dependencies.
+        recorded: its program.
+    """
+    program, window = recorded.program, graph.host.timeline.windows[0]
+    is_before = (program.kind != NodeKind.ACTIVITY) & (program.moment_ns <= window.start_ns)
+    since_ns = np.maximum(program.moment_ns - window.start_ns, 0)
+    from_before = is_before[program.source]
+    arrival_ns = program.moment_ns[program.source] + program.latency_ns - window.start_ns
+    latency_ns = np.where(from_before, np.maximum(arrival_ns, 0), program.latency_ns)
+    is_inside = ~is_before[program.target]
+    return replace(
+        program,
+        cost_ns=np.where(is_before, 0, np.minimum(program.cost_ns, since_ns)),
+        moment_ns=window.start_ns + since_ns,
+        source=program.source[is_inside],
+        target=program.target[is_inside],
+        via=program.via[is_inside],
+        lag=program.lag[is_inside],
+        latency_ns=latency_ns[is_inside],
+        length_ns=window.length_ns,
+    )
+
+
+def once(graph: Graph, recorded: Recorded, first_step: int, last_step: int) -> Program:
+    """The same steps as a program that runs once, from where the steps before them had come.
+
+    What they waited for of the steps before is reached as recorded. The targets of its
+    edges are nodes of the steps.
+
+    Args:
+        graph: the file's dependencies.
+        recorded: its program.
+        first_step: index into `Timeline.steps`.
+        last_step: likewise.
+    """
+    timeline, whole = graph.host.timeline, recorded.program
+    into = _is_inside(graph, recorded, first_step, last_step)[whole.target]
+    source, target = whole.source[into], whole.target[into]
+    kept = np.union1d(source, target)
+    node = np.full(len(whole), ABSENT, dtype=np.intp)
+    node[kept] = np.arange(len(kept))
+    launch_node = whole.launch_node[kept]
+    return replace(
+        whole,
+        **{name: getattr(whole, name)[kept] for name in NODE_COLUMNS},
+        launch_node=np.where(launch_node == ABSENT, ABSENT, node[launch_node]),
+        source=node[source],
+        target=node[target],
+        via=whole.via[into],
+        lag=whole.lag[into],
+        latency_ns=whole.latency_ns[into],
+        length_ns=timeline.steps[last_step].end_ns - timeline.steps[first_step].start_ns,
+    )
+
+
+def _is_inside(
+    graph: Graph, recorded: Recorded, first_step: int, last_step: int
+) -> NDArray[np.bool_]:
+    """bool[n], which nodes the host launched or called in the steps from one to another."""
+    timeline = graph.host.timeline
+    start_ns = timeline.trace.start_ns[timeline.steps[first_step].event_id]
+    end_ns = timeline.trace.end_ns[timeline.steps[last_step].event_id]
+    is_inside: NDArray[np.bool_] = recorded.host_ns >= start_ns
+    is_inside &= recorded.host_ns < end_ns
+    return is_inside
+
+
+def _wrapped(
+    recorded: Recorded, is_inside: NDArray[np.bool_]
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Which node stands in for one before the steps, and the ends of all threads and streams.
+
+    Returns:
+        intp[n], a node inside, ABSENT where there is none; intp[s, 2], the first and the last node
+        inside of each thread or stream.
+    """
+    row = recorded.program.row
+    stands_in = np.full(len(row), ABSENT, dtype=np.intp)
+    ends = []
+    for _, members in groups_of(recorded.sequence):
+        in_order = members[np.argsort(row[members], kind="stable")]
+        inside = np.flatnonzero(is_inside[in_order])
+        if not len(inside):
+            continue
+        first, last = inside[0], inside[-1]
+        ends.append((in_order[first], in_order[last]))
+        count = min(first, last - first + 1)
+        stands_in[in_order[first - count : first]] = in_order[last + 1 - count : last + 1]
+    return stands_in, np.array(ends, dtype=np.intp).reshape(-1, 2)
+
+
+def _with_wraps(
+    graph: Graph, program: Program, ends: NDArray[np.intp], first_step: int, last_step: int
+) -> Program:
+    """The same, where each stream and the thread of the steps go on from their end."""
+    timeline = graph.host.timeline
+    first, last = ends.T
+    is_stream = program.row[first] != ABSENT
+    has_previous = np.isin(first, program.target[(program.lag == 1) & (program.via == Via.STREAM)])
+    of_stream = is_stream & ~has_previous
+    kind = program.activity_kind
+    gap_index = previous_index(kind[last[of_stream]], kind[first[of_stream]])
+    step_thread = timeline.trace.thread_index[timeline.steps[first_step].event_id]
+    of_thread = ~is_stream & (program.thread_index[first] == step_thread)
+    added = np.flatnonzero(of_stream | of_thread)
+    latency_ns = np.zeros(len(first), dtype=np.int64)
+    latency_ns[of_stream] = graph.binding.latencies.typical_ns[gap_index]
+    latency_ns[of_thread] = _between_ns(
+        timeline, program, first[of_thread], last[of_thread], first_step, last_step
+    )
+    via = np.where(is_stream, Via.STREAM, Via.HOST).astype(np.int8)
+    return replace(
+        program,
+        source=np.append(program.source, last[added]),
+        target=np.append(program.target, first[added]),
+        via=np.append(program.via, via[added]),
+        lag=np.append(program.lag, np.ones(len(added), dtype=np.int8)),
+        latency_ns=np.append(program.latency_ns, latency_ns[added]),
+    )
+
+
+def _between_ns(
+    timeline: Timeline,
+    program: Program,
+    first: NDArray[np.intp],
+    last: NDArray[np.intp],
+    first_step: int,
+    last_step: int,
+) -> Int64Array:
+    """int64[k], ns, the host's work from its last call of the steps to its first of the next.
+
+    It is what comes after the last call in its step, before the first one in its step, and, as a
+    rule, between two steps.
+    """
+    trace, steps = timeline.trace, timeline.steps
+    event_id = np.array([step.event_id for step in steps], dtype=np.intp)
+    start_ns, end_ns = trace.start_ns[event_id], trace.end_ns[event_id]
+    between_ns = int(np.median(start_ns[1:] - end_ns[:-1])) if len(steps) > 1 else 0
+    before_ns = trace.start_ns[program.event_id[first]] - start_ns[first_step]
+    after_ns = end_ns[last_step] - program.moment_ns[last]
+    work_ns: Int64Array = before_ns + np.maximum(after_ns, 0) + between_ns
+    return work_ns

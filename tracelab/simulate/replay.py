@@ -13,13 +13,12 @@ stream waits for what the host launched after that, where a thread goes on after
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, read_only
+from tracelab.base.arrays import Frozen, dataclass, read_only
 from tracelab.base.intervals import Int64Array
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.program import NEVER, NodeKind, Program, Via

@@ -13,7 +13,6 @@ import secrets
 import socketserver
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
@@ -21,7 +20,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
-from tracelab.base.arrays import OneLine
+from tracelab.base.arrays import OneLine, dataclass
 from tracelab.base.errors import TracelabError, UsageError, reason_of
 from tracelab.system.console import tell
 

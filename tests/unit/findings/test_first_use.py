@@ -11,8 +11,7 @@ from tracelab.findings.first_use import find_first_use
 from tracelab.findings.recognition import recognize
 from tracelab.findings.remedies import REMEDIES
 from tracelab.measures.bubbles import bubbles
-from tracelab.simulate.recorded import record_program
-from tracelab.simulate.repeat import whole
+from tracelab.simulate.recorded import record_program, whole
 from tracelab.simulate.sites import Sites
 
 MS = 1_000 * US

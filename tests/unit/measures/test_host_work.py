@@ -27,7 +27,7 @@ from tracelab.measures import ranking
 from tracelab.measures.bubbles import bubbles
 from tracelab.measures.host_work import INFERRED, lines, modules, operators, phases
 from tracelab.measures.independent_work import launched_in_backward
-from tracelab.measures.kernels import kernels
+from tracelab.measures.kernel_times import kernels
 from tracelab.measures.profiler_overhead import HostClock
 from tracelab.measures.what_ran import what_ran
 from tracelab.model.cuda_graphs.origins import origins
@@ -237,7 +237,7 @@ def test_a_closure_inside_the_optimizers_step_is_its_own_phase():
 
 
 def test_others_keep_the_sums_exact(monkeypatch):
-    monkeypatch.setattr("tracelab.measures.kernels.MOST_ROWS", 2)
+    monkeypatch.setattr("tracelab.measures.kernel_times.MOST_ROWS", 2)
     monkeypatch.setattr("tracelab.measures.host_work.MOST_ROWS", 2)
     all_kernels = [kernel(10 * i, 10 * i + i, f"k{i}") for i in range(1, 6)]
     rows, *_ = tables(*all_kernels)

@@ -10,10 +10,10 @@ from tracelab.measures.bubbles import bubbles
 from tracelab.measures.profiler_overhead import (
     active_devices,
     profiler_overhead_ns,
+    start_up,
     unprofiled_idle_ns,
     unprofiled_ns,
 )
-from tracelab.measures.start_up import start_up
 from tracelab.model.file_info import FileInfo
 from tracelab.model.graph import build_graph
 from tracelab.model.host import observe_host

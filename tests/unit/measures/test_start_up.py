@@ -8,7 +8,7 @@ from tests.build.rows import AUTOGRAD, MAIN, US, kernel, launch, step, trace
 from tracelab.base.intervals import union
 from tracelab.base.options import PROFILER_STEP
 from tracelab.measures.bubbles import bubbles
-from tracelab.measures.start_up import start_up
+from tracelab.measures.profiler_overhead import start_up
 from tracelab.model.graph import build_graph
 from tracelab.model.host import observe_host
 from tracelab.model.timeline import build_timeline

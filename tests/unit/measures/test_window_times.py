@@ -10,7 +10,7 @@ from tracelab.measures.blocking_calls import blocking_calls
 from tracelab.measures.bubbles import Cause, bubbles
 from tracelab.measures.exposed import exposed
 from tracelab.measures.overlap import DeviceTime, device_times
-from tracelab.measures.start_up import start_up
+from tracelab.measures.profiler_overhead import start_up
 from tracelab.measures.window_times import window_times
 
 

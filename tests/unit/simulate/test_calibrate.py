@@ -26,8 +26,7 @@ from tracelab.simulate.calibrate import (
     without_profiler,
 )
 from tracelab.simulate.program import NodeKind, Program, Via
-from tracelab.simulate.recorded import record_program
-from tracelab.simulate.repeat import repeat
+from tracelab.simulate.recorded import record_program, repeat
 from tracelab.simulate.replay import replay
 
 

@@ -14,8 +14,7 @@ from tracelab.model.phases import Phases
 from tracelab.simulate.baseline import Baseline
 from tracelab.simulate.calibrate import calibrate
 from tracelab.simulate.host_clock import host_clock
-from tracelab.simulate.recorded import record_program
-from tracelab.simulate.repeat import repeat
+from tracelab.simulate.recorded import record_program, repeat
 
 
 def clock_of(graph: Graph) -> HostClock | None:

@@ -5,8 +5,7 @@ import pytest
 from tests.build import rows
 from tests.build.repeated_scenes import Scene, scene
 from tests.build.rows import US, kernel, launch, python
-from tracelab.simulate.recorded import record_program
-from tracelab.simulate.repeat import whole
+from tracelab.simulate.recorded import record_program, whole
 from tracelab.simulate.sites import Sites
 
 

@@ -8,8 +8,7 @@ import pytest
 from tests.build import rows
 from tests.build.rows import US
 from tracelab.simulate.program import Via
-from tracelab.simulate.recorded import record_program
-from tracelab.simulate.repeat import repeat, typical_steps
+from tracelab.simulate.recorded import record_program, repeat, typical_steps
 from tracelab.simulate.replay import replay
 
 STEP = 100 * US

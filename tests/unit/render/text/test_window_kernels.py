@@ -12,7 +12,7 @@ from tests.build.report_rows import (
 )
 from tests.figures import figures
 from tracelab.measures.host_work import INFERRED, WorkMetrics, WorkSums
-from tracelab.measures.kernels import KernelMetrics, KernelSums
+from tracelab.measures.kernel_times import KernelMetrics, KernelSums
 from tracelab.render.sections.registry import Subject, text_sections
 from tracelab.render.sections.work import busy_answer
 from tracelab.report.views import ranks_of, views_of
