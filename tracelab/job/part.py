@@ -61,7 +61,6 @@ _WORK_OF_KIND = {
     Kind.MEMSET: Work.COPY,
 }
 _WORK_OF_IDLE = {cause: Work.__members__.get(cause.name, Work.OTHER_IDLE) for cause in Cause}
-_PATH_CUTS = 64  # in the length of a step
 _MAX_WORK = 5_000  # kernels whose call sites are looked for, the longest
 _OF_HOST = (Cause.HOST_BLOCKED, Cause.INPUT, Cause.HOST_BUSY)
 
@@ -150,7 +149,7 @@ class RankPart(Frozen):
             since the operation before it started; ABSENT without any.
         culprit_ns: int64[c], ns, for how long.
         passes: when its forward and backward passes ran, of a rank that sends or receives.
-        ways: the ways back from its operations and from the ends of its steps.
+        links: what its activities and host stalls waited for.
         program: its steady steps as they are replayed, or why they are not; None where
             nobody wanted it.
         is_rank_known: the number is its rank, not its file's place among the files.
@@ -198,7 +197,7 @@ class RankPart(Frozen):
     culprit_index: NDArray[np.int32]
     culprit_ns: Int64Array
     passes: Passes = NO_PASSES
-    ways: PathPart = NO_PATH
+    links: PathPart = NO_PATH
     program: RankProgram | str | None = None
     is_rank_known: bool = True
 
@@ -314,7 +313,7 @@ def rank_part(
             if (collectives.peer_rank != ABSENT).any()
             else NO_PASSES
         ),
-        ways=path_part(graph, row, lines, _path_cuts(steps)),
+        links=path_part(graph, row, lines),
         program=rank_program(timeline, baseline, changes),
     )
 
@@ -364,17 +363,6 @@ def _loading_ns(graph: Graph) -> Int64Array:
         return np.zeros(len(step_id), dtype=np.int64)
     state = graph.host.states[int(trace.thread_index[step_id[0]])]
     return measure_within(state.input, trace.start_ns[step_id], trace.end_ns[step_id])
-
-
-def _path_cuts(steps: PartSteps) -> Int64Array:
-    """int64[x], ns, ascending, when a job's window may begin.
-
-    That is at the start of a step, or, where another rank begins last, in the first steady one.
-    """
-    first = np.flatnonzero(steps.is_steady)[:1]
-    start_ns, length_ns = steps.start_ns[first], (steps.end_ns - steps.start_ns)[first]
-    inside_ns = start_ns + length_ns * np.arange(_PATH_CUTS if len(first) else 0) // _PATH_CUTS
-    return np.unique(np.concatenate((steps.start_ns, inside_ns)))
 
 
 def _host_ns(graph: Graph, launch_id: Int64Array) -> Int64Array:

@@ -10,17 +10,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from tracelab.base.arrays import OneLine
 from tracelab.base.intervals import Int64Array
-from tracelab.job.clocks import Clocks
 from tracelab.job.members import Members
 from tracelab.job.part import RankPart
 from tracelab.job.part_path import PathPlace
-from tracelab.measures.critical_path_links import PathKind
+from tracelab.measures.critical_path import through_host
+from tracelab.measures.critical_path_links import HOST, PathKind
 from tracelab.measures.measure import constrained, keyed_by
 from tracelab.measures.ranking import OTHERS
 from tracelab.model.collectives import Operation
@@ -135,40 +135,35 @@ def find_job_path(members: Members) -> JobPath | None:
     Returns:
         the path; None where the ranks have no operation in common.
     """
-    parts, clocks = members.parts, members.clocks
-    if not len(members) or not all(len(part.ways) for part in parts):
+    parts = members.parts
+    if not len(members) or not all(len(part.links) for part in parts):
         return None
-    steps, start_ns, end_nodes = _window(parts, clocks)
-    walk = _Walk(parts, clocks, _Arrivals(members), start_ns)
-    walk.back_from(end_nodes)
+    steps, start_ns, ends = _window(members)
+    walk = _Walk(members, start_ns)
+    walk.back_from(ends)
     return _reported(parts, steps, walk)
 
 
-def _window(
-    parts: Sequence[RankPart], clocks: Clocks
-) -> tuple[tuple[int, ...], int, tuple[int, ...]]:
-    """The steps that are steady on all ranks, when all have begun the first, and each rank's end.
+def _window(members: Members) -> tuple[tuple[int, ...], int, tuple[int, ...]]:
+    """Find the steps that are steady on all ranks, when all have begun the first, and their ends.
 
     Returns:
-        their numbers; ns on the job's clock; the node at which each rank's last one ends.
+        their numbers; ns on the job's clock; the index of each rank's last one among its ends.
     """
+    parts = members.parts
     common = set[int].intersection(
         *(set(part.steps.number[part.steps.is_steady].tolist()) for part in parts)
     )
     numbers = sorted(common)
-    starts_ns, nodes = [], []
+    starts_ns, ends = [], []
     for part_index, part in enumerate(parts):
-        ways = part.ways
+        start_ns, end = np.array([part.links.first_ns]), len(part.links.ends.at_ns) - 1
         if numbers:
-            [first], [last] = (
-                np.flatnonzero(part.steps.number == x) for x in (numbers[0], numbers[-1])
-            )
-            start_ns, node = part.steps.start_ns[first], ways.end_node[last]
-        else:
-            start_ns, node = ways.reached_ns[ways.next_node == ABSENT][0], ways.end_node[-1]
-        starts_ns.append(int(clocks.to_job_ns(part_index, np.array([start_ns]))[0]))
-        nodes.append(int(node))
-    return tuple(numbers), max(starts_ns), tuple(nodes)
+            first, last = (np.flatnonzero(part.steps.number == numbers[i]) for i in (0, -1))
+            start_ns, end = part.steps.start_ns[first], int(last[0])
+        starts_ns.append(int(members.clocks.to_job_ns(part_index, start_ns)[0]))
+        ends.append(end)
+    return tuple(numbers), max(starts_ns), tuple(ends)
 
 
 class _Arrivals:
@@ -177,32 +172,27 @@ class _Arrivals:
     def __init__(self, members: Members) -> None:
         parts = members.parts
         self._members = members
-        self._node = members.matches.of_members([part.ways.node for part in parts])
-        self._by_kernel = np.lexsort((self._node, members.part_index))
-        self._begins = np.cumsum([0, *(len(part.ways) for part in parts)])
-        self._keys = (self._begins[members.part_index] + self._node)[self._by_kernel]
+        self._row = members.matches.of_members([part.links.row for part in parts])
+        self._by_kernel = np.lexsort((self._row, members.part_index))
+        self._begins = np.cumsum([0, *(len(part.links) for part in parts)])
+        self._keys = (self._begins[members.part_index] + self._row)[self._by_kernel]
 
-    def awaited(self, part_index: int, node: int) -> tuple[int, int, int] | None:
-        """The rank that came last of those that a kernel waited for, if it is known.
+    def awaited(self, part_index: int, row: int) -> tuple[int, int, int] | None:
+        """Find the rank that came last of those that a kernel waited for, if it is known.
 
         Of a kernel that ended before, by the clocks, that is the last of all.
 
         Returns:
-            when it arrived, ns on the job's clock, its part's index, and its kernel's node.
+            when it arrived, ns on the job's clock, its part's index, and its kernel's row.
         """
-        members, arrival_ns, wait_ns = (
-            self._members,
-            self._members.arrival_ns,
-            self._members.wait_ns,
-        )
-        key = self._begins[part_index] + node
+        members, arrival_ns = self._members, self._members.arrival_ns
+        key = self._begins[part_index] + row
         first, end = np.searchsorted(self._keys, (key, key + 1))
         found: list[tuple[bool, int, int]] = []
         for member in self._by_kernel[first:end].tolist():
             match = members.match_index[member]
             others = np.arange(members.first[match], members.first[match + 1])
-            until_ns = arrival_ns[member] + wait_ns[member]
-            is_exact = arrival_ns[others] == until_ns
+            is_exact = arrival_ns[others] == arrival_ns[member] + members.wait_ns[member]
             last = int(others[np.argmax(is_exact if is_exact.any() else arrival_ns[others])])
             late_ns = arrival_ns[last] - arrival_ns[member]
             if late_ns > max(members.error_ns[member] + members.error_ns[last], 0):
@@ -210,7 +200,29 @@ class _Arrivals:
         if not found:
             return None
         _, awaited_ns, last = max(found)
-        return awaited_ns, int(members.part_index[-last]), int(self._node[-last])
+        return awaited_ns, int(members.part_index[-last]), int(self._row[-last])
+
+
+class _Times:
+    """Times of one rank's links on the job's clock, ns."""
+
+    def __init__(self, members: Members, part_index: int) -> None:
+        links = members.parts[part_index].links
+
+        def on_job_clock(times_ns: Sequence[int] | Int64Array) -> Int64Array:
+            return members.clocks.to_job_ns(part_index, np.asarray(times_ns, dtype=np.int64))
+
+        self.start_ns, self.end_ns = on_job_clock(links.start_ns), on_job_clock(links.end_ns)
+        self.upstream_end_ns = on_job_clock(links.upstream_end_ns)
+        self.ends_ns = on_job_clock(links.ends.at_ns)
+        self.samples_ns = {
+            thread: on_job_clock(of_thread.begin_ns) for thread, of_thread in links.samples.items()
+        }
+        self.stalls = replace(
+            links.stalls,
+            start_ns=tuple(on_job_clock(links.stalls.start_ns).tolist()),
+            end_ns=tuple(on_job_clock(links.stalls.end_ns).tolist()),
+        )
 
 
 class _Walk:
@@ -219,98 +231,114 @@ class _Walk:
     Attributes:
         start_ns: where it ends, ns on the job's clock.
         stretches: part index, start and end of each stretch on one rank, the last one first.
-        spent: by part index, kind and place how many pieces, and how long, ns.
+        spent: by part index, kind and place how many stretches, and how long, ns.
     """
 
-    def __init__(
-        self, parts: Sequence[RankPart], clocks: Clocks, arrivals: _Arrivals, start_ns: int
-    ) -> None:
-        self._parts, self._arrivals = parts, arrivals
-        self._at_ns, self._reached_ns, self._end_ns = (
-            [clocks.to_job_ns(i, times_ns).tolist() for i, times_ns in enumerate(columns)]
-            for columns in zip(
-                *((part.ways.at_ns, part.ways.reached_ns, part.end_ns) for part in parts),
-                strict=True,
-            )
-        )
+    def __init__(self, members: Members, start_ns: int) -> None:
+        self._parts, self._arrivals = members.parts, _Arrivals(members)
+        self._times = [_Times(members, index) for index in range(len(members.parts))]
         self._left: set[tuple[int, int]] = set()
-        self._part_index, self._node, self._now_ns = 0, 0, start_ns
+        self._seen: set[_Key] = set()  # since the last operation
+        self._part_index, self._now_ns = 0, start_ns
         self.start_ns = start_ns
         self.stretches: list[tuple[int, int, int]] = []
         self.spent: dict[_Key, list[int]] = defaultdict(lambda: [0, 0])
 
-    def back_from(self, end_nodes: Sequence[int]) -> None:
-        """Walk back from the last of some moments, a node of each rank."""
-        ends_ns = [at_ns[node] for at_ns, node in zip(self._at_ns, end_nodes, strict=True)]
+    def back_from(self, ends: Sequence[int]) -> None:
+        """Walk back from the last of some ends of windows, one of each rank."""
+        ends_ns = [int(times.ends_ns[end]) for times, end in zip(self._times, ends, strict=True)]
         self._part_index = int(np.argmax(ends_ns))
-        self._node, self._now_ns = end_nodes[self._part_index], ends_ns[self._part_index]
-        while self._now_ns > self.start_ns:
-            ways = self._parts[self._part_index].ways
-            following = int(ways.next_node[self._node])
-            self._spend_way()
-            if following == ABSENT:
-                self._spend(self._part_index, self.start_ns, PathKind.UNKNOWN, None)
-                break
-            self._node = following
-            if ways.operation_index[following] != ABSENT:
-                self._through_operation(int(ways.operation_index[following]))
+        self._now_ns = ends_ns[self._part_index]
+        end, of_part = ends[self._part_index], self._parts[self._part_index].links.ends
+        row = int(of_part.row[end])
+        if row == HOST:
+            row = self._through_host(int(of_part.thread_index[end]))
+        while row != ABSENT and self._now_ns > self.start_ns:
+            row = self._before(self._through_activity(row))
+        self._spend(self.start_ns, PathKind.UNKNOWN, None)
 
-    def _spend_way(self) -> None:
-        """Go back along the way from a node."""
-        part_index, node = self._part_index, self._node
-        ways, reached_ns = self._parts[part_index].ways, self._reached_ns[part_index][node]
-        if reached_ns < self.start_ns:
-            # It was not cut here: what of it is in the window is not known.
-            self._spend(part_index, self.start_ns, PathKind.UNKNOWN, None)
-            return
-        pieces = slice(ways.first[node], ways.first[node + 1])
-        total_ns = self._go_to(part_index, reached_ns)
-        if pieces.start == pieces.stop:  # the clocks alone make it take any time
-            self._add(part_index, PathKind.UNKNOWN, None, total_ns)
-        lengths_ns = fitted(ways.length_ns[pieces], total_ns)
-        for kind, place, piece_ns in zip(
-            ways.kind[pieces].tolist(),
-            ways.place_index[pieces].tolist(),
-            lengths_ns.tolist(),
-            strict=True,
-        ):
-            self._add(
-                part_index,
-                PathKind(kind),
-                None if place == ABSENT else ways.places[place],
-                piece_ns,
-            )
-
-    def _through_operation(self, operation_index: int) -> None:
-        """Pass a communication kernel: go to the rank that it waited for, or to its own start."""
-        part_index, node = here = self._part_index, self._node
-        place = operation_place(self._parts[part_index], operation_index)
-        awaited = self._arrivals.awaited(part_index, node)
-        kind, since_ns = PathKind.COMM, self._at_ns[part_index][node]
+    def _through_activity(self, row: int) -> int:
+        """Pass an activity; the row to go on before, of the rank that it waited for if any."""
+        links, times = self._parts[self._part_index].links, self._times[self._part_index]
+        operation_index, start_ns = int(links.operation_index[row]), int(times.start_ns[row])
+        if operation_index == ABSENT or self._now_ns < start_ns:
+            self._spend(start_ns, PathKind(links.kind[row]), self._place(links.place_index[row]))
+            return row
+        here = self._part_index, row
+        place = operation_place(self._parts[self._part_index], operation_index)
+        self._seen.clear()
+        awaited, kind = self._arrivals.awaited(*here), PathKind.COMM
         if awaited is not None:
+            awaited_ns, part_index, awaited_row = awaited
+            if self._now_ns >= min(awaited_ns, times.end_ns[row]) and here not in self._left:
+                self._left.add(here)
+                self._spend(awaited_ns, kind, place)
+                self._part_index = part_index
+                return awaited_row
             # What goes on before a kernel that it waited for has arrived is no transfer.
             kind = PathKind.UNKNOWN
-            is_over = self._now_ns >= min(awaited[0], self._end_ns[part_index][operation_index])
-            if is_over and here not in self._left:
-                self._left.add(here)
-                kind = PathKind.COMM
-                since_ns, self._part_index, self._node = awaited
-        self._spend(part_index, since_ns, kind, place)
+        self._spend(start_ns, kind, place)
+        return row
 
-    def _spend(
-        self, part_index: int, since_ns: int, kind: PathKind, place: PathPlace | None
-    ) -> None:
+    def _before(self, row: int) -> int:
+        """Pass what an activity waited for; the row before it, or ABSENT at the beginning."""
+        links, times = self._parts[self._part_index].links, self._times[self._part_index]
+        since_ns, kind = int(times.upstream_end_ns[row]), PathKind(links.kind_between[row])
+        if kind == PathKind.HOST:
+            self._spend_on_host(since_ns, ABSENT)
+        else:
+            is_known = kind != PathKind.UNKNOWN
+            self._spend(since_ns, kind, self._place(links.place_index[row]) if is_known else None)
+        upstream_row = int(links.upstream_row[row])
+        if upstream_row == HOST:
+            return self._through_host(int(links.thread_index[row]))
+        return upstream_row
+
+    def _through_host(self, thread: int) -> int:
+        """Go back on the host to the activity that it last waited for, or ABSENT at the start."""
+        links, times = self._parts[self._part_index].links, self._times[self._part_index]
+        row, stretches = through_host(
+            times.stalls, times.end_ns, thread, ABSENT, self._now_ns, self.start_ns
+        )
+        for stretch in stretches:
+            if stretch.kind == PathKind.HOST:
+                self._spend_on_host(stretch.since_ns, stretch.thread_index)
+            else:
+                place = links.stall_place.get(stretch.event_id, ABSENT)
+                self._spend(stretch.since_ns, stretch.kind, self._place(place))
+        return row
+
+    def _spend_on_host(self, since_ns: int, thread: int) -> None:
+        """Give the time from then to now to what the host was in, and go there."""
+        links, times = self._parts[self._part_index].links, self._times[self._part_index]
+        since_ns = min(self._now_ns, max(since_ns, self.start_ns))
+        begin_ns, place_index = times.samples_ns[thread], links.samples[thread].place_index
+        first = max(0, int(begin_ns.searchsorted(since_ns, "right")) - 1)
+        end = max(first + 1, int(begin_ns.searchsorted(self._now_ns)))
+        bounds_ns = np.concatenate(([since_ns], begin_ns[first + 1 : end], [self._now_ns]))
+        total_ns = np.zeros(len(links.places) + 1, dtype=np.int64)
+        np.add.at(total_ns, place_index[first:end], np.diff(bounds_ns))  # ABSENT is the last one
+        for place in np.flatnonzero(total_ns).tolist():
+            named = self._place(place if place < len(links.places) else ABSENT)
+            self._add(self._part_index, PathKind.HOST, named, int(total_ns[place]))
+        self._go_to(self._part_index, since_ns)
+
+    def _place(self, place_index: int) -> PathPlace | None:
+        links = self._parts[self._part_index].links
+        return None if place_index == ABSENT else links.places[place_index]
+
+    def _spend(self, since_ns: int, kind: PathKind, place: PathPlace | None) -> None:
         """Give the time from then to now to one kind, and go there."""
-        length_ns = self._go_to(part_index, since_ns)
-        self._add(part_index, kind, place, length_ns)
+        self._add(self._part_index, kind, place, self._go_to(self._part_index, since_ns))
 
     def _add(
         self, part_index: int, kind: PathKind, place: PathPlace | None, length_ns: int
     ) -> None:
         if length_ns:
-            spent = self.spent[part_index, kind, place]
-            spent[0] += 1
-            spent[1] += length_ns
+            key = part_index, kind, place
+            self.spent[key][0] += key not in self._seen
+            self.spent[key][1] += length_ns
+            self._seen.add(key)
 
     def _go_to(self, part_index: int, since_ns: int) -> int:
         """Go back on a rank, not beyond the window's start; by how much, ns."""
@@ -323,27 +351,10 @@ class _Walk:
         return now_ns - since_ns
 
 
-def fitted(lengths_ns: Int64Array, total_ns: int) -> Int64Array:
-    """Change lengths by a rank's clock to those on the job's clock: int64[k], ns, with this sum.
-
-    What clocks differ by is the longest one's, of which it is the smallest share.
-
-    >>> fitted(np.array([300, 900]), 1_190).tolist()
-    [300, 890]
-    """
-    off_ns = total_ns - int(lengths_ns.sum())
-    fitted_ns = lengths_ns.copy()
-    for index in np.argsort(-lengths_ns, kind="stable").tolist():
-        added_ns = max(off_ns, -int(fitted_ns[index]))
-        fitted_ns[index] += added_ns
-        off_ns -= added_ns
-    return fitted_ns
-
-
 def operation_place(part: RankPart, operation_index: int) -> PathPlace:
     """Name a kernel that communicates, and find where it is launched."""
-    node, end = part.ways.node, operation_index
-    while end < len(part) and node[end] == node[operation_index]:  # those of a kernel in a row
+    row, end = part.links.row, operation_index
+    while end < len(part) and row[end] == row[operation_index]:  # those of a kernel in a row
         end += 1
     operations = set(part.operation[operation_index:end].tolist())
     operation = operations.pop() if len(operations) == 1 else Operation.SEND_RECV

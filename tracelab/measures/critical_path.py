@@ -17,7 +17,13 @@ from numpy.typing import NDArray
 
 from tracelab.base.arrays import Frozen, OneLine, dataclass
 from tracelab.base.intervals import Int64Array
-from tracelab.measures.critical_path_links import HOST, PathKind, PathLinks, path_links
+from tracelab.measures.critical_path_links import (
+    HOST,
+    PathKind,
+    PathLinks,
+    PathStalls,
+    path_links,
+)
 from tracelab.measures.measure import Measure, keyed_by
 from tracelab.model.graph import Graph
 from tracelab.model.steps import Window
@@ -174,19 +180,26 @@ class _Walk:
     def _through_host(self, thread: int, event_id: int) -> int:
         """Go back on the host to the activity that it last waited for, or ABSENT at the start."""
         first_ns = self._window.start_ns
-        row, stretches = through_host(self._links, thread, event_id, self._now_ns, first_ns)
+        stalls, end_ns = self._links.stalls, self._links.timeline.end_ns
+        row, stretches = through_host(stalls, end_ns, thread, event_id, self._now_ns, first_ns)
         for stretch in stretches:
             self._spend(stretch.since_ns, stretch.kind, stretch.event_id)
         return row
 
 
 def through_host(
-    links: PathLinks, thread: int, event_id: int, now_ns: int, first_ns: int
+    stalls: PathStalls,
+    row_end_ns: Int64Array,
+    thread: int,
+    event_id: int,
+    now_ns: int,
+    first_ns: int,
 ) -> tuple[int, list[HostStretch]]:
     """Go back on the host to the activity that it last waited for.
 
     Args:
-        links: what each activity and each host stall waited for.
+        stalls: the host stalls, and what they waited for.
+        row_end_ns: int64[m], ns, the end of each timeline row.
         thread: where the host is followed, ABSENT for any thread.
         event_id: the activity that it led up to, ABSENT where it ended a window.
         now_ns: the moment to go back from.
@@ -195,7 +208,7 @@ def through_host(
     Returns:
         the row of that activity, ABSENT where the beginning was reached; and what was passed.
     """
-    stalls, stretches = links.stalls, list[HostStretch]()
+    stretches = list[HostStretch]()
     stall_index = stalls.begun_before(now_ns)
     while now_ns > first_ns:
         stall_index = stalls.last_before(thread, stall_index, now_ns)
@@ -206,7 +219,7 @@ def through_host(
         event_id, thread = stalls.event_id[stall_index], stalls.thread_index[stall_index]
         kind = PathKind.UNKNOWN if event_id == ABSENT else PathKind.SYNC
         if kind == PathKind.UNKNOWN or row != ABSENT:
-            awaited_ns = int(links.timeline.end_ns[row])
+            awaited_ns = int(row_end_ns[row])
             stretches.append(HostStretch(awaited_ns, kind, event_id, thread))
             return row, stretches
         start_ns = stalls.start_ns[stall_index]

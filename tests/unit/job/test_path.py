@@ -4,7 +4,6 @@ from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 
-import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
@@ -18,7 +17,7 @@ from tests.build.jobs import (
     rows_of_job,
 )
 from tests.build.random_rows import random_rows
-from tests.build.rows import US, comm, graph, kernel, launch, step
+from tests.build.rows import US, comm, graph, kernel, launch, python, step
 from tests.bundled_traces import PATHS
 from tests.examples import examples
 from tests.reference.job_path import slow_job_path
@@ -26,7 +25,7 @@ from tests.reference.ticks import TICK, scaled
 from tracelab import Options, analyze
 from tracelab.job.members import find_members
 from tracelab.job.part_path import NO_PATH
-from tracelab.job.path import find_job_path, fitted
+from tracelab.job.path import find_job_path
 from tracelab.model.collectives import collectives
 from tracelab.model.trace import ABSENT
 
@@ -256,7 +255,7 @@ def test_wait_within_the_error_of_the_clocks_is_nobodys_fault():
 def test_job_without_common_operations_or_without_steps():
     parts, matches = job_of([100], [300])
     assert path_of(parts, matches_of()) is None
-    assert path_of([parts[0], replace(parts[1], ways=NO_PATH)], matches) is None
+    assert path_of([parts[0], replace(parts[1], links=NO_PATH)], matches) is None
 
     # GIVEN no steps: both recordings, from when both have begun, at 98 us
     rows, matches = rows_of_job([100], [300], transfer=10, collectives_per_step=1)
@@ -279,32 +278,50 @@ def test_window_begins_when_the_last_rank_has_begun():
     assert_tiles(path)
 
 
-def test_lengths_are_fitted_to_the_clock_of_the_job():
-    lengths = np.array([300, 900, 200])
-    assert fitted(lengths, 1_400).tolist() == [300, 900, 200]
-    assert fitted(lengths, 1_410).tolist() == [300, 910, 200]
-    assert fitted(lengths, 450).tolist() == [250, 0, 200]
-    assert fitted(lengths, 0).tolist() == [0, 0, 0]
-    assert fitted(np.zeros(0, dtype=np.int64), 0).tolist() == []
-
-
-def test_places_beyond_the_longest_are_others():
-    # GIVEN ten kernels of different names before the collective, in the second step
-    rows = [step(0, 0, 2), launch(0, 1, 1), kernel(1, 10, correlation=1), step(1, 3, 9)]
-    for number in range(10):
+def test_places_beyond_the_largest_are_others():
+    # GIVEN more kernels of different names before the collective than are listed
+    count = 205
+    rows = [launch(0, 1, 1), kernel(1, 10, correlation=1)]
+    for number in range(count):
         rows += [
             launch(4, 5, 10 + number),
             kernel(10 + 6 * number, 16 + 6 * number, f"k{number}", correlation=10 + number),
         ]
-    rows += [launch(6, 7, 40), comm(70, 90, correlation=40)]
+    end = 10 + 6 * count
+    rows += [launch(6, 7, 999), comm(end, end + 20, correlation=999)]
     parts = [part_of(rank, rows) for rank in (0, 1)]
 
     path = path_of(parts, matches_of([(0, 0), (1, 0)]))
 
     assert_tiles(path)
     figures = shares(path)
-    assert sum(name.startswith("k") for _, _, name in figures) == 8
-    assert figures[0, "compute", "others"] == 12
+    assert len(figures) == 201
+    assert figures[0, "compute", "others"] > 0
+
+
+def test_host_work_is_named_by_what_the_host_was_in():
+    # GIVEN a host that prepares for 900 us, and then trains until the launch at 1000
+    rows = [
+        step(0, 0, 1_100),
+        python("train.py(3): prepare", 0, 900),
+        python("train.py(9): train", 900, 1_100),
+        launch(1_000, 1_001, 1),
+        comm(1_010, 1_100, correlation=1),
+    ]
+    parts = [part_of(rank, rows) for rank in (0, 1)]
+
+    path = path_of(parts, matches_of([(0, 0), (1, 0)]))
+
+    assert_tiles(path)
+    # THEN it is sampled every 10 us
+    assert shares(path) == {
+        (0, "host", "train.py(3): prepare"): pytest.approx(900, abs=10),
+        (0, "host", "train.py(9): train"): pytest.approx(100, abs=10),
+        (0, "launch", "ncclDevKernel_AllReduce"): 10,
+        (0, "comm", "all_reduce"): 90,
+    }
+    [prepare] = [x for x in path.segments if x.name == "train.py(3): prepare"]
+    assert (prepare.function, prepare.file) == ("prepare", "train.py")
 
 
 # Real jobs.
