@@ -1,8 +1,8 @@
-"""Part of a job that one rank's file gives: about 0.3 kB for each communication operation.
+"""Part of a job that one rank's file gives: small columns in place of its events.
 
 Each file is analyzed alone, in whichever process. Of its events only this travels on: when its
-communication ran, where in the program it was called, and how the rank spent the time before it.
-The running totals of that time are half of it.
+communication ran, where in the program it was called, how the rank spent the time before it, and
+what its activities waited for.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 """The critical path of a job, from rank to rank."""
 
+import pickle
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
@@ -206,6 +207,12 @@ def test_path_goes_to_the_rank_that_came_last_and_stays_where_it_computes():
     assert figures[0, "host", "train.py(3): prepare"] == 4
     assert figures[0, "launch", "gemm"] == 1
     assert sum(figures.values()) == 675 - 90
+
+
+def test_path_is_the_same_after_parts_came_from_other_processes():
+    parts, matches = job_of([100, Turn(250, idle=5)], [300, Turn(50, idle=5)])
+
+    assert path_of(pickle.loads(pickle.dumps(parts)), matches) == path_of(parts, matches)
 
 
 def test_clocks_that_are_off_do_not_break_the_tiling():
