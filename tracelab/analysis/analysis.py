@@ -151,10 +151,7 @@ class Analysis(Measured):
 
     @cached_property
     def launched_only(self) -> LaunchedOnly | None:
-        """The whole trace without the activities whose launch is not in the file.
-
-        None if that is no activity, or all of them.
-        """
+        """The whole trace without activities whose launch is not in the file; None without any."""
         left_out = int((self.timeline.launch_id == ABSENT).sum())
         if not 0 < left_out < len(self.timeline.event_id):
             return None

@@ -14,6 +14,7 @@ from tracelab.analysis.reports import FileResult, analyze_file, merge_results, w
 from tracelab.base.errors import TracelabError, UsageError
 from tracelab.base.options import DEFAULTS, Options
 from tracelab.findings.fixes import choose_fixes
+from tracelab.measures import steady, window_times
 from tracelab.outputs.scene_of_file import scene_of_timeline
 from tracelab.outputs.scene_of_job import scene_of_rank, scenes_of_report
 from tracelab.outputs.scene_of_replay import scenes_of_replay
@@ -93,7 +94,7 @@ def draw(
         picture = _several([x for x in known if isinstance(x, Source)], options, title, width_px)
     else:
         [one] = known
-        analysis = one if isinstance(one, Analysis) else analyze_source(one, options)
+        analysis = one if isinstance(one, Analysis) else _measure(one, options)
         part = part_of(analysis, Span(*_span(analysis, start_ms, end_ms)), title)
         if (start_ms, end_ms) == (None, None):
             part = replace(part, busy=_busy_shares(analysis))
@@ -295,6 +296,13 @@ def _span(analysis: Analysis, start_ms: float | None, end_ms: float | None) -> t
             f"{window.length_ns / 1e6:g} ms long"
         )
     return start_ns, end_ns
+
+
+def _measure(source: Source, options: Options) -> Analysis:
+    """Analyze a file for a picture, which shows neither findings nor prices."""
+    tables = (window_times.MEASURE, steady.MEASURE)
+    plain = replace(options, prices=False)
+    return analyze_source(source, plain, measures=tables, rules=(), remedies=())
 
 
 def _busy_shares(analysis: Analysis) -> BusyShares:

@@ -107,3 +107,13 @@ def test_busy_shares_are_those_of_the_report_unless_a_part_is_chosen(analysis):
         assert shares_of(tracelab.draw(analysis, **part).figure)[1] == ["the shown time"]
     step = tracelab.draw(TRACE, options=Options(step=4)).figure
     assert shares_of(step)[1] == ["step 4"]
+
+
+def test_a_picture_of_a_file_neither_replays_nor_finds(monkeypatch):
+    def refuse(*_, **__):
+        raise AssertionError
+
+    for name in ("find_baseline", "what_ran", "rank_part", "critical_paths"):
+        module = "measures.measured" if name == "critical_paths" else "analysis.analysis"
+        monkeypatch.setattr(f"tracelab.{module}.{name}", refuse)
+    assert tracelab.draw(TRACE, options=Options(cache=False)).png()
