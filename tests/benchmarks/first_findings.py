@@ -16,7 +16,7 @@ from pathlib import Path
 from tests.bundled_traces import report_of
 from tracelab.findings.finding import Finding
 from tracelab.findings.places import sentence_of
-from tracelab.render.text.cells import percent_text, time_text
+from tracelab.render.words import percent_text, time_text
 from tracelab.report.views import Scope, ranks_of
 
 ROOT = Path(__file__).parents[2]

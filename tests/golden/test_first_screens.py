@@ -23,8 +23,8 @@ from tracelab.base.text import clean
 from tracelab.findings.fixes import choose_fixes
 from tracelab.render.first_screen import FirstScreen, first_screen
 from tracelab.render.html.summary import summaries_of
-from tracelab.render.text.cells import CAUSE_NAMES
 from tracelab.render.text.report import render_text
+from tracelab.render.words import CAUSE_NAMES
 from tracelab.report.schema import Report
 from tracelab.report.views import ranks_of
 

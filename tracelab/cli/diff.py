@@ -77,7 +77,7 @@ def diff(
     from tracelab.base.options import Options
     from tracelab.comparison.compare import compare_sides
     from tracelab.render.markdown.diff import render_diff as render_markdown
-    from tracelab.render.text.diff import render_diff
+    from tracelab.render.text.report import render_diff
 
     if max_regression is not None and not 0 <= max_regression < math.inf:
         raise UsageError(f"--max-regression takes per cent from 0 on, not {max_regression}")

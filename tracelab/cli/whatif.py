@@ -81,7 +81,7 @@ def whatif(
     from tracelab.cli.many_files import map_files, processes_for_one
     from tracelab.findings.fixes import ALL, require_choices
     from tracelab.read.sources import find_sources
-    from tracelab.render.text.whatif import render_predictions
+    from tracelab.render.text.report import render_predictions
 
     if not (fix or edit or by):
         fix = [ALL]

@@ -11,8 +11,8 @@ from tracelab.findings.finding import Finding, call_site_of
 from tracelab.findings.rules import tl304_straggler
 from tracelab.model.wording import describe
 from tracelab.render.scene import Mark, Places, Scene
-from tracelab.render.text.cells import FINDING_CAUSE_NAMES
 from tracelab.render.text.savings import amount, price
+from tracelab.render.words import FINDING_CAUSE_NAMES
 from tracelab.report.schema import Job, Report
 from tracelab.report.views import Scope, ranks_of
 

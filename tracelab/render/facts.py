@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 from tracelab.base.arrays import OneLine
 from tracelab.findings.rules.tl202_comm_overlap import PEER_WAIT
-from tracelab.render.text.cells import CAUSE_NAMES, meaning_of
 from tracelab.render.text.job import job_sentences, rank_shares
 from tracelab.render.text.savings import interval_text, not_predicted, percent
-from tracelab.render.words import duration_text
+from tracelab.render.words import CAUSE_NAMES, duration_text, meaning_of
 from tracelab.report.headline import PERCENTS, Headline, headline_of, in_parts
 from tracelab.report.schema import Report
 from tracelab.report.views import RankView, Scope

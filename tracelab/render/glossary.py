@@ -13,8 +13,7 @@ from tracelab.base.errors import UsageError
 from tracelab.findings.registry import RULES
 from tracelab.findings.remedies import REMEDIES
 from tracelab.findings.rule import Rule
-from tracelab.render.paragraphs import wrapped
-from tracelab.render.remedies import explained, find_remedy, listed, of_rule
+from tracelab.render.remedies import explained, find_remedy, listed, of_rule, wrapped
 from tracelab.report.glossary import FAMILIES, GROUPS, Group, Term, find_group, find_terms, nearest
 
 _PAGE = """\

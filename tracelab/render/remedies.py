@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 
 from tracelab.findings.registry import RULES
 from tracelab.findings.remedies import REMEDIES
 from tracelab.findings.remedy import Instead, Remedy
-from tracelab.render.paragraphs import wrapped
 
 _PAGE = """\
 # I see X, what do I do?
@@ -24,6 +24,8 @@ Most pitfalls are recognized by Python functions in the trace (`with_stack=True`
 
 <!-- Made from tracelab/findings/remedies.toml by `make documents`. -->
 """
+_INDENT = "  "
+_LEAST, _MOST = 80, 100  # columns
 
 
 def find_remedy(word: str) -> Remedy | None:
@@ -103,3 +105,20 @@ def _with_version(fix: Instead) -> str:
 
 if __name__ == "__main__":
     print(markdown(), end="")
+
+
+def wrapped(text: str, width: int) -> str:
+    """A paragraph, indented, in lines that fit.
+
+    Args:
+        text: one paragraph.
+        width: of the terminal, in columns.
+    """
+    return textwrap.fill(
+        text,
+        min(max(width, _LEAST), _MOST),
+        initial_indent=_INDENT,
+        subsequent_indent=_INDENT,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

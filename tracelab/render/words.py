@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
 from tracelab.base.intervals import Int64Array
 from tracelab.base.names import qualified_name
+from tracelab.report.glossary import (
+    CAUSES,
+    CONSTRAINTS,
+    FINDING_CAUSES,
+    PATH_KINDS,
+    REASONS_UNKNOWN,
+)
 
 ELLIPSIS = "…"
 NO_SHARE = "-"  # of nothing
 _LONGEST_NAME = 60
 _UNITS = (("s", 1_000_000_000), ("ms", 1_000_000), ("µs", 1_000), ("ns", 1))
 _PLAIN = re.compile(r"Mem(?:cpy|set)\b|(?!.*(?:[<(]|::))")  # a copy, or no C++ at all
+CAUSE_NAMES = CAUSES.names
+CAUSE_MEANINGS = CAUSES.meanings
+FINDING_CAUSE_NAMES = FINDING_CAUSES.names
+REASON_MEANINGS = REASONS_UNKNOWN.meanings
+PATH_NAMES = PATH_KINDS.names
+PATH_MEANINGS = PATH_KINDS.meanings
+CONSTRAINT_MEANINGS = CONSTRAINTS.meanings
 
 
 def time_unit(length_ns: int) -> tuple[str, int]:
@@ -96,3 +111,113 @@ def shorten(text: str, most: int) -> str:
     'reduce…'
     """
     return text if len(text) <= most else text[: max(most - 1, 0)] + ELLIPSIS
+
+
+def time_text(time_ns: int) -> str:
+    """A length of time in the unit that suits it, with two decimals.
+
+    >>> time_text(812), time_text(1_640), time_text(16_682_383), time_text(123_400_000_000)
+    ('812 ns', '1.64 µs', '16.68 ms', '123.4 s')
+    """
+    if time_ns == 0:
+        return "0"
+    unit, unit_ns = time_unit(time_ns)
+    if time_ns >= 999.95 * unit_ns:  # it would be rounded to 1000.0
+        unit, unit_ns = time_unit(1000 * unit_ns)
+    if unit_ns == 1:
+        return f"{time_ns} {unit}"
+    value = time_ns / unit_ns
+    return f"{value:.2f} {unit}" if value < 99.995 else f"{value:,.1f} {unit}"
+
+
+def signed_time(time_ns: int) -> str:
+    """Write a length of time that may be negative.
+
+    >>> signed_time(-812)
+    '-812 ns'
+    """
+    return f"-{time_text(-time_ns)}" if time_ns < 0 else time_text(time_ns)
+
+
+def interval_text(time_ns: int, low_ns: int, high_ns: int) -> str:
+    """A time and between which two it is expected, in the unit that suits it.
+
+    >>> interval_text(2_213_000, 1_900_000, 12_404_000), interval_text(812, 812, 812)
+    ('2.21 ms (1.90 to 12.4)', '812 ns')
+    >>> interval_text(-28_213, -31_404, 0)
+    '-28.2 µs (-31.4 to 0)'
+    """
+    unit, unit_ns = time_unit(abs(time_ns) or max(abs(low_ns), abs(high_ns)))
+    time, low, high = (three_digits(ns / unit_ns) for ns in (time_ns, low_ns, high_ns))
+    text = f"{time} {unit}" if time_ns else "0"
+    if low_ns == time_ns == high_ns:
+        return text
+    return f"{text} ({low} to {high})" if time_ns else f"0 ({low} to {high} {unit})"
+
+
+def three_digits(value: float) -> str:
+    """A number with three digits.
+
+    >>> three_digits(0), three_digits(-1.926), three_digits(12.34), three_digits(1234.5)
+    ('0', '-1.93', '12.3', '1,234')
+    """
+    size = abs(value)
+    return f"{value:,.{0 if size >= 100 or not value else 1 if size >= 10 else 2}f}"
+
+
+def percent_text(part: int, whole: int) -> str:
+    """A share with one decimal; only nothing is 0 % and only the whole is 100 %.
+
+    >>> percent_text(988, 1000), percent_text(1, 10_000), percent_text(1, 0)
+    ('98.8 %', '<0.1 %', '-')
+    """
+    return share_text(part, whole, decimals=1)
+
+
+def signed_percent(part: int, whole: int) -> str:
+    """Write a share that may be negative, with one decimal.
+
+    >>> signed_percent(-10, 1000)
+    '-1.0 %'
+    """
+    return f"{'-' if part < 0 else ''}{percent_text(abs(part), whole)}"
+
+
+def largest(times_ns: Mapping[str, int]) -> list[tuple[str, int]]:
+    """List what takes any time, the largest first.
+
+    >>> largest({"launch": 20, "graph": 0, "input": 70})
+    [('input', 70), ('launch', 20)]
+    """
+    return sorted(
+        ((name, time_ns) for name, time_ns in times_ns.items() if time_ns),
+        key=lambda pair: -pair[1],
+    )
+
+
+def graph_streams_label(count: int) -> str:
+    """Name the nearly empty streams of CUDA graphs together.
+
+    >>> graph_streams_label(214)
+    '214 streams of CUDA graphs'
+    """
+    return f"{count:,} streams of CUDA graphs"
+
+
+def meaning_of(meanings: Mapping[str, str], key: str) -> str:
+    """Return a name or meaning of a word; the word itself if the table lacks it.
+
+    >>> meaning_of(PATH_MEANINGS, "memset"), meaning_of(PATH_MEANINGS, "magic")
+    ('memory sets', 'magic')
+    """
+    return meanings.get(key) or key
+
+
+def listed(words: Iterable[str], last: str = "and") -> str:
+    """Words as a sentence has them.
+
+    >>> listed(["a", "b", "c"])
+    'a, b and c'
+    """
+    *before, end = words
+    return f"{', '.join(before)} {last} {end}" if before else end

@@ -25,7 +25,7 @@ from tracelab.measures.overlap import GraphStreamsTime, StreamTime
 from tracelab.model.graph import EventLinks
 from tracelab.render.sections.diff import kernel_labels
 from tracelab.render.sections.diff_words import headline, verdict
-from tracelab.render.text.diff import render_diff
+from tracelab.render.text.report import render_diff
 from tracelab.report.schema import (
     BlockingCallMetrics,
     DeviceMetrics,

@@ -17,8 +17,7 @@ from tracelab.comparison.compare import compare_sides
 from tracelab.comparison.diff import Side
 from tracelab.measures import measure as recipe
 from tracelab.measures.registry import MEASURES
-from tracelab.render.text.diff import render_diff
-from tracelab.render.text.report import render_text
+from tracelab.render.text.report import render_diff, render_text
 from tracelab.report.json_schema import json_schema
 
 

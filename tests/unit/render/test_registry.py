@@ -12,8 +12,7 @@ from tracelab.comparison.diff import Side
 from tracelab.render.ci import junit_xml
 from tracelab.render.registry import BUDGETS, RENDERERS, REPORT, Renderer, render_as, resolve
 from tracelab.render.text.budgets import render_budgets
-from tracelab.render.text.diff import render_diff
-from tracelab.render.text.report import render_text
+from tracelab.render.text.report import render_diff, render_text
 
 TRACE = Path(__file__).parents[3] / "traces" / "prefetch_copy_stream_synchronize.pt.trace.json.gz"
 LOOK = {"width": 100, "color": False}

@@ -15,8 +15,7 @@ from tracelab.base.arrays import OneLine
 from tracelab.render.html.summary import Part, parts_of
 from tracelab.render.job_heat_map import COMPUTE, COPIES, IDLE, TRANSFER, WAIT, heat_map, merged
 from tracelab.render.sections.times import selection_name
-from tracelab.render.text.cells import percent_text, time_text
-from tracelab.render.words import share_text, ticks, time_unit
+from tracelab.render.words import percent_text, share_text, ticks, time_text, time_unit
 from tracelab.report.schema import Job, OverlapMetrics
 from tracelab.report.views import RankView
 

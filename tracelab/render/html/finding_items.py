@@ -11,8 +11,8 @@ from tracelab.base.text import counted
 from tracelab.findings.finding import Finding
 from tracelab.findings.places import sentence_of
 from tracelab.findings.remedies import REMEDIES
-from tracelab.render.text.cells import FINDING_CAUSE_NAMES, meaning_of, time_text
 from tracelab.render.text.savings import REASONS, amount, interval, seen_in
+from tracelab.render.words import FINDING_CAUSE_NAMES, meaning_of, time_text
 from tracelab.report.finding_groups import FindingGroup, finding_groups
 from tracelab.report.schema import Report
 from tracelab.report.views import RankView, Scope

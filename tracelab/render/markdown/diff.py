@@ -19,11 +19,12 @@ from tracelab.render.markdown.blocks import (
     bullets,
     cell,
     chapter_blocks,
+    code,
     comment,
     details,
+    prose,
     table,
 )
-from tracelab.render.markdown.escape import code, prose
 from tracelab.render.section import Chapter
 from tracelab.render.sections.diff import (
     MAX_RANKS,

@@ -12,11 +12,12 @@ from tracelab.render.markdown.blocks import (
     brief_prose,
     bullets,
     cell,
+    code,
     comment,
     details,
+    prose,
     table,
 )
-from tracelab.render.markdown.escape import code, prose
 from tracelab.render.notes import Note
 from tracelab.render.ranks import Ranks
 from tracelab.render.recordings import Recordings

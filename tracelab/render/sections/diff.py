@@ -29,7 +29,6 @@ from tracelab.comparison.diff import (
 from tracelab.comparison.noise import Change
 from tracelab.findings.places import sentence_of
 from tracelab.render.section import LABEL, PART, Cell, Chapter, Column, Fit, Section, Tone, table
-from tracelab.render.sections.cells import column_title, table_title
 from tracelab.render.sections.diff_words import (
     NOISE,
     UNCLEAR,
@@ -48,9 +47,17 @@ from tracelab.render.sections.diff_words import (
     predicted,
     signed,
 )
-from tracelab.render.text.cells import FINDING_CAUSE_NAMES, listed, percent_text, time_text
+from tracelab.render.sections.registry import column_title, table_title
 from tracelab.render.text.hints import FULL_NAMES_IN_JSON, MORE_IN_JSON
-from tracelab.render.words import ELLIPSIS, bare_name, duration_text
+from tracelab.render.words import (
+    ELLIPSIS,
+    FINDING_CAUSE_NAMES,
+    bare_name,
+    duration_text,
+    listed,
+    percent_text,
+    time_text,
+)
 
 MAX_RANKS = 4  # of which the details are shown
 _MAX_CALLS, _MAX_FINDINGS, _MAX_KERNELS, _MAX_ROWS = 10, 10, 10, 10

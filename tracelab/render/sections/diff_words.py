@@ -29,16 +29,17 @@ from tracelab.comparison.judge import CONFIRMS_PERCENT
 from tracelab.comparison.noise import Change
 from tracelab.findings.places import TOGETHER
 from tracelab.findings.rules.trace_quality import INFLATED
-from tracelab.render.text.cells import (
+from tracelab.render.words import (
     CAUSE_NAMES,
     FINDING_CAUSE_NAMES,
+    bare_name,
+    duration_text,
     graph_streams_label,
     interval_text,
     listed,
     percent_text,
     time_text,
 )
-from tracelab.render.words import bare_name, duration_text
 from tracelab.report.schema import UNPROFILED
 
 ARROW = " → "

@@ -9,8 +9,8 @@ from tracelab.base.file_names import short_names
 from tracelab.base.text import brief, counted
 from tracelab.render.section import BRIEF, LABEL, PART, PROSE, Cell, Section, Tone, table
 from tracelab.render.sections.idle import biggest_cause
-from tracelab.render.text.cells import listed, percent_text, time_text
 from tracelab.render.text.hints import ALL_IN_JSON, COMM_PATTERN, JOB, OF_LOSSES
+from tracelab.render.words import listed, percent_text, time_text
 from tracelab.report.glossary import CAUSES
 from tracelab.report.losses import LossCount, losses_of
 from tracelab.report.schema import DeviceMetrics, Report, TraceInfo

@@ -8,9 +8,9 @@ from tracelab.base.text import counted
 from tracelab.findings.finding import INFO, Finding
 from tracelab.findings.places import sentence_of
 from tracelab.render.section import LABEL, PART, PROSE, TONES, Section, table
-from tracelab.render.text.cells import FINDING_CAUSE_NAMES, meaning_of, percent_text, time_text
 from tracelab.render.text.hints import ALL_IN_JSON
 from tracelab.render.text.savings import REASONS, amount, interval, price
+from tracelab.render.words import FINDING_CAUSE_NAMES, meaning_of, percent_text, time_text
 from tracelab.report.finding_groups import FindingGroup
 from tracelab.report.views import Scope, View
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from tracelab.base.names import threads_of
 from tracelab.render.section import LABEL, PART, PROSE, Section, more_rows, table
 from tracelab.render.sections.times import section_title
-from tracelab.render.text.cells import (
+from tracelab.render.text.hints import ALL_IN_JSON
+from tracelab.render.words import (
     CAUSE_MEANINGS,
     CAUSE_NAMES,
     REASON_MEANINGS,
@@ -16,7 +17,6 @@ from tracelab.render.text.cells import (
     percent_text,
     time_text,
 )
-from tracelab.render.text.hints import ALL_IN_JSON
 from tracelab.report.schema import (
     BlockingCallMetrics,
     CulpritMetrics,

@@ -11,7 +11,9 @@ from tracelab.base.names import short_kernel_name
 from tracelab.base.text import counted
 from tracelab.findings.places import segment_text
 from tracelab.render.section import LABEL, PROSE, Cell, Section, table
-from tracelab.render.text.cells import (
+from tracelab.render.text.hints import ALL_IN_JSON
+from tracelab.render.text.job import RankShares, is_unmatched, percent, rank_shares
+from tracelab.render.words import (
     PATH_NAMES,
     largest,
     meaning_of,
@@ -19,8 +21,6 @@ from tracelab.render.text.cells import (
     signed_time,
     time_text,
 )
-from tracelab.render.text.hints import ALL_IN_JSON
-from tracelab.render.text.job import RankShares, is_unmatched, percent, rank_shares
 from tracelab.report.glossary import LATENESS
 from tracelab.report.schema import (
     Alignment,

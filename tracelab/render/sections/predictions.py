@@ -9,16 +9,16 @@ from tracelab.findings.fixes import NO_EDIT, NO_FINDING
 from tracelab.findings.places import TOGETHER
 from tracelab.findings.savings import Savings
 from tracelab.render.section import LABEL, PART, Cell, Section, Tone, table
-from tracelab.render.text.cells import (
+from tracelab.render.text.hints import MORE_IN_JSON
+from tracelab.render.text.savings import REASONS
+from tracelab.render.words import (
+    bare_name,
     interval_text,
     listed,
     signed_percent,
     signed_time,
     time_text,
 )
-from tracelab.render.text.hints import MORE_IN_JSON
-from tracelab.render.text.savings import REASONS
-from tracelab.render.words import bare_name
 from tracelab.report.schema import (
     OUTSIDE_FUNCTIONS,
     UNPROFILED,

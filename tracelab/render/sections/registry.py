@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
 from tracelab.base.arrays import OneLine
-from tracelab.render.section import Column, Section, more_rows
-from tracelab.render.sections.cells import cell, column_title, table_title
+from tracelab.render.section import Column, Fit, Section, more_rows
 from tracelab.render.sections.files import (
     causes_by_step,
     launched_only,
@@ -28,6 +28,7 @@ from tracelab.render.sections.work import (
     phases,
 )
 from tracelab.render.text.hints import ALL_IN_JSON, of_steps
+from tracelab.render.words import percent_text, time_text
 from tracelab.report.views import RankView, View
 
 _MAX_ROWS = 10
@@ -171,3 +172,40 @@ def _made(subject: Subject, entries: Iterable[Entry]) -> list[tuple[Entry, list[
     made = [(entry, entry.make(subject)) for entry in entries]
     note_graphs(subject.view, [(entry.key, sections) for entry, sections in made])
     return made
+
+
+def table_title(key: str) -> str:
+    """A table's title: its key as words.
+
+    >>> table_title("longest_gaps")
+    'Longest gaps'
+    """
+    return key.replace("_", " ").capitalize()
+
+
+def column_title(name: str) -> str:
+    """A column's title: its name as words, without the unit that its cells show.
+
+    >>> column_title("idle_ns")
+    'idle'
+    """
+    return name.removesuffix("_ns").removesuffix("_share").replace("_", " ")
+
+
+def cell(name: str, value: Any) -> tuple[str, Fit]:
+    """A value as a table shows it, by its type and the unit that its column's name ends in.
+
+    >>> cell("idle_ns", 1500)[0], cell("busy_share", 0.25)[0], cell("count", 1200)[0]
+    ('1.50 \u00b5s', '25.0 %', '1,200')
+    """
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "-"}[value], Fit.NUMBER
+    if isinstance(value, int) and name.endswith("_ns"):
+        return time_text(value), Fit.NUMBER
+    if isinstance(value, int | float) and name.endswith("_share") and math.isfinite(1e6 * value):
+        return percent_text(round(1_000_000 * value), 1_000_000), Fit.NUMBER
+    if isinstance(value, int | float):
+        return f"{value:,}", Fit.NUMBER
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {cell(name, part)[0]}" for key, part in value.items()), Fit.PROSE
+    return str(value), Fit.LABEL

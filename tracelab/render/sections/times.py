@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from tracelab.base.text import counted
 from tracelab.render.section import LABEL, NONE, PART, PROSE, Section, more_rows, table
-from tracelab.render.text.cells import (
+from tracelab.render.text.hints import ALL_IN_JSON
+from tracelab.render.words import (
     CAUSE_NAMES,
     CONSTRAINT_MEANINGS,
     PATH_MEANINGS,
@@ -18,7 +19,6 @@ from tracelab.render.text.cells import (
     percent_text,
     time_text,
 )
-from tracelab.render.text.hints import ALL_IN_JSON
 from tracelab.report.schema import DeviceMetrics, LatencyMetrics, StartMetrics
 from tracelab.report.views import View
 

@@ -10,10 +10,9 @@ from types import MappingProxyType
 
 from tracelab.base.text import counted
 from tracelab.render.section import LABEL, PART, Cell, Section, table
-from tracelab.render.text.cells import percent_text, time_text
 from tracelab.render.text.hints import MORE_IN_JSON
 from tracelab.render.text.savings import percent
-from tracelab.render.words import bare_name
+from tracelab.render.words import bare_name, percent_text, time_text
 from tracelab.report.glossary import ORIGINS
 from tracelab.report.schema import KernelMetrics, WorkMetrics
 from tracelab.report.views import View

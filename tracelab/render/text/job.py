@@ -10,8 +10,7 @@ from statistics import median
 from tracelab.base.arrays import OneLine
 from tracelab.base.text import counted
 from tracelab.findings.rules import tl304_straggler
-from tracelab.render.text.cells import listed, percent_text, time_text
-from tracelab.render.words import duration_text
+from tracelab.render.words import duration_text, listed, percent_text, time_text
 from tracelab.report.headline import PERCENTS, in_parts
 from tracelab.report.schema import (
     RECORDING_START,

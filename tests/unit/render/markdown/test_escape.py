@@ -9,8 +9,7 @@ from tests.build.hostile import PAYLOADS
 from tests.checks import with_each
 from tests.examples import examples
 from tracelab.base.text import clean
-from tracelab.render.markdown.blocks import table
-from tracelab.render.markdown.escape import code, code_in_cell, prose
+from tracelab.render.markdown.blocks import code, code_in_cell, prose, table
 
 PARSER = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
 PLAIN = {"text", "text_special", "code_inline"}

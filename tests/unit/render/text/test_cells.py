@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tracelab.base.text import counted
-from tracelab.render.text.cells import listed, percent_text, time_text
+from tracelab.render.words import listed, percent_text, time_text
 
 
 class TestTimeText:

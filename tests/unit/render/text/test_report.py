@@ -28,11 +28,11 @@ from tracelab import analyze
 from tracelab.measures.overlap import StreamTime
 from tracelab.render.document import detailed
 from tracelab.render.section import Tone
-from tracelab.render.text.cells import (
+from tracelab.render.text.report import render_text
+from tracelab.render.words import (
     CAUSE_MEANINGS,
     PATH_MEANINGS,
 )
-from tracelab.render.text.report import render_text
 from tracelab.report.schema import (
     CriticalPathMetrics,
     Job,

@@ -5,7 +5,7 @@ from tracelab.findings.fixes import NO_EDIT
 from tracelab.findings.places import TOGETHER
 from tracelab.measures.steady import PROFILED, UNPROFILED
 from tracelab.render.sections.predictions import picture_titles, prediction_sections
-from tracelab.render.text.whatif import render_whatif
+from tracelab.render.text.report import render_whatif
 from tracelab.report.schema import WhatIf
 from tracelab.simulate.predict import Prediction
 
