@@ -31,7 +31,7 @@ _Recognizer = Callable[..., Int64Array]
 _MODULES = (backward, collectives, first_use, gpu_work, host, loops, waits)
 _RECOGNIZERS = {"": recognizers} | {x.__name__.rpartition(".")[2]: x for x in _MODULES}
 _KEYS = frozenset(field.name for field in fields(Remedy))
-_PATTERNS = ("frames", "operators")
+_PATTERNS = ("frames", "operators", "operator", "function")
 
 
 def load_remedies(text: str, name: str) -> tuple[Remedy, ...]:
@@ -60,30 +60,28 @@ def _remedy(record: Mapping[str, Any], place: str) -> Remedy:
         raise ValueError(f"{place} ({record.get('id', 'without id')}): {error}") from None
 
 
-def _joined(record: Mapping[str, Any]) -> dict[str, Any]:
+def _joined(value: Any, between: str = " ") -> Any:
     """A record with the lines of each text joined by spaces, those of patterns by nothing."""
-
-    def text(key: str, value: Any) -> Any:
-        between = "" if key in _PATTERNS else " "
-        return between.join(value.splitlines()) if isinstance(value, str) else value
-
-    joined = {key: text(key, value) for key, value in record.items()}
-    if isinstance(fixes := record.get("fixes"), list):
-        joined["fixes"] = [{key: text(key, value) for key, value in x.items()} for x in fixes]
-    return joined
-
-
-def _recognizer(_type: object, value: str | Sequence[str | Mapping[str, Any]]) -> _Recognizer:
-    """The function that a name stands for, or of several, one after another."""
     if isinstance(value, str):
-        return _named(value)
+        return between.join(value.splitlines())
+    if isinstance(value, list):
+        return [_joined(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _joined(item, "" if key in _PATTERNS else " ") for key, item in value.items()}
+    return value
+
+
+def _recognizer(_type: object, value: object) -> _Recognizer:
+    """The function that a name stands for, or of several, one after another."""
+    if not isinstance(value, list):
+        return _named(str(value))
     return partial(_every, [_with_parameters(entry) for entry in value])
 
 
-def _with_parameters(entry: str | Mapping[str, Any]) -> _Recognizer:
-    parameters = {"is": entry} if isinstance(entry, str) else dict(entry)
+def _with_parameters(entry: object) -> _Recognizer:
+    parameters = entry if isinstance(entry, dict) else {"is": entry}
     kind = "not" if "not" in parameters else "is"
-    name = parameters.pop(kind, "")
+    name = str(parameters.pop(kind, ""))
     function = _named(name)
     try:
         inspect.signature(function).bind(None, None, **parameters)

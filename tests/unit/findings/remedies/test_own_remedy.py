@@ -66,6 +66,8 @@ def test_remedy_of_the_recipe_is_recognized(record, tmp_path, snapshot):
         ('name = "', '# name = "', "Object missing required field `name`"),
         ('"launches"', '"lanches"', "no recognizer is called 'lanches' - at `$.occurs`"),
         ('"launches"', '"loops._turns"', "no recognizer is called 'loops._turns' - at `$.occurs`"),
+        ('"launches"', "3", "no recognizer is called '3' - at `$.occurs`"),
+        ('{ is = "launches", least = 5 }', "3", "no recognizer is called '3' - at `$.occurs`"),
         ("least = 5", "most = 5", "launches: missing a required argument: 'least' - at `$.occurs`"),
     ],
 )
@@ -74,6 +76,15 @@ def test_a_wrong_record_is_refused_by_name_and_key(record, right, wrong, what):
     with pytest.raises(ValueError, match=r"^mine\.toml, remedy 1 \(optimizer-loop\): ") as error:
         load_remedies(record.replace(right, wrong), "mine.toml")
     assert str(error.value).partition(": ")[2] == what
+
+
+def test_lines_of_a_text_are_joined_by_spaces_and_those_of_a_pattern_by_nothing(record):
+    frames, name = "_single_tensor_\\w+$'", '"an optimizer that'
+    text = record.replace("'torch/optim", "'''\ntorch/\noptim").replace(frames, f"{frames}''")
+    text = text.replace(name, '"""\nan optimizer\nthat').replace('a time"', 'a time"""', 1)
+    assert text != record
+    [one], [other] = load_remedies(record, "mine.toml"), load_remedies(text, "mine.toml")
+    assert (one.frames, one.name) == (other.frames, other.name)
 
 
 def test_a_file_that_is_no_toml_is_refused_by_its_line(record):
