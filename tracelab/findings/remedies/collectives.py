@@ -19,7 +19,7 @@ from tracelab.measures.small_collectives import (
 )
 from tracelab.model.collectives import Operation, collectives
 from tracelab.model.graph import Graph
-from tracelab.model.kernel_kinds import Kind
+from tracelab.model.kernel_kinds import Kind, copy_direction
 from tracelab.model.lookup import groups_of, match_names
 from tracelab.model.nesting import Nesting
 from tracelab.model.timeline import Timeline
@@ -36,13 +36,14 @@ _COPIES_GRADIENT = re.compile(rf"^torch::distributed::reducer::mul_out$|^{_COPIE
 _OPTIMIZER_STEP = "Optimizer.step#"
 _OF_INTEGERS = re.compile(r"AllReduce_.*([iu]32|u?int32)")
 _READS = re.compile(r"^aten::(item|is_nonzero|_local_scalar_dense)$")
+_COPIES = re.compile(r"^aten::(item|_local_scalar_dense|to|_to_copy|copy_)$")
 _CHECKS_FOR_INF = "aten::_amp_foreach_non_finite_check_and_unscale_"
 _SCALARS_BYTES = 64
 _MAX_LAUNCHES_BETWEEN = 2  # launches, from an all-reduce to the read of its result
 
 
 def in_most_steps(graph: Graph, events: Int64Array) -> Int64Array:
-    """Those that are there in most steps: what comes every N steps is as it should be."""
+    """All events if most steps have some: what comes every N steps is as it should be."""
     windows = graph.host.timeline.steps
     if len(windows) < 2 or not len(events):
         return events
@@ -72,6 +73,12 @@ def small_buckets(graph: Graph, _events: Int64Array) -> Int64Array:
     """The calls that send small all-reduces of gradients, but one of each backward pass."""
     small = small_collectives(graph.host.timeline)
     return _issuing(graph.host.timeline, small.row[small.is_gradient])
+
+
+def rows_of_small_ones(graph: Graph, _events: Int64Array) -> Int64Array:
+    """The calls that send other small collectives in a row, but one of each row."""
+    small = small_collectives(graph.host.timeline)
+    return _issuing(graph.host.timeline, small.row[~small.is_gradient])
 
 
 def buffer_broadcasts(graph: Graph, events: Int64Array) -> Int64Array:
@@ -141,6 +148,34 @@ def reduced_and_read(graph: Graph, _events: Int64Array) -> Int64Array:
     is_read[is_read] = between <= _MAX_LAUNCHES_BETWEEN
     chosen = np.concatenate((_issuing(timeline, rows[is_read]), reads[read_index[is_read]]))
     return in_most_steps(graph, np.unique(chosen))
+
+
+def split_sizes(graph: Graph, events: Int64Array) -> Int64Array:
+    """Copies to the host right before an all-to-all whose splits they decide."""
+    timeline, trace = graph.host.timeline, graph.host.timeline.trace
+    names = trace.messages.names
+    name_index = trace.messages.name_index[trace.message_row[events]]
+    is_split = np.array(["alltoallv" in name.replace("_", "").lower() for name in names] + [False])
+    events = events[is_split[name_index]]
+    is_copy = (timeline.kind == Kind.COPY) & (timeline.launch_id != ABSENT)
+    rows = np.flatnonzero(is_copy)
+    is_to_host = match_names(
+        trace, timeline.event_id[rows], lambda name: copy_direction(name) == "d2h"
+    )
+    launch_id = timeline.launch_id[rows[is_to_host]]
+    next_index = _next(timeline, launch_id, events)
+    launch_id, next_index = launch_id[next_index != ABSENT], next_index[next_index != ABSENT]
+    between = _launches_between(timeline, launch_id, trace.start_ns[events[next_index]])
+    return np.unique(_outermost(timeline, launch_id[between <= _MAX_LAUNCHES_BETWEEN], _COPIES))
+
+
+def communicating(graph: Graph, events: Int64Array) -> Int64Array:
+    """The events in which something is communicated."""
+    timeline = graph.host.timeline
+    launch_id = timeline.launch_id[timeline.kind == Kind.COMM]
+    nesting = Nesting(timeline.trace, events)
+    index = nesting.innermost(launch_id[launch_id != ABSENT])
+    return np.unique(nesting.event_id[index[index != ABSENT]])
 
 
 def late_gathers(graph: Graph, events: Int64Array) -> Int64Array:

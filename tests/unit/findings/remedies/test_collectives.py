@@ -30,7 +30,7 @@ IN_DISTRIBUTED = "torch/distributed/distributed_c10d.py({}): {}"
 
 
 OF_COLLECTIVES = [
-    remedy for remedy in REMEDIES if remedy.id.startswith(("ddp-", "fsdp-", "loss-", "barrier"))
+    remedy for remedy in REMEDIES if remedy.id != "launch-loop" and not remedy.is_general
 ]
 
 
@@ -215,6 +215,16 @@ def test_barrier_in_each_step():
     assert steps(Program(), body) == {"barrier": [frame] * 3}
 
 
+def test_many_small_ones_in_a_row():
+    frame = "torch/distributed/c10d_logger.py(80): wrapper"
+
+    def body(program):
+        for _ in range(5):
+            program.collective(around=[lambda *at: python(frame, *at)])
+
+    assert steps(Program(), body) == {"collectives-in-a-row": [frame] * 12}
+
+
 def test_small_ones_that_the_next_layer_needs_are_none():
     def body(program):
         for _ in range(5):
@@ -245,6 +255,41 @@ def test_broadcast_outside_the_forward_pass_of_ddp_is_none():
         program.collective(name="broadcast", op="c10d::broadcast_")
 
     assert steps(Program(), body) == {}
+
+
+def test_objects_in_each_step():
+    frame = IN_DISTRIBUTED.format(3100, "all_gather_object")
+
+    def body(program):
+        program.add(python(frame, program.now, program.now + 300 * US))
+        program.collective(name="all_gather", op="c10d::allgather_")
+        program.work()
+
+    assert steps(Program(), body) == {"object-collectives": [frame] * 3}
+
+
+@pytest.mark.parametrize("between", [0, 5])
+def test_splits_that_the_host_reads_before_an_all_to_all(between):
+    def body(program):
+        program.add(operator("aten::_to_copy", program.now + 30 * US, program.now + 90 * US))
+        program.work(D2H, maker=copy)
+        for _ in range(between):
+            program.work()
+        program.collective(
+            4 * MB, name="all_to_allv", op="c10d::alltoall_base_", on_gpu="ncclDevKernel_SendRecv"
+        )
+
+    found = steps(Program(), body)
+    assert found == ({} if between else {"moe-split-sizes": ["aten::_to_copy"] * 3})
+
+
+def test_batch_norms_that_average_over_the_ranks():
+    def body(program):
+        program.add(operator("SyncBatchNorm", program.now, program.now + 200 * US))
+        program.collective(name="allgather", op="c10d::allgather_")
+        program.work()
+
+    assert steps(Program(), body) == {"sync-batch-norm": ["SyncBatchNorm"] * 3}
 
 
 def gathers(count, size, waits):
@@ -293,3 +338,14 @@ def test_layers_that_wait_for_their_parameters():
 
 def test_layers_whose_parameters_are_there_are_none():
     assert steps(Program(), gathers(4, 32 * MB, waits=False)) == {}
+
+
+def test_collectives_of_tensor_parallelism():
+    frame = "megatron/core/tensor_parallel/mappings.py(22): _reduce"
+
+    def body(program):
+        program.collective(16 * MB, around=[lambda *at: python(frame, *at)])
+        program.work()
+        program.add(python(frame, program.now, program.now + US))
+
+    assert steps(Program(), body) == {"tensor-parallel": [frame] * 3}

@@ -11,6 +11,10 @@ from tests.build.call_trees import (
     positions,
 )
 
+OPS = "torch/_ops.py(1250): __call__"
+NMS = "torchvision/ops/boxes.py(22): nms"
+ROI_HEADS = "torchvision/models/detection/roi_heads.py(720): postprocess_detections"
+NAN_CHECK = "torchmetrics/aggregation.py(77): _cast_and_nan_check_input"
 FORWARD = "transformers/models/gpt2/modeling_gpt2.py(509): forward"
 MASK = "transformers/masking_utils.py(410): sdpa_mask"
 CHECK = "transformers/masking_utils.py(267): _ignore_causal_mask_sdpa"
@@ -78,6 +82,21 @@ def finite():
         ),
         ("lightning-logging", [function(TO_SCALARS, item())], {TO_SCALARS}),
         ("lightning-logging", [function(OLD_TO_SCALARS, item())], {OLD_TO_SCALARS}),
+        (
+            "torchmetrics-nan-check",
+            [function(NAN_CHECK, finite())],
+            {"aten::isnan", "aten::is_nonzero"},
+        ),
+        (
+            "detection-choices",
+            [function(ROI_HEADS, operator("aten::where", positions()), item())],
+            {"aten::where", "aten::item"},
+        ),
+        (
+            "detection-choices",
+            [function(NMS, function(OPS, operator("torchvision::nms", masked_select())))],
+            {"torchvision::nms", "aten::masked_select"},
+        ),
     ],
 )
 def test_recognized(recognized, remedy, nodes, events):
@@ -104,6 +123,8 @@ def test_recognized(recognized, remedy, nodes, events):
         # Of gradients, which are others in each step
         ("sparse-coalesced-again", [operator("aten::_coalesce", LAUNCH)]),
         ("lightning-logging", [function(TO_SCALARS)]),
+        ("torchmetrics-nan-check", [function(NAN_CHECK, LAUNCH)]),
+        ("detection-choices", [function(ROI_HEADS, operator("torchvision::nms", LAUNCH))]),
     ],
 )
 def test_not_recognized(recognized, remedy, nodes):

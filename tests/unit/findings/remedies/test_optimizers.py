@@ -17,6 +17,7 @@ from tests.build.rows import graph
 from tracelab.findings.recognition import recognize
 from tracelab.findings.remedies import REMEDIES
 
+SCHEDULER = "torch/optim/lr_scheduler.py(1696): step"
 STEP = "Optimizer.step#AdamW.step"
 ZERO_GRAD = "Optimizer.zero_grad#AdamW.zero_grad"
 ACCUMULATE = "torch::autograd::AccumulateGrad"
@@ -104,6 +105,7 @@ def average(count=50, *, between=()):
         ("scaler-found-inf", [function(OLD_SCALER, item())], {"aten::item"}),
         ("scaler-found-inf", [function(SCALER, item(), lists())], {"aten::item", LISTS}),
         ("scaler-get-scale", [function(GET_SCALE, item())], {"aten::item"}),
+        ("scheduler-reads-loss", [function(SCHEDULER, item())], {"aten::item"}),
     ],
 )
 def test_recognized(recognized, remedy, nodes, events):
@@ -139,6 +141,7 @@ def test_recognized(recognized, remedy, nodes, events):
         ("scaler-found-inf", [function(SCALER, annotation(STEP, item()))]),
         ("scaler-found-inf", [function(SCALER, annotation(STEP, LAUNCH))]),
         ("scaler-get-scale", [function(GET_SCALE)]),
+        ("scheduler-reads-loss", [function(SCHEDULER, LAUNCH)]),
     ],
 )
 def test_not_recognized(recognized, remedy, nodes):

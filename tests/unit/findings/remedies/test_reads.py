@@ -16,6 +16,7 @@ from tests.build.call_trees import (
 from tracelab.findings.remedies import REMEDIES
 
 TRAIN, EVALUATE = "train.py(3): train", "train.py(9): evaluate"
+PACK = "torch/nn/utils/rnn.py(258): pack_padded_sequence"
 SYNCHRONIZE = "torch/cuda/__init__.py(1152): synchronize"
 CLOCK = "<built-in function perf_counter>"
 PRINT = "torch/_tensor_str.py(408): _str_intern"
@@ -87,6 +88,8 @@ def read_tensor():
         ),
         ("nonzero", [positions()], {"aten::nonzero"}),
         ("nonzero", [operator("aten::where", positions())], {"aten::where"}),
+        ("one-hot-classes", [operator("aten::one_hot", item())], {"aten::one_hot"}),
+        ("packed-lengths", [function(PACK, moved())], {PACK}),
     ],
 )
 def test_recognized(recognized, remedy, nodes, events):
@@ -133,6 +136,8 @@ def test_recognized(recognized, remedy, nodes, events):
         ("boolean-mask-backward", [operator("IndexBackward0", operator("aten::index_put_"))]),
         ("nonzero", [operator("aten::index", positions())]),
         ("nonzero", [operator("aten::where", LAUNCH)]),
+        ("one-hot-classes", [operator("aten::one_hot", LAUNCH)]),
+        ("packed-lengths", [function(PACK, LAUNCH)]),
     ],
 )
 def test_not_recognized(recognized, remedy, nodes):
