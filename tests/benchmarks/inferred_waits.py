@@ -26,8 +26,7 @@ from tests.bundled_traces import shared
 from tracelab import build_graph, build_timeline, find_sources, observe_host, read_trace
 from tracelab.model.graph import Graph
 from tracelab.model.trace import ABSENT, Category, Trace
-from tracelab.model.waits.stream_progress import StreamProgress
-from tracelab.model.waits.stream_queues import StreamQueues
+from tracelab.model.waits.stream_progress import StreamProgress, StreamQueues
 from tracelab.model.waits.stream_waits import resolve_waits
 from tracelab.model.waits.wait_records import find_wait_records
 

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from tracelab import build_graph, build_timeline, find_sources, observe_host, read_trace
 from tracelab.model.binding import shown_latencies
-from tracelab.model.edges import wake_up_ns
-from tracelab.model.graph import EdgeKind, Graph
+from tracelab.model.graph import EdgeKind, Graph, wake_up_ns
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.latencies import (
     AWAITED,

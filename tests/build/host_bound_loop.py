@@ -19,10 +19,10 @@ from typing import Any
 from tests.build import rows
 from tests.build.rows import US
 from tracelab.base.options import PROFILER_STEP
-from tracelab.model.file_info import FileInfo
 from tracelab.model.graph import Graph, build_graph
 from tracelab.model.host import observe_host
 from tracelab.model.timeline import build_timeline
+from tracelab.model.trace import FileInfo
 
 STEP_US, EVENTS_A_STEP = 100, 6
 

@@ -19,9 +19,7 @@ from tracelab.analysis.analysis import Analysis
 from tracelab.analysis.reports import FileResult
 from tracelab.base.intervals import Int64Array
 from tracelab.base.options import DEFAULTS, Options
-from tracelab.model.graph_nodes import GraphNodes
-from tracelab.model.messages import GroupText, Messages
-from tracelab.model.trace import ABSENT, Trace
+from tracelab.model.trace import ABSENT, GraphNodes, GroupText, Messages, Trace
 from tracelab.read.reader import read_trace
 from tracelab.read.streams import Source
 

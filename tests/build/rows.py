@@ -14,13 +14,20 @@ from types import MappingProxyType
 import numpy as np
 
 from tracelab.base.options import PROFILER_STEP
-from tracelab.model.file_info import FileInfo
 from tracelab.model.graph import Graph, build_graph
-from tracelab.model.graph_nodes import GraphNodes
 from tracelab.model.host import Host, observe_host
-from tracelab.model.messages import GroupText, Messages
 from tracelab.model.timeline import Timeline, build_timeline
-from tracelab.model.trace import ABSENT, COLLECTIVE_OPERATOR, Category, Thread, Trace
+from tracelab.model.trace import (
+    ABSENT,
+    COLLECTIVE_OPERATOR,
+    Category,
+    FileInfo,
+    GraphNodes,
+    GroupText,
+    Messages,
+    Thread,
+    Trace,
+)
 
 US = 1_000
 MAIN, AUTOGRAD, WATCHDOG = 0, 1, 2

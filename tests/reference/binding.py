@@ -15,8 +15,7 @@ from tests.reference.node_predecessors import Predecessors
 from tracelab.model.blocking_calls import Blocking
 from tracelab.model.constraints import Constraint, Reason
 from tracelab.model.driver_api import is_stream_wait
-from tracelab.model.edges import pure_waits
-from tracelab.model.graph import EdgeKind, Graph
+from tracelab.model.graph import EdgeKind, Graph, pure_waits
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.latencies import LATENCIES, Since
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category

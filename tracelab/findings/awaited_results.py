@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from tracelab.base.intervals import Int64Array
 from tracelab.findings.candidates import grouped
 from tracelab.model.blocking_calls import RETURNS_WHEN_DONE, Blocking
+from tracelab.model.cuda_graphs.graph_replays import mostly_replays, replayed
 from tracelab.model.graph import EdgeKind, Graph
-from tracelab.model.graph_launches import mostly_replays, replayed
 from tracelab.model.kernel_kinds import copy_direction
 from tracelab.model.lookup import groups_of, match_names, rows_of
 from tracelab.model.program.call_sites import call_sites

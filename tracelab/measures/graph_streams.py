@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tracelab.base.arrays import Frozen, dataclass
 from tracelab.base.intervals import Intervals, measure
 from tracelab.model.activities import Stream
-from tracelab.model.graph_launches import replayed
+from tracelab.model.cuda_graphs.graph_replays import replayed
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 

@@ -49,8 +49,7 @@ from tracelab.model.latencies import (
 )
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
-from tracelab.model.waits.stream_progress import StreamProgress
-from tracelab.model.waits.stream_queues import StreamQueues
+from tracelab.model.waits.stream_progress import StreamProgress, StreamQueues
 
 _SHOW_LATENCIES = (
     Constraint.STREAM,

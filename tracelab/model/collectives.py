@@ -23,10 +23,9 @@ from tracelab.base.names import qualified_name
 from tracelab.model.driver_api import is_graph_launch
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import groups_of, match_names
-from tracelab.model.messages import GroupText
 from tracelab.model.nesting import Nesting
 from tracelab.model.timeline import Timeline
-from tracelab.model.trace import ABSENT, COLLECTIVE_OPERATOR, Category, Trace
+from tracelab.model.trace import ABSENT, COLLECTIVE_OPERATOR, Category, GroupText, Trace
 
 
 class Operation(IntEnum):

@@ -12,9 +12,14 @@ from numpy.typing import NDArray
 
 from tracelab.base.arrays import OneLine, read_only
 from tracelab.base.intervals import Int64Array, Intervals
-from tracelab.model.blocking_calls import Blocking, BlockingCalls, find_blocking_calls
+from tracelab.model.blocking_calls import (
+    Blocking,
+    BlockingCalls,
+    StalledCalls,
+    find_blocking_calls,
+    find_stalled_calls,
+)
 from tracelab.model.profiler_calls import find_profiler_calls
-from tracelab.model.stalled_calls import StalledCalls, find_stalled_calls
 from tracelab.model.thread_states import (
     ThreadState,
     all_but_one,

@@ -20,7 +20,7 @@ from tracelab.model.latencies import LONGEST_WAKE_UP_NS, UNEXPLAINED_NS
 from tracelab.model.lookup import groups_of, match_names
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
-from tracelab.model.waits.stream_queues import StreamQueues
+from tracelab.model.waits.stream_progress import StreamQueues
 
 # Of what ended just before a start so many are looked over: more than a GPU has hardware queues.
 _MOST_ENDED = 64

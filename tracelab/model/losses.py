@@ -1,13 +1,20 @@
-"""Every way in which something of a file can fail to reach the numbers, in one table."""
+"""Losses: all ways in which a part of a file fails to reach the figures, and its names in the file.
+
+The names come from the file: there may be many, and they may be long, or anything at all.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
+import numpy as np
+
 from tracelab.base.arrays import OneLine
+from tracelab.model.trace import Category, Trace
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -259,3 +266,107 @@ def count_losses(losses: Mapping[str, int]) -> str:
     """
     counts = ", ".join(f"{name}: {count}" for name, count in losses.items() if count)
     return f" ({counts})" if counts else ""
+
+
+_MOST_NAMES = 10  # of one loss; the others are counted
+_LONGEST_NAME = 200
+_LONGEST_SHOWN = 60
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class LossName(OneLine):
+    """One name that a file gives to what tracelab does not know.
+
+    Attributes:
+        loss: which loss that is: "unknown_categories", ...
+        name: as in the file, the end of a very long one cut off.
+        count: how often.
+        devices: the GPUs in whose rows it is, as far as the file says.
+        gpu_ns: how long what is there took, ns, added up.
+
+    Example row: ``LossName(loss="unknown_categories", name="graph_foo_node", count=12,
+    devices=(0,), gpu_ns=36_000)``.
+    """
+
+    loss: str
+    name: str
+    count: int
+    devices: tuple[int, ...] = ()
+    gpu_ns: int = 0
+
+
+def find_loss_names(trace: Trace) -> tuple[LossName, ...]:
+    """Of each such loss of a trace the ten most frequent names, most frequent first."""
+    return tuple(
+        LossName(loss, _cut(name), count, *_on_gpu(trace, loss, name))
+        for loss, names in trace.loss_names.items()
+        for name, count in _most_frequent(names.items())
+    )
+
+
+def merged_loss_names(names: Iterable[LossName]) -> tuple[LossName, ...]:
+    """The names of several files together, of each loss the ten most frequent; no devices.
+
+    >>> one = LossName("unknown_waits", "sync_7", 2)
+    >>> merged_loss_names([one, one])[0].count
+    4
+    """
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    gpu_ns: Counter[tuple[str, str]] = Counter()
+    for x in names:
+        counts[x.loss][x.name] += x.count
+        gpu_ns[x.loss, x.name] += x.gpu_ns
+    return tuple(
+        LossName(loss, name, count, gpu_ns=gpu_ns[loss, name])
+        for loss, of_loss in counts.items()
+        for name, count in _most_frequent(of_loss.items())
+    )
+
+
+def listed_names(names: Sequence[LossName], total: int) -> str:
+    """Names in words, each with its count, and how many more there are.
+
+    >>> listed_names([LossName("unknown_categories", "graph_foo_node", 12, (0,))], total=15)
+    '`graph_foo_node` (12, on GPU 0) and 3 with other names'
+
+    Args:
+        names: of one loss.
+        total: the count of that loss.
+    """
+    texts = [f"`{_shown(x.name)}` ({x.count:,}{_where(x.devices)})" for x in names]
+    others = total - sum(x.count for x in names)
+    more = f" and {others:,} with other names" if texts and others > 0 else ""
+    return f"{', '.join(texts)}{more}"
+
+
+def _most_frequent(counts: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
+    return sorted(counts, key=lambda pair: (-pair[1], pair[0]))[:_MOST_NAMES]
+
+
+def _on_gpu(trace: Trace, loss: str, name: str) -> tuple[tuple[int, ...], int]:
+    """On which devices something of this name ran, and how long, ns."""
+    if loss == "unknown_categories":
+        of_name = trace.unknown_gpu_ns.get(name, {})
+        return tuple(sorted(of_name)), sum(of_name.values())
+    events = trace.of_category(Category.MEMCPY, Category.MEMSET)
+    if loss == "unknown_waits" or name not in trace.strings:
+        return (), 0
+    events = events[trace.name_index[events] == trace.strings.index(name)]
+    devices = np.unique(trace.device_number[events]).tolist()
+    return tuple(devices), int(trace.duration_ns[events].sum())
+
+
+def _where(devices: Sequence[int]) -> str:
+    if not devices:
+        return ""
+    return f", on GPU {devices[0]}" if len(devices) == 1 else f", on {len(devices)} GPUs"
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
+
+
+def _shown(name: str) -> str:
+    """A name between backticks: in one line, without any."""
+    text = " ".join(name.replace("`", "'").split())
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[: _LONGEST_SHOWN - 1]}…"

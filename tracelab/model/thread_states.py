@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 
 from tracelab.base.arrays import OneLine
 from tracelab.base.intervals import Int64Array, Intervals, join, measure_within, subtract, union
-from tracelab.model.blocking_calls import BlockingCalls, watchdog_threads
+from tracelab.model.blocking_calls import BlockingCalls, StalledCalls, watchdog_threads
 from tracelab.model.frames import MODULE_PREFIX, is_program_frame, is_thread_wait
 from tracelab.model.lookup import groups_of, match_names
-from tracelab.model.stalled_calls import StalledCalls
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category, Trace
 

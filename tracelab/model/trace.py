@@ -1,7 +1,13 @@
 """One profiler trace as frozen numpy columns: a row per complete event of the file.
 
 Row *i* of every column describes the same event, and *i* is the event id that graphs, results
-and findings cite. The strings are kept once, in a table. What could not be read is counted.
+and findings cite. The strings are kept once, in a table. Losses of the reader are counted.
+
+Communication operations and nodes of CUDA graphs have tables of their own, and the file has a
+`FileInfo`. PyTorch writes the arguments of a communication operation at its operator and at its
+kernel, which has a copy of most; `tracelab.model.collectives` finds the operations. Kineto writes
+nothing about nodes. PyTorch's own CUPTI collector does, and so does a Kineto export to which the
+annotations of the graphs were given.
 """
 
 from __future__ import annotations
@@ -11,17 +17,158 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base import arrays
-from tracelab.base.arrays import Frozen, read_only
+from tracelab.base.arrays import Frozen, OneLine, read_only
 from tracelab.base.intervals import Int64Array
-from tracelab.model.file_info import FileInfo
-from tracelab.model.graph_nodes import GraphNodes
-from tracelab.model.messages import Messages
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class FileInfo(OneLine):
+    """What a file says beside its events, each thing once, with one type.
+
+    Example: ``FileInfo(rank=3, rank_source="metadata", world_size=8, software={"cuda": "12.4"},
+    device_names={3: "NVIDIA H200"}, multiprocessors={3: 132}, source_folders=("/home/me/train",),
+    unprofiled_step_ns=9_500_000.0)``. Without arguments it is that of a file that says nothing.
+
+    Attributes:
+        rank: the rank in the whole job that the file or its name gives, else None.
+        rank_source: "metadata", "filename" or "none".
+        world_size: how many ranks the job has; None where the file does not say.
+        software: versions by "torch", "cuda" and "hip", in this order, those that are known.
+        device_names: device number to the name of the GPU.
+        multiprocessors: device number to how many multiprocessors the GPU has.
+        source_folders: where the recorded program had its modules.
+        source_scopes: source file of the program to what it calls, as of `scopes_as_lists`, where
+            the recorder stored it.
+        source_texts: source file of the program to line, in digits, to its text, as of
+            `text_as_stored`, of lines that call something, where the recorder stored them.
+        unprofiled_step_ns: how long a step took without the profiler, as the recorder measured
+            it; None if it did not.
+        unprofiled_host_step_ns: how much of that passed until the host went on with the next step;
+            the time until the GPU was done is not in it.
+        unprofiled_block_steps: how many steps it timed at once, from empty queues on, for these two
+            times; None where it did not say: the first recorders timed two, and took longer to
+            begin to wait.
+        unprofiled_is_unsteady: whether these times are missing because steps still took less and
+            less, so that those that were timed are not like those that were recorded.
+        world_groups: how many process groups have all ranks in them; None where the file does not
+            list its groups.
+        clock_base_ns: ns since 1970 from which the times of the file count; 0 where it does not
+            say: its times may be since 1970 themselves.
+        collector: who recorded the GPU, "kineto" or "cuspy", where tracelab's recorder says so.
+        platform: the devices, where its events show that they are not those of CUDA or ROCm.
+    """
+
+    rank: int | None = None
+    rank_source: str = "none"
+    world_size: int | None = None
+    software: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    device_names: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}))
+    multiprocessors: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
+    source_folders: tuple[str, ...] = ()
+    source_scopes: Mapping[str, Any] = field(
+        default_factory=lambda: MappingProxyType({}), repr=False
+    )
+    source_texts: Mapping[str, Any] = field(
+        default_factory=lambda: MappingProxyType({}), repr=False
+    )
+    unprofiled_step_ns: float | None = None
+    unprofiled_host_step_ns: float | None = None
+    unprofiled_block_steps: int | None = None
+    unprofiled_is_unsteady: bool = False
+    world_groups: int | None = None
+    clock_base_ns: int = 0
+    platform: str = ""
+    collector: str = ""
+
+
+class GroupText(NamedTuple):
+    """A process group as one event describes it.
+
+    Example: ``GroupText(name="0", ranks="[0, 1, 2, 3]", size=4, first_rank=0, rank_stride=1)``.
+
+    Attributes:
+        name: "" where the event has none.
+        ranks: the list of its global ranks, of which a long one ends in dots; "" where there is
+            none.
+        size: how many ranks it has, else ABSENT.
+        first_rank: the first of its global ranks, else ABSENT.
+        rank_stride: how far apart they are, else ABSENT.
+    """
+
+    name: str
+    ranks: str
+    size: int
+    first_rank: int
+    rank_stride: int
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Messages(Frozen):
+    """The arguments of k communication operations; every event has its own row.
+
+    One more row comes last, in which all is `ABSENT`: that of events without any.
+
+    Attributes:
+        name_index: int32[k + 1], into `names`.
+        group_index: int32[k + 1], into `groups`.
+        sequence: int64[k + 1], the number of the operation in its group.
+        peer_rank: int64[k + 1], the global rank that is sent to or received from.
+        in_bytes: int64[k + 1], what this rank gives.
+        out_bytes: int64[k + 1], what this rank gets.
+        names: what the operations are called.
+        groups: the process groups.
+
+    Example row: ``(name_index=0, group_index=0, sequence=17, peer_rank=ABSENT,
+    in_bytes=33_554_432, out_bytes=67_108_864)`` with ``names[0] == "_allgather_base"``.
+    """
+
+    name_index: NDArray[np.int32]
+    group_index: NDArray[np.int32]
+    sequence: Int64Array
+    peer_rank: Int64Array
+    in_bytes: Int64Array
+    out_bytes: Int64Array
+    names: tuple[str, ...]
+    groups: tuple[GroupText, ...]
+
+    def __len__(self) -> int:
+        return len(self.sequence) - 1
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class GraphNodes(Frozen):
+    """Of k runs of nodes which node it was, and l dependencies between them.
+
+    One more row comes last, in which all is `ABSENT`: that of events that are no nodes.
+
+    Attributes:
+        graph_number: int64[k + 1], the graph as the process numbers those that it instantiated.
+        node_number: int64[k + 1], the node in its graph.
+        annotation_index: int32[k + 1], into `annotations`.
+        annotations: what the program called the regions in which nodes were captured.
+        predecessor_id, successor_id: int64[l], event ids in pairs: within one replay the second
+            could start only once the first had ended.
+
+    Example row: ``(graph_number=3, node_number=17, annotation_index=0)`` with ``annotations[0] ==
+    "layers.0.attention"``.
+    """
+
+    graph_number: Int64Array
+    node_number: Int64Array
+    annotation_index: NDArray[np.int32]
+    annotations: tuple[str, ...]
+    predecessor_id: Int64Array
+    successor_id: Int64Array
+
+    def __len__(self) -> int:
+        return len(self.node_number) - 1
+
 
 ABSENT = arrays.ABSENT  # in an integer column: the file does not say
 
@@ -208,4 +355,4 @@ class Trace(Frozen):
     @property
     def activities(self) -> NDArray[np.intp]:
         """Ids of the GPU activities, ascending."""
-        return self.of_category(*GPU_ACTIVITIES)
+        return read_only(self.of_category(*GPU_ACTIVITIES))

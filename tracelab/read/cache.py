@@ -23,9 +23,7 @@ from numpy.typing import NDArray
 
 from tracelab.base.errors import OutputError, reason_of
 from tracelab.base.version import __version__
-from tracelab.model.graph_nodes import GraphNodes
-from tracelab.model.messages import GroupText, Messages
-from tracelab.model.trace import SparseColumn, Thread, Trace
+from tracelab.model.trace import GraphNodes, GroupText, Messages, SparseColumn, Thread, Trace
 from tracelab.read.json.metadata import read_file_info, used_devices
 from tracelab.read.reader import read_trace_in_chunks
 from tracelab.read.streams import Source, fast_zlib, report_read
@@ -154,15 +152,14 @@ def _reader_version() -> bytes:
 
     # A change of any of these may change what is read of the same file.
     package = Path(__file__).parents[1]
-    names = ("graph_nodes.py", "kernel_kinds.py", "messages.py", "trace.py")
-    of_columns = [package / "model" / name for name in names]
+    of_columns = [package / "model" / name for name in ("kernel_kinds.py", "trace.py")]
     modules = [*sorted((package / "read").rglob("*.py")), *of_columns]
     text = b"".join(module.read_bytes() for module in modules)
     return hashlib.sha256(__version__.encode() + text).digest()
 
 
 def _open(entry: Path, digest: str, source: Source) -> Trace | None:
-    """The trace of an entry, mapped into memory; None if there is none, or it is damaged."""
+    """The trace of an entry, mapped into memory; None if it is missing or damaged."""
     try:
         with open(entry, "rb") as stream:
             data = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
@@ -346,7 +343,7 @@ def trace_from_bytes(data: mmap.mmap, digest: str, source: Source) -> Trace | No
 
 
 def _padding(byte_count: int) -> bytes:
-    """What makes so many bytes end at an aligned offset."""
+    """Fill bytes up to an aligned offset."""
     return bytes(_aligned(byte_count) - byte_count)
 
 

@@ -181,7 +181,7 @@ class _Chunk:
 
 
 def read_trace_in_chunks(source: Source, processes: int) -> Trace:
-    """Read one file, by so many processes if it is a huge one that can be cut.
+    """Read one file, by several processes if it is huge and can be cut.
 
     Raises:
         UnreadableInputError: it cannot be opened, is not a trace, or holds no complete event.

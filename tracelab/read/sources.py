@@ -169,7 +169,7 @@ def _copy_of_pipe(path: str) -> str:
     """A file with all that comes out of a pipe, as long as this process lives.
 
     Raises:
-        UnreadableInputError: nobody writes into it.
+        UnreadableInputError: no program writes into it.
         OSError: it cannot be read, or not be copied.
     """
     copy = new_copy()

@@ -289,7 +289,7 @@ def read_pipe(path: str) -> Iterator[bytes]:
     """All that is written into a pipe; opened as a file is, it would wait forever for a writer.
 
     Raises:
-        UnreadableInputError: nobody comes to write.
+        UnreadableInputError: no program writes into it.
         OSError: it cannot be read.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)

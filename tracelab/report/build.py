@@ -20,8 +20,7 @@ from tracelab.job.replay import JobReplay
 from tracelab.measures.graph_streams import compared_streams, graph_streams
 from tracelab.measures.kernel_times import unrecognised_kernels
 from tracelab.model.graph import Graph
-from tracelab.model.loss_names import find_loss_names
-from tracelab.model.losses import LOSSES
+from tracelab.model.losses import LOSSES, find_loss_names
 from tracelab.model.step_names import find_repeated
 from tracelab.model.steps import UnusedSteps
 from tracelab.model.timeline import Timeline

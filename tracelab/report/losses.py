@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from tracelab.base.arrays import OneLine
 from tracelab.findings.finding import INFO, WARNING
-from tracelab.model.loss_names import listed_names, merged_loss_names
-from tracelab.model.losses import LOSSES_BY_NAME
+from tracelab.model.losses import LOSSES_BY_NAME, listed_names, merged_loss_names
 from tracelab.model.lost_work import KINDS
 from tracelab.report.schema import TraceInfo
 

@@ -42,7 +42,7 @@ from tracelab.measures.starts import LatencyMetrics, StartMetrics
 from tracelab.measures.steady import PROFILED, UNPROFILED, SteadyMetrics
 from tracelab.measures.window_times import DeviceMetrics, WindowMetrics
 from tracelab.model.graph import EventLinks
-from tracelab.model.loss_names import LossName
+from tracelab.model.losses import LossName
 from tracelab.model.step_names import RepeatedAnnotation, framework_of
 from tracelab.model.steps import UnusedSteps
 from tracelab.simulate.causal_profile import CausalMetrics

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from tracelab.base.intervals import Int64Array
 from tracelab.model.constraints import Constraint
+from tracelab.model.cuda_graphs.graph_replays import replayed
 from tracelab.model.graph import EdgeKind, Graph
-from tracelab.model.graph_launches import replayed
 from tracelab.model.latencies import (
     NODE,
     SHORTEST_DELAY_NS,

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from tracelab.base.intervals import Int64Array
 from tracelab.model.blocking_calls import RETURNS_WHEN_DONE, Blocking
 from tracelab.model.constraints import Constraint
+from tracelab.model.cuda_graphs.graph_replays import replayed
 from tracelab.model.graph import EdgeKind, Graph
-from tracelab.model.graph_launches import replayed
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.latencies import (
     AWAITED,

@@ -14,11 +14,11 @@ from tracelab.measures.profiler_overhead import (
     unprofiled_idle_ns,
     unprofiled_ns,
 )
-from tracelab.model.file_info import FileInfo
 from tracelab.model.graph import build_graph
 from tracelab.model.host import observe_host
 from tracelab.model.steps import Window
 from tracelab.model.timeline import build_timeline
+from tracelab.model.trace import FileInfo
 
 MS = 1_000_000
 

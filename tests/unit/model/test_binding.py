@@ -38,8 +38,7 @@ from tracelab.model.latencies import (
     previous_index,
 )
 from tracelab.model.trace import ABSENT
-from tracelab.model.waits.stream_progress import StreamProgress
-from tracelab.model.waits.stream_queues import StreamQueues
+from tracelab.model.waits.stream_progress import StreamProgress, StreamQueues
 from tracelab.model.waits.stream_waits import resolve_waits
 
 

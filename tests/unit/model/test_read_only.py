@@ -13,8 +13,7 @@ from tests.reference.ticks import scaled
 from tracelab.model.lookup import ByCorrelation
 from tracelab.model.nesting import Nesting
 from tracelab.model.trace import GPU_ACTIVITIES, HOST_CALLS
-from tracelab.model.waits.stream_progress import StreamProgress
-from tracelab.model.waits.stream_queues import StreamQueues
+from tracelab.model.waits.stream_progress import StreamProgress, StreamQueues
 from tracelab.model.waits.stream_waits import resolve_waits
 
 

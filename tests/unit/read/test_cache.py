@@ -17,9 +17,7 @@ import pytest
 
 from tests.build.files import US, complete_event, operator, text
 from tracelab import Options, analyze
-from tracelab.model.graph_nodes import GraphNodes
-from tracelab.model.messages import Messages
-from tracelab.model.trace import SparseColumn
+from tracelab.model.trace import GraphNodes, Messages, SparseColumn
 from tracelab.read import cache
 from tracelab.read.cache import load_trace, trace_from_bytes
 from tracelab.read.reader import read_trace, read_trace_in_chunks

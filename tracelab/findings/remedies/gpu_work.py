@@ -26,6 +26,7 @@ from tracelab.model.arithmetic import (
     is_layout_change,
     multiplies_in_half,
 )
+from tracelab.model.cuda_graphs.graph_replays import replayed
 from tracelab.model.cuda_graphs.origins import ReadArguments
 from tracelab.model.frames import (
     is_backward,
@@ -36,7 +37,6 @@ from tracelab.model.frames import (
     is_source_function,
 )
 from tracelab.model.graph import Graph
-from tracelab.model.graph_launches import replayed
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import groups_of, match_names
 from tracelab.model.nesting import Nesting

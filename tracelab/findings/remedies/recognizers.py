@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from tracelab.base.arrays import read_only
 from tracelab.base.intervals import Int64Array
 from tracelab.model.blocking_calls import Blocking
+from tracelab.model.cuda_graphs.graph_replays import mostly_replays
 from tracelab.model.cuda_graphs.origins import ReadArguments
 from tracelab.model.driver_api import is_graph_launch
 from tracelab.model.frames import is_source_function, is_tensor_operator
 from tracelab.model.graph import Graph
-from tracelab.model.graph_launches import mostly_replays
 from tracelab.model.kernel_kinds import copies_pageable_memory, copy_direction
 from tracelab.model.lookup import calls_of_name, groups_of, match_names
 from tracelab.model.nesting import Nesting

@@ -20,7 +20,7 @@ from tracelab.findings.places import JOINT, edit_text
 from tracelab.findings.remedy import Instead, Remedy
 from tracelab.findings.rule import Rule
 from tracelab.model.blocking_calls import Blocking
-from tracelab.model.graph_launches import mostly_replays
+from tracelab.model.cuda_graphs.graph_replays import mostly_replays
 from tracelab.model.lookup import groups_of
 from tracelab.model.program.call_sites import CallSite
 from tracelab.model.trace import ABSENT

@@ -17,8 +17,8 @@ from tracelab.findings.remedy import NO_FIX, Instead, Remedy
 from tracelab.findings.rule import Rule
 from tracelab.measures.bubbles import Cause
 from tracelab.model.constraints import Constraint
+from tracelab.model.cuda_graphs.graph_replays import mostly_replays, replayed
 from tracelab.model.driver_api import is_asynchronous_copy, is_graph_launch, is_kernel_launch
-from tracelab.model.graph_launches import mostly_replays, replayed
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.latencies import REPLAY_START_NS, SHORTEST_DELAY_NS
 from tracelab.model.launching import Doing, work_at

@@ -20,8 +20,7 @@ from tracelab.model.blocking_calls import Blocking
 from tracelab.model.driver_api import is_stream_wait
 from tracelab.model.kernel_kinds import Kind, copy_direction
 from tracelab.model.lookup import match_names
-from tracelab.model.loss_names import LossName, find_loss_names, listed_names
-from tracelab.model.losses import LOSSES
+from tracelab.model.losses import LOSSES, LossName, find_loss_names, listed_names
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category
 
 NO_STACKS = "no_Python_stacks"  # a cause of TL903

@@ -1,4 +1,4 @@
-"""The replays of CUDA graphs: which activities one launch put on the GPU, in the graph's order."""
+"""Replays of CUDA graphs: the activities that each launch put on the GPU, in the graph's order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from tracelab.base.arrays import Frozen
 from tracelab.base.intervals import Int64Array
-from tracelab.model.graph_launches import replayed
+from tracelab.model.driver_api import is_graph_launch
+from tracelab.model.lookup import match_names
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 
@@ -90,3 +91,20 @@ def _common(values: Int64Array, group: NDArray[np.intp], first: NDArray[np.intp]
     common = values[first[:-1]].copy()
     common[group[values != common[group]]] = ABSENT
     return common
+
+
+_MOST = 0.5
+
+
+def replayed(timeline: Timeline) -> NDArray[np.bool_]:
+    """bool[m], which timeline rows are nodes of a graph that was replayed."""
+    is_launched = timeline.launch_id != ABSENT
+    is_replayed = match_names(timeline.trace, timeline.launch_id, is_graph_launch)
+    found: NDArray[np.bool_] = is_launched & is_replayed
+    return found
+
+
+def mostly_replays(timeline: Timeline) -> bool:
+    """Whether more than half of what the file launches is replayed: its program uses graphs."""
+    launched = int((timeline.launch_id != ABSENT).sum())
+    return bool(launched) and int(replayed(timeline).sum()) > _MOST * launched

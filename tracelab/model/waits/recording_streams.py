@@ -46,8 +46,7 @@ from tracelab.model.kernel_kinds import is_peer_copy
 from tracelab.model.lookup import ByCorrelation, calls_of_name, match_names
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, HOST_CALLS
-from tracelab.model.waits.stream_progress import StreamProgress
-from tracelab.model.waits.stream_queues import StreamQueues
+from tracelab.model.waits.stream_progress import StreamProgress, StreamQueues
 from tracelab.model.waits.wait_records import WaitRecords
 
 _NEVER = np.iinfo(np.int64).max

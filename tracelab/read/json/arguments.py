@@ -9,8 +9,7 @@ import numpy as np
 from msgspec.structs import astuple
 from numpy.typing import NDArray
 
-from tracelab.model.messages import GroupText, Messages
-from tracelab.model.trace import ABSENT, GPU_ACTIVITIES, HOST_CALLS, Category
+from tracelab.model.trace import ABSENT, GPU_ACTIVITIES, HOST_CALLS, Category, GroupText, Messages
 from tracelab.read.json.buffers import ColumnBuffers, KeyTable
 from tracelab.read.json.events import Arguments, Event, MessageArguments
 from tracelab.read.json.numbers import natural_numbers
@@ -102,7 +101,7 @@ _MAY_COMMUNICATE = is_one_of(Category.KERNEL, Category.OPERATOR)
 
 
 class _Bytes(dict[str, int]):
-    """Bytes of an element by PyTorch's name of its type; 0 for names that are none."""
+    """Bytes of an element by PyTorch's name of its type; 0 for other names."""
 
     def __missing__(self, name: str) -> int:
         return 0

@@ -47,7 +47,7 @@ class ColumnBuffers:
 class KeyTable(dict[Any, int]):
     """Numbers keys in order of appearance; keys of the same text have the same number.
 
-    Every key is looked at once.
+    A key is compared once.
 
     >>> table = KeyTable(str)
     >>> table.indices(["7", 13, 7]).tolist(), list(table.rows)

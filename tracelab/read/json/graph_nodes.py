@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.intervals import Int64Array
-from tracelab.model.graph_nodes import GraphNodes
-from tracelab.model.trace import ABSENT
+from tracelab.model.trace import ABSENT, GraphNodes
 from tracelab.read.json.arguments import IS_NODE
 from tracelab.read.json.buffers import ColumnBuffers, KeyTable
 from tracelab.read.json.events import Event, NodeArguments

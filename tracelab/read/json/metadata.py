@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.model.file_info import FileInfo
-from tracelab.model.trace import ABSENT, GPU_ACTIVITIES, SparseColumn
+from tracelab.model.trace import ABSENT, GPU_ACTIVITIES, FileInfo, SparseColumn
 from tracelab.read.json.events import mapping
 from tracelab.read.json.numbers import natural_number
 from tracelab.read.streams import Source

@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 
 from tests.build.rows import Node, event_node, graph, host_node, kernel, launch, timeline
 from tracelab.model.constraints import Constraint
-from tracelab.model.cuda_graphs.node_dependencies import node_dependencies
+from tracelab.model.cuda_graphs.node_predecessors import node_dependencies
 from tracelab.model.graph import EdgeKind
 from tracelab.model.trace import GPU_ACTIVITIES
 

@@ -17,10 +17,10 @@ from tests.build.rows import (
     trace,
 )
 from tests.examples import examples
-from tracelab.model.file_info import FileInfo
 from tracelab.model.program.call_sites import NO_CALL_SITE, CallSite, call_sites
 from tracelab.model.program.source_lines import SourceLines
 from tracelab.model.timeline import build_timeline
+from tracelab.model.trace import FileInfo
 
 OTHER = AUTOGRAD
 ITEM = "<built-in method item of Tensor object at 0x7f>"

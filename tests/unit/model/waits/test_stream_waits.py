@@ -26,8 +26,7 @@ from tests.reference.stream_waits import Replay
 from tests.reference.ticks import far_away, scaled
 from tracelab.model.graph import EdgeKind, EventLinks
 from tracelab.model.trace import ABSENT, Category
-from tracelab.model.waits.stream_progress import StreamProgress
-from tracelab.model.waits.stream_queues import StreamQueues
+from tracelab.model.waits.stream_progress import StreamProgress, StreamQueues
 from tracelab.model.waits.stream_waits import resolve_waits
 
 

@@ -11,7 +11,7 @@ from tests.build.files import (
     write,
 )
 from tests.build.read_scene import SCENE
-from tracelab.model.file_info import FileInfo
+from tracelab.model.trace import FileInfo
 from tracelab.read.json.metadata import read_file_info
 from tracelab.read.streams import Source
 

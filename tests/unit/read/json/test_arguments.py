@@ -6,8 +6,7 @@ import pytest
 from tests.build.files import US, complete_event, kernel, text
 from tests.build.read_scene import read_bytes
 from tests.unit.read.test_cache import assert_equal
-from tracelab.model.messages import GroupText
-from tracelab.model.trace import ABSENT
+from tracelab.model.trace import ABSENT, GroupText
 from tracelab.read import reader
 from tracelab.read.reader import read_trace, read_trace_in_chunks
 from tracelab.read.streams import Source
