@@ -106,8 +106,9 @@ if TYPE_CHECKING:
     from tracelab.model.steps import Step as Step, Window as Window
     from tracelab.model.timeline import Timeline as Timeline, build_timeline as build_timeline
     from tracelab.model.trace import Category as Category, Trace as Trace
-    from tracelab.outputs.drawing import draw as draw, draw_whatif as draw_whatif
-    from tracelab.outputs.pages import write_page as write_page, write_perfetto as write_perfetto
+    from tracelab.outputs.page import write_page as write_page
+    from tracelab.outputs.perfetto import write_perfetto as write_perfetto
+    from tracelab.outputs.picture import draw as draw, draw_whatif as draw_whatif
     from tracelab.read.reader import read_arguments as read_arguments, read_trace as read_trace
     from tracelab.read.sources import find_sources as find_sources
     from tracelab.read.streams import Source as Source
@@ -147,14 +148,14 @@ _MODULES = {
     "Options": "base.options",
     "compare": "comparison.compare",
     "Diff": "comparison.diff",
-    "draw": "outputs.drawing",
-    "draw_whatif": "outputs.drawing",
+    "draw": "outputs.picture",
+    "draw_whatif": "outputs.picture",
     "Picture": "render.picture.save",
     "RENDERERS": "render.registry",
     "Renderer": "render.registry",
     "render_as": "render.registry",
-    "write_page": "outputs.pages",
-    "write_perfetto": "outputs.pages",
+    "write_page": "outputs.page",
+    "write_perfetto": "outputs.perfetto",
     # record a program
     "capture": "record.capture",
     "profile_step": "record.capture",

@@ -24,7 +24,7 @@ from tests.browser.conftest import EXECUTABLES, VIEWPORT
 from tests.build.repeated import as_rank, read, repeated, result_of
 from tracelab.analysis.reports import FileResult, merge_results
 from tracelab.base.options import DEFAULTS
-from tracelab.outputs.pages import part_of_page, save_page
+from tracelab.outputs.page import part_of_page, save_page
 
 TRACES = Path(__file__).parents[2] / "traces"
 STACKS = TRACES / "train_step_sinful.pt.trace.json.gz"

@@ -14,7 +14,7 @@ from tests.build.repeated import as_rank, read, repeated, result_of
 from tests.bundled_traces import FOLDER
 from tracelab.analysis.reports import merge_results
 from tracelab.base.options import DEFAULTS
-from tracelab.outputs.pages import part_of_page, save_page
+from tracelab.outputs.page import part_of_page, save_page
 from tracelab.render.html.detail import MOST_BYTES, MOST_BYTES_OF_JOB
 
 KB, MB = 1_000, 1_000_000

@@ -8,7 +8,7 @@ from tests.bundled_traces import FOLDER
 from tests.figures import figures
 from tracelab import Options, find_sources
 from tracelab.analysis.reports import analyze_file, merge_results
-from tracelab.outputs.pages import part_of_page, save_page
+from tracelab.outputs.page import part_of_page, save_page
 from tracelab.render.html import detail
 
 FILES = ("train_step_sinful", "events_item", "ddp_hook_side_stream_rank0")

@@ -7,7 +7,7 @@ from tests.build.rows import graph_nodes_of, messages_of
 from tracelab.model.steps import Window
 from tracelab.model.trace import Category, Thread, Trace
 from tracelab.outputs.scene_of_file import scene_of_timeline
-from tracelab.render.picture.save import save_figure
+from tracelab.render.picture.save import Picture
 from tracelab.render.picture.timeline import Part, draw_timelines, require_drawable
 from tracelab.render.scene import Span
 
@@ -124,7 +124,7 @@ def extent(path):
 
 
 def pixels_of(figure, path):
-    save_figure(figure, path)
+    Picture(figure).save(path)
     return imread(path)[:, :, :3]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,7 +25,7 @@ from tracelab.cli.options import (
     shared_options,
 )
 from tracelab.cli.outputs import require_one, require_outputs
-from tracelab.cli.saved import require_same_options, require_without_trace
+from tracelab.cli.saved import merge_with_saved, require_same_options, require_without_trace
 from tracelab.system.console import (
     output_in_color,
     output_width,
@@ -34,7 +34,13 @@ from tracelab.system.console import (
 )
 
 if TYPE_CHECKING:
+    from tracelab.analysis.reports import FileResult
+    from tracelab.base.options import Options
+    from tracelab.outputs.registry import Requests
+    from tracelab.read.streams import Source
     from tracelab.report.schema import Report
+
+MAX_PICTURES = 20  # without --all
 
 
 def analyze(
@@ -114,8 +120,8 @@ def analyze(
     """Tell why GPUs were not busy, what to change, and what that saves."""
     from tracelab.analysis.reports import report_of_each_recording
     from tracelab.base.options import Options
-    from tracelab.cli.asked import Asked, analyze_for, merge, write_all
     from tracelab.cli.many_files import map_files, processes_for_one
+    from tracelab.outputs.registry import paths_of, write_files
     from tracelab.read.sources import find_sources
     from tracelab.render.registry import render_as
     from tracelab.report.redact import Redaction
@@ -123,7 +129,6 @@ def analyze(
     is_whole = {"--full": full, "--top": top is not None, "--step all": step == "all"}
     form = _form({"--markdown": markdown, "--brief": brief, "--json -": json == "-"}, is_whole)
     sources = find_sources(paths)
-    asked = Asked(png, html, perfetto, redact=redact)
     options = Options(
         **shared_options(step_on, comm_pattern, no_cache=no_cache),
         step=_step_number(step),
@@ -133,16 +138,14 @@ def analyze(
         job=job,
         prices=not no_prices,
     )
-    require_outputs(
-        sources,
-        files=[json, csv and csv / "findings.csv", *asked.others(len(sources))],
-        pictures=asked.pictures(len(sources)),
-    )
-    if not (all_pictures or job):
-        asked.require_few(sources)
-    read = partial(analyze_for, asked=asked, options=options, files=len(sources))
+    files = {"png": png, "html": html, "perfetto": perfetto}
+    requests = _requests(files, len(sources), options, redact=redact)
+    require_outputs(sources, files=[json, csv and csv / "findings.csv", *paths_of(requests)])
+    if png is not None and not (all_pictures or job):
+        _require_few(sources)
+    read = partial(_analyze, requests=requests, options=options)
     results = map_files(read, sources, spec=executor, jobs=jobs)
-    report = merge(results, paths, options)
+    report = merge_with_saved(results, paths, options)
     if results[0].is_saved:
         require_same_options(report, options, step_on)
         require_without_trace({"--png": png, "--perfetto": perfetto, "--step": options.step})
@@ -163,7 +166,7 @@ def analyze(
     if csv is not None:
         _write_tables(report, csv)
     run = partial(map_files, spec=executor, jobs=jobs)
-    written = write_all(asked, report, results, options, run, redaction)
+    written = write_files(report, results, requests, run, redaction)
     for one in written:
         tell(str(one))
     for file in report.provenance.unread:
@@ -187,6 +190,48 @@ def _form(results: Mapping[str, bool], is_whole: Mapping[str, bool]) -> str:
     for flag, is_given in is_whole.items():
         require_one({**results, flag: is_given and not results["--json -"]})
     return (require_one(results) or "text").strip("- ")
+
+
+def _requests(
+    paths: Mapping[str, Path | None], files: int, options: Options, *, redact: bool
+) -> Requests:
+    """Return the requests for outputs of so many files, by the names of those with a path.
+
+    Raises:
+        UsageError: one of them cannot be redacted.
+    """
+    from tracelab.outputs.output import Request
+
+    if redact and paths["perfetto"] is not None:
+        raise UsageError(
+            "--redact cannot be combined with --perfetto, which writes the bytes of the trace as "
+            "they are, with its paths, host names and arguments"
+        )
+    return {name: Request(path, files, options) for name, path in paths.items() if path is not None}
+
+
+def _analyze(source: Source, options: Options, requests: Requests) -> FileResult:
+    """Analyze one of several files, and make what the outputs need of it, in any process."""
+    from tracelab.analysis.reports import analyze_file
+    from tracelab.outputs.registry import reduce_file
+
+    then = partial(reduce_file, requests=requests)
+    return analyze_file(source, options, then=then, may_be_saved=True)
+
+
+def _require_few(sources: Sequence[Source]) -> None:
+    """Refuse to draw each of many files, unless their names tell that they are one job.
+
+    Raises:
+        UsageError: there are many.
+    """
+    ranks = {source.rank for source in sources} - {None}
+    if len(sources) > MAX_PICTURES and len(ranks) < len(sources):
+        raise UsageError(
+            f"--png would draw {len(sources)} pictures, because the file names do not show "
+            "that they are one job: pass --all to draw all of them, or --job if they are its "
+            "ranks"
+        )
 
 
 def _write_tables(report: Report, folder: Path) -> None:

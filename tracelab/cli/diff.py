@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tracelab.comparison.compare import Launches
     from tracelab.comparison.diff import Diff, Side
     from tracelab.read.streams import Source
+    from tracelab.render.picture.timeline import Part
 
 # The files of each recording of one side.
 _Input = list[tuple["Source", ...]]
@@ -76,6 +77,7 @@ def diff(
     """
     from tracelab.base.options import Options
     from tracelab.comparison.compare import compare_sides
+    from tracelab.outputs.picture import PICTURE
     from tracelab.render.markdown.diff import render_diff as render_markdown
     from tracelab.render.text.report import render_diff
 
@@ -86,10 +88,12 @@ def diff(
     paths = _paths(before, after, several_before or [], several_after or [])
     inputs = _find(paths[0]), _find(paths[1])
     sources = [source for side in inputs for recording in side for source in recording]
-    require_outputs(sources, files=[json], pictures=[png])
+    if png is not None:
+        PICTURE.require_name(png)
+    require_outputs(sources, files=[json, png])
     if png is not None:
         _check_picture(inputs)
-    sides, analyses = _read_sides(inputs, paths, options, keep=png is not None)
+    sides, parts = _read_sides(inputs, paths, options, is_drawn=png is not None)
     found = compare_sides(*sides)
     if json is not None and json != "-":
         write_file(json, found.to_json())
@@ -100,7 +104,7 @@ def diff(
     else:
         write_result(render_diff(found, width=output_width(), color=output_in_color()))
     if png is not None:
-        _draw(found, analyses, png)
+        _draw(found, parts, png)
         tell(f"drew {png}")
     _leave(found, sides, inputs, max_regression)
 
@@ -198,19 +202,18 @@ def _read_sides(
     paths: tuple[list[str], list[str]],
     options: Options,
     *,
-    keep: bool,
-) -> tuple[tuple[list[Side], list[Side]], list[Analysis]]:
-    """The recordings of both sides, and for a picture their analyses."""
+    is_drawn: bool,
+) -> tuple[tuple[list[Side], list[Side]], list[Part]]:
+    """Return the recordings of both sides, and for a picture what it shows of them."""
     from tracelab.analysis.reports import analyze_file
     from tracelab.cli.many_files import map_files
     from tracelab.comparison.compare import merge_side
 
     sources = [source for side in inputs for recording in side for source in recording]
-    read = partial(
-        analyze_file, options=options, then=_kept if keep else _reduced, may_be_saved=True
-    )
-    results = map_files(read, sources, spec="serial" if keep else None)
-    analyses = [x.more[1] for x in results if x.more is not None and x.more[1] is not None]
+    then = partial(_reduce, is_drawn=is_drawn)
+    read = partial(analyze_file, options=options, then=then, may_be_saved=True)
+    results = map_files(read, sources)
+    parts = [x.more[1] for x in results if x.more is not None and x.more[1] is not None]
     each = iter([replace(x, more=x.more[0] if x.more else None) for x in results])
     before, after = (
         [
@@ -219,32 +222,27 @@ def _read_sides(
         ]
         for side, of_side in zip(inputs, paths, strict=True)
     )
-    return (before, after), analyses
+    return (before, after), parts
 
 
-def _reduced(analysis: Analysis) -> tuple[Launches, None]:
-    """Reduce one file to what a comparison needs; runs in any process."""
+def _reduce(analysis: Analysis, *, is_drawn: bool) -> tuple[Launches, Part | None]:
+    """Reduce one file to what a comparison needs, and a picture; runs in any process."""
     from tracelab.comparison.compare import launches_of
+    from tracelab.outputs.picture import whole_of
 
-    return launches_of(analysis), None
-
-
-def _kept(analysis: Analysis) -> tuple[Launches, Analysis]:
-    """The same with the analysis itself, of which a picture is drawn."""
-    return _reduced(analysis)[0], analysis
+    return launches_of(analysis), whole_of(analysis) if is_drawn else None
 
 
-def _draw(diff: Diff, analyses: list[Analysis], path: Path) -> None:
+def _draw(diff: Diff, parts: list[Part], path: Path) -> None:
     """Draw the step of median length of each side, or the whole traces."""
-    from tracelab.outputs.drawing import part_of
-    from tracelab.render.picture.save import save_figure
+    from tracelab.render.picture.save import Picture
     from tracelab.render.picture.timeline import draw_timelines
     from tracelab.render.scene import Span
     from tracelab.render.sections.diff import picture_title
 
     (rank,) = diff.ranks
-    parts = [
-        part_of(analysis, Span(file.start_ns, file.end_ns), picture_title(file))
-        for analysis, file in zip(analyses, (rank.before, rank.after), strict=True)
+    cut = [
+        replace(part, span=Span(file.start_ns, file.end_ns), title=picture_title(file), busy=None)
+        for part, file in zip(parts, (rank.before, rank.after), strict=True)
     ]
-    save_figure(draw_timelines(parts), path)
+    Picture(draw_timelines(cut)).save(path)

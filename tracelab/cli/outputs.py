@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,7 +34,6 @@ def require_outputs(
     sources: Iterable[Source],
     *,
     files: Iterable[str | Path | None] = (),
-    pictures: Sequence[Path | None] = (),
     other_inputs: Iterable[str | Path | None] = (),
 ) -> None:
     """Refuse outputs that cannot be written, are an input, or are one another.
@@ -42,26 +41,18 @@ def require_outputs(
     Args:
         sources: what is read.
         files: what is written; None and "-" are no file.
-        pictures: the same, where the name's ending must be that of a picture.
         other_inputs: further files that are read.
 
     Raises:
-        UsageError: a picture has another ending.
-        OutputError: something else is wrong.
+        OutputError: one of them is such.
     """
-    chosen = [path for path in pictures if path is not None]
-    if chosen:
-        from tracelab.render.picture.save import require_format
-
-        for path in chosen:
-            require_format(path)
     inputs = identities(
         (
             *(source.path for source in sources),
             *(str(path) for path in other_inputs if path is not None),
         )
     )
-    outputs = [*(str(path) for path in files if path not in (None, "-")), *map(str, chosen)]
+    outputs = [str(path) for path in files if path not in (None, "-")]
     for output in outputs:
         require_output(output, inputs)
     for output, count in Counter(map(os.path.realpath, outputs)).items():

@@ -2,14 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tracelab.base.errors import UsageError
 
 if TYPE_CHECKING:
+    from tracelab.analysis.reports import FileResult
     from tracelab.base.options import Options
     from tracelab.report.schema import Report
+
+
+def merge_with_saved(
+    results: Sequence[FileResult], paths: Sequence[str], options: Options
+) -> Report:
+    """Return one report of all files, or the saved one that is the only file.
+
+    Raises:
+        UsageError: a saved report is not the only file.
+        TracelabError: none could be analyzed.
+    """
+    from tracelab.analysis.reports import merge_results
+
+    saved = [result for result in results if result.is_saved]
+    if saved and len(results) > 1:
+        raise UsageError(
+            f"{saved[0].source.path} is a saved report: it cannot be combined with other files"
+        )
+    if saved and saved[0].report is not None:
+        return saved[0].report
+    return merge_results(results, paths, options)
 
 
 def require_same_options(report: Report, options: Options, step_on: str | None) -> None:

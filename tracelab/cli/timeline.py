@@ -40,7 +40,7 @@ def timeline(
     from tracelab.base.options import Options
     from tracelab.cli.many_files import processes_for_one
     from tracelab.cli.progress import progress
-    from tracelab.outputs.drawing import draw
+    from tracelab.outputs.picture import draw
     from tracelab.read.sources import one_source, size_of
 
     options = Options(

@@ -23,7 +23,7 @@ from tracelab.cli.options import (
     StepOn,
     shared_options,
 )
-from tracelab.cli.saved import require_same_options, require_without_trace
+from tracelab.cli.saved import merge_with_saved, require_same_options, require_without_trace
 from tracelab.system.console import tell, write_result
 
 if TYPE_CHECKING:
@@ -62,7 +62,6 @@ def view(
     from tempfile import TemporaryDirectory
 
     from tracelab.base.options import Options
-    from tracelab.cli.asked import merge
     from tracelab.cli.many_files import map_files, processes_for_one
     from tracelab.outputs.view import contents
     from tracelab.read.sources import find_sources
@@ -82,7 +81,7 @@ def view(
         TemporaryDirectory(prefix="tracelab-", ignore_cleanup_errors=True) as folder,
     ):
         results = map_files(partial(_analyze, options=options), sources, jobs=jobs)
-        report = merge(results, paths, options)
+        report = merge_with_saved(results, paths, options)
         if results[0].is_saved:
             require_same_options(report, options, step_on)
             require_without_trace({"--step": step})

@@ -80,6 +80,7 @@ def whatif(
     from tracelab.base.options import Options
     from tracelab.cli.many_files import map_files, processes_for_one
     from tracelab.findings.fixes import ALL, require_choices
+    from tracelab.outputs.picture import PICTURE
     from tracelab.read.sources import find_sources
     from tracelab.render.text.report import render_predictions
 
@@ -91,7 +92,9 @@ def whatif(
     sources = find_sources(paths)
     if len(sources) > 1 and (by or png):
         raise UsageError("--by and --png are of one file: give that of one rank")
-    require_outputs(sources, files=[json], pictures=[png])
+    if png is not None:
+        PICTURE.require_name(png)
+    require_outputs(sources, files=[json, png])
     options = Options(
         **shared_options(step_on, comm_pattern, no_cache=no_cache),
         source_folders=tuple(source or ()),
@@ -123,7 +126,7 @@ def _kept(analysis: Analysis) -> Analysis:
 
 
 def _draw(analysis: Analysis, options: Options, path: Path) -> None:
-    from tracelab.outputs.drawing import draw_whatif
+    from tracelab.outputs.picture import draw_whatif
 
     if analysis.baseline.program is None:
         tell(f"{path} is not drawn: nothing was replayed")

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from os import PathLike
 from pathlib import Path
 
 import numpy as np
 
 from tracelab.analysis.analysis import Analysis
+from tracelab.analysis.reports import FileResult
 from tracelab.base.arrays import ABSENT, OneLine
+from tracelab.base.errors import TracelabError
+from tracelab.base.options import DEFAULTS, Options
 from tracelab.model.timeline import Timeline
 from tracelab.outputs.marks import marks_of
+from tracelab.outputs.output import Output, Request, Written
 from tracelab.outputs.scene_of_file import scene_of_file
 from tracelab.outputs.splice import splice
 from tracelab.read.event_array import Selection, locate_events
@@ -29,19 +34,24 @@ class PerfettoPart(OneLine):
     Attributes:
         scene: the file.
         selection: the events of the file to keep; None for all.
+        span: the time of the events that are kept.
 
-    Example: ``PerfettoPart(scene=Scene(...), selection=None)``.
+    Example: ``PerfettoPart(scene=Scene(...), selection=None, span=Span(0, 20_000_000))``.
     """
 
     scene: Scene
     selection: Selection | None
+    span: Span
 
 
-def part_of_perfetto(analysis: Analysis, scene: Scene | None = None) -> PerfettoPart:
+def part_of_perfetto(
+    analysis: Analysis, scene: Scene | None = None, _: Request | None = None
+) -> PerfettoPart:
     """Reduce a file to what goes into its trace, in whichever process it is analyzed."""
-    scene = scene or scene_of_file(analysis)
-    selection = None if scene.step is None else select(analysis.timeline, scene.window)
-    return PerfettoPart(scene, selection)
+    scene, timeline = scene or scene_of_file(analysis), analysis.timeline
+    if scene.step is None:
+        return PerfettoPart(scene, None, Span(0, int(timeline.trace.end_ns.max())))
+    return PerfettoPart(scene, select(timeline, scene.window), scene.window)
 
 
 def select(timeline: Timeline, window: Span) -> Selection:
@@ -85,6 +95,68 @@ def write_with_tracks(source: Source, part: PerfettoPart, report: Report, path: 
     array = locate_events(source)
     lines = event_lines(name, scene, array.threads, [*_notes(array.losses), *scene.notes])
     splice(source, array, lines, path, part.selection)
+
+
+def write_perfetto(
+    trace: str | PathLike[str],
+    path: str | PathLike[str],
+    *,
+    options: Options = DEFAULTS,
+) -> Report:
+    """Write a trace with tracks of what was found in it, for Perfetto.
+
+    Args:
+        trace: a file or a URL.
+        path: the file to write, ``.json`` or ``.json.gz``; its folder is made.
+        options: how the file is analyzed; of one step only its events are written.
+
+    Returns:
+        the report that the tracks show.
+
+    Raises:
+        UsageError: `path` has the ending of another format.
+        OutputError: `path` cannot be written, or is the trace.
+        TracelabError: the file cannot be analyzed.
+    """
+    return TRACE.write_to(trace, path, options)
+
+
+def save_traces(report: Report, results: Sequence[FileResult], request: Request) -> Written:
+    """Write each file's own events with tracks of what was found in it.
+
+    Args:
+        report: of all files.
+        results: of each file, analyzed with `part_of_perfetto`.
+        request: where they go; the traces of several files are numbered.
+
+    Returns:
+        the files that were written; for one that could not be written, why.
+    """
+    written: Written = []
+    paths = TRACE.paths(request.path, len(results))
+    for result, path in zip(results, paths, strict=True):
+        if result.report is None:
+            continue
+        try:
+            write_with_tracks(result.source, result.more, report, path)
+        except TracelabError as error:
+            written.append(error)
+        else:
+            written.append(path)
+    return written
+
+
+TRACE = Output(
+    name="perfetto",
+    verb="wrote",
+    suffixes=(".json", ".json.gz"),
+    refusal="a trace for Perfetto is .json or .json.gz, not '{}'",
+    is_of_all=False,
+    is_of_each=True,
+    needs_scene=True,
+    reduce=part_of_perfetto,
+    write=save_traces,
+)
 
 
 def _subject(info: TraceInfo, scene: Scene, files: int) -> str:

@@ -33,22 +33,6 @@ _LATEST_NS = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class ReplayedEvents(Frozen):
-    """Events of a replay in a stretch of time; repetitions of one node are several events.
-
-    Example row: ``start_ns=9_000, end_ns=12_000, node=40``.
-
-    Attributes:
-        start_ns, end_ns: int64[k], ns.
-        node: intp[k], nodes of the program: returns of calls and ends of activities.
-    """
-
-    start_ns: Int64Array
-    end_ns: Int64Array
-    node: NDArray[np.intp]
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ReplayedTimes(Frozen):
     """When the nodes of one program were reached, and when that began.
 
@@ -79,8 +63,13 @@ class ReplayedTimes(Frozen):
         start_ns = int(self.begun_ns[first])
         return start_ns, start_ns + period_ns // program.steps
 
-    def events(self, start_ns: int, end_ns: int) -> ReplayedEvents:
-        """Return what ran in a stretch of time, as a steady repetition continues around it."""
+    def events(self, start_ns: int, end_ns: int) -> tuple[Int64Array, Int64Array, NDArray[np.intp]]:
+        """Return what ran in a stretch of time, as a steady repetition continues around it.
+
+        Returns:
+            of each event its start and its end (int64[k], ns) and its node (intp[k]): the return of
+            a call, or the end of an activity. A node that is repeated is several events.
+        """
         node = np.flatnonzero(self.program.kind != NodeKind.BEGIN)
         begun_ns, time_ns = self.begun_ns[node], self.time_ns[node]
         if self.period_ns is None:
@@ -92,7 +81,7 @@ class ReplayedTimes(Frozen):
         index = np.repeat(np.arange(len(node)), count)
         nth = np.arange(len(index)) - np.repeat(np.cumsum(count) - count, count)
         shift_ns = (first[index] + nth) * (self.period_ns or 0)
-        return ReplayedEvents(begun_ns[index] + shift_ns, time_ns[index] + shift_ns, node[index])
+        return begun_ns[index] + shift_ns, time_ns[index] + shift_ns, node[index]
 
 
 def replayed_times(
@@ -226,8 +215,9 @@ def scene_of_replay(timeline: Timeline, times: ReplayedTimes, is_moved: NDArray[
     start_ns, end_ns = times.step_window()
     window = Span(start_ns, max(end_ns, start_ns + 1))
     events = times.events(*window)
-    order = np.lexsort((events.end_ns, events.start_ns))
-    node, event_id = events.node[order], program.event_id[events.node[order]]
+    order = np.lexsort((events[1], events[0]))
+    starts_ns, ends_ns, node = (column[order] for column in events)
+    event_id = program.event_id[node]
     launches = np.zeros(len(program), dtype=np.bool_)
     launches[program.launch_node[program.launch_node != ABSENT]] = True
     blocks = is_blocked(program)
@@ -235,7 +225,7 @@ def scene_of_replay(timeline: Timeline, times: ReplayedTimes, is_moved: NDArray[
 
     def lane(chosen: NDArray[np.bool_], kind: NDArray[Any], **facts: Any) -> Lane:
         index = np.flatnonzero(chosen[node])
-        span_start_ns, span_end_ns = events.start_ns[order][index], events.end_ns[order][index]
+        span_start_ns, span_end_ns = starts_ns[index], ends_ns[index]
         more: dict[str, NDArray[Any]] = {"name": name_index[index].astype(np.int32)}
         if len(facts.get("streams", ())) > 1:
             more["level"] = stacked(span_start_ns, span_end_ns, MAX_LEVELS)

@@ -4,52 +4,26 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from tracelab.analysis.analysis import Analysis
 from tracelab.analysis.reports import FileResult
-from tracelab.base.arrays import OneLine
 from tracelab.base.file_names import short_names
-from tracelab.outputs.pages import complete_parts, part_of_page
+from tracelab.outputs.page import complete_parts, part_of_page
 from tracelab.outputs.perfetto import PerfettoPart, part_of_perfetto, write_with_tracks
 from tracelab.outputs.scene_of_file import scene_of_file
 from tracelab.read.streams import Source
-from tracelab.render.html.file_part import FilePart
 from tracelab.render.html.page import render_page
+from tracelab.render.html.parts import FilePart
 from tracelab.render.html.served import PERFETTO, Served, ServedTrace
-from tracelab.render.scene import Span
 from tracelab.report.schema import Report
 from tracelab.system.loopback import Content, content_of_bytes, content_of_file
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Viewed(OneLine):
-    """One file for the page, and for Perfetto.
-
-    Attributes:
-        page: for the page.
-        trace: for Perfetto; its scene is that of the page.
-        span: the time that Perfetto gets: of one step, or of the whole file, ns since its first
-            event.
-
-    Example: ``Viewed(page=FilePart(...), trace=PerfettoPart(...), span=Span(0, 20_000_000))``.
-    """
-
-    page: FilePart
-    trace: PerfettoPart
-    span: Span
-
-
-def viewed(analysis: Analysis) -> Viewed:
-    """Reduce one file, in whichever process it is analyzed."""
+def viewed(analysis: Analysis) -> tuple[FilePart, PerfettoPart]:
+    """Reduce one file to what the page and Perfetto need, in whichever process."""
     scene = scene_of_file(analysis)
-    whole = Span(0, int(analysis.timeline.trace.end_ns.max()))
-    return Viewed(
-        page=part_of_page(analysis, scene),
-        trace=part_of_perfetto(analysis, scene),
-        span=whole if scene.step is None else scene.window,
-    )
+    return part_of_page(analysis, scene), part_of_perfetto(analysis, scene)
 
 
 def contents(
@@ -64,7 +38,7 @@ def contents(
         perfetto: the origin of the Perfetto UI.
     """
     of_path = {x.source.path: x for x in results if x.report is not None and x.more}
-    parts = complete_parts(report, [x.more.page for x in of_path.values()])
+    parts = complete_parts(report, [x.more[0] for x in of_path.values()])
     ranks = {part.scene.rank: of_path[part.path] for part in parts}
     served = tuple(
         ServedTrace(
@@ -72,8 +46,8 @@ def contents(
             rank=part.scene.rank,
             url=f"trace/{part.scene.rank}",
             origin_ns=part.scene.origin_ns,
-            start_ns=of_path[part.path].more.span.start_ns,
-            end_ns=of_path[part.path].more.span.end_ns,
+            start_ns=of_path[part.path].more[1].span.start_ns,
+            end_ns=of_path[part.path].more[1].span.end_ns,
             clock=part.scene.clock or ((0, 0),),
         )
         for name, part in zip(short_names([part.path for part in parts]), parts, strict=True)
@@ -83,7 +57,7 @@ def contents(
         "": content_of_bytes(page.encode(), "text/html; charset=utf-8"),
         **{
             f"trace/{rank}": trace_for_perfetto(
-                result.source, result.more.trace, report, folder / f"{rank}.json"
+                result.source, result.more[1], report, folder / f"{rank}.json"
             )
             for rank, result in ranks.items()
         },

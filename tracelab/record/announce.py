@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 
 from tracelab.analysis.reports import analyze_file, merge_results
-from tracelab.base.errors import TracelabError
 from tracelab.base.options import DEFAULTS
-from tracelab.outputs.drawing import draw_results, for_picture
+from tracelab.outputs.output import Request
+from tracelab.outputs.registry import reduce_file, write_files
 from tracelab.read.sources import find_sources
 from tracelab.record.recorder import Recorder
 from tracelab.system.console import output_in_color, output_width, tell, write_result
@@ -35,13 +36,14 @@ def announce(recorder: Recorder, *, wait_s: float) -> None:
         return
     paths = [str(path) for path in _files_of_all_ranks(recorder, wait_s)]
     picture = recorder.path.parent / "timeline.png"
-    then = for_picture(picture, len(paths))
+    requests = {"png": Request(picture, len(paths))}
+    then = partial(reduce_file, requests=requests)
     results = [analyze_file(source, DEFAULTS, then=then) for source in find_sources(paths)]
     report = merge_results(results, paths, DEFAULTS)
     write_result(render_text(report, width=output_width(), color=output_in_color()))
     tell(f"traces: {', '.join(paths)}")
-    for drawn in draw_results(report, results, picture):
-        tell(str(drawn) if isinstance(drawn, TracelabError) else f"drew {drawn}")
+    for drawn in write_files(report, results, requests):
+        tell(str(drawn))
 
 
 def why_no_gpu(recorder: Recorder) -> str:

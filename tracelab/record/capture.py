@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from tracelab.analysis.analysis import Analysis, analyze_source
 from tracelab.base.errors import MissingSupportError, TracelabError, UsageError
-from tracelab.outputs.drawing import draw
+from tracelab.outputs.picture import draw
 from tracelab.read.sources import find_sources
 from tracelab.record.announce import announce, why_kineto, why_no_gpu
 from tracelab.record.collector import CollectorSetting

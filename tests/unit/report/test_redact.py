@@ -12,7 +12,7 @@ from tests.figures import figures
 from tracelab.analysis.reports import analyze, analyze_file, merge_results
 from tracelab.base.options import Options
 from tracelab.findings.remedies import REMEDIES
-from tracelab.outputs.pages import complete_parts, part_of_page
+from tracelab.outputs.page import complete_parts, part_of_page
 from tracelab.read.sources import find_sources
 from tracelab.render.html.page import render_page
 from tracelab.render.text.report import render_text

@@ -37,7 +37,7 @@ from tracelab.report.schema import Report
 from tracelab.report.views import RankView, ranks_of
 
 if TYPE_CHECKING:
-    from tracelab.render.html.file_part import FilePart
+    from tracelab.render.html.parts import FilePart
 
 _MOST_FACTS = 64  # files whose facts are listed
 # By part of the page the groups whose words it uses; those of TERMS mean the same everywhere.

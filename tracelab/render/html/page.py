@@ -23,7 +23,7 @@ from tracelab.render.html.served import Served
 from tracelab.report.schema import Report
 
 if TYPE_CHECKING:
-    from tracelab.render.html.file_part import FilePart
+    from tracelab.render.html.parts import FilePart
 
 _STYLES = ("timeline.css", "page.css")
 # Each uses those before it.

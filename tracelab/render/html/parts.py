@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tracelab.base.arrays import OneLine
 from tracelab.base.file_names import short_names
 from tracelab.render.document import MAX_DETAILED_RANKS
 from tracelab.render.html.charts import HeatChart, StepChart, job_charts, overlap_charts, step_chart
+from tracelab.render.scene import Scene
 from tracelab.render.section import PART, Section
 from tracelab.render.sections.files import all_losses, for_details, ranks as table_of_ranks
 from tracelab.render.sections.job import job_sections
@@ -19,13 +19,33 @@ from tracelab.render.text.job import rank_shares
 from tracelab.report.schema import CausalMetrics, Report, WhatIf
 from tracelab.report.views import RankView, views_of
 
-if TYPE_CHECKING:
-    from tracelab.render.html.file_part import FilePart
-
 TOP = 30  # kernels, lines, modules and operators
 _MAX_HEAT_ROWS = 64
 # Parts whose titles do not say which stretch of time they are about.
 _OF_WINDOW = frozenset(("bubbles", "overlap", "blocking-calls", "critical-path", "starts", "other"))
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class FilePart(OneLine):
+    """A file of a page.
+
+    Attributes:
+        scene: what its timeline shows.
+        causal: what a step would take if a line, or an operator if no line is known, cost
+            nothing; empty if nothing can be replayed.
+        whatif: what the steps take with the fix of each finding alone, then with all of them.
+
+    Example: ``FilePart(scene=Scene(...), causal=(), whatif=None)``.
+    """
+
+    scene: Scene
+    causal: tuple[CausalMetrics, ...]
+    whatif: WhatIf | None
+
+    @property
+    def path(self) -> str:
+        """The file."""
+        return self.scene.path
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMATS = (".png", ".svg", ".pdf")
+REFUSAL = "{}: a timeline is written as .png, .svg or .pdf"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,8 +29,16 @@ class Picture:
     figure: Figure
 
     def save(self, path: str | Path) -> None:
-        """Write it; the errors are those of `save_figure`."""
-        save_figure(self.figure, path)
+        """Write it; the ending of the name says in which format.
+
+        Raises:
+            UsageError: it is none of `FORMATS`.
+            OutputError: the file cannot be written.
+        """
+        suffix = Path(path).suffix.lower()
+        if suffix not in FORMATS:
+            raise UsageError(REFUSAL.format(path))
+        write_file(path, _content(self.figure, suffix))
 
     def png(self) -> bytes:
         """The content of a PNG file."""
@@ -45,31 +54,6 @@ class Picture:
 
     def _repr_png_(self) -> bytes:
         return self.png()
-
-
-def require_format(path: str | Path) -> str:
-    """The ending of a picture's name, one of `FORMATS`.
-
-    >>> require_format("step.PNG")
-    '.png'
-
-    Raises:
-        UsageError: it is none of them.
-    """
-    suffix = Path(path).suffix.lower()
-    if suffix not in FORMATS:
-        raise UsageError(f"{path}: a timeline is written as .png, .svg or .pdf")
-    return suffix
-
-
-def save_figure(figure: Figure, path: str | Path) -> None:
-    """Write a picture; the ending of the name says in which format.
-
-    Raises:
-        UsageError: it is none of `FORMATS`.
-        OutputError: the file cannot be written.
-    """
-    write_file(path, _content(figure, require_format(path)))
 
 
 def _content(figure: Figure, suffix: str) -> bytes:

@@ -21,7 +21,7 @@ from tests.figures import figures
 from tests.reference.page_lanes import read_lanes
 from tracelab import Options, analyze_source, find_sources
 from tracelab.analysis.reports import analyze_file, merge_results
-from tracelab.outputs.pages import part_of_page
+from tracelab.outputs.page import part_of_page
 from tracelab.outputs.scene_of_file import scene_of_file
 from tracelab.outputs.scene_of_job import scenes_of_report
 from tracelab.render.html import (

@@ -22,7 +22,8 @@ from tests.build.perfetto import (
 from tests.bundled_traces import FOLDER
 from tests.shared_traces import path_of
 from tracelab.base.errors import OutputError
-from tracelab.outputs.perfetto import part_of_perfetto
+from tracelab.outputs.output import Request
+from tracelab.outputs.perfetto import part_of_perfetto, save_traces
 
 BUNDLED = [
     "train_step_sinful",
@@ -268,7 +269,7 @@ def test_the_ranks_of_a_job_are_numbered_as_one_report(tmp_path):
     ]
     report = tracelab.analysis.reports.merge_results(results, paths, options)
     assert report.job is not None
-    outs = tracelab.outputs.pages.save_traces(report, results, tmp_path / "out.json")
+    outs = save_traces(report, results, Request(tmp_path / "out.json", 2))
     for path, out, rank in zip(paths, outs, (0, 1), strict=True):
         ours = require_own_events(path, out)
         origin_ns = tracelab.read_trace(path).origin_ns
@@ -286,7 +287,7 @@ def test_a_finding_of_the_job_is_where_others_waited(tmp_path):
     ]
     report = tracelab.analysis.reports.merge_results(results, paths, options)
     [finding] = [x for x in report.findings if x.rule == "TL304"]
-    outs = tracelab.outputs.pages.save_traces(report, results, tmp_path / "out.json")
+    outs = save_traces(report, results, Request(tmp_path / "out.json", 2))
     number = report.findings.index(finding) + 1
     tracks = tracks_in(events_of(outs[finding.rank]))
     [slices] = [y for name, y in tracks.items() if name.startswith(f"{number} ")]

@@ -6,7 +6,7 @@ import pytest
 from tests.build.pictures import NO_CALLS, draw, make_trace, on_gpu
 from tracelab.base.errors import OutputError, UsageError
 from tracelab.model.timeline import build_timeline
-from tracelab.render.picture.save import save_figure
+from tracelab.render.picture.save import Picture
 
 
 @pytest.mark.parametrize(
@@ -14,7 +14,7 @@ from tracelab.render.picture.save import save_figure
     [("a.png", b"\x89PNG\r\n"), ("a.svg", b"<?xml"), ("a.pdf", b"%PDF-"), ("A.PNG", b"\x89PNG")],
 )
 def test_the_ending_says_the_format_and_a_picture_is_reproducible(timeline, tmp_path, name, head):
-    save_figure(draw(timeline), tmp_path / name)
+    Picture(draw(timeline)).save(tmp_path / name)
     first = (tmp_path / name).read_bytes()
     assert first.startswith(head)
     with mpl.rc_context(
@@ -28,20 +28,20 @@ def test_the_ending_says_the_format_and_a_picture_is_reproducible(timeline, tmp_
             "figure.autolayout": True,
         }
     ):
-        save_figure(draw(timeline), str(tmp_path / name))
+        Picture(draw(timeline)).save(str(tmp_path / name))
     assert (tmp_path / name).read_bytes() == first
 
 
 @pytest.mark.parametrize("name", ["a.jpg", "a", "a.png.gz"])
 def test_another_format_is_refused(timeline, tmp_path, name):
     with pytest.raises(UsageError, match=r"\.png, \.svg or \.pdf"):
-        save_figure(draw(timeline), tmp_path / name)
+        Picture(draw(timeline)).save(tmp_path / name)
 
 
 def test_a_file_that_cannot_be_written_is_said(timeline, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match=r"^cannot write .*: file exists$"):
-        save_figure(draw(timeline), tmp_path / "file" / "a.png")
+        Picture(draw(timeline)).save(tmp_path / "file" / "a.png")
 
 
 def test_hostile_names_are_only_text(tmp_path):
@@ -49,5 +49,5 @@ def test_hostile_names_are_only_text(tmp_path):
     timeline = build_timeline(make_trace(on_gpu(name, 0, 100)))
     figure = draw(timeline, blocking_calls=NO_CALLS, title=name)
     for ending in ("png", "svg", "pdf"):
-        save_figure(figure, tmp_path / f"a.{ending}")
+        Picture(figure).save(tmp_path / f"a.{ending}")
     assert "<script>" not in (tmp_path / "a.svg").read_text()

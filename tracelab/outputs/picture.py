@@ -15,11 +15,13 @@ from tracelab.base.errors import TracelabError, UsageError
 from tracelab.base.options import DEFAULTS, Options
 from tracelab.findings.fixes import choose_fixes
 from tracelab.measures import steady, window_times
+from tracelab.outputs.output import Output, Request, Written
 from tracelab.outputs.scene_of_file import scene_of_timeline
 from tracelab.outputs.scene_of_job import scene_of_rank, scenes_of_report
 from tracelab.outputs.scene_of_replay import scenes_of_replay
 from tracelab.read.sources import one_source, path_names
 from tracelab.read.streams import Source
+from tracelab.render.picture.save import FORMATS, REFUSAL, Picture
 from tracelab.render.scene import Scene, Span
 from tracelab.report.schema import Report
 from tracelab.report.views import ranks_of
@@ -28,8 +30,6 @@ from tracelab.simulate.program import Program
 from tracelab.system.files import identities, require_output
 
 if TYPE_CHECKING:
-    from tracelab.render.facts import BusyShares
-    from tracelab.render.picture.save import Picture
     from tracelab.render.picture.timeline import Part
 
 
@@ -71,7 +71,6 @@ def draw(
         OutputError: `path` cannot be written, or is the trace.
         TracelabError: the file cannot be analyzed.
     """
-    from tracelab.render.picture.save import Picture, require_format
     from tracelab.render.picture.timeline import draw_timelines, require_drawable
 
     chosen = [lanes] if isinstance(lanes, str) else lanes
@@ -85,20 +84,16 @@ def draw(
     if not all(abs(ms or 0) <= _LATEST_MS for ms in (start_ms, end_ms)):  # nan is not, either
         raise UsageError("a picture must begin and end within 10^12 milliseconds")
     require_drawable(1, chosen, width_px)
-    if path is not None:
-        require_format(Path(path))
-    known = [one if isinstance(one, Analysis) else one_source(one) for one in inputs]
-    if path is not None:
-        require_output(path, identities(map(_path_of, known)))
+    known = _inputs(inputs, path)
     if len(known) > 1:
         picture = _several([x for x in known if isinstance(x, Source)], options, title, width_px)
     else:
         [one] = known
         analysis = one if isinstance(one, Analysis) else _measure(one, options)
-        part = part_of(analysis, Span(*_span(analysis, start_ms, end_ms)), title)
-        if (start_ms, end_ms) == (None, None):
-            part = replace(part, busy=_busy_shares(analysis))
-        picture = Picture(draw_timelines([replace(part, lanes=chosen)], width_px=width_px))
+        is_whole = (start_ms, end_ms) == (None, None)
+        part = whole_of(analysis) if is_whole else _part_of(analysis, start_ms, end_ms)
+        part = replace(part, lanes=chosen, title=title)
+        picture = Picture(draw_timelines([part], width_px=width_px))
     if path is not None:
         picture.save(Path(path))
     return picture
@@ -128,18 +123,13 @@ def draw_whatif(
         OutputError: `path` cannot be written, or is the trace.
         TracelabError: the file cannot be analyzed.
     """
-    from tracelab.render.picture.save import Picture, require_format
     from tracelab.render.picture.timeline import require_drawable
     from tracelab.render.picture.whatif import draw_whatif as draw_both
     from tracelab.render.sections.predictions import picture_titles
 
     asked = with_changes(options, fixes, edits)
     require_drawable(1, None, width_px)
-    if path is not None:
-        require_format(Path(path))
-    known = trace if isinstance(trace, Analysis) else one_source(trace)
-    if path is not None:
-        require_output(path, identities([_path_of(known)]))
+    [known] = _inputs([trace], path)
     analysis = known if isinstance(known, Analysis) else analyze_source(known, options)
     program, sites = analysis.baseline.program, analysis.sites
     if program is None or sites is None:
@@ -160,27 +150,6 @@ def draw_whatif(
     return picture
 
 
-def draw_beside(
-    trace: Analysis | Source, path: Path, title: str = "", *, options: Options = DEFAULTS
-) -> Path | TracelabError:
-    """Draw a file beside its report, in whichever process.
-
-    Args:
-        trace: the file.
-        path: where the picture goes.
-        title: the headline, by default the file's name.
-        options: how the file was analyzed.
-
-    Returns:
-        the picture that was drawn, or why it could not be.
-    """
-    try:
-        draw(trace, path, options=options, title=title)
-    except TracelabError as error:
-        return error
-    return path
-
-
 def part_of_job(analysis: Analysis) -> Scene:
     """Return what `draw_job` needs of one file, in whichever process it is analyzed."""
     return scene_of_rank(analysis.graph, analysis.windows[0], analysis.part.device)
@@ -198,7 +167,6 @@ def draw_job(
         width_px: pixels across.
     """
     from tracelab.render.picture import job
-    from tracelab.render.picture.save import Picture
     from tracelab.render.text.job import job_sentences, rank_shares
 
     if report.job is None:
@@ -218,75 +186,85 @@ def draw_job(
     return Picture(figure)
 
 
-def for_picture(path: Path, files: int, title: str = "") -> Callable[[Analysis], Any]:
-    """What to call with each file's analysis, in whichever process; `draw_results` takes it all.
-
-    Args:
-        path: where the picture goes.
-        files: how many files there are.
-        title: the headline of a single file, by default its name.
-    """
-    return partial(draw_beside, path=path, title=title) if files == 1 else part_of_job
+def _reduce(analysis: Analysis, _: Scene | None, request: Request) -> Any:
+    """Return what the picture of one file shows, or what that of a job needs of it."""
+    return whole_of(analysis) if request.files == 1 else part_of_job(analysis)
 
 
-def draw_results(
-    report: Report,
-    results: Sequence[FileResult],
-    path: Path,
-    options: Options = DEFAULTS,
-    run: Callable[..., Iterable[Any]] = map,
-    titles: Sequence[str] = (),
-) -> list[Path | TracelabError]:
-    """Draw a job as one picture, or each of several other files, beside the report.
+def _write(report: Report, results: Sequence[FileResult], request: Request) -> Written:
+    """Draw a file, a job, or each of several other files."""
+    if report.job is None and request.files > 1:
+        numbered = PICTURE.numbered(request.path, len(results))
+        pairs = zip(results, numbered, strict=True)
+        known = [(x.source, path) for x, path in pairs if x.report is not None]
+        titles = [request.title_of(source.path) for source, _ in known]
+        draw_file = partial(_draw_file, request.options)
+        return list(request.run(draw_file, *zip(*known, strict=True), titles))
+    from tracelab.render.picture.timeline import draw_timelines
 
-    Args:
-        report: of all files.
-        results: of each file, analyzed with what `for_picture` gave.
-        path: where the picture goes; those of several files that are no job are numbered.
-        options: how the files were analyzed.
-        run: maps a function over files, as `map` or a pool's `map` does.
-        titles: the headline of each file that is no rank of a job, by default its name.
-
-    Returns:
-        the pictures that were drawn; instead of one that could not be, why.
-    """
-    if len(results) == 1:
-        return [result.more for result in results]
-    if report.job is None:
-        each = (results, numbered(path, len(results)), titles or [""] * len(results))
-        readable = [
-            (result.source, one, title)
-            for result, one, title in zip(*each, strict=True)
-            if result.report is not None
-        ]
-        return list(run(partial(draw_beside, options=options), *zip(*readable, strict=True)))
+    parts = [result.more for result in results if result.more is not None]
     try:
-        draw_job(report, [x.more for x in results if x.more is not None]).save(path)
+        picture = draw_job(report, parts) if report.job else Picture(draw_timelines(parts))
+        picture.save(request.path)
     except TracelabError as error:
         return [error]
-    return [path]
+    return [request.path]
 
 
-def numbered(path: Path, count: int) -> list[Path]:
-    """The pictures of several files.
-
-    >>> [one.name for one in numbered(Path("out/step.png"), 2)]
-    ['step-0.png', 'step-1.png']
-    """
-    return [path.with_stem(f"{path.stem}-{index}") for index in range(count)]
-
-
-def _path_of(known: Analysis | Source) -> str:
-    return known.timeline.trace.path if isinstance(known, Analysis) else known.path
+def _draw_file(options: Options, source: Source, path: Path, title: str) -> Path | TracelabError:
+    """Draw one of several files; return its picture, or why it could not be drawn."""
+    try:
+        draw(source, path, options=options, title=title)
+    except TracelabError as error:
+        return error
+    return path
 
 
-def _span(analysis: Analysis, start_ms: float | None, end_ms: float | None) -> tuple[int, int]:
-    """From when to when to draw, ns.
+PICTURE = Output(
+    name="png",
+    verb="drew",
+    suffixes=FORMATS,
+    refusal=REFUSAL,
+    is_of_all=True,
+    is_of_each=True,
+    needs_scene=False,
+    reduce=_reduce,
+    write=_write,
+)
+
+
+def _inputs(
+    traces: Iterable[str | PathLike[str] | Source | Analysis], path: str | PathLike[str] | None
+) -> list[Analysis | Source]:
+    """Find what is drawn, and refuse a file to write that is no picture or one of the inputs."""
+    if path is not None:
+        PICTURE.require_name(Path(path))
+    known = [one if isinstance(one, Analysis) else one_source(one) for one in traces]
+    if path is not None:
+        paths = (x.timeline.trace.path if isinstance(x, Analysis) else x.path for x in known)
+        require_output(path, identities(paths))
+    return known
+
+
+def whole_of(analysis: Analysis) -> Part:
+    """Return all of what was analyzed, with the shares that its report prints."""
+    from tracelab.render.facts import busy_shares
+
+    [rank] = ranks_of(analysis.report)
+    return replace(_part_of(analysis), busy=busy_shares(rank))
+
+
+def _part_of(
+    analysis: Analysis, start_ms: float | None = None, end_ms: float | None = None
+) -> Part:
+    """Return a stretch of what was analyzed.
 
     Raises:
         UsageError: nothing is there.
     """
-    window = analysis.windows[0]
+    from tracelab.render.picture.timeline import Part
+
+    window, calls = analysis.windows[0], analysis.blocking_calls.calls
     start_ns = window.start_ns + round((start_ms or 0) * 1e6)
     end_ns = window.end_ns if end_ms is None else window.start_ns + round(end_ms * 1e6)
     if not window.start_ns <= start_ns < min(end_ns, window.end_ns):
@@ -295,7 +273,8 @@ def _span(analysis: Analysis, start_ms: float | None, end_ms: float | None) -> t
             f"{(end_ns - window.start_ns) / 1e6:g} ms: what can be drawn is "
             f"{window.length_ns / 1e6:g} ms long"
         )
-    return start_ns, end_ns
+    scene = scene_of_timeline(analysis.timeline, calls.event_id, window)
+    return Part(scene, Span(start_ns, end_ns))
 
 
 def _measure(source: Source, options: Options) -> Analysis:
@@ -305,44 +284,20 @@ def _measure(source: Source, options: Options) -> Analysis:
     return analyze_source(source, plain, measures=tables, rules=(), remedies=())
 
 
-def _busy_shares(analysis: Analysis) -> BusyShares:
-    """How busy the GPUs are by the file's report, whose first screen says so as well."""
-    from tracelab.render.facts import busy_shares
-
-    [rank] = ranks_of(analysis.report)
-    return busy_shares(rank)
-
-
-def part_of(analysis: Analysis, span: Span, title: str) -> Part:
-    """Return a stretch of what was analyzed, to be drawn above or below others."""
-    from tracelab.render.picture.timeline import Part
-
-    return Part(bare_scene(analysis), span, title)
-
-
-def bare_scene(analysis: Analysis) -> Scene:
-    """Make the scene of what a picture shows of an analysis."""
-    calls = analysis.blocking_calls.calls
-    return scene_of_timeline(analysis.timeline, calls.event_id, analysis.windows[0])
-
-
 def _several(sources: Sequence[Source], options: Options, title: str, width_px: int) -> Picture:
-    """The ranks of one job, or the whole of several files, one above the other."""
-    from tracelab.render.picture.save import Picture
+    """Draw the ranks of one job, or the whole of several files, one above the other."""
     from tracelab.render.picture.timeline import draw_timelines, require_drawable
 
-    results = [analyze_file(source, options, then=lambda analysis: analysis) for source in sources]
+    def reduce(analysis: Analysis) -> tuple[Scene, Part]:
+        return part_of_job(analysis), whole_of(analysis)
+
+    results = [analyze_file(source, options, then=reduce) for source in sources]
     for result in results:
         if result.error is not None:
             raise result.error
     report = merge_results(results, [source.path for source in sources], options)
-    analyses: list[Analysis] = [result.more for result in results]
+    of_job, parts = zip(*(result.more for result in results), strict=True)
     if report.job is not None and report.job.per_rank:
-        return draw_job(report, [*map(part_of_job, analyses)], title=title, width_px=width_px)
-    require_drawable(len(analyses), None, width_px)
-    parts = []
-    for analysis in analyses:
-        window, name = analysis.windows[0], Path(analysis.timeline.trace.path).name
-        part = part_of(analysis, Span(window.start_ns, window.end_ns), name)
-        parts.append(replace(part, busy=_busy_shares(analysis)))
+        return draw_job(report, of_job, title=title, width_px=width_px)
+    require_drawable(len(parts), None, width_px)
     return Picture(draw_timelines(parts, width_px=width_px))

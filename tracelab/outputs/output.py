@@ -1,0 +1,130 @@
+"""Outputs: files that can be written of what was analyzed, and requests for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from tracelab.analysis.analysis import Analysis
+from tracelab.analysis.reports import FileResult, analyze_file, merge_results
+from tracelab.base.arrays import OneLine
+from tracelab.base.errors import TracelabError, UsageError
+from tracelab.base.options import DEFAULTS, Options
+from tracelab.read.sources import find_sources, path_names
+from tracelab.render.scene import Scene
+from tracelab.report.schema import Report
+from tracelab.system.files import identities, require_output
+
+Written = list[Path | TracelabError]
+
+
+def default_title(_: str) -> str:
+    """Return no headline of a file: the name of the file stands for it."""
+    return ""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Request(OneLine):
+    """A request for an output of so many files.
+
+    Attributes:
+        path: where it goes.
+        files: how many files are analyzed.
+        options: how they are analyzed.
+        run: maps a function over files, as `map` or a pool's `map` does.
+        title_of: returns the headline of a file by its path.
+
+    Example: ``Request(path=Path("step.html"), files=1, options=Options(), ...)``.
+    """
+
+    path: Path
+    files: int
+    options: Options = DEFAULTS
+    run: Callable[..., Iterable[Any]] = map
+    title_of: Callable[[str], str] = default_title
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Output(OneLine):
+    """One sort of file.
+
+    Attributes:
+        name: its name.
+        verb: the word that says that it was written: "drew".
+        suffixes: how the names of its files end.
+        refusal: the sentence about another name, in which ``{}`` is that name.
+        is_of_all: True if one file can show several traces.
+        is_of_each: True if each of several traces can have a file.
+        needs_scene: False if the scene of an analysis is not used.
+        reduce: makes what is needed of one file, in whichever process it is analyzed.
+        write: writes the files; `FileResult.more` is what `reduce` made of each.
+
+    Example: ``Output(name="page", verb="wrote", suffixes=(".html", ".htm"), ...)``.
+    """
+
+    name: str
+    verb: str
+    suffixes: tuple[str, ...]
+    refusal: str
+    is_of_all: bool
+    is_of_each: bool
+    needs_scene: bool
+    reduce: Callable[[Analysis, Scene | None, Request], Any]
+    write: Callable[[Report, Sequence[FileResult], Request], Written]
+
+    def require_name(self, path: Path) -> None:
+        """Refuse a file whose name is not that of one.
+
+        Raises:
+            UsageError: it is not.
+        """
+        if not self._suffix(path):
+            raise UsageError(self.refusal.format(path))
+
+    def paths(self, path: Path, files: int) -> list[Path]:
+        """List the files that may be written for so many traces."""
+        whole = [path] if self.is_of_all or files == 1 else []
+        return whole + (self.numbered(path, files) if self.is_of_each and files > 1 else [])
+
+    def numbered(self, path: Path, files: int) -> list[Path]:
+        """List the files that are written for each of several traces: ``step-0.png``, ..."""
+        suffix = path.name[len(path.name) - len(self._suffix(path)) :]
+        stem = path.name.removesuffix(suffix)
+        return [path.with_name(f"{stem}-{index}{suffix}") for index in range(files)]
+
+    def write_to(
+        self,
+        trace: str | PathLike[str] | Sequence[str | PathLike[str]],
+        path: str | PathLike[str],
+        options: Options,
+    ) -> Report:
+        """Analyze files and write this output; return their report.
+
+        Raises:
+            UsageError: `path` has another ending.
+            OutputError: it cannot be written, or is one of the files.
+            TracelabError: nothing could be analyzed.
+        """
+        target, names = Path(path), path_names(trace)
+        self.require_name(target)
+        sources = find_sources(names)
+        require_output(target, identities(source.path for source in sources))
+        request = Request(target, len(sources), options)
+        results = [
+            analyze_file(source, options, then=lambda x: self.reduce(x, None, request))
+            for source in sources
+        ]
+        report = merge_results(results, names, options)
+        for written in self.write(report, results, request):
+            if isinstance(written, TracelabError):
+                raise written
+        return report
+
+    def _suffix(self, path: Path) -> str:
+        """Return the longest ending that a name has, in small letters; "" without one."""
+        name = path.name.lower()
+        fitting = [x for x in self.suffixes if name.endswith(x) and name != x]
+        return max(fitting, key=len, default="")

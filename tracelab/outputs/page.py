@@ -1,0 +1,109 @@
+"""Pages of what was analyzed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tracelab.analysis.analysis import Analysis, predict_changes
+from tracelab.analysis.reports import FileResult
+from tracelab.base.errors import TracelabError
+from tracelab.base.options import DEFAULTS, Options
+from tracelab.findings.fixes import ALL
+from tracelab.outputs.output import Output, Request, Written
+from tracelab.outputs.scene_of_file import scene_of_file
+from tracelab.outputs.scene_of_job import scenes_of_report
+from tracelab.report.schema import Report
+from tracelab.simulate.causal_profile import LINE, OPERATOR, causal_profile
+from tracelab.system.files import write_file
+
+if TYPE_CHECKING:
+    from tracelab.render.html.parts import FilePart
+    from tracelab.render.scene import Scene
+
+
+def part_of_page(
+    analysis: Analysis, scene: Scene | None = None, _: Request | None = None
+) -> FilePart:
+    """Return what the page needs of one file, in whichever process it is analyzed."""
+    from tracelab.render.html.parts import FilePart
+
+    baseline, sites, findings = analysis.baseline, analysis.sites, analysis.report.findings
+    by = LINE if analysis.report.lines else OPERATOR
+    return FilePart(
+        scene=scene or scene_of_file(analysis),
+        causal=causal_profile(baseline, sites, by, findings),
+        whatif=predict_changes(baseline, sites, findings, Options(fixes=(ALL,))),
+    )
+
+
+def complete_parts(report: Report, parts: Sequence[FilePart]) -> list[FilePart]:
+    """Complete the parts of a page with what the report of all its files says, by rank."""
+    scenes = scenes_of_report(report, [part.scene for part in parts]) if parts else []
+    part_of = {part.path: part for part in parts}
+    return [replace(part_of[scene.path], scene=scene) for scene in scenes]
+
+
+def save_page(report: Report, parts: Iterable[FilePart | None], path: Path) -> None:
+    """Write the page of a report.
+
+    Args:
+        report: of all files.
+        parts: what `part_of_page` gave of each; none, or None, of a file that is not at hand.
+        path: where it goes.
+    """
+    from tracelab.render.html.page import render_page
+
+    files = complete_parts(report, [part for part in parts if part is not None])
+    write_file(path, render_page(report, files).encode())
+
+
+def write_page(
+    trace: str | PathLike[str] | Sequence[str | PathLike[str]],
+    path: str | PathLike[str],
+    *,
+    options: Options = DEFAULTS,
+) -> Report:
+    """Write one self-contained page of a trace, or of several: it opens from disk.
+
+    Args:
+        trace: a file, a folder or a URL, or several of them.
+        path: the file to write, ``.html``; its folder is made.
+        options: how files are analyzed.
+
+    Returns:
+        the report that the page shows.
+
+    Example:
+        >>> tracelab.write_page("traces/events_item.pt.trace.json.gz", "item.html")
+        <Report of 1 file, 6 windows, 2 findings>
+
+    Raises:
+        OutputError: `path` cannot be written, or is a trace.
+        TracelabError: nothing could be analyzed.
+    """
+    return PAGE.write_to(trace, path, options)
+
+
+def _write(report: Report, results: Sequence[FileResult], request: Request) -> Written:
+    try:
+        save_page(report, [result.more for result in results], request.path)
+    except TracelabError as error:
+        return [error]
+    return [request.path]
+
+
+PAGE = Output(
+    name="html",
+    verb="wrote",
+    suffixes=(".html", ".htm"),
+    refusal="a page is .html, not '{}'",
+    is_of_all=True,
+    is_of_each=False,
+    needs_scene=True,
+    reduce=part_of_page,
+    write=_write,
+)

@@ -1,0 +1,78 @@
+"""Everything that can be written of what was analyzed, in one tuple, and the functions for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tracelab.analysis.analysis import Analysis
+from tracelab.analysis.reports import FileResult
+from tracelab.base.errors import TracelabError
+from tracelab.outputs.output import Output, Request
+from tracelab.outputs.page import PAGE
+from tracelab.outputs.perfetto import TRACE
+from tracelab.outputs.picture import PICTURE
+from tracelab.outputs.scene_of_file import scene_of_file
+from tracelab.report.redact import Redaction
+from tracelab.report.schema import Report
+
+OUTPUTS = (PICTURE, PAGE, TRACE)
+Requests = Mapping[str, Request]  # by the names of outputs
+
+
+def _chosen(requests: Requests) -> list[tuple[Output, Request]]:
+    return [(output, requests[output.name]) for output in OUTPUTS if output.name in requests]
+
+
+def paths_of(requests: Requests) -> list[Path]:
+    """List the files that may be written.
+
+    Raises:
+        UsageError: a name is not that of such a file.
+    """
+    paths: list[Path] = []
+    for output, request in _chosen(requests):
+        output.require_name(request.path)
+        paths += output.paths(request.path, request.files)
+    return paths
+
+
+def reduce_file(analysis: Analysis, requests: Requests) -> dict[str, Any]:
+    """Make what the requested outputs need of one file, in whichever process it is analyzed."""
+    chosen = _chosen(requests)
+    is_needed = any(output.needs_scene for output, _ in chosen)
+    scene = scene_of_file(analysis) if is_needed else None
+    return {output.name: output.reduce(analysis, scene, request) for output, request in chosen}
+
+
+def write_files(
+    report: Report,
+    results: Sequence[FileResult],
+    requests: Requests,
+    run: Callable[..., Iterable[Any]] = map,
+    redaction: Redaction | None = None,
+) -> list[str | TracelabError]:
+    """Write the requested outputs.
+
+    Args:
+        report: of all files.
+        results: of each; `FileResult.more` is what `reduce_file` made.
+        requests: the requests.
+        run: maps a function over files, as `map` or a pool's `map` does.
+        redaction: what the report went through; None for none.
+
+    Returns:
+        what was written, in words; for a file that could not be written, why.
+    """
+    messages: list[str | TracelabError] = []
+    if redaction is not None:
+        results = [replace(x, more=redaction.of(x.more)) for x in results]
+    for output, request in _chosen(requests):
+        parts = [replace(x, more=x.more and x.more[output.name]) for x in results]
+        title_of = request.title_of if redaction is None else redaction.of
+        asked = replace(request, run=run, title_of=title_of)
+        written = output.write(report, parts, asked)
+        messages += [x if isinstance(x, TracelabError) else f"{output.verb} {x}" for x in written]
+    return messages
