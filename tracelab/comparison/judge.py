@@ -8,9 +8,9 @@ little faster or slower, and idle time under different profilers.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from tracelab.base.arrays import OneLine
+from tracelab.base.arrays import OneLine, dataclass
 from tracelab.comparison.diff import (
     CANNOT_TELL,
     LONGER,

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from tracelab.base.arrays import OneLine
+from tracelab.base.arrays import OneLine, dataclass
 
 LEAST_PERCENT = 1  # of the step: a smaller change is always noise
 LARGE_PERCENT = 25  # one step on a side says nothing about noise: only more than this counts

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
-from tracelab.base.arrays import OneLine
+from tracelab.base.arrays import OneLine, dataclass
 from tracelab.comparison.diff import ComparedFile, Side
 from tracelab.comparison.noise import Change, change, change_between, median
 from tracelab.findings.finding import Finding

@@ -51,10 +51,9 @@ severe that is, the attribution says. To add one:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal
 
-from tracelab.base.arrays import OneLine
+from tracelab.base.arrays import OneLine, dataclass
 from tracelab.findings.candidates import Candidate
 from tracelab.findings.context import Context
 

@@ -7,12 +7,11 @@ longer depends on the number of ranks (``doc/PERFORMANCE.md`` of nccl-tests).
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, OneLine
+from tracelab.base.arrays import Frozen, OneLine, dataclass
 from tracelab.base.intervals import Int64Array
 from tracelab.job.matching import ENDS_TOGETHER
 from tracelab.job.members import Members

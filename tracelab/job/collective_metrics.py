@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 
 import numpy as np
 
-from tracelab.base.arrays import OneLine
+from tracelab.base.arrays import OneLine, dataclass
 from tracelab.job.bandwidth import Transfers, operation_name
 from tracelab.job.lateness import OTHER_COLLECTIVE, Explanation, Lateness, explain
 from tracelab.job.members import Members

@@ -9,12 +9,11 @@ does a host that launches late and no later than before, even if the GPUs of the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
-from tracelab.base.arrays import Frozen, OneLine
+from tracelab.base.arrays import Frozen, OneLine, dataclass
 from tracelab.base.intervals import Int64Array
 from tracelab.base.names import short_kernel_name
 from tracelab.job.members import Members

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import IntEnum
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, concatenated
+from tracelab.base.arrays import Frozen, concatenated, dataclass
 from tracelab.base.intervals import Int64Array
 from tracelab.job.part import RankPart
 from tracelab.job.recording_shift import Recorded, find_shift

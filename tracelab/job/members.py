@@ -6,13 +6,12 @@ A collective begins on a rank when its kernel starts there, and moves data once 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen
+from tracelab.base.arrays import Frozen, dataclass
 from tracelab.base.intervals import Int64Array
 from tracelab.job.clocks import Clocks
 from tracelab.job.matching import ENDS_TOGETHER, Matches

@@ -8,7 +8,6 @@ what its activities waited for.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
 from typing import TypeVar
@@ -16,7 +15,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, OneLine
+from tracelab.base.arrays import Frozen, OneLine, dataclass
 from tracelab.base.intervals import Int64Array, Intervals, join, measure_within, subtract, union
 from tracelab.job.part_path import NO_PATH, PathPart, path_part
 from tracelab.job.part_program import RankProgram, rank_program

@@ -7,12 +7,12 @@ gives the links that its own critical path is walked by, with names instead of e
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, OneLine
+from tracelab.base.arrays import Frozen, OneLine, dataclass
 from tracelab.base.intervals import Int64Array
 from tracelab.measures.critical_path_links import HOST, PathLinks, PathStalls, path_links
 from tracelab.measures.idle_culprits import busy_with, outermost_around

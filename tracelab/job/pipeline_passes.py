@@ -7,12 +7,11 @@ that send and receive need this.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen
+from tracelab.base.arrays import Frozen, dataclass
 from tracelab.base.intervals import Int64Array, Intervals, join, measure_within, union
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind

@@ -8,12 +8,11 @@ passes through all that has to become shorter for the schedule to become shorter
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from tracelab.base.arrays import Frozen
+from tracelab.base.arrays import Frozen, dataclass
 from tracelab.base.intervals import Int64Array, measure_within, union
 from tracelab.job.members import Members
 from tracelab.job.part import RankPart, Work

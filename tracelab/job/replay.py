@@ -7,12 +7,12 @@ once it is faster, and that nothing is saved where another rank decides.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, OneLine
+from tracelab.base.arrays import Frozen, OneLine, dataclass
 from tracelab.base.intervals import Int64Array, measure_within, union
 from tracelab.job.joint_program import Joined, find_meetings, join
 from tracelab.job.matching import Basis

@@ -10,12 +10,11 @@ data. Where neither says who is late, nobody is.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
 
-from tracelab.base.arrays import Frozen
+from tracelab.base.arrays import Frozen, dataclass
 from tracelab.base.intervals import Int64Array
 from tracelab.job.lateness import MORE_WORK, Explanation, of_compute, of_host
 from tracelab.job.members import Members

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
+
+from tracelab.base.arrays import dataclass
 
 TRUTH = "__bool__"  # `if x`, `while x`, `not x`, `x and y` ...
 MODULE_PREFIX = "nn.Module: "  # of the call of a module

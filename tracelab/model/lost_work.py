@@ -7,12 +7,11 @@ and take the work. Read as it is, such a file shows a GPU that is idle where it 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen
+from tracelab.base.arrays import Frozen, dataclass
 from tracelab.base.intervals import Int64Array
 from tracelab.model.activities import Activities
 from tracelab.model.captures import find_captures

@@ -7,7 +7,7 @@ show causes of idle time, exposed work, the critical path, lines and operators.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import IntEnum
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.analysis.analysis import Analysis
-from tracelab.base.arrays import ABSENT, OneLine
+from tracelab.base.arrays import ABSENT, OneLine, dataclass
 from tracelab.base.intervals import Int64Array, clip, stacked, union
 from tracelab.measures.bubbles import Cause
 from tracelab.measures.critical_path_links import PathKind

@@ -7,12 +7,12 @@ ranks are read: so the steps in the middle travel on, in bins finer than a pixel
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import ABSENT, Frozen
+from tracelab.base.arrays import ABSENT, Frozen, dataclass
 from tracelab.base.file_names import short_names
 from tracelab.base.intervals import Int64Array, clip, union
 from tracelab.base.text import visible

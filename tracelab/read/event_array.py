@@ -6,7 +6,6 @@ Nothing is decoded but the few fields that tell events apart; the text of the ot
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -14,7 +13,7 @@ import msgspec
 import numpy as np
 import orjson
 
-from tracelab.base.arrays import Frozen, OneLine
+from tracelab.base.arrays import Frozen, OneLine, dataclass
 from tracelab.base.intervals import Int64Array
 from tracelab.read.json.array import ArrayReader
 from tracelab.read.json.events import decode_texts, mapping

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 
+from tracelab.base.arrays import dataclass
 from tracelab.model.trace import Category
 
 

@@ -15,9 +15,9 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
+from tracelab.base.arrays import dataclass
 from tracelab.base.errors import reason_of
 
 Collector: TypeAlias = Literal["kineto", "cuspy"]

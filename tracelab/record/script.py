@@ -13,9 +13,9 @@ import signal
 import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from tracelab.base.arrays import dataclass
 from tracelab.base.errors import UsageError, reason_of
 from tracelab.record.hooks import around, on_function
 from tracelab.system.signals import SIGNALLED

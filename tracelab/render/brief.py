@@ -8,10 +8,10 @@ where it is printed whole.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import accumulate
 
-from tracelab.base.arrays import OneLine
+from tracelab.base.arrays import OneLine, dataclass
 from tracelab.base.text import clean, json_bytes
 from tracelab.findings.finding import CRITICAL, INFO, WARNING, Finding
 from tracelab.render.document import Document, document_of

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from tracelab.base.arrays import OneLine
+from tracelab.base.arrays import OneLine, dataclass
 from tracelab.base.text import counted
 from tracelab.render.facts import Fact, facts_of_file, facts_of_job
 from tracelab.render.first_screen import FirstScreen, first_screen

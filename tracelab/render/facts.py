@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
-from tracelab.base.arrays import OneLine
+from tracelab.base.arrays import OneLine, dataclass
 from tracelab.findings.rules.tl202_comm_overlap import PEER_WAIT
 from tracelab.render.text.job import job_sentences, rank_shares
 from tracelab.render.text.savings import interval_text, not_predicted, percent

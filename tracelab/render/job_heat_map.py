@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tracelab.base.arrays import dataclass
 from tracelab.report.schema import Job
 
 COMPUTE, WAIT, TRANSFER, COPIES, IDLE = (

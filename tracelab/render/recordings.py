@@ -6,9 +6,8 @@ Text, Markdown and JSON in brief draw the same `Recordings`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
-from tracelab.base.arrays import OneLine
+from tracelab.base.arrays import OneLine, dataclass
 from tracelab.base.file_names import short_names, without_rank
 from tracelab.base.text import counted
 from tracelab.findings.finding import INFO

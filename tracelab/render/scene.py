@@ -8,13 +8,13 @@ its scene on.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import ABSENT, Frozen, OneLine, read_only
+from tracelab.base.arrays import ABSENT, Frozen, OneLine, dataclass, read_only
 from tracelab.base.intervals import Int64Array, Intervals, clip, union
 
 # Columns of lanes that refer to `Scene.names`, to `Scene.texts` and to rows of other lanes.

@@ -6,11 +6,10 @@ Makers in `tracelab.render.sections` fill them from a report; text, page and Mar
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
 
-from tracelab.base.arrays import OneLine
+from tracelab.base.arrays import OneLine, dataclass
 from tracelab.base.text import counted
 from tracelab.findings.finding import CRITICAL, INFO, WARNING
 

@@ -10,11 +10,10 @@ import difflib
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from importlib.resources import files
 from types import MappingProxyType
 
-from tracelab.base.arrays import OneLine
+from tracelab.base.arrays import OneLine, dataclass
 from tracelab.model.constraints import REASONS
 from tracelab.model.losses import LOSSES
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from tracelab.base.arrays import OneLine
+from tracelab.base.arrays import OneLine, dataclass
 from tracelab.findings.finding import Finding, is_worth_showing
 from tracelab.findings.savings import Savings
 from tracelab.measures.critical_path import CriticalPathMetrics

@@ -14,12 +14,12 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple
 
 import orjson
 
+from tracelab.base.arrays import dataclass
 from tracelab.base.errors import UnreadableInputError
 from tracelab.read.json.damage import (
     BREAKS_OFF,

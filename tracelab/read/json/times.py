@@ -11,13 +11,12 @@ follows it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen
+from tracelab.base.arrays import Frozen, dataclass
 from tracelab.base.intervals import Int64Array
 
 _LEAST_NS = 500_000_000  # less could be a moment in which nothing happened between two calls

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 
-from tracelab.base.arrays import OneLine
+from tracelab.base.arrays import OneLine, dataclass
 from tracelab.render.section import PART, Column, Fit, Section
 from tracelab.render.words import bare_name, shorten
 from tracelab.report.glossary import CAUSES, KINDS, PATH_KINDS

@@ -8,13 +8,13 @@ thousand parts of the time, and says so.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
-from tracelab.base.arrays import ABSENT, OneLine
+from tracelab.base.arrays import ABSENT, OneLine, dataclass
 from tracelab.base.errors import UsageError
 from tracelab.render.html.detail import Cited, Fitted, fit
 from tracelab.render.html.groups import Group, Name, group_of

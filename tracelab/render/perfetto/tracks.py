@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import ABSENT, Frozen, OneLine
+from tracelab.base.arrays import ABSENT, Frozen, OneLine, dataclass
 from tracelab.base.intervals import Int64Array, union
 from tracelab.base.names import short_kernel_name
 from tracelab.base.text import clean

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
 from statistics import median
@@ -13,6 +12,7 @@ from types import MappingProxyType
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
+from tracelab.base.arrays import dataclass
 from tracelab.base.intervals import Intervals, clip, intersect, join, measure, subtract, union
 from tracelab.render.job_heat_map import heat_map
 from tracelab.render.picture.coverage import Grid

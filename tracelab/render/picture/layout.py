@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -12,6 +11,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 
+from tracelab.base.arrays import dataclass
 from tracelab.render.picture.coverage import FloatArray, Grid
 from tracelab.render.picture.letters import printable
 from tracelab.render.picture.rows import Band, Mark, Row

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tracelab.base.arrays import dataclass
 from tracelab.base.errors import UsageError
 from tracelab.base.intervals import Int64Array, Intervals, clip, gaps, measure, union
 from tracelab.render.picture.coverage import Grid

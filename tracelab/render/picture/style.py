@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import MappingProxyType
 
+from tracelab.base.arrays import dataclass
 from tracelab.render.picture.rows import Mark
 
 

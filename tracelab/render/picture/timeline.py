@@ -7,11 +7,11 @@ looks.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from tracelab.base.arrays import dataclass
 from tracelab.base.errors import UsageError
 from tracelab.base.intervals import Intervals, measure
 from tracelab.render.facts import BusyShares

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from tracelab.base.arrays import OneLine
+from tracelab.base.arrays import OneLine, dataclass
 from tracelab.findings.finding import Finding
 from tracelab.render.words import duration_text, share_text
 from tracelab.report.headline import PERCENTS

@@ -6,7 +6,6 @@ Whatever is drawn may come from a file: it is cleaned here, and never read as ma
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from io import StringIO
 
 from rich import box
@@ -17,6 +16,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from tracelab.base.arrays import dataclass
 from tracelab.base.text import clean
 from tracelab.render.section import NONE, PART, Chapter, Column, Fit, Line, Section, Tone
 from tracelab.render.text.wrapping import shorten_middle, wrap
