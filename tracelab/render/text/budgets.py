@@ -6,13 +6,15 @@ from collections.abc import Sequence
 
 from tracelab.base.text import counted
 from tracelab.comparison.budgets import BudgetResult
-from tracelab.render.section import Chapter, Column, Fit, Section, Tone
+from tracelab.render.section import PROSE, Chapter, Section, Tone, table
 
-_MOST_BESIDE = 24  # characters that fit beside the figures at 80 columns; more stands below them
+_MAX_LETTERS_BESIDE = (
+    24  # characters that fit beside the figures at 80 columns; more stands below them
+)
 
 
 def render_budgets(results: Sequence[BudgetResult], *, width: int, color: bool) -> str:
-    """The budgets, each with what was found, and how many failed.
+    """Return the budgets as text, each with what was found, and how many failed.
 
     Args:
         results: of `check`.
@@ -25,38 +27,27 @@ def render_budgets(results: Sequence[BudgetResult], *, width: int, color: bool) 
 
 
 def chapter(results: Sequence[BudgetResult]) -> Chapter:
-    """Everything that the text says."""
+    """Make the table of budgets, and how many failed."""
     measured_over = windows(results)
     details = [detail(result, several_windows=len(measured_over) > 1) for result in results]
-    table = Section(
+    listed = table(
         "",
-        columns=(
-            Column("budget", Fit.PROSE),
-            Column("found"),
-            Column("allowed"),
-            Column(""),
-            Column("where", Fit.PROSE),
-        ),
-        rows=tuple(
-            (
-                result.name,
-                result.measured,
-                result.allowed,
-                "passed" if result.passed else "FAILED",
-                where if len(where) <= _MOST_BESIDE else "see below",
-            )
-            for result, where in zip(results, details, strict=True)
-        ),
+        zip(results, details, strict=True),
+        ("budget", lambda row: row[0].name, PROSE),
+        ("found", lambda row: row[0].measured),
+        ("allowed", lambda row: row[0].allowed),
+        ("", lambda row: "passed" if row[0].passed else "FAILED"),
+        ("where", lambda row: row[1] if len(row[1]) <= _MAX_LETTERS_BESIDE else "see below", PROSE),
     )
     below = tuple(
         f"{result.name}: {where}."
         for result, where in zip(results, details, strict=True)
-        if len(where) > _MOST_BESIDE
+        if len(where) > _MAX_LETTERS_BESIDE
     )
     measured = (f"Measured over {measured_over[0]}.",) if len(measured_over) == 1 else ()
     tone = Tone.STRONG if all(result.passed for result in results) else Tone.WARNING
     summary = Section("", (verdict(results),), tone=tone)
-    return Chapter("", (table, Section("", (*below, *measured)), summary))
+    return Chapter("", (listed, Section("", (*below, *measured)), summary))
 
 
 def verdict(results: Sequence[BudgetResult]) -> str:
