@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import PurePosixPath, PureWindowsPath
 
-from tracelab.base.arrays import OneLine
+from tracelab.base.arrays import OneLine, dataclass
 from tracelab.base.file_names import shortest_ends
 from tracelab.base.names import threads_of
 from tracelab.findings.finding import Finding, Where, call_site_of

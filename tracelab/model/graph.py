@@ -8,13 +8,13 @@ plain `networkx.DiGraph`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen
+from tracelab.base.arrays import Frozen, dataclass
 from tracelab.base.intervals import Int64Array
 from tracelab.model.binding import Binding, bind
 from tracelab.model.blocking_calls import RETURNS_WHEN_DONE, Blocking

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import OneLine
+from tracelab.base.arrays import OneLine, dataclass
 from tracelab.base.intervals import Int64Array, Intervals, join, measure_within, subtract, union
 from tracelab.model.blocking_calls import BlockingCalls, StalledCalls, watchdog_threads
 from tracelab.model.frames import MODULE_PREFIX, is_program_frame, is_thread_wait

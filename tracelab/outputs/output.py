@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from tracelab.analysis.analysis import Analysis
 from tracelab.analysis.reports import FileResult, analyze_file, merge_results
-from tracelab.base.arrays import OneLine
+from tracelab.base.arrays import OneLine, dataclass
 from tracelab.base.errors import TracelabError, UsageError
 from tracelab.base.options import DEFAULTS, Options
 from tracelab.read.sources import find_sources, path_names

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from tracelab.analysis.analysis import Analysis
 from tracelab.analysis.reports import FileResult
-from tracelab.base.arrays import ABSENT, OneLine
+from tracelab.base.arrays import ABSENT, OneLine, dataclass
 from tracelab.base.errors import TracelabError
 from tracelab.base.options import DEFAULTS, Options
 from tracelab.model.timeline import Timeline

@@ -11,7 +11,7 @@ import mmap
 import os
 import time
 from contextlib import suppress
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, fields
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -21,6 +21,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from tracelab.base.arrays import dataclass
 from tracelab.base.errors import OutputError, reason_of
 from tracelab.base.version import __version__
 from tracelab.model.trace import GraphNodes, GroupText, Messages, SparseColumn, Thread, Trace

@@ -15,7 +15,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -23,6 +22,7 @@ from typing import Any, overload
 
 import orjson
 
+from tracelab.base.arrays import dataclass
 from tracelab.base.errors import UnreadableInputError
 from tracelab.model.trace import Trace
 from tracelab.read.json.array import ArrayReader

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from tracelab.base.arrays import OneLine
+from tracelab.base.arrays import OneLine, dataclass
 from tracelab.findings.finding import INFO, WARNING
 from tracelab.model.losses import LOSSES_BY_NAME, listed_names, merged_loss_names
 from tracelab.model.lost_work import KINDS

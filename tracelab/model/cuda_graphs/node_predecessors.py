@@ -16,12 +16,11 @@ taken to have waited for it.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen
+from tracelab.base.arrays import Frozen, dataclass
 from tracelab.base.intervals import Int64Array
 from tracelab.model.cuda_graphs.graph_replays import replayed
 from tracelab.model.latencies import LONGEST_WAKE_UP_NS

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
-from tracelab.base.arrays import OneLine
+from tracelab.base.arrays import OneLine, dataclass
 from tracelab.base.file_names import short_names
 from tracelab.render.document import MAX_DETAILED_RANKS
 from tracelab.render.html.charts import HeatChart, StepChart, job_charts, overlap_charts, step_chart

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tracelab.base.arrays import dataclass
 from tracelab.base.errors import UsageError
 from tracelab.render.picture.style import fixed_style
 from tracelab.system.files import write_file
