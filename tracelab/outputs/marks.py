@@ -24,10 +24,10 @@ def marks_of(report: Report, scene: Scene) -> Iterator[Mark]:
         report: of this file, and of others perhaps.
         scene: the file, with its number in the report.
     """
-    scopes = {x.trace.rank: x.main.scope for x in ranks_of(report) if x.views}
+    scopes = [x.main.scope for x in ranks_of(report) if x.trace.rank == scene.rank and x.views]
     for number, finding in enumerate(report.findings, 1):
-        if finding.rank == scene.rank:
-            yield _mark(number, finding, scopes[scene.rank], report.job, scene)
+        if scopes and finding.rank == scene.rank:
+            yield _mark(number, finding, scopes[0], report.job, scene)
 
 
 def _mark(number: int, finding: Finding, scope: Scope, job: Job | None, scene: Scene) -> Mark:
