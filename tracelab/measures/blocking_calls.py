@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, OneLine, concatenated
+from tracelab.base.arrays import Frozen, OneLine, concatenated, dataclass
 from tracelab.base.intervals import Int64Array, Intervals, measure_within, overlapping_pairs, union
 from tracelab.measures.bubbles import Gaps, device_gaps, inside_replays
 from tracelab.measures.host_stalls import HostStalls, host_stalls, waits_for

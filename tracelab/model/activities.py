@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, read_only
+from tracelab.base.arrays import Frozen, dataclass, read_only
 from tracelab.base.intervals import Int64Array, Intervals, clip, measure, union
 from tracelab.base.options import PROFILER_STEP
 from tracelab.model.kernel_kinds import Kind

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tracelab.base.arrays import dataclass
 from tracelab.base.intervals import Int64Array
 from tracelab.base.options import PROFILER_STEP
 from tracelab.model.activities import Activities, Stream

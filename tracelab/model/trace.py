@@ -13,7 +13,7 @@ annotations of the graphs were given.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from functools import cached_property
 from types import MappingProxyType
@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base import arrays
-from tracelab.base.arrays import Frozen, OneLine, read_only
+from tracelab.base.arrays import Frozen, OneLine, dataclass, read_only
 from tracelab.base.intervals import Int64Array
 
 

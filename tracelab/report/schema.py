@@ -11,13 +11,13 @@ report holds its tables by their key, whoever made them, and treats them all ali
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from tracelab.base import printing
-from tracelab.base.arrays import OneLine
+from tracelab.base.arrays import OneLine, dataclass
 from tracelab.base.text import json_bytes
 from tracelab.findings.finding import Finding
 from tracelab.findings.savings import Savings

@@ -8,10 +8,11 @@ import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from types import MappingProxyType
 
+from tracelab.base.arrays import dataclass
 from tracelab.model.frames import NUMBER, TRUTH
 
 _OPERATIONS: dict[type[ast.operator], str] = {
