@@ -137,7 +137,7 @@ else:
             cls.__setattr__ = cls.__delattr__ = _refuse
             if slots:
                 cls.__getstate__, cls.__setstate__ = _values_of, _restore
-            if has_repr:
+            if has_repr and "__repr__" not in vars(cls):
                 cls.__repr__ = _describe
             if is_compared:
                 cls.__eq__, cls.__hash__ = _equal, _hash

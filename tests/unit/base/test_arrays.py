@@ -4,6 +4,7 @@ import copy
 import inspect
 import pickle
 from dataclasses import FrozenInstanceError, dataclass as eager, field, fields, replace
+from functools import cached_property
 
 import numpy as np
 import pytest
@@ -26,6 +27,23 @@ class Named(Step):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keyed:
     key: int
+
+    def __repr__(self) -> str:
+        return f"<{self.key}>"
+
+
+@dataclass(slots=True)
+class Counter:
+    count: int = 0
+
+
+@dataclass(frozen=True)
+class Cached:
+    number: int
+
+    @cached_property
+    def double(self) -> int:
+        return 2 * self.number
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -60,7 +78,7 @@ def test_fields_have_their_defaults_and_those_of_a_base():
     assert Step(1).notes == {}
     assert Step(1).notes is not Step(1).notes
     assert Named(1, name="warm-up") == replace(Named(1), name="warm-up")
-    assert Keyed(key=2).key == 2
+    assert (Keyed(key=2).key, repr(Keyed(key=2))) == (2, "<2>")
     with pytest.raises(TypeError, match="positional"):
         Keyed(2)
     with pytest.raises(TypeError, match="number"):
@@ -76,6 +94,14 @@ def test_objects_travel_and_cannot_be_changed(made):
     with pytest.raises(FrozenInstanceError):
         delattr(made, first.name)
     assert not hasattr(made, "__dict__")
+
+
+def test_an_object_with_a_dict_keeps_what_it_computed_and_a_mutable_one_changes():
+    cached, counter = Cached(3), Counter()
+    assert cached.double == 6
+    assert pickle.loads(pickle.dumps(cached)) == cached
+    counter.count += 1
+    assert counter == Counter(1)
 
 
 def test_arrays_are_read_only_and_compared_by_identity():
