@@ -91,7 +91,8 @@ def draw(
         [one] = known
         analysis = one if isinstance(one, Analysis) else _measure(one, options)
         is_whole = (start_ms, end_ms) == (None, None)
-        part = whole_of(analysis) if is_whole else _part_of(analysis, start_ms, end_ms)
+        part = whole_of(analysis, is_busy_shown=is_whole)
+        part = part if is_whole else _cut(part, start_ms, end_ms)
         part = replace(part, lanes=chosen, title=title)
         picture = Picture(draw_timelines([part], width_px=width_px))
     if path is not None:
@@ -246,35 +247,33 @@ def _inputs(
     return known
 
 
-def whole_of(analysis: Analysis) -> Part:
-    """Return all of what was analyzed, with the shares that its report prints."""
+def whole_of(analysis: Analysis, *, is_busy_shown: bool = True) -> Part:
+    """Return all of what was analyzed, with the busy shares that its report prints."""
     from tracelab.render.facts import busy_shares
+    from tracelab.render.picture.timeline import Part
 
-    [rank] = ranks_of(analysis.report)
-    return replace(_part_of(analysis), busy=busy_shares(rank))
+    window, calls = analysis.windows[0], analysis.blocking_calls.calls
+    scene = scene_of_timeline(analysis.timeline, calls.event_id, window)
+    busy = busy_shares(ranks_of(analysis.report)[0]) if is_busy_shown else None
+    return Part(scene, scene.window, busy=busy)
 
 
-def _part_of(
-    analysis: Analysis, start_ms: float | None = None, end_ms: float | None = None
-) -> Part:
-    """Return a stretch of what was analyzed.
+def _cut(part: Part, start_ms: float | None, end_ms: float | None) -> Part:
+    """Return a stretch of a part, without the shares of the whole.
 
     Raises:
         UsageError: nothing is there.
     """
-    from tracelab.render.picture.timeline import Part
-
-    window, calls = analysis.windows[0], analysis.blocking_calls.calls
-    start_ns = window.start_ns + round((start_ms or 0) * 1e6)
-    end_ns = window.end_ns if end_ms is None else window.start_ns + round(end_ms * 1e6)
-    if not window.start_ns <= start_ns < min(end_ns, window.end_ns):
+    first_ns, last_ns = part.span
+    start_ns = first_ns + round((start_ms or 0) * 1e6)
+    end_ns = last_ns if end_ms is None else first_ns + round(end_ms * 1e6)
+    if not first_ns <= start_ns < min(end_ns, last_ns):
         raise UsageError(
-            f"there is nothing to draw between {(start_ns - window.start_ns) / 1e6:g} ms and "
-            f"{(end_ns - window.start_ns) / 1e6:g} ms: what can be drawn is "
-            f"{window.length_ns / 1e6:g} ms long"
+            f"there is nothing to draw between {(start_ns - first_ns) / 1e6:g} ms and "
+            f"{(end_ns - first_ns) / 1e6:g} ms: what can be drawn is "
+            f"{(last_ns - first_ns) / 1e6:g} ms long"
         )
-    scene = scene_of_timeline(analysis.timeline, calls.event_id, window)
-    return Part(scene, Span(start_ns, end_ns))
+    return replace(part, span=Span(start_ns, end_ns))
 
 
 def _measure(source: Source, options: Options) -> Analysis:

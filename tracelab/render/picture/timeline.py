@@ -119,7 +119,7 @@ def draw_timelines(parts: Sequence[Part], *, width_px: int = 1600) -> Figure:
     """
     for start_ns, end_ns in (part.span for part in parts):
         if end_ns <= start_ns:
-            raise UsageError(f"a picture from {start_ns} ns to {end_ns} ns would show nothing")
+            raise UsageError(f"there is nothing to draw from {start_ns} ns to {end_ns} ns")
     columns = width_px - LEFT_PX - RIGHT_PX
     longest_ns = max(part.span.end_ns - part.span.start_ns for part in parts)
     return draw_panels(

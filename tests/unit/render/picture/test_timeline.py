@@ -30,7 +30,7 @@ def test_a_picture_of_nothing_is_refused(timeline):
         draw(timeline, lanes=["kind:comm", "stream:0/7"])
     with pytest.raises(UsageError, match="nothing to draw in no lane"):
         draw(timeline, lanes=[])
-    with pytest.raises(UsageError, match="would show nothing"):
+    with pytest.raises(UsageError, match="nothing to draw from"):
         draw(timeline, start_ns=5, end_ns=5)
     for width in (-1, 399, 16_385, 10_000_000):
         with pytest.raises(UsageError, match="is 400 to 16,384 pixels wide"):
