@@ -39,7 +39,7 @@ from tracelab.simulate.program import Program
 
 @dataclass(frozen=True, slots=True, repr=False)
 class FileResult(OneLine):
-    """What became of one of several files.
+    """Result of one of several files.
 
     Attributes:
         source: the file.

@@ -39,7 +39,7 @@ from tracelab.model.trace import ABSENT, Trace
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class AttributedIdle(Frozen):
-    """Which stretches of idle time are attributed to which call; disjoint on each device.
+    """Stretches of idle time by the call that they are attributed to; disjoint on each device.
 
     Attributes:
         call_index: intp[c], index into the blocking calls.
@@ -82,7 +82,7 @@ def attributed_idle(host: Host) -> AttributedIdle:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _Delays(Frozen):
-    """When the launch that ends a gap was held up; by gap and start, disjoint in each gap.
+    """Delays of the launch that ends a gap; by gap and start, disjoint in each gap.
 
     Attributes:
         gap_index: intp[d], index into the gaps of a device.
@@ -121,7 +121,7 @@ def _of_device(host: Host, stalls: HostStalls, device: int) -> AttributedIdle:
 def _owed(
     idle: Gaps, delays: _Delays, owed_ns: Int64Array
 ) -> tuple[NDArray[np.intp], Int64Array, Int64Array]:
-    """What is idle after delays, given out until what they owe is used up, the last one's first.
+    """Attribute idle time after delays until each delay is used up, the last one first.
 
     Args:
         idle: the gaps of a device.

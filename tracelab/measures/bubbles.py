@@ -1,4 +1,4 @@
-"""Why a device was idle: every idle nanosecond has exactly one cause.
+"""Causes of idle time: every idle nanosecond of a device has exactly one.
 
 A bubble ends where the device's next activity starts, so that activity tells the cause: before the
 host launched it, the device waited for the host; after, for what `Binding` says that the activity
@@ -37,7 +37,7 @@ from tracelab.model.trace import ABSENT
 
 
 class Cause(IntEnum):
-    """What an idle device waited for."""
+    """Cause of a device's idle time."""
 
     HOST_BLOCKED = 0  # the thread that launches the next activity was blocked or stalled in a call
     INPUT = 1  # it was in a data loader
@@ -318,7 +318,7 @@ def _explain_before_launch(graph: Graph, idle: _Pieces) -> Iterator[tuple[_Piece
 def _explain_late_launches(
     graph: Graph, thread: int, idle: _Pieces
 ) -> Iterator[tuple[_Pieces, Cause, Reason]]:
-    """What the host did while the GPU had nothing to do.
+    """Explain late launches by the host's activity in the gap.
 
     While nothing is recorded of the thread that launched next, it waited for another: so does the
     main thread's blocking call stand behind the first launch of autograd's thread. So it did in a

@@ -232,7 +232,7 @@ def through_host(
 def critical_path_rows(
     windows: Sequence[Window], critical_paths: Sequence[CriticalPath]
 ) -> tuple[CriticalPathMetrics, ...]:
-    """How long the critical path of each window is, by kind."""
+    """Return the length of each window's critical path, by kind."""
     return tuple(
         CriticalPathMetrics(0, window.step, window.length_ns, path.by_kind())
         for window, path in zip(windows, critical_paths, strict=True)

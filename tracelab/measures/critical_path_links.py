@@ -1,4 +1,4 @@
-"""What each activity and each host stall waited for: where the critical path goes on.
+"""Links of the critical path: what each activity and each host stall waited for.
 
 What an activity waited for, `Binding` says. What a host stall waited for, the edges of the graph
 say. A host of which nothing is recorded for long while the GPU works throughout most likely waits
@@ -31,7 +31,7 @@ HOST = -2  # in the place of a row: the path goes on on the host
 
 
 class PathKind(IntEnum):
-    """What a stretch of the critical path was spent on; the first four are a `Kind`."""
+    """Kind of a stretch of the critical path; the first four are a `Kind`."""
 
     COMPUTE = 0
     COMM = 1
@@ -69,7 +69,7 @@ class PathStalls:
     of_thread: Callable[[int], tuple[int, ...]]
 
     def begun_before(self, time_ns: int) -> int:
-        """How many stalls began before a moment."""
+        """Count the stalls that began before a moment."""
         return bisect_left(self.start_ns, time_ns)
 
     def last_before(self, thread: int, stall_index: int, time_ns: int) -> int:
@@ -87,7 +87,7 @@ class PathStalls:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class PathLinks(Frozen):
-    """What each activity and each host stall waited for; what a walk asks one by one is a tuple.
+    """Waits of each activity and each host stall; tuples where a walk asks one by one.
 
     Attributes:
         timeline: the GPU activities.
@@ -152,7 +152,7 @@ def path_links(graph: Graph) -> PathLinks:
 
 
 def _with_last_ended(graph: Graph, row: NDArray[np.intp]) -> tuple[Int64Array, Int64Array]:
-    """What each row waited for and when that was over, for a walk: int64[m] each.
+    """Return what each row waited for and when that ended: int64[m] each.
 
     That is `Binding`; but before rows of which it does not know what they waited for (intp[k]), the
     path goes on with what ended last on their device, since they could have started. So only time

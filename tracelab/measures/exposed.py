@@ -1,4 +1,4 @@
-"""Which communication and which copies ran exposed, and what kept other work from overlapping them.
+"""Exposed communication and copies, and what kept other work from overlapping them.
 
 Communication is exposed while it is not overlapped with compute, a copy while it is not overlapped
 with compute or communication. Which work could have overlapped it, `independent_work` says. What
@@ -66,7 +66,7 @@ class Exposed(Frozen):
     delays: NDArray[np.bool_]
 
     def blocking(self, timeline: Timeline, device: int, kind: Kind) -> Intervals:
-        """When the next compute of a device waited for exposed work of a kind."""
+        """Return the intervals in which the next compute waited for exposed work of a kind."""
         is_chosen = self.delays & timeline.select(device=device, kind=kind)[self.row]
         return union(self.start_ns[is_chosen], self.end_ns[is_chosen])
 
@@ -86,7 +86,7 @@ class _Pieces(Frozen):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _Explanation(Frozen):
-    """What kept other work from overlapping each piece; columns as in `Exposed`."""
+    """Blockers of each piece's overlap; columns as in `Exposed`."""
 
     blocker: NDArray[np.int8]
     blocked_row: NDArray[np.intp]
@@ -139,7 +139,7 @@ def _exposed_against(
     is_chosen: NDArray[np.bool_],
     is_other: NDArray[np.bool_],
 ) -> Exposed:
-    """What ran of the chosen rows (bool[m]) while none of the others did, explained."""
+    """Measure and explain the chosen rows (bool[m]) while none of the others ran."""
     timeline = blockers.timeline
     rows = _by_start(timeline, is_chosen)
     other_rows = _by_start(timeline, is_other & (timeline.end_ns > timeline.start_ns))
@@ -183,7 +183,7 @@ def _by_start(timeline: Timeline, is_chosen: NDArray[np.bool_]) -> NDArray[np.in
 
 
 def _uncovered(timeline: Timeline, rows: NDArray[np.intp], cover: Intervals) -> _Pieces:
-    """What ran of these rows (by start) outside a set of intervals, ascending."""
+    """Return the parts of these rows (by start) outside a set of intervals, ascending."""
     start_ns, end_ns = timeline.start_ns[rows], timeline.end_ns[rows]
     reach_ns = np.maximum.accumulate(np.concatenate(([ABSENT], end_ns)))[:-1]
     # Of several rows at once, the one that began first has the time.
@@ -202,7 +202,7 @@ def _uncovered(timeline: Timeline, rows: NDArray[np.intp], cover: Intervals) -> 
 def _blocked_afterwards(
     blockers: OverlapBlockers, pieces: _Pieces, other_rows: NDArray[np.intp]
 ) -> tuple[_Explanation, NDArray[np.bool_]]:
-    """What kept the next work from overlapping each piece; bool[k], whether it waited for it."""
+    """Explain by the next work; bool[k], True where it waited for the piece."""
     timeline = blockers.timeline
     # What comes next is asked of the stream that computes most: the kernel that divides the
     # gradients in a side stream needs what the collective made, the backward pass does not.
@@ -228,7 +228,7 @@ def _by_side(
     other_rows: NDArray[np.intp],
     after: _Explanation,
 ) -> _Explanation:
-    """What blocked each piece on the side where its independent work is.
+    """Choose the blocker of each piece on the side of its independent work.
 
     Where that is the work after it, that work could not start earlier; where it is the work before
     it, the piece itself could not.
@@ -263,7 +263,7 @@ def _explained(
     since_ns: Int64Array,
     count: int,
 ) -> _Explanation:
-    """What kept rows from overlapping others, for some of `count` pieces; nothing for the rest."""
+    """Explain some of `count` pieces; the rest stays empty."""
     blocker, blocking_call_id = blockers.between(blocked_row, other_row, since_ns)
     return _Explanation(
         blocker=_spread(blocker, piece_index, count, OverlapBlocker.TRUE_DEPENDENCY),
@@ -327,7 +327,7 @@ def _like_later_ones(
     bound_ns: Int64Array,
     other_rows: NDArray[np.intp],
 ) -> tuple[_Explanation, Int64Array]:
-    """What comes before all other work of the file, as the first batch does, is like the rest.
+    """Explain work before all other work of the file, as the first batch, like the rest.
 
     The work that could have overlapped it was done before the recording began. Where those that
     follow in its stream under its name are blocked for the most part, it is blocked by the same,

@@ -1,4 +1,4 @@
-"""When Python threads that launch waited for the GIL, the lock that lets one thread run Python.
+"""Waits of launching Python threads for the GIL, the lock that lets one thread run Python.
 
 A thread that runs Python begins or ends a function every few microseconds. Where it does neither
 for longer, is in no call and no operator, and another thread of its process begins and ends
@@ -78,7 +78,7 @@ def gil_waits(host: Host) -> GilWaits:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Thread:
-    """When a thread certainly ran Python, and when it may have waited to.
+    """Intervals in which a thread certainly ran Python, and in which it may have waited to.
 
     Attributes:
         boundary_ns: int64[b], ns, when a function began or ended, which takes the lock, ascending.
@@ -94,7 +94,7 @@ class _Thread:
 
 
 class _PythonCode:
-    """What the threads of a file did from each of their events to the next."""
+    """Activity of a file's threads from each of their events to the next."""
 
     def __init__(self, trace: Trace) -> None:
         events = trace.of_category(*HOST_CALLS, Category.OPERATOR, Category.PYTHON)
@@ -129,7 +129,7 @@ class _PythonCode:
 
 
 def _waits_for(thread: int, holder: int, waiting: _Thread, holding: _Thread) -> GilWaits:
-    """When one thread waited for another: between whose first and last event in a silence."""
+    """Return when one thread waited for another, from its first to its last event in a silence."""
     boundary_ns = holding.boundary_ns
     first = np.searchsorted(boundary_ns, waiting.silence_start_ns, side="right")
     end = np.searchsorted(boundary_ns, waiting.silence_end_ns, side="left")

@@ -31,7 +31,7 @@ _BY_NODE = (Constraint.STREAM, Constraint.EVENT, Constraint.DEPENDENT_LAUNCH)
 
 
 class NodeWait(IntEnum):
-    """What the node waited for that ended a bubble inside a replay."""
+    """Wait of the node that ended a bubble inside a replay."""
 
     NODE = 0  # a node on which it depends
     CALLBACK = 1  # a host function, which is a node of the graph before it
@@ -110,7 +110,7 @@ class GraphIdleMetrics(OneLine):
 
 
 def graph_idle(graph: Graph, bubbles: Bubbles) -> GraphIdle:
-    """What each bubble inside a replay waited for.
+    """Measure the waits behind each bubble inside a replay.
 
     The slow reference model is ``tests/reference/graph_idle.py``.
 

@@ -47,14 +47,14 @@ class GraphStreams(Frozen):
         return f"stream:{self.device_number}/graphs"
 
     def busy(self, timeline: Timeline) -> Intervals:
-        """When at least one of them worked."""
+        """Intervals in which at least one of them worked."""
         is_theirs = np.zeros(len(timeline.event_id), dtype=np.bool_)
         is_theirs[self.row] = True
         return timeline.busy(is_theirs)
 
 
 def graph_streams(timeline: Timeline) -> tuple[GraphStreams, ...]:
-    """Of each device the streams that are shown as one, where they are at least `FEWEST_STREAMS`.
+    """Return, per device, the streams that are shown as one if they are at least `FEWEST_STREAMS`.
 
     Such a stream has nearly all of its activities from replays of CUDA graphs, and is busy for less
     than a tenth of the time in which its device is. The rule looks at the whole trace, so that

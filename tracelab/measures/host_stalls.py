@@ -1,4 +1,4 @@
-"""When a host thread made no progress, and which blocking call caused that."""
+"""Stalls of host threads, and the blocking call that caused each."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def waits_for(
     other_thread_index: NDArray[np.integer[Any]],
     time_ns: Int64Array,
 ) -> NDArray[np.bool_]:
-    """Whether launching threads wait for what begins then in other threads, or in themselves.
+    """Return True where launching threads wait for what begins then in any thread.
 
     A thread waits for another one that launches while nothing is recorded of itself, or a lock.
 
@@ -86,7 +86,7 @@ def waits_for(
 
 
 def unrecorded_waits(host: Host) -> Intervals:
-    """When the host most likely waited for the GPU in a way that the profiler does not see.
+    """Return when the host most likely waited for the GPU unseen by the profiler.
 
     Nothing is recorded then of any thread that launches, for more than 1 ms, while a GPU works
     throughout. So it is with a host that reads a counter until a kernel has written it.

@@ -1,4 +1,4 @@
-"""What the host did in the steady steps: by operator, by phase, by line and by module."""
+"""Host work of the steady steps: by operator, by phase, by line and by module."""
 
 from __future__ import annotations
 
@@ -193,12 +193,12 @@ def _of_named(
 
 
 def _basis_name(basis: int) -> str | None:
-    """What a `Basis` is called in a report; None for ABSENT."""
+    """Return the report's name of a `Basis`; None for ABSENT."""
     return None if basis == ABSENT else _BASIS_NAMES[basis]
 
 
 def _unnamed(label: int, outside: str) -> str:
-    """What a label without a name stands for; "" for any other."""
+    """Return the meaning of a label without a name; "" for any other."""
     return {NO_NAME: outside, NO_HOST: NOT_IN_FILE, WAITED: FOR_THREADS}.get(label, "")
 
 

@@ -1,4 +1,4 @@
-"""What each bubble waited for: the host's call, operator or region, or the work on the GPU."""
+"""Culprit of each bubble: the host's call, operator or region, or work on the GPU."""
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ def innermost_functions(
 
 
 def _by_start(trace: Trace, event_id: NDArray[np.integer[Any]]) -> NDArray[np.integer[Any]]:
-    """These events by start, the outermost first."""
+    """Sort events by start, the outermost first."""
     return event_id[np.lexsort((-trace.end_ns[event_id], trace.start_ns[event_id]))]
 
 
@@ -290,7 +290,7 @@ def culprit_rows(
     idle_culprits: Int64Array,
     lines: SourceLines,
 ) -> list[CulpritMetrics]:
-    """What kept the devices idle in the first window, by device, cause, culprit and call site.
+    """Return the idle time of the first window, by device, cause, culprit and call site.
 
     The rows of a device stand together, the most expensive first.
     """

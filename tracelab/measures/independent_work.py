@@ -1,4 +1,4 @@
-"""Which work a copy or a collective could have overlapped, and how much of it there was.
+"""Work that a copy or a collective could have overlapped, and its amount.
 
 That depends on what it does: the data of a copy to the GPU, and the shards that an all-gather
 collects, are there early, so the work *before* them is independent; what an all-reduce, a
@@ -38,7 +38,7 @@ _TINY_COPY_NS = 10_000
 
 
 class Side(IntEnum):
-    """Where the work is that does not depend on a copy or a collective."""
+    """Side of the work that does not depend on a copy or a collective."""
 
     NONE = 0
     BEFORE = 1
@@ -49,7 +49,7 @@ _SIDES_OF_COPIES = {"h2d": Side.BEFORE, "d2h": Side.AFTER, "p2p": Side.AFTER}
 
 
 def side_of_independent_work(timeline: Timeline, rows: NDArray[np.intp]) -> NDArray[np.int8]:
-    """Where the work is that copies or collectives could have overlapped.
+    """Return the side of the work that copies or collectives could have overlapped.
 
     Args:
         timeline: the GPU activities.
@@ -74,7 +74,7 @@ def side_of_independent_work(timeline: Timeline, rows: NDArray[np.intp]) -> NDAr
 
 
 def needed_at_once(name: str) -> bool:
-    """Whether a collective of this name brings what the next kernel needs.
+    """Return True if the next kernel needs the result of a collective of this name.
 
     >>> needed_at_once("ncclDevKernel_SendRecv"), needed_at_once("ncclDevKernel_AllReduce")
     (True, False)
@@ -83,7 +83,7 @@ def needed_at_once(name: str) -> bool:
 
 
 def launched_in_backward(timeline: Timeline) -> NDArray[np.bool_]:
-    """Which rows of a timeline one of autograd's threads launched: bool[m]."""
+    """Return the rows of a timeline that one of autograd's threads launched: bool[m]."""
     trace = timeline.trace
     operator_id = trace.of_category(Category.OPERATOR)
     is_autograd = match_names(trace, operator_id, is_autograd_node)
@@ -93,7 +93,7 @@ def launched_in_backward(timeline: Timeline) -> NDArray[np.bool_]:
 
 
 def launched_by_optimizer(timeline: Timeline) -> NDArray[np.bool_]:
-    """Which rows of a timeline an optimizer launched, or what prepares gradients for it: bool[m].
+    """Return the rows that an optimizer, or the preparation of its gradients, launched: bool[m].
 
     They need all gradients. One that runs inside the backward pass, layer by layer, does not count.
     """
@@ -120,7 +120,7 @@ def independent_work_ns(
     free: Intervals,
     exposed_ns: Int64Array,
 ) -> Int64Array:
-    """How much independent work each copy or collective could have overlapped.
+    """Measure the independent work that each copy or collective could have overlapped.
 
     The same work is given to one of them only.
 
@@ -190,7 +190,7 @@ def _work_after_ns(
 def _backward_end_ns(
     blockers: OverlapBlockers, rows: NDArray[np.intp], other_rows: NDArray[np.intp]
 ) -> Int64Array:
-    """When the backward pass ended that launched each of these rows: int64[k], ns.
+    """Return the end of the backward pass that launched each of these rows: int64[k], ns.
 
     That is when the last work ended that the row's thread launched before another thread did.
     """

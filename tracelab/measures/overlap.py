@@ -1,4 +1,4 @@
-"""How busy each device and stream was, and what ran at the same time.
+"""Busy time of each device and stream, and the overlap between them.
 
 Overlap of A and B is the time in which some activity of A and some activity of B ran. Exposed time
 of A is the time in which A ran and what should overlap it did not.
@@ -126,7 +126,7 @@ class OverlapMetrics(OneLine):
 def device_times(
     graph: Graph, windows: Sequence[Window] | None = None
 ) -> tuple[tuple[DeviceTime, ...], ...]:
-    """What each device did: per window, per device.
+    """Measure the times of each device: per window, per device.
 
     The slow reference model is ``tests/reference/ticks.py``.
 
@@ -147,7 +147,7 @@ def device_times(
 def overlaps(
     graph: Graph, windows: Sequence[Window] | None = None, *, all_pairs: bool = False
 ) -> tuple[OverlapMetrics, ...]:
-    """What ran together: per window, every pair of kinds of a device, of streams and of devices.
+    """Measure overlap per window: every pair of kinds of a device, of streams and of devices.
 
     Pairs of which one side did nothing in the window are left out; of very many streams, the pairs
     are those of `compared_streams` and of the streams of CUDA graphs, which are one side together.
@@ -211,7 +211,7 @@ class _Spans(Frozen):
 
     @classmethod
     def of(cls, windows: Sequence[Window]) -> _Spans:
-        """Those of some windows."""
+        """Select the times of some windows."""
         bounds_ns = [(window.start_ns, window.end_ns) for window in windows]
         return cls(*np.array(bounds_ns, dtype=np.int64).reshape(-1, 2).T)
 

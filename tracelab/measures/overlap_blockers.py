@@ -1,4 +1,4 @@
-"""Why one piece of work did not overlap another: the way back through what was binding."""
+"""Blockers of overlap: the way back through the binding dependencies."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _Integer = TypeVar("_Integer", bound=np.integer[Any])
 
 
 class OverlapBlocker(IntEnum):
-    """Why two pieces of work did not run at the same time."""
+    """Reason why two pieces of work did not run at the same time."""
 
     SAME_STREAM = 0  # they are in one stream
     EVENT_WAIT = 1  # one stream waited for an event of the other
@@ -130,7 +130,7 @@ class OverlapBlockers:
     def between(
         self, row: NDArray[np.intp], other_row: NDArray[np.intp], since_ns: Int64Array
     ) -> tuple[NDArray[np.int8], Int64Array]:
-        """What kept rows from overlapping others that ran since some moments, and which calls.
+        """Return what kept rows from overlapping others that ran since some moments, and the calls.
 
         Walks back through what `Binding` says, while that is short work between the two. The slow
         reference model is ``tests/reference/walks.py``.

@@ -1,4 +1,4 @@
-"""How long collectives waited for a peer, as far as one rank's file tells.
+"""Waits of collectives for a peer, as far as one rank's file shows them.
 
 A collective begins on each rank when that rank has launched it, and moves data once all have. What
 it takes beyond its fastest twin, of the same kernel, size and process group, was most likely spent
@@ -35,7 +35,7 @@ LATENCY_BYTES = 1_000_000  # what moves less takes its latency, not its bandwidt
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class PeerWaits(Frozen):
-    """How long collectives waited for a peer; by row of the timeline.
+    """Waits of collectives for a peer, by row of the timeline.
 
     Attributes:
         fastest_ns: int64[m], ns, how long the fastest twin took, ABSENT for what has no twin.

@@ -40,7 +40,7 @@ _STALLED = 4  # times as long as usual
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class StartUp(Frozen):
-    """Which idle time is there because the recording had just begun; not where the host stalled.
+    """Idle time because the recording had just begun, except where the host stalled.
 
     The host is ahead in a step for whose launches the GPU hardly waits: they return while it works.
     It runs ahead if it is in one of the first four steps, and in most from there on, at least two.
@@ -97,7 +97,7 @@ def start_up(graph: Graph, bubbles: Bubbles) -> StartUp:
 def _is_stalled(
     timeline: Timeline, launch_id: Int64Array, step_index: NDArray[np.int32]
 ) -> NDArray[np.bool_]:
-    """Whether the host took much longer than usual to launch each activity, or that is not known.
+    """Return True where the host took much longer than usual to launch, or that is unknown.
 
     It took from the end of the launch before. Usual is the median of the launches at the same
     position in all steps that launch as often. The first launch of all has none before it.
@@ -168,7 +168,7 @@ _SLOW_HOST = (Cause.HOST_BUSY, Cause.LAUNCH, Cause.HOST_BLOCKED, Cause.PROFILER)
 def active_devices(
     graph: Graph, windows: Sequence[Window] | None = None
 ) -> dict[int, NDArray[np.bool_]]:
-    """Which devices do at least a hundredth of what the busiest does, per window.
+    """Return the devices that do at least 1 % of the busiest one's work, per window.
 
     There is no slow reference model: it compares what `device_times` measures, which has one.
 
@@ -194,7 +194,7 @@ def active_devices(
 def profiler_overhead_ns(
     graph: Graph, windows: Sequence[Window] | None, bubbles: Bubbles, start_up: StartUp
 ) -> dict[int, Int64Array]:
-    """By how much the recording made windows longer: the profiler, and what its start left idle.
+    """Measure how much longer the recording made windows: the profiler, and idle time at its start.
 
     There is no slow reference model: it is a difference of two lengths, at most the idle time that
     a slow host or the start of the recording causes.
@@ -222,7 +222,7 @@ def _with_start_ns(
     start_up: StartUp,
     host_ns: dict[int, Int64Array],
 ) -> dict[int, Int64Array]:
-    """By how much a slower host and the start of the recording made windows longer, by device."""
+    """Overhead of a slower host and of the recording's start, by device."""
     if not any(ns.any() for ns in host_ns.values()):
         return host_ns
     may_be_overhead = np.isin(bubbles.cause, _SLOW_HOST) | start_up.not_ahead
@@ -239,7 +239,7 @@ def _with_start_ns(
 def unprofiled_ns(
     graph: Graph, windows: Sequence[Window] | None, bubbles: Bubbles, start_up: StartUp
 ) -> tuple[int | None, ...]:
-    """What each window would take without the profiler, ns; None if unknown, or hardly less.
+    """Return each window's length without the profiler, ns; None if unknown, or hardly less.
 
     The active device that the profiler slowed most decides.
 
@@ -298,7 +298,7 @@ def unprofiled_idle_ns(timeline: Timeline, window: Window) -> dict[int, int]:
 def _host_overhead_ns(
     timeline: Timeline, windows: Sequence[Window], bubbles: Bubbles
 ) -> dict[int, Int64Array]:
-    """By how much a slower host made windows longer, by device."""
+    """Overhead of a slower host, by device."""
     # A step that is slow for reasons of its own is not the profiler's: the median counts.
     median_ns = statistics.median(timeline.typical_lengths_ns) if timeline.steps else 0
     longer_ns = read_only(_longer_ns(timeline, windows, median_ns))
@@ -314,7 +314,7 @@ def _host_overhead_ns(
 def _longer_ns(
     timeline: Timeline, windows: Sequence[Window], most_ns: float = math.inf
 ) -> Int64Array:
-    """How much longer windows of steps of so many ns at most are than without the profiler."""
+    """Overhead of windows whose steps have at most a given length, ns."""
     unprofiled_step_ns = timeline.trace.info.unprofiled_step_ns
     if unprofiled_step_ns is None or not timeline.steps:
         return np.zeros(len(windows), dtype=np.int64)
@@ -326,7 +326,7 @@ def _longer_ns(
 
 
 def _step_counts(timeline: Timeline, windows: Sequence[Window]) -> list[int]:
-    """How many steps each window is of, at least one."""
+    """Count the steps of each window, at least one."""
     # Windows of steps do not overlap, and are in order.
     starts_ns = [step.start_ns for step in timeline.steps]
     ends_ns = [step.end_ns for step in timeline.steps]
@@ -338,7 +338,7 @@ def _step_counts(timeline: Timeline, windows: Sequence[Window]) -> list[int]:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class HostClock(Frozen):
-    """How far the host has come without the profiler when it has come so far with it.
+    """Progress of the host without the profiler, as a function of its progress with it.
 
     Between two rows of the table it runs evenly; before the first and after the last it stands
     still.

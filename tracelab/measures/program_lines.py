@@ -1,4 +1,4 @@
-"""Which line of the program the host was in."""
+"""Lines of the program in which the host was."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OUTSIDE_FUNCTIONS = "outside any function"
 
 
 class LineName(NamedTuple):
-    """What a line is called, and where it is.
+    """Name and place of a line.
 
     Example: ``LineName("train_epoch", "train.py:40")``; where the line is not known, the function
     and what it called, ``LineName("item in train_epoch", "train.py")``; and what a function did

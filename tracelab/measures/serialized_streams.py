@@ -41,7 +41,7 @@ _NOT_SERIALIZED = (
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class SerializedStreams(Frozen):
-    """Where one stream of a device computed and the next kernel of another could not.
+    """Time in which one stream of a device computed and the next kernel of another could not.
 
     Attributes:
         row: intp[k], the timeline row that was blocked.
@@ -106,13 +106,13 @@ def _compute_rows(timeline: Timeline, stream: Stream) -> NDArray[np.intp]:
 
 
 def _computing(timeline: Timeline, stream: Stream) -> Intervals:
-    """When a stream computed."""
+    """Return the intervals in which a stream computed."""
     rows = _compute_rows(timeline, stream)
     return union(timeline.start_ns[rows], timeline.end_ns[rows])
 
 
 def _exclude_each_other(timeline: Timeline, one: Stream, other: Stream) -> bool:
-    """Whether the compute of two streams hardly overlaps."""
+    """Return True if the compute of two streams hardly overlaps."""
     one_busy, other_busy = (_computing(timeline, stream) for stream in (one, other))
     lesser_ns = min(measure(one_busy), measure(other_busy))
     return measure(intersect(one_busy, other_busy)) <= _AT_ONCE * lesser_ns

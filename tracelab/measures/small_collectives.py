@@ -177,7 +177,7 @@ def _continues(
 def _launched_between(
     timeline: Timeline, row: NDArray[np.integer[Any]], next_row: NDArray[np.integer[Any]]
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """How much compute was launched between the launches of two rows: twice intp[k].
+    """Count the compute launched between the launches of two rows: twice intp[k].
 
     By the thread that launched the first, and by others.
     """
@@ -196,7 +196,7 @@ def _launched_between(
 def _count_between(
     ordered_ns: Int64Array, after_ns: Int64Array, before_ns: Int64Array
 ) -> NDArray[np.intp]:
-    """How many of some times lie between two others.
+    """Count the times between two others.
 
     >>> _count_between(np.array([1, 5, 9]), np.array([0]), np.array([9])).tolist()
     [2]

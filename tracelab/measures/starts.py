@@ -80,7 +80,7 @@ TYPICAL = Measure("latencies", LatencyMetrics, latency_rows)
 
 @dataclass(frozen=True, slots=True, repr=False)
 class StartMetrics(OneLine):
-    """What the activities of one device that started in one window waited for.
+    """Waits of the activities of one device that started in one window.
 
     Attributes:
         activities: how many started.
@@ -111,7 +111,7 @@ class StartMetrics(OneLine):
 
 
 def starts(graph: Graph, windows: Sequence[Window]) -> Iterator[StartMetrics]:
-    """What the activities of each device waited for, per window.
+    """Measure the waits of each device's activities, per window.
 
     There is no slow reference model beside that of `Binding`:
     ``tests/unit/measures/test_starts.py`` counts its rows one by one.

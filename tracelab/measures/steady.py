@@ -1,4 +1,4 @@
-"""What a steady step takes, and how busy the devices were in the steady window."""
+"""Length of a steady step, and busy time of the devices in the steady window."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ PROFILED, UNPROFILED = "profiled", "unprofiled"
 
 
 class Replayed(Protocol):
-    """How well the steady steps replay unchanged, as `SteadyMetrics` says it."""
+    """Error of the unchanged replay of the steady steps, for `SteadyMetrics`."""
 
     @property
     def basis(self) -> str:
-        """Whether the lengths are with the profiler or without it."""
+        """Basis of the lengths: with the profiler or without it."""
 
     @property
     def steps(self) -> tuple[int, ...]:
@@ -34,19 +34,19 @@ class Replayed(Protocol):
 
     @property
     def error(self) -> float | None:
-        """By how much the replay is off."""
+        """Error of the replay."""
 
     @property
     def unprofiled_step_ns(self) -> int | None:
-        """What a step takes without the profiler; None where that was not timed."""
+        """Length of a step without the profiler, ns; None if that was not timed."""
 
     @property
     def not_calibrated(self) -> str | None:
-        """Why predictions are not of a step without the profiler."""
+        """Reason why predictions are not of a step without the profiler."""
 
     @property
     def not_replayed(self) -> str | None:
-        """Why there are no predictions."""
+        """Reason why there are no predictions."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)

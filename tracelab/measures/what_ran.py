@@ -1,4 +1,4 @@
-"""What ran in the steady steps: which operator, phase, line and module launched, and did, what.
+"""Work of the steady steps by the operator, phase, line and module that launched or did it.
 
 What the tables of kernels, operators, phases, lines and modules are made of, column by column. GPU
 activities count in the step that launched them, and so does the host's time: from the start of the
@@ -45,7 +45,7 @@ NO_NAME, NO_HOST, WAITED = -1, -2, -3
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Labels(Frozen):
-    """What the host was in, at some moments or at some calls.
+    """Labels of the host's work at some moments or calls.
 
     Attributes:
         operator: int64[k], the name of the innermost operator, as an index into `Trace.strings`,
@@ -68,7 +68,7 @@ class Labels(Frozen):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class WhatRan(Frozen):
-    """What the steady steps launched, and what the host did in them.
+    """Launched work and host work of the steady steps.
 
     Attributes:
         step: the number of the step, where it is asked for alone; None for the steady steps.
@@ -187,7 +187,7 @@ def what_ran(
 
 
 def _times(timeline: Timeline, events: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """When events (event ids) began and ended, ns."""
+    """Return the starts and ends of events (event ids), ns."""
     return timeline.trace.start_ns[events], timeline.trace.end_ns[events]
 
 
@@ -198,7 +198,7 @@ def _origin_labels(
     rows: NDArray[np.intp],
     launched_in: Labels,
 ) -> tuple[Labels, Mapping[str, NDArray[np.int8]]]:
-    """What the activities in some rows come from, and how that is known: see `WhatRan`.
+    """Label the origin of some rows, and how that is known: see `WhatRan`.
 
     Args:
         timeline: the activities.
@@ -224,7 +224,7 @@ def _origin_labels(
 
 
 def _scope(timeline: Timeline, window: Window) -> tuple[Sequence[int] | None, Intervals, Intervals]:
-    """Which steps count, as indices into `Timeline.steps`, and when they ran.
+    """Return the steps that count, as indices into `Timeline.steps`, and their intervals.
 
     Returns:
         the indices, or None for the whole trace; when the host ran them; and their windows.
@@ -249,7 +249,7 @@ def _scope(timeline: Timeline, window: Window) -> tuple[Sequence[int] | None, In
 
 
 class _Host:
-    """What the host was in, at any moment.
+    """Labels of the host's work at any moment.
 
     Args:
         timeline: the GPU activities.
@@ -266,7 +266,7 @@ class _Host:
         self.modules = ModulePaths(timeline)
 
     def of_launches(self, launch_id: Int64Array) -> Labels:
-        """What the host launched activities in: of each the launch (event id), or ABSENT."""
+        """Label activities by their launch (event id), or ABSENT."""
         launch_ids, index = np.unique(launch_id, return_inverse=True)
         is_launched = launch_ids != ABSENT
         launched = launch_ids[is_launched]
@@ -282,7 +282,7 @@ class _Host:
         return _taken(both, index)
 
     def at(self, thread: int, moments_ns: Int64Array) -> Labels:
-        """What a thread was in at each moment (int64[k], ns, ascending); ABSENT is no thread."""
+        """Label a thread's work at each moment (int64[k], ns, ascending); ABSENT is no thread."""
         if thread == ABSENT:
             return _unknown(len(moments_ns))
         operator = self.operators.names(self.operators.innermost_at(thread, moments_ns))
@@ -310,7 +310,7 @@ class _Host:
         )
 
     def calls(self, on_host: Intervals) -> Mapping[str, Counter[int]]:
-        """How often operators and modules began on a thread in charge, by label."""
+        """Count the operators and modules that began on a thread in charge, by label."""
         counts: Mapping[str, Counter[int]] = {"operator": Counter(), "module": Counter()}
         for thread, part in self.phases.threads_in_charge(on_host):
             if thread == ABSENT:
@@ -333,12 +333,12 @@ def _unknown(count: int) -> Labels:
 
 
 def _taken(labels: Labels, index: NDArray[np.intp]) -> Labels:
-    """Some of the labels."""
+    """Take some of the labels."""
     return Labels(**{field.name: getattr(labels, field.name)[index] for field in fields(labels)})
 
 
 def _idle(timeline: Timeline, bubbles: Bubbles, within: Intervals) -> list[Intervals]:
-    """When each device was idle in some time."""
+    """Return each device's idle intervals within some time."""
     idle = []
     for device in timeline.device_numbers:
         is_own = bubbles.device_number == device

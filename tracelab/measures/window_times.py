@@ -1,4 +1,4 @@
-"""How busy each device was in each window, why it was idle, and what ran exposed."""
+"""Times of each device in each window: busy, idle by cause, exposed."""
 
 from __future__ import annotations
 

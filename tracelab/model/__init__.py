@@ -1,1 +1,1 @@
-"""What a trace says, in order and linked; no judgement."""
+"""Model of a trace: its events in order and linked; no judgement."""

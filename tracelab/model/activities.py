@@ -131,7 +131,7 @@ class Activities(Frozen):
         return found
 
     def busy(self, rows: NDArray[np.bool_] | slice = slice(None)) -> Intervals:
-        """When at least one of these activities ran; all of them by default."""
+        """Return the intervals in which at least one of these activities ran; by default any."""
         return union(self.start_ns[rows], self.end_ns[rows])
 
     def select(self, *, device: int | None = None, kind: Kind | None = None) -> NDArray[np.bool_]:

@@ -1,4 +1,4 @@
-"""In which numbers and layouts the GPU computes, by the names of its kernels.
+"""Number formats and memory layouts of GPU work, by the names of its kernels.
 
 The names are those of cuBLAS, cuDNN, CUTLASS and PyTorch; which real kernel each was written for
 stands in the tests.
@@ -73,7 +73,7 @@ _TF32_SPEEDUP: Mapping[str, float] = MappingProxyType(
 
 
 def is_float32_product(name: str) -> bool:
-    """Whether a kernel multiplies float32 matrices, or convolves, without tensor cores.
+    """Return True if a kernel multiplies float32 matrices, or convolves, without tensor cores.
 
     >>> is_float32_product("ampere_sgemm_128x64_tn")
     True
@@ -84,7 +84,7 @@ def is_float32_product(name: str) -> bool:
 
 
 def is_tf32_product(name: str) -> bool:
-    """Whether a kernel multiplies float32 matrices in TF32.
+    """Return True if a kernel multiplies float32 matrices in TF32.
 
     >>> is_tf32_product("cutlass_80_tensorop_s1688gemm_128x256_16x3_nt_align4")
     True
@@ -95,7 +95,7 @@ def is_tf32_product(name: str) -> bool:
 
 
 def is_float64(name: str) -> bool:
-    """Whether a kernel's tensors are of double precision; arguments alone do not make it so.
+    """Return True if a kernel's tensors are of double precision; arguments alone do not make it so.
 
     >>> is_float64("elementwise_kernel<2, CUDAFunctor_add<double> >")
     True
@@ -106,7 +106,7 @@ def is_float64(name: str) -> bool:
 
 
 def is_float64_product(name: str) -> bool:
-    """Whether a kernel multiplies matrices of double precision.
+    """Return True if a kernel multiplies matrices of double precision.
 
     >>> is_float64_product("cutlass_80_tensorop_d884gemm_64x32_16x4_tn_align1")
     True
@@ -115,7 +115,7 @@ def is_float64_product(name: str) -> bool:
 
 
 def is_half_product(name: str) -> bool:
-    """Whether a kernel multiplies matrices of half precision, float16 or bfloat16, by its name.
+    """True if a kernel multiplies matrices of half precision, float16 or bfloat16, by its name.
 
     >>> is_half_product("nvjet_sm90_tst_64x256_64x5_1x2_h_bz_NNN")
     True
@@ -126,7 +126,7 @@ def is_half_product(name: str) -> bool:
 
 
 def is_elementwise(name: str) -> bool:
-    """Whether a kernel computes element by element, sums up or copies: bound by memory.
+    """Return True if a kernel computes element by element, sums up or copies: bound by memory.
 
     >>> is_elementwise("void at::native::vectorized_elementwise_kernel<4, at::native::AddFunctor>")
     True
@@ -137,7 +137,7 @@ def is_elementwise(name: str) -> bool:
 
 
 def is_float32_attention(name: str) -> bool:
-    """Whether a kernel is of a fused attention in float32.
+    """Return True if a kernel is of a fused attention in float32.
 
     >>> is_float32_attention("fmha_cutlassF_f32_aligned_64x64_rf_sm80(AttentionKernel::Params)")
     True
@@ -148,7 +148,7 @@ def is_float32_attention(name: str) -> bool:
 
 
 def is_batched_product(name: str) -> bool:
-    """Whether an operator multiplies batches of matrices.
+    """Return True if an operator multiplies batches of matrices.
 
     >>> is_batched_product("aten::bmm"), is_batched_product("aten::mm")
     (True, False)
@@ -169,7 +169,7 @@ def softmax_bits(name: str) -> int | None:
 
 
 def is_layout_change(name: str) -> bool:
-    """Whether a kernel only brings images from one memory layout to another, for a convolution.
+    """True if a kernel only brings images from one memory layout to another, for a convolution.
 
     >>> is_layout_change("cudnn::ops::nchwToNhwcKernel<float, float, float, false, true>")
     True
@@ -178,7 +178,7 @@ def is_layout_change(name: str) -> bool:
 
 
 def is_of_nchw(name: str) -> bool:
-    """Whether a normalization or pooling works on images whose channels are not last.
+    """Return True if a normalization or pooling works on images whose channels are not last.
 
     >>> is_of_nchw("void at::native::batch_norm_backward_kernel<c10::BFloat16, float, float, int>")
     True
@@ -189,7 +189,7 @@ def is_of_nchw(name: str) -> bool:
 
 
 def interpolates_nchw(name: str) -> bool:
-    """Whether a kernel interpolates images whose channels are not last.
+    """Return True if a kernel interpolates images whose channels are not last.
 
     >>> interpolates_nchw("void at::native::upsample_nearest2d_backward_out_frame<float>")
     True
@@ -244,7 +244,7 @@ def _operators_around(timeline: Timeline, rows: NDArray[np.intp]) -> Int64Array:
 
 
 def multiplies_in_half(timeline: Timeline) -> bool:
-    """Whether most of the time of matrix products is of those in half precision."""
+    """Return True if most of the time of matrix products is of those in half precision."""
     rows = np.flatnonzero(launched_by(timeline, _PRODUCT.search))
     length_ns = timeline.end_ns[rows] - timeline.start_ns[rows]
     is_half = match_names(timeline.trace, timeline.event_id[rows], is_half_product)

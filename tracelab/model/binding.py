@@ -1,4 +1,4 @@
-"""What each GPU activity waited for: answered here once, and read by everything else.
+"""Binding wait of each GPU activity: found here once, and read by everything else.
 
 An activity starts once the host has launched it, the activity before it in its stream is over, what
 its stream was made to wait for is over, and the GPU has room for it. Of what the file shows, the
@@ -61,7 +61,7 @@ _SHOW_LATENCIES = (
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Binding(Frozen):
-    """What each activity waited for; by row of the timeline.
+    """Wait of each activity, by row of the timeline.
 
     Attributes:
         launch_ns: int64[m], ns, when the call that launched it had returned, or when it began to
@@ -164,7 +164,7 @@ def bind(
 
 
 def _with(known: Constraints, row: NDArray[np.intp], late: Constraints) -> Constraints:
-    """What is known of all rows, and more of some (intp[k])."""
+    """Replace the constraints of some rows (intp[k])."""
     columns = {field.name: getattr(known, field.name).copy() for field in fields(known)}
     for name, column in columns.items():
         column[row] = getattr(late, name)
@@ -206,7 +206,7 @@ def _met(
 def _last_met(
     timeline: Timeline, awaited: Awaited, predecessors: NodePredecessors, met: Met
 ) -> Constraints:
-    """Of the constraints that the file shows the one that was met last."""
+    """Return the constraint in the file that was met last."""
     by_stream = np.where(met.is_dependent, Constraint.DEPENDENT_LAUNCH, Constraint.STREAM)
     by_stream = np.where(met.is_queued, Constraint.QUEUE, by_stream)
     by_event = np.where(awaited.is_peer_copy, Constraint.PEER_COPY, Constraint.EVENT)
@@ -233,7 +233,7 @@ def _last_met(
 def _stream_constraints(
     timeline: Timeline, progress: StreamProgress, launch_ns: Int64Array
 ) -> tuple[Int64Array, Int64Array, NDArray[np.bool_]]:
-    """When its stream let each row start, by which row, and whether that one still ran then.
+    """Return when each row's stream let it start, after which row, and if that one still ran.
 
     What began early was let to by the one before it, at its own start, unless its launch came just
     before.
@@ -261,7 +261,7 @@ def _stream_constraints(
 
 
 def _launch_ns(host: Host) -> Int64Array:
-    """When each row was launched, see `Binding.launch_ns`.
+    """Return the launch time of each row; see `Binding.launch_ns`.
 
     What has long been launched starts 1 to 5 us after the call's return, however long the call
     took: only at its end does the work reach the GPU.
@@ -276,7 +276,7 @@ def _launch_ns(host: Host) -> Int64Array:
 def shown_latencies(
     host: Host, constraints: Binding | Constraints
 ) -> tuple[NDArray[np.intp], Int64Array]:
-    """How long starts took once what they waited for was over, where the file shows that.
+    """Return the latencies of starts after the end of their wait, where the file shows that.
 
     Returns:
         intp[k], index into `LATENCIES`, and int64[k], ns.

@@ -34,7 +34,7 @@ from tracelab.model.trace import ABSENT, HOST_CALLS, Trace
 
 
 class Blocking(IntEnum):
-    """Why a host call returns only when GPU work has finished."""
+    """Reason why a host call returns only when GPU work has finished."""
 
     DEVICE = 0  # it waits for everything on a device
     STREAM = 1

@@ -1,4 +1,4 @@
-"""What a file says of its communication: operations, process groups, sizes and peers.
+"""Communication in a file: operations, process groups, sizes and peers.
 
 A kernel's operation is known from the first of these that says one: PyTorch's operator around its
 launch, the kernel's own arguments, another operator or annotation around the launch (old files have
@@ -29,7 +29,7 @@ from tracelab.model.trace import ABSENT, COLLECTIVE_OPERATOR, Category, GroupTex
 
 
 class Operation(IntEnum):
-    """What communication does."""
+    """Operation of a communication."""
 
     ALL_REDUCE = 0
     ALL_GATHER = 1
@@ -304,7 +304,7 @@ def _operations_of_names(names: Iterable[str]) -> NDArray[np.int8]:
 
 
 def operation_of(name: str) -> Operation:
-    """What an operator, an annotation or an argument says that it does.
+    """Return the operation that an operator, an annotation or an argument names.
 
     >>> operation_of("_allgather_base").name, operation_of("c10d::alltoall_base_").name
     ('ALL_GATHER', 'ALL_TO_ALL')
@@ -317,7 +317,7 @@ def operation_of(name: str) -> Operation:
 
 
 def _operation_of_kernel(name: str) -> Operation:
-    """What a communication kernel does by its name.
+    """Return the operation of a communication kernel, by its name.
 
     >>> _operation_of_kernel("ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(ncclArgs<4096ul>)").name
     'REDUCE_SCATTER'

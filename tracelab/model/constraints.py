@@ -1,4 +1,4 @@
-"""What an activity can have waited for, and the columns of what is known of it."""
+"""Constraints: what an activity can have waited for, and the columns that hold it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tracelab.base.intervals import Int64Array
 
 
 class Constraint(IntEnum):
-    """What an activity can have waited for; of those met at one moment the first counts."""
+    """Kind of wait of an activity; of several that end at one moment the first counts."""
 
     STREAM = 0  # the end of the activities before it in its stream
     DEPENDENT_LAUNCH = 1  # only a sign of them: programmatic dependent launch, or a graph's node
@@ -28,7 +28,7 @@ class Constraint(IntEnum):
 
 
 class Reason(IntEnum):
-    """Why it is not known what an activity, or a device, waited for."""
+    """Reason why the wait of an activity, or a device, is unknown."""
 
     NONE = 0
     LAUNCH_NOT_IN_FILE = 1
@@ -51,7 +51,7 @@ REASONS: Mapping[Reason, str] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Awaited(Frozen):
-    """What stream waits and peer copies made each row of a timeline wait for.
+    """Waits of each row of a timeline because of stream waits and peer copies.
 
     Attributes:
         row: int64[m], the row of another stream that ended last of those, ABSENT without any.
@@ -76,7 +76,7 @@ class Awaited(Frozen):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Met(Frozen):
-    """When the constraints that the file shows were met, by row of the timeline.
+    """Times at which the constraints in the file were met, by row of the timeline.
 
     The times are those of `Binding`; `stream_row` (int64[m]) is the row of its stream that let it
     start, or the node that it depends on and that still ran. `is_dependent` (bool[m]) says where
@@ -95,7 +95,7 @@ class Met(Frozen):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Constraints(Frozen):
-    """What some rows waited for; columns as in `Binding`."""
+    """Waits of some rows; columns as in `Binding`."""
 
     constraint: NDArray[np.int8]
     source_row: Int64Array

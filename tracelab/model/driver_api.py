@@ -1,4 +1,4 @@
-"""What a host call does, by its name in the CUDA runtime, the CUDA driver or HIP.
+"""Host calls, told by their names in the CUDA runtime, the CUDA driver or HIP.
 
 Each predicate takes the name of a runtime or driver call as the profiler writes it, for example
 ``cudaMemcpyAsync_ptsz``, ``cuMemAlloc_v2`` or ``hipMalloc``. Moore Threads' MUSA has CUDA's names
@@ -48,7 +48,7 @@ _EXTENDED_LAUNCH = re.compile(r"^(?:cuda|cu)LaunchKernelEx")
 
 
 def is_device_sync(name: str) -> bool:
-    """Whether a call returns only when all work of a device has finished.
+    """Return True if a call returns only when all work of a device has finished.
 
     >>> is_device_sync("cudaDeviceSynchronize"), is_device_sync("cudaStreamSynchronize")
     (True, False)
@@ -57,7 +57,7 @@ def is_device_sync(name: str) -> bool:
 
 
 def is_stream_sync(name: str) -> bool:
-    """Whether a call returns only when the work of a stream has finished.
+    """Return True if a call returns only when the work of a stream has finished.
 
     >>> is_stream_sync("cudaStreamSynchronize_ptsz"), is_stream_sync("cudaStreamQuery")
     (True, False)
@@ -66,7 +66,7 @@ def is_stream_sync(name: str) -> bool:
 
 
 def is_event_sync(name: str) -> bool:
-    """Whether a call returns only when the GPU has reached an event.
+    """Return True if a call returns only when the GPU has reached an event.
 
     >>> is_event_sync("hipEventSynchronize"), is_event_sync("cudaEventQuery")
     (True, False)
@@ -75,7 +75,7 @@ def is_event_sync(name: str) -> bool:
 
 
 def is_synchronous_copy(name: str) -> bool:
-    """Whether a call returns only when its copy has finished.
+    """Return True if a call returns only when its copy has finished.
 
     >>> is_synchronous_copy("cuMemcpyHtoD_v2"), is_synchronous_copy("cudaMemcpyAsync")
     (True, False)
@@ -84,7 +84,7 @@ def is_synchronous_copy(name: str) -> bool:
 
 
 def is_asynchronous_copy(name: str) -> bool:
-    """Whether a call puts a copy on a stream; it still waits if one side is pageable memory.
+    """Return True if a call puts a copy on a stream; it still waits if one side is pageable memory.
 
     >>> is_asynchronous_copy("cuMemcpyHtoDAsync_v2"), is_asynchronous_copy("cudaMemcpy")
     (True, False)
@@ -93,7 +93,7 @@ def is_asynchronous_copy(name: str) -> bool:
 
 
 def is_asynchronous_memset(name: str) -> bool:
-    """Whether a call asks for memory to be filled, and may return before it is.
+    """Return True if a call asks for memory to be filled, and may return before it is.
 
     >>> is_asynchronous_memset("cudaMemsetAsync"), is_asynchronous_memset("cuMemsetD32Async")
     (True, True)
@@ -104,7 +104,7 @@ def is_asynchronous_memset(name: str) -> bool:
 
 
 def is_allocation(name: str) -> bool:
-    """Whether a call allocates, frees or pins memory, and may have to wait for the device.
+    """Return True if a call allocates, frees or pins memory, and may have to wait for the device.
 
     >>> is_allocation("cudaHostAlloc"), is_allocation("cudaFree"), is_allocation("cudaMallocAsync")
     (True, True, False)
@@ -113,7 +113,7 @@ def is_allocation(name: str) -> bool:
 
 
 def is_free(name: str) -> bool:
-    """Whether a call frees memory, of the device or the host; such a call is an allocation, too.
+    """True if a call frees memory, of the device or the host; such a call is an allocation, too.
 
     >>> is_free("cuMemFree_v2"), is_free("cudaFreeAsync"), is_free("cudaMalloc")
     (True, False, False)
@@ -122,7 +122,7 @@ def is_free(name: str) -> bool:
 
 
 def is_stream_wait(name: str) -> bool:
-    """Whether a call makes a stream wait for an event; the host does not wait.
+    """Return True if a call makes a stream wait for an event; the host does not wait.
 
     >>> is_stream_wait("hipStreamWaitEvent"), is_stream_wait("cudaEventSynchronize")
     (True, False)
@@ -131,7 +131,7 @@ def is_stream_wait(name: str) -> bool:
 
 
 def is_event_record(name: str) -> bool:
-    """Whether a call records an event on a stream.
+    """Return True if a call records an event on a stream.
 
     >>> is_event_record("cudaEventRecordWithFlags"), is_event_record("cudaEventQuery")
     (True, False)
@@ -140,7 +140,7 @@ def is_event_record(name: str) -> bool:
 
 
 def is_graph_launch(name: str) -> bool:
-    """Whether a call replays a graph: one launch of many activities.
+    """Return True if a call replays a graph: one launch of many activities.
 
     >>> is_graph_launch("hipGraphLaunch"), is_graph_launch("cudaGraphInstantiate")
     (True, False)
@@ -149,7 +149,7 @@ def is_graph_launch(name: str) -> bool:
 
 
 def is_kernel_launch(name: str) -> bool:
-    """Whether a call launches one kernel, and nothing but a kernel.
+    """Return True if a call launches one kernel, and nothing but a kernel.
 
     >>> is_kernel_launch("cuLaunchKernelEx"), is_kernel_launch("hipExtModuleLaunchKernel")
     (True, True)
@@ -160,7 +160,7 @@ def is_kernel_launch(name: str) -> bool:
 
 
 def has_kernel_name(name: str) -> bool:
-    """Whether the profiler writes beside a launch which kernel it launches: AMD's does.
+    """Return True if the profiler writes beside a launch which kernel it launches: AMD's does.
 
     >>> has_kernel_name("hipExtModuleLaunchKernel"), has_kernel_name("cudaLaunchKernel")
     (True, False)
@@ -169,7 +169,7 @@ def has_kernel_name(name: str) -> bool:
 
 
 def loads_module(name: str) -> bool:
-    """Whether a call loads the code of kernels.
+    """Return True if a call loads the code of kernels.
 
     >>> loads_module("cuModuleLoadDataEx"), loads_module("cuLibraryLoadData")
     (True, True)
@@ -180,7 +180,7 @@ def loads_module(name: str) -> bool:
 
 
 def asks_about_kernel(name: str) -> bool:
-    """Whether a call needs a kernel's code, which it loads where nothing has before.
+    """Return True if a call needs a kernel's code, which it loads where nothing has before.
 
     >>> asks_about_kernel("cudaFuncGetAttributes"), asks_about_kernel("cudaStreamIsCapturing")
     (True, False)
@@ -189,7 +189,7 @@ def asks_about_kernel(name: str) -> bool:
 
 
 def begins_capture(name: str) -> bool:
-    """Whether a call begins to capture a graph: what its thread launches then does not run.
+    """Return True if a call begins to capture a graph: what its thread launches then does not run.
 
     >>> begins_capture("cudaStreamBeginCapture_v2"), begins_capture("cudaStreamEndCapture")
     (True, False)
@@ -198,7 +198,7 @@ def begins_capture(name: str) -> bool:
 
 
 def ends_capture(name: str) -> bool:
-    """Whether a call ends the capture of a graph.
+    """Return True if a call ends the capture of a graph.
 
     >>> ends_capture("hipStreamEndCapture"), ends_capture("cudaGraphInstantiate")
     (True, False)
@@ -207,7 +207,7 @@ def ends_capture(name: str) -> bool:
 
 
 def is_extended_launch(name: str) -> bool:
-    """Whether a call can ask for programmatic dependent launch.
+    """Return True if a call can ask for programmatic dependent launch.
 
     HIP has extended launches, too (``hipLaunchKernelExC``, ``hipDrvLaunchKernelEx``), but no
     attribute for that: on ROCm up to 7.2 a kernel that begins early was not allowed to.

@@ -1,4 +1,4 @@
-"""What a Python function or an operator of a trace is, by its name.
+"""Python functions and operators of a trace, told by their names.
 
 The profiler names a Python function ``train.py(12): step``, a built-in one
 ``<built-in method item of Tensor object at 0x7f>`` and the call of a module
@@ -129,7 +129,7 @@ def called_name(frame: str) -> str:
 
 
 def called_as_shown(frame: str) -> str:
-    """What a report calls a frame that the program called: `called_name`, and a method's type.
+    """Return the report's name of a called frame: `called_name`, and a method's type.
 
     The type is given of special methods, whose name alone says nothing.
 
@@ -144,7 +144,7 @@ def called_as_shown(frame: str) -> str:
 
 
 def event_as_shown(name: str) -> str:
-    """What a report calls an event of any kind: a built-in function without its address.
+    """Return the report's name of any event: a built-in function without its address.
 
     >>> event_as_shown("<built-in method item of Tensor object at 0x7f>")
     'item'
@@ -155,7 +155,7 @@ def event_as_shown(name: str) -> str:
 
 
 def operator_as_call(operator: str) -> tuple[str, str] | tuple[None, None]:
-    """What Python does without a call of a name, from the operator that it runs.
+    """Return the Python operation without a call, from the operator that it runs.
 
     Returns:
         what to call it, and the name under which the source is searched; twice None for an
@@ -168,7 +168,7 @@ def operator_as_call(operator: str) -> tuple[str, str] | tuple[None, None]:
 
 
 def is_program_frame(name: str) -> bool:
-    """Whether a frame is of the program's own code.
+    """Return True if a frame is of the program's own code.
 
     >>> is_program_frame("train.py(12): step"), is_program_frame("torch/_tensor.py(5): item")
     (True, False)
@@ -181,7 +181,7 @@ def is_program_frame(name: str) -> bool:
 
 
 def is_own_frame(files: Collection[str], name: str) -> bool:
-    """Whether a frame outside PyTorch is of the program, not of a library that it uses.
+    """Return True if a frame outside PyTorch is of the program, not of a library that it uses.
 
     Args:
         files: the source files of the program, where the recording stored them.
@@ -203,7 +203,7 @@ def is_own_frame(files: Collection[str], name: str) -> bool:
 
 
 def is_profiler_frame(name: str) -> bool:
-    """Whether a frame is of the profiler's own code, or of tracelab's recorder.
+    """Return True if a frame is of the profiler's own code, or of tracelab's recorder.
 
     >>> is_profiler_frame("torch/profiler/profiler.py(884): step")
     True
@@ -214,7 +214,7 @@ def is_profiler_frame(name: str) -> bool:
 
 
 def is_wrapper(name: str) -> bool:
-    """Whether a frame stands around the function that the program called, by a name of its own.
+    """True if a frame stands around the function that the program called, by a name of its own.
 
     >>> is_wrapper("torch/optim/optimizer.py(480): wrapper")
     True
@@ -225,7 +225,7 @@ def is_wrapper(name: str) -> bool:
 
 
 def is_built_in(name: str) -> bool:
-    """Whether a frame is a built-in function.
+    """Return True if a frame is a built-in function.
 
     >>> is_built_in("<built-in method item of Tensor object at 0x7f>")
     True
@@ -234,7 +234,7 @@ def is_built_in(name: str) -> bool:
 
 
 def is_module_call(name: str) -> bool:
-    """Whether a frame is the call of a module, whose name the source does not tell.
+    """Return True if a frame is the call of a module, whose name the source does not tell.
 
     >>> is_module_call("nn.Module: Linear_3"), is_module_call("train.py(12): step")
     (True, False)
@@ -243,7 +243,7 @@ def is_module_call(name: str) -> bool:
 
 
 def is_backward(name: str) -> bool:
-    """Whether a frame is a call into autograd's engine.
+    """Return True if a frame is a call into autograd's engine.
 
     >>> is_backward("<built-in method run_backward of torch._C._EngineBase object at 0x7f>")
     True
@@ -252,7 +252,7 @@ def is_backward(name: str) -> bool:
 
 
 def is_optimizer_step(name: str) -> bool:
-    """Whether an annotation is a step of an optimizer.
+    """Return True if an annotation is a step of an optimizer.
 
     >>> is_optimizer_step("Optimizer.step#AdamW.step")
     True
@@ -261,7 +261,7 @@ def is_optimizer_step(name: str) -> bool:
 
 
 def is_thread_wait(name: str) -> bool:
-    """Whether a frame does nothing but wait for another thread.
+    """Return True if a frame does nothing but wait for another thread.
 
     >>> is_thread_wait("<built-in method acquire of _thread.lock object at 0x7f>")
     True
@@ -272,7 +272,7 @@ def is_thread_wait(name: str) -> bool:
 
 
 def starts_threads(name: str) -> bool:
-    """Whether a frame starts threads and waits until all of them have ended.
+    """Return True if a frame starts threads and waits until all of them have ended.
 
     >>> starts_threads("torch/nn/parallel/parallel_apply.py(31): parallel_apply")
     True
@@ -281,12 +281,12 @@ def starts_threads(name: str) -> bool:
 
 
 def is_parallel_forward(name: str) -> bool:
-    """Whether an annotation is the forward pass of `nn.DataParallel`, which starts threads."""
+    """True if an annotation is the forward pass of `nn.DataParallel`, which starts threads."""
     return name == "DataParallel.forward"
 
 
 def is_sleep(name: str) -> bool:
-    """Whether a frame sleeps, until something happens or some time has passed.
+    """Return True if a frame sleeps, until something happens or some time has passed.
 
     >>> is_sleep("<built-in function sleep>"), is_sleep("<built-in function len>")
     (True, False)
@@ -295,7 +295,7 @@ def is_sleep(name: str) -> bool:
 
 
 def is_source_function(name: str) -> bool:
-    """Whether a frame is a function of a source file, and no wrapper around another one.
+    """Return True if a frame is a function of a source file, and no wrapper around another one.
 
     >>> is_source_function("train.py(12): step"), is_source_function("nn.Module: Linear_3")
     (True, False)
@@ -313,7 +313,7 @@ def is_of_torch(name: str) -> bool:
 
 
 def is_engine_operator(name: str) -> bool:
-    """Whether an operator is autograd's engine at work.
+    """Return True if an operator is autograd's engine at work.
 
     >>> is_engine_operator("autograd::engine::evaluate_function: MulBackward0")
     True
@@ -322,7 +322,7 @@ def is_engine_operator(name: str) -> bool:
 
 
 def is_autograd_node(name: str) -> bool:
-    """Whether an operator is a node of a backward pass; PyTorch 1.8 writes them without its engine.
+    """True if an operator is a node of a backward pass; PyTorch 1.8 writes them without its engine.
 
     >>> is_autograd_node("CudnnConvolutionBackward"), is_autograd_node("AddBackward0")
     (True, True)
@@ -333,7 +333,7 @@ def is_autograd_node(name: str) -> bool:
 
 
 def is_tensor_operator(name: str) -> bool:
-    """Whether an operator is one of PyTorch's tensor library, which call one another.
+    """Return True if an operator is one of PyTorch's tensor library, which call one another.
 
     >>> is_tensor_operator("aten::mm")
     True

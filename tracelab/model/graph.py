@@ -1,4 +1,4 @@
-"""What depends on what: edges between the host's calls and the GPU's activities.
+"""Dependency graph: edges between the host's calls and the GPU's activities.
 
 The nodes are event ids. No edge runs against time; one that would is left out and counted, so the
 graph is acyclic. Measures of the whole file use the columns; `window_graph` gives one window as a
@@ -32,7 +32,7 @@ from tracelab.model.waits.wait_records import follows_wait_call
 
 
 class EdgeKind(IntEnum):
-    """Why the target could not come before the source."""
+    """Reason why an edge's target could not come before its source."""
 
     LAUNCH = 0  # a host call put the activity on the GPU
     STREAM = 1  # a stream begins its activities in order, and as a rule ends one before the next
@@ -44,7 +44,7 @@ class EdgeKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class EventLinks:
-    """How many stream waits are known to have waited for what.
+    """Counts of stream waits with a known source.
 
     Example: ``EventLinks(exact=0, inferred=12, unresolved=3)``, as in a stock file.
 
@@ -142,7 +142,7 @@ def _columns(edges_of: Mapping[EdgeKind, Edges]) -> tuple[Int64Array, Int64Array
 
 
 def _found_edges(timeline: Timeline, binding: Binding) -> Mapping[EdgeKind, Edges]:
-    """What only the binding tells: the waits, and the hardware queues, that delayed late starts."""
+    """Return the edges that only the binding shows: waits and queues behind late starts."""
     has_source = binding.source_row != ABSENT
     # Nodes of a graph in one queue are mostly in one stream, which has its own edges.
     is_queued = binding.constraint == Constraint.QUEUE
@@ -160,7 +160,7 @@ def _found_edges(timeline: Timeline, binding: Binding) -> Mapping[EdgeKind, Edge
 
 
 def _awaited(timeline: Timeline, waits: StreamWaits, forward: NDArray[np.bool_]) -> Awaited:
-    """What each row waited for that ended last.
+    """Return the awaited row that ended last, for each row.
 
     Args:
         timeline: whose rows they are.
@@ -227,13 +227,13 @@ Edges = tuple[Int64Array, Int64Array]
 
 
 def launch_edges(timeline: Timeline) -> Edges:
-    """From each call to the activities that it put on the GPU."""
+    """Return the edges from each call to the activities that it launched."""
     launched = timeline.launch_id != ABSENT
     return timeline.launch_id[launched], timeline.event_id[launched]
 
 
 def stream_edges(timeline: Timeline) -> Edges:
-    """From each activity to the next one of its stream."""
+    """Return the edges from each activity to the next one of its stream."""
     same = timeline.stream_index[1:] == timeline.stream_index[:-1]
     return timeline.event_id[:-1][same], timeline.event_id[1:][same]
 
@@ -265,7 +265,7 @@ def host_edges(host: Host) -> Edges:
 
 
 def sync_edges(host: Host, queues: StreamQueues) -> Edges:
-    """From the last activities that a blocking call waited for to what could only come after."""
+    """Return the edges from the activities that a blocking call waited for to what came after."""
     waited, waiting = _pure_wait_edges(host, queues)
     copied, after = _copy_edges(host)
     return np.concatenate((waited, copied)), np.concatenate((waiting, after))
@@ -280,7 +280,7 @@ def pure_waits(host: Host) -> NDArray[np.bool_]:
 
 
 def wake_up_ns(host: Host, source_id: Int64Array, target_id: Int64Array) -> Int64Array:
-    """How long calls that only wait took to return once what they waited for had ended.
+    """Return the time that calls which only wait took to return after the wait ended, ns.
 
     Args:
         host: the host side of the timeline.
@@ -298,7 +298,7 @@ def wake_up_ns(host: Host, source_id: Int64Array, target_id: Int64Array) -> Int6
 
 
 def _pure_wait_edges(host: Host, queues: StreamQueues) -> Edges:
-    """From what calls waited for that do nothing else to these calls."""
+    """Return the edges to calls that only wait, from the activities they waited for."""
     timeline, blocking = host.timeline, host.blocking_calls
     trace = timeline.trace
     is_wait = np.isin(blocking.kind, RETURNS_WHEN_DONE)
@@ -347,7 +347,7 @@ def _pure_wait_edges(host: Host, queues: StreamQueues) -> Edges:
 def _recorded_by(
     timeline: Timeline, queues: StreamQueues, call_id: Int64Array, record_id: NDArray[np.intp]
 ) -> NDArray[np.intp]:
-    """What blocking calls waited for whose record is known, and not its stream: intp[k], rows.
+    """Return the awaited rows of blocking calls with a known record and no stream: intp[k].
 
     It is of the stream that the recording thread gave work to last, if that had ended when the call
     returned; unless the call returned just after what another stream had been given by then.
@@ -372,7 +372,7 @@ def _recorded_by(
 def _ended_last_during(
     timeline: Timeline, queues: StreamQueues, call_id: Int64Array, given_before_ns: Int64Array
 ) -> NDArray[np.intp]:
-    """What blocking calls waited for that name no stream: intp[k], rows, else ABSENT.
+    """Return the awaited rows of blocking calls that name no stream: intp[k], else ABSENT.
 
     Of the last activities that each stream had been given before a time (int64[k], ns), the one
     that ended last during the call.

@@ -1,4 +1,4 @@
-"""What the host did: which calls blocked or stalled, and what each thread was recorded doing."""
+"""Host activity: blocking and stalled calls, and the recorded state of each thread."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Host(OneLine):
 
     @cached_property
     def other_threads(self) -> Callable[[int], ThreadState]:
-        """Of one thread: the state of all other threads that launch work, taken together.
+        """Return the joint state of all launching threads except one.
 
         A thread that launches nothing, a logger for one, keeps nobody from launching.
         """

@@ -1,4 +1,4 @@
-"""What a GPU activity is by its name: compute, communication, a copy or a memset."""
+"""Kind of a GPU activity by its name: compute, communication, a copy or a memset."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def classify(trace: Trace, events: NDArray[np.intp], is_comm: CommTest) -> NDArr
 
 
 def is_recognised(name: str) -> bool:
-    """Whether a kernel's name is known to be compute, so that nobody needs to be asked.
+    """Return True if a kernel's name is known to be compute, so that nobody needs to be asked.
 
     >>> is_recognised("ampere_sgemm_128x64_tn"), is_recognised("my_ring_step")
     (True, False)
@@ -182,7 +182,7 @@ def work_of(name: str) -> str:
 
 
 def is_copy_kernel(name: str) -> bool:
-    """Whether a kernel is the driver's for a node of a graph that copies within a device.
+    """Return True if a kernel is the driver's for a node of a graph that copies within a device.
 
     >>> is_copy_kernel("memcpy32_post"), is_copy_kernel("memcpy128"), is_copy_kernel("my_memcpy")
     (True, True, False)
@@ -191,7 +191,7 @@ def is_copy_kernel(name: str) -> bool:
 
 
 def is_memset_kernel(name: str) -> bool:
-    """Whether a kernel is the driver's for a node of a graph that sets memory.
+    """Return True if a kernel is the driver's for a node of a graph that sets memory.
 
     >>> is_memset_kernel("memset32"), is_memset_kernel("memcpy128")
     (True, False)
@@ -210,7 +210,7 @@ def copy_direction(name: str) -> str:
 
 
 def is_peer_copy(name: str) -> bool:
-    """Whether a copy is one between two devices, as CUPTI names it.
+    """Return True if a copy is one between two devices, as CUPTI names it.
 
     >>> is_peer_copy("Memcpy PtoP (Device -> Device)"), is_peer_copy("Memcpy DtoD")
     (True, False)
@@ -219,7 +219,7 @@ def is_peer_copy(name: str) -> bool:
 
 
 def copies_pageable_memory(name: str) -> bool:
-    """Whether one side of a copy is pageable host memory: then the call waits for the copy.
+    """Return True if one side of a copy is pageable host memory: then the call waits for the copy.
 
     >>> copies_pageable_memory("Memcpy HtoD (Pageable -> Device)")
     True

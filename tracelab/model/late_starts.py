@@ -1,4 +1,4 @@
-"""What activities waited for that started later than the file explains: what ran beside them."""
+"""Late starts that the file does not explain, and the work that ran during them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def explain_late(
     known: Constraints,
     row: NDArray[np.intp],
 ) -> Constraints:
-    """What late rows (intp[k]) waited for, as far as the host and what ran beside them tell."""
+    """Explain late rows (intp[k]) by the host and by the work that ran at the same time."""
     timeline, may_be_wait = host.timeline, awaited.after_unresolved_wait[row]
     start_ns, ready_ns = timeline.start_ns[row], known.ready_ns[row]
     may_be_wait = may_be_wait | awaited.any_stream_waits
@@ -106,7 +106,7 @@ def _is_ordered(
 def _ended_just_before(
     timeline: Timeline, queues: StreamQueues, row: NDArray[np.intp], ready_ns: Int64Array
 ) -> NDArray[np.intp]:
-    """What work of other streams ended last, just before activities started.
+    """Return the work of other streams that ended last, just before activities started.
 
     It was launched before them, and on their device. For a collective another collective comes
     first, whatever else ended since.
@@ -166,7 +166,7 @@ def _last_ended(
 
 
 def _running_beside(timeline: Timeline, row: NDArray[np.intp]) -> NDArray[np.intp]:
-    """What computed in another stream of its device when each row started.
+    """Return the compute in another stream of the device when each row started.
 
     Collectives do not count: they take few multiprocessors.
 

@@ -1,4 +1,4 @@
-"""How long what may start takes to start: the one place that says what is typical and what is not.
+"""Latencies of starts: the one place that defines the typical and the unusual ones.
 
 All of it was measured on the bundled captures of H200s, and compared with other people's traces of
 A100, H100, H800, B200 and MI300. ``docs/latencies.md`` has the table of each GPU;
@@ -54,7 +54,7 @@ LEAST_STARTS = 20
 
 
 class Since(IntEnum):
-    """What a latency is counted from."""
+    """Event that a latency is counted from."""
 
     PREVIOUS = 0  # the end of the activity before it in its stream
     LAUNCH = 1  # the return of its launch call
@@ -133,7 +133,7 @@ def event_index(kind: NDArray[np.int8]) -> NDArray[np.intp]:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Latencies(Frozen):
-    """What is typical in one trace, in the order of `LATENCIES`.
+    """Typical latencies of one trace, in the order of `LATENCIES`.
 
     Attributes:
         typical_ns: int64[l], ns: the trace's own median where it counts, else that of the captures.

@@ -295,7 +295,7 @@ class LossName(OneLine):
 
 
 def find_loss_names(trace: Trace) -> tuple[LossName, ...]:
-    """Of each such loss of a trace the ten most frequent names, most frequent first."""
+    """Return the ten most frequent names of each such loss of a trace, most frequent first."""
     return tuple(
         LossName(loss, _cut(name), count, *_on_gpu(trace, loss, name))
         for loss, names in trace.loss_names.items()

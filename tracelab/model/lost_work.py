@@ -62,7 +62,7 @@ class LostWork(Frozen):
     is_lost: NDArray[np.bool_]
 
     def counts(self) -> dict[str, int]:
-        """How many calls lost their work, by the name of the loss."""
+        """Count the calls that lost their work, by the name of the loss."""
         counts = np.bincount(self.kind[self.is_lost], minlength=len(KINDS)).tolist()
         return dict(zip(KINDS, counts, strict=True))
 
@@ -173,7 +173,7 @@ def _is_captured(timeline: Activities, calls: NDArray[np.intp]) -> NDArray[np.bo
 
 @dataclass(frozen=True, slots=True)
 class _Replay:
-    """What of one replay is in the file, by start: names and streams as numbers, and times, ns."""
+    """Recorded part of one replay, by start: names and streams as numbers, and times, ns."""
 
     launch_id: int
     node: Int64Array
@@ -232,12 +232,12 @@ def _lack_nodes(replays: list[_Replay]) -> set[int]:
 
 
 def _is_alike(node: Int64Array, other: Int64Array) -> bool:
-    """Whether at least half of the nodes of one replay are of names and streams of another."""
+    """True if at least half of the nodes of one replay are of names and streams of another."""
     return any(2 * np.isin(a, b).sum() >= len(a) for a, b in ((node, other), (other, node)))
 
 
 def _has_time_for(replays: list[_Replay], one: _Replay) -> bool:
-    """Whether one of these replays lacks nodes that others have, and has pauses in their place."""
+    """True if one of these replays lacks nodes that others have, and has pauses in their place."""
     names = [np.unique(x.node, return_inverse=True, return_counts=True) for x in replays]
     name, index = np.unique(np.concatenate([x[0] for x in names]), return_inverse=True)
     most, mean_ns = np.zeros(len(name), dtype=np.int64), np.zeros(len(name))

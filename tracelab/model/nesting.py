@@ -1,4 +1,4 @@
-"""What encloses what on a host thread: operators, regions, Python functions or calls."""
+"""Nesting on a host thread: operators, regions, Python functions or calls as trees."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which phase of a training step the host was in: loading data, forward, backward, the optimizer.
+"""Phases of a training step on the host: loading data, forward, backward, the optimizer.
 
 The file says so by regions: annotations (``Optimizer.step#SGD.step``), Python functions
 (``nn.Module: Linear_3``) and operators of autograd's engine. Of regions inside one another the
@@ -27,7 +27,7 @@ from tracelab.model.trace import ABSENT, Category, Trace
 
 
 class Phase(IntEnum):
-    """What a step does, in the order in which it is usually done."""
+    """Phase of a step, in the usual order."""
 
     DATA = 0  # in a data loader
     FORWARD = 1
@@ -167,7 +167,7 @@ class Phases:
         return np.concatenate(boundaries_ns)
 
     def threads_in_charge(self, within: Intervals) -> list[tuple[int, Intervals]]:
-        """Which thread counts when, as parts of a set that make it up.
+        """Divide intervals among the threads in charge.
 
         Args:
             within: the time in question.
@@ -206,7 +206,7 @@ class Phases:
         return phase
 
     def _autograd_at_work(self) -> dict[int, Intervals]:
-        """When each of autograd's threads worked.
+        """Return the intervals in which each of autograd's threads worked.
 
         The time between two of its operators counts where the main thread began nothing.
         """
@@ -229,7 +229,7 @@ class Phases:
         return at_work
 
     def _marks(self) -> tuple[Int64Array, NDArray[np.int8]]:
-        """When a phase began that the file names, on the main thread or autograd's; by time."""
+        """Return the starts of named phases, on the main thread or autograd's, by time."""
         own = self._regions.of_thread(self.main_thread) if self.main_thread != ABSENT else slice(0)
         work_ns = [at_work.starts for at_work in self._autograd.values()]
         mark_ns = np.concatenate((self._regions.start_ns[own], *work_ns))
@@ -273,7 +273,7 @@ def _autograd_threads(trace: Trace, operators: Nesting) -> NDArray[np.int32]:
 
 
 def _main_thread(host: Host, autograd_threads: NDArray[np.int32]) -> int:
-    """Of the threads that launch, but for autograd's, that of the steps, or which launches most."""
+    """Return the thread that runs the steps; else the non-autograd thread with most launches."""
     timeline = host.timeline
     trace = timeline.trace
     launch_id = timeline.launch_id[timeline.launch_id != ABSENT]

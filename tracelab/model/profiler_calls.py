@@ -1,4 +1,4 @@
-"""When a thread was in the profiler's own code, or in that of tracelab's recorder.
+"""Time of a thread in the profiler's own code, or in that of tracelab's recorder.
 
 With Python's stacks the frames tell. Without them a thread was in the profiler's step call from the
 end of one ``ProfilerStep`` to the start of the next: that call ends the one and begins the other.

@@ -71,7 +71,7 @@ def _longest_run(indices: Sequence[int], cut: Sequence[int]) -> tuple[int, ...]:
 
 
 def spread_ns(lengths_ns: Int64Array) -> float:
-    """By how much the lengths of steps differ, ns: twice their median deviation.
+    """Return the spread of the lengths of steps, ns: twice their median deviation.
 
     That is the interquartile range of what varies evenly, and one step that is longer than all
     others hardly moves it.

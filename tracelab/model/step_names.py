@@ -1,4 +1,4 @@
-"""Which annotations are the steps where nobody says so, and which ones repeat where none are.
+"""Annotations that are the steps by default, and repeating ones where none are.
 
 Most frameworks call ``torch.profiler``'s ``step()``, so that their steps are ``ProfilerStep#N``:
 torchtitan, Megatron-LM, Lightning's ``PyTorchProfiler``, accelerate and vLLM with a schedule. The
@@ -34,7 +34,7 @@ _OF_PATTERNS = re.compile(r"[.^$*+?{}\[\]\\|()]")
 
 @dataclass(frozen=True, slots=True)
 class KnownSteps:
-    r"""How a framework names its steps.
+    r"""Step names of a framework.
 
     Example: ``KnownSteps("SGLang", r"^step\[\w+ bs=\d")``.
 
@@ -148,7 +148,7 @@ def find_repeated(
 
 
 class LaunchedWork:
-    """How much the GPU did, by the moment at which it was launched."""
+    """GPU time by the moment of its launch."""
 
     def __init__(self, trace: Trace, launch_id: Int64Array, activity_ns: Int64Array) -> None:
         """Order the activities by launch.
@@ -166,19 +166,19 @@ class LaunchedWork:
         self._all_ns = int(activity_ns.sum())
 
     def share(self, trace: Trace, events: NDArray[np.intp]) -> float:
-        """Which share of the GPU's time was launched during these events, on whichever thread."""
+        """Return the share of GPU time that was launched during these events, on any thread."""
         spans: Intervals = union(trace.start_ns[events], trace.end_ns[events])
         first, end = np.searchsorted(self._launch_ns, (spans.starts, spans.ends))
         return int((self._work_ns[end] - self._work_ns[first]).sum()) / max(1, self._all_ns)
 
 
 def _may_be_a_step(name: str) -> bool:
-    """Whether a repeating annotation of this name is worth to be offered as the step."""
+    """Return True if a repeating annotation of this name is worth to be offered as the step."""
     return len(name) <= _LONGEST_NAME and not _OF_COLLECTIVE.match(name)
 
 
 def _are_apart(trace: Trace, events: NDArray[np.intp]) -> bool:
-    """Whether these events are of one thread and none of them overlaps another."""
+    """Return True if these events are of one thread and none of them overlaps another."""
     order = np.argsort(trace.start_ns[events], kind="stable")
     start_ns, end_ns = trace.start_ns[events[order]], trace.end_ns[events[order]]
     is_one_thread = len(np.unique(trace.thread_index[events])) == 1

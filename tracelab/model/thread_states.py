@@ -1,4 +1,4 @@
-"""What each host thread was recorded doing, and when."""
+"""Recorded states of each host thread over time."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _IN_THREAD = ("_SingleProcess", "torch/utils/data/_utils/fetch.py")
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ThreadState(OneLine):
-    """What one host thread was recorded doing, and when.
+    """Recorded states of one host thread over time.
 
     Attributes:
         blocked: it sat in a blocking call, or in one that another thread's allocation stalled.
@@ -143,7 +143,7 @@ def loading_regions(timeline: Timeline) -> NDArray[np.intp]:
 
 
 def is_in_launching_thread(name: str) -> bool:
-    """Whether a region that loads data does it in the thread that waits for it.
+    """Return True if a region that loads data does it in the thread that waits for it.
 
     >>> is_in_launching_thread("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__")
     True
@@ -154,7 +154,7 @@ def is_in_launching_thread(name: str) -> bool:
 
 
 def _prepares(name: str) -> bool:
-    """Whether a function's name says that it makes samples or batches.
+    """Return True if a function's name says that it makes samples or batches.
 
     >>> _prepares("data.py(31): __getitem__"), _prepares("typing.py(401): __getitem__")
     (True, False)
@@ -186,18 +186,18 @@ def _preparing_functions(timeline: Timeline) -> NDArray[np.intp]:
 
 
 def _of_thread(thread: int, calls: BlockingCalls | StalledCalls) -> Intervals:
-    """When a thread was in one of these calls."""
+    """Return the intervals of a thread in one of these calls."""
     of_thread = calls.thread_index == thread
     return union(calls.start_ns[of_thread], calls.end_ns[of_thread])
 
 
 def _union_of(trace: Trace, index: NDArray[np.intp], events: NDArray[np.intp]) -> Intervals:
-    """When at least one of some events, given by their index into `events`, was running."""
+    """Return the intervals in which at least one of some events (indices into `events`) ran."""
     return union(trace.start_ns[events[index]], trace.end_ns[events[index]])
 
 
 class _ThreadCounts:
-    """How many of some threads were doing something when, so as to leave out any one of them."""
+    """Counts of active threads over time, from which any one thread can be left out."""
 
     def __init__(self, doing: Mapping[int, Intervals]) -> None:
         sizes = [len(intervals) for intervals in doing.values()]
@@ -212,6 +212,6 @@ class _ThreadCounts:
         self._index_sum = np.cumsum(np.concatenate((thread, -thread))[order])
 
     def without(self, thread: int) -> Intervals:
-        """When any of them but this one did it."""
+        """Return the intervals in which any other thread did it."""
         another = (self._count > 1) | ((self._count == 1) & (self._index_sum != thread))
         return union(self._moment_ns[:-1][another[:-1]], self._moment_ns[1:][another[:-1]])

@@ -47,7 +47,7 @@ class Timeline(Activities):
 
     @property
     def typical_lengths_ns(self) -> tuple[int, ...]:
-        """How long each steady step is, ns; of all steps where none is steady."""
+        """Lengths of the steady steps, ns; of all steps if none is steady."""
         indices = self.steady.indices if self.steady else range(len(self.steps))
         return tuple(self.steps[i].end_ns - self.steps[i].start_ns for i in indices)
 

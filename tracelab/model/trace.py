@@ -29,7 +29,7 @@ from tracelab.base.intervals import Int64Array
 
 @dataclass(frozen=True, slots=True, repr=False)
 class FileInfo(OneLine):
-    """What a file says beside its events, each thing once, with one type.
+    """Metadata of a file, each value once, with one type.
 
     Example: ``FileInfo(rank=3, rank_source="metadata", world_size=8, software={"cuda": "12.4"},
     device_names={3: "NVIDIA H200"}, multiprocessors={3: 132}, source_folders=("/home/me/train",),
@@ -143,7 +143,7 @@ class Messages(Frozen):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class GraphNodes(Frozen):
-    """Of k runs of nodes which node it was, and l dependencies between them.
+    """Node of each of k runs, and l dependencies between nodes.
 
     One more row comes last, in which all is `ABSENT`: that of events that are no nodes.
 
@@ -174,7 +174,7 @@ ABSENT = arrays.ABSENT  # in an integer column: the file does not say
 
 
 class Category(IntEnum):
-    """What an event is, whatever the profiler's version called it."""
+    """Category of an event, whatever the profiler's version called it."""
 
     KERNEL = 0
     MEMCPY = 1

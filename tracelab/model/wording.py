@@ -83,7 +83,7 @@ _FUNCTIONS = {
 
 
 def call_text(name: str) -> str:
-    """What a program called, in words where the source has no name of it.
+    """Return the called name, in words where the source has none.
 
     >>> call_text("item"), call_text("__getitem__"), call_text("Tensor.__mul__")
     ('`item`', 'indexing', '`*`')
@@ -133,7 +133,7 @@ def describe(call_site: CallSite, fallback: str) -> str:
 
 
 def called(call_site: CallSite, fallback: str = "") -> str:
-    """What a call site calls, without its place; "" where that has no name that a program writes.
+    """Return the name that a call site calls; "" without one that a program writes.
 
     Args:
         call_site: where it is.

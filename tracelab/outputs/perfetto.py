@@ -29,7 +29,7 @@ from tracelab.system.files import identities, require_output
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class PerfettoPart(OneLine):
-    """What goes into a trace.
+    """Part of a file that goes into a trace.
 
     Attributes:
         scene: the file.

@@ -1,4 +1,4 @@
-"""Everything that can be written of what was analyzed, in one tuple, and the functions for it."""
+"""Registry of the outputs of an analysis, and the functions that write them."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ _LATEST_NS = np.iinfo(np.int64).max
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ReplayedTimes(Frozen):
-    """When the nodes of one program were reached, and when that began.
+    """Times at which the nodes of one program were reached, and their origin.
 
     Attributes:
         program: what was replayed.
@@ -87,7 +87,7 @@ class ReplayedTimes(Frozen):
 def replayed_times(
     timeline: Timeline, program: Program, time_ns: Int64Array, step_ns: int
 ) -> ReplayedTimes:
-    """When the nodes of a replayed program began.
+    """Return the start times of the nodes of a replayed program.
 
     An activity takes what it costs; a call begins once its thread gets there. A host that nothing
     holds back gets further ahead of the GPU with each step, and so does a stream of copies: then

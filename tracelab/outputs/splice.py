@@ -107,7 +107,7 @@ def _joined(lines: Iterator[str]) -> Iterator[str]:
 
 @contextmanager
 def packed(stream: IO[bytes], *, is_packed: bool) -> Iterator[_Write]:
-    """What writes to a stream, packed if it is to be."""
+    """Return a writer to a stream, packed if requested."""
     if not is_packed:
         yield stream.write
         return

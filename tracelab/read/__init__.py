@@ -1,1 +1,1 @@
-"""From a file to a `Trace`; nothing else knows the keys of the JSON."""
+"""Reader: a file becomes a `Trace`; nothing else knows the keys of the JSON."""

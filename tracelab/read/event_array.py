@@ -1,4 +1,4 @@
-"""Where the events of a file stand, byte for byte: for what adds to a file, or cuts it.
+"""Byte positions of a file's events, for code that adds to a file or cuts it.
 
 Nothing is decoded but the few fields that tell events apart; the text of the others stays as it is.
 """
@@ -24,7 +24,7 @@ Id = int | float | str | None  # of a process or thread, as files write it
 
 
 class Head(msgspec.Struct, gc=False):
-    """What tells events apart; as written.
+    """Fields that tell events apart; as written.
 
     Example: ``Head(ph="s", cat="ac2g", pid=4211, tid=4211, ts=120.5, id=42)``.
     """
@@ -39,7 +39,7 @@ class Head(msgspec.Struct, gc=False):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class EventArray(OneLine):
-    """Where a file's array of events is, in its unpacked bytes.
+    """Position of a file's array of events in its unpacked bytes.
 
     Example: ``EventArray(begin=16, end=4_812, is_bare=False, breaks_off=False, losses={},
     threads={("4211", "4211"): (4211, 4211)})``.
@@ -64,7 +64,7 @@ class EventArray(OneLine):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Selection(Frozen):
-    """Which events of a file to keep.
+    """Selection of a file's events to keep.
 
     Complete events are chosen one by one. Of the others the metadata are kept, begins and ends
     (half a pair would be damage), the arrows of the chosen launches, and what happened in the time.
@@ -83,12 +83,12 @@ class Selection(Frozen):
     end_us: float
 
     def chosen(self, first_index: int, count: int) -> set[int]:
-        """Which of so many events, from an index on, are chosen one by one."""
+        """Return the events, among a number from an index on, that are chosen one by one."""
         low, high = np.searchsorted(self.file_index, (first_index, first_index + count))
         return set(self.file_index[low:high].tolist())
 
     def keeps(self, head: Head) -> bool:
-        """Whether an event that is not complete is kept."""
+        """Return True if an event that is not complete is kept."""
         if head.ph in ("M", "B", "E"):
             return True
         if head.ph == "X":

@@ -155,7 +155,7 @@ def _is_packed_from(plain: Path, packed: Path) -> bool:
 
 
 def _begins_like_a_trace(file: Path) -> bool:
-    """Whether a file may be a trace; an unreadable one may be, so that its reader says why."""
+    """True if a file may be a trace; an unreadable one may be, so that its reader says why."""
     try:
         with open_source(Source(str(file), None, named=False)) as stream:
             head = stream.read(_HEAD_BYTES)
@@ -362,7 +362,7 @@ def _numbers(labels: list[str]) -> dict[str, int]:
 
 
 def _of_rank(metadata: dict[str, Any], rank: int, count: int) -> dict[str, Any]:
-    """What a merged file says beside its events, of one of its ranks."""
+    """Return one rank's metadata from a merged file."""
     job = mapping(metadata.get("distributedInfo"))
     world_size = max(natural_number(job.get("world_size")), count)
     return {**metadata, "distributedInfo": {**job, "rank": rank, "world_size": world_size}}

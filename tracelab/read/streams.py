@@ -67,7 +67,7 @@ class Source(OneLine):
 
 
 def is_url(path: str) -> bool:
-    """Whether a path is a URL.
+    """Return True if a path is a URL.
 
     >>> is_url("s3://bucket/step.json"), is_url("step.json")
     (True, False)
@@ -123,7 +123,7 @@ def _unpacked(
 
 
 def read_as_far(stream: io.BufferedIOBase, count: int) -> tuple[bytes, bool]:
-    """So many bytes of a stream, fewer at its end or where it is damaged; and whether it is.
+    """Read bytes of a stream, fewer at its end or at damage; return True with them if damaged.
 
     >>> read_as_far(io.BytesIO(b"all of it"), 3)
     (b'all', False)
@@ -140,7 +140,7 @@ def read_as_far(stream: io.BufferedIOBase, count: int) -> tuple[bytes, bool]:
 
 
 def ends_as_json(path: str) -> bool:
-    """Whether a written file ends as a JSON object does; where the disk was full it breaks off.
+    """True if a written file ends as a JSON object does; where the disk was full it breaks off.
 
     Its writer may not have noticed: Kineto says so on stderr only.
     """

@@ -33,7 +33,7 @@ _TIMES: Mapping[str, str] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeatMap:
-    """What the heat map shows.
+    """Contents of the heat map.
 
     Attributes:
         ranks: the rows.

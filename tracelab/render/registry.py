@@ -1,4 +1,4 @@
-"""Everything that can be made of a result, in one tuple, and the one function that makes it.
+"""Registry of renderers of a result, and the function that applies one.
 
 A renderer takes a result and returns text or bytes. It prints nothing and writes no file. Its
 options are its own: look them up where its function is.
@@ -93,7 +93,7 @@ def render_as(
 
 
 def resolve(name: str) -> Any:
-    """What MODULE:CLASS, MODULE:FUNCTION or MODULE:CLASS.METHOD stands for.
+    """Import the object that MODULE:CLASS, MODULE:FUNCTION or MODULE:CLASS.METHOD names.
 
     >>> resolve("pathlib:Path.name") is __import__("pathlib").Path.name
     True

@@ -1,4 +1,4 @@
-"""From what was measured of files to one report: a file's own report, and many of them merged."""
+"""Building of reports: a file's own report, and many of them merged."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def build_report(
 def build_trace_info(
     graph: Graph, rank: int, launched_only: LaunchedOnly | None, options: Options
 ) -> TraceInfo:
-    """What a report says of its file: where it is from, how much is in it, what was lost."""
+    """Build a report's entry of its file: its origin, its contents, its losses."""
     timeline, links = graph.host.timeline, graph.links
     trace = timeline.trace
     compared = len(compared_streams(timeline, all_pairs=options.all_pairs))
@@ -197,7 +197,7 @@ def merge_reports(
 
 
 def _whatif_in_job(options: Options, job: Job, replay: JobReplay) -> WhatIf:
-    """What the job's step takes with the edits that are asked for."""
+    """Return the what-if of the job's step with the requested edits."""
     baseline, is_replayed = replay.baseline, replay.baseline.not_replayed is None
     return WhatIf(
         basis=baseline.printed.name if baseline.printed else baseline.basis,
@@ -228,7 +228,7 @@ def _provenance(
 
 
 def _count_unused(unused_steps: Iterable[UnusedSteps]) -> Counter[str]:
-    """How many annotations are not steps, by loss."""
+    """Count the annotations that are not steps, by loss."""
     counts = Counter[str]()
     for unused in unused_steps:
         counts[unused.loss] += unused.count
@@ -236,7 +236,7 @@ def _count_unused(unused_steps: Iterable[UnusedSteps]) -> Counter[str]:
 
 
 def _recorded_time(timeline: Timeline) -> RecordedTime:
-    """When the steps ran, of a file without steps its GPU activities."""
+    """Return the times of the steps; of a file without steps those of its GPU activities."""
     info, steps = timeline.trace.info, timeline.steps
     whole = timeline.windows[0]
     return RecordedTime(

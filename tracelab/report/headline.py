@@ -15,7 +15,7 @@ _OF_PROFILER = ("profiler", "host_busy")  # causes of idle time that the profile
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Headline(OneLine):
-    """What a step takes, how busy the GPU is that decides, and what the fixes save of the step.
+    """Length of a step, busy share of the GPU that decides, and savings of the fixes.
 
     Shares are whole percents, as they are printed.
 
@@ -89,7 +89,7 @@ def headline_of(rank: RankView) -> Headline:
 
 
 def _causes_ns(device: DeviceMetrics, idle_ns: int) -> dict[str, int]:
-    """By cause how long a GPU was idle, the largest first, ns; together `idle_ns`.
+    """Return a GPU's idle time by cause, the largest first, ns; together `idle_ns`.
 
     Data that is loaded behind a blocking call is the loader's cost: one gap has one story. What the
     GPU was idle for the profiler's sake alone is taken from the CPU's work, which it slows.

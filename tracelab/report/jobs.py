@@ -1,4 +1,4 @@
-"""Whether several files are the ranks of one job: only where they, or the user, say so."""
+"""Jobs: files that are the ranks of one job, because they, or the user, say so."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _Files = tuple[int, ...]  # the places of files among all
 def decide_job(
     traces: Sequence[TraceInfo], ranks: Sequence[int], *, is_stated: bool
 ) -> JobDecision:
-    """Whether files are the ranks of one job, and which of them were recorded together.
+    """Decide if files are the ranks of one job, and which of them were recorded together.
 
     Args:
         traces: the files, as each was analyzed alone.
@@ -33,7 +33,7 @@ def decide_job(
 
 
 def find_recordings(traces: Sequence[TraceInfo]) -> tuple[_Files, ...]:
-    """Which files were recorded together, as the ranks of one job.
+    """Group the files that were recorded together, as the ranks of one job.
 
     Those with the same number of ranks and of process groups of all ranks, with different ranks,
     whose steps all ran at some one moment. Of files that say nothing of other ranks, those whose
@@ -111,7 +111,7 @@ def _why_not_one_job(traces: Sequence[TraceInfo]) -> str:
 
 
 def _why_apart(traces: Sequence[TraceInfo], names: Sequence[str]) -> str:
-    """What keeps files apart that might be of one job by all that they say of it."""
+    """Return the reason that separates files which could be of one job otherwise."""
     files = range(len(traces))
     for of_rank in _grouped(files, lambda i: traces[i].rank):
         if len(of_rank) > 1:
@@ -127,7 +127,7 @@ def _why_apart(traces: Sequence[TraceInfo], names: Sequence[str]) -> str:
 
 
 def _claim(trace: TraceInfo, place: int) -> Hashable:
-    """What a file has in common with all others of its job; of a file alone, its place."""
+    """Return the key that a file shares with its job; for a file alone, its place."""
     if trace.recorded is None or trace.rank_source == "position" or trace.world_size == 1:
         return place
     alike = without_rank(trace.path) if trace.world_size is None else ""
@@ -150,7 +150,7 @@ def _at_one_time(traces: Sequence[TraceInfo], files: Iterable[int]) -> list[_Fil
 
 
 def _span_ns(trace: TraceInfo) -> tuple[int, int]:
-    """When a file's steps began and ended, by its clock, ns."""
+    """Return the start and end of a file's steps, by its clock, ns."""
     recorded = trace.recorded
     if recorded is None:
         return 0, 0
@@ -174,7 +174,7 @@ def _grouped(files: Iterable[int], key: Callable[[int], Hashable]) -> list[_File
 
 
 def _listed(items: Sequence[str]) -> str:
-    """Some items of a sentence, and how many more there are.
+    """List some items of a sentence, and the number of the others.
 
     >>> _listed(["a", "b"]), _listed(["a", "b", "c", "d", "e"])
     ('a and b', 'a, b, c and 2 more')

@@ -98,7 +98,7 @@ class UnreadFile:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class JobDecision(OneLine):
-    """Whether several files are the ranks of one job.
+    """Decision if several files are the ranks of one job.
 
     Example: ``JobDecision(is_job=False, why="rank 0 is in several files: before and after",
     recordings=((0,), (1,)))``.
@@ -116,7 +116,7 @@ class JobDecision(OneLine):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Provenance(OneLine):
-    """What the report was made from, and how.
+    """Inputs and options of the report.
 
     Attributes:
         step_pattern: of the steps that were looked for; a file's own says what they were found by.
@@ -132,7 +132,7 @@ class Provenance(OneLine):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RecordedTime(OneLine):
-    """When a file's steps ran, by its clock.
+    """Times of a file's steps, by its clock.
 
     Attributes:
         origin_ns: the first event, from which all times of the file count; ns since 1970 where the
@@ -210,7 +210,7 @@ class TraceInfo(OneLine):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Note(OneLine):
-    """What a reader of the findings of a window should know beside them.
+    """Note to the reader of a window's findings.
 
     Example row: ``Note(rank=0, step=5, text="In the steady steps the first is TL101 ...")``
     """
@@ -222,7 +222,7 @@ class Note(OneLine):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class WhatIf(OneLine):
-    """What the steady steps would take with changes, by replay; `print` shows it as a table.
+    """Length of the steady steps with changes, by replay; `print` shows it as a table.
 
     Example: ``WhatIf(basis="profiled", baseline_error=0.004, predictions=(Prediction(...),))``.
 
@@ -254,7 +254,7 @@ class Tables:
 
     @property
     def overlaps(self) -> tuple[OverlapMetrics, ...]:
-        """What ran at the same time."""
+        """Overlap of kinds, streams and devices."""
         return self.tables.get("overlaps", ())
 
     @property
@@ -264,7 +264,7 @@ class Tables:
 
     @property
     def holders(self) -> tuple[CulpritMetrics, ...]:
-        """What kept the devices idle."""
+        """Culprits of idle time."""
         return self.tables.get("holders", ())
 
     @property
@@ -274,12 +274,12 @@ class Tables:
 
     @property
     def starts(self) -> tuple[StartMetrics, ...]:
-        """What the activities waited for."""
+        """Waits of the activities."""
         return self.tables.get("starts", ())
 
     @property
     def latencies(self) -> tuple[LatencyMetrics, ...]:
-        """How long starts typically take."""
+        """Typical latencies of starts."""
         return self.tables.get("latencies", ())
 
     @property
@@ -315,7 +315,7 @@ class Tables:
 
 @dataclass(frozen=True)
 class Report(Tables):
-    """Everything that was measured in one or several traces; `print` shows it as a terminal does.
+    """Measurements of one or several traces; `print` shows it as a terminal does.
 
     Attributes:
         traces: the files.
@@ -396,14 +396,14 @@ class Report(Tables):
 
     @property
     def step_patterns(self) -> tuple[str, ...]:
-        """What the steps of the files are annotations of: as they were found, else looked for."""
+        """Patterns of the files' step annotations: as found, else as requested."""
         return tuple(
             dict.fromkeys(x.step_pattern or self.provenance.step_pattern for x in self.traces)
         )
 
     @property
     def critical_path(self) -> tuple[CriticalPathMetrics, ...]:
-        """How long the critical path is, by kind."""
+        """Length of the critical path, by kind."""
         return self.tables.get("critical_path", ())
 
     def of_rank(self, rank: int, rank_source: str) -> Report:

@@ -68,7 +68,7 @@ _IS_OFF = "The replay of the unchanged {} is {} {} than recorded. Record more st
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Baseline(OneLine):
-    """What the changes of a program start from, and how well it replays unchanged.
+    """The program that changes start from, and the error of its unchanged replay.
 
     Example: ``Baseline(program=<Program>, steps=(3, 4, 5), step_ns=12_400_000,
     replayed_ns=12_350_000, basis="profiled", error=-0.004, not_replayed=None, ...)``.
@@ -173,7 +173,7 @@ def _refused(baseline: Baseline, why: str) -> Baseline:
 
 
 def _error_of(once_program: Program, unchanged: Replayed) -> float:
-    """By how much a program that runs once is off at its end, as a share of what it took."""
+    """Return the error at the end of a program that runs once, as a share of its length."""
     reached_ns = unchanged.time_ns[:, 0] + once_program.moment_ns.min()
     node = np.unique(once_program.target)
     recorded_ns = once_program.moment_ns[node].max()
@@ -242,7 +242,7 @@ def _programs(graph: Graph) -> tuple[Program, Program | None, tuple[int, ...]]:
 
 
 def _why_not(graph: Graph, program: Program, error: float) -> str | None:
-    """Why a replay does not count, if it does not."""
+    """Return the reason why a replay does not count; "" if it does."""
     late = _late_share(graph, program)
     waits = _unknown_wait_share(graph, program)
     what = "step" if program.is_repeated else "trace"
@@ -257,7 +257,7 @@ def _why_not(graph: Graph, program: Program, error: float) -> str | None:
 
 
 def _why_not_steady(steps: tuple[int, ...], error: float) -> str:
-    """Why steps that do not go on as they were recorded are not predicted, a sentence."""
+    """Return the reason, a sentence, why changing steps are not predicted."""
     share = _percent(abs(error))
     if len(steps) == 1:
         return _ONE_STEP.format(share, "longer" if error > 0 else "shorter")

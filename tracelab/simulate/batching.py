@@ -23,7 +23,7 @@ from tracelab.simulate.waits import with_less_host_work
 
 
 class _GraphLaunch(NamedTuple):
-    """What a replay of a CUDA graph costs.
+    """Cost of one replay of a CUDA graph.
 
     Attributes:
         call_ns: ns, the call that launches it.
@@ -107,7 +107,7 @@ def one_batch(program: Program, selection: Selection) -> Edited:
 
 
 def _micro_batches(selection: Selection) -> int:
-    """How many backward passes of a place are before each step of an optimizer."""
+    """Count the backward passes of a place before each optimizer step."""
     trace = selection.sites.timeline.trace
     passes, steps = (
         events[match_names(trace, events, test)].astype(np.int64)
@@ -188,7 +188,7 @@ class _Runs(Frozen):
 
     @property
     def count(self) -> int:
-        """How many launches are in the runs."""
+        """Number of launches in the runs."""
         return int(self.launch_count[self.is_first].sum())
 
 
@@ -249,7 +249,7 @@ def _number_by_thread(
 
 
 def _stays(sites: Sites) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """What no batch takes away of the host's work: what is predicted, at least and at most.
+    """Return the host work that a batch keeps: predicted, least and most.
 
     Each is float64[e], the share of each edge of the recorded program. Data loading stays, and work
     other than launching, and time of which the file does not even name a region: it is in nobody's

@@ -1,4 +1,4 @@
-"""From the recorded program to the same one without the profiler.
+"""Calibration: from the recorded program to the same one without the profiler.
 
 The profiler takes some time for each operator, frame and driver call that it records, for a frame
 a quarter of the others' and no more than there is. How much that is differs between machines and
@@ -76,7 +76,7 @@ _GAP_SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Recording(Frozen):
-    """What the profiler did during the host's part of a program.
+    """Work of the profiler during the host's part of a program.
 
     Attributes:
         of_edge: float64[e], how many events were recorded meanwhile, a Python function as a
@@ -232,11 +232,11 @@ class _Fit(Frozen):
     time_ns: Int64Array
 
     def nearest_ns(self, timed_ns: float) -> float:
-        """Of the lengths that a step may have the one nearest to what was timed, ns."""
+        """The possible step length nearest to the timed one, ns."""
         return min(max(timed_ns, self.shortest_ns), self.longest_ns)
 
     def off_by(self, timed_ns: float) -> float:
-        """By how much it is off, as a share of what was timed."""
+        """Error as a share of the timed length."""
         return abs(self.nearest_ns(timed_ns) / timed_ns - 1)
 
 
@@ -379,7 +379,7 @@ def without_gaps(program: Program, is_gap: NDArray[np.bool_], share: float) -> P
 
 
 def _is_alone(program: Program) -> bool:
-    """Whether no kernel waits for other ranks, whose part of a step is not the GPU's speed."""
+    """Return True if no kernel waits for other ranks, whose part is not the GPU's speed."""
     return not (program.activity_kind == Kind.COMM).any()
 
 
@@ -390,7 +390,7 @@ def with_gpu(program: Program, scale: float) -> Program:
 
 
 def _gpu_at(timed_ns: float, fitted: _Fit, far: _Fit, far_scale: float) -> float:
-    """How many times as long kernels took where the step takes what it took without the profiler.
+    """Return the factor on kernel times at which the step is as long as without the profiler.
 
     Args:
         timed_ns: that, ns.
@@ -541,7 +541,7 @@ def _between_calls(
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Marks(Frozen):
-    """When events began or ended, and how much of an event each of these is.
+    """Starts and ends of events, and the share of an event that each of them is.
 
     Attributes:
         moment_ns: int64[m], ns, ascending.
@@ -563,7 +563,7 @@ class Marks(Frozen):
     def cut(
         self, since_ns: Int64Array, until_ns: Int64Array
     ) -> tuple[NDArray[np.intp], Int64Array, NDArray[np.float64]]:
-        """What these moments cut stretches into that begin and end at none of them.
+        """Cut stretches that begin and end at none of these moments.
 
         Args:
             since_ns: int64[k], ns.
@@ -588,13 +588,13 @@ class Marks(Frozen):
         )
 
     def inside(self, part: Intervals) -> Marks:
-        """Those inside some intervals."""
+        """Select the marks inside some intervals."""
         is_inside = contains(part, self.moment_ns)
         return Marks(self.moment_ns[is_inside], self.events[is_inside])
 
 
 def _marks_of(trace: Trace, event_id: NDArray[np.intp]) -> Marks:
-    """When some events began or ended."""
+    """Return the starts and ends of some events."""
     is_function = trace.category[event_id] == Category.PYTHON
     is_function &= ~match_names(trace, event_id, lambda name: name.startswith(MODULE_PREFIX))
     events = np.tile(np.where(is_function, _OF_FUNCTION, _OF_EVENT) / 2, 2)
@@ -604,7 +604,7 @@ def _marks_of(trace: Trace, event_id: NDArray[np.intp]) -> Marks:
 
 
 class RecordedEvents:
-    """What was recorded of each thread of a file but its steps, and when it was in the profiler.
+    """Recorded events of each thread except steps, and the intervals in the profiler.
 
     Args:
         graph: the file's dependencies.
@@ -631,7 +631,7 @@ class RecordedEvents:
         }
 
     def marks(self, thread_index: int) -> Marks:
-        """When events of a thread began or ended."""
+        """Return the starts and ends of a thread's events."""
         return self._marks.get(thread_index, Marks(np.zeros(0, dtype=np.int64), np.zeros(0)))
 
     def count(self, stretches: _Stretches) -> NDArray[np.float64]:
@@ -645,7 +645,7 @@ class RecordedEvents:
     def pieces(
         self, stretches: _Stretches
     ) -> tuple[NDArray[np.intp], Int64Array, NDArray[np.float64]]:
-        """What events cut stretches into, as of `Marks.cut`; of the events only functions."""
+        """Cut stretches at events as `Marks.cut` does; among functions only."""
         cut = [
             (index[piece], length_ns, of_functions)
             for thread, index in groups_of(stretches.thread_index)
@@ -659,7 +659,7 @@ class RecordedEvents:
         return stretch, length_ns, of_functions
 
     def _functions_of(self, thread_index: int) -> Marks:
-        """When events of a thread began or ended; those that are no functions count as nothing."""
+        """Return the starts and ends of a thread's events; only functions count."""
         marks = self.marks(thread_index)
         is_function = marks.events < _OF_EVENT / 2
         return Marks(marks.moment_ns, np.where(is_function, marks.events, 0))
@@ -686,7 +686,7 @@ class RecordedEvents:
         return next_ns
 
     def between_steps_ns(self) -> int:
-        """How long the thread is in the profiler between two steps, as a rule, ns."""
+        """Typical time of the thread in the profiler between two steps, ns."""
         timeline = self._host.timeline
         if len(timeline.steps) < 2:
             return 0
@@ -755,7 +755,7 @@ class _Blocks:
         self._head_share = min(1.0, head_ns / wrap_ns) if wrap_ns > 0 else 0.0
 
     def replay(self, programs: Sequence[Program]) -> Int64Array:
-        """When each node of programs of the same edges is reached: int64[n, p], ns."""
+        """Replay programs of the same edges; return when each node is reached: int64[n, p], ns."""
         if self._repeated_steps:
             return replay(programs, repetitions=1).time_ns
         alone = [
@@ -771,7 +771,7 @@ class _Blocks:
     def measure(
         self, programs: Sequence[Program], time_ns: Int64Array
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """What a step takes in programs of the same edges.
+        """Measure a step in programs of the same edges.
 
         Args:
             programs: the programs.

@@ -34,7 +34,7 @@ _GPU = (Via.STREAM, Via.EVENT, Via.QUEUE, Via.SM)
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class CriticalCycle(Frozen):
-    """What decides how long a step is: the nodes and edges that each wait for the one before.
+    """Critical cycle of a step: the nodes and edges that each wait for the one before.
 
     Walked back from the last node, from each to the one that it waited for last, until a node comes
     again. All times of a cycle add up to its repetitions; a program that runs once has a path.
@@ -106,7 +106,7 @@ _MOST_ITEMS = 60  # of a profile, without the row of others
 
 @dataclass(frozen=True, slots=True, repr=False)
 class CausalMetrics(OneLine):
-    """What a steady step would take if a part of it cost less.
+    """Length of a steady step if one part of it cost less.
 
     The items of a profile have nothing in common: a line has the host's work and the calls that it
     makes itself, with the GPU activities that these launch; so has an operator, with all that it
@@ -154,16 +154,16 @@ class CausalMetrics(OneLine):
 
     @property
     def saves_ns(self) -> int:
-        """How much shorter the step would be, ns."""
+        """Time saved per step, ns."""
         return self.step_ns - self.free_ns
 
 
 class PricedFinding(Protocol):
-    """What a profile by finding reads of a `Finding`."""
+    """The part of a `Finding` that a profile by finding reads."""
 
     @property
     def rule(self) -> str:
-        """Its id."""
+        """Id of the rule."""
 
     @property
     def edit(self) -> str | None:
@@ -171,7 +171,7 @@ class PricedFinding(Protocol):
 
     @property
     def saves_ns(self) -> int | None:
-        """What that saves of a step, ns."""
+        """Time saved per step, ns."""
 
 
 def causal_profile(
@@ -233,7 +233,7 @@ class _Part:
 
     @property
     def changes(self) -> Iterator[Callable[[], Program]]:
-        """What is to be replayed, in the order of the fields."""
+        """Changes to replay, in the order of the fields."""
         return (change for change in (self.free, self.half, self.no_wait) if change is not None)
 
 
@@ -345,7 +345,7 @@ def _parts(items: Items, cycle: CriticalCycle, by: str) -> tuple[list[_Part], li
 
 
 def _of_host(selection: Selection, known: Mapping[str, Any], *, mostly_waits: bool) -> _Part:
-    """What is asked of host work with all that it launches."""
+    """Return the changes of host work with all that it launches."""
     program = selection.sites.program
     blocks = bool((selection.calls & waits_for_gpu(selection.sites)).any())
 
@@ -363,7 +363,7 @@ def _of_host(selection: Selection, known: Mapping[str, Any], *, mostly_waits: bo
 
 
 def _of_kernels(selection: Selection, known: Mapping[str, Any]) -> _Part:
-    """What is asked of GPU activities, whose host work stays."""
+    """Return the changes of GPU activities whose host work stays."""
     program = selection.sites.program
     return _Part(
         known,
@@ -377,7 +377,7 @@ def _names(by: str, item: ItemName, names: int = 1) -> dict[str, Any]:
 
 
 def _figures(count: int, host_ns: int, gpu_ns: int, steps: int) -> dict[str, Any]:
-    """How often it is, and its own time, per step."""
+    """Return the count and the own time per step."""
     return {"count": count / steps, "host_ns": host_ns // steps, "gpu_ns": gpu_ns // steps}
 
 

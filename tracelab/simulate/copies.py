@@ -45,7 +45,7 @@ _SIMILAR = 4  # times as large, or as small
 
 
 class _Bandwidth(NamedTuple):
-    """How fast pinned memory is copied, in bytes a nanosecond, which is GB/s."""
+    """Bandwidth of copies of pinned memory, bytes/ns (GB/s)."""
 
     low: float
     high: float
@@ -123,7 +123,7 @@ def _copy_ns(program: Program, size_bytes: Int64Array, speed: float) -> Int64Arr
 
 
 def _pinned_bandwidth(sites: Sites, copies: NDArray[np.bool_]) -> _Bandwidth:
-    """How fast pinned copies of the file are that are like these; else as of such GPUs."""
+    """Return the bandwidth of similar pinned copies of the file; by default that of such GPUs."""
     size_bytes = sites.copied_bytes
     typical_bytes = np.median(size_bytes[copies])
     is_alike = (sites.program.activity_kind == Kind.COPY) & ~_is_pageable(sites)
@@ -210,7 +210,7 @@ def side_stream(program: Program, selection: Selection) -> Edited:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _Uses(Frozen):
-    """By when results are needed.
+    """Deadlines of results.
 
     Attributes:
         target: intp[k], the activity that needs each result, ABSENT for none.
@@ -241,7 +241,7 @@ class _Feeds(Frozen):
 
 
 def _find_feeds(program: Program, sites: Sites, nodes: NDArray[np.bool_]) -> _Feeds:
-    """What waits for activities that move, by stream or event."""
+    """Find the work that waits for moved activities, by stream or event."""
     edges = np.isin(program.via, (Via.STREAM, Via.EVENT)) & (program.latency_ns != NEVER)
     edges &= nodes[program.source] & ~nodes[program.target]
     source, target, lag = program.source[edges], program.target[edges], program.lag[edges]

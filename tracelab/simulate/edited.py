@@ -113,7 +113,7 @@ def with_edges(
 def kept_before(
     program: Program, nodes: NDArray[np.bool_]
 ) -> tuple[NDArray[np.intp], NDArray[np.int8]]:
-    """What would come before each activity in its stream if some were not there.
+    """Return the predecessor of each activity in its stream if some were removed.
 
     Args:
         program: any.

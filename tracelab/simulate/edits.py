@@ -319,7 +319,7 @@ def _with_first_use(edited: Edited, program: Program, sites: Sites) -> Edited:
 
 
 def _form(name: str, kind: EditKind) -> str:
-    """How a kind of edit is written."""
+    """Return the written form of a kind of edit."""
     place = ":PLACE" if kind.needs_place else "[:PLACE]"
     return f"{name}{place}{'=VALUE' if kind.has_value else ''}"
 

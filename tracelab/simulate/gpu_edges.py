@@ -1,4 +1,4 @@
-"""What GPU activities wait for, with the latencies that are typical of the trace."""
+"""Edges to GPU activities from the work they wait for, with the trace's typical latencies."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def _found(graph: Graph) -> list[Edges]:
 
 
 def _full_gpu(graph: Graph) -> Edges:
-    """What found no free multiprocessor started as a kernel of another stream ended."""
+    """Link kernels that found no free multiprocessor to the kernel whose end they followed."""
     timeline, binding = graph.host.timeline, graph.binding
     is_such = (binding.constraint == Constraint.NO_FREE_SM) & (binding.source_row != ABSENT)
     row = np.flatnonzero(is_such)
@@ -233,7 +233,7 @@ def _roots(timeline: Timeline, row: NDArray[np.intp]) -> NDArray[np.intp]:
 def _inferred_branches(
     graph: Graph, replays: Sequence[_Replay]
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """What branches of graphs waited for by the times: pairs of rows.
+    """Infer from the times the waits between branches of graphs: pairs of rows.
 
     Where the file does not say how nodes depend on each other, one that started later than its
     stream allowed, just after a node of another branch had ended, waited for that. Of few streams
@@ -262,7 +262,7 @@ def _inferred_branches(
 
 
 def _after_graphs(graph: Graph, replays: Sequence[_Replay]) -> Edges:
-    """What follows a graph in one of its streams waits for the ends of its other branches, too.
+    """Link the work after a graph to the ends of its other branches.
 
     Of many branches only for the one that ended last, as all pairs would be the square of them;
     and there most nodes start late for reasons of their graph, so only its first shows how soon.
@@ -303,7 +303,7 @@ def _typical_gap_ns(graph: Graph, source: NDArray[np.intp], target: NDArray[np.i
 
 
 def _around_branches(graph: Graph, replays: Sequence[_Replay]) -> Edges:
-    """What ran before a graph of several streams, and what ran after it in a stream of its own.
+    """Return the work before and after a graph of several streams, in each of its streams.
 
     The streams of its nodes are not the one that it was launched in, so the file does not say what
     it had to wait for, nor what waited for it. What was over keeps its place: a graph comes after
@@ -359,7 +359,7 @@ def _replays_of_branches(timeline: Timeline) -> Iterator[_Replay]:
 
 
 def _callbacks(graph: Graph) -> Edges:
-    """What waited for a host function that is a node: for what that one waited for.
+    """Link work after a host-function node to what that node waited for.
 
     One that begins a graph waited for what its stream had done before.
     """

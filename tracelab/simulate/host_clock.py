@@ -72,7 +72,7 @@ def host_clock(graph: Graph, phases: Phases, baseline: Baseline) -> HostClock | 
 def _of_calls(
     graph: Graph, calibration: Calibration, in_steps: Intervals, in_charge: dict[int, Intervals]
 ) -> tuple[Int64Array, Int64Array]:
-    """When the steps and the calls of the threads in charge begin and end.
+    """Return the starts and ends of the steps and of the calls of the threads in charge.
 
     Returns:
         int64[k], ns, in the recording, each moment once; and int64[k], ns, in the replay.
@@ -113,7 +113,7 @@ def _ends(
     begun_ns: Int64Array,
     in_steps: Intervals,
 ) -> tuple[int, int]:
-    """When the first step begins in a replay, and when the last one ends, ns.
+    """Return the start of the first step and the end of the last one in a replay, ns.
 
     From the last call of the steps to their first one is one edge of the program. What it takes is
     shared by both ends, as they were recorded.
@@ -130,7 +130,7 @@ def _ends(
 def _recorded(
     graph: Graph, in_steps: Intervals, in_charge: dict[int, Intervals]
 ) -> tuple[list[Marks], Intervals]:
-    """When the profiler recorded something of the threads in charge, and when it ran itself.
+    """Return when the profiler recorded the threads in charge, and when it ran itself.
 
     Returns:
         the begins and ends of events, by thread; and the time in its own code, and between the

@@ -1,4 +1,4 @@
-"""What the host's calls take by themselves, what they wait for, and what they launch."""
+"""Edges of the host's calls: their own time, their waits and their launches."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def work_edges(graph: Graph, nodes: Nodes) -> list[Edges]:
 
 
 def launch_edges(graph: Graph, nodes: Nodes) -> list[Edges]:
-    """From each call, or its begin, to what it launches."""
+    """Return the edges from each call, or its start, to its launches."""
     timeline, binding, calls = graph.host.timeline, graph.binding, nodes.calls
     has_begin = nodes.entry[nodes.launch_call] != nodes.launch_call
     after = np.flatnonzero(nodes.is_launched & ~has_begin)
@@ -89,7 +89,7 @@ def launch_edges(graph: Graph, nodes: Nodes) -> list[Edges]:
 
 
 def _replay_start_ns(graph: Graph, rows: NDArray[np.intp]) -> int:
-    """From the return of a replay's call to what it starts with, where that waited for the launch.
+    """Time from a replay's return to its first activity, if that waited for the launch.
 
     The median of the trace, if it needs no explanation itself. All later nodes of a graph follow
     from the first ones.
@@ -108,7 +108,7 @@ def _replay_start_ns(graph: Graph, rows: NDArray[np.intp]) -> int:
 
 
 def _staged_start_ns(graph: Graph, rows: NDArray[np.intp]) -> int:
-    """From the return of a call to its copy of pageable memory, where that waited for the call.
+    """Time from a call's return to its copy of pageable memory, if that waited for the call.
 
     The median of the trace, where it has enough of them: 2.4 us in one whose steps copy 515 tensors
     of 28 kB, each of which the host waits for.
@@ -126,14 +126,14 @@ def _staged_start_ns(graph: Graph, rows: NDArray[np.intp]) -> int:
 
 
 def _first_callback_ns(graph: Graph) -> Int64Array:
-    """How long the host function took that a graph begins with: int64[m], ns, else 0."""
+    """Length of the host function that a graph begins with: int64[m], ns; 0 without one."""
     trace, binding = graph.host.timeline.trace, graph.binding
     is_first = (binding.constraint == Constraint.CALLBACK) & (binding.source_row == ABSENT)
     return np.where(is_first, trace.duration_ns[binding.callback_id], 0)
 
 
 def wait_edges(graph: Graph, nodes: Nodes) -> tuple[Int64Array, list[Edges]]:
-    """What calls take by themselves, and what they wait for.
+    """Return the edges of the calls' own time and of their waits.
 
     Returns:
         int64[c], ns, the cost of each call; and the edges.
@@ -169,7 +169,7 @@ def _synchronizations(graph: Graph, nodes: Nodes, cost_ns: Int64Array) -> Edges:
 
 
 def _wake_up_ns(graph: Graph, shown_ns: Int64Array) -> int:
-    """From the end of what a call waited for to its return: the median of the trace, as a rule.
+    """Time from the end of a wait to the call's return: usually the trace's median.
 
     Args:
         graph: the file's dependencies.

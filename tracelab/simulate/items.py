@@ -1,4 +1,4 @@
-"""What a program's host work, calls and GPU activities belong to: a line, an operator or a kernel.
+"""Items of a program: map host work, calls and GPU activities to lines, operators or kernels.
 
 Nothing belongs to two items. Host work is its line's, the one in the program's own code that called
 what ran; or its operator's, the outermost one of PyTorch's tensor operators around it: what that
@@ -27,7 +27,7 @@ from tracelab.simulate.sites import Selection, Sites
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class HostPieces(Frozen):
-    """What the host ran along the edges of a program that stand for its work.
+    """Pieces of host work along the edges of a program.
 
     Example row: ``(edge_index=12, event_id=840, share=0.25)``: a quarter of the work that edge 12
     stands for was done in event 840 itself, outside all that it calls.
@@ -107,7 +107,7 @@ def _of_thread(
 
 
 class ItemName(NamedTuple):
-    """What an item is called, and where it is.
+    """Name and place of an item.
 
     Example: ``ItemName("train_epoch", "train.py:40")``, a line.
     """
@@ -163,7 +163,7 @@ class Items(Frozen):
 
 
 def lines_of(sites: Sites) -> Items:
-    """By line of the program's own code; where the line is not known, by function."""
+    """Group by line of the program's own code, or by function if the line is unknown."""
 
     def names(events: Int64Array) -> tuple[list[ItemName], NDArray[np.intp]]:
         found = call_sites(sites.timeline, events, sites.lines)
@@ -176,7 +176,7 @@ def lines_of(sites: Sites) -> Items:
 
 
 def operators_of(sites: Sites) -> Items:
-    """By operator."""
+    """Group by operator."""
     operators, strings = sites.timeline.operators, sites.timeline.trace.strings
     is_tensor = sites.is_tensor_operator
     is_called_by_one = (operators.parent_index != ABSENT) & is_tensor[operators.parent_index]
@@ -192,7 +192,7 @@ def operators_of(sites: Sites) -> Items:
 
 
 def kernels_of(sites: Sites) -> Items:
-    """By name of the GPU activity, without any host work."""
+    """Group by name of the GPU activity, without host work."""
     program, trace = sites.program, sites.timeline.trace
     is_activity = program.kind == NodeKind.ACTIVITY
     names, item = np.unique(trace.name_index[program.event_id[is_activity]], return_inverse=True)
@@ -208,7 +208,7 @@ def _by_host_work(
     outside: str,
     names_of: Callable[[Int64Array], tuple[list[ItemName], NDArray[np.intp]]],
 ) -> Items:
-    """By what the host ran.
+    """Group by the host's work.
 
     Args:
         sites: the places of the program.

@@ -75,7 +75,7 @@ def find_calls(host: Host) -> Calls:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class HandOvers(Frozen):
-    """Where a thread went on because another one stopped: autograd's after the main thread's.
+    """Hand-overs: a thread continues because another one stopped, as autograd's after the main one.
 
     Attributes:
         call_index: int64[h], the first call of the thread that goes on.
@@ -93,7 +93,7 @@ class HandOvers(Frozen):
 
 
 def find_hand_overs(trace: Trace, calls: Calls) -> HandOvers:
-    """Where threads waited for others between two of their calls, and for which call.
+    """Find where threads waited for others between two of their calls, and for which call.
 
     A thread that records nothing while another one returns from calls, and then goes on, waited for
     the last of those. There is no slow reference model: tests have programs made by hand.

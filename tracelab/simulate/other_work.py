@@ -25,7 +25,7 @@ _DOING = ("profiler", "blocked", "input", "recorded", "waiting")  # of a thread'
 
 
 def other_work(timeline: Timeline, program: Program) -> NDArray[np.bool_]:
-    """Which stretches between two calls of a thread are work of another kind.
+    """Return the stretches between two calls of a thread that are work of another kind.
 
     These are stretches of at least `_LONG_NS` in a Python function that is not PyTorch's: an
     environment's step, a tokenizer.
@@ -52,7 +52,7 @@ def other_work(timeline: Timeline, program: Program) -> NDArray[np.bool_]:
 def times_of(
     trace: Trace, program: Program, edges: NDArray[np.intp]
 ) -> tuple[Int64Array, Int64Array]:
-    """When edges of host work began and ended in the file: int64[k] each, ns.
+    """Return the start and end of host-work edges in the file: int64[k] each, ns.
 
     Of an edge from the repetition before, it is the time just before its target.
     """
@@ -63,7 +63,7 @@ def times_of(
 
 
 class Silence(NamedTuple):
-    """When no thread was recorded doing anything, thread by thread.
+    """Intervals in which nothing was recorded, thread by thread.
 
     Attributes:
         all: index into `Trace.threads` to these times, where they are longer than launches take, or
@@ -77,7 +77,7 @@ class Silence(NamedTuple):
 
 
 def find_silence(host: Host) -> Silence:
-    """When the host did something that the file does not say."""
+    """Find the intervals in which the file does not say what the host did."""
     trace = host.timeline.trace
     recorded = trace.thread_index[trace.of_category(Category.OPERATOR, Category.PYTHON)]
     all_, unknown = {}, {}

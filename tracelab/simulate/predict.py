@@ -66,7 +66,7 @@ _UNKNOWN_MARGIN = (0.03, 0.03)  # of a function of the user's own
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Fix(OneLine):
-    """Some changes that are made together.
+    """Changes that are made together.
 
     Attributes:
         name: what it is called.
@@ -85,7 +85,7 @@ class Fix(OneLine):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Prediction(OneLine):
-    """What a step would take with a fix.
+    """Length of a step with a fix.
 
     Example: ``Prediction(name="TL101", edits=("unblock:train.py:40",), findings=(0,),
     step_ns=12_400_000, predicted_ns=10_200_000, low_ns=9_900_000, high_ns=10_500_000)``.
@@ -233,7 +233,7 @@ def _replayed(programs: Sequence[Program]) -> Int64Array:
 
 
 def _bounds(step_ns: int, fix: Fix, base_ns: Int64Array, replayed_ns: Int64Array) -> Bounds:
-    """What the replays say of a fix.
+    """Return the bounds of a fix by its replays.
 
     Args:
         step_ns: the measured step, with the changes before.
@@ -247,7 +247,7 @@ def _bounds(step_ns: int, fix: Fix, base_ns: Int64Array, replayed_ns: Int64Array
 
 
 def bounds_ns(step_ns: int, new_ns: Int64Array, margin: tuple[float, float]) -> Bounds:
-    """What is predicted, at least and at most, ns.
+    """Predicted length, least and most, ns.
 
     A fix is not worth less or more by a margin than what it changes: one that changes nothing is
     predicted exactly. But what runs side by side slows each other, so that a step may get longer
@@ -274,7 +274,7 @@ def bounds_ns(step_ns: int, new_ns: Int64Array, margin: tuple[float, float]) -> 
 
 
 def margin_of(changes: Sequence[Change]) -> tuple[float, float]:
-    """By which shares of its prediction a step may be shorter and longer."""
+    """Return the shares by which a step may be shorter and longer than predicted."""
     margins = [
         _MARGIN[change.kind] if isinstance(change, Edit) else _UNKNOWN_MARGIN for change in changes
     ]

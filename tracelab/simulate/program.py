@@ -31,7 +31,7 @@ NODE_COLUMNS = (
 
 
 class NodeKind(IntEnum):
-    """What is reached."""
+    """Kind of a node."""
 
     CALL = 0  # a host call that launches or blocks has returned
     BEGIN = 1  # such a call begins, where what it launches starts before it returns
@@ -41,7 +41,7 @@ class NodeKind(IntEnum):
 
 
 class Via(IntEnum):
-    """Why one node comes after another."""
+    """Reason why one node comes after another."""
 
     HOST = 0  # the work of a thread between two of its calls
     THREAD = 1  # one thread goes on where another one stopped

@@ -285,7 +285,7 @@ def _is_inside(
 def _wrapped(
     recorded: Recorded, is_inside: NDArray[np.bool_]
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Which node stands in for one before the steps, and the ends of all threads and streams.
+    """Map nodes before the steps to those that stand in for them, and find the ends of all queues.
 
     Returns:
         intp[n], a node inside, ABSENT where there is none; intp[s, 2], the first and the last node

@@ -175,7 +175,7 @@ _AT_ONCE, _MOST_ROWS = 64, 2**24
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Replayed(Frozen):
-    """How programs went.
+    """Times of replayed programs.
 
     Attributes:
         step_ns: int64[p], ns, what a step takes; of programs that run once, all of it, since the
@@ -212,7 +212,7 @@ def replay(programs: Sequence[Program], repetitions: int = REPETITIONS) -> Repla
 
 
 def replay_edits(base: Program, edited: Iterable[Program]) -> Iterator[int]:
-    """What a step of each edit of a program takes, ns.
+    """Replay edits of a program; return the step's length for each, ns.
 
     Args:
         base: any program.

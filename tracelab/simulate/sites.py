@@ -1,4 +1,4 @@
-"""Which part of a program a place of the user's program is: a line, a function, an operator."""
+"""Places of the user's program as parts of a replayed one: lines, functions, operators."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ class Sites:
 
     @cached_property
     def of_torch(self) -> Mapping[int, Intervals]:
-        """When each thread was in an operator, or in a function of PyTorch's and in none inside it.
+        """Intervals in which each thread was in an operator or directly in a PyTorch function.
 
         By index into `Trace.threads`.
         """
@@ -386,7 +386,7 @@ class Sites:
         return self._of_calls(made_there, lambda: regions)
 
     def _is_name(self, name: str) -> bool:
-        """Whether anything in the file is called so."""
+        """Return True if anything in the file has this name."""
         return any(_is_named(text, name) for text in self.timeline.trace.strings)
 
     def _of_name(self, place: str) -> Selection:
@@ -413,7 +413,7 @@ class Sites:
         return self._of_calls(made_there, regions)
 
     def _of_events(self, place: str, event_id: Int64Array) -> Selection:
-        """Some calls, or activities with what launched them, and when threads were there for them.
+        """Return the region of some calls, or of activities with their launches.
 
         Args:
             place: where they are.
@@ -456,7 +456,7 @@ class Sites:
     def _holding(
         self, regions: Mapping[int, Intervals], calls: Int64Array
     ) -> Mapping[int, Intervals]:
-        """Those of some regions in which calls (event ids) were made."""
+        """Select the regions in which calls (event ids) were made."""
         trace, held = self.timeline.trace, {}
         for thread, region in regions.items():
             own = trace.thread_index[calls] == thread
@@ -488,7 +488,7 @@ class Sites:
         )
 
     def regions(self, events: Iterable[int]) -> Mapping[int, Intervals]:
-        """When each thread was in some events (event ids)."""
+        """Return the intervals of each thread in some events (event ids)."""
         trace, chosen = self.timeline.trace, np.asarray(events, dtype=np.int64)
         return {
             thread: union(trace.start_ns[chosen[index]], trace.end_ns[chosen[index]])
@@ -562,7 +562,7 @@ class Sites:
 
 
 def _is_named(text: str, name: str) -> bool:
-    """Whether an event of this text is what the user calls so."""
+    """Return True if the user's name means an event of this text."""
     if text == name or called_as_shown(text) == name:
         return True
     frame = parse_frame(text)
@@ -572,7 +572,7 @@ def _is_named(text: str, name: str) -> bool:
 
 
 def _is_file(recorded: str | None, file: str) -> bool:
-    """Whether a recorded path is the file that the user names, by its end."""
+    """Return True if a recorded path ends with the file that the user names."""
     if recorded is None:
         return False
     parts, wanted = re.split(r"[\\/]", recorded), re.split(r"[\\/]", file)

@@ -145,7 +145,7 @@ def _waits_between(
 
 
 def asynchronous_call_ns(program: Program) -> int:
-    """What the call of a copy takes that does not wait for it, ns."""
+    """Typical length of an asynchronous copy's call, ns."""
     is_copy = np.zeros(len(program.kind), dtype=np.bool_)
     launch = program.launch_node[
         (program.activity_kind == Kind.COPY) & (program.launch_node != ABSENT)
@@ -216,7 +216,7 @@ def _enclosing(sites: Sites, calls: NDArray[np.bool_], names: frozenset[str]) ->
 
 
 def _all_inside(sites: Sites, calls: NDArray[np.bool_], names: frozenset[str]) -> bool:
-    """Whether all of these calls are inside operators of these names."""
+    """Return True if all of these calls are inside operators of these names."""
     operators = sites.timeline.operators
     is_named = operators.have_name(names.__contains__)
     return bool((operators.around(sites.operators_of(calls)[calls], is_named) != ABSENT).all())

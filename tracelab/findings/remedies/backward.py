@@ -289,7 +289,7 @@ def _for_nothing(
 
 
 def before_first_use(graph: Graph, events: Int64Array, arguments: ReadArguments) -> Int64Array:
-    """These events, and nodes of operators that ran before any parameter that is trained was used.
+    """Add the nodes of operators that ran before any trained parameter was used.
 
     A node has the number of its operator in its thread. Nodes run by falling number, and what a
     thread of autograd's own did in the forward pass, as for a gradient penalty, comes last: the

@@ -143,7 +143,7 @@ def launched_one_by_one(graph: Graph, events: Int64Array) -> Int64Array:
 
 
 def records_graphs(graph: Graph, _events: Int64Array, *, again: bool) -> Int64Array:
-    """Everything that records CUDA graphs, from begin to end, if that goes on or does not."""
+    """Events that record CUDA graphs, from begin to end, recurring or not as requested."""
     begins = _captures(graph)
     goes_on = len(recurring(graph, begins)) > 0
     return _recorded(graph, begins) if goes_on == again else NO_EVENTS
@@ -155,7 +155,7 @@ def _captures(graph: Graph) -> Int64Array:
 
 
 def _recorded(graph: Graph, begins: Int64Array) -> Int64Array:
-    """Everything that these calls (event ids) record, and the functions around them."""
+    """Events that these calls (event ids) record, and the functions around them."""
     trace = graph.host.timeline.trace
     if not len(begins):
         return begins

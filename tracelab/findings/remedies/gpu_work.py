@@ -164,7 +164,7 @@ def elementwise_chains(graph: Graph, _events: Int64Array) -> Int64Array:
 def with_backward_of_chains(
     graph: Graph, events: Int64Array, arguments: ReadArguments
 ) -> Int64Array:
-    """These launches, and those of elementwise kernels in nodes of what the function calls."""
+    """Add the launches of elementwise kernels in nodes of the function's operators."""
     timeline = graph.host.timeline
     operators = timeline.operators
     called = operators.event_id[operators.parent_index == ABSENT]

@@ -370,7 +370,7 @@ def _names(trace: Trace, events: Int64Array) -> list[str]:
 
 
 def _with_those_between(graph: Graph, functions: Int64Array) -> Int64Array:
-    """These functions of autograd, and those of the same turns: few from one to the next."""
+    """Add the autograd functions of the same turns: few from one to the next."""
     trace, operators = graph.host.timeline.trace, graph.host.timeline.operators
     all_ = operators.event_id[operators.have_name(is_engine_operator)]
     all_ = all_[np.lexsort((trace.start_ns[all_], trace.thread_index[all_]))]
@@ -391,7 +391,7 @@ def _node_of(operator: str) -> str:
 
 
 def _one_after_another(graph: Graph, calls: Int64Array) -> Int64Array:
-    """These calls if most of them launch right behind another one of them, else none."""
+    """Return these calls if most of them launch right after another one of them, else none."""
     trace, launch_id = graph.host.timeline.trace, graph.host.timeline.launch_id
     launch_id = np.unique(launch_id[launch_id != ABSENT])
     order = np.lexsort((trace.start_ns[launch_id], trace.thread_index[launch_id]))
@@ -568,7 +568,7 @@ def updates_one_by_one(graph: Graph, _events: Int64Array) -> Int64Array:
 
 
 def with_scaled_update(graph: Graph, events: Int64Array) -> Int64Array:
-    """Some events, and the updates that a fused optimizer makes in one launch."""
+    """Add the updates that a fused optimizer makes in one launch."""
     frames = python_frames(graph.host.timeline)
     is_update = frames.have_name(re.compile(_LIST_LOOP).search)
     is_step = frames.have_name(re.compile(_SCALED_STEP).search)

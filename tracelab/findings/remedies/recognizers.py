@@ -319,7 +319,7 @@ def forward_numbers(
 
 
 def parents_match(graph: Graph, operators: Events, test: Callable[[str], object]) -> Int64Array:
-    """Those of some operators whose next operator around them has a name that passes a test."""
+    """Operators whose parent operator has a name that passes a test."""
     nesting = graph.host.timeline.operators
     is_chosen = np.isin(nesting.event_id, operators) & (nesting.parent_index != ABSENT)
     index = np.flatnonzero(is_chosen)

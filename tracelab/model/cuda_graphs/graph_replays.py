@@ -103,6 +103,6 @@ def replayed(timeline: Timeline) -> NDArray[np.bool_]:
 
 
 def mostly_replays(timeline: Timeline) -> bool:
-    """Whether more than half of what the file launches is replayed: its program uses graphs."""
+    """True if more than half of what the file launches is replayed: its program uses graphs."""
     launched = int((timeline.launch_id != ABSENT).sum())
     return bool(launched) and int(replayed(timeline).sum()) > _MOST * launched

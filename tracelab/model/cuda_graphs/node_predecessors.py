@@ -1,4 +1,4 @@
-"""What the nodes of a CUDA graph had to wait for, where the file has their dependencies.
+"""Predecessors of the nodes of CUDA graphs, where the file has their dependencies.
 
 By the CUDA Programming Guide (4.2.1, "Graph Structure") a node may run as soon as all nodes are
 complete on which it depends; when it does is up to CUDA. So of the nodes of one replay only the
@@ -31,7 +31,7 @@ from tracelab.model.trace import ABSENT, GPU_ACTIVITIES, Category, Trace
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class NodePredecessors(Frozen):
-    """What each row of a timeline had to wait for as a node of a graph.
+    """Predecessor of each row of a timeline as a node of a graph.
 
     Nodes that record events take no time: what they waited for counts in their place.
 
@@ -112,7 +112,7 @@ def _in_order(trace: Trace) -> tuple[Int64Array, Int64Array]:
 def _before_other_nodes(
     trace: Trace, row_of: Int64Array, source_id: Int64Array, target_id: Int64Array
 ) -> tuple[Int64Array, Int64Array]:
-    """What callbacks and recorded events waited for.
+    """Return the predecessors of callbacks and recorded events.
 
     Args:
         trace: the file's events.
@@ -145,7 +145,7 @@ def _before_other_nodes(
 
 
 def _ended_last(trace: Trace, event_id: Int64Array) -> int:
-    """Of some events, ABSENT for none, the one that ended last; of several the highest id."""
+    """Return the event that ended last, the highest id of several; ABSENT without any."""
     event_id = np.sort(event_id[event_id != ABSENT])[::-1]
     return int(event_id[trace.end_ns[event_id].argmax()]) if len(event_id) else ABSENT
 
@@ -153,7 +153,7 @@ def _ended_last(trace: Trace, event_id: Int64Array) -> int:
 def _last_of_each(
     row_count: int, row: Int64Array, event_id: Int64Array, end_ns: Int64Array
 ) -> Int64Array:
-    """Of the events of each row the one that ended last: int64[row_count], ABSENT without any.
+    """Return the event of each row that ended last: int64[row_count], ABSENT without any.
 
     >>> row, event_id, end_ns = np.array([0, 0, 2]), np.array([1, 0, -1]), np.array([30, 20])
     >>> _last_of_each(3, row, event_id, end_ns).tolist()

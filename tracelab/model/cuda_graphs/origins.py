@@ -128,13 +128,13 @@ class _Match(NamedTuple):
 
 
 class _Places:
-    """Where in the program calls are, so that it can be compared."""
+    """Comparable places of calls in the program."""
 
     def __init__(self, timeline: Timeline, lines: SourceLines) -> None:
         self._timeline, self._lines = timeline, lines
 
     def agreed(self, matches: Sequence[_Match]) -> Iterator[tuple[NDArray[np.intp], Int64Array]]:
-        """Of each graph its rows, and int64[nodes], the event id of the call of each node.
+        """Return each graph's rows, and int64[nodes], the event id of the call of each node.
 
         That of the last of its sequences; ABSENT where that is at another place of the program
         than that of one of the others.
@@ -278,7 +278,7 @@ def _fitting(
     ended_ns: Int64Array,
     graphs: Sequence[_Graph],
 ) -> Iterator[_Match]:
-    """Which of the captures that look alike each of the graphs that look like them may be from.
+    """Match graphs to the captures that look like them.
 
     Where there are as many graphs as captures and they are numbered, they were made in that order.
     What has no number may be several graphs that run the same, so each of its replays may be from

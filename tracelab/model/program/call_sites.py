@@ -1,4 +1,4 @@
-"""Where in the user's program a host event was made: operator, function, call and line."""
+"""Call sites of host events in the user's program: operator, function, call and line."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from tracelab.model.trace import ABSENT, Category
 
 @dataclass(frozen=True, slots=True, repr=False)
 class CallSite(OneLine):
-    """Where in the program a call was made, as far as the trace and the source say.
+    """Place of a call in the program, as far as the trace and the source say.
 
     Example: ``CallSite(operator="aten::item", function="step", file="train.py", line=31,
     call="item")``: the function ``step`` called ``item`` in line 31 of train.py.
@@ -90,7 +90,7 @@ def call_sites(
 
 
 def calling_threads(timeline: Timeline, events: NDArray[np.integer[Any]]) -> Int64Array:
-    """Whose Python code made the host events that a thread without any made.
+    """Return the threads whose Python code made the host events of threads without any.
 
     Args:
         timeline: the trace.
@@ -131,7 +131,7 @@ def _locator(timeline: Timeline) -> _Locator:
 
 
 def program_calls(timeline: Timeline) -> ProgramCalls:
-    """What the program's own code ran, as far as the file has Python stacks."""
+    """Return the calls of the program's own code, as far as the file has Python stacks."""
     return _locator(timeline).program_calls()
 
 
@@ -250,7 +250,7 @@ class _Locator:
         return tuple(map(call_site, *(column.tolist() for column in columns)))
 
     def program_calls(self) -> ProgramCalls:
-        """What the program's own code ran."""
+        """Calls of the program's own code."""
         frames = self.frames
         frame = np.flatnonzero(self._is_program | _take(self._is_program, frames.parent_index))
         site = self._wrapped(frame)
@@ -315,7 +315,7 @@ class _Locator:
 
     @cached_property
     def _direct_operators(self) -> tuple[NDArray[np.intp], Int64Array]:
-        """What a function of the program runs without a call: the operators, and its frames."""
+        """Return the operators, and their frames, that a function runs without a call."""
         operators = self._operators
         around = self.frames.innermost(operators.event_id)
         is_direct = _take(self._is_program, around)
@@ -398,7 +398,7 @@ class _Locator:
         return None if name is None else re.sub(r"\d+", "#", name)
 
     def _call(self, inside: int, called: int, direct: int) -> tuple[str | None, str | None]:
-        """What a frame called, and its name in the source."""
+        """Return the called frame, and its name in the source."""
         strings = self._trace.strings
         if inside == ABSENT:
             return (None, None) if direct == ABSENT else operator_as_call(strings[direct])
@@ -471,7 +471,7 @@ class _Locator:
         return outermost
 
     def _among_calls(self, frame: Int64Array, inside: Int64Array) -> tuple[Int64Array, Int64Array]:
-        """Which of the calls of one name directly inside a frame each one is, and of how many.
+        """Number the calls of one name directly inside a frame, and count them.
 
         Twice int64[k], ABSENT where either frame is.
         """

@@ -1,4 +1,4 @@
-"""Which module of the model the host was in."""
+"""Modules of the model in which the host was."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _INSIDE = " > "
 
 
 class ModuleName(NamedTuple):
-    """What the profiler calls a module, and the modules that it was called in, the outermost first.
+    """The profiler's name of a module, and the modules around it, the outermost first.
 
     The number counts the modules of a class in the order of their first call.
 
@@ -80,7 +80,7 @@ class ModulePaths:
         return self._path[module]
 
     def begun(self, thread: int) -> tuple[Int64Array, Int64Array]:
-        """When the modules that a thread called began, int64[k], ns, ascending; and which."""
+        """Return the starts of a thread's modules, int64[k], ns, ascending; and which."""
         own = self._calls.of_thread(thread)
         return self._calls.start_ns[own], self._path[own]
 

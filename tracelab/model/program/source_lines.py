@@ -197,7 +197,7 @@ class SourceLines:
         return None
 
     def has_source(self, file: str) -> bool:
-        """Whether any source was found for a file that the trace names."""
+        """Return True if any source was found for a file that the trace names."""
         return len(self._sources(file)) > 0
 
     def _sources(self, file: str) -> tuple[_Source, ...]:
@@ -240,7 +240,7 @@ def read_rows(path: Path) -> dict[int, str]:
 
 
 def _is_same(today: Scope, recorded: Scope) -> bool:
-    """Whether the source of today has a function as it was recorded.
+    """Return True if the source of today has a function as it was recorded.
 
     Older recordings lack some of what is called without a name.
     """
@@ -329,7 +329,7 @@ def _entered(
 
 
 def _fits(called: str, others: frozenset[str]) -> Callable[[Spot], bool]:
-    """Whether a spot may be the one that called something."""
+    """Return True if a spot may be the one that called something."""
     if called == MODULE_CALL:
         return lambda spot: (
             spot.is_call

@@ -1,4 +1,4 @@
-"""What the functions of a source file call, and where: read as text and parsed, never run."""
+"""Calls of the functions of a source file, and their lines: parsed as text, never run."""
 
 from __future__ import annotations
 
@@ -435,12 +435,12 @@ class _Reader(ast.NodeVisitor):
             )
 
     def _add_next(self, node: ast.expr) -> None:
-        """What a loop asks for the next one each time; it does not evaluate it again."""
+        """Add the spots that a loop asks for the next item; it does not evaluate them again."""
         line, column = _end(node)
         self._add_spot_at(NEXT, node.lineno, (line, column + 1))
 
     def _add_all(self, node: ast.expr, line: int) -> None:
-        """What takes all that an object has, one by one."""
+        """Add the spot that takes all items of an object, one by one."""
         self._add_spot(ITERATE, line, node)
         self._add_spot(NEXT, line, node)
 
@@ -475,7 +475,7 @@ def _line_of_index(node: ast.Subscript) -> int:
 
 
 def _is_constant(index: ast.expr) -> bool:
-    """Whether an index is made of constants: ``[0]``, ``[:, -1]``, ``["name"]``."""
+    """Return True if an index is made of constants: ``[0]``, ``[:, -1]``, ``["name"]``."""
     if isinstance(index, ast.Slice):
         return all(_is_constant(bound) for bound in (index.lower, index.upper, index.step) if bound)
     if isinstance(index, ast.Tuple):
@@ -486,7 +486,7 @@ def _is_constant(index: ast.expr) -> bool:
 
 
 def _is_plain_truth(node: ast.expr) -> bool:
-    """Whether an expression is true or false already, so that no object is asked."""
+    """Return True if an expression is true or false already, so that no object is asked."""
     if isinstance(node, ast.Compare):
         plain = (ast.Is, ast.IsNot, ast.In, ast.NotIn)
         return all(isinstance(operator, plain) for operator in node.ops)

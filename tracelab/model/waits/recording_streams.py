@@ -248,7 +248,7 @@ def _order_waits(timeline: Timeline, queues: StreamQueues, records: WaitRecords)
 
 
 class _Possible:
-    """Whether waits can have waited for streams: nothing in the file ran against that."""
+    """True if waits can have waited for streams: nothing in the file ran against that."""
 
     def __init__(
         self,
@@ -289,7 +289,7 @@ class _Possible:
 
 
 def _through_idle_streams(waits: _Waits) -> NDArray[np.intp]:
-    """Which wait of a stream that never works tells what others waited for: intp[w], else ABSENT.
+    """Return the wait of an idle stream that tells what others waited for: intp[w], else ABSENT.
 
     It is for the same event, and no other such stream waits for that.
     """
@@ -385,7 +385,7 @@ def _given_work_next(waits: _Waits, _: NDArray[np.intp]) -> NDArray[np.intp]:
 
 
 def _occurring_once(values: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Those of some values that are there once.
+    """Select the values that occur once.
 
     >>> _occurring_once(np.array([4, 7, 4])).tolist()
     [7]

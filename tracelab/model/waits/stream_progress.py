@@ -71,7 +71,7 @@ _END_OF_TIME = np.iinfo(np.int64).max
 
 
 class StreamProgress:
-    """When each activity could have started and, with all before it on its stream, had ended.
+    """Earliest start of each activity, and the end of all before it on its stream.
 
     An activity that could have started earlier (its launch call was over, its stream was free) was
     waiting for something; what it waited for had just ended when it started.
@@ -105,7 +105,7 @@ class StreamProgress:
         *,
         without: NDArray[np.intp],
     ) -> NDArray[np.intp]:
-        """What each wait can have waited for and ended last, on another stream.
+        """Return the last-ended work on another stream that each wait can have waited for.
 
         It ended just before `time_ns`, when something started, and after that could have started:
         otherwise it delayed nothing. An event was recorded after its launch, before the next one
@@ -140,7 +140,7 @@ class StreamProgress:
 def ready_after(
     timeline: Timeline, ready_ns: Int64Array, row: NDArray[np.intp], source_end_ns: Int64Array
 ) -> Int64Array:
-    """When rows could have started, now that it is known what some of them waited for.
+    """Return when rows could have started, given the waits of some of them.
 
     Args:
         timeline: whose rows they are.
@@ -176,7 +176,7 @@ def _ready_ns(timeline: Timeline, ended_ns: Int64Array) -> Int64Array:
 
 
 def _next_records(timeline: Timeline, queues: StreamQueues) -> tuple[Int64Array, NDArray[np.intp]]:
-    """When an event was first recorded after each row's launch: int64[m], ns.
+    """Return the first event record after each row's launch: int64[m], ns.
 
     And the rows after which one was, before the next row of their stream was launched.
     """

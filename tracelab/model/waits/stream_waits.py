@@ -1,4 +1,4 @@
-"""What streams waited for: the activities before the events that a stream was made to wait for.
+"""Waits of streams: the activities before the events that a stream had to wait for.
 
 With event records (CUPTI's rows) a wait names the record that it waits for, and what the recording
 stream had been given by then is what it waits for. Stock files name none. There the times tell, for
@@ -31,7 +31,7 @@ from tracelab.model.waits.wait_records import WaitRecords, find_wait_records
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class StreamWaits(Frozen):
-    """What the activities of a file waited for on other streams.
+    """Waits of a file's activities for other streams.
 
     `tests.reference.stream_waits` defines it, slowly.
 
@@ -112,7 +112,7 @@ def resolve_waits(
 def _sources(
     timeline: Timeline, progress: StreamProgress, upstream_of: Mapping[int, Upstream]
 ) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.bool_]]:
-    """What is upstream on other streams, as far as that is known.
+    """Return the known upstream work on other streams.
 
     An inferred source that had not ended when the row started was not waited for.
 
@@ -136,7 +136,7 @@ def _sources(
 def _late_after_unresolved_waits(
     timeline: Timeline, upstream_of: Mapping[int, Upstream], ready_ns: Int64Array
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """What started later than it could have, after a wait of which no record is known.
+    """Return the rows that started late after a wait without a known record.
 
     Args:
         timeline: whose rows they are.
@@ -184,7 +184,7 @@ def _delayed_by_peer_copies(
 
 
 def _unresolved_count(trace: Trace, unresolved_rows: int) -> int:
-    """How many waits are unresolved, of which the file shows so many as rows.
+    """Count the unresolved waits, given those that the file shows as rows.
 
     Without sync rows not even the waiting stream is known, and the calls count. In a file that has
     some, Kineto left a row out because no activity ran on that stream.
@@ -196,7 +196,7 @@ def _unresolved_count(trace: Trace, unresolved_rows: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """What had to end before a stream could go on after a wait, or after several.
+    """Work that had to end before a stream continued after one or several waits.
 
     Attributes:
         rows: by stream (index into `Timeline.streams`), the last row that had to end.
@@ -230,7 +230,7 @@ _NOTHING = Upstream()
 def find_upstream(
     trace: Trace, queues: StreamQueues, records: WaitRecords, progress: StreamProgress
 ) -> dict[int, Upstream]:
-    """What is upstream of each row that is the first one of its stream after a wait, by row.
+    """Find the upstream work of each row that is first on its stream after a wait, by row.
 
     A record stands for what its stream had been given by then: the last activity, and the waits
     after it. So a wait reaches through streams that did nothing but wait themselves.
@@ -281,7 +281,7 @@ def find_upstream(
 def _direct_upstream(
     trace: Trace, queues: StreamQueues, records: WaitRecords, progress: StreamProgress
 ) -> Sequence[Upstream]:
-    """What the record of each wait stands for by itself, without the waits before it."""
+    """Return the work that each wait's record stands for, without the waits before it."""
     stream_index = queues.find(records.device_number, records.stream_number)
     reached, called = records.reached_id != ABSENT, records.call_id != ABSENT
     call_ns = trace.start_ns[records.call_id]

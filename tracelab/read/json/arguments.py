@@ -32,7 +32,7 @@ _NO_ARGUMENTS = Arguments()
 
 
 class _Field(NamedTuple):
-    """Where a column's value stands in an event."""
+    """Position of a column's value in an event."""
 
     column: str
     has_column: NDArray[np.bool_]  # bool[len(Category)]

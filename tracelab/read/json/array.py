@@ -217,7 +217,7 @@ class ArrayReader:
         return self._read()
 
     def _find_array_after_damage(self, data: bytes, *, is_all: bool) -> int:
-        """Where the array begins, after a header that is damaged or full of nested arrays."""
+        """Find the start of the array after a header that is damaged or full of nested arrays."""
         begin = outermost_array(data, self._key)
         if begin is not None and self._read_metadata(data[: begin - 1] + b"null}"):
             return begin
@@ -233,7 +233,7 @@ class ArrayReader:
         return begin
 
     def _why_no_array(self, data: bytes) -> str:
-        """Why a file of which this is all, or the beginning, has no array."""
+        """Return the reason why a file with this beginning has no array."""
         if not data and not self.losses["truncated"]:
             return "the file is empty"
         if data[:1] not in (b"", b"{"):

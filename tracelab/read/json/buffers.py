@@ -1,4 +1,4 @@
-"""What columns grow in while a file is read: appended pieces, and keys that become numbers."""
+"""Buffers of columns while a file is read: appended pieces, and keys that become numbers."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ _LARGEST_SUM_NS = 2**62  # of all durations: whatever is added up of them fits i
 
 
 class _Categories(dict[str, int]):
-    """What the profilers' versions call the categories; every text is looked at once."""
+    """Categories by the names of the profilers' versions; every text is looked at once."""
 
     def __missing__(self, text: str) -> int:
         category = self[text] = _CATEGORIES.get(text.lower(), Category.OTHER)
@@ -292,7 +292,7 @@ class Columns:
         )
 
     def _count_arrows(self, start_ns: Int64Array, has_arguments: NDArray[np.bool_]) -> int:
-        """How many arrows end where no event begins; the profiler draws each to one.
+        """Count the arrows that end where no event begins; the profiler draws each to one.
 
         It also marks calls that launched nothing as ends, of no arrow. Nearly all end at one of
         the few events that have arguments.
@@ -324,7 +324,7 @@ class Columns:
     def _unknown_gpu_ns(
         self, category: NDArray[Any], thread_index: NDArray[Any], device_number: NDArray[Any]
     ) -> Mapping[str, Mapping[int, int]]:
-        """How long what is not known took on each device: in a row of it, or as it says itself.
+        """Return the time of unknown events on each device: by their rows, or as they say.
 
         Args:
             category: int8[n], of the events.
@@ -544,12 +544,12 @@ def _name(text: str) -> str:
 
 
 def _is_number(value: Any) -> TypeGuard[int]:
-    """Whether an argument is the number of a device or a stream."""
+    """Return True if an argument is the number of a device or a stream."""
     return type(value) is int and 0 <= value < _MOST_NUMBER
 
 
 def _is_of_unknown_memory(name: str) -> bool:
-    """Whether a copy or a memset is of a kind of memory that nothing is known of.
+    """Return True if a copy or a memset is of a kind of memory that nothing is known of.
 
     >>> _is_of_unknown_memory("Memcpy HtoD (Pinned -> Device)"), _is_of_unknown_memory("Memcpy")
     (False, False)

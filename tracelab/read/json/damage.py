@@ -26,7 +26,7 @@ _scan = json.JSONDecoder(strict=False, parse_int=str, parse_float=str).raw_decod
 
 
 def end_of_element(text: bytes, start: int) -> int:
-    """Where the element that starts at an offset ends, or `BREAKS_OFF` or `DAMAGED`.
+    """Return the end of the element that starts at an offset, or `BREAKS_OFF` or `DAMAGED`.
 
     >>> end_of_element(b'[{"a": 1}, 2]', 1)
     9
@@ -51,7 +51,7 @@ def end_of_element(text: bytes, start: int) -> int:
 
 
 def breaks_off(document: bytes) -> bool:
-    """Whether a text that is not JSON is the beginning of some: only its end is missing.
+    """Return True if a text that is not JSON is the beginning of some: only its end is missing.
 
     >>> breaks_off(b'[{"a": 1}, '), breaks_off(b"[oops")
     (True, False)
@@ -156,7 +156,7 @@ def outermost_array(data: bytes, key: str) -> int | None:
 
 
 def first_event(data: bytes, key: str) -> int | None:
-    """Where the events begin after a damaged header: after the bracket that opens their array.
+    """Return the start of the events after a damaged header: after their array's bracket.
 
     Where that is damaged, too, it is the beginning of the first event.
 

@@ -28,7 +28,7 @@ _TIME_FIELD = re.compile(rb'("(?:ts|dur)"\s*:\s*)(-?\d[0-9.eE+-]*)')
 
 
 class Arguments(msgspec.Struct, gc=False):
-    """What is used of an event's "args"; as written, for old files have some as text."""
+    """Used part of an event's "args"; as written, for old files have some as text."""
 
     correlation: Number = ABSENT
     stream: Number = ABSENT
@@ -48,7 +48,7 @@ class Arguments(msgspec.Struct, gc=False):
 
 
 class MessageArguments(msgspec.Struct, gc=False):
-    """What is used of the "args" of a communication operation, beside that.
+    """Further used "args" of a communication operation.
 
     Few events have them. As fields of `Arguments` they would make the decoding of all others
     slower, by a tenth.
@@ -69,7 +69,7 @@ class MessageArguments(msgspec.Struct, gc=False):
 
 
 class NodeArguments(msgspec.Struct, gc=False):
-    """What is used of the "args" of a node of a CUDA graph, beside `Arguments`."""
+    """Further used "args" of a node of a CUDA graph."""
 
     graph: Any = ABSENT
     node: Any = ABSENT
@@ -77,7 +77,7 @@ class NodeArguments(msgspec.Struct, gc=False):
 
 
 class Event(msgspec.Struct, gc=False):
-    """What is used of an event; decoding into it skips the rest of the text."""
+    """Used part of an event; decoding into it skips the rest of the text."""
 
     ph: str = ""
     cat: str = ""
@@ -157,7 +157,7 @@ def split_texts(text: bytes) -> list[bytes]:
 
 
 def is_event(event: Event) -> bool:
-    """Whether this is an event, not an object that is nested in one."""
+    """Return True if this is an event, not an object that is nested in one."""
     return event.ph != ""
 
 
@@ -201,7 +201,7 @@ def _add_messages(events: list[Event], text: bytes) -> None:
 
 
 def _has_other_layout(events: list[Event]) -> bool:
-    """Whether some of these events say what only PyTorch's own collector says."""
+    """Return True if some of these events say what only PyTorch's own collector says."""
     if not RENAMED.isdisjoint(map(attrgetter("name"), events)):
         return True
     # A list, for a generator is a call per event.

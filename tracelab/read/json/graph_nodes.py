@@ -169,7 +169,7 @@ def _by_place(
 
 
 def _ends_by_id(flows: list[Event], lanes: Mapping[_Lane, int]) -> dict[int, tuple[_Place, _Place]]:
-    """Where each flow begins and ends, by its id; one with a single end is none."""
+    """Return the start and end of each flow, by id; a flow with a single end does not count."""
     time_ns, _ = nanoseconds([flow.ts for flow in flows])
     begins: dict[int, _Place] = {}
     ends: dict[int, _Place] = {}
@@ -182,7 +182,7 @@ def _ends_by_id(flows: list[Event], lanes: Mapping[_Lane, int]) -> dict[int, tup
 def _in_one_replay(
     predecessors: Mapping[int, list[int]], successors: Mapping[int, list[int]]
 ) -> tuple[int, int] | None:
-    """Of the nodes at both ends of a flow the first two that one launch put on the GPU."""
+    """Return the first two nodes at both ends of a flow that one launch put on the GPU."""
     for replay, candidates in predecessors.items():
         for first in candidates:
             for second in successors.get(replay, ()):

@@ -111,7 +111,7 @@ _OF_MESSAGES = frozenset(
 
 
 def kineto_name(name: str, arguments: Mapping[str, Any]) -> str:
-    """What Kineto calls a copy or a memset of this layout; any other event keeps its name.
+    """Return Kineto's name of a copy or a memset of this layout; other events keep theirs.
 
     Args:
         name: of the event.
@@ -136,7 +136,7 @@ def kineto_name(name: str, arguments: Mapping[str, Any]) -> str:
 
 
 def annotation_of(arguments: Mapping[str, Any]) -> str:
-    """What the program called the region in which a node of a graph was captured; "" without any.
+    """Return the program's name of the region in which a node was captured; "" without any.
 
     `mark_kernels("forward")` arrives as a key ``str``, several as a list in JSON, and a dictionary
     with keys of its own beside the collector's.

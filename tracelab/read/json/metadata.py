@@ -1,4 +1,4 @@
-"""What a file says beside its events, from the keys that Kineto and tracelab's recorder write."""
+"""Metadata of a file, from the keys that Kineto and tracelab's recorder write."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TEXT_KEY = "tracelab_source_text"  # and the text of the lines that do
 def read_file_info(
     metadata: Mapping[str, Any], source: Source, platform: str = "", devices: Collection[int] = ()
 ) -> FileInfo:
-    """What a file says beside its events, or its name instead.
+    """Read a file's metadata, or its name instead.
 
     Args:
         metadata: all that it says beside them.
@@ -93,7 +93,7 @@ def _world_groups(metadata: Mapping[str, Any]) -> int | None:
 
 
 def _written_by_recorder(metadata: Mapping[str, Any]) -> dict[str, str]:
-    """What tracelab's recorder wrote into the file; empty where another one recorded it."""
+    """Return the entries of tracelab's recorder; empty if another one recorded the file."""
     return {key: str(value) for key, value in mapping(metadata.get("tracelab")).items()}
 
 
@@ -135,7 +135,7 @@ def _multiprocessors(metadata: Mapping[str, Any], used: Collection[int]) -> dict
 
 
 def _of_devices(metadata: Mapping[str, Any], key: str, used: Collection[int]) -> dict[int, Any]:
-    """What the file says of its devices under a key, by the numbers that its events have.
+    """Return the devices' values under a key, by the device numbers of the events.
 
     The list numbers what `CUDA_VISIBLE_DEVICES` left, from 0. Events may have the machine's own
     numbers (roctracer counts the processors, too: a public trace of one MI300X has device 9).
@@ -163,7 +163,7 @@ def _source_folders(recorder: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _collector(recorder: Mapping[str, str]) -> str:
-    """Who recorded the GPU, where it is one that the recorder knows."""
+    """Return the collector of the GPU's events, if the recorder knows it."""
     collector = recorder.get("collector", "")
     return collector if collector in {"kineto", "cuspy"} else ""
 

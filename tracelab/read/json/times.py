@@ -46,7 +46,7 @@ class Calls(Frozen):
 
 
 def has_long_pause(start_ns: Int64Array, duration_ns: Int64Array) -> bool:
-    """Whether there may be a stretch in which no event ran, so long that a clock may have jumped.
+    """True if there may be a stretch in which no event ran, so long that a clock may have jumped.
 
     It is certain that there is none where the answer is no, and no copy of the columns is made.
 
@@ -178,7 +178,7 @@ def find_endless(
 def _without_others_around(
     index: NDArray[np.intp], outlasts: NDArray[np.bool_], around: NDArray[np.intp]
 ) -> NDArray[np.intp]:
-    """Those that began in none that outlasts: the others are judged once these are left out."""
+    """Select the functions that began in none that outlasts; others are judged without these."""
     is_inner, outer = np.zeros(len(index), dtype=np.bool_), around[index]
     open_ = np.arange(len(index))
     while len(open_):
@@ -191,7 +191,7 @@ def _without_others_around(
 def _outlasting(
     start_ns: Int64Array, end_ns: Int64Array, thread_index: NDArray[np.int32]
 ) -> tuple[NDArray[np.bool_], NDArray[np.intp]]:
-    """Which functions outlast the last one that ran when they began, and which that is.
+    """Return the functions that outlast the one that ran when they began, and that one.
 
     Twice [n], in the order of threads, starts, longest first.
     """

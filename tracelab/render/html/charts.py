@@ -197,7 +197,7 @@ def step_chart(rank: RankView) -> StepChart | None:
 
 
 def overlap_charts(pairs: Sequence[OverlapMetrics], *, several: bool) -> list[HeatChart]:
-    """How much of the time of each kind, stream or GPU ran beside each other one.
+    """Return the charts of overlap between kinds, streams or GPUs.
 
     Args:
         pairs: those of one window.
@@ -238,7 +238,7 @@ def _beside(
     *,
     several: bool,
 ) -> _Value:
-    """How much of the time of one the other ran, too."""
+    """Return the share of one's time in which the other ran, too."""
     if (row, other) not in together:
         return None, ""
     ns, of_ns = together[row, other], times[row]
@@ -249,7 +249,7 @@ def _beside(
 
 
 def job_charts(job: Job, ranks: Sequence[int]) -> list[HeatChart]:
-    """How these ranks spent each step: a heat map for compute, waits, transfers, copies, idle."""
+    """Return heat maps of each rank's steps: compute, waits, transfers, copies, idle."""
     content = heat_map(job, ranks)
     if not content.steps or not content.ranks:
         return []

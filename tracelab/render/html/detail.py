@@ -1,4 +1,4 @@
-"""How much of a timeline fits into a page: all of it, or single activities of some steps alone.
+"""Detail of a timeline that fits into a page: all of it, or single activities of some steps.
 
 A page is read by mail and in browsers of laptops. What decides is the size of the compressed
 columns, which differs from trace to trace: so it is measured.
@@ -48,7 +48,7 @@ _WITH_STREAMS = frozenset(("steps", "stream"))
 
 
 class Cited(NamedTuple):
-    """What a finding cites, and how much it matters that it is seen in detail.
+    """Evidence that a finding cites, and the weight of showing it in detail.
 
     Example: ``Cited(group_index=0, start_ns=400, end_ns=900, weight=0.5)``.
     """
@@ -166,7 +166,7 @@ def _is_cut(lane: Lane, all_of: Lane) -> bool:
 
 
 def _note(words: Sequence[str], whole: frozenset[str], bins: int) -> str:
-    """What is left out."""
+    """Return the note on what is left out."""
     if not words:
         return ""
     shown = "; ".join(dict.fromkeys(words))

@@ -30,7 +30,7 @@ _ESCAPED_GAP, _ESCAPED = 0x7FFF_FFFF, 0xFFFF_FFFF  # the value stands in the lan
 
 
 class Column(NamedTuple):
-    """How a column is written.
+    """Encoding of a column.
 
     Example: ``Column("call", 4, DELTA)``, four bytes each, of differences modulo 2^32. For `BY_ROW`
     see `_by_row`.
@@ -83,7 +83,7 @@ class EncodedLane(OneLine):
 
 
 class Rows(NamedTuple):
-    """When the activities of a group's streams ran, lane after lane, int64[n] each, ns.
+    """Times of the activities of a group's streams, lane after lane, int64[n] each, ns.
 
     Example: ``Rows(start_ns=[400, 900], end_ns=[700, 950])``.
     """
@@ -164,7 +164,7 @@ def encode(
 
 
 def _by_row(lane: Lane, before_ns: Int64Array, rows: Rows) -> tuple[Int64Array, Int64Array]:
-    """By how much starts and ends differ from what the rows let expect, ns.
+    """Return the differences of starts and ends from those expected of the rows, ns.
 
     A start is expected where the item before it ends, or the activity before its row, whichever is
     later; an end where its row starts, or, if that is not after the item's start, where its row
@@ -205,7 +205,7 @@ def differences(values: Int64Array) -> Int64Array:
 
 
 def bin_grid(start_ns: int, end_ns: int, count: int = BINS) -> Grid:
-    """So many bins of some time, or more where the time in one would not fit into 32 bits.
+    """Return a grid of bins, more than requested where the time in one would not fit into 32 bits.
 
     All are of one length in whole nanoseconds, so the last one may end later.
     """
@@ -224,7 +224,7 @@ def _escaped(values: Int64Array, *, is_signed: bool) -> tuple[Int64Array, list[l
 
 
 def _binned(lane: Lane, grid: Grid) -> Sequence[Int64Array]:
-    """How long each kind lasted in each bin, ns."""
+    """Return the time of each kind in each bin, ns."""
     edges_ns = grid.edges_ns
     lasting = (
         union(lane.start_ns[lane.kind == kind], lane.end_ns[lane.kind == kind])

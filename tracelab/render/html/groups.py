@@ -56,12 +56,12 @@ class Group(OneLine):
 
     @property
     def start_ns(self) -> int:
-        """When the first thing in its lanes begins, ns."""
+        """Start of the first item in its lanes, ns."""
         return min(int(lane.start_ns.min()) for lane in self.lanes if len(lane))
 
     @property
     def end_ns(self) -> int:
-        """When the last thing in its lanes ends, ns."""
+        """End of the last item in its lanes, ns."""
         return max(int(lane.end_ns.max()) for lane in self.lanes if len(lane))
 
     def lane_index(self, lane_id: str) -> int:
@@ -102,7 +102,7 @@ def _least(lanes: Sequence[Lane], weights: Sequence[int], most: int) -> list[str
 def new_places(
     lanes: Iterable[Lane], is_kept: Mapping[str, NDArray[np.bool_]]
 ) -> dict[str, Int64Array]:
-    """By column, int64[n + 1]: the new place of each activity or call it refers to, else ABSENT.
+    """New place of each activity or call, by column that refers to it, int64[n + 1]; else ABSENT.
 
     Args:
         lanes: of a file, with all activities and calls.

@@ -87,7 +87,7 @@ def _environment() -> Environment:
 
 
 def _shown(value: Any) -> Any:
-    """What a template writes: all text of a file is visible, and escaped after this."""
+    """Return the text that a template writes: visible, and escaped after this."""
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 

@@ -1,4 +1,4 @@
-"""What a page knows of the traces that are served beside it, to show them in Perfetto."""
+"""Traces that are served next to a page, to show them in Perfetto."""
 
 from __future__ import annotations
 

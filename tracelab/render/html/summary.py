@@ -99,7 +99,7 @@ class Summary(OneLine):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Its words, which the glossary may explain."""
+        """Words that the glossary may explain."""
         parts = (part.name for bar in self.bars for part in bar.parts)
         return (*self.verdict, *(number.name for number in self.numbers), *parts)
 

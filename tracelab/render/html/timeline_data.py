@@ -44,7 +44,7 @@ _AROUND_NS = 20_000  # at least so much is seen before and after what a finding 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class TimelineData(OneLine):
-    """What a page's timeline shows.
+    """Data of a page's timeline.
 
     Attributes:
         meta: all but the columns, for JSON.
@@ -121,7 +121,7 @@ def _fitting(
 
 
 def _chosen(report: Report, groups: Sequence[Group], most: int) -> list[Group]:
-    """So many groups, by rank: those that others wait for, and then the first."""
+    """Choose a number of groups, by rank: those that others wait for, and then the first."""
     waited_for = {x.rank for x in report.job.stragglers} if report.job else set()
     in_order = sorted(
         groups, key=lambda group: (group.scene.rank not in waited_for, group.scene.rank)
@@ -132,7 +132,7 @@ def _chosen(report: Report, groups: Sequence[Group], most: int) -> list[Group]:
 def _notes(
     groups: Sequence[Group], shown: Sequence[Group], fitted: Fitted, *, on_one_clock: bool
 ) -> Iterator[str]:
-    """What is left out, and what to know beside the lanes."""
+    """Return the notes on the lanes and on what is left out."""
     if len(shown) > 1 and not on_one_clock:
         yield "Each file has a clock of its own, which begins with its first event."
     if left_out := len(groups) - len(shown):
@@ -170,7 +170,7 @@ class _Located(OneLine):
 
     @property
     def cited(self) -> Iterator[Cited]:
-        """What it cites; the first findings and what costs most matter most."""
+        """Cited evidence; the first and the costliest findings matter most."""
         for i, (_, start_ns, end_ns) in enumerate(self.marks):
             yield Cited(self.group_index, start_ns, end_ns, 1 / (self.number * (1 + i)))
 

@@ -177,7 +177,7 @@ def _along(scene: Scene, threads: Threads) -> Iterator[tuple[str, str, str]]:
 
 
 class _Ends:
-    """Where arrows begin and end: a process, a thread, and a time.
+    """Ends of arrows: a process, a thread, and a time.
 
     An arrow belongs to the slice that began there last. The file's own text of a time may differ
     from ours, but is read as the same.
@@ -190,7 +190,7 @@ class _Ends:
         self._origin_ns = scene.origin_ns
 
     def at(self, row: int, time_ns: int | None = None) -> str:
-        """That of a place: where it begins, or later in it."""
+        """Return the end at a place: its start, or later in it."""
         start_ns = self._start_ns[row] if time_ns is None else time_ns
         return f'{self._thread[row]}"ts":{microseconds(start_ns + self._origin_ns)}'
 

@@ -44,7 +44,7 @@ def slice_times(start_ns: int, end_ns: int) -> tuple[str, str]:
 
 
 def as_read_ns(text: str) -> int:
-    """What Perfetto makes of a number of microseconds.
+    """Return the nanoseconds that Perfetto reads from a number of microseconds.
 
     >>> as_read_ns("4359759616840.547"), as_read_ns("1740461679470630.547")
     (4359759616840547, 1740461679470630400)

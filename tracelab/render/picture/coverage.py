@@ -1,4 +1,4 @@
-"""What of a stretch of time can be seen in a given number of pixel columns; nothing is drawn here.
+"""Coverage of pixel columns by stretches of time; nothing is drawn here.
 
 An interval that is wider than a pixel keeps its exact edges. Of narrower ones each pixel column
 keeps the exact time that they cover in it. So a picture has a bounded number of shapes, whatever
@@ -179,7 +179,7 @@ def lane_polygons(
 def seams(
     covered: Intervals, starts: Int64Array, ends: Int64Array, grid: Grid, least_px: float
 ) -> Int64Array:
-    """Where an event of at least this width meets another one without a visible gap, ns.
+    """Return the times at which events of at least this width meet without a visible gap, ns.
 
     The points are at least two pixels apart, so their number is bounded.
 

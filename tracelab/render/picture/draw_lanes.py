@@ -39,7 +39,7 @@ def draw_lanes(sheet: Sheet, names: Sequence[str], idle: Mapping[int, Intervals]
 
 
 def draw_work(sheet: Sheet, idle: Mapping[int, Intervals]) -> None:
-    """What lies in the lanes, without the names and ends of single activities."""
+    """Draw the contents of the lanes, without names and ends of single activities."""
     _draw_grounds(sheet)
     _draw_idle(sheet, idle)
     _draw_layers(sheet)
@@ -67,7 +67,7 @@ def _draw_idle(sheet: Sheet, idle: Mapping[int, Intervals]) -> None:
 
 
 def _draw_layers(sheet: Sheet) -> None:
-    """What lies in the lanes, one collection for each sort of thing."""
+    """Draw the contents of the lanes, one collection for each sort."""
     polygons: dict[Mark, list[FloatArray]] = {}
     for band, upper, lower in sheet.bands():
         covered = [layer.covered for layer in band.layers]

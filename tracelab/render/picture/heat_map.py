@@ -1,4 +1,4 @@
-"""How the heat map of a job is drawn in a picture."""
+"""Drawing of a job's heat map in a picture."""
 
 from __future__ import annotations
 

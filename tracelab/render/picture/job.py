@@ -256,7 +256,7 @@ def _draw_header(sheet: Sheet, title: str, verdict: str, caption: str) -> None:
 
 
 def _roles(job: Job) -> dict[int, str]:
-    """What there is to say of a rank below its number: its stage, or that others wait for it."""
+    """Return the text below a rank's number: its stage, or that others wait for it."""
     stages = job.pipeline.per_stage if job.pipeline else ()
     roles = {x.rank: f"stage {x.stage}" for x in stages}
     return roles | {x.rank: "others wait for it" for x in job.stragglers}

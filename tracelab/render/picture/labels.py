@@ -89,7 +89,7 @@ def draw_steps(sheet: Sheet, steps: Mapping[int, Span]) -> None:
 
 
 def step_labels(steps: Mapping[int, Span], grid: Grid) -> list[tuple[float, str]]:
-    """Where to write which step's number, in pixels: those of wide steps, or of every so many.
+    """Return the positions of step numbers, in pixels: of wide steps, or of every n-th.
 
     >>> halves = {0: Span(0, 500), 1: Span(500, 1000)}
     >>> step_labels(halves, Grid(start_ns=0, end_ns=1000, columns=200))

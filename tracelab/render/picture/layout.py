@@ -1,4 +1,4 @@
-"""Where things stand in a picture of a timeline: the sheet of lanes, their edges, their heights."""
+"""Layout of a picture of a timeline: the sheet of lanes, their edges, their heights."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ class Sheet:
 
     @property
     def height_px(self) -> int:
-        """Of all lanes."""
+        """Height of all lanes."""
         return self.tops[-1] + lane_height_px(self.rows[-1], self.lane_px)
 
     @property
     def is_spacious(self) -> bool:
-        """Whether two lines of text fit beside a lane."""
+        """True if two lines of text fit beside a lane."""
         return self.lane_px >= 2 * TEXT_PX + 4
 
     def places(self) -> Iterator[tuple[Row, int, int]]:

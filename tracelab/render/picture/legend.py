@@ -33,7 +33,7 @@ def _columns(grid: Grid) -> int:
 
 
 def draw_legend(sheet: Sheet, marks: Set[Mark], bottom_px: int = BOTTOM_PX) -> None:
-    """What occurs in the picture, below it; the sheet's width says how many fit in a line.
+    """Draw the legend of the picture's contents below it; the sheet's width limits a line.
 
     Args:
         sheet: the drawing.

@@ -57,7 +57,7 @@ class Picture:
 
 
 def _content(figure: Figure, suffix: str) -> bytes:
-    """What a file of this format holds: the same picture is the same file, whenever it is made."""
+    """Return the content of a file of this format; the same picture is always the same file."""
     undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(suffix)
     content = BytesIO()
     with fixed_style():

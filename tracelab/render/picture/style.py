@@ -1,4 +1,4 @@
-"""How a timeline looks: colors, sizes in pixels, and matplotlib's settings while it is drawn."""
+"""Style of a timeline: colors, sizes in pixels, and matplotlib's settings while it is drawn."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tracelab.render.picture.rows import Mark
 
 @dataclass(frozen=True, slots=True)
 class Paint:
-    """How one sort of thing looks.
+    """Style of one sort of item.
 
     Example row: ``Paint(fill="#E69F00", ink="#202124", hatch="", hatch_ink="none")``
 

@@ -67,7 +67,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Panel:
-    """What a part of a picture shows, before anything is drawn.
+    """Contents of one part of a picture, before anything is drawn.
 
     Attributes:
         scene: the file.
