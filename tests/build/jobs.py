@@ -39,7 +39,7 @@ class KnownClocks:
         )
         return Alignment(max((x or 0 for x in self.residuals), default=0), 0, per_rank)
 
-    def to_job_ns(self, part_index, times_ns):
+    def job_ns_of(self, part_index, times_ns):
         return times_ns + self.offsets[part_index]
 
 

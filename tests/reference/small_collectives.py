@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-FEWEST, MOST_BETWEEN, LATENCY_BYTES, LONGEST_LATENCY = 4, 2, 1_000_000, 200_000
+MIN_IN_A_ROW, MAX_LAUNCHES_BETWEEN, MIN_BANDWIDTH_BYTES, MAX_LATENCY = 4, 2, 1_000_000, 200_000
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Launched:
 
     @property
     def is_small(self) -> bool:
-        return self.moved is not None and 0 < self.moved < LATENCY_BYTES
+        return self.moved is not None and 0 < self.moved < MIN_BANDWIDTH_BYTES
 
     @property
     def length(self) -> int:
@@ -43,7 +43,7 @@ def saved(kernels: Sequence[Launched]) -> list[tuple[int, int, int]]:
     found = []
     for row in _rows(kernels):
         small = [one for one in row if one.is_small]
-        if len(small) < FEWEST:
+        if len(small) < MIN_IN_A_ROW:
             continue
         remains = () if len(small) < len(row) else (row[0],)
         latency = min(x.length for x in kernels if x.sort == row[0].sort and x.is_small)
@@ -51,7 +51,7 @@ def saved(kernels: Sequence[Launched]) -> list[tuple[int, int, int]]:
             if not one.is_small or one in remains:
                 continue
             gap = one.start if before is None or one.is_gradient else min(before.end, one.start)
-            found.append((one.start, latency if latency <= LONGEST_LATENCY else 0, gap))
+            found.append((one.start, latency if latency <= MAX_LATENCY else 0, gap))
     return sorted(found)
 
 
@@ -75,4 +75,4 @@ def _are_in_a_row(before: Launched, one: Launched, compute: Sequence[Launched]) 
     between = [x for x in compute if before.launched < x.launched < one.launched]
     if one.is_gradient:
         return all(x.thread == one.thread for x in between)
-    return sum(x.thread == one.thread for x in between) <= MOST_BETWEEN
+    return sum(x.thread == one.thread for x in between) <= MAX_LAUNCHES_BETWEEN

@@ -11,7 +11,7 @@ def slow_waits(parts, matches, clocks):
     ]
 
     def arrival(part, index):
-        [time] = clocks.to_job_ns(part, parts[part].start_ns[index : index + 1]).tolist()
+        [time] = clocks.job_ns_of(part, parts[part].start_ns[index : index + 1]).tolist()
         return time
 
     def length(part, index):

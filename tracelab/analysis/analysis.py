@@ -313,7 +313,7 @@ def analyze_source(
 
     Raises:
         UnreadableInputError: it is not a trace, or it holds no GPU activity.
-        UsageError: a pattern is wrong, or the step asked for is not in the file.
+        UsageError: a pattern is wrong, or the requested step is not in the file.
     """
     return Analysis(source, options, measures=measures, rules=rules, remedies=remedies).open()
 

@@ -24,7 +24,7 @@ from tracelab.findings.remedies import REMEDIES
 from tracelab.findings.remedy import Remedy
 from tracelab.findings.rule import Rule
 from tracelab.job.part import RankPart
-from tracelab.job.replay import MOST_RANKS, TOO_MANY_RANKS
+from tracelab.job.replay import MAX_RANKS, TOO_MANY_RANKS
 from tracelab.measures.measure import Measure
 from tracelab.measures.registry import MEASURES
 from tracelab.measures.steady import PROFILED
@@ -121,7 +121,7 @@ def whatif(
         UsageError: one of them is neither a fix nor an edit, or files are not one job.
         TracelabError: the file cannot be analyzed.
     """
-    asked = with_changes(options, fixes, edits)
+    asked = add_changes(options, fixes, edits)
     if isinstance(trace, Analysis):
         found = _whatif_of(trace, asked)
     elif isinstance(trace, Source):
@@ -132,7 +132,7 @@ def whatif(
         if len(sources) == 1:
             return whatif(sources[0], fixes=fixes, edits=edits, options=options)
         found = whatif_of_job(sources, names, asked).whatif
-    assert found is not None  # something is asked for
+    assert found is not None
     return found
 
 
@@ -146,13 +146,13 @@ def whatif_of_job(
     options: Options,
     run: Callable[..., Iterable[Any]] = map,
 ) -> Report:
-    """The report of a job, with what its step takes with the changes that are asked for.
+    """The report of a job, with what its step takes with the requested changes.
 
     The findings of the job say what their fixes are; then all ranks are replayed with those.
 
     Args:
         sources: the files of the ranks.
-        paths: what was asked for.
+        paths: the arguments of the call.
         options: how files are analyzed, with the fixes and the edits.
         run: as of `analyze`.
 
@@ -172,7 +172,7 @@ def whatif_of_job(
         )
     fixes = choose_fixes(report.findings, options.fixes, options.edits)
     edits = tuple(
-        dict.fromkeys(_as_edit(fix) for fix in fixes if fix.edits and fix.name != TOGETHER)
+        dict.fromkeys(_make_edit(fix) for fix in fixes if fix.edits and fix.name != TOGETHER)
     )
     baseline = report.job.baseline
     if baseline is None or baseline.printed is None or baseline.not_replayed is not None:
@@ -191,13 +191,13 @@ def whatif_of_job(
     return replace(report, whatif=WhatIf(basis.name, baseline.error, predictions))
 
 
-def _as_edit(fix: Fix) -> str | Callable[[Program], Program]:
+def _make_edit(fix: Fix) -> str | Callable[[Program], Program]:
     """The edits of a fix in one text; a function of the user's own as it is."""
     first = fix.edits[0]
     return first if callable(first) else JOINT.join(map(str, fix.edits))
 
 
-def with_changes(
+def add_changes(
     options: Options,
     fixes: str | int | Sequence[str | int],
     edits: str | Callable[[Program], Program] | Sequence[str | Callable[[Program], Program]],
@@ -302,14 +302,14 @@ def _gathered(results: Iterable[FileResult]) -> list[FileResult]:
     gathered: list[FileResult] = []
     for result in results:
         gathered.append(result)
-        if len(gathered) == MOST_RANKS + 1:
-            gathered = list(map(_without_program, gathered))
-        elif len(gathered) > MOST_RANKS:
-            gathered[-1] = _without_program(result)
+        if len(gathered) == MAX_RANKS + 1:
+            gathered = list(map(_drop_program, gathered))
+        elif len(gathered) > MAX_RANKS:
+            gathered[-1] = _drop_program(result)
     return gathered
 
 
-def _without_program(result: FileResult) -> FileResult:
+def _drop_program(result: FileResult) -> FileResult:
     if result.part is None:
         return result
     return replace(result, part=replace(result.part, program=TOO_MANY_RANKS))

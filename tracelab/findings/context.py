@@ -17,7 +17,7 @@ from tracelab.findings.advice.needs import host_needs
 from tracelab.findings.first_use import FirstUse
 from tracelab.findings.recognition import Recognized
 from tracelab.measures.blocking_calls import BlockingCallCosts
-from tracelab.measures.bubbles import Bubbles, Cause, with_beginnings_as_edges
+from tracelab.measures.bubbles import Bubbles, Cause, mark_beginnings_as_edges
 from tracelab.measures.exposed import Exposed
 from tracelab.measures.independent_work import launched_in_backward
 from tracelab.measures.measured import Measured
@@ -76,7 +76,7 @@ class Context(OneLine):
     @cached_property
     def bubbles(self) -> Bubbles:
         """The idle time of the whole file; a recording begins and ends with edges."""
-        return with_beginnings_as_edges(self.timeline, self.measured.bubbles)
+        return mark_beginnings_as_edges(self.timeline, self.measured.bubbles)
 
     @property
     def start_up(self) -> StartUp:

@@ -18,7 +18,7 @@ from tracelab.job.members import Members
 from tracelab.model.collectives import Operation
 from tracelab.model.trace import ABSENT
 
-# What the links carry, in parts of the size: so many (n - 1) / n.
+# The links carry this multiple of (n - 1) / n of the size.
 _SHARES_ON_THE_BUS = {
     Operation.ALL_REDUCE: 2,
     Operation.ALL_GATHER: 1,
@@ -46,7 +46,7 @@ class Transfers(Frozen):
             after the other, from the last arrival to the last end.
         algorithm_gbps, bus_gbps: float64[m], GB/s (10**9 bytes); NaN where the size is not known,
             where files of ranks are missing (the last one may be among them), and for kernels
-            that do several operations at once.
+            that do several operations.
 
     Example row: ``(ranks=2, message_bytes=134_217_728, transfer_ns=600_000, algorithm_gbps=223.7,
     bus_gbps=223.7)``.
@@ -66,7 +66,7 @@ class BandwidthMetrics(OneLine):
     Attributes:
         group: the process group's name.
         operation: "all_reduce" and the like.
-        size_class: the messages are of at least so many bytes, a power of two, and of less than
+        size_class: the messages have at least this many bytes, a power of two, and less than
             twice as many.
         count: how many matched collectives.
         ranks: how many ranks take part.
@@ -160,7 +160,7 @@ def _group_sizes(members: Members) -> Int64Array:
         ]
         for part in members.parts
     ]
-    return members.reduce(np.maximum, members.matches.of_members(sizes))
+    return members.reduce(np.maximum, members.matches.member_values(sizes))
 
 
 def _message_bytes(members: Members, operation: NDArray[np.int8], ranks: Int64Array) -> Int64Array:

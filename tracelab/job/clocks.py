@@ -26,14 +26,18 @@ _Floats = NDArray[np.float64]
 _SIGNED = constrained(minimum=-(2**63))
 
 _ONE_WAY, _EXCHANGE, _MIXED = range(3)  # what a kernel does
-_MESSAGES_PER_COLLECTIVE = 8  # that say as much of a clock as one collective
+# Eight messages show as much of a clock as one collective.
+_MESSAGES_PER_COLLECTIVE = 8
 # Of jobs of one host, whose clock is one, the ends of one collective are up to 20 us apart at the
 # median; up to 98 us, a fifth of the transfer, where a GPU computes or moves other data meanwhile.
 _MIN_APART_NS, _APART_SHARE = 30_000, 4
-_PRECISE = 2  # times as far as those of the most precise quarter: more is not looked at
-_MAX_DRIFT = 200e-6  # crystals are within 100 ppm
-_MIN_FOR_DRIFT = 4  # operations
-_MAX_DELAY_NS = 10_000_000  # of the least delayed message, where one direction alone is known
+# Ends further apart than this multiple of those of the most precise quarter are ignored.
+_MAX_PRECISE_FACTOR = 2
+# Crystals are within 100 ppm.
+_MAX_DRIFT = 200e-6
+_MIN_DRIFT_OPERATIONS = 4
+# Of the least delayed message, if only one direction is known.
+_MAX_DELAY_NS = 10_000_000
 
 
 class Role(IntEnum):
@@ -117,7 +121,7 @@ class _Correction:
     drift: float = 0.0
     since_ns: int = 0
 
-    def at(self, recorded_ns: Int64Array) -> Int64Array:
+    def offset_ns_at(self, recorded_ns: Int64Array) -> Int64Array:
         """int64[times], ns, what to add to each."""
         drifted_ns = np.rint(self.drift * (recorded_ns - self.since_ns))
         return np.asarray(self.add_ns + drifted_ns.astype(np.int64))
@@ -135,7 +139,7 @@ class Clocks(OneLine):
     _begin_ns: tuple[int, ...]
     _corrections: tuple[_Correction, ...]
 
-    def to_job_ns(self, part_index: int, times_ns: Int64Array) -> Int64Array:
+    def job_ns_of(self, part_index: int, times_ns: Int64Array) -> Int64Array:
         """int64[times], ns on the job's clock, which is the reference rank's since its origin.
 
         Args:
@@ -143,7 +147,7 @@ class Clocks(OneLine):
             times_ns: int64[times], ns since that part's origin.
         """
         recorded_ns = times_ns + self._begin_ns[part_index]
-        return recorded_ns + self._corrections[part_index].at(recorded_ns)
+        return recorded_ns + self._corrections[part_index].offset_ns_at(recorded_ns)
 
 
 def align(parts: Sequence[RankPart], matches: Matches) -> Clocks:
@@ -175,7 +179,7 @@ def align(parts: Sequence[RankPart], matches: Matches) -> Clocks:
                 ends, member[is_common], total_ns[common] / count[common]
             )
             corrections[part_index] = _fit(bounds, corrections.values())
-        total_ns[match_index] += recorded_ns + corrections[part_index].at(recorded_ns)
+        total_ns[match_index] += recorded_ns + corrections[part_index].offset_ns_at(recorded_ns)
         count[match_index] += 1
         left = [index for index in range(len(parts)) if index not in corrections]
         if not left:
@@ -223,14 +227,14 @@ def _find_ends(parts: Sequence[RankPart], matches: Matches, begin_ns: Sequence[i
     The rank that came last to an operation did not wait in it: it took no longer than the transfer.
     """
     match_index = matches.match_index
-    length_ns = matches.of_members([part.end_ns - part.start_ns for part in parts])
+    length_ns = matches.member_values([part.end_ns - part.start_ns for part in parts])
     shortest_ns = np.full(len(matches), np.iinfo(np.int64).max)
     np.minimum.at(shortest_ns, match_index, length_ns)
     apart_ns = np.maximum(shortest_ns // _APART_SHARE, _MIN_APART_NS)
     return _Ends(
         match_index=match_index,
         part_index=matches.part_index,
-        recorded_ns=matches.of_members(
+        recorded_ns=matches.member_values(
             [part.end_ns + begin for part, begin in zip(parts, begin_ns, strict=True)]
         ),
         role=_roles(parts, matches),
@@ -240,12 +244,12 @@ def _find_ends(parts: Sequence[RankPart], matches: Matches, begin_ns: Sequence[i
 
 def _roles(parts: Sequence[RankPart], matches: Matches) -> NDArray[np.int8]:
     """int8[k], the `Role` of each member of a match."""
-    operation = matches.of_members([part.operation for part in parts])
+    operation = matches.member_values([part.operation for part in parts])
     role = np.full(len(operation), Role.LOOSE, dtype=np.int8)
     role[np.isin(operation, ENDS_TOGETHER)] = Role.TOGETHER
     is_send = operation == Operation.SEND
     is_message = is_send | (operation == Operation.RECV)
-    traffic = matches.of_members([_traffic(part) for part in parts])
+    traffic = matches.member_values([_traffic(part) for part in parts])
     has_exchange, is_sent = np.ones(len(matches), np.bool_), np.zeros(len(matches), np.bool_)
     has_exchange[matches.match_index[traffic != _EXCHANGE]] = False
     is_sent[matches.match_index[is_send & (traffic == _ONE_WAY)]] = True
@@ -292,7 +296,7 @@ def _most_telling(role: NDArray[np.int8], apart_ns: Int64Array) -> tuple[NDArray
         basis = "collectives" if chosen.any() else "recorded clock"
     index = np.flatnonzero(chosen)
     if len(index):
-        index = index[apart_ns[index] <= _PRECISE * np.percentile(apart_ns[index], 25)]
+        index = index[apart_ns[index] <= _MAX_PRECISE_FACTOR * np.percentile(apart_ns[index], 25)]
     return index, basis
 
 
@@ -332,7 +336,7 @@ class _Bounds(Frozen):
         """Return true if all operations end together."""
         return bool(np.array_equal(self.low_ns, self.high_ns))
 
-    def without(self, done_ns: Int64Array | _Floats) -> _Bounds:
+    def shift(self, done_ns: Int64Array | _Floats) -> _Bounds:
         """Return the bounds that are left once a time has been added to each."""
         return replace(self, low_ns=self.low_ns - done_ns, high_ns=self.high_ns - done_ns)
 
@@ -361,11 +365,11 @@ def _fit(bounds: _Bounds, known: Iterable[_Correction]) -> _Correction:
     if not len(bounds.at_ns):
         return _Correction()
     for correction in dict.fromkeys(known):
-        if _is_believable(bounds.without(correction.at(bounds.at_ns))):
+        if _is_believable(bounds.shift(correction.offset_ns_at(bounds.at_ns))):
             return correction
     drift, since_ns = _drift(bounds), int(bounds.at_ns[0])
     drifted_ns = drift * (bounds.at_ns - since_ns).astype(np.float64)
-    return _Correction(round(_middle(bounds.without(drifted_ns))), drift, since_ns)
+    return _Correction(round(_middle(bounds.shift(drifted_ns))), drift, since_ns)
 
 
 def _is_believable(left: _Bounds) -> bool:
@@ -404,7 +408,7 @@ def _drift(bounds: _Bounds) -> float:
     the clock by more than the ends move by themselves.
     """
     at_ns, add_ns = bounds.at_ns.astype(np.float64), bounds.low_ns
-    if len(at_ns) < _MIN_FOR_DRIFT or not bounds.is_together:
+    if len(at_ns) < _MIN_DRIFT_OPERATIONS or not bounds.is_together:
         return 0.0
     half = len(at_ns) // 2
     length_ns, rise_ns = at_ns[half:] - at_ns[:-half], add_ns[half:] - add_ns[:-half]
@@ -438,7 +442,7 @@ def _alignment(
         per_rank.append(
             RankClock(
                 rank=part.rank,
-                offset_ns=-int(correction.at(np.array([begin_ns]))[0]),
+                offset_ns=-int(correction.offset_ns_at(np.array([begin_ns]))[0]),
                 drift_ppm=0.0 - 1e6 * correction.drift,
                 matched=matched[index],
                 residual_ns=residuals_ns[index],
@@ -460,7 +464,7 @@ def _residuals(ends: _Ends, corrections: Sequence[_Correction]) -> list[int | No
     job_ns = ends.recorded_ns.copy()
     of_part = [np.flatnonzero(ends.part_index == index) for index in range(len(corrections))]
     for member, correction in zip(of_part, corrections, strict=True):
-        job_ns[member] += correction.at(job_ns[member])
+        job_ns[member] += correction.offset_ns_at(job_ns[member])
     off_ns = np.abs(job_ns - _medians(job_ns, ends.match_index))
     total_ns = np.zeros(len(job_ns), dtype=np.int64)
     np.add.at(total_ns, ends.match_index, job_ns)

@@ -65,7 +65,7 @@ def find_meetings(members: Members, programs: Sequence[Program]) -> Meetings:
         members: the matched operations.
         programs: of each rank.
     """
-    node = members.matches.of_members(
+    node = members.matches.member_values(
         [_activity_nodes(*of_rank) for of_rank in zip(programs, members.parts, strict=True)]
     )
     is_whole = np.ones(len(members.matches), dtype=np.bool_)
@@ -261,7 +261,7 @@ class Joined(Frozen):
             count = len(before.source)
             latency_ns[first_edge[index] : first_edge[index + 1]] = program.latency_ns[:count]
             added.append(_edges_of(program, self.ends[index], self.entries[index], count))
-        return _with_edges(replace(self.program, cost_ns=cost_ns, latency_ns=latency_ns), added)
+        return _add_edges(replace(self.program, cost_ns=cost_ns, latency_ns=latency_ns), added)
 
 
 def join(programs: Sequence[Program], meetings: Meetings) -> Joined | None:
@@ -317,7 +317,7 @@ def join(programs: Sequence[Program], meetings: Meetings) -> Joined | None:
     of_ranks = [_edges_of(*of_rank, 0) for of_rank in zip(programs, ends, entries, strict=True)]
     of_meetings = _meeting_edges(meetings, visits, position, visited)
     return Joined(
-        program=_with_edges(base, (*of_ranks, of_meetings)),
+        program=_add_edges(base, (*of_ranks, of_meetings)),
         rank_index=_laid_out(rank_index[like], len(meetings), order).astype(np.int64),
         transfer_ns=transfer_ns,
         programs=tuple(programs),
@@ -412,7 +412,7 @@ def _meeting_edges(
     }
 
 
-def _with_edges(program: Program, edges: Iterable[_Columns]) -> Program:
+def _add_edges(program: Program, edges: Iterable[_Columns]) -> Program:
     """The program with more edges after its own."""
     all_edges = [{name: getattr(program, name) for name in _EDGE_COLUMNS}, *edges]
     columns: _Columns = {

@@ -2,7 +2,7 @@
 
 Between two collectives of one group, each rank's time is compute, communication, copies and idle
 of some cause. What the late rank spent on each of them beyond a rank in the middle adds up to by
-how much later it came; what nobody waited for since then it carries on to the next collective. So
+how much later it came; what no rank waited for since then it carries on to the next collective. So
 does a host that launches late and no later than before, even if the GPUs of the others waited.
 """
 
@@ -44,7 +44,8 @@ _CAUSES = {
     Work.OTHER_IDLE: "unknown",
 }
 _MS = 1_000_000
-_MIN_SHARE_OF_EXCESS = 0.5  # an operator or a call with less does not explain it
+# An operator or a call with less does not explain the excess.
+_MIN_SHARE_OF_EXCESS = 0.5
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -61,7 +62,7 @@ class Lateness(Frozen):
         excess_ns: int64[k, len(Work) + 1], ns, how much later than the reference each member came,
             by what it spent more time on; the last column is what it was late by from the start.
         source_match: int64[m], where the lateness comes from: the match itself, or one in which its
-            last rank had itself waited for another; ABSENT where nobody was late.
+            last rank had itself waited for another; ABSENT if no rank was late.
 
     Example: two ranks average gradients once a step, rank 0 computes for 29 ms before, rank 1 for
     14: the match's members have ``spent_ns=[[29_000_000, 0, ...], [14_000_000, 15_000_000, ...]]``
@@ -208,7 +209,7 @@ def _excess_ns(
             excess_ns[start:end, BEFORE_RECORDING] = np.maximum(late_ns, 0)
             continue
         more_ns = spent_ns[start:end] - spent_ns[reference]
-        more_ns[:, _IDLE] = _without_other_names(more_ns[:, _IDLE])
+        more_ns[:, _IDLE] = _remove_renamed_idle(more_ns[:, _IDLE])
         # Work that ran while the host had not launched the collective did not keep it.
         moved_ns = np.clip(more_ns[:, Work.COMPUTE], 0, held_back_ns[start:end])
         more_ns[:, Work.COMPUTE] -= moved_ns
@@ -237,13 +238,13 @@ def _excess_ns(
     return excess_ns
 
 
-def _without_other_names(idle_ns: Int64Array) -> Int64Array:
+def _remove_renamed_idle(idle_ns: Int64Array) -> Int64Array:
     """int64[n, sorts of idle], ns, how much more idle there was, less what only changed its name.
 
     What is idle for one reason on one rank may be so for another on the next: with less of one sort
     more of the others is no more idle time.
 
-    >>> _without_other_names(np.array([[40, -30, 0], [10, -40, 10], [5, 5, 0]]))
+    >>> _remove_renamed_idle(np.array([[40, -30, 0], [10, -40, 10], [5, 5, 0]]))
     array([[ 10,   0,   0],
            [  0, -20,   0],
            [  5,   5,   0]])
@@ -335,13 +336,13 @@ def explain(
     if work == Work.COMPUTE:
         reference = int(lateness.reference_member[sources[0]])
         own_ns, usual_ns = lateness.spent_ns[[late, reference], Work.COMPUTE].tolist()
-        return of_compute(more_of[members.part_index[late]], own_ns, usual_ns)
+        return explain_compute(more_of[members.part_index[late]], own_ns, usual_ns)
     late_ns = int(lateness.excess_ns[late, work])
     if work in (Work.HOST_BLOCKED, Work.INPUT, Work.HOST_BUSY):
         found = [culprit_of(members, lateness, source) for source in sources]
         known = [(culprit, idle_ns) for culprit, idle_ns in found if culprit is not None]
         culprit, idle_ns = known[0] if known else (None, 0)
-        return of_host(Work(work), culprit, idle_ns, late_ns)
+        return explain_host(Work(work), culprit, idle_ns, late_ns)
     what = {
         Work.COMM: "is kept by other communication",
         Work.COPY: "spends more time on copies that are not overlapped",
@@ -350,7 +351,7 @@ def explain(
     return Explanation(_CAUSES[Work(work)], what, _length(late_ns), NO_CALL_SITE)
 
 
-def of_compute(more: MoreWork | None, own_ns: float, usual_ns: float) -> Explanation:
+def explain_compute(more: MoreWork | None, own_ns: float, usual_ns: float) -> Explanation:
     """Explain a rank that computes for longer than the others, ns each."""
     longer = f"{_length(own_ns)} before it, the others {_length(usual_ns)}"
     if more is None:
@@ -375,7 +376,7 @@ def of_compute(more: MoreWork | None, own_ns: float, usual_ns: float) -> Explana
     return Explanation(_CAUSES[Work.COMPUTE], what, figures, site)
 
 
-def of_host(work: Work, culprit: Culprit | None, idle_ns: int, late_ns: int) -> Explanation:
+def explain_host(work: Work, culprit: Culprit | None, idle_ns: int, late_ns: int) -> Explanation:
     """Explain a rank whose host made it late: most of all in one place, if that is known."""
     what = {
         Work.HOST_BLOCKED: "is blocked",

@@ -59,7 +59,7 @@ _WORDS = {
     Reason.UNKNOWN: "of an unknown kind or with an unknown peer",
 }
 # Every rank passes as much in and out; of others (uneven splits) each rank knows its own sizes.
-_SAME_SIZE = (Operation.ALL_REDUCE, Operation.BROADCAST, Operation.REDUCE)
+_SYMMETRIC = (Operation.ALL_REDUCE, Operation.BROADCAST, Operation.REDUCE)
 # No rank can end before all have begun: each needs what every other one has.
 ENDS_TOGETHER = (
     Operation.ALL_REDUCE,
@@ -69,7 +69,8 @@ ENDS_TOGETHER = (
     Operation.BARRIER,
     Operation.SEND_RECV,
 )
-_MAX_COMPARED = 3  # recordings beside the longest that one is compared with
+# One recording is compared with the longest and with these.
+_MAX_COMPARED_RECORDINGS = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -106,7 +107,7 @@ class Matches(Frozen):
         """intp[k], the match that each member belongs to."""
         return np.repeat(np.arange(len(self)), np.diff(self.first))
 
-    def of_members(self, columns: Sequence[NDArray[_Scalar]]) -> NDArray[_Scalar]:
+    def member_values(self, columns: Sequence[NDArray[_Scalar]]) -> NDArray[_Scalar]:
         """One value per member, of one array over the operations of each part."""
         begin = np.cumsum([0, *(len(column) for column in columns)])
         return np.concatenate(columns)[begin[self.part_index] + self.operation_index]
@@ -166,7 +167,7 @@ def match(parts: Sequence[RankPart]) -> Matches:
 
     The slow reference model is ``tests/reference/matches.py``.
     """
-    operations, groups = _of_all_parts(parts)
+    operations, groups = _collect_operations(parts)
     unit, basis = _units(operations, len(groups))
     key = _keys(operations, unit, basis)
     placed = np.flatnonzero(key != ABSENT)
@@ -179,7 +180,7 @@ def match(parts: Sequence[RankPart]) -> Matches:
 
     reason = np.where(unit == ABSENT, Reason.UNKNOWN, Reason.ORDER).astype(np.int8)
     reason[member] = np.repeat(doubt, count)
-    reason = _with_missing(reason, parts, groups, operations, unit)
+    reason = _mark_missing(reason, parts, groups, operations, unit)
 
     matched = np.flatnonzero(doubt == ABSENT)
     matched = matched[np.argsort(operations.start_ns[member[first[matched]]], kind="stable")]
@@ -195,26 +196,26 @@ def match(parts: Sequence[RankPart]) -> Matches:
             np.int64
         ),
         unmatched_why=tuple(
-            _in_words(reason[begin[index] : begin[index + 1]]) for index in range(len(parts))
+            _describe(reason[begin[index] : begin[index + 1]]) for index in range(len(parts))
         ),
     )
 
 
-def _of_all_parts(parts: Sequence[RankPart]) -> tuple[_Operations, tuple[Group, ...]]:
+def _collect_operations(parts: Sequence[RankPart]) -> tuple[_Operations, tuple[Group, ...]]:
     """The operations of all parts with the process groups they are in."""
     listed = {group for part in parts for group in part.groups if group.ranks}
     groups: dict[Group, int] = {}
     columns = []
     for part_index, part in enumerate(parts):
-        of_part = [_with_ranks(group, part, listed) for group in part.groups]
+        of_part = [_fill_ranks(group, part, listed) for group in part.groups]
         group_index = np.array(
             [groups.setdefault(group, len(groups)) for group in of_part], dtype=np.int64
         )
-        columns.append(_of_part(part_index, part, group_index))
+        columns.append(_part_operations(part_index, part, group_index))
     return concatenated(columns), tuple(groups)
 
 
-def _with_ranks(group: Group, part: RankPart, listed: Collection[Group]) -> Group:
+def _fill_ranks(group: Group, part: RankPart, listed: Collection[Group]) -> Group:
     """A group of which a part does not list the ranks, as others list them.
 
     That is where only one group of that name and size can have the part's rank.
@@ -230,10 +231,10 @@ def _with_ranks(group: Group, part: RankPart, listed: Collection[Group]) -> Grou
     return alike[0] if len(alike) == 1 else group
 
 
-def _of_part(part_index: int, part: RankPart, group_index: Int64Array) -> _Operations:
+def _part_operations(part_index: int, part: RankPart, group_index: Int64Array) -> _Operations:
     """One part's operations, with the job's process group of each of the part's groups."""
     is_send, is_receive = part.operation == Operation.SEND, part.operation == Operation.RECV
-    is_sized = np.isin(part.operation, _SAME_SIZE) | is_send
+    is_sized = np.isin(part.operation, _SYMMETRIC) | is_send
     step_number = np.full(len(part), ABSENT, dtype=np.int64)
     has_step = part.step_index != ABSENT
     step_number[has_step] = part.steps.number[part.step_index[has_step]]
@@ -279,13 +280,13 @@ def _keys(operations: _Operations, unit: Int64Array, basis: NDArray[np.int8]) ->
     key = np.full(len(operations), ABSENT, dtype=np.int64)
     for _, index in groups_of(unit):
         if basis[index[0]] == Basis.SEQUENCE:
-            key[index] = _by_sequence(operations, index)
+            key[index] = _sequence_keys(operations, index)
         else:
-            key[index] = _by_order(operations, index)
+            key[index] = _order_keys(operations, index)
     return key
 
 
-def _by_sequence(operations: _Operations, index: NDArray[np.intp]) -> NDArray[np.int64]:
+def _sequence_keys(operations: _Operations, index: NDArray[np.intp]) -> NDArray[np.int64]:
     """Keys by sequence number; where operations of one part share one, with their order."""
     _, number = np.unique(operations.sequence[index], return_inverse=True)
     of_part = operations.part_index[index] * len(index) + number
@@ -296,26 +297,26 @@ def _by_sequence(operations: _Operations, index: NDArray[np.intp]) -> NDArray[np
     return np.asarray(number * len(index) + occurrence)
 
 
-def _by_order(operations: _Operations, index: NDArray[np.intp]) -> NDArray[np.int64]:
+def _order_keys(operations: _Operations, index: NDArray[np.intp]) -> NDArray[np.int64]:
     """Keys by order: of all operations of a unit, or else of those of each kind and size.
 
     Where no process group is known, operations of several can come in another order on each rank.
     """
-    key, is_whole = _by_shifts(operations, index)
+    key, is_whole = _shift_keys(operations, index)
     if is_whole:
         return key
     columns = np.stack((operations.operation[index], operations.size_bytes[index]), axis=1)
     _, of_kind = np.unique(columns, axis=0, return_inverse=True)
     key_of_kind, next_key = np.full(len(index), ABSENT, dtype=np.int64), 0
     for _, chosen in groups_of(of_kind.reshape(-1)):
-        chosen_key, _ = _by_shifts(operations, index[chosen])
+        chosen_key, _ = _shift_keys(operations, index[chosen])
         key_of_kind[chosen] = np.where(chosen_key == ABSENT, ABSENT, chosen_key + next_key)
         next_key = max(next_key, int(key_of_kind[chosen].max()) + 1)
     is_better = (key_of_kind != ABSENT).sum() > (key != ABSENT).sum()
     return key_of_kind if is_better else key
 
 
-def _by_shifts(operations: _Operations, index: NDArray[np.intp]) -> tuple[NDArray[np.int64], bool]:
+def _shift_keys(operations: _Operations, index: NDArray[np.intp]) -> tuple[NDArray[np.int64], bool]:
     """Keys of operations whose order is that of other parts, and whether no part is left over.
 
     Parts that agree with each other but not with the longest one are put together on their own.
@@ -348,7 +349,7 @@ def _begin_among(
     placed: Sequence[tuple[NDArray[np.intp], Recorded, int]], other: Recorded
 ) -> int | None:
     """Find where a recording begins on the scale of those that have their place on it."""
-    for _, one, begin in (placed[0], *placed[1:][-_MAX_COMPARED:]):
+    for _, one, begin in (placed[0], *placed[1:][-_MAX_COMPARED_RECORDINGS:]):
         shift = find_shift(one, other)
         if shift is not None:
             return begin + shift
@@ -375,7 +376,7 @@ def _doubts(
     return doubt
 
 
-def _with_missing(
+def _mark_missing(
     reason: NDArray[np.int8],
     parts: Sequence[RankPart],
     groups: Sequence[Group],
@@ -405,17 +406,17 @@ def _with_missing(
     return reason
 
 
-def _in_words(reason: NDArray[np.int8]) -> str:
+def _describe(reason: NDArray[np.int8]) -> str:
     """Count the operations of one part without a match, by the reason.
 
-    >>> _in_words(np.array([ABSENT, Reason.SIZE, Reason.NO_FILE, Reason.SIZE]))
+    >>> _describe(np.array([ABSENT, Reason.SIZE, Reason.NO_FILE, Reason.SIZE]))
     '1 with ranks whose files are missing, 2 whose sizes differ between ranks'
     """
     counts = Counter(reason[reason != ABSENT].tolist())
     return ", ".join(f"{counts[why]:,} {words}" for why, words in _WORDS.items() if counts[why])
 
 
-def with_known_peers(parts: Sequence[RankPart]) -> tuple[RankPart, ...]:
+def number_peers(parts: Sequence[RankPart]) -> tuple[RankPart, ...]:
     """Number the peers of messages as the ranks are numbered in the report.
 
     A file that does not say which rank it is has the number of its place in the report, but the

@@ -41,7 +41,7 @@ class Members(Frozen):
         transfer_ns: int64[k], ns, the rest.
         error_ns: int64[k], ns, the residual of the rank's clock.
         last_member: int64[m], the member of each match that arrived last; ABSENT where all arrived
-            within the error of their clocks, so that nobody can be said to be late.
+            within the error of their clocks, so that no rank is known to be late.
         last_arrival_ns: int64[m], ns on the job's clock, when all had arrived.
         margin_ns: int64[m], ns, by how much the last member came after the one before it; 0 where
             there is no last one.
@@ -91,7 +91,7 @@ class Members(Frozen):
 
     def column(self, name: str) -> NDArray[Any]:
         """Gather a column of `RankPart` that has one value for each operation; any[k]."""
-        return self.matches.of_members([getattr(part, name) for part in self.parts])
+        return self.matches.member_values([getattr(part, name) for part in self.parts])
 
     def reduce(self, function: np.ufunc, values: NDArray[_Scalar]) -> NDArray[_Scalar]:
         """Reduce one value for each member to one for each match, as ``function.reduceat``."""
@@ -136,13 +136,13 @@ def find_members(parts: Sequence[RankPart], matches: Matches, clocks: Clocks) ->
         clocks: the job's clock.
     """
     first, match_index = matches.first, matches.match_index
-    start_ns = matches.of_members([part.start_ns for part in parts])
-    length_ns = matches.of_members([part.end_ns for part in parts]) - start_ns
-    operation = matches.of_members([part.operation for part in parts])
+    start_ns = matches.member_values([part.start_ns for part in parts])
+    length_ns = matches.member_values([part.end_ns for part in parts]) - start_ns
+    operation = matches.member_values([part.operation for part in parts])
     arrival_ns, error_ns = np.zeros_like(start_ns), np.zeros_like(start_ns)
     for part_index, rank_clock in enumerate(clocks.alignment.per_rank):
         is_of_part = matches.part_index == part_index
-        arrival_ns[is_of_part] = clocks.to_job_ns(part_index, start_ns[is_of_part])
+        arrival_ns[is_of_part] = clocks.job_ns_of(part_index, start_ns[is_of_part])
         error_ns[is_of_part] = rank_clock.residual_ns or 0
     by_arrival = np.lexsort((arrival_ns, match_index))
     last, earliest, before = (
@@ -161,7 +161,7 @@ def find_members(parts: Sequence[RankPart], matches: Matches, clocks: Clocks) ->
         match_index=match_index,
         operation=operation,
         kernel_index=kernel_index,
-        is_shared=matches.of_members([part.is_shared for part in parts]),
+        is_shared=matches.member_values([part.is_shared for part in parts]),
         arrival_ns=arrival_ns,
         wait_ns=wait_ns,
         transfer_ns=length_ns - wait_ns,
@@ -173,7 +173,7 @@ def find_members(parts: Sequence[RankPart], matches: Matches, clocks: Clocks) ->
 
 
 def _kernel_index(parts: Sequence[RankPart], matches: Matches) -> NDArray[np.intp]:
-    kernel_id = matches.of_members([part.kernel_id for part in parts])
+    kernel_id = matches.member_values([part.kernel_id for part in parts])
     kernels = matches.part_index.astype(np.int64) * (kernel_id.max(initial=0) + 1) + kernel_id
     kernel_index: NDArray[np.intp] = np.unique(kernels, return_inverse=True)[1]
     return kernel_index

@@ -13,7 +13,7 @@ from tracelab.job.bandwidth import BandwidthMetrics, bandwidths, find_transfers
 from tracelab.job.clocks import Alignment, align
 from tracelab.job.collective_metrics import CollectiveMetrics, collective_rows
 from tracelab.job.lateness import find_lateness
-from tracelab.job.matching import match, with_known_peers
+from tracelab.job.matching import match, number_peers
 from tracelab.job.members import find_members
 from tracelab.job.more_work import Tables, more_work
 from tracelab.job.part import RankPart
@@ -60,7 +60,7 @@ class Job(OneLine):
         unmatched: communication that only one of the files has.
         critical_path: which work on which rank its steps took so long for; None where the ranks
             have no operation in common, and in a job of saved reports.
-        baseline: how well the job replays unchanged, all ranks at once; None where nothing was to
+        baseline: how well the job replays unchanged, all ranks together; None where nothing was to
             be predicted.
         not_judged: why it is not known which rank is late, a sentence; null where that is known.
     """
@@ -106,11 +106,11 @@ def merge(parts: Sequence[RankPart], tables: Tables) -> Merged:
         parts: at least two, by rank; each has a rank of its own.
         tables: what was measured of all of them, by the key of the table.
     """
-    parts = with_known_peers(parts)
+    parts = number_peers(parts)
     matches = match(parts)
     clocks = align(parts, matches)
     members = find_members(parts, matches, clocks)
-    rows_of = _by_rank(tables)
+    rows_of = _group_by_rank(tables)
     by_rank = [rows_of[part.rank] for part in parts]
     more_of = more_work(by_rank, parts)
     lateness = find_lateness(members)
@@ -162,7 +162,7 @@ def merge(parts: Sequence[RankPart], tables: Tables) -> Merged:
     return Merged(job, parts, wait_ns, replayed, is_by_recording)
 
 
-def _by_rank(tables: Tables) -> Mapping[int, Tables]:
+def _group_by_rank(tables: Tables) -> Mapping[int, Tables]:
     """The rows of each rank, by the key of their table."""
     by_rank: dict[int, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
     for key, rows in tables.items():

@@ -18,9 +18,11 @@ from tracelab.model.trace import COLLECTIVE_OPERATOR
 
 Tables = Mapping[str, Sequence[Any]]
 
-_ALIKE = 0.02  # counts that differ by less are the same: a step may be cut
-_MIN_SHARE_OF_EXCESS = 0.8  # most of it
-_UNIFORM = 0.5  # how far a kernel's slowdown may be from that of all, in parts of that
+# A step may be cut.
+_MAX_CUT_SHARE = 0.02
+_MIN_SHARE_OF_EXCESS = 0.8
+# The deviation of a kernel's slowdown from that of all kernels, as a share of the latter.
+_MAX_SPREAD_SHARE = 0.5
 _NO_NAMES = (OTHERS, OUTSIDE_OPERATORS, NOT_IN_FILE, FOR_THREADS, COLLECTIVE_OPERATOR)
 
 
@@ -37,7 +39,7 @@ class MoreWork(OneLine):
         calls, usual_calls: how often it runs on this rank, and on the others.
         excess_ns: by how much longer it runs, ns.
         surplus_ns: what the rank computes too much in all, at its own speed, ns: of what it runs
-            more often than the others so many calls, of all else how much longer it runs.
+            more often than the others these calls, of all else how much longer it runs.
         site: where in the program most of it was launched, as far as that is known.
         is_slower: not more work, but the same kernels as often, each longer by about as much:
             a slower GPU; `ratio` is that of all of them.
@@ -86,7 +88,7 @@ class _Ran(Frozen):
     def is_as_often(self, rank: int) -> NDArray[np.bool_]:
         """bool[w], what runs as often on a rank as is usual."""
         usual = self.usual_count[rank]
-        alike: NDArray[np.bool_] = np.abs(self.count[rank] - usual) <= _ALIKE * usual
+        alike: NDArray[np.bool_] = np.abs(self.count[rank] - usual) <= _MAX_CUT_SHARE * usual
         return alike
 
 
@@ -226,7 +228,7 @@ def _slower(kernels: _Ran, rank: int) -> float | None:
     if more_ns <= 0 or more_ns < _MIN_SHARE_OF_EXCESS * excess_ns:
         return None
     ratio = float(same_ns.sum() / usual_same_ns.sum())
-    is_uniform = np.abs(same_ns / usual_same_ns - ratio) <= _UNIFORM * (ratio - 1)
+    is_uniform = np.abs(same_ns / usual_same_ns - ratio) <= _MAX_SPREAD_SHARE * (ratio - 1)
     uniform_ns = usual_same_ns[is_uniform].sum()
     return ratio if uniform_ns >= _MIN_SHARE_OF_EXCESS * usual_same_ns.sum() else None
 

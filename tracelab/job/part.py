@@ -60,7 +60,8 @@ _WORK_OF_KIND = {
     Kind.MEMSET: Work.COPY,
 }
 _WORK_OF_IDLE = {cause: Work.__members__.get(cause.name, Work.OTHER_IDLE) for cause in Cause}
-_MAX_WORK = 5_000  # kernels whose call sites are looked for, the longest
+# Call sites are looked up for the longest kernels.
+_MAX_LOCATED_KERNELS = 5_000
 _OF_HOST = (Cause.HOST_BLOCKED, Cause.INPUT, Cause.HOST_BUSY)
 
 
@@ -133,7 +134,7 @@ class RankPart(Frozen):
         step_index: int32[c], into `steps`, of the step that launched it, ABSENT outside all.
         site_index: int32[c], into `sites`.
         constraint: int8[c], the `Constraint` that the kernel's own start met last.
-        delay_ns: int64[c], ns, how much earlier it could have started but for that constraint;
+        delay_ns: int64[c], ns, how much earlier it could have started without that constraint;
             ABSENT where it had no other.
         host_ns: int64[c], ns, how long the host had worked when it launched the kernel: from the
             file's first event, without blocking calls; ABSENT where the launch is not in the file.
@@ -149,8 +150,8 @@ class RankPart(Frozen):
         culprit_ns: int64[c], ns, for how long.
         passes: when its forward and backward passes ran, of a rank that sends or receives.
         links: what its activities and host stalls waited for.
-        program: its steady steps as they are replayed, or why they are not; None where
-            nobody wanted it.
+        program: its steady steps as they are replayed, or why they are not; None if
+            not requested.
         is_rank_known: the number is its rank, not its file's place among the files.
 
     Example row: ``(start_ns=120_000, end_ns=190_000, kernel_id=17,
@@ -322,7 +323,7 @@ def _work_sites(
 ) -> tuple[tuple[CallSite, ...], Int64Array]:
     """The call sites of a device's compute in the middle steady step, and its time at each, ns.
 
-    None without communication: nobody waits for the rank, and nobody asks.
+    None without communication: no rank waits for it.
     """
     is_chosen = timeline.select(device=device, kind=Kind.COMPUTE) & (timeline.launch_id != ABSENT)
     is_chosen &= len(communicating) > 0
@@ -331,7 +332,7 @@ def _work_sites(
         is_chosen &= timeline.step_index == indices[len(indices) // 2]
     row = np.flatnonzero(is_chosen)
     length_ns = (timeline.end_ns - timeline.start_ns)[row]
-    longest = np.argsort(-length_ns, kind="stable")[:_MAX_WORK]
+    longest = np.argsort(-length_ns, kind="stable")[:_MAX_LOCATED_KERNELS]
     sites, index = _numbered(call_sites(timeline, timeline.launch_id[row[longest]], lines))
     total_ns = np.zeros(len(sites), dtype=np.int64)
     np.add.at(total_ns, index, length_ns[longest])

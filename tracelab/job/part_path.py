@@ -174,7 +174,7 @@ def path_part(graph: Graph, row: NDArray[np.intp], lines: SourceLines) -> PathPa
         upstream_end_ns=np.array(links.upstream_end_ns, dtype=np.int64),
         kind_between=links.kind_between,
         thread_index=links.launch_thread_index,
-        stalls=_without_trace(links.stalls, threads),
+        stalls=_resolve_threads(links.stalls, threads),
         stall_place=dict(zip(links.stalls.event_id, stall_index, strict=True)),
         samples=_sample_host(graph, places, sorted(threads), first_ns),
         ends=ends,
@@ -200,10 +200,10 @@ def _find_ends(links: PathLinks) -> PathEnds:
     )
 
 
-def _without_trace(stalls: PathStalls, threads: Iterable[int]) -> PathStalls:
+def _resolve_threads(stalls: PathStalls, threads: Iterable[int]) -> PathStalls:
     """Return the stalls with those that each thread waits for, instead of how to find them."""
     return replace(
-        stalls, of_thread={thread: stalls.of_thread(thread) for thread in threads}.__getitem__
+        stalls, stalls_of={thread: stalls.stalls_of(thread) for thread in threads}.__getitem__
     )
 
 

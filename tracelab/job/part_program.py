@@ -44,7 +44,7 @@ class RankProgram(Frozen):
 def rank_program(
     timeline: Timeline, baseline: Baseline, changes: Mapping[str, Edited]
 ) -> RankProgram | str | None:
-    """A rank's program, or why there is none; None where nobody wanted it.
+    """A rank's program, or the reason it has no program; None if not requested.
 
     Args:
         timeline: the GPU activities in order.

@@ -27,7 +27,8 @@ from tracelab.model.collectives import Operation
 from tracelab.model.program.call_sites import NO_CALL_SITE
 from tracelab.model.trace import ABSENT
 
-_MAX_SEGMENTS = 200  # the largest; the rest is summed up by rank and kind
+# The largest ones. The others are summed up by rank and kind.
+_MAX_SEGMENTS = 200
 _Key = tuple[int, PathKind, PathPlace | None]  # part index, kind, what; None for others
 _SIGNED = constrained(minimum=-(2**63))
 
@@ -104,7 +105,7 @@ class JobPath(OneLine):
     Attributes:
         steps: the steps, by number; empty for the whole recordings.
         start_ns, end_ns: ns, on the job's clock, from when the last rank had begun the first step
-            to when the last rank had ended the last one: as long as so many steps of the job.
+            to when the last rank had ended the last one: as long as these steps of the job.
         total_ns: how long that is, ns: the sum of the segments, and of the ranks.
         by_kind: ns; every kind is listed.
         by_rank: how much of it is on each rank.
@@ -161,7 +162,7 @@ def _window(members: Members) -> tuple[tuple[int, ...], int, tuple[int, ...]]:
         if numbers:
             first, last = (np.flatnonzero(part.steps.number == numbers[i]) for i in (0, -1))
             start_ns, end = part.steps.start_ns[first], int(last[0])
-        starts_ns.append(int(members.clocks.to_job_ns(part_index, start_ns)[0]))
+        starts_ns.append(int(members.clocks.job_ns_of(part_index, start_ns)[0]))
         ends.append(end)
     return tuple(numbers), max(starts_ns), tuple(ends)
 
@@ -172,7 +173,7 @@ class _Arrivals:
     def __init__(self, members: Members) -> None:
         parts = members.parts
         self._members = members
-        self._row = members.matches.of_members([part.links.row for part in parts])
+        self._row = members.matches.member_values([part.links.row for part in parts])
         self._by_kernel = np.lexsort((self._row, members.part_index))
         self._begins = np.cumsum([0, *(len(part.links) for part in parts)])
         self._keys = (self._begins[members.part_index] + self._row)[self._by_kernel]
@@ -209,19 +210,19 @@ class _Times:
     def __init__(self, members: Members, part_index: int) -> None:
         links = members.parts[part_index].links
 
-        def on_job_clock(times_ns: Sequence[int] | Int64Array) -> Int64Array:
-            return members.clocks.to_job_ns(part_index, np.asarray(times_ns, dtype=np.int64))
+        def job_times(times_ns: Sequence[int] | Int64Array) -> Int64Array:
+            return members.clocks.job_ns_of(part_index, np.asarray(times_ns, dtype=np.int64))
 
-        self.start_ns, self.end_ns = on_job_clock(links.start_ns), on_job_clock(links.end_ns)
-        self.upstream_end_ns = on_job_clock(links.upstream_end_ns)
-        self.ends_ns = on_job_clock(links.ends.at_ns)
+        self.start_ns, self.end_ns = job_times(links.start_ns), job_times(links.end_ns)
+        self.upstream_end_ns = job_times(links.upstream_end_ns)
+        self.ends_ns = job_times(links.ends.at_ns)
         self.samples_ns = {
-            thread: on_job_clock(of_thread.begin_ns) for thread, of_thread in links.samples.items()
+            thread: job_times(of_thread.begin_ns) for thread, of_thread in links.samples.items()
         }
         self.stalls = replace(
             links.stalls,
-            start_ns=tuple(on_job_clock(links.stalls.start_ns).tolist()),
-            end_ns=tuple(on_job_clock(links.stalls.end_ns).tolist()),
+            start_ns=tuple(job_times(links.stalls.start_ns).tolist()),
+            end_ns=tuple(job_times(links.stalls.end_ns).tolist()),
         )
 
 

@@ -222,7 +222,7 @@ def find_pipeline(members: Members) -> Pipeline | None:
         smallest_microbatch_rank=None,
         per_stage=tuple(stage for _, stages in measured for stage in stages),
     )
-    return _with_bubbles(_with_smallest_microbatch(result))
+    return _add_bubbles(_add_smallest_microbatch(result))
 
 
 def theory_bubble(stages: int, microbatches: int | None, chunks: int) -> float | None:
@@ -371,7 +371,7 @@ def _evidence(part: RankPart, chain: Chain, stage: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys(part.kernel_id[longest].tolist()))[:_MAX_EVIDENCE]
 
 
-def _with_smallest_microbatch(pipeline: Pipeline) -> Pipeline:
+def _add_smallest_microbatch(pipeline: Pipeline) -> Pipeline:
     """The pipeline with the size of a microbatch at which its first stage becomes launch bound."""
     known = [
         (stage.host_microbatch_ns / stage.microbatch_ns, stage.rank)
@@ -384,7 +384,7 @@ def _with_smallest_microbatch(pipeline: Pipeline) -> Pipeline:
     return replace(pipeline, smallest_microbatch=smallest, smallest_microbatch_rank=rank)
 
 
-def _with_bubbles(pipeline: Pipeline) -> Pipeline:
+def _add_bubbles(pipeline: Pipeline) -> Pipeline:
     """The pipeline with its measured bubble and what it consists of."""
     if not pipeline.schedule_ns:
         return pipeline

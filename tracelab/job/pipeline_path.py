@@ -111,7 +111,7 @@ def line_of(members: Members, part_index: int) -> Line:
     )
     moment_ns, index = np.unique(moment_ns, return_index=True)
     computed_ns, host_idle_ns = spent_ns[index, Work.COMPUTE], spent_ns[index][:, _HOST].sum(axis=1)
-    # Inside an operation it computed but for the exposed pieces.
+    # Inside an operation it computed except in the exposed pieces.
     bounds_ns = np.concatenate((part.exposed_start_ns, part.exposed_end_ns))
     before = np.maximum(np.searchsorted(moment_ns, bounds_ns, side="right") - 1, 0)
     exposed_ns = measure_within(
@@ -120,23 +120,23 @@ def line_of(members: Members, part_index: int) -> Line:
     at_bounds_ns = computed_ns[before] + bounds_ns - moment_ns[before] - exposed_ns
     all_ns, order = np.unique(np.concatenate((moment_ns, bounds_ns)), return_index=True)
 
-    def on_job_clock(times_ns: Int64Array) -> Int64Array:
-        return members.clocks.to_job_ns(part_index, times_ns)
+    def job_times(times_ns: Int64Array) -> Int64Array:
+        return members.clocks.job_ns_of(part_index, times_ns)
 
     by_start = np.argsort(piece_start_ns, kind="stable")
     return Line(
         part=part,
-        moment_ns=on_job_clock(all_ns),
+        moment_ns=job_times(all_ns),
         computed_ns=np.concatenate((computed_ns, at_bounds_ns))[order],
         host_idle_ns=np.concatenate((host_idle_ns, host_idle_ns[before]))[order],
-        piece_start_ns=on_job_clock(piece_start_ns[by_start]),
-        piece_end_ns=on_job_clock(piece_end_ns[by_start]),
-        piece_wait_ns=on_job_clock(waited_ns[by_start]),
+        piece_start_ns=job_times(piece_start_ns[by_start]),
+        piece_end_ns=job_times(piece_end_ns[by_start]),
+        piece_wait_ns=job_times(waited_ns[by_start]),
         neighbor=neighbor[of_piece][by_start],
-        passes_start_ns=on_job_clock(passes.start_ns),
-        passes_end_ns=on_job_clock(passes.end_ns),
-        operation_start_ns=on_job_clock(part.start_ns),
-        operation_end_ns=on_job_clock(part.end_ns),
+        passes_start_ns=job_times(passes.start_ns),
+        passes_end_ns=job_times(passes.end_ns),
+        operation_start_ns=job_times(part.start_ns),
+        operation_end_ns=job_times(part.end_ns),
     )
 
 

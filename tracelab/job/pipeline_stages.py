@@ -35,8 +35,10 @@ _BOTH_WAYS = "activations go both ways between neighbors"
 _MANY_IN_FLIGHT = "more is in flight than 1F1B has"
 _NO_GRADIENTS = "no gradients are sent"
 _NO_PHASES = ", and the files do not say which pass sends what"
-_SMALL = 100  # times smaller than the largest message: a shape to agree on, no activation
-_OUT_OF_PLACE = 0.25  # of the sends: so many may come from another phase than their direction says
+# A message that is smaller, compared with the largest, agrees on a shape: it is no activation.
+_MAX_SIZE_FACTOR = 100
+# The share of sends whose phase may contradict their direction.
+_MAX_OUT_OF_PLACE_SHARE = 0.25
 
 
 class Message(NamedTuple):
@@ -111,10 +113,10 @@ def find_chains(parts: Sequence[RankPart]) -> tuple[Chain, ...]:
     found: dict[tuple[int, ...], list[tuple[int | None, _Order, _OfStages]]] = defaultdict(list)
     all_steps: Sequence[int | None] = steps or (None,)
     for step in all_steps:
-        chosen = {rank: _of_step(part, step) for rank, part in part_of.items()}
+        chosen = {rank: _select_messages(part, step) for rank, part in part_of.items()}
         for members in _components(part_of, chosen):
-            of_members = {rank: chosen[rank] for rank in members if rank in chosen}
-            seen = _look_at(part_of, of_members, members)
+            member_values = {rank: chosen[rank] for rank in members if rank in chosen}
+            seen = _look_at(part_of, member_values, members)
             if seen is not None:
                 found[members].append((step, *seen))
     chains = []
@@ -147,14 +149,14 @@ def _common_steps(parts: Iterable[RankPart]) -> list[int]:
     return sorted(set.intersection(*steady)) if steady else []
 
 
-def _of_step(part: RankPart, step: int | None) -> NDArray[np.intp]:
+def _select_messages(part: RankPart, step: int | None) -> NDArray[np.intp]:
     """intp[k], the sends and receives of one step, or of all, by launch."""
     is_chosen = part.peer_rank != ABSENT
     if step is not None:
         is_chosen &= np.isin(part.step_index, np.flatnonzero(part.steps.number == step))
     index = np.flatnonzero(is_chosen)
     size = np.maximum(part.in_bytes[index], part.out_bytes[index])
-    index = index[(_SMALL * size >= size.max(initial=0)) | (size == ABSENT)]
+    index = index[(_MAX_SIZE_FACTOR * size >= size.max(initial=0)) | (size == ABSENT)]
     by_launch: NDArray[np.intp] = index[np.argsort(part.passes.launched_ns[index], kind="stable")]
     return by_launch
 
@@ -202,9 +204,10 @@ def _look_at(
         why = f"no file of {which}"
         order = _Order(tuple(members), None, 1, UNKNOWN, why)
         return (order, ()) if len(begin) < 2 else None
-    ranks = _by_stage(part_of, chosen, peers, begin[0]) if len(begin) == 1 else []
+    ranks = _order_stages(part_of, chosen, peers, begin[0]) if len(begin) == 1 else []
     messages = _messages(part_of, chosen)
-    by_direction, by_phase = _by_direction(messages, ranks), _by_phase(part_of, messages, ranks)
+    by_direction = _split_by_direction(messages, ranks)
+    by_phase = _split_by_phase(part_of, messages, ranks)
     forward = by_phase if by_phase is not None and len(ranks) == 2 else by_direction
     if not ranks or not _is_pipeline(messages, forward, by_phase):
         return None
@@ -228,7 +231,7 @@ def _begins(part: RankPart, index: NDArray[np.intp]) -> bool:
     return bool((part.operation[of_kernel] == Operation.SEND).any())
 
 
-def _by_stage(
+def _order_stages(
     part_of: Mapping[int, RankPart],
     chosen: Mapping[int, NDArray[np.intp]],
     peers: Mapping[int, Set[int]],
@@ -277,7 +280,7 @@ _Forward = Mapping[int, Sequence[bool]]  # rank, by stage, to which of its sends
 _Messages = Mapping[int, Sequence[Message]]
 
 
-def _by_direction(messages: _Messages, ranks: Sequence[int]) -> _Forward:
+def _split_by_direction(messages: _Messages, ranks: Sequence[int]) -> _Forward:
     """Take what is sent to the next stage for activations.
 
     Between two ranks everything goes both to the next and to the previous one: one chunk per rank
@@ -291,7 +294,7 @@ def _by_direction(messages: _Messages, ranks: Sequence[int]) -> _Forward:
     }
 
 
-def _by_phase(
+def _split_by_phase(
     part_of: Mapping[int, RankPart], messages: _Messages, ranks: Sequence[int]
 ) -> _Forward | None:
     """Choose what is sent after compute that no backward pass launched; None if not recorded."""
@@ -329,7 +332,7 @@ def _why_unknown(messages: _Messages, forward: _Forward, by_phase: _Forward | No
         pairs = [
             pair for rank in forward for pair in zip(forward[rank], by_phase[rank], strict=True)
         ]
-        if sum(x != y for x, y in pairs) > _OUT_OF_PLACE * len(pairs):
+        if sum(x != y for x, y in pairs) > _MAX_OUT_OF_PLACE_SHARE * len(pairs):
             return _BOTH_WAYS
     activations = [sum(of_rank) for of_rank in forward.values()]
     gradients = [len(of_rank) - sum(of_rank) for of_rank in forward.values()]

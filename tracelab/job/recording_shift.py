@@ -1,7 +1,7 @@
 """Alignment of two ranks' operation sequences that carry no sequence numbers.
 
 Ranks of a job carry out the operations of a process group in one order. Their recordings may begin
-and end at different ones, and training repeats itself, so many shifts look alike: the numbers of
+and end at different ones, and training repeats itself: several shifts look alike. The numbers of
 the steps tell them apart, and so do the clocks, since the ends of one collective are a few
 microseconds apart on all ranks, or on different clocks always equally far.
 """
@@ -17,17 +17,23 @@ from tracelab.base.arrays import Frozen, dataclass
 from tracelab.base.intervals import Int64Array
 from tracelab.model.trace import ABSENT
 
-_PROBE = 16  # operations that are looked for at once
-_MAX_SHIFTS = 32  # that are compared in full
-_MIN_OVERLAP = 4  # operations that say something about clocks
+_PROBE_OPERATIONS = 16
+# Only the most likely shifts are compared in full.
+_MAX_SHIFTS = 32
+# Fewer operations say nothing about clocks.
+_MIN_OVERLAP_OPERATIONS = 4
 _SAMPLES = 256
-_CLEAR = 4  # so many times better than the next best shift
-_MAX_CLOCK_DIFFERENCE_NS = 1_000_000  # clocks of hosts that are synchronized are this close
+# By how much the best shift is better than the next best one.
+_MIN_CLEAR_FACTOR = 4
+# Synchronized clocks of hosts are at least as close.
+_MAX_CLOCK_DIFFERENCE_NS = 1_000_000
 # Of bundled jobs the ends of one collective are at most 70 us apart on two ranks of one host.
 _ENDS_APART_NS = 100_000
-_ENDS_APART_SHARE = 10  # or a tenth of a long collective
+# Or a tenth of a long collective.
+_ENDS_APART_DIVISOR = 10
 _MAX_OUTLIERS = 0.2
-_NEIGHBORS = 3  # operations that say how far the clocks are apart
+# Neighboring operations show how far the clocks are apart.
+_MAX_NEIGHBORS = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -76,7 +82,7 @@ def find_shift(one: Recorded, other: Recorded) -> int | None:
     has_steps = len(numbers) > 0 and len(other_numbers) > 0
     if has_steps and not np.isin(numbers, other_numbers).any():
         return None  # no step that both recorded
-    by_step = _by_step(one, other)
+    by_step = _shift_by_step(one, other)
     if by_step == 0 and np.array_equal(one.step_number, other.step_number):
         shifts = [0]
     else:
@@ -105,8 +111,8 @@ def _are_same_size(one: Int64Array, other: Int64Array) -> NDArray[np.bool_]:
     return np.asarray((one == other) | (one == ABSENT) | (other == ABSENT))
 
 
-def _by_step(one: Recorded, other: Recorded) -> int | None:
-    """The shift at which most steps that both recorded begin together; None if there is none.
+def _shift_by_step(one: Recorded, other: Recorded) -> int | None:
+    """The shift at which most steps that both recorded begin together, if any.
 
     The first step of a recording may lack operations: it counts where both have equally many of it.
     """
@@ -126,7 +132,7 @@ def _by_step(one: Recorded, other: Recorded) -> int | None:
 
 def _candidates(one: Recorded, other: Recorded, by_step: int | None) -> list[int]:
     """Shifts at which a few operations of each recording agree, the most likely ones."""
-    width = min(_PROBE, (1 + min(len(one), len(other))) // 2)
+    width = min(_PROBE_OPERATIONS, (1 + min(len(one), len(other))) // 2)
     likely = {0} if by_step is None else {by_step}
     found: set[int] = set()
     for first in {0, (len(other) - width) // 2, len(other) - width}:
@@ -155,18 +161,18 @@ def _choose(
     one: Recorded, other: Recorded, shifts: list[int], by_step: int | None, *, has_steps: bool
 ) -> int | None:
     """Choose the right one of the shifts that agree; None if nothing tells."""
-    by_clock = _by_clock(one, other, shifts)
+    by_clock = _shifts_by_clock(one, other, shifts)
     if by_step is not None and by_step in shifts:
         return by_step if by_clock <= {by_step} else None
     if by_clock:
         return min(by_clock) if len(by_clock) == 1 else None
     is_alike = len(one) == len(other) and 0 in shifts
-    if len(shifts) == 1 and (is_alike or min(len(one), len(other)) >= _MIN_OVERLAP):
+    if len(shifts) == 1 and (is_alike or min(len(one), len(other)) >= _MIN_OVERLAP_OPERATIONS):
         return shifts[0]
     return 0 if is_alike and not has_steps else None
 
 
-def _by_clock(one: Recorded, other: Recorded, shifts: list[int]) -> set[int]:
+def _shifts_by_clock(one: Recorded, other: Recorded, shifts: list[int]) -> set[int]:
     """The shift at which ends are clearly closest, and the one at which they are most evenly apart.
 
     None where nothing is clear or a rank may end long before the others.
@@ -190,7 +196,7 @@ def _ends_apart(one: Recorded, other: Recorded, shift: int) -> Int64Array:
 
 def _spread(apart_ns: Int64Array) -> float:
     """Measure how unevenly ends are apart, ns, however the two clocks differ and drift."""
-    if len(apart_ns) < _MIN_OVERLAP:
+    if len(apart_ns) < _MIN_OVERLAP_OPERATIONS:
         return np.inf
     position = np.linspace(-1, 1, len(apart_ns))
     moved = (apart_ns - apart_ns[0]).astype(np.float64)
@@ -205,7 +211,7 @@ def _clearly_least(values: list[float], most: float) -> int | None:
     if len(values) < 2:
         return None
     least, second = sorted(range(len(values)), key=values.__getitem__)[:2]
-    is_clear = values[least] <= most and _CLEAR * values[least] < values[second] < np.inf
+    is_clear = values[least] <= most and _MIN_CLEAR_FACTOR * values[least] < values[second] < np.inf
     return least if is_clear else None
 
 
@@ -222,9 +228,9 @@ def _end_together(one: Recorded, other: Recorded, shift: int) -> bool:
     if not len(chosen):
         return True
     apart_ns = (one.end_ns[here] - other.end_ns[there])[chosen]
-    width = min(len(chosen), _NEIGHBORS)
+    width = min(len(chosen), _MAX_NEIGHBORS)
     typical_ns = np.median(np.lib.stride_tricks.sliding_window_view(apart_ns, width), axis=1)
     typical_ns = np.pad(typical_ns, (width // 2, (width - 1) // 2), mode="edge")
-    allowed_ns = _ENDS_APART_NS + np.maximum(length_ns[chosen], 0) // _ENDS_APART_SHARE
+    allowed_ns = _ENDS_APART_NS + np.maximum(length_ns[chosen], 0) // _ENDS_APART_DIVISOR
     is_outlier = np.abs(apart_ns - typical_ns) > allowed_ns
     return bool(is_outlier.mean() <= _MAX_OUTLIERS)

@@ -1,4 +1,4 @@
-"""The replay of a job: all ranks at once, and what its step takes when some of them change.
+"""The replay of a job: all ranks together, and what its step takes when some of them change.
 
 How long a rank waits for the others follows from the replay. So does how much less the others wait
 once it is faster, and that nothing is saved where another rank decides.
@@ -29,19 +29,21 @@ from tracelab.simulate.predict import bounds_ns
 from tracelab.simulate.program import Program
 from tracelab.simulate.replay import replay
 
-MOST_RANKS = 16  # that are replayed together
+MAX_RANKS = 16
 TOO_MANY_RANKS = (
-    f"A job of more than {MOST_RANKS} ranks is not replayed. Analyze the files of fewer ranks."
+    f"A job of more than {MAX_RANKS} ranks is not replayed. Analyze the files of fewer ranks."
 )
-_MAX_ERROR = 0.02  # of the measured step; beyond that an edited replay predicts nothing
+# Of the measured step. An edited replay with a larger error predicts nothing.
+_MAX_ERROR_SHARE = 0.02
 
 # What compute beside a waiting kernel of NCCL would take less without it. Its 24 blocks take 24 of
 # 132 multiprocessors; kernels of captures took 1.14 to 1.39 times as long beside one.
-_SLOWED, _SLOWED_MOST = 24 / 132, 0.28
+_SLOWED, _MAX_SLOWED_SHARE = 24 / 132, 0.28
 # How far the steps of jobs may be from their predictions at least: GPUs that wait less clock lower,
 # and the same products took up to 12 % longer.
 _MARGIN = 0.08
-_MORE_OFTEN = 1.02  # times as many calls: a step may be cut
+# A step may be cut.
+_MIN_MORE_CALLS_FACTOR = 1.02
 
 
 def _none() -> Int64Array:
@@ -57,8 +59,8 @@ class JobBaseline(OneLine):
 
     Attributes:
         steps: the numbers of the steps that are replayed.
-        step_ns: ns, the measured mean step. Ranks agree on it but for what they run ahead: of what
-            they say it is the nearest to the replayed one. None where nothing is replayed.
+        step_ns: ns, the measured mean step. Ranks agree on it except for what they run ahead:
+            of their lengths it is the nearest to the replayed one. None if nothing is replayed.
         replayed_ns: ns, what the replay says.
         basis: whether these are lengths with the profiler or without it, as of `SteadyMetrics`;
             without it where that is known of all ranks.
@@ -146,7 +148,7 @@ def replay_job(members: Members, more_of: Sequence[MoreWork | None]) -> JobRepla
     parts = members.parts
     if any(part.program is None for part in parts):
         return None
-    if len(parts) > MOST_RANKS:
+    if len(parts) > MAX_RANKS:
         return JobReplay(JobBaseline(not_replayed=TOO_MANY_RANKS))
     ranks = _common_steps(parts)
     if isinstance(ranks, str):
@@ -181,7 +183,7 @@ def replay_job(members: Members, more_of: Sequence[MoreWork | None]) -> JobRepla
 
 
 def _common_steps(parts: Sequence[RankPart]) -> tuple[RankProgram, ...] | str:
-    """The programs of the steps that all ranks replay, or why there are none."""
+    """The programs of the steps that all ranks replay, or the reason they have no program."""
     ranks = []
     for part in parts:
         if not isinstance(part.program, RankProgram):
@@ -202,7 +204,7 @@ def _baseline(
     step_ns = min(max(replayed_ns, min(measured_ns)), max(measured_ns))
     error = replayed_ns / step_ns - 1
     why = None
-    if abs(error) > _MAX_ERROR:
+    if abs(error) > _MAX_ERROR_SHARE:
         longer = "longer" if error > 0 else "shorter"
         why = (
             f"The replay of the job's unchanged step is {100 * abs(error):.0f} % {longer} than "
@@ -250,7 +252,7 @@ def predict_job(job: JobReplay, changes: Sequence[Change]) -> tuple[JobPredictio
         for index, program in enumerate(programs)
     ]
     freed = [
-        [_freed(job, program, of_one, share) for share in (_SLOWED, _SLOWED_MOST)]
+        [_freed(job, program, of_one, share) for share in (_SLOWED, _MAX_SLOWED_SHARE)]
         for program, of_one in zip(programs, waited_ns, strict=True)
     ]
     second = replay([joined.program, *(program for of_one in freed for program in of_one)])
@@ -299,7 +301,7 @@ def balanced(job: JobReplay, programs: Mapping[int, Program]) -> dict[int, Progr
 
 def _surplus_ns(more: MoreWork | None, baseline: JobBaseline) -> int | None:
     """Return the surplus of `JobReplay`: GPUs that wait clock higher, so others are no measure."""
-    if more is None or more.calls <= _MORE_OFTEN * more.usual_calls:
+    if more is None or more.calls <= _MIN_MORE_CALLS_FACTOR * more.usual_calls:
         return None
     return more.surplus_ns * len(baseline.steps)
 

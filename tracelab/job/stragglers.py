@@ -1,8 +1,8 @@
 """Stragglers: ranks that arrive late at collectives, step after step, while others are idle.
 
-What a rank's lateness costs another one is the exposed part of its waits: where compute runs beside
-them, nobody loses anything. Only the part of a wait counts in which no third rank was missing, too:
-had this rank come in time, the next one would decide. The job gains what the rank gains that waits
+What a rank's lateness costs another one is the exposed part of its waits: where compute runs during
+them, no rank loses anything. Only the part of a wait counts in which no third rank was missing: had
+this rank come in time, the next one would decide. The job gains what the rank gains that waits
 least, and no more than the late rank itself has too much: it has to do the rest in any case.
 """
 
@@ -37,7 +37,7 @@ from tracelab.model.trace import ABSENT
 
 # Shares of a step. GPUs of one model differ in speed: ranks of bundled jobs that do the same cost
 # each other up to 2.7 %.
-LEAST_SHARE, LEAST_SHARE_OF_COMPUTE, _MIN_SHARE_IN_TURN = 0.02, 0.04, 0.05
+MIN_SHARE, MIN_SHARE_OF_COMPUTE, _MIN_SHARE_IN_TURN = 0.02, 0.04, 0.05
 _OF_COMPUTE = (MORE_WORK, SLOWER_GPU)
 
 
@@ -108,7 +108,7 @@ def find_stragglers(
 ) -> tuple[Straggler, ...]:
     """Find the ranks that cost the job time because they arrive late, the most expensive first.
 
-    A rank is none where it does so in too few steps to be typical: what it costs must exceed what
+    A rank that does so in too few steps to be typical is left out: what it costs must exceed what
     that varies by from step to step.
 
     There is no slow reference model: ``tests/unit/job/test_stragglers.py`` has jobs made by hand.
@@ -121,7 +121,7 @@ def find_stragglers(
             it slows the host, and what the host is late by because of it no change would save.
         in_pipeline: the ranks are stages of a pipeline, whose sends and receives wait by nature;
             elsewhere those do that go one way.
-        is_slowed: the profiler made the steps so much longer that a rank may be late because of it,
+        is_slowed: the profiler made the steps longer, and a rank may be late because of it,
             whatever it does meanwhile.
     """
     is_message = members.matches.basis == Basis.PEERS
@@ -136,10 +136,10 @@ def find_stragglers(
         explanation, late = _explain(members, more_of, lateness, chosen)
         more, by_it = more_of[part_index], of_rank
         if explanation.cause == MORE_WORK and more is not None:
-            by_it = of_rank.at_most(more.surplus_ns)
+            by_it = of_rank.limit(more.surplus_ns)
         if explanation.cause == LATE_LAUNCH or is_slowed:
-            by_it = by_it.without(overhead_ns[part_index])
-        least = LEAST_SHARE_OF_COMPUTE if explanation.cause in _OF_COMPUTE else LEAST_SHARE
+            by_it = by_it.subtract(overhead_ns[part_index])
+        least = MIN_SHARE_OF_COMPUTE if explanation.cause in _OF_COMPUTE else MIN_SHARE
         if windows.is_typical(by_it.cost_ns, least):
             evidence = evidence_of(members, late)
             found.append(straggler_of(members, windows, part_index, by_it, explanation, evidence))
@@ -194,8 +194,8 @@ class Lost:
     shared_out_ns: Int64Array
     overhead_ns: int = 0
 
-    def without(self, overhead_ns: int) -> Lost:
-        """The same without so much per step that is the profiler's."""
+    def subtract(self, overhead_ns: int) -> Lost:
+        """Subtract the time of the profiler per step."""
         cost_ns = np.maximum(self.cost_ns - overhead_ns, 0)
         return Lost(
             {other: np.maximum(ns - overhead_ns, 0) for other, ns in self.wait_ns.items()},
@@ -204,8 +204,8 @@ class Lost:
             overhead_ns,
         )
 
-    def at_most(self, surplus_ns: int) -> Lost:
-        """The same of a rank that has no more than so much to give away per step."""
+    def limit(self, surplus_ns: int) -> Lost:
+        """Limit what a rank can give away per step."""
         ranks = len(self.wait_ns) + 1
         return replace(
             self,
@@ -243,7 +243,7 @@ def _lost_by_rank(members: Members, blamed: Int64Array, windows: CommonSteps) ->
     for of_others_ns, part_index in zip(lost_ns, late_parts.tolist(), strict=True):
         wait_ns = {other: x for other, x in enumerate(of_others_ns) if other != part_index}
         least_ns = np.min(list(wait_ns.values()), axis=0)
-        # Beside the late rank all others are early by what they wait: so much is it above the mean.
+        # The other ranks are early by what they wait: by their mean the late one is above the mean.
         lost[part_index] = Lost(wait_ns, least_ns, of_others_ns.sum(axis=0) // count)
     return lost
 
@@ -291,7 +291,7 @@ def straggler_of(
         waiting_ranks=tuple(parts[other].rank for other in lost.wait_ns),
         wait_ns=tuple(map(_typical_ns, lost.wait_ns.values())),
         steps=windows.steps,
-        steps_seen=int((lost.cost_ns > LEAST_SHARE * step_ns).sum()) if windows.steps else 0,
+        steps_seen=int((lost.cost_ns > MIN_SHARE * step_ns).sum()) if windows.steps else 0,
         operator=site.operator,
         function=site.function,
         file=site.file,
@@ -359,15 +359,15 @@ def common_steps(members: Members) -> CommonSteps:
         start_ns, end_ns = part.steps.start_ns[is_common], part.steps.end_ns[is_common]
         if not common:
             start_ns, end_ns = part.start_ns[:1], part.end_ns.max(keepdims=True, initial=0)
-        starts_ns.append(clocks.to_job_ns(part_index, start_ns))
-        ends_ns.append(clocks.to_job_ns(part_index, end_ns))
+        starts_ns.append(clocks.job_ns_of(part_index, start_ns))
+        ends_ns.append(clocks.job_ns_of(part_index, end_ns))
     return CommonSteps(len(common), tuple(starts_ns), tuple(ends_ns))
 
 
 def _blamed_part(members: Members, lateness: Lateness, is_message: NDArray[np.bool_]) -> Int64Array:
-    """int64[m], whose fault the waits of each match are, ABSENT where nobody's.
+    """int64[m], the rank to blame for the waits of each match, else ABSENT.
 
-    Nobody's are those of messages, and what a rank was late by from the start.
+    No rank is blamed for waits of messages, and for lateness from the start.
     """
     blamed = np.full(len(members.matches), ABSENT, dtype=np.int64)
     source = lateness.source_match
@@ -381,9 +381,9 @@ def _blamed_part(members: Members, lateness: Lateness, is_message: NDArray[np.bo
 
 def _exposed(members: Members, part_index: int) -> Intervals:
     """Find when communication was exposed on a rank, on the job's clock."""
-    part, to_job_ns = members.parts[part_index], members.clocks.to_job_ns
+    part, job_ns_of = members.parts[part_index], members.clocks.job_ns_of
     return union(
-        to_job_ns(part_index, part.exposed_start_ns), to_job_ns(part_index, part.exposed_end_ns)
+        job_ns_of(part_index, part.exposed_start_ns), job_ns_of(part_index, part.exposed_end_ns)
     )
 
 

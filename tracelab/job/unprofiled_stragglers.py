@@ -2,9 +2,9 @@
 
 The profiler slows the host. A rank that launches more than the others then comes last, whoever
 does without it, and what a slow rank costs disappears behind it. So what counts is a replay without
-the profiler, where there is one of all ranks, and else what the profiler leaves as it is, beside
-the step that was timed without it: what a rank's GPU works, and for how long its host waits for
-data. Where neither says who is late, nobody is.
+the profiler, where there is one of all ranks, and else what the profiler leaves as it is, together
+with the step that was timed without it: what a rank's GPU works, and for how long its host waits
+for data. Where neither says which rank is late, no rank is.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import numpy as np
 
 from tracelab.base.arrays import Frozen, dataclass
 from tracelab.base.intervals import Int64Array
-from tracelab.job.lateness import MORE_WORK, Explanation, of_compute, of_host
+from tracelab.job.lateness import MORE_WORK, Explanation, explain_compute, explain_host
 from tracelab.job.members import Members
 from tracelab.job.more_work import MoreWork
 from tracelab.job.part import RankPart, Work
 from tracelab.job.replay import JobReplay
 from tracelab.job.stragglers import (
-    LEAST_SHARE,
-    LEAST_SHARE_OF_COMPUTE,
+    MIN_SHARE,
+    MIN_SHARE_OF_COMPUTE,
     Lost,
     Straggler,
     common_steps,
@@ -34,11 +34,11 @@ from tracelab.job.waits import RankTimes
 from tracelab.measures.steady import UNPROFILED, SteadyMetrics
 
 # Times as long as without the profiler: below that its part of a rank's lateness is taken away.
-_SLOWED = 1.2
-# A GPU that works for so much of a step decides how long it is: copies and launches between
+_MIN_SLOWDOWN = 1.2
+# A GPU that works for this share of a step decides how long it is: copies and launches between
 # kernels were up to a tenth in bundled captures whose host was far ahead.
-_DECIDES = 0.9
-_MOSTLY = 0.5  # of what is to be explained
+_MIN_DECISIVE_SHARE = 0.9
+_MIN_EXPLAINED_SHARE = 0.5
 
 NOT_JUDGED = (
     "Recording made the steps {:.1f} times as long, and which rank is late without it is not "
@@ -95,7 +95,7 @@ def plain_step(
         # Ranks agree on a step; of those that wait for others their own files do not tell.
         lengths_ns.append((row.unprofiled_ns or row.length_ns, row.length_ns, len(row.steps)))
     plain_ns, recorded_ns, count = min(lengths_ns, key=lambda x: x[0] / x[1])
-    if recorded_ns <= _SLOWED * plain_ns:
+    if recorded_ns <= _MIN_SLOWDOWN * plain_ns:
         return None
     return PlainStep(
         step_ns=plain_ns // count,
@@ -129,9 +129,9 @@ def late_without_profiler(
     late_ns = _late_in_replay_ns(replayed)
     if late_ns is not None:
         work = _cause_of(int(late_ns.argmax()), _ahead_ns(late_ns), works_ns, loads_ns)
-    elif works_ns.max() >= _DECIDES * step_ns:
+    elif works_ns.max() >= _MIN_DECISIVE_SHARE * step_ns:
         work, late_ns = Work.COMPUTE, works_ns
-    elif loads_ns.max() >= _MOSTLY * (step_ns - works_ns[loads_ns.argmax()]):
+    elif loads_ns.max() >= _MIN_EXPLAINED_SHARE * (step_ns - works_ns[loads_ns.argmax()]):
         # No rank comes before its GPU work is done.
         work, late_ns = Work.INPUT, np.minimum(loads_ns, step_ns - works_ns.max())
     else:
@@ -151,8 +151,8 @@ def late_without_profiler(
     )
     more = more_of[late]
     if explanation.cause == MORE_WORK and more is not None:
-        lost = lost.at_most(more.surplus_ns)
-    least = LEAST_SHARE_OF_COMPUTE if work == Work.COMPUTE else LEAST_SHARE
+        lost = lost.limit(more.surplus_ns)
+    least = MIN_SHARE_OF_COMPUTE if work == Work.COMPUTE else MIN_SHARE
     if lost.cost_ns[0] <= least * step_ns:
         return (), None
     evidence = evidence_of(members, members.select(late).tolist())
@@ -180,7 +180,7 @@ def _ahead_ns(values_ns: Int64Array) -> int:
 def _cause_of(late: int, cost_ns: int, works_ns: Int64Array, loads_ns: Int64Array) -> Work:
     """Choose what a rank does for longer than the others, if that is most of what it costs."""
     for work, spent_ns in ((Work.COMPUTE, works_ns), (Work.INPUT, loads_ns)):
-        if spent_ns[late] - np.median(np.delete(spent_ns, late)) >= _MOSTLY * cost_ns:
+        if spent_ns[late] - np.median(np.delete(spent_ns, late)) >= _MIN_EXPLAINED_SHARE * cost_ns:
             return work
     return Work.HOST_BUSY
 
@@ -190,6 +190,6 @@ def _explain(
 ) -> Explanation:
     """Explain why a rank is late; its own work comes first among that of the ranks, ns."""
     if work == Work.COMPUTE:
-        return of_compute(more, float(works_ns[0]), float(np.median(works_ns[1:])))
+        return explain_compute(more, float(works_ns[0]), float(np.median(works_ns[1:])))
     culprit = next((culprit for culprit in part.culprits if culprit.work == work), None)
-    return of_host(work, culprit, cost_ns, cost_ns)
+    return explain_host(work, culprit, cost_ns, cost_ns)

@@ -85,7 +85,7 @@ def rank_times(
     steps_ns = (part.steps.start_ns, part.steps.end_ns)
     columns = (
         part.steps.number,
-        *(clocks.to_job_ns(part_index, times_ns) for times_ns in steps_ns),
+        *(clocks.job_ns_of(part_index, times_ns) for times_ns in steps_ns),
         measure_within(waiting, *steps_ns),
         measure_within(unmatched, *steps_ns),
     )

@@ -1,4 +1,4 @@
-"""Edits of a job's work: a rank as the median rank, all ranks alike, a rank that nobody waits for.
+"""Edits of a job's work: a rank as the median rank, all ranks alike, a rank that no one waits for.
 
 Ranks do the same between the same collectives, so their work is compared stretch by stretch: what
 the host launched from one of them to the next, and how long it took to do so. Where ranks meet in
@@ -77,7 +77,7 @@ def level(
     if surplus_ns is not None:
         too_much_ns = too_much_ns * min(1.0, surplus_ns / max(1, int(too_much_ns.sum())))
     scaled = _scaled(program, own, 1 - too_much_ns / np.maximum(own.gpu_ns, 1))
-    return _without_waits(_capped(scaled, own, usual["host_ns"]), own, usual["waits"])
+    return _remove_waits(_capped(scaled, own, usual["host_ns"]), own, usual["waits"])
 
 
 def balance(programs: Mapping[int, Program], stretches: Sequence[Stretches]) -> dict[int, Program]:
@@ -174,7 +174,7 @@ def _cap_ns(piece_ns: Int64Array, most_ns: int) -> int:
     return max(0, int(most_ns - shorter_ns[first]) // int(left[first]))
 
 
-def _without_waits(program: Program, own: Stretches, usual: Int64Array) -> Program:
+def _remove_waits(program: Program, own: Stretches, usual: Int64Array) -> Program:
     """A program whose host waits for the GPU no more often than is usual, by stretch."""
     latency_ns = program.latency_ns.copy()
     is_wait = (program.via[: len(own.edge_stretch)] == Via.WAIT) & (own.edge_stretch != ABSENT)

@@ -76,7 +76,7 @@ def attributed_idle(host: Host) -> AttributedIdle:
     if not len(host.blocking_calls):
         return _NO_IDLE
     stalls = host_stalls(host)
-    of_devices = (_of_device(host, stalls, device) for device in host.timeline.device_numbers)
+    of_devices = (_device_idle(host, stalls, device) for device in host.timeline.device_numbers)
     return concatenated([_NO_IDLE, *of_devices])
 
 
@@ -96,7 +96,7 @@ class _Delays(Frozen):
     end_ns: Int64Array
 
 
-def _of_device(host: Host, stalls: HostStalls, device: int) -> AttributedIdle:
+def _device_idle(host: Host, stalls: HostStalls, device: int) -> AttributedIdle:
     idle = device_gaps(host, device)
     delays = _disjoint(_delays(host, stalls, idle, device))
     gap_start_ns, gap_end_ns = idle.start_ns[delays.gap_index], idle.end_ns[delays.gap_index]
@@ -202,7 +202,7 @@ def _delays(host: Host, stalls: HostStalls, idle: Gaps, device: int) -> _Delays:
         range_index, position = expand_ranges(first, last)
         launching_thread = timeline.trace.thread_index[idle.launch_id[launched_gaps[range_index]]]
         stall_index = group[position]
-        # Of each thread at once: of thousands that block side by side, hardly any is waited for.
+        # All stalls of a thread together: of thousands side by side, hardly any is waited for.
         is_awaited = waits_for(
             host, launching_thread, stalls.thread_index[stall_index], stalls.start_ns[stall_index]
         )

@@ -154,10 +154,10 @@ def device_gaps(host: Host, device: int) -> Gaps:
     gap_start_ns, gap_end_ns = busy.ends[:-1], busy.starts[1:]
     by_start = np.argsort(start_ns, kind="stable")
     next_row = rows[by_start[np.searchsorted(start_ns[by_start], gap_end_ns)]]
-    return _as_gaps(host, gap_start_ns, gap_end_ns, next_row)
+    return _make_gaps(host, gap_start_ns, gap_end_ns, next_row)
 
 
-def _as_gaps(
+def _make_gaps(
     host: Host, start_ns: Int64Array, end_ns: Int64Array, next_row: NDArray[np.intp]
 ) -> Gaps:
     """Gaps with the launches of what ends them."""
@@ -199,14 +199,14 @@ def bubbles(graph: Graph, windows: Sequence[Window] | None = None) -> Bubbles:
     hull_start_ns = min(window.start_ns for window in windows)
     hull_end_ns = max(window.end_ns for window in windows)
     explained = [
-        _as_bubbles(timeline, device, pieces, cause, reason)
+        _make_bubbles(timeline, device, pieces, cause, reason)
         for device in timeline.device_numbers
         for pieces, cause, reason in [
             *_explain(graph, device_gaps(graph.host, device)),
             *_explain_edges(graph, device, hull_start_ns, hull_end_ns),
         ]
     ]
-    return _in_order(concatenated(explained))
+    return _sort_bubbles(concatenated(explained))
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -233,7 +233,7 @@ class _Pieces(Frozen):
         )
 
 
-def _as_bubbles(
+def _make_bubbles(
     timeline: Timeline, device: int, pieces: _Pieces, cause: Cause, reason: Reason
 ) -> Bubbles:
     """Pieces of one device, cause and reason, ascending."""
@@ -249,7 +249,7 @@ def _as_bubbles(
     )
 
 
-def _in_order(bubbles: Bubbles) -> Bubbles:
+def _sort_bubbles(bubbles: Bubbles) -> Bubbles:
     """The same bubbles by device and start."""
     order = np.lexsort((bubbles.start_ns, bubbles.device_number))
     return Bubbles(
@@ -342,7 +342,7 @@ def _explain_late_launches(
     yield idle, Cause.UNKNOWN, Reason.HOST_NOT_RECORDED
 
 
-def with_beginnings_as_edges(timeline: Timeline, bubbles: Bubbles) -> Bubbles:
+def mark_beginnings_as_edges(timeline: Timeline, bubbles: Bubbles) -> Bubbles:
     """The same with all idle before the first activity of a device as its edge, whatever it was.
 
     A recording begins with empty queues. What the device waited for then is known, but it need not
@@ -374,22 +374,22 @@ def _explain_edges(
     timeline = graph.host.timeline
     rows = _busy_rows(timeline, device)
     if not len(rows):
-        yield _as_edge(start_ns, end_ns, ABSENT)
+        yield _edge_pieces(start_ns, end_ns, ABSENT)
         return
     first = rows[np.argmin(timeline.start_ns[rows])]
     first_ns, last_ns = int(timeline.start_ns[first]), int(timeline.end_ns[rows].max())
     step_index = int(timeline.step_index[first])
     step_ns = first_ns if step_index == ABSENT else timeline.steps[step_index].start_ns
     begun_ns = min(max(start_ns, step_ns), first_ns)
-    yield _as_edge(start_ns, begun_ns, first)
-    gap = _as_gaps(graph.host, np.array([begun_ns]), np.array([first_ns]), np.array([first]))
+    yield _edge_pieces(start_ns, begun_ns, first)
+    gap = _make_gaps(graph.host, np.array([begun_ns]), np.array([first_ns]), np.array([first]))
     for pieces, cause, reason in _explain(graph, gap):
         is_known = cause != Cause.UNKNOWN
         yield pieces, cause if is_known else Cause.EDGE, reason if is_known else Reason.NONE
-    yield _as_edge(last_ns, end_ns, ABSENT)
+    yield _edge_pieces(last_ns, end_ns, ABSENT)
 
 
-def _as_edge(start_ns: int, end_ns: int, next_row: int) -> tuple[_Pieces, Cause, Reason]:
+def _edge_pieces(start_ns: int, end_ns: int, next_row: int) -> tuple[_Pieces, Cause, Reason]:
     """A stretch of time as an edge; none where it has no length."""
     one = slice(int(end_ns > start_ns))
     start, end, row = (np.array([value])[one] for value in (start_ns, end_ns, next_row))

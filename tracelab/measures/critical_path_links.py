@@ -66,18 +66,15 @@ class PathStalls:
     end_ns: tuple[int, ...]
     thread_index: tuple[int, ...]
     awaited_row: tuple[int, ...]
-    of_thread: Callable[[int], tuple[int, ...]]
+    stalls_of: Callable[[int], tuple[int, ...]]
 
     def begun_before(self, time_ns: int) -> int:
         """Count the stalls that began before a moment."""
         return bisect_left(self.start_ns, time_ns)
 
     def last_before(self, thread: int, stall_index: int, time_ns: int) -> int:
-        """The last stall before another one that a thread waited for and that was over by then.
-
-        ABSENT where there is none.
-        """
-        indices = self.of_thread(thread)
+        """The last stall before another that a thread waited for and that was over, else ABSENT."""
+        indices = self.stalls_of(thread)
         # Of each thread hardly more than one has begun and is not over.
         for position in range(bisect_left(indices, stall_index) - 1, -1, -1):
             if self.end_ns[indices[position]] <= time_ns:
@@ -128,7 +125,7 @@ def path_links(graph: Graph) -> PathLinks:
     ordered_end_ns = timeline.end_ns[row_by_end]
     has_launch = timeline.launch_id != ABSENT
     is_unknown = binding.constraint == Constraint.UNKNOWN
-    source_row, ready_ns = _with_last_ended(graph, np.flatnonzero(is_unknown))
+    source_row, ready_ns = _find_last_ended(graph, np.flatnonzero(is_unknown))
     by_host = has_launch & (source_row == ABSENT)
     upstream_row = np.where(by_host, HOST, source_row)
     is_called_back = binding.constraint == Constraint.CALLBACK
@@ -151,7 +148,7 @@ def path_links(graph: Graph) -> PathLinks:
     )
 
 
-def _with_last_ended(graph: Graph, row: NDArray[np.intp]) -> tuple[Int64Array, Int64Array]:
+def _find_last_ended(graph: Graph, row: NDArray[np.intp]) -> tuple[Int64Array, Int64Array]:
     """Return what each row waited for and when that ended: int64[m] each.
 
     That is `Binding`; but before rows of which it does not know what they waited for (intp[k]), the
@@ -224,7 +221,7 @@ def _path_stalls(
     thread_index = np.where(event_id == ABSENT, ABSENT, timeline.trace.thread_index[event_id])
 
     @cache  # it is asked of few threads, of each one at every turn
-    def of_thread(thread: int) -> tuple[int, ...]:
+    def stalls_of(thread: int) -> tuple[int, ...]:
         if thread == ABSENT:
             return tuple(range(len(event_id)))
         is_awaited = waits_for(host, np.full(len(event_id), thread), thread_index, start_ns)
@@ -237,7 +234,7 @@ def _path_stalls(
         end_ns=tuple(end_ns[order].tolist()),
         thread_index=tuple(thread_index.tolist()),
         awaited_row=tuple(awaited_row[order].tolist()),
-        of_thread=of_thread,
+        stalls_of=stalls_of,
     )
 
 

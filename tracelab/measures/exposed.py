@@ -43,7 +43,7 @@ class Exposed(Frozen):
     """The exposed pieces of communication and copies; by device, kind and start.
 
     Attributes:
-        row: intp[k], the timeline row that ran; of several at once the one that began first.
+        row: intp[k], the timeline row that ran; of several side by side the one that began first.
         start_ns, end_ns: int64[k], ns; disjoint within a device and kind.
         blocker: int8[k], an `OverlapBlocker`.
         blocked_row: intp[k], the timeline row that could not overlap it, ABSENT without any.
@@ -92,7 +92,7 @@ class _Explanation(Frozen):
     blocked_row: NDArray[np.intp]
     blocking_call_id: Int64Array
 
-    def with_true_dependency(self, is_needed: NDArray[np.bool_]) -> _Explanation:
+    def mark_true_dependency(self, is_needed: NDArray[np.bool_]) -> _Explanation:
         """The same, but that what came next needed some of the pieces (bool[k])."""
         return replace(
             self,
@@ -141,8 +141,8 @@ def _exposed_against(
 ) -> Exposed:
     """Measure and explain the chosen rows (bool[m]) while none of the others ran."""
     timeline = blockers.timeline
-    rows = _by_start(timeline, is_chosen)
-    other_rows = _by_start(timeline, is_other & (timeline.end_ns > timeline.start_ns))
+    rows = _sort_by_start(timeline, is_chosen)
+    other_rows = _sort_by_start(timeline, is_other & (timeline.end_ns > timeline.start_ns))
     others_busy = timeline.busy(is_other)
     # Work that already overlaps some of these rows has no room for more.
     free = subtract(others_busy, timeline.busy(is_chosen))
@@ -151,7 +151,7 @@ def _exposed_against(
     is_gradient = is_in_backward & (timeline.kind == Kind.COMM)
     is_needed = is_gradient[pieces.row] & (after.blocked_row != ABSENT)
     is_needed &= needs_gradients[after.blocked_row]
-    explanation = _by_side(blockers, pieces, other_rows, after.with_true_dependency(is_needed))
+    explanation = _explain_side(blockers, pieces, other_rows, after.mark_true_dependency(is_needed))
     bound_ns = _bound_ns(
         blockers, is_in_backward, pieces, explanation.is_blocked, rows, other_rows, free
     )
@@ -176,7 +176,7 @@ def _exposed_against(
     )
 
 
-def _by_start(timeline: Timeline, is_chosen: NDArray[np.bool_]) -> NDArray[np.intp]:
+def _sort_by_start(timeline: Timeline, is_chosen: NDArray[np.bool_]) -> NDArray[np.intp]:
     """The chosen timeline rows (bool[m]) by start."""
     rows = np.flatnonzero(is_chosen)
     return rows[np.argsort(timeline.start_ns[rows], kind="stable")]
@@ -186,7 +186,7 @@ def _uncovered(timeline: Timeline, rows: NDArray[np.intp], cover: Intervals) -> 
     """Return the parts of these rows (by start) outside a set of intervals, ascending."""
     start_ns, end_ns = timeline.start_ns[rows], timeline.end_ns[rows]
     reach_ns = np.maximum.accumulate(np.concatenate(([ABSENT], end_ns)))[:-1]
-    # Of several rows at once, the one that began first has the time.
+    # If several rows run side by side, the one that began first has the time.
     own_start_ns = np.maximum(start_ns, reach_ns)
     is_filled = end_ns > own_start_ns
     own = Intervals(own_start_ns[is_filled], end_ns[is_filled])
@@ -222,7 +222,7 @@ def _blocked_afterwards(
     return explanation, np.isin(explanation.blocker, waiting)
 
 
-def _by_side(
+def _explain_side(
     blockers: OverlapBlockers,
     pieces: _Pieces,
     other_rows: NDArray[np.intp],

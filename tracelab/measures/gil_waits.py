@@ -19,9 +19,11 @@ from tracelab.model.host import Host
 from tracelab.model.nesting import Nesting
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category, Trace
 
-_LEAST_WAIT_NS = 20_000  # less is what a line of Python may take
-_LONG_BUILT_IN_NS = 100_000  # one that takes longer may have given the lock back
-_FEWEST_BOUNDARIES = 2
+# A line of Python may take less.
+_MIN_WAIT_NS = 20_000
+# A built-in function that takes longer may have released the lock.
+_MIN_RELEASE_NS = 100_000
+_MIN_BOUNDARIES = 2
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -104,7 +106,7 @@ class _PythonCode:
         self._is_away = nesting.have_name(
             lambda name: is_thread_wait(name) or is_sleep(name) or is_backward(name)
         )
-        self._is_long = nesting.end_ns - nesting.start_ns >= _LONG_BUILT_IN_NS
+        self._is_long = nesting.end_ns - nesting.start_ns >= _MIN_RELEASE_NS
 
     def of_thread(self, thread: int) -> _Thread:
         nesting, own = self._nesting, self._nesting.of_thread(thread)
@@ -119,7 +121,7 @@ class _PythonCode:
         runs = is_python & ~(is_built_in & self._is_long[innermost])
         # A built-in function that made a call needs the lock again before it returns.
         is_silent = is_python & (~is_built_in | np.isin(first_ns, end_ns[~is_function]))
-        is_silent &= last_ns - first_ns >= _LEAST_WAIT_NS
+        is_silent &= last_ns - first_ns >= _MIN_WAIT_NS
         return _Thread(
             boundary_ns=np.sort(np.concatenate((start_ns[is_function], end_ns[is_function]))),
             runs=union(first_ns[runs], last_ns[runs]),
@@ -133,7 +135,7 @@ def _waits_for(thread: int, holder: int, waiting: _Thread, holding: _Thread) -> 
     boundary_ns = holding.boundary_ns
     first = np.searchsorted(boundary_ns, waiting.silence_start_ns, side="right")
     end = np.searchsorted(boundary_ns, waiting.silence_end_ns, side="left")
-    index = np.flatnonzero(end - first >= _FEWEST_BOUNDARIES)
+    index = np.flatnonzero(end - first >= _MIN_BOUNDARIES)
     held_ns = measure_within(holding.runs, boundary_ns[first[index]], boundary_ns[end[index] - 1])
     index, held_ns = index[held_ns > 0], held_ns[held_ns > 0]
     return GilWaits(

@@ -25,7 +25,8 @@ from tracelab.model.lookup import groups_of, rows_of
 from tracelab.model.steps import Window
 from tracelab.model.trace import ABSENT
 
-_MOST_ROWS = 100  # of one device; the rest of each wait is one row
+# Rows of one device. The others are summed up in one row for each wait.
+_MAX_ROWS = 100
 
 _BY_NODE = (Constraint.STREAM, Constraint.EVENT, Constraint.DEPENDENT_LAUNCH)
 
@@ -159,11 +160,11 @@ def graph_idle_rows(
         place = np.empty_like(ordered)
         place[ordered] = np.arange(len(ordered))
         # What is beyond the rows is one for each wait.
-        rest = _MOST_ROWS + idle.wait[of_device]
-        place_of_bubble = np.where(place[group_index] < _MOST_ROWS, place[group_index], rest)
+        rest = _MAX_ROWS + idle.wait[of_device]
+        place_of_bubble = np.where(place[group_index] < _MAX_ROWS, place[group_index], rest)
         for number, indices in groups_of(place_of_bubble):
             index = of_device[indices]
-            is_rest = number >= _MOST_ROWS
+            is_rest = number >= _MAX_ROWS
             yield _row(graph, idle, window, device, index, start_ns, end_ns, is_rest=is_rest)
 
 

@@ -16,13 +16,15 @@ from tracelab.model.cuda_graphs.graph_replays import replayed
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 
-FEWEST_STREAMS = 16  # fewer than this can be read one by one
-_NEARLY_ALL = 0.9  # of a stream's activities are of replays
+# A reader can look at fewer streams one by one.
+MIN_STREAMS = 16
+# Activities of replays, of all activities of a stream.
+_MIN_REPLAYED_SHARE = 0.9
 # Of the time in which the device is busy. Where six nodes run at a time, each of 64 streams has
 # about a tenth; a branch of a graph that is worth a row of its own has more.
-_NEARLY_EMPTY = 0.1
+_MAX_BUSY_SHARE = 0.1
 # Their pairs are 496; real programs use a handful, and a few dozen with many collectives at a time.
-MOST_COMPARED_STREAMS = 32
+MAX_COMPARED_STREAMS = 32
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -54,14 +56,14 @@ class GraphStreams(Frozen):
 
 
 def graph_streams(timeline: Timeline) -> tuple[GraphStreams, ...]:
-    """Return, per device, the streams that are shown as one if they are at least `FEWEST_STREAMS`.
+    """Return, per device, the streams that are shown as one if they are at least `MIN_STREAMS`.
 
     Such a stream has nearly all of its activities from replays of CUDA graphs, and is busy for less
     than a tenth of the time in which its device is. The rule looks at the whole trace, so that
     a stream is not on its own in one step and among the others in the next.
     """
     streams = timeline.streams
-    if len(streams) < FEWEST_STREAMS:
+    if len(streams) < MIN_STREAMS:
         return ()
     is_replayed = replayed(timeline)
     is_replayed |= timeline.trace.graph_node_row[timeline.event_id] != ABSENT
@@ -69,19 +71,19 @@ def graph_streams(timeline: Timeline) -> tuple[GraphStreams, ...]:
     count = np.array([stream.end_row - stream.first_row for stream in streams])
     device_number = np.array([stream.device_number for stream in streams])
     replayed_count = np.add.reduceat(is_replayed.astype(np.int64), first_row)
-    are_of_graphs = replayed_count >= _NEARLY_ALL * count
+    are_of_graphs = replayed_count >= _MIN_REPLAYED_SHARE * count
     found = []
     for device in timeline.device_numbers:
         candidates = np.flatnonzero(are_of_graphs & (device_number == device))
-        if len(candidates) < FEWEST_STREAMS:
+        if len(candidates) < MIN_STREAMS:
             continue
-        most_ns = _NEARLY_EMPTY * measure(timeline.busy(timeline.select(device=device)))
+        most_ns = _MAX_BUSY_SHARE * measure(timeline.busy(timeline.select(device=device)))
         busy_ns = [
             measure(timeline.busy(slice(streams[index].first_row, streams[index].end_row)))
             for index in candidates.tolist()
         ]
         chosen = candidates[np.array(busy_ns) < most_ns]
-        if len(chosen) >= FEWEST_STREAMS:
+        if len(chosen) >= MIN_STREAMS:
             row = np.flatnonzero(np.isin(timeline.stream_index, chosen))
             by_start = np.lexsort((timeline.end_ns[row], timeline.start_ns[row]))
             found.append(GraphStreams(device, chosen, row[by_start]))
@@ -99,7 +101,7 @@ def compared_streams(timeline: Timeline, *, all_pairs: bool = False) -> tuple[St
         return timeline.streams
     shown_as_one = {index for x in graph_streams(timeline) for index in x.stream_index.tolist()}
     streams = tuple(x for i, x in enumerate(timeline.streams) if i not in shown_as_one)
-    if len(streams) <= MOST_COMPARED_STREAMS:
+    if len(streams) <= MAX_COMPARED_STREAMS:
         return streams
     busy_ns = [measure(timeline.busy(slice(x.first_row, x.end_row))) for x in streams]
     busiest_first = np.argsort(-np.array(busy_ns), kind="stable").tolist()
@@ -111,4 +113,4 @@ def compared_streams(timeline: Timeline, *, all_pairs: bool = False) -> tuple[St
         is_first[index] = not work[index] <= seen
         seen |= work[index]
     by_weight = sorted(busiest_first, key=lambda index: not is_first[index])
-    return tuple(streams[index] for index in sorted(by_weight[:MOST_COMPARED_STREAMS]))
+    return tuple(streams[index] for index in sorted(by_weight[:MAX_COMPARED_STREAMS]))

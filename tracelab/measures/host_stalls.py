@@ -13,7 +13,8 @@ from tracelab.model.host import Host
 from tracelab.model.latencies import LONGEST_SILENCE_NS
 from tracelab.model.lookup import groups_of
 
-_THROUGHOUT = 0.95  # of a silence: the GPU worked, so that it may be what the host waited for
+# The host may wait for a GPU that works for this share of a silence.
+_MIN_WORKED_SHARE = 0.95
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -100,5 +101,5 @@ def unrecorded_waits(host: Host) -> Intervals:
     silences = gaps(recorded, int(recorded.starts[0]), int(recorded.ends[-1]))
     length_ns = silences.ends - silences.starts
     worked_ns = measure_within(host.timeline.busy(), silences.starts, silences.ends)
-    is_wait = (length_ns > LONGEST_SILENCE_NS) & (worked_ns >= _THROUGHOUT * length_ns)
+    is_wait = (length_ns > LONGEST_SILENCE_NS) & (worked_ns >= _MIN_WORKED_SHARE * length_ns)
     return Intervals(silences.starts[is_wait], silences.ends[is_wait])

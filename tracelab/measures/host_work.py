@@ -11,7 +11,7 @@ from tracelab.base.arrays import OneLine, dataclass
 from tracelab.base.intervals import Int64Array
 from tracelab.measures.measure import Measure, constrained
 from tracelab.measures.program_lines import OUTSIDE_FUNCTIONS, LineName
-from tracelab.measures.ranking import MOST_ROWS, OTHERS, per_step, ranked, share_of, summed
+from tracelab.measures.ranking import MAX_ROWS, OTHERS, per_step, ranked, share_of, summed
 from tracelab.measures.what_ran import NO_HOST, NO_NAME, WAITED, WhatRan
 from tracelab.model.cuda_graphs.origins import Basis
 from tracelab.model.graph import Graph
@@ -60,7 +60,7 @@ class WorkMetrics(OneLine):
     GPU, it is already in a later step while a device is idle.
 
     Attributes:
-        step: None, or the step that was asked for alone.
+        step: None, or the step that was requested alone.
         name: the operator's, the phase's or the module's, or the function that a line is in;
             "outside any operator" and the like; "the file does not say"; "others" in the last row
             where there are more names than rows.
@@ -132,7 +132,7 @@ def operators(graph: Graph, what_ran: WhatRan) -> Iterator[WorkMetrics]:
         return _unnamed(label, OUTSIDE_OPERATORS) or strings[label], where
 
     names = list(map(named, sums.labels, by_phase_ns))
-    return sums.by_size(names, what_ran.calls["operator"])
+    return sums.sort_by_size(names, what_ran.calls["operator"])
 
 
 def phases(graph: Graph, what_ran: WhatRan) -> Iterator[WorkMetrics]:  # noqa: ARG001
@@ -154,20 +154,20 @@ def phases(graph: Graph, what_ran: WhatRan) -> Iterator[WorkMetrics]:  # noqa: A
 def lines(graph: Graph, what_ran: WhatRan) -> Iterator[WorkMetrics]:  # noqa: ARG001
     """The lines of the program, that with the most time of the host or a GPU first.
 
-    There are none where the file has no Python functions. The slow reference model is
+    Empty if the file has no Python functions. The slow reference model is
     ``tests/reference/host_work.py``.
 
     Args:
         graph: the file's dependencies.
         what_ran: in its steady steps.
     """
-    return _of_named(what_ran, "line", what_ran.lines, OUTSIDE_FUNCTIONS, None)
+    return _named_rows(what_ran, "line", what_ran.lines, OUTSIDE_FUNCTIONS, None)
 
 
 def modules(graph: Graph, what_ran: WhatRan) -> Iterator[WorkMetrics]:  # noqa: ARG001
     """The modules of the model, that with the most time of the host or a GPU first.
 
-    There are none where the file does not have their calls. The slow reference model is
+    Empty if the file does not have their calls. The slow reference model is
     ``tests/reference/host_work.py``.
 
     Args:
@@ -175,10 +175,10 @@ def modules(graph: Graph, what_ran: WhatRan) -> Iterator[WorkMetrics]:  # noqa: 
         what_ran: in its steady steps.
     """
     calls = what_ran.calls["module"]
-    return _of_named(what_ran, "module", what_ran.modules, OUTSIDE_MODULES, calls)
+    return _named_rows(what_ran, "module", what_ran.modules, OUTSIDE_MODULES, calls)
 
 
-def _of_named(
+def _named_rows(
     what_ran: WhatRan,
     column: str,
     named: Sequence[LineName | ModuleName],
@@ -189,7 +189,7 @@ def _of_named(
     if named:
         sums = _Sums(what_ran, column)
         names = [(_unnamed(x, outside), None) if x < 0 else named[x] for x in sums.labels]
-        yield from sums.by_size(names, calls)
+        yield from sums.sort_by_size(names, calls)
 
 
 def _basis_name(basis: int) -> str | None:
@@ -236,7 +236,7 @@ class _Sums:
         self.columns = (self._launches, self._host_ns, self._gpu_ns, self._idle_ns)
         self._what_ran = what_ran
 
-    def by_size(
+    def sort_by_size(
         self, names: Sequence[tuple[str, str | None]], calls: Mapping[int, int] | None
     ) -> Iterator[WorkMetrics]:
         """The rows of the labels, that with the most time of the host or a GPU first.
@@ -246,7 +246,7 @@ class _Sums:
             calls: label to how often it began.
         """
         texts = [" ".join(filter(None, name)) for name in names]
-        kept, rest = ranked(np.maximum(self._host_ns, self._gpu_ns), texts, MOST_ROWS)
+        kept, rest = ranked(np.maximum(self._host_ns, self._gpu_ns), texts, MAX_ROWS)
         for i in kept:
             yield self.row(*names[i], [i], calls)
         if rest:

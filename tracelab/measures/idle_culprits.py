@@ -24,8 +24,10 @@ from tracelab.model.program.source_lines import SourceLines
 from tracelab.model.steps import Window
 from tracelab.model.trace import ABSENT, Category, Trace
 
-_MOST_LOCATED = 20_000  # bubbles, the longest: the culprit of the rest is in no row
-_MOST_SIBLINGS = 500  # functions that returned before, looked over on the way out
+# The longest ones. The culprits of the others are in no row.
+_MAX_LOCATED_BUBBLES = 20_000
+# Functions that returned before a moment, passed on the way out.
+_MAX_SIBLINGS = 500
 
 
 def idle_culprits(graph: Graph, bubbles: Bubbles) -> Int64Array:
@@ -191,7 +193,7 @@ def _last_around(
     reach_ns = np.maximum.accumulate(end_ns)
     position = np.searchsorted(start_ns, times_ns, side="right") - 1
     open_index = np.arange(len(times_ns))
-    for _ in range(most):  # all that have found nothing yet step back at once
+    for _ in range(most):  # all that have found nothing yet step back together
         open_index = open_index[position[open_index] >= 0]
         open_index = open_index[reach_ns[position[open_index]] > times_ns[open_index]]
         if not len(open_index):
@@ -211,7 +213,7 @@ def outermost_around(
 ) -> Int64Array:
     """The outermost of some events around each moment: of its thread, else of any: int64[k]."""
     around_id = np.full(len(times_ns), ABSENT, dtype=np.int64)
-    event_id = _by_start(trace, event_id)
+    event_id = _sort_by_start(trace, event_id)
     for thread, indices in groups_of(trace.thread_index[event_id]):
         of_thread = event_id[indices]
         start_ns, reach_ns = (
@@ -231,19 +233,19 @@ def innermost_functions(
 ) -> Int64Array:
     """The innermost Python function of its thread around each moment: int64[k], else ABSENT."""
     innermost_id = np.full(len(times_ns), ABSENT, dtype=np.int64)
-    function_id = _by_start(trace, trace.of_category(Category.PYTHON))
+    function_id = _sort_by_start(trace, trace.of_category(Category.PYTHON))
     indices_of = dict(groups_of(trace.thread_index[function_id]))
     for thread, indices in groups_of(thread_index):
         of_thread = function_id[indices_of.get(thread, np.zeros(0, dtype=np.intp))]
         last = _last_around(
-            trace.start_ns[of_thread], trace.end_ns[of_thread], times_ns[indices], _MOST_SIBLINGS
+            trace.start_ns[of_thread], trace.end_ns[of_thread], times_ns[indices], _MAX_SIBLINGS
         )
         is_inside = last != ABSENT
         innermost_id[indices[is_inside]] = of_thread[last[is_inside]]
     return innermost_id
 
 
-def _by_start(trace: Trace, event_id: NDArray[np.integer[Any]]) -> NDArray[np.integer[Any]]:
+def _sort_by_start(trace: Trace, event_id: NDArray[np.integer[Any]]) -> NDArray[np.integer[Any]]:
     """Sort events by start, the outermost first."""
     return event_id[np.lexsort((-trace.end_ns[event_id], trace.start_ns[event_id]))]
 
@@ -299,7 +301,7 @@ def culprit_rows(
     length_ns = np.minimum(bubbles.end_ns, window.end_ns) - start_ns
     bubble_index = np.flatnonzero((length_ns > 0) & (idle_culprits != ABSENT))
     by_length = np.argsort(-length_ns[bubble_index], kind="stable")
-    longest = bubble_index[by_length][:_MOST_LOCATED]
+    longest = bubble_index[by_length][:_MAX_LOCATED_BUBBLES]
     on_host = ~np.isin(idle_culprits[longest], timeline.event_id)
     site_of = iter(call_sites(timeline, idle_culprits[longest[on_host]], lines))
     groups: dict[tuple[int, int, str, CallSite], list[int]] = defaultdict(list)

@@ -3,7 +3,7 @@
 That depends on what it does: the data of a copy to the GPU, and the shards that an all-gather
 collects, are there early, so the work *before* them is independent; what an all-reduce, a
 reduce-scatter or a copy from the GPU makes is needed late, so the work *after* it is. What a stage
-of a pipeline receives is needed at once: nothing is independent.
+of a pipeline receives is needed immediately: nothing is independent.
 """
 
 from __future__ import annotations

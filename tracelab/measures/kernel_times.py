@@ -10,7 +10,7 @@ import numpy as np
 
 from tracelab.base.arrays import OneLine, dataclass
 from tracelab.measures.measure import Measure, constrained
-from tracelab.measures.ranking import MOST_ROWS, OTHERS, per_step, ranked, share_of, summed
+from tracelab.measures.ranking import MAX_ROWS, OTHERS, per_step, ranked, share_of, summed
 from tracelab.measures.what_ran import WhatRan
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind, is_recognised, work_of
@@ -142,7 +142,7 @@ class KernelMetrics(OneLine):
     Of a file without steady steps the figures are of the whole trace.
 
     Attributes:
-        step: None, or the step that was asked for alone.
+        step: None, or the step that was requested alone.
         name: the activity's; "others" in the last row where there are more names than rows.
         kind: "compute", "comm", "copy" or "memset"; None for others.
         phase: the phase that launched most of their time; None for others.
@@ -192,7 +192,7 @@ def kernels(graph: Graph, what_ran: WhatRan) -> Iterator[KernelMetrics]:
     by_phase_ns = summed(cell, what_ran.length_ns, cells).reshape(len(keys), len(Phase))
     totals_ns = by_phase_ns.sum(axis=1)
     names = [strings[key] for key in (keys // len(Kind)).tolist()]
-    kept, rest = ranked(totals_ns, names, MOST_ROWS)
+    kept, rest = ranked(totals_ns, names, MAX_ROWS)
 
     def row(name: str, kind: str | None, phase: str | None, chosen: list[int]) -> KernelMetrics:
         count, total_ns = int(counts[chosen].sum()), int(totals_ns[chosen].sum())

@@ -5,7 +5,7 @@ Its table reaches the report, the merged report of several ranks, the JSON and i
 and comparisons by the same way as all others, keyed by rank and step. To add one:
 
 1. Write ``short_activities.py``, such as the one below. A measure from outside the package may be
-   in any module; its key is none that the report has:
+   in any module; its key must be new in the report:
 
        """GPU activities that took less time than their launch, by name."""
 

@@ -70,7 +70,7 @@ class Measured:
         return read_file(self.source, self.options.processes)
 
     def arguments(self, event_ids: Iterable[int]) -> dict[int, dict[str, Any]]:
-        """Read the "args" of a few events from the file, by event id; empty if there are none."""
+        """Read the "args" of a few events from the file, by event id, where they have any."""
         trace = self.trace
         file_indices = {event_id: int(trace.file_index[event_id]) for event_id in event_ids}
         is_whole = not any(map(trace.losses.get, DAMAGE))
@@ -87,7 +87,7 @@ class Measured:
         """The program's source, to name lines.
 
         Raises:
-            UsageError: a folder that is named as the source's is none.
+            UsageError: what is named as a folder of sources is no folder.
         """
         folders, info = self.options.source_folders, self.trace.info
         for folder in folders:
@@ -104,7 +104,7 @@ class Measured:
         """The GPU activities in order.
 
         Raises:
-            UnreadableInputError: there is none.
+            UnreadableInputError: the trace holds no GPU activity.
         """
         return order(self.trace, self.options)
 
@@ -194,7 +194,7 @@ def order(trace: Trace, options: Options) -> Timeline:
     """Order a trace's GPU activities.
 
     Raises:
-        UnreadableInputError: there is none.
+        UnreadableInputError: the trace holds no GPU activity.
     """
     timeline = build_timeline(
         trace, comm_patterns=options.comm_patterns, step_pattern=options.step_pattern

@@ -23,7 +23,7 @@ from tracelab.base.intervals import (
 )
 from tracelab.base.options import Options
 from tracelab.measures.graph_streams import (
-    MOST_COMPARED_STREAMS,
+    MAX_COMPARED_STREAMS,
     GraphStreams,
     compared_streams,
     graph_streams,
@@ -77,7 +77,7 @@ class DeviceTime(OneLine):
     communication.
 
     Attributes:
-        graph_streams: those of the streams that are shown as one; None where there are none.
+        graph_streams: those of the streams that are shown as one; else None.
 
     Example row: ``DeviceTime(device=0, busy_ns=700, idle_ns=200, compute_ns=600, comm_ns=0,
     copy_ns=300, memset_ns=0, exposed_comm_ns=0, exposed_copy_ns=100, comm_compute_overlap_ns=0,
@@ -135,7 +135,7 @@ def device_times(
         windows: what to measure; None for the whole trace and every step.
     """
     timeline = graph.host.timeline
-    spans = _Spans.of(timeline.windows if windows is None else windows)
+    spans = _Spans.make(timeline.windows if windows is None else windows)
     as_one = {x.device_number: x for x in graph_streams(timeline)}
     columns = [
         _device_columns(timeline, device, as_one.get(device), spans)
@@ -160,7 +160,7 @@ def overlaps(
     """
     timeline = graph.host.timeline
     windows = timeline.windows if windows is None else windows
-    spans = _Spans.of(windows)
+    spans = _Spans.make(windows)
     pairs: list[list[OverlapMetrics]] = [[] for _ in windows]
     streams = compared_streams(timeline, all_pairs=all_pairs)
     as_one = () if all_pairs else graph_streams(timeline)
@@ -200,7 +200,7 @@ def _selections(
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _Spans(Frozen):
-    """Measures a set inside every window at once.
+    """Measures a set inside every window.
 
     Attributes:
         start_ns, end_ns: int64[windows], ns.
@@ -210,7 +210,7 @@ class _Spans(Frozen):
     end_ns: Int64Array
 
     @classmethod
-    def of(cls, windows: Sequence[Window]) -> _Spans:
+    def make(cls, windows: Sequence[Window]) -> _Spans:
         """Select the times of some windows."""
         bounds_ns = [(window.start_ns, window.end_ns) for window in windows]
         return cls(*np.array(bounds_ns, dtype=np.int64).reshape(-1, 2).T)
@@ -282,7 +282,7 @@ def _stream_columns(timeline: Timeline, device: int, spans: _Spans) -> list[tupl
     Of very many streams, those that did nothing in a window are left out there.
     """
     columns: list[list[StreamTime]] = [[] for _ in spans.start_ns]
-    are_many = len(timeline.streams) > MOST_COMPARED_STREAMS
+    are_many = len(timeline.streams) > MAX_COMPARED_STREAMS
     for stream in timeline.streams:
         if stream.device_number != device:
             continue

@@ -16,7 +16,8 @@ from tracelab.model.graph import Graph
 from tracelab.model.lookup import expand_ranges, groups_of
 from tracelab.model.trace import ABSENT
 
-_MOST_HOPS = 16  # memsets and markers between a collective and the compute that waited for it
+# Memsets and markers between a collective and the compute that waited for it.
+_MAX_HOPS = 16
 
 _Integer = TypeVar("_Integer", bound=np.integer[Any])
 
@@ -79,7 +80,7 @@ class _Hop(Frozen):
         blocker: int8[k], an `OverlapBlocker`.
         blocking_call_id: int64[k], event id of the blocking call behind HOST_SYNC, else ABSENT.
         source_row: int64[k], the row to go on with, if it goes on.
-        passed: int8[k], what would be in the way if the next row is the one that was asked for.
+        passed: int8[k], what would be in the way if the next row is the requested one.
         goes_on: bool[k], whether the blocker is not known yet.
     """
 
@@ -106,15 +107,15 @@ class OverlapBlockers:
         trace = timeline.trace
         is_launched = timeline.launch_id != ABSENT
 
-        def of_launch(column: NDArray[_Integer]) -> NDArray[_Integer]:
+        def launch_values(column: NDArray[_Integer]) -> NDArray[_Integer]:
             return read_only(
                 np.where(is_launched, column[timeline.launch_id], column.dtype.type(ABSENT))
             )
 
         self.timeline = timeline
         self.blocking_calls = host.blocking_calls
-        self.launched_ns = of_launch(host.launched_ns)
-        self.thread_index = of_launch(trace.thread_index)
+        self.launched_ns = launch_values(host.launched_ns)
+        self.thread_index = launch_values(trace.thread_index)
         self._graph = graph
         self._stalls = host_stalls(host)
         by_start = np.argsort(self._stalls.start_ns, kind="stable")
@@ -151,7 +152,7 @@ class OverlapBlockers:
         # Within one replay of a CUDA graph the driver decides which nodes share a queue, whatever
         # depends on what, and mostly the file does not say that either; nor without a launch.
         open_index = np.flatnonzero(launch_id[row] != launch_id[other_row])
-        for _ in range(_MOST_HOPS):
+        for _ in range(_MAX_HOPS):
             if not len(open_index):
                 break
             hop = self._hop(

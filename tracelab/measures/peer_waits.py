@@ -30,7 +30,8 @@ _MANY_TIMES = 25
 # Slower than PCIe 4.0 or a network of 200 Gb/s. Transfers of H200s move 200 to 400 bytes/ns; those
 # of bundled jobs in which a rank always waits move 2 to 15.
 _SLOW_BYTES_PER_NS = 25
-LATENCY_BYTES = 1_000_000  # what moves less takes its latency, not its bandwidth
+# A smaller message takes its latency; the bandwidth makes no difference.
+MIN_BANDWIDTH_BYTES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -83,7 +84,7 @@ def peer_waits(timeline: Timeline) -> PeerWaits:
     for _, twins in groups_of(_twin_index(timeline, rows, message_bytes)):
         row, moved_bytes = rows[twins], int(message_bytes[twins[0]])
         shortest_ns = int(length_ns[row].min())
-        if moved_bytes >= LATENCY_BYTES and _SLOW_BYTES_PER_NS * shortest_ns > moved_bytes:
+        if moved_bytes >= MIN_BANDWIDTH_BYTES and _SLOW_BYTES_PER_NS * shortest_ns > moved_bytes:
             is_slow[row], wait_ns[row] = True, length_ns[row]
         if len(row) > 1:
             fastest_ns[row] = shortest_ns

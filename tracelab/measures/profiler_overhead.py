@@ -31,11 +31,13 @@ from tracelab.model.trace import ABSENT
 # host had taken up to 3.2 times as long since the launch before as at that launch of the other
 # steps, or 4.2 to 43 times, as where a data loader or autograd was used for the first time.
 _BY_HOST = (Cause.HOST_BUSY, Cause.LAUNCH, Cause.EDGE)  # a call that waits is the program's own
-_AHEAD = 0.02  # of a typical step: so little the GPU may wait for the launches of a step
-_FEWEST_AHEAD = 2  # steps that show that the host runs ahead
-_MOST_STEPS = 3  # before it does: more are no start but the program
-_FEWEST_ALIKE = 3  # steps that show how long the host usually takes
-_STALLED = 4  # times as long as usual
+# Of a typical step: a GPU that waits less for launches shows a host that runs ahead.
+_MAX_WAIT_SHARE_AHEAD = 0.02
+_MIN_STEPS_AHEAD = 2
+# A program whose host runs ahead later than that is slow by itself.
+_MAX_START_STEPS = 3
+_MIN_USUAL_STEPS = 3
+_MAX_USUAL_FACTOR = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -72,12 +74,12 @@ def start_up(graph: Graph, bubbles: Bubbles) -> StartUp:
     row = rows_of(timeline.event_id, bubbles.next_id)
     step_index = np.where(row == ABSENT, ABSENT, timeline.step_index[row])
     not_ahead, slow = np.zeros((2, len(row)), dtype=np.bool_)
-    if len(timeline.steps) <= _FEWEST_AHEAD:
+    if len(timeline.steps) <= _MIN_STEPS_AHEAD:
         return StartUp(read_only(not_ahead), read_only(slow))
     is_launched = step_index != ABSENT
     is_late = is_launched & (graph.binding.launch_ns[row] > _idle_since_ns(bubbles))
     length_ns = bubbles.end_ns - bubbles.start_ns
-    most_ns = _AHEAD * float(np.median(timeline.typical_lengths_ns))
+    most_ns = _MAX_WAIT_SHARE_AHEAD * float(np.median(timeline.typical_lengths_ns))
     launch_id, step_of_launch = _launches(timeline)
     until_second = launch_id[: np.searchsorted(step_of_launch, 1) + 1]
     for device in timeline.device_numbers:
@@ -116,9 +118,9 @@ def _is_stalled(
     is_usual[:1] = True
     for launches, index in groups_of(count):
         of_step = index.reshape(-1, launches)
-        if len(of_step) >= _FEWEST_ALIKE:
+        if len(of_step) >= _MIN_USUAL_STEPS:
             usual_ns = np.nanmedian(took_ns[of_step], axis=0)
-            is_usual[of_step] |= took_ns[of_step] <= _STALLED * usual_ns
+            is_usual[of_step] |= took_ns[of_step] <= _MAX_USUAL_FACTOR * usual_ns
     return ~np.isin(timeline.launch_id, launch_id[is_usual])
 
 
@@ -155,11 +157,12 @@ def _first_ahead(is_ahead: NDArray[np.bool_]) -> int | None:
     """
     first = int(np.argmax(is_ahead))
     ahead = int(is_ahead.sum())
-    is_usual = ahead >= _FEWEST_AHEAD and 2 * ahead > len(is_ahead) - first
-    return first if is_usual and first <= _MOST_STEPS else None
+    is_usual = ahead >= _MIN_STEPS_AHEAD and 2 * ahead > len(is_ahead) - first
+    return first if is_usual and first <= _MAX_START_STEPS else None
 
 
-_SLOWER = 1.1  # times as long as without the profiler: less is no reason to speak of it
+# A smaller slowdown by the profiler is no reason to mention it.
+_MIN_SLOWDOWN = 1.1
 
 # What the GPU waited for otherwise has other reasons than the profiler.
 _SLOW_HOST = (Cause.HOST_BUSY, Cause.LAUNCH, Cause.HOST_BLOCKED, Cause.PROFILER)
@@ -212,10 +215,10 @@ def profiler_overhead_ns(
     timeline = graph.host.timeline
     windows = timeline.windows if windows is None else windows
     host_ns = _host_overhead_ns(timeline, windows, bubbles)
-    return _with_start_ns(timeline, windows, bubbles, start_up, host_ns)
+    return _add_start_ns(timeline, windows, bubbles, start_up, host_ns)
 
 
-def _with_start_ns(
+def _add_start_ns(
     timeline: Timeline,
     windows: Sequence[Window],
     bubbles: Bubbles,
@@ -257,12 +260,12 @@ def unprofiled_ns(
         np.max([np.where(is_active[x], ns, 0) for x, ns in overhead.items()], axis=0, initial=0)
         for overhead in (
             by_host_ns,
-            _with_start_ns(timeline, windows, bubbles, start_up, by_host_ns),
+            _add_start_ns(timeline, windows, bubbles, start_up, by_host_ns),
         )
     )
     return tuple(
         window.length_ns - of_all
-        if _SLOWER * (window.length_ns - of_host) <= window.length_ns
+        if _MIN_SLOWDOWN * (window.length_ns - of_host) <= window.length_ns
         else None
         for window, of_host, of_all in zip(windows, host_ns.tolist(), all_ns.tolist(), strict=True)
     )
@@ -366,8 +369,8 @@ class HostClock(Frozen):
         >>> clock.lengths_ns(np.array([0, 5, 15]), np.array([5, 15, 40])).tolist()
         [2, 7, 5]
         """
-        return self._at(ends_ns) - self._at(starts_ns)
+        return self._measure_until(ends_ns) - self._measure_until(starts_ns)
 
-    def _at(self, moments_ns: Int64Array) -> Int64Array:
+    def _measure_until(self, moments_ns: Int64Array) -> Int64Array:
         read: NDArray[np.float64] = np.interp(moments_ns, self.recorded_ns, self.unprofiled_ns)
         return np.rint(read).astype(np.int64)

@@ -48,8 +48,8 @@ class ProgramLines:
 
     It is the innermost one: of a function of the program that a library called, its own line. What
     autograd's threads do belongs to the line that called the backward pass. What threads without
-    Python in the file do belongs to the line that waits for them, unless two threads are in one at
-    once.
+    Python in the file do belongs to the line that waits for them, unless two threads are in one
+    together.
 
     Args:
         timeline: the trace.
@@ -84,7 +84,7 @@ class ProgramLines:
         line = self._line[self._calls.innermost_at(thread, moments_ns)]
         if thread in self._autograd_threads:
             alone = np.flatnonzero(line == ABSENT)
-            line[alone] = self._of_callers(moments_ns[alone])
+            line[alone] = self._find_caller_lines(moments_ns[alone])
         return line
 
     def of_events(self, events: Int64Array) -> Int64Array:
@@ -112,7 +112,7 @@ class ProgramLines:
             boundaries_ns += [calls.start_ns[own], calls.end_ns[own]]
         return np.concatenate(boundaries_ns)
 
-    def _of_callers(self, moments_ns: Int64Array) -> Int64Array:
+    def _find_caller_lines(self, moments_ns: Int64Array) -> Int64Array:
         """int64[k], the line of the only thread that is in a backward pass at each moment."""
         line, count = np.full((2, len(moments_ns)), 0, dtype=np.int64)
         for thread, backward in self._backward.items():

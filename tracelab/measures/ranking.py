@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from tracelab.base.intervals import Int64Array
 
-MOST_ROWS = 200  # of a table, without the row of others
+# Without the row of others.
+MAX_ROWS = 200
 OTHERS = "others"
 
 

@@ -16,7 +16,7 @@ _MAX_RARE_SHARE = 0.25
 
 
 def is_regular(steps_seen: int, steps: int) -> bool:
-    """Return True if so many of some steps show that something recurs; of one step it must be that.
+    """Return True if `steps_seen` of some steps show that something recurs; of one step, that one.
 
     >>> is_regular(2, 40), is_regular(1, 40), is_regular(1, 1)
     (True, False, True)
@@ -25,7 +25,7 @@ def is_regular(steps_seen: int, steps: int) -> bool:
 
 
 def are_rare(steps_seen: NDArray[np.integer[Any]], steps: int) -> NDArray[np.bool_]:
-    """bool[k], things that so many of some steps have (int[k]) and a usual step has not.
+    """bool[k], things that `steps_seen` of some steps have (int[k]) and a usual step has not.
 
     >>> are_rare(np.array([1, 2, 3]), 8).tolist(), are_rare(np.array([1, 2]), 3).tolist()
     ([True, True, False], [True, False])

@@ -1,8 +1,8 @@
 """Compute in two streams of a device that ran serialized, and what serialized it.
 
 Only streams that both compute are looked at, and only time in which one of them computed while the
-other one's next kernel was blocked. Whether there was room for both at once, the kernels' sizes
-tell, which a rule asks for.
+other one's next kernel was blocked. The kernels' sizes tell a rule
+that there was room for both.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ from tracelab.model.kernel_kinds import Kind
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 
-_MUCH_OF_A_STREAM = 0.05  # of the whole trace: less compute than this is no independent work
-_AT_ONCE = 0.2  # of the lesser: streams that overlap more than this are not serialized
+# Of the whole trace: a stream that computes less does no independent work.
+_MIN_COMPUTE_SHARE = 0.05
+# Of the time of the stream that computes less: with more overlap they are not serialized.
+_MAX_OVERLAP_SHARE = 0.2
 # What needed the other, came late by itself, or may have.
 _NOT_SERIALIZED = (
     OverlapBlocker.TRUE_DEPENDENCY,
@@ -91,7 +93,7 @@ def _none() -> SerializedStreams:
 
 def _computing_streams(timeline: Timeline) -> list[Stream]:
     """The streams that computed for a good part of the trace; of very many, the busiest."""
-    least_ns = _MUCH_OF_A_STREAM * timeline.windows[0].length_ns
+    least_ns = _MIN_COMPUTE_SHARE * timeline.windows[0].length_ns
     return [
         stream
         for stream in compared_streams(timeline)
@@ -115,13 +117,13 @@ def _exclude_each_other(timeline: Timeline, one: Stream, other: Stream) -> bool:
     """Return True if the compute of two streams hardly overlaps."""
     one_busy, other_busy = (_computing(timeline, stream) for stream in (one, other))
     lesser_ns = min(measure(one_busy), measure(other_busy))
-    return measure(intersect(one_busy, other_busy)) <= _AT_ONCE * lesser_ns
+    return measure(intersect(one_busy, other_busy)) <= _MAX_OVERLAP_SHARE * lesser_ns
 
 
 def _serialized_pair(blockers: OverlapBlockers, one: Stream, other: Stream) -> SerializedStreams:
     """Every change from one of two streams to the other, unless the launch alone came late."""
     timeline = blockers.timeline
-    # In the order of the rows: of what begins at once, the stream with the smaller number is first.
+    # In the order of the rows: if two begin together, the stream with the smaller number is first.
     rows = np.sort(np.concatenate((_compute_rows(timeline, one), _compute_rows(timeline, other))))
     rows = rows[np.argsort(timeline.start_ns[rows], kind="stable")]
     # A run is what one of the two computes before the other does.

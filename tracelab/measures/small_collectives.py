@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from tracelab.base.arrays import Frozen, dataclass
 from tracelab.base.intervals import Int64Array
 from tracelab.measures.exposed import Exposed
-from tracelab.measures.peer_waits import LATENCY_BYTES
+from tracelab.measures.peer_waits import MIN_BANDWIDTH_BYTES
 from tracelab.model.collectives import Collectives, Operation, collectives
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import groups_of, match_names
@@ -25,10 +25,12 @@ from tracelab.model.nesting import Nesting
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Category
 
-FEWEST = 4  # in a row: fewer may be meant, such as the buffers of each type
-_MOST_BETWEEN = 2  # launches: a division of the sum, a copy; the next layer of a model needs more
+# Fewer may be intended, such as the buffers of each type.
+MIN_IN_A_ROW = 4
+# A division of the sum and a copy. The next layer of a model needs more launches.
+_MAX_LAUNCHES_BETWEEN = 2
 # What takes longer waits for a peer: two H200s take 3 to 10 us, and more ranks some more.
-_LONGEST_LATENCY_NS, _LATENCY_OF_RANK_NS, _BASE_LATENCY_NS = 200_000, 10_000, 20_000
+_MAX_LATENCY_NS, _LATENCY_OF_RANK_NS, _BASE_LATENCY_NS = 200_000, 10_000, 20_000
 # Whose data can be sent as one.
 _CAN_BE_ONE = (
     Operation.ALL_REDUCE,
@@ -93,7 +95,7 @@ def small_collectives(timeline: Timeline) -> SmallCollectives:
 
     is_gradient = launched_for_gradients(timeline, row)
     in_a_row = np.cumsum(~_continues(timeline, row, sort, is_gradient), dtype=np.int64)
-    is_small = (moved_bytes > 0) & (moved_bytes < LATENCY_BYTES)
+    is_small = (moved_bytes > 0) & (moved_bytes < MIN_BANDWIDTH_BYTES)
     latency_ns = _latencies_ns(timeline, row, sort, is_small)
     # Where a large one is in the row, all small ones could be part of it; else one of them remains.
     first = np.unique(in_a_row, return_index=True)[1]
@@ -101,7 +103,7 @@ def small_collectives(timeline: Timeline) -> SmallCollectives:
     latency_ns[latency_ns > _longest_latencies_ns(found)[index[order]]] = 0
     is_saved = is_small.copy()
     is_saved[first] &= has_large[first]
-    is_saved &= np.bincount(in_a_row, weights=is_small)[in_a_row] >= FEWEST
+    is_saved &= np.bincount(in_a_row, weights=is_small)[in_a_row] >= MIN_IN_A_ROW
     end_before_ns = np.concatenate(([0], timeline.end_ns[row]))[:-1]
     is_first = np.zeros(len(row), dtype=np.bool_)
     is_first[first] = True
@@ -130,11 +132,9 @@ def _latencies_ns(
 def _longest_latencies_ns(found: Collectives) -> Int64Array:
     """int64[c], ns, the longest time of each collective that could be a latency."""
     ranks = [group.size or len(group.ranks) for group in found.groups]
-    of_group = [
-        _BASE_LATENCY_NS + _LATENCY_OF_RANK_NS * n if n else _LONGEST_LATENCY_NS for n in ranks
-    ]
-    longest_ns = np.array([*of_group, _LONGEST_LATENCY_NS], dtype=np.int64)[found.group_index]
-    return np.minimum(longest_ns, _LONGEST_LATENCY_NS)
+    of_group = [_BASE_LATENCY_NS + _LATENCY_OF_RANK_NS * n if n else _MAX_LATENCY_NS for n in ranks]
+    longest_ns = np.array([*of_group, _MAX_LATENCY_NS], dtype=np.int64)[found.group_index]
+    return np.minimum(longest_ns, _MAX_LATENCY_NS)
 
 
 def launched_for_gradients(timeline: Timeline, row: NDArray[np.integer[Any]]) -> NDArray[np.bool_]:
@@ -170,7 +170,7 @@ def _continues(
     own, other = _launched_between(timeline, row[pair], row[pair + 1])
     continues = np.zeros(len(row), dtype=np.bool_)
     # Another thread that launches meanwhile has gone on from the backward pass.
-    continues[pair + 1] = np.where(is_gradient[pair], other == 0, own <= _MOST_BETWEEN)
+    continues[pair + 1] = np.where(is_gradient[pair], other == 0, own <= _MAX_LAUNCHES_BETWEEN)
     return continues
 
 

@@ -71,7 +71,7 @@ class WhatRan(Frozen):
     """Launched work and host work of the steady steps.
 
     Attributes:
-        step: the number of the step, where it is asked for alone; None for the steady steps.
+        step: the number of the step, if it is requested alone; None for the steady steps.
         steps: how many steady steps these are; None for the whole trace of a file without any.
         unprofiled_steps: how many of them the time without the profiler is of; None without one.
         is_forward_inferred: see `Phases`.
@@ -142,7 +142,7 @@ def what_ran(
         origins: where the nodes of CUDA graphs were captured.
 
     Returns:
-        the columns; of a step that is asked for alone, those of that step.
+        the columns; those of one step if it is requested alone.
     """
     timeline = graph.host.timeline
     indices, on_host, within = _scope(timeline, windows[0])
@@ -155,7 +155,7 @@ def what_ran(
     call_id = origins.event_id[rows]
     called = union(*_times(timeline, call_id[call_id != ABSENT]))
     host = _Host(timeline, phases, lines, join(join(on_host, within), called))
-    launched_in = host.of_launches(timeline.launch_id[rows])
+    launched_in = host.label_launches(timeline.launch_id[rows])
     came_from, basis = _origin_labels(timeline, host, origins, rows, launched_in)
     annotations = origins.annotations
     _, first = np.unique(timeline.launch_id[rows], return_index=True)
@@ -211,7 +211,7 @@ def _origin_labels(
     has_annotation = annotation != ABSENT
     labels = launched_in
     if (by_call != ABSENT).any():
-        labels = host.of_launches(origins.call_id(timeline.launch_id)[rows])
+        labels = host.label_launches(origins.call_id(timeline.launch_id)[rows])
     by_annotation = np.where(has_annotation, Basis.ANNOTATION, by_call).astype(np.int8)
     basis = {"operator": by_call, "phase": by_call, "module": by_annotation, "line": by_call}
     line, module = labels.line, labels.module
@@ -265,7 +265,7 @@ class _Host:
         self.lines = ProgramLines(timeline, source, within)
         self.modules = ModulePaths(timeline)
 
-    def of_launches(self, launch_id: Int64Array) -> Labels:
+    def label_launches(self, launch_id: Int64Array) -> Labels:
         """Label activities by their launch (event id), or ABSENT."""
         launch_ids, index = np.unique(launch_id, return_inverse=True)
         is_launched = launch_ids != ABSENT

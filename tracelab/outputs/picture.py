@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracelab.analysis.analysis import Analysis, analyze_source
-from tracelab.analysis.reports import FileResult, analyze_file, merge_results, with_changes
+from tracelab.analysis.reports import FileResult, add_changes, analyze_file, merge_results
 from tracelab.base.errors import TracelabError, UsageError
 from tracelab.base.options import DEFAULTS, Options
 from tracelab.findings.fixes import choose_fixes
@@ -128,7 +128,7 @@ def draw_whatif(
     from tracelab.render.picture.whatif import draw_whatif as draw_both
     from tracelab.render.sections.predictions import picture_titles
 
-    asked = with_changes(options, fixes, edits)
+    asked = add_changes(options, fixes, edits)
     require_drawable(1, None, width_px)
     [known] = _inputs([trace], path)
     analysis = known if isinstance(known, Analysis) else analyze_source(known, options)

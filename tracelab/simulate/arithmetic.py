@@ -1,6 +1,6 @@
 """Edits of how the GPU computes: in TF32, with channels last, in one kernel, with sparse gradients.
 
-Each bound is what all activities would take at once if each gained as little, or as much, as any
+Each bound is what all activities would take together if each gained as little, or as much, as any
 that was measured on an H100 (PyTorch 2.11, CUDA 13.0): 31 matrix products of 64 to 65,536 rows, 8
 convolutions with their gradients, 6 other operators, 42 interpolations, 3 convolutional networks,
 and 224 attentions with their gradients: 32 to 4,096 positions, heads of 32 to 128, with a mask,
@@ -38,10 +38,10 @@ from tracelab.model.arithmetic import (
 from tracelab.model.lookup import match_names
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
-from tracelab.simulate.edited import Edited, times, with_cost
+from tracelab.simulate.edited import Edited, replace_cost, times
 from tracelab.simulate.program import Program
 from tracelab.simulate.sites import Selection
-from tracelab.simulate.waits import without_host_work
+from tracelab.simulate.waits import remove_host_work
 
 _UP_TO_US = np.array([10, 30, 100])  # lengths of activities that the tables below tell apart
 # How many times as fast a float32 product was in TF32, by how long it took: at least, typically and
@@ -79,7 +79,8 @@ _TABLE_GRADIENT = re.compile(r"^aten::_?embedding(?:_bag)?_dense_backward$")
 _TABLE_NODE = re.compile(r"^autograd::engine::evaluate_function: Embedding(?:Bag)?Backward\d+$")
 _FILLS = re.compile(r"^aten::(?:fill|zero)_$")
 _ADDS = re.compile(r"^aten::add_?$")
-_ADDITION = 3.25  # times as long as a fill: it reads two tables, and writes one
+# An addition reads two tables and writes one.
+_ADDITION_PER_FILL = 3.25
 # How many times as long as a fill the passes of an optimizer over table, gradient and moments take:
 # at least, typically and at most. By the names of what it calls; the first that is there counts.
 _PASSES = {
@@ -89,7 +90,7 @@ _PASSES = {
 }
 # How many times as long sparse gradients take to be summed up and used: they are sorted once more.
 _OF_USED_ROWS = np.array([2.0, 3.5, 6.0])
-_MIN_BITS, _USUAL_BITS = 6, 8
+_MIN_BITS, _TYPICAL_BITS = 6, 8
 
 
 def left_in_tf32(
@@ -105,7 +106,7 @@ def left_in_tf32(
     speedup = np.where(
         are_convolutions(timeline, rows)[:, None],
         _SPEEDUP_OF_CONVOLUTION,
-        _SPEEDUP[_by_length(length_ns)],
+        _SPEEDUP[_rows_by_length(length_ns)],
     )
     left: NDArray[np.float64] = 1 / np.minimum(speedup, tf32_speedup(timeline)[rows][:, None])
     return left[:, ::-1]
@@ -120,14 +121,14 @@ def tf32(program: Program, selection: Selection) -> Edited:
 
 def float32(program: Program, selection: Selection) -> Edited:
     """Its float64 tensors are float32."""
-    return _by_name(
+    return _scale_by_name(
         program, selection, {is_float64: _OF_FLOAT64, is_float64_product: _OF_FLOAT64_PRODUCT}
     )
 
 
 def channels_last(program: Program, selection: Selection) -> Edited:
     """Its images have their channels last, so that convolutions need no change of layout."""
-    return _by_name(
+    return _scale_by_name(
         program,
         selection,
         {
@@ -154,7 +155,8 @@ def left_of_table_gradients(timeline: Timeline) -> NDArray[np.float64]:
         int(length_ns[rows].sum()) for rows in (is_filled, is_used, is_added, is_optimizer)
     )
     left = np.ones((len(length_ns), 3))
-    tables_ns = fill_ns - added_ns / _ADDITION  # each table once, however often it was used
+    # Each table once, however often it was used.
+    tables_ns = fill_ns - added_ns / _ADDITION_PER_FILL
     if fill_ns > used_ns and tables_ns > 0:
         left[is_filled | is_added] = 0
         left[is_used] = _OF_USED_ROWS
@@ -202,7 +204,7 @@ def sparse_gradients(program: Program, selection: Selection) -> Edited:
 
 def half_attention(program: Program, selection: Selection) -> Edited:
     """Its fused attention in float32 is in half precision."""
-    return _by_name(program, selection, {is_float32_attention: _OF_FLOAT32_ATTENTION})
+    return _scale_by_name(program, selection, {is_float32_attention: _OF_FLOAT32_ATTENTION})
 
 
 def attention(program: Program, selection: Selection) -> Edited:
@@ -221,7 +223,7 @@ def attention(program: Program, selection: Selection) -> Edited:
         for thread, region in selection.regions().items()
     }
     calls = selection.calls & ~launches
-    changed = without_host_work(program, sites, calls, sites.share_within(regions))
+    changed = remove_host_work(program, sites, calls, sites.share_within(regions))
     nodes, products = _chosen(program, selection, launched_by(timeline, is_batched_product))
     rows = program.row[selection.activities]
     fused = _scaled(changed, nodes, _left_of_products(timeline, products, np.sort(rows)))
@@ -242,19 +244,19 @@ def _left_of_products(
     bits = np.array([softmax_bits(strings[name]) or 0 for name in names.tolist()])
     softmaxes, bits = rows[bits > 0], bits[bits > 0]
     if not len(bits):
-        softmaxes, bits = rows[:1], np.array([_USUAL_BITS])
+        softmaxes, bits = rows[:1], np.array([_TYPICAL_BITS])
     nearest = np.searchsorted((softmaxes[1:] + softmaxes[:-1]) / 2, products)
     index = np.clip(bits[nearest] - _MIN_BITS, 0, len(_OF_PRODUCTS) - 1)
     left: NDArray[np.float64] = _OF_PRODUCTS[index]
     return left
 
 
-def _by_name(
+def _scale_by_name(
     program: Program,
     selection: Selection,
     left: Mapping[Callable[[str], bool], NDArray[np.float64]],
 ) -> Edited:
-    """A program whose activities of some names take so many times as long.
+    """Scale the time of activities by what their names leave of it.
 
     Args:
         program: any.
@@ -266,11 +268,11 @@ def _by_name(
     for number, is_named in enumerate(left):
         kind[match_names(timeline.trace, timeline.event_id, is_named)] = number
     nodes, rows = _chosen(program, selection, kind != ABSENT)
-    of_length = _by_length(program.cost_ns[nodes])
+    of_length = _rows_by_length(program.cost_ns[nodes])
     return _scaled(program, nodes, np.array([*left.values()])[kind[rows], of_length])
 
 
-def _by_length(length_ns: Int64Array) -> NDArray[np.intp]:
+def _rows_by_length(length_ns: Int64Array) -> NDArray[np.intp]:
     """intp[k], the row of the tables above that activities of some lengths are in."""
     return np.searchsorted(_UP_TO_US, length_ns / 1_000, side="right")
 
@@ -285,7 +287,7 @@ def _chosen(
 
 
 def _scaled(program: Program, nodes: NDArray[np.intp], factors: NDArray[np.float64]) -> Edited:
-    """A program whose nodes take so many times as long.
+    """Scale the cost of nodes by factors.
 
     Args:
         program: any.
@@ -295,7 +297,7 @@ def _scaled(program: Program, nodes: NDArray[np.intp], factors: NDArray[np.float
     is_changed = np.zeros(len(program.cost_ns), dtype=np.bool_)
     is_changed[nodes] = True
     low, middle, high = (
-        with_cost(program, is_changed, times(program.cost_ns, _spread(is_changed, of_nodes)))
+        replace_cost(program, is_changed, times(program.cost_ns, _spread(is_changed, of_nodes)))
         for of_nodes in factors.T
     )
     return Edited(middle, low, high, len(nodes))

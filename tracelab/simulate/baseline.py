@@ -24,19 +24,21 @@ from tracelab.model.latencies import UNEXPLAINED_NS
 from tracelab.model.lookup import groups_of
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.basis import StepBasis, find_basis, gpu_chain
-from tracelab.simulate.calibrate import Calibration, at_pace, calibrate
+from tracelab.simulate.calibrate import Calibration, calibrate, set_pace
 from tracelab.simulate.program import NEVER, NodeKind, Program, Via
 from tracelab.simulate.recorded import once, record_program, repeat, typical_steps, whole
 from tracelab.simulate.replay import Replayed, replay
 
-_MOST_ERROR = 0.02  # of the measured step; beyond that an edited replay predicts nothing
+# Of the measured step. An edited replay with a larger error predicts nothing.
+_MAX_ERROR_SHARE = 0.02
 # Of 35 captures the four that a replay got wrong had 31 % and more of the step in delays that
 # nothing explains, all others at most 1.7 %.
-_MOST_UNEXPLAINED = 0.02
+_MAX_UNEXPLAINED_SHARE = 0.02
 # By how much a host is faster or slower a few minutes later, while plain steps are timed once: four
 # fifths of the rounds of tests/benchmarks/judgement/measured.json are as near their median.
 _DRIFT = 0.15
-_HOST_DECIDES = 0.5  # of the step: with less, what it took exactly makes no difference to it
+# A host that takes less of the step makes no difference to its length.
+_MIN_DECISIVE_HOST_SHARE = 0.5
 
 _NOT_TIMED = (
     "The file does not say what a step takes without the profiler: predictions are of the step "
@@ -79,7 +81,7 @@ class Baseline(OneLine):
         steps: the numbers of the steps that are replayed, one after the other; of a single one it
             is a repetition, and none where the whole trace is replayed once.
         step_ns: the measured mean length of these steps; without the profiler that of a step which
-            follows another one, while the recorder timed some at once, from empty queues on. None
+            follows another one, while the recorder timed some in a row, from empty queues on. None
             without any replay.
         replayed_ns: what the replay says.
         basis: whether these are lengths with the profiler or without it, as of `SteadyMetrics`.
@@ -115,7 +117,7 @@ class Baseline(OneLine):
 
     @property
     def printed_basis(self) -> StepBasis:
-        """The step that predictions are of; without any length where there is none."""
+        """The step that predictions are of; of length 0 if no step is known."""
         return self.printed or StepBasis(self.step_ns or 0, self.step_ns or 0)
 
 
@@ -162,7 +164,7 @@ def _replayed(graph: Graph) -> Baseline:
     if why := _why_not(graph, program, once_error):
         return _refused(replace(recorded, error=once_error), why)
     baseline = _calibrated(graph, program, recorded)
-    is_steady = once_program is None or abs(error) <= _MOST_ERROR
+    is_steady = once_program is None or abs(error) <= _MAX_ERROR_SHARE
     if baseline.basis == PROFILED and not is_steady:
         return _refused(recorded, _why_not_steady(recorded.steps, error))
     return baseline
@@ -192,12 +194,12 @@ def _calibrated(graph: Graph, program: Program, recorded: Baseline) -> Baseline:
     # What was recorded need not go on so; the profiler makes neither of the two shorter.
     recorded_ns = max(recorded.step_ns or 0, recorded.replayed_ns or 0)
     why = None
-    host_decides = max(calibration.host_ns, host_ns) > _HOST_DECIDES * timed_ns
-    if host_decides and abs(calibration.host_ns - host_ns) > _MOST_ERROR * timed_ns:
+    host_decides = max(calibration.host_ns, host_ns) > _MIN_DECISIVE_HOST_SHARE * timed_ns
+    if host_decides and abs(calibration.host_ns - host_ns) > _MAX_ERROR_SHARE * timed_ns:
         why = _NOT_EXPLAINED.format("the CPU took", _time(host_ns), _time(calibration.host_ns))
-    elif abs(error) > _MOST_ERROR:
+    elif abs(error) > _MAX_ERROR_SHARE:
         why = _NOT_EXPLAINED.format("the program took", _time(timed_ns), _time(calibration.step_ns))
-    elif step_ns > (1 + _MOST_ERROR) * recorded_ns:
+    elif step_ns > (1 + _MAX_ERROR_SHARE) * recorded_ns:
         why = _LONGER.format(_time(step_ns), _time(recorded_ns))
     if why:
         # However long it is, it says how steps follow each other: no faster than host and GPU can.
@@ -224,7 +226,7 @@ def _calibrated(graph: Graph, program: Program, recorded: Baseline) -> Baseline:
 
 def _drifted(program: Program) -> tuple[Program, ...]:
     """The same with a host that is faster, and with one that is slower."""
-    return tuple(at_pace(program, pace) for pace in (1 - _DRIFT, 1 + _DRIFT))
+    return tuple(set_pace(program, pace) for pace in (1 - _DRIFT, 1 + _DRIFT))
 
 
 def _programs(graph: Graph) -> tuple[Program, Program | None, tuple[int, ...]]:
@@ -246,11 +248,11 @@ def _why_not(graph: Graph, program: Program, error: float) -> str | None:
     late = _late_share(graph, program)
     waits = _unknown_wait_share(graph, program)
     what = "step" if program.is_repeated else "trace"
-    if late > _MOST_UNEXPLAINED:
+    if late > _MAX_UNEXPLAINED_SHARE:
         return _STARTS_LATE.format(_percent(late), what, _how_to_record(graph))
-    if waits > _MOST_UNEXPLAINED:
+    if waits > _MAX_UNEXPLAINED_SHARE:
         return _UNKNOWN_WAITS.format(_percent(waits), what, _how_to_record(graph))
-    if abs(error) > _MOST_ERROR:
+    if abs(error) > _MAX_ERROR_SHARE:
         longer = "longer" if error > 0 else "shorter"
         return _IS_OFF.format(what, _percent(abs(error)), longer)
     return None

@@ -79,7 +79,7 @@ class StepBasis(OneLine):
 def find_basis(timeline: Timeline, follows_ns: int | None = None) -> StepBasis:
     """The length of a file's step; there is no slow reference model: it is a median.
 
-    The recorder times few steps at once, from empty queues on, and waits for the GPU behind them:
+    The recorder times few steps in a row, from empty queues on, and waits for the GPU behind them:
     where the host is ahead, that is up to a third more than a step among others takes. Recording
     makes no step shorter: without a replay, it is no longer than the recorded ones.
 

@@ -16,10 +16,10 @@ from tracelab.model.kernel_kinds import Kind
 from tracelab.model.latencies import lower_median
 from tracelab.model.lookup import groups_of, match_names
 from tracelab.model.trace import ABSENT, Category
-from tracelab.simulate.edited import Edited, times, with_cost, with_latency
+from tracelab.simulate.edited import Edited, replace_cost, replace_latency, times
 from tracelab.simulate.program import NEVER, NodeKind, Program, Via
 from tracelab.simulate.sites import Selection, Sites
-from tracelab.simulate.waits import with_less_host_work
+from tracelab.simulate.waits import scale_host_work
 
 
 class _GraphLaunch(NamedTuple):
@@ -39,8 +39,8 @@ class _GraphLaunch(NamedTuple):
 # Of H200s. A call took 3 to 25 us for 100 nodes without the profiler, and 0.7 us a node with it.
 # Gaps were 0.1 us between tiny kernels, 0.1 to 0.4 us in graphs of models, 0.5 us in the mean.
 _GRAPH = _GraphLaunch(call_ns=10_000, node_ns=0, gap_ns=500)
-_LEAST_GRAPH = _GraphLaunch(call_ns=4_000, node_ns=0, gap_ns=100)
-_MOST_GRAPH = _GraphLaunch(call_ns=10_000, node_ns=700, gap_ns=700)
+_MIN_GRAPH = _GraphLaunch(call_ns=4_000, node_ns=0, gap_ns=100)
+_MAX_GRAPH = _GraphLaunch(call_ns=10_000, node_ns=700, gap_ns=700)
 
 
 def fuse(program: Program, selection: Selection) -> Edited:
@@ -48,7 +48,7 @@ def fuse(program: Program, selection: Selection) -> Edited:
     runs = _find_runs(program, selection)
     within = _within(program, runs)
     middle, low, high = (
-        _with_gaps(_in_one_call(program, runs, np.zeros(len(stays)), stays), within, 0)
+        _limit_gaps(_merge_calls(program, runs, np.zeros(len(stays)), stays), within, 0)
         for stays in _stays(selection.sites)
     )
     return Edited(middle, low, high, runs.count)
@@ -64,17 +64,17 @@ def graph(program: Program, selection: Selection) -> Edited:
     goes = np.zeros(len(stays[0])) if selection.is_everywhere else selection.host_share
     is_replay = match_names(selection.sites.timeline.trace, program.event_id, is_graph_launch)
     within = _within(program, runs)
-    in_replay = within & _in_one_launch(program, is_replay)
-    costs = (_GRAPH, _LEAST_GRAPH, _MOST_GRAPH)
+    in_replay = within & _find_edges_in_launches(program, is_replay)
+    costs = (_GRAPH, _MIN_GRAPH, _MAX_GRAPH)
     gaps_ns = [cost.gap_ns for cost in costs]
     is_gap = in_replay & (program.via == Via.STREAM)
     if is_gap.any():  # the trace has gaps of its own
         own_ns = lower_median(program.latency_ns[is_gap])
         gaps_ns = [own_ns, min(own_ns, *gaps_ns), max(own_ns, *gaps_ns)]
     middle, low, high = (
-        _with_gaps(
-            with_cost(
-                _in_one_call(program, runs, goes, of_bound),
+        _limit_gaps(
+            replace_cost(
+                _merge_calls(program, runs, goes, of_bound),
                 runs.is_first,
                 _call_ns(program, is_replay, runs, cost),
             ),
@@ -96,7 +96,7 @@ def one_batch(program: Program, selection: Selection) -> Edited:
     if number < 2:
         return Edited.exactly(program, 0)
     middle, low, high = (
-        _in_batches(program, selection, batches / number, kernels)
+        _rebatch(program, selection, batches / number, kernels)
         for batches, kernels in (
             (1, (1 + number) / (2 * number)),
             (1, 1 / number),
@@ -123,8 +123,8 @@ def _micro_batches(selection: Selection) -> int:
     return lower_median(np.unique(batch, return_counts=True)[1])
 
 
-def _in_batches(program: Program, selection: Selection, launches: float, kernels: float) -> Program:
-    """The same, where the CPU works for so many times as many batches of a place.
+def _rebatch(program: Program, selection: Selection, launches: float, kernels: float) -> Program:
+    """Scale the number of batches that the CPU works for in a place.
 
     Args:
         program: any.
@@ -133,12 +133,12 @@ def _in_batches(program: Program, selection: Selection, launches: float, kernels
         kernels: how many times as long their kernels take altogether.
     """
     share = selection.host_share * (1 - selection.sites.loading_share)
-    changed = with_cost(program, selection.calls, times(program.cost_ns, launches))
-    changed = with_less_host_work(changed, share, launches)
+    changed = replace_cost(program, selection.calls, times(program.cost_ns, launches))
+    changed = scale_host_work(changed, share, launches)
     computes = selection.activities & (program.activity_kind == Kind.COMPUTE)
     gaps = (program.via == Via.STREAM) & computes[program.source] & computes[program.target]
-    changed = with_latency(changed, gaps, times(program.latency_ns, launches))
-    return with_cost(changed, computes, times(program.cost_ns, kernels))
+    changed = replace_latency(changed, gaps, times(program.latency_ns, launches))
+    return replace_cost(changed, computes, times(program.cost_ns, kernels))
 
 
 def _call_ns(
@@ -252,15 +252,15 @@ def _stays(sites: Sites) -> tuple[NDArray[np.float64], NDArray[np.float64], NDAr
     """Return the host work that a batch keeps: predicted, least and most.
 
     Each is float64[e], the share of each edge of the recorded program. Data loading stays, and work
-    other than launching, and time of which the file does not even name a region: it is in nobody's
-    saving. Other silence that is longer than PyTorch takes from one launch to the next stays at
-    most.
+    other than launching, and time of which the file does not even name a region: no saving
+    contains it. Other silence that is longer than PyTorch takes from one launch to the next stays
+    at most.
     """
     stays = np.maximum(np.maximum(sites.loading_share, sites.other_work), sites.unknown_share)
     return stays, stays, np.maximum(stays, sites.silent_share)
 
 
-def _in_one_call(
+def _merge_calls(
     program: Program, runs: _Runs, goes: NDArray[np.float64], stays: NDArray[np.float64]
 ) -> Program:
     """The same, where of each run only the first call takes time, and what stays between calls.
@@ -276,11 +276,11 @@ def _in_one_call(
     is_between = (_within(program, runs) & is_work)[: len(stays)]
     share = np.ones(len(program.via))
     share[: len(stays)] = np.where(is_between, stays, np.maximum(1 - goes, stays))
-    changed = with_cost(program, is_later, 0)
-    return with_latency(changed, share < 1, times(program.latency_ns, share))
+    changed = replace_cost(program, is_later, 0)
+    return replace_latency(changed, share < 1, times(program.latency_ns, share))
 
 
-def _with_gaps(program: Program, within: NDArray[np.bool_], gap_ns: int) -> Program:
+def _limit_gaps(program: Program, within: NDArray[np.bool_], gap_ns: int) -> Program:
     """The same, where activities follow one another so soon, or as soon as before.
 
     Args:
@@ -289,10 +289,10 @@ def _with_gaps(program: Program, within: NDArray[np.bool_], gap_ns: int) -> Prog
         gap_ns: ns.
     """
     between = within & np.isin(program.via, (Via.STREAM, Via.EVENT))
-    return with_latency(program, between, np.minimum(program.latency_ns, gap_ns))
+    return replace_latency(program, between, np.minimum(program.latency_ns, gap_ns))
 
 
-def _in_one_launch(program: Program, is_launch: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _find_edges_in_launches(program: Program, is_launch: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """bool[e], the edges from one activity to another of the same launch.
 
     Args:

@@ -32,7 +32,7 @@ from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import expand_ranges, groups_of, match_names
 from tracelab.model.profiler_calls import is_inside
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category, Trace
-from tracelab.simulate.edited import times, with_cost, with_latency
+from tracelab.simulate.edited import replace_cost, replace_latency, times
 from tracelab.simulate.other_work import other_work
 from tracelab.simulate.program import NEVER, NodeKind, Program, Via
 from tracelab.simulate.replay import REPETITIONS, replay
@@ -43,19 +43,20 @@ from tracelab.simulate.replay import REPETITIONS, replay
 _OF_FUNCTION, _OF_EVENT = 0.25, 1.0
 # Nineteen of twenty bundled captures are fitted with at most 5.7 us an event
 # (tests/benchmarks/calibrations.py); more than this is something else.
-_MOST_COST_NS = 10_000
-_COSTS_NS = np.linspace(0, _MOST_COST_NS, 41)
+_MAX_COST_NS = 10_000
+_COSTS_NS = np.linspace(0, _MAX_COST_NS, 41)
 # Half of 150 captures are fitted with 1.3 to 3.2 us an event, one in ten with more than 5 us
 # (tests/benchmarks/calibrations.py). Where the host does other work, and less than the first would
 # do, that work took longer when it was timed: numpy takes 57 to 69 ms in steps of one recording.
 # Where not even the highest cost takes enough, the profiler slows all of the host: what compilers
 # write runs at a third of its pace.
-_LEAST_COST_NS, _TYPICAL_COST_NS, _LARGE_COST_NS = 1_000, 2_000, 5_000
+_MIN_COST_NS, _TYPICAL_COST_NS, _LARGE_COST_NS = 1_000, 2_000, 5_000
 _PACES = np.linspace(0.15, 2, 75)
-_FEW_PACES = np.append(np.arange(0, 74, 8), 74)  # indices
+# Indices of `_PACES`.
+_COARSE_PACES = np.append(np.arange(0, 74, 8), 74)
 _NEAR_NS = np.linspace(-250, 250, 41)  # from one of these costs to the next, on either side
 # What little is recorded in a stretch of time is at most nine tenths of it.
-LEAST_LEFT = 0.1
+MIN_LEFT_SHARE = 0.1
 # How long it takes from the end of the host's part to that of the wait for the GPU where that is
 # done already. The first recorders looked for the devices in use meanwhile: 98 to 250 us in
 # captures whose host decides how long a step takes.
@@ -63,13 +64,13 @@ _WAIT_NS = (5_000, 60_000)
 _FIRST_BLOCK_STEPS, _FIRST_WAIT_NS = 2, (95_000, 250_000)
 # Two blocks of steps without the profiler differ by as much. Where the host waits for the GPU, all
 # costs in a wide range fit as well as that.
-_SAME = 0.02
+_NOISE = 0.02
 _VAGUE_NS = 1_000
 # As near a fitted cost comes to what the host took.
 _FITTED = 0.005
 # By how much kernels took longer or less than in the steps that were timed: their GPU waits for
 # another host, and clocks otherwise: the same products took up to 12 % longer.
-_MOST_GPU = 1.15
+_MAX_GPU_FACTOR = 1.15
 # How much of the gaps before the nodes of graphs may be the profiler's.
 _GAP_SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
@@ -93,7 +94,7 @@ class Recording(Frozen):
     profiler_ns: Int64Array
     pieces: Pieces
 
-    def of_edges_ns(self, event_ns: float) -> NDArray[np.float64]:
+    def edge_overheads_ns(self, event_ns: float) -> NDArray[np.float64]:
         """float64[e], ns, what the profiler took of each edge, if an event took so long."""
         taken_ns: NDArray[np.float64] = self.of_edge * event_ns
         taken_ns -= self.pieces.too_much_ns(event_ns, len(taken_ns))
@@ -122,7 +123,7 @@ class Pieces(Frozen):
         A line of Python that calls functions of C has one every 200 ns: recording takes less of
         these than of functions that are entered now and then.
         """
-        most_ns = self.length_ns * (1 - LEAST_LEFT)
+        most_ns = self.length_ns * (1 - MIN_LEFT_SHARE)
         too_much_ns = np.maximum(self.of_functions * event_ns - most_ns, 0)
         return np.bincount(self.edge, too_much_ns, edges).astype(np.float64)
 
@@ -138,7 +139,7 @@ class Calibration(Frozen):
         program: the calibrated program.
         event_ns: the fitted cost of one recorded event that is no Python function, ns.
         host_ns: what the host takes for a step, timed as the recorder does, ns.
-        step_ns: what a step takes, timed like that, ns: some steps at once, from empty queues on.
+        step_ns: what a step takes, timed like that, ns: some steps in a row, from empty queues on.
             How long the recorder took itself is not known exactly; of the lengths that are
             possible it is the one nearest to what was timed.
         ends: with the least and the most cost that fit as well, where they differ much; often none.
@@ -178,7 +179,7 @@ def calibrate(graph: Graph, program: Program) -> Calibration | None:
 
     @functools.cache
     def fit(share: float, gpu: float = 1.0) -> _Fit:
-        changed = with_gpu(without_gaps(program, is_gap, share), gpu)
+        changed = scale_gpu(shorten_gaps(program, is_gap, share), gpu)
         return _fit(blocks, changed, recording, measured_ns, is_other)
 
     shares = _GAP_SHARES if is_gap.any() else _GAP_SHARES[:1]
@@ -191,10 +192,10 @@ def calibrate(graph: Graph, program: Program) -> Calibration | None:
             slow.least if slow.is_vague else slow.program,
             fast.most if fast.is_vague else fast.program,
         )
-    far = _MOST_GPU if fitted.longest_ns < timed_ns else 1 / _MOST_GPU
-    if fitted.off_by(timed_ns) > _SAME and _is_alone(program):
+    far = _MAX_GPU_FACTOR if fitted.longest_ns < timed_ns else 1 / _MAX_GPU_FACTOR
+    if fitted.off_by(timed_ns) > _NOISE and _is_alone(program):
         gpu = _gpu_at(timed_ns, fitted, fit(middle, far), far)
-        if (scaled := fit(middle, gpu)).off_by(timed_ns) <= _SAME:
+        if (scaled := fit(middle, gpu)).off_by(timed_ns) <= _NOISE:
             ends = (*(ends or (fitted.program,)), scaled.program)
             fitted = scaled
     return Calibration(
@@ -257,27 +258,27 @@ def _fit(
         return blocks.measure(candidates, blocks.replay(candidates))[0]
 
     def host_times(costs_ns: NDArray[np.float64]) -> NDArray[np.float64]:
-        return times_of([without_profiler(program, recording, ns) for ns in costs_ns.tolist()])
+        return times_of([remove_profiler(program, recording, ns) for ns in costs_ns.tolist()])
 
     host_ns = host_times(_COSTS_NS)
     least_ns, event_ns, most_ns = (
-        _cost_at(_COSTS_NS, host_ns, measured_ns * scale) for scale in (1 + _SAME, 1, 1 - _SAME)
+        _cost_at(_COSTS_NS, host_ns, measured_ns * scale) for scale in (1 + _NOISE, 1, 1 - _NOISE)
     )
-    is_over = host_ns[-1] > (1 + _SAME) * measured_ns  # no cost is enough
+    is_over = host_ns[-1] > (1 + _NOISE) * measured_ns  # no cost is enough
     if (
         not is_over
         and abs(host_times(np.array([event_ns]))[0] - measured_ns) > _FITTED * measured_ns
     ):
         # In a short step with many events the host's time bends between two costs: look closer.
-        near_ns = np.clip(event_ns + _NEAR_NS, 0, _MOST_COST_NS)
+        near_ns = np.clip(event_ns + _NEAR_NS, 0, _MAX_COST_NS)
         event_ns = _cost_at(near_ns, host_times(near_ns), measured_ns)
-    fitted = without_profiler(program, recording, event_ns)
-    least, most = (without_profiler(program, recording, ns) for ns in (least_ns, most_ns))
+    fitted = remove_profiler(program, recording, event_ns)
+    least, most = (remove_profiler(program, recording, ns) for ns in (least_ns, most_ns))
     is_vague = most_ns - least_ns > _VAGUE_NS
-    is_under = event_ns < _LEAST_COST_NS and is_other.any()
+    is_under = event_ns < _MIN_COST_NS and is_other.any()
     if is_under or is_over:
         costs_ns = (event_ns if is_under else 0, _TYPICAL_COST_NS, _LARGE_COST_NS)
-        left = [without_profiler(program, recording, ns) for ns in costs_ns]
+        left = [remove_profiler(program, recording, ns) for ns in costs_ns]
         paced = _paced(times_of, left, is_other if is_under else None, measured_ns)
         if paced is not None:
             # What no cost explains is a guess: what the highest one leaves is possible, too.
@@ -306,7 +307,7 @@ def _paced(
 ) -> list[Program] | None:
     """The same, where work of the host has another pace, so that the host takes what it took.
 
-    All are tried at a few paces at once, and then at those between the two that are nearest.
+    All are tried at a few paces together, and then at those between the two that are nearest.
 
     Args:
         times_of: what the host takes for a step of programs, ns.
@@ -320,27 +321,27 @@ def _paced(
 
     def host_times(index: NDArray[np.intp]) -> NDArray[np.float64]:
         tried = [
-            at_pace(program, pace, slowed)
+            set_pace(program, pace, slowed)
             for program, paces in zip(programs, _PACES[index].tolist(), strict=True)
             for pace in paces
         ]
         return times_of(tried).reshape(index.shape)
 
-    host_ns = host_times(np.tile(_FEW_PACES, (len(programs), 1)))
+    host_ns = host_times(np.tile(_COARSE_PACES, (len(programs), 1)))
     if (host_ns[:, 0] > measured_ns).any() or (host_ns[:, -1] < measured_ns).any():
         return None
     before = np.array([np.searchsorted(row, measured_ns, side="right") for row in host_ns]) - 1
-    before = np.minimum(before, len(_FEW_PACES) - 2)
-    between = _FEW_PACES[before, np.newaxis] + np.arange(np.diff(_FEW_PACES).max() + 1)
+    before = np.minimum(before, len(_COARSE_PACES) - 2)
+    between = _COARSE_PACES[before, np.newaxis] + np.arange(np.diff(_COARSE_PACES).max() + 1)
     index = np.minimum(between, len(_PACES) - 1)
     return [
-        at_pace(program, float(np.interp(measured_ns, row_ns, _PACES[own])), slowed)
+        set_pace(program, float(np.interp(measured_ns, row_ns, _PACES[own])), slowed)
         for program, row_ns, own in zip(programs, host_times(index), index, strict=True)
     ]
 
 
-def at_pace(program: Program, pace: float, work: NDArray[np.bool_] | None = None) -> Program:
-    """The same, where the host takes so many times as long.
+def set_pace(program: Program, pace: float, work: NDArray[np.bool_] | None = None) -> Program:
+    """Scale the time of the host.
 
     Args:
         program: any.
@@ -348,10 +349,10 @@ def at_pace(program: Program, pace: float, work: NDArray[np.bool_] | None = None
         work: bool[e], what of its work between calls; without it that takes all of it, and calls.
     """
     if work is not None:
-        return with_latency(program, work, times(program.latency_ns, pace))
+        return replace_latency(program, work, times(program.latency_ns, pace))
     is_call, is_host = program.kind == NodeKind.CALL, np.isin(program.via, (Via.HOST, Via.THREAD))
-    slower = with_cost(program, is_call, times(program.cost_ns, pace))
-    return with_latency(slower, is_host, times(program.latency_ns, pace))
+    slower = replace_cost(program, is_call, times(program.cost_ns, pace))
+    return replace_latency(slower, is_host, times(program.latency_ns, pace))
 
 
 # --- what it took of the GPU ---
@@ -373,9 +374,9 @@ def _is_graph_gap(graph: Graph, program: Program) -> NDArray[np.bool_]:
     return is_gap & (program.latency_ns > 0)
 
 
-def without_gaps(program: Program, is_gap: NDArray[np.bool_], share: float) -> Program:
-    """The same with so much less time in some gaps (bool[e]), as a share of each."""
-    return with_latency(program, is_gap, times(program.latency_ns, 1 - share))
+def shorten_gaps(program: Program, is_gap: NDArray[np.bool_], share: float) -> Program:
+    """Shorten some gaps (bool[e]) by a share of each."""
+    return replace_latency(program, is_gap, times(program.latency_ns, 1 - share))
 
 
 def _is_alone(program: Program) -> bool:
@@ -383,10 +384,10 @@ def _is_alone(program: Program) -> bool:
     return not (program.activity_kind == Kind.COMM).any()
 
 
-def with_gpu(program: Program, scale: float) -> Program:
-    """The same on a GPU whose kernels take so many times as long."""
+def scale_gpu(program: Program, scale: float) -> Program:
+    """Scale the time of kernels."""
     is_compute = (program.kind == NodeKind.ACTIVITY) & (program.activity_kind == Kind.COMPUTE)
-    return with_cost(program, is_compute, times(program.cost_ns, scale))
+    return replace_cost(program, is_compute, times(program.cost_ns, scale))
 
 
 def _gpu_at(timed_ns: float, fitted: _Fit, far: _Fit, far_scale: float) -> float:
@@ -416,10 +417,10 @@ def _fitting_shares(
         measured_ns: what the host took, ns.
     """
     slower = [
-        max(fit.shortest_ns / timed_ns / (1 + _SAME), fit.host_ns / measured_ns / (1 + _FITTED))
+        max(fit.shortest_ns / timed_ns / (1 + _NOISE), fit.host_ns / measured_ns / (1 + _FITTED))
         for fit in fits
     ]
-    faster = [fit.longest_ns / timed_ns / (1 - _SAME) for fit in fits]
+    faster = [fit.longest_ns / timed_ns / (1 - _NOISE) for fit in fits]
     # The larger the share, the faster: as a rule both run downwards. Where one does not, the least
     # share is the first that is not too slow, and the most the last that is not too fast.
     least = float(np.interp(1, np.minimum.accumulate(slower)[::-1], shares[::-1]))
@@ -427,22 +428,22 @@ def _fitting_shares(
     return least, max(least, most)
 
 
-def without_profiler(program: Program, recording: Recording, event_ns: float) -> Program:
-    """The program with so much less time for each event, and none for the profiler's own code.
+def remove_profiler(program: Program, recording: Recording, event_ns: float) -> Program:
+    """Take the time of each event away, and all time of the profiler's own code.
 
     No stretch of time loses more than nine tenths, however much is recorded in it.
     """
     latency_ns = program.latency_ns - recording.profiler_ns
     return replace(
         program,
-        latency_ns=_shortened(latency_ns, recording.of_edges_ns(event_ns)),
+        latency_ns=_shortened(latency_ns, recording.edge_overheads_ns(event_ns)),
         cost_ns=_shortened(program.cost_ns, recording.of_node * event_ns),
     )
 
 
 def _shortened(length_ns: Int64Array, taken_ns: NDArray[np.float64]) -> Int64Array:
     """The lengths without what the profiler took of them."""
-    left_ns = np.maximum(length_ns - taken_ns, length_ns * LEAST_LEFT)
+    left_ns = np.maximum(length_ns - taken_ns, length_ns * MIN_LEFT_SHARE)
     return np.where(taken_ns > 0, left_ns.round(), length_ns).astype(np.int64)
 
 
@@ -712,14 +713,14 @@ def _calls_of_steps(graph: Graph, program: Program) -> NDArray[np.bool_]:
 
 
 class _Blocks:
-    """The steps of a program as the recorder timed them: some at once, from empty queues on.
+    """The steps of a program as the recorder timed them: some in a row, from empty queues on.
 
     Where that were more steps than the program has, it is repeated.
 
     Args:
         graph: the file's dependencies.
         program: its steps.
-        block_steps: how many the recorder timed at once; None for the first recorders.
+        block_steps: how many the recorder timed in a row; None for the first recorders.
     """
 
     def __init__(self, graph: Graph, program: Program, block_steps: int | None) -> None:

@@ -101,7 +101,8 @@ def _last_edges(program: Program, time_ns: Int64Array, step_ns: int) -> NDArray[
 
 ALL, FINDING, LINE, OPERATOR, KERNEL = "all", "finding", "line", "operator", "kernel"
 HOST, GPU = "host", "GPU"
-_MOST_ITEMS = 60  # of a profile, without the row of others
+# Without the row of others.
+_MAX_ITEMS = 60
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -183,7 +184,7 @@ def causal_profile(
 
     Args:
         baseline: the replayed steps.
-        sites: the places of their program; None where there is none.
+        sites: the places of their program; None without a program.
         by: what the items are: FINDING, LINE, OPERATOR or KERNEL.
         findings: with what is known by a replay; there is no row for the others.
 
@@ -196,7 +197,7 @@ def causal_profile(
         return ()
     basis = baseline.printed_basis
     if by == FINDING:
-        return _by_saving(_of_finding(basis.step_ns, finding) for finding in findings)
+        return _sort_by_saving(_finding_row(basis.step_ns, finding) for finding in findings)
     program, items = baseline.program, _ITEMS_BY[by](sites)
     replayed = replay([program])
     replayed_ns = int(replayed.step_ns[0])
@@ -214,7 +215,7 @@ def causal_profile(
     )
     rows = [_answered(part, basis.step_ns, answers_ns, per_replayed) for part in asked]
     first, last = len(whole), len(whole) + len(parts)
-    return (*rows[:first], *_by_saving(rows[first:last]), *rows[last:])
+    return (*rows[:first], *_sort_by_saving(rows[first:last]), *rows[last:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +253,7 @@ def _answered(
     )
 
 
-def _by_saving(rows: Iterable[CausalMetrics | None]) -> tuple[CausalMetrics, ...]:
+def _sort_by_saving(rows: Iterable[CausalMetrics | None]) -> tuple[CausalMetrics, ...]:
     """Rows, that which saves most first; of those that save as much, that with most time."""
 
     def order(row: CausalMetrics) -> tuple[int, int, str, str]:
@@ -261,7 +262,7 @@ def _by_saving(rows: Iterable[CausalMetrics | None]) -> tuple[CausalMetrics, ...
     return tuple(sorted((row for row in rows if row is not None), key=order))
 
 
-def _of_finding(step_ns: int, finding: PricedFinding) -> CausalMetrics | None:
+def _finding_row(step_ns: int, finding: PricedFinding) -> CausalMetrics | None:
     if finding.saves_ns is None:
         return None
     return CausalMetrics(
@@ -334,17 +335,17 @@ def _parts(items: Items, cycle: CriticalCycle, by: str) -> tuple[list[_Part], li
             "critical_ns": int(critical_ns[numbers].sum()) // cycle.steps,
         }
         if by == KERNEL:
-            return _of_kernels(selection, known)
+            return _kernel_part(selection, known)
         mostly_waits = bool(waited_ns[numbers].sum() > own_ns[numbers].sum())
-        return _of_host(selection, known, mostly_waits=mostly_waits)
+        return _host_part(selection, known, mostly_waits=mostly_waits)
 
     names = [" ".join(filter(None, name)) for name in items.names]
-    kept, rest = ranked(own_ns + waited_ns, names, _MOST_ITEMS)
+    kept, rest = ranked(own_ns + waited_ns, names, _MAX_ITEMS)
     parts = [part(items.names[number], [number]) for number in kept]
     return parts, [part(ItemName(OTHERS), rest)] if rest else []
 
 
-def _of_host(selection: Selection, known: Mapping[str, Any], *, mostly_waits: bool) -> _Part:
+def _host_part(selection: Selection, known: Mapping[str, Any], *, mostly_waits: bool) -> _Part:
     """Return the changes of host work with all that it launches."""
     program = selection.sites.program
     blocks = bool((selection.calls & waits_for_gpu(selection.sites)).any())
@@ -362,7 +363,7 @@ def _of_host(selection: Selection, known: Mapping[str, Any], *, mostly_waits: bo
     return _Part(known, free, None if mostly_waits else half, no_wait if blocks else None)
 
 
-def _of_kernels(selection: Selection, known: Mapping[str, Any]) -> _Part:
+def _kernel_part(selection: Selection, known: Mapping[str, Any]) -> _Part:
     """Return the changes of GPU activities whose host work stays."""
     program = selection.sites.program
     return _Part(

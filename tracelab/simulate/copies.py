@@ -14,22 +14,22 @@ from tracelab.model.lookup import groups_of, match_names
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.edited import (
     Edited,
-    in_order,
+    add_edges,
+    chain_activities,
     kept_before,
     out_of_stream,
+    remove_edges,
+    replace_cost,
+    replace_latency,
     slower_beside,
-    with_cost,
-    with_edges,
-    with_latency,
-    without,
 )
 from tracelab.simulate.program import NEVER, NodeKind, Program, Via
 from tracelab.simulate.sites import Selection, Sites
 from tracelab.simulate.waits import (
     asynchronous_call_ns,
+    calls_in_same_operators,
+    remove_waits,
     waits_for_gpu,
-    with_same_operator,
-    without_waits,
 )
 
 # From and to pinned memory over PCIe Gen 5, as measured on H100 and H200: shared/REPLAY.md.
@@ -39,9 +39,9 @@ _GEN5 = ("H100", "H200")
 _ANY_GB_PER_S = (11.0, 57.0)
 _OF_GPU_UNKNOWN = "how fast this GPU copies pinned memory is not known"
 _BYTES_UNKNOWN = "the file does not say how many bytes its copies move"
-# A copy takes so long before the first byte, and from so many bytes on its speed no longer grows.
-_LEAST_COPY_NS = 1_000
-_SIMILAR = 4  # times as large, or as small
+# A copy takes this long before the first byte.
+_MIN_COPY_NS = 1_000
+_MAX_SIZE_FACTOR = 4
 
 
 class _Bandwidth(NamedTuple):
@@ -79,7 +79,7 @@ def _pinned(program: Program, sites: Sites, copies: NDArray[np.bool_]) -> Edited
     bandwidth = _pinned_bandwidth(sites, copies)
     is_unknown = copies & (sites.copied_bytes == ABSENT)
     middle, low, high = (
-        with_cost(changed, copies, _copy_ns(program, sites.copied_bytes, speed))
+        replace_cost(changed, copies, _copy_ns(program, sites.copied_bytes, speed))
         for speed in ((bandwidth.low + bandwidth.high) / 2, bandwidth.high, bandwidth.low)
     )
     reason = _BYTES_UNKNOWN if is_unknown.any() else bandwidth.reason
@@ -96,12 +96,12 @@ def _is_pageable(sites: Sites) -> NDArray[np.bool_]:
 
 
 def _asynchronous(program: Program, sites: Sites, copies: NDArray[np.bool_]) -> Program:
-    """The same, where the calls of copies return at once; nor does their operator wait."""
+    """The same, where the calls of copies return without a wait; nor does their operator wait."""
     is_copy_call = np.zeros(len(copies), dtype=np.bool_)
     launch = program.launch_node[copies]
     is_copy_call[launch[launch != ABSENT]] = True
-    calls = with_same_operator(sites, is_copy_call)
-    return without_waits(program, calls & waits_for_gpu(sites), is_copy_call)
+    calls = calls_in_same_operators(sites, is_copy_call)
+    return remove_waits(program, calls & waits_for_gpu(sites), is_copy_call)
 
 
 def _launched_when_called(program: Program, sites: Sites, copies: NDArray[np.bool_]) -> Program:
@@ -113,12 +113,12 @@ def _launched_when_called(program: Program, sites: Sites, copies: NDArray[np.boo
     from_begin = program.kind[program.source] == NodeKind.BEGIN
     after_begin_ns = asynchronous_call_ns(program) + sites.copy_launch_ns
     latency_ns = np.where(from_begin, after_begin_ns, sites.copy_launch_ns)
-    return with_latency(program, edges, latency_ns)
+    return replace_latency(program, edges, latency_ns)
 
 
 def _copy_ns(program: Program, size_bytes: Int64Array, speed: float) -> Int64Array:
     """int64[n], ns, what copies take at a speed in bytes a nanosecond, at most as before."""
-    copy_ns = _LEAST_COPY_NS + (size_bytes / speed).astype(np.int64)
+    copy_ns = _MIN_COPY_NS + (size_bytes / speed).astype(np.int64)
     return np.where(size_bytes == ABSENT, program.cost_ns, np.minimum(program.cost_ns, copy_ns))
 
 
@@ -128,8 +128,8 @@ def _pinned_bandwidth(sites: Sites, copies: NDArray[np.bool_]) -> _Bandwidth:
     typical_bytes = np.median(size_bytes[copies])
     is_alike = (sites.program.activity_kind == Kind.COPY) & ~_is_pageable(sites)
     is_alike &= np.isin(sites.copy_direction, np.unique(sites.copy_direction[copies]))
-    is_alike &= size_bytes >= max(typical_bytes / _SIMILAR, 1)
-    is_alike &= size_bytes <= typical_bytes * _SIMILAR
+    is_alike &= size_bytes >= max(typical_bytes / _MAX_SIZE_FACTOR, 1)
+    is_alike &= size_bytes <= typical_bytes * _MAX_SIZE_FACTOR
     if is_alike.any():
         speed = size_bytes[is_alike] / np.maximum(sites.program.cost_ns[is_alike], 1)
         return _Bandwidth(float(speed.min()), float(speed.max()))
@@ -151,7 +151,7 @@ def _ahead(program: Program, sites: Sites, copies: NDArray[np.bool_]) -> Program
     feeds = (program.via == Via.STREAM) & (program.latency_ns != NEVER)
     feeds &= copies[program.source] & ~copies[program.target]
     waits = np.isin(program.via, (Via.LAUNCH, Via.EVENT)) & copies[program.target]
-    changed = out_of_stream(without(program, waits), copies, sites.gap_ns)
+    changed = out_of_stream(remove_edges(program, waits), copies, sites.gap_ns)
     changed = slower_beside(
         changed, sites.copy_direction, program.source[feeds], program.target[feeds]
     )
@@ -159,9 +159,9 @@ def _ahead(program: Program, sites: Sites, copies: NDArray[np.bool_]) -> Program
         edges = feeds & (program.lag == lag)
         source, target = program.source[edges], program.target[edges]
         latency_ns = sites.event_ns[kind[target]]
-        changed = with_edges(changed, source, target, Via.EVENT, latency_ns, lag)
+        changed = add_edges(changed, source, target, Via.EVENT, latency_ns, lag)
     for _, nodes in groups_of(np.where(copies, sites.device_number, ABSENT)):
-        changed = in_order(changed, nodes, sites.gap_ns[Kind.COPY, Kind.COPY])
+        changed = chain_activities(changed, nodes, sites.gap_ns[Kind.COPY, Kind.COPY])
         changed = _launched_ahead(changed, nodes, sites.copy_launch_ns)
     return changed
 
@@ -174,7 +174,7 @@ def _launched_ahead(program: Program, nodes: NDArray[np.intp], launch_ns: int) -
     is_first = np.arange(len(nodes)) < per_step
     for lag in (0, 1):
         of_lag = (is_first == lag) & (call != ABSENT)
-        program = with_edges(program, call[of_lag], nodes[of_lag], Via.LAUNCH, launch_ns, lag)
+        program = add_edges(program, call[of_lag], nodes[of_lag], Via.LAUNCH, launch_ns, lag)
     return program
 
 
@@ -274,14 +274,16 @@ def _moved(program: Program, sites: Sites, nodes: NDArray[np.bool_]) -> Program:
     feeds = np.isin(program.via, (Via.STREAM, Via.EVENT)) & nodes[program.source]
     feeds &= ~nodes[program.target]
     changed = out_of_stream(program, nodes, sites.gap_ns)
-    changed = without(changed, np.append(feeds, np.zeros(len(changed.via) - len(feeds), np.bool_)))
+    changed = remove_edges(
+        changed, np.append(feeds, np.zeros(len(changed.via) - len(feeds), np.bool_))
+    )
     for edge_lag in (0, 1):
         target = np.flatnonzero(has_input & (lag == edge_lag))
         latency_ns = sites.event_ns[program.activity_kind[target]]
-        changed = with_edges(changed, before[target], target, Via.EVENT, latency_ns, edge_lag)
+        changed = add_edges(changed, before[target], target, Via.EVENT, latency_ns, edge_lag)
     for _, moved in groups_of(np.where(nodes, program.stream_index, ABSENT)):
         kinds = program.activity_kind[moved]
-        changed = in_order(changed, moved, sites.gap_ns[np.roll(kinds, 1), kinds])
+        changed = chain_activities(changed, moved, sites.gap_ns[np.roll(kinds, 1), kinds])
     return changed
 
 
@@ -292,5 +294,5 @@ def _waited_for(program: Program, sites: Sites, feeds: _Feeds, uses: _Uses) -> P
         of_lag &= (uses.lag == 1) | (feeds.source < uses.target)
         source, target = feeds.source[of_lag], uses.target[of_lag]
         latency_ns = sites.event_ns[program.activity_kind[target]]
-        program = with_edges(program, source, target, Via.EVENT, latency_ns, lag)
+        program = add_edges(program, source, target, Via.EVENT, latency_ns, lag)
     return program

@@ -14,7 +14,7 @@ from tracelab.model.lookup import groups_of
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.program import NEVER, Program, Via
 
-# Why an edit changes nothing: what waits there needs the result on the host, at once.
+# The reason of an edit without effect: what waits there needs the result on the host immediately.
 TRUE_DEPENDENCY = "true_dependency"
 
 
@@ -41,7 +41,7 @@ class Edited(OneLine):
         return cls(program, program, program, count, reason)
 
 
-def with_cost(program: Program, nodes: NDArray[np.bool_], cost_ns: ArrayLike) -> Program:
+def replace_cost(program: Program, nodes: NDArray[np.bool_], cost_ns: ArrayLike) -> Program:
     """The same, where some nodes take so long by themselves.
 
     Args:
@@ -53,12 +53,12 @@ def with_cost(program: Program, nodes: NDArray[np.bool_], cost_ns: ArrayLike) ->
 
 
 def times(ns: Int64Array, factor: ArrayLike) -> Int64Array:
-    """int64[k], times or costs that are so many times as long, to the nearest ns."""
+    """Scale times or costs, int64[k], to the nearest ns."""
     scaled: Int64Array = np.rint(ns * np.asarray(factor)).astype(np.int64)
     return scaled
 
 
-def with_latency(program: Program, edges: NDArray[np.bool_], latency_ns: ArrayLike) -> Program:
+def replace_latency(program: Program, edges: NDArray[np.bool_], latency_ns: ArrayLike) -> Program:
     """The same, where some edges take so long; those that were taken away stay away.
 
     Args:
@@ -72,12 +72,12 @@ def with_latency(program: Program, edges: NDArray[np.bool_], latency_ns: ArrayLi
     return replace(program, latency_ns=np.where(changes, latency_ns, program.latency_ns))
 
 
-def without(program: Program, edges: NDArray[np.bool_]) -> Program:
+def remove_edges(program: Program, edges: NDArray[np.bool_]) -> Program:
     """The same without some edges (bool[e])."""
-    return with_latency(program, edges, NEVER)
+    return replace_latency(program, edges, NEVER)
 
 
-def with_edges(
+def add_edges(
     program: Program,
     source: NDArray[np.intp],
     target: NDArray[np.intp],
@@ -120,7 +120,7 @@ def kept_before(
         nodes: bool[n], activities.
 
     Returns:
-        intp[n], the last one before it that is none of them, else ABSENT; and int8[n], 1 where that
+        intp[n], the last other one before it, else ABSENT; and int8[n], 1 where that
         is of the repetition before.
     """
     before = np.full(len(program.kind), ABSENT, dtype=np.intp)
@@ -138,7 +138,7 @@ def kept_before(
     return before, lag
 
 
-def without_activities(program: Program, nodes: NDArray[np.bool_], gap_ns: Int64Array) -> Program:
+def remove_activities(program: Program, nodes: NDArray[np.bool_], gap_ns: Int64Array) -> Program:
     """The same without some activities: what comes after one in its stream follows the one before.
 
     Args:
@@ -151,13 +151,13 @@ def without_activities(program: Program, nodes: NDArray[np.bool_], gap_ns: Int64
     before, _ = kept_before(program, nodes)
     kind = program.activity_kind
     gap_to_kept_ns = gap_ns[kind[before[program.target]], kind[program.target]]
-    changed = with_cost(program, nodes, 0)
+    changed = replace_cost(program, nodes, 0)
     # Whoever waits for one of them still waits for what came before it in its stream.
-    changed = with_latency(changed, is_stream & into, 0)
-    changed = with_latency(changed, is_stream & out_of & ~into, gap_to_kept_ns)
+    changed = replace_latency(changed, is_stream & into, 0)
+    changed = replace_latency(changed, is_stream & out_of & ~into, gap_to_kept_ns)
     holds_queue = np.isin(program.via, (Via.QUEUE, Via.SM)) & (into | out_of)
     waits = (program.via == Via.LAUNCH) & into
-    return without(changed, holds_queue | waits)
+    return remove_edges(changed, holds_queue | waits)
 
 
 def out_of_stream(program: Program, nodes: NDArray[np.bool_], gap_ns: Int64Array) -> Program:
@@ -176,7 +176,7 @@ def out_of_stream(program: Program, nodes: NDArray[np.bool_], gap_ns: Int64Array
     is_gone = np.isin(program.via, of_gpu) & (into | out_of)
     is_followed = out_of & ~into & np.isin(program.via, (Via.STREAM, Via.EVENT, Via.WAIT))
     is_followed &= (before[program.source] != ABSENT) & (program.latency_ns != NEVER)
-    changed = without(program, is_gone)
+    changed = remove_edges(program, is_gone)
     for edge_lag in (0, 1):
         edges = is_followed & (program.lag + lag[program.source] == edge_lag)
         for via in (Via.STREAM, Via.EVENT, Via.WAIT):
@@ -185,11 +185,11 @@ def out_of_stream(program: Program, nodes: NDArray[np.bool_], gap_ns: Int64Array
             latency_ns = program.latency_ns[of_via]
             if via == Via.STREAM:
                 latency_ns = gap_ns[program.activity_kind[source], program.activity_kind[target]]
-            changed = with_edges(changed, source, target, via, latency_ns, edge_lag)
+            changed = add_edges(changed, source, target, via, latency_ns, edge_lag)
     return changed
 
 
-def in_order(program: Program, nodes: NDArray[np.intp], gap_ns: ArrayLike) -> Program:
+def chain_activities(program: Program, nodes: NDArray[np.intp], gap_ns: ArrayLike) -> Program:
     """The same, where some activities follow one another, the first one the last of before.
 
     Args:
@@ -198,8 +198,8 @@ def in_order(program: Program, nodes: NDArray[np.intp], gap_ns: ArrayLike) -> Pr
         gap_ns: int64[k] or one number, ns, between each of them and the one before.
     """
     gaps_ns = np.broadcast_to(gap_ns, len(nodes))
-    changed = with_edges(program, nodes[:-1], nodes[1:], Via.STREAM, gaps_ns[1:])
-    return with_edges(changed, nodes[-1:], nodes[:1], Via.STREAM, gaps_ns[:1], lag=1)
+    changed = add_edges(program, nodes[:-1], nodes[1:], Via.STREAM, gaps_ns[1:])
+    return add_edges(changed, nodes[-1:], nodes[:1], Via.STREAM, gaps_ns[:1], lag=1)
 
 
 # All measured on H200s of 132 multiprocessors, by ``tests/benchmarks/contention.py``.
@@ -209,8 +209,9 @@ def in_order(program: Program, nodes: NDArray[np.intp], gap_ns: ArrayLike) -> Pr
 # Elementwise kernels took 17 to 74 % longer.
 _LONG_NS = 1_000_000
 _SLOWER_LONG, _SLOWER = 0.30, 0.47
-# Beside copies matrix products took so much longer, and those of 0.2 ms and more began later by so
-# much, ns. Elementwise kernels took 1.2 % longer beside a copy from the host, 8.8 % to another GPU.
+# During copies, matrix products took longer by this share, and those of 0.2 ms and more began later
+# by this, ns. Elementwise kernels took 1.2 % longer during a copy from the host, 8.8 % to another
+# GPU.
 _BESIDE_COPY = {"p2p": (0.035, 3_000), "h2d": (0.01, 3_000), "d2h": (0.01, 1_200)}
 _LARGE_NS = 100_000
 
@@ -268,4 +269,4 @@ def _slower(
         beside = union(start_ns[first], start_ns[first] + beside_ns.astype(np.int64))
         within_ns = measure_within(beside, start_ns, end_ns)
         cost_ns[nodes] += (within_ns * slower[nodes]).astype(np.int64)
-    return with_cost(program, np.ones(len(cost_ns), dtype=np.bool_), cost_ns)
+    return replace_cost(program, np.ones(len(cost_ns), dtype=np.bool_), cost_ns)

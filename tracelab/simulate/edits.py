@@ -29,12 +29,13 @@ from tracelab.simulate.arithmetic import (
 )
 from tracelab.simulate.batching import fuse, graph, one_batch
 from tracelab.simulate.copies import pin, prefetch, side_stream
-from tracelab.simulate.edited import Edited, times, with_cost
+from tracelab.simulate.edited import Edited, replace_cost, times
 from tracelab.simulate.program import NEVER, Program, Via
 from tracelab.simulate.sites import Selection, Sites
-from tracelab.simulate.waits import no_wait, queues, unblock, with_less_host_work, without_host_work
+from tracelab.simulate.waits import no_wait, queues, remove_host_work, scale_host_work, unblock
 
-_MIN_SHARE = 0.5  # of the time between two calls that is work of a place
+# The share of the time between two calls that is work of a place.
+_MIN_WORK_SHARE = 0.5
 
 
 def remove(program: Program, selection: Selection) -> Edited:
@@ -43,7 +44,7 @@ def remove(program: Program, selection: Selection) -> Edited:
     Without any call that frees memory, as of ``empty_cache``, none has to be allocated again.
     """
     calls = selection.calls | _allocated_again(selection)
-    changed = without_host_work(program, selection.sites, calls, selection.host_share)
+    changed = remove_host_work(program, selection.sites, calls, selection.host_share)
     return Edited.exactly(changed, _count(selection))
 
 
@@ -60,12 +61,12 @@ def _allocated_again(selection: Selection) -> NDArray[np.bool_]:
 
 def host(program: Program, selection: Selection, value: float) -> Edited:
     """Its host time, with all that it calls, takes `value` times as long; the GPU's stays."""
-    changed = with_cost(program, selection.calls, times(program.cost_ns, value))
-    changed = with_less_host_work(changed, selection.host_share, value)
+    changed = replace_cost(program, selection.calls, times(program.cost_ns, value))
+    changed = scale_host_work(changed, selection.host_share, value)
     return Edited.exactly(changed, _count(selection))
 
 
-def on_gpu(program: Program, selection: Selection) -> Edited:
+def use_gpu(program: Program, selection: Selection) -> Edited:
     """The GPU computes what the host does there, whose time goes with the copies next to it.
 
     Its input may have to be copied instead: at worst these copies stay.
@@ -73,12 +74,12 @@ def on_gpu(program: Program, selection: Selection) -> Edited:
     sites, share = selection.sites, selection.host_share
     on_host = host(program, selection, 0)
     recorded = sites.program
-    edges = np.flatnonzero(share >= _MIN_SHARE)
+    edges = np.flatnonzero(share >= _MIN_WORK_SHARE)
     is_next = np.zeros(len(recorded.kind), dtype=np.bool_)
     is_next[recorded.source[edges]] = is_next[recorded.target[edges]] = True
     calls = np.isin(recorded.event_id, recorded.event_id[is_next])
     calls &= sites.blocking == Blocking.COPY
-    gone = without_host_work(on_host.program, sites, calls, np.zeros(len(share)))
+    gone = remove_host_work(on_host.program, sites, calls, np.zeros(len(share)))
     return Edited(gone, gone, on_host.program, on_host.count)
 
 
@@ -89,7 +90,7 @@ def python(program: Program, selection: Selection, value: float) -> Edited:
     copy from the GPU and one to it, that may be done there, and these two go.
     """
     share = selection.python_share
-    changed = with_less_host_work(program, share, value)
+    changed = scale_host_work(program, share, value)
     count = int((share > 0).sum())
     if value:
         return Edited.exactly(changed, count)
@@ -99,15 +100,15 @@ def python(program: Program, selection: Selection, value: float) -> Edited:
     directions = sites.copy_direction[(launch != ABSENT) & copies[launch]]
     if not {"d2h", "h2d"} <= {*directions.tolist()}:
         return Edited.exactly(changed, count)
-    on_gpu = without_host_work(changed, sites, copies, np.zeros(len(share)))
-    return Edited(on_gpu, on_gpu, changed, count)
+    moved = remove_host_work(changed, sites, copies, np.zeros(len(share)))
+    return Edited(moved, moved, changed, count)
 
 
 def load(program: Program, selection: Selection, value: float) -> Edited:
     """Data loading in the threads that launch takes `value` times as long."""
     sites = selection.sites
     share = sites.loading_share * selection.host_share
-    changed = with_less_host_work(program, share, value)
+    changed = scale_host_work(program, share, value)
     return Edited.exactly(changed, int((share > 0).sum()))
 
 
@@ -134,7 +135,7 @@ def comm(program: Program, selection: Selection, value: float) -> Edited:
 
 
 def _scaled(program: Program, nodes: NDArray[np.bool_], factor: float) -> Edited:
-    changed = with_cost(program, nodes, times(program.cost_ns, factor))
+    changed = replace_cost(program, nodes, times(program.cost_ns, factor))
     return Edited.exactly(changed, int(nodes.sum()))
 
 
@@ -161,7 +162,7 @@ class EditKind(NamedTuple):
     needs_place: bool = False
 
 
-def of_job(program: Program, selection: Selection) -> Edited:  # noqa: ARG001
+def compare_ranks(program: Program, selection: Selection) -> Edited:  # noqa: ARG001
     """An edit that compares ranks: the program of one alone stays as it is."""
     return Edited.exactly(program, 0, ONLY_IN_JOB)
 
@@ -183,7 +184,7 @@ EDITS: Mapping[str, EditKind] = MappingProxyType(
         ),
         "scale": EditKind(scale, "its GPU activities take so many times as long", has_value=True),
         "host": EditKind(host, "its CPU time is so many times as long", has_value=True),
-        "on-gpu": EditKind(on_gpu, "the GPU computes what the CPU does there", needs_place=True),
+        "on-gpu": EditKind(use_gpu, "the GPU computes what the CPU does there", needs_place=True),
         "python": EditKind(
             python,
             "the CPU's work there outside of PyTorch is so many times as long",
@@ -209,8 +210,8 @@ EDITS: Mapping[str, EditKind] = MappingProxyType(
             fuse_chains, "its chains of elementwise kernels become one each", needs_place=True
         ),
         "sparse-gradients": EditKind(sparse_gradients, "its embeddings have sparse gradients"),
-        "level": EditKind(of_job, "the rank's work as the median rank's", needs_place=True),
-        "balance": EditKind(of_job, "all ranks do the mean work"),
+        "level": EditKind(compare_ranks, "the rank's work as the median rank's", needs_place=True),
+        "balance": EditKind(compare_ranks, "all ranks do the mean work"),
     }
 )
 
@@ -274,7 +275,7 @@ def apply_edit(edit: Edit, program: Program, sites: Sites) -> Edited:
 
     def apply() -> Edited:
         edited: Edited = EDITS[edit.kind].apply(program, sites.select(edit.place), *values)
-        return _with_first_use(edited, program, sites)
+        return _keep_first_use(edited, program, sites)
 
     kept = sites.edited.get(program)
     if kept is None:
@@ -285,7 +286,7 @@ def apply_edit(edit: Edit, program: Program, sites: Sites) -> Edited:
     return edited
 
 
-def _with_first_use(edited: Edited, program: Program, sites: Sites) -> Edited:
+def _keep_first_use(edited: Edited, program: Program, sites: Sites) -> Edited:
     """The same, where what comes once takes as long as before the edit.
 
     Args:

@@ -27,7 +27,8 @@ from tracelab.model.trace import ABSENT
 from tracelab.simulate.nodes import Edges, edges
 from tracelab.simulate.program import Via
 
-_MOST_BRANCHES = 8  # of a graph, all of whose ends what follows it waits for
+# The branches of a graph whose ends its successor waits for, all of them.
+_MAX_BRANCHES = 8
 
 
 class _Replay(NamedTuple):
@@ -36,7 +37,7 @@ class _Replay(NamedTuple):
     Attributes:
         row: intp[k], the timeline rows of its nodes.
         is_last: bool[k], which of them are the last of their stream in it.
-        has_many: whether it is on so many streams that not each of them is a branch.
+        has_many: it is on too many streams for each of them to be a branch.
     """
 
     row: NDArray[np.intp]
@@ -355,7 +356,7 @@ def _replays_of_branches(timeline: Timeline) -> Iterator[_Replay]:
         is_last = np.append(stream_index[1:] != stream_index[:-1], True)
         count = is_last.sum()
         if count > 1:
-            yield _Replay(row, is_last, has_many=bool(count > _MOST_BRANCHES))
+            yield _Replay(row, is_last, has_many=bool(count > _MAX_BRANCHES))
 
 
 def _callbacks(graph: Graph) -> Edges:

@@ -22,7 +22,7 @@ from tracelab.measures.profiler_overhead import HostClock
 from tracelab.model.graph import Graph
 from tracelab.model.phases import Phases
 from tracelab.simulate.baseline import Baseline
-from tracelab.simulate.calibrate import LEAST_LEFT, Calibration, Marks, RecordedEvents
+from tracelab.simulate.calibrate import MIN_LEFT_SHARE, Calibration, Marks, RecordedEvents
 from tracelab.simulate.program import NodeKind, Program, Via
 
 # The profiler takes some time before the begin of an event and after it, and so at its end.
@@ -51,7 +51,7 @@ def host_clock(graph: Graph, phases: Phases, baseline: Baseline) -> HostClock | 
     in_charge = phases.threads_in_charge(
         union([in_steps.starts[0]], [in_steps.ends[-1]])  # and between the steps
     )
-    knot_ns, replayed_ns = _of_calls(graph, calibration, in_steps, dict(in_charge))
+    knot_ns, replayed_ns = _find_calls(graph, calibration, in_steps, dict(in_charge))
     marks, in_profiler = _recorded(graph, in_steps, dict(in_charge))
     mark_ns = [of_thread.moment_ns for of_thread in marks]
     cut_ns = np.unique(np.concatenate((knot_ns, *mark_ns, in_profiler.starts, in_profiler.ends)))
@@ -61,7 +61,7 @@ def host_clock(graph: Graph, phases: Phases, baseline: Baseline) -> HostClock | 
         events += of_thread.count(cut_ns, cut_ns + 1)
     length_ns = np.diff(cut_ns)
     cost_ns = (events[:-1] + events[1:]) * calibration.event_ns / _SIDES
-    cost_ns = np.minimum(cost_ns, length_ns * (1 - LEAST_LEFT))
+    cost_ns = np.minimum(cost_ns, length_ns * (1 - MIN_LEFT_SHARE))
     cost_ns = np.maximum(cost_ns, measure_within(in_profiler, cut_ns[:-1], cut_ns[1:]))
     stretch = np.searchsorted(knot_ns, cut_ns[:-1], side="right") - 1
     left_ns = _shortened(length_ns, cost_ns, stretch, np.diff(replayed_ns))
@@ -69,7 +69,7 @@ def host_clock(graph: Graph, phases: Phases, baseline: Baseline) -> HostClock | 
     return HostClock(cut_ns, unprofiled_ns, len(step_id))
 
 
-def _of_calls(
+def _find_calls(
     graph: Graph, calibration: Calibration, in_steps: Intervals, in_charge: dict[int, Intervals]
 ) -> tuple[Int64Array, Int64Array]:
     """Return the starts and ends of the steps and of the calls of the threads in charge.

@@ -30,7 +30,7 @@ _OWN_WAIT_NS = 4_000
 # How soon a call returns depends on the machine and on how it waits, and differs little in one
 # file: 2.5 us (2.4 to 2.7) behind graphs on H200s, 4.0 to 5.0 in captures of kernels. One in each
 # of five steps is enough.
-_LEAST_WAKE_UPS = 5
+_MIN_WAKE_UPS = 5
 # What a copy call takes by itself where it has to wait for its copy, at most.
 _OWN_COPY_NS = 10_000
 # So many launches a stream takes before the next one has to wait: 1,021 on H200 with CUDA 13.0,
@@ -175,7 +175,7 @@ def _wake_up_ns(graph: Graph, shown_ns: Int64Array) -> int:
         graph: the file's dependencies.
         shown_ns: int64[k], ns, how long it took in the calls that had to wait.
     """
-    if len(shown_ns) >= _LEAST_WAKE_UPS and (own_ns := lower_median(shown_ns)) <= UNEXPLAINED_NS:
+    if len(shown_ns) >= _MIN_WAKE_UPS and (own_ns := lower_median(shown_ns)) <= UNEXPLAINED_NS:
         return own_ns
     return int(graph.binding.latencies.typical_ns[AWAITED])
 

@@ -60,7 +60,7 @@ def host_pieces(trace: Trace, program: Program) -> HostPieces:
     sleeps = woken[target] & (program.via[edges] == Via.HOST) & is_recorded
     nesting = Nesting(trace, _host_events(trace, start_ns, end_ns))
     parts = [
-        _of_thread(nesting, thread, edges[own], start_ns[own], end_ns[own], sleeps[own])
+        _thread_pieces(nesting, thread, edges[own], start_ns[own], end_ns[own], sleeps[own])
         for thread, own in groups_of(program.thread_index[target])
     ]
     none = HostPieces(np.zeros(0, np.intp), np.zeros(0, np.int64), np.zeros(0))
@@ -77,7 +77,7 @@ def _host_events(trace: Trace, start_ns: Int64Array, end_ns: Int64Array) -> NDAr
     return events
 
 
-def _of_thread(
+def _thread_pieces(
     nesting: Nesting,
     thread: int,
     edges: NDArray[np.intp],
@@ -172,7 +172,7 @@ def lines_of(sites: Sites) -> Items:
         index = np.fromiter(map(numbers.__getitem__, map(id, found)), np.intp, len(found))
         return list(map(_line_name, sites_by_id.values())), index
 
-    return _by_host_work(sites, OUTSIDE_FUNCTIONS, names)
+    return _host_work_items(sites, OUTSIDE_FUNCTIONS, names)
 
 
 def operators_of(sites: Sites) -> Items:
@@ -188,7 +188,7 @@ def operators_of(sites: Sites) -> Items:
         texts = (OUTSIDE_OPERATORS if x == ABSENT else strings[x] for x in numbers.tolist())
         return list(map(ItemName, texts)), index
 
-    return _by_host_work(sites, OUTSIDE_OPERATORS, names)
+    return _host_work_items(sites, OUTSIDE_OPERATORS, names)
 
 
 def kernels_of(sites: Sites) -> Items:
@@ -203,7 +203,7 @@ def kernels_of(sites: Sites) -> Items:
     return Items(sites, item_names, of_node, np.zeros(0, np.intp), no_pieces)
 
 
-def _by_host_work(
+def _host_work_items(
     sites: Sites,
     outside: str,
     names_of: Callable[[Int64Array], tuple[list[ItemName], NDArray[np.intp]]],

@@ -19,8 +19,10 @@ from tracelab.simulate.program import Program, Via
 # PyTorch takes 5 to 50 us from one launch to the next. Longer stretches in its own functions, such
 # as the preparation of an optimizer's step, are gone once their launches are replayed.
 _LONG_NS = 200_000
-_LONG_UNKNOWN_NS = 1_000_000  # where the file does not say what the host did
-_SILENT_NS = 50_000  # no event of any thread for longer than launching takes
+# The file does not say what the host did meanwhile.
+_LONG_UNKNOWN_NS = 1_000_000
+# In a silence no thread has an event for longer than launching takes.
+_MIN_SILENCE_NS = 50_000
 _DOING = ("profiler", "blocked", "input", "recorded", "waiting")  # of a thread's state
 
 
@@ -88,7 +90,7 @@ def find_silence(host: Host) -> Silence:
         )
         if len(known):
             silent = gaps(known, int(known.starts[0]), int(known.ends[-1]))
-            is_long = silent.ends - silent.starts > _SILENT_NS
+            is_long = silent.ends - silent.starts > _MIN_SILENCE_NS
             long = Intervals(silent.starts[is_long], silent.ends[is_long])
             named = join(own.annotated, states[1].annotated)
             unknown[thread] = subtract(long if (recorded == thread).any() else silent, named)

@@ -19,8 +19,10 @@ from tracelab.simulate.sites import Sites
 
 Change = Edit | Callable[[Program], Program]
 
-_AT_ONCE = 64  # programs in one replay: more take no less time each, and more memory
-_PER_BASE = 3  # programs that a fix makes of a baseline: what is predicted, and both bounds
+# A replay of more programs takes no less time for each, and more memory.
+_MAX_PROGRAMS = 64
+# A fix makes three programs of a baseline: its prediction and both bounds.
+_PER_BASE = 3
 
 # By kind of edit, how far the step of the fixed program was from its prediction, as a share of that
 # prediction: shared/REPLAY.md, "what to expect", of 19 fixes that were made and captured. The first
@@ -126,7 +128,7 @@ def predict(baseline: Baseline, sites: Sites, fixes: Sequence[Fix]) -> tuple[Pre
     if baseline.program is None or baseline.step_ns is None:
         return ()
     bases, basis = (baseline.program, *baseline.loose), baseline.printed_basis
-    at_once = max(1, _AT_ONCE // (_PER_BASE * len(bases)))
+    at_once = max(1, _MAX_PROGRAMS // (_PER_BASE * len(bases)))
     return tuple(
         prediction
         for first in range(0, len(fixes), at_once)

@@ -130,10 +130,10 @@ def _program(
     )
 
 
-# A step so much longer than the median one is not typical.
-_IRREGULAR = 2.5
-# Steps after those that make up so many nodes are left out: more of them say nothing new.
-_MOST_NODES = 8_000
+# A step longer than this multiple of the median one is not typical.
+_MAX_TYPICAL_FACTOR = 2.5
+# Steps after those that make up these nodes are left out: more of them say nothing new.
+_MAX_NODES = 8_000
 
 
 def typical_steps(timeline: Timeline, node_count: int) -> tuple[int, int] | None:
@@ -153,7 +153,7 @@ def typical_steps(timeline: Timeline, node_count: int) -> tuple[int, int] | None
     if steady is None:
         return None
     lengths_ns = [timeline.steps[i].end_ns - timeline.steps[i].start_ns for i in steady.indices]
-    longest_ns = _IRREGULAR * median(lengths_ns)
+    longest_ns = _MAX_TYPICAL_FACTOR * median(lengths_ns)
     runs: list[list[int]] = []
     for index, length_ns in zip(steady.indices, lengths_ns, strict=True):
         if length_ns <= longest_ns:
@@ -164,7 +164,7 @@ def typical_steps(timeline: Timeline, node_count: int) -> tuple[int, int] | None
     first, last = run[0], run[-1]
     if first == 0 and last > 0:
         first = 1
-    most_steps = max(2, _MOST_NODES * len(timeline.steps) // node_count)
+    most_steps = max(2, _MAX_NODES * len(timeline.steps) // node_count)
     return first, min(last, first + most_steps - 1)
 
 
@@ -205,7 +205,7 @@ def repeat(graph: Graph, recorded: Recorded, first_step: int, last_step: int) ->
         length_ns=last.end_ns - first.start_ns,
         is_repeated=True,
     )
-    return _with_wraps(graph, program, node[wrapped], first_step, last_step)
+    return _add_wraps(graph, program, node[wrapped], first_step, last_step)
 
 
 def whole(graph: Graph, recorded: Recorded) -> Program:
@@ -288,7 +288,7 @@ def _wrapped(
     """Map nodes before the steps to those that stand in for them, and find the ends of all queues.
 
     Returns:
-        intp[n], a node inside, ABSENT where there is none; intp[s, 2], the first and the last node
+        intp[n], a node inside, else ABSENT; intp[s, 2], the first and the last node
         inside of each thread or stream.
     """
     row = recorded.program.row
@@ -306,7 +306,7 @@ def _wrapped(
     return stands_in, np.array(ends, dtype=np.intp).reshape(-1, 2)
 
 
-def _with_wraps(
+def _add_wraps(
     graph: Graph, program: Program, ends: NDArray[np.intp], first_step: int, last_step: int
 ) -> Program:
     """The same, where each stream and the thread of the steps go on from their end."""

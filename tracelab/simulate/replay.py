@@ -2,7 +2,7 @@
 
 The time at which a node is reached is the latest over what leads to it, a recurrence of maxima and
 sums. Along a thread or a stream it is a running sum that whatever else is waited for pushes back:
-the nodes of a block are computed at once, as a running maximum. So are programs that differ by an
+the nodes of a block are computed together, as a running maximum. So are programs that differ by an
 edit: a row of each table is a node in all of them.
 
 A block is a run of nodes along one thread or stream. What one of its nodes waits for besides the
@@ -23,7 +23,8 @@ from tracelab.base.intervals import Int64Array
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.program import NEVER, NodeKind, Program, Via
 
-_LONGEST_BLOCK = 256  # nodes: the rows of one block stay in the cache
+# The rows of one block stay in the cache.
+_MAX_BLOCK_NODES = 256
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -81,7 +82,7 @@ def order_in_blocks(
         may_be_along: bool[e], edges without a lag that a block may follow.
     """
     along = _edge_along(node_count, source, target, may_be_along)
-    node, begins = _by_block(source, target, lag, along)
+    node, begins = _order_blocks(source, target, lag, along)
     position = np.empty(node_count, dtype=np.intp)
     position[node] = np.arange(node_count)
     along = np.where(begins, ABSENT, along[node])
@@ -112,7 +113,7 @@ def _edge_along(
     return along
 
 
-def _by_block(
+def _order_blocks(
     source: NDArray[np.intp],
     target: NDArray[np.intp],
     lag: NDArray[np.integer],
@@ -143,7 +144,7 @@ def _by_block(
     changes |= np.diff(chains[order], prepend=ABSENT) != 0
     first = np.flatnonzero(changes)
     since_first = np.arange(count) - first[np.cumsum(changes) - 1]
-    return order, changes | (since_first % _LONGEST_BLOCK == 0)
+    return order, changes | (since_first % _MAX_BLOCK_NODES == 0)
 
 
 def _blocks(
@@ -170,7 +171,7 @@ def _blocks(
 # The first repetition finds nothing before it; from the third on each takes as long as the last.
 REPETITIONS = 4
 # The memory of one pass is bounded: this many programs, and fewer where they are large.
-_AT_ONCE, _MOST_ROWS = 64, 2**24
+_MAX_PROGRAMS, _MAX_ROWS = 64, 2**24
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -216,7 +217,7 @@ def replay_edits(base: Program, edited: Iterable[Program]) -> Iterator[int]:
 
     Args:
         base: any program.
-        edited: its edits: no more of them at once are asked for than are replayed at once.
+        edited: its edits, requested in groups that are replayed together.
     """
     rest = iter(edited)
     while some := list(islice(rest, _programs_at_once(base))):
@@ -224,7 +225,7 @@ def replay_edits(base: Program, edited: Iterable[Program]) -> Iterator[int]:
 
 
 def _programs_at_once(base: Program) -> int:
-    return max(1, min(_AT_ONCE, _MOST_ROWS // (len(base) + len(base.source) + 1)))
+    return max(1, min(_MAX_PROGRAMS, _MAX_ROWS // (len(base) + len(base.source) + 1)))
 
 
 def _replay(programs: Sequence[Program], base: Program, repetitions: int) -> Replayed:

@@ -83,9 +83,9 @@ class Selection(OneLine):
     @cached_property
     def python_share(self) -> NDArray[np.float64]:
         """float64[e], the same of what is not PyTorch's: Python, numpy, other libraries."""
-        of_torch = self.sites.of_torch
+        torch_times = self.sites.torch_times
         regions = {
-            thread: subtract(region, of_torch[thread]) if thread in of_torch else region
+            thread: subtract(region, torch_times[thread]) if thread in torch_times else region
             for thread, region in self.regions().items()
         }
         return self.sites.share_within(regions)
@@ -173,7 +173,7 @@ class Sites:
         return read_only(self.share_within(self.regions(self.graph.host.loading_id)))
 
     @cached_property
-    def of_torch(self) -> Mapping[int, Intervals]:
+    def torch_times(self) -> Mapping[int, Intervals]:
         """Intervals in which each thread was in an operator or directly in a PyTorch function.
 
         By index into `Trace.threads`.
@@ -301,7 +301,7 @@ class Sites:
     def operators_of(self, nodes: NDArray[np.bool_]) -> Int64Array:
         """int64[n], index into `Timeline.operators` of the innermost operator around host calls.
 
-        ABSENT for all other nodes, and where there is none.
+        ABSENT for all other nodes, and outside any operator.
         """
         index = np.full(len(nodes), ABSENT, dtype=np.int64)
         index[nodes] = self.timeline.operators.innermost(self.program.event_id[nodes])
@@ -317,27 +317,27 @@ class Sites:
         if place is None:
             return self._everything()
         for prefix, select in (
-            (_KERNEL, self._of_kernels),
-            (_RANK, self._of_rank),
-            (REMEDY, self._of_remedy),
+            (_KERNEL, self._select_kernels),
+            (_RANK, self._select_rank),
+            (REMEDY, self._select_remedy),
         ):
             if place.startswith(prefix):
                 return select(place.removeprefix(prefix))
         if place in self.named:
-            return self._of_events(place.rpartition("@")[0], self.named[place])
+            return self._select_events(place.rpartition("@")[0], self.named[place])
         if place.endswith(_PAUSES):
-            return self._of_pauses(self.select(place.removesuffix(_PAUSES)).calls)
-        return self._of_code(place)
+            return self._select_pauses(self.select(place.removesuffix(_PAUSES)).calls)
+        return self._select_code(place)
 
-    def _of_code(self, place: str) -> Selection:
+    def _select_code(self, place: str) -> Selection:
         line = _LINE.match(place)
         if line is not None:
             file, number = line["file"], int(line["line"])
-            return self._of_call_sites(lambda x: x.line == number and _is_file(x.file, file))
+            return self._select_call_sites(lambda x: x.line == number and _is_file(x.file, file))
         function, _, called = place.rpartition(".")
         if function and not self._is_name(place):
-            return self._of_call_sites(lambda x: (x.function, x.call) == (function, called))
-        return self._of_name(place)
+            return self._select_call_sites(lambda x: (x.function, x.call) == (function, called))
+        return self._select_name(place)
 
     # --- kinds of places ---
 
@@ -353,13 +353,13 @@ class Sites:
     def _no_share(self) -> NDArray[np.float64]:
         return np.zeros(len(self.program.via))
 
-    def _of_rank(self, rank: str) -> Selection:
+    def _select_rank(self, rank: str) -> Selection:
         if not rank.isdecimal():
             raise UsageError(f"'{_RANK}{rank}' names no rank: write it as rank:0")
         is_rank = self.timeline.trace.info.rank == int(rank)
         return self._everything() if is_rank else self._nothing()
 
-    def _of_kernels(self, pattern: str) -> Selection:
+    def _select_kernels(self, pattern: str) -> Selection:
         try:
             expression = re.compile(pattern)
         except re.error as error:
@@ -374,7 +374,7 @@ class Sites:
         )
         return Selection(self, calls, activities, self._no_share)
 
-    def _of_remedy(self, remedy: str) -> Selection:
+    def _select_remedy(self, remedy: str) -> Selection:
         events = self.remedies.get(remedy)
         if events is None:
             return self._nothing()
@@ -383,13 +383,13 @@ class Sites:
         def made_there(calls: Int64Array) -> NDArray[np.bool_]:
             return np.isin(calls, events) | self._are_inside(calls, regions)
 
-        return self._of_calls(made_there, lambda: regions)
+        return self._select_calls(made_there, lambda: regions)
 
     def _is_name(self, name: str) -> bool:
         """Return True if anything in the file has this name."""
         return any(_is_named(text, name) for text in self.timeline.trace.strings)
 
-    def _of_name(self, place: str) -> Selection:
+    def _select_name(self, place: str) -> Selection:
         trace = self.timeline.trace
         events = trace.of_category(*_NAMED)
         events = events[match_names(trace, events, lambda text: _is_named(text, place))]
@@ -399,9 +399,9 @@ class Sites:
             is_named = match_names(trace, events, lambda text: text == place)
             return is_named | self._are_inside(events, regions)
 
-        return self._of_calls(made_there, lambda: regions)
+        return self._select_calls(made_there, lambda: regions)
 
-    def _of_call_sites(self, is_chosen: Callable[[CallSite], bool]) -> Selection:
+    def _select_call_sites(self, is_chosen: Callable[[CallSite], bool]) -> Selection:
         def made_there(events: Int64Array) -> NDArray[np.bool_]:
             sites = call_sites(self.timeline, events, self.lines)
             return np.array(list(map(cache(is_chosen), sites)), dtype=np.bool_)
@@ -410,9 +410,9 @@ class Sites:
             events = self.timeline.trace.of_category(Category.OPERATOR, Category.PYTHON)
             return self.regions(events[made_there(events.astype(np.int64))])
 
-        return self._of_calls(made_there, regions)
+        return self._select_calls(made_there, regions)
 
-    def _of_events(self, place: str, event_id: Int64Array) -> Selection:
+    def _select_events(self, place: str, event_id: Int64Array) -> Selection:
         """Return the region of some calls, or of activities with their launches.
 
         Args:
@@ -438,7 +438,7 @@ class Sites:
             regions=regions,
         )
 
-    def _of_pauses(self, calls: NDArray[np.bool_]) -> Selection:
+    def _select_pauses(self, calls: NDArray[np.bool_]) -> Selection:
         """The other work that ends with some calls (bool[n]), and none of the calls."""
         program, none = self.program, np.zeros(len(calls), dtype=np.bool_)
         made = np.isin(program.event_id, program.event_id[calls])
@@ -469,7 +469,7 @@ class Sites:
 
     # --- calls and regions ---
 
-    def _of_calls(
+    def _select_calls(
         self,
         made_there: Callable[[Int64Array], NDArray[np.bool_]],
         regions: Callable[[], Mapping[int, Intervals]],
@@ -506,14 +506,14 @@ class Sites:
     ) -> NDArray[np.bool_]:
         """bool[k], which host events (event ids) were made in some regions, or for them."""
         trace = self.timeline.trace
-        inside, helped = np.zeros(len(events), dtype=np.bool_), self._with_helpers(regions)
+        inside, helped = np.zeros(len(events), dtype=np.bool_), self._add_helpers(regions)
         for thread, index in groups_of(trace.thread_index[events]):
             if thread in helped:
                 start_ns = trace.start_ns[events[index]]
                 inside[index] = measure_within(helped[thread], start_ns, start_ns + 1) > 0
         return inside
 
-    def _with_helpers(self, regions: Mapping[int, Intervals]) -> Mapping[int, Intervals]:
+    def _add_helpers(self, regions: Mapping[int, Intervals]) -> Mapping[int, Intervals]:
         """The same regions, and when other threads worked for them.
 
         That is what threads without any Python of their own did meanwhile, such as autograd's.
@@ -536,7 +536,7 @@ class Sites:
 
     def share_for(self, regions: Mapping[int, Intervals]) -> NDArray[np.float64]:
         """float64[e], of each edge of host work the share done in some regions, or for them."""
-        return self.share_within(self._with_helpers(regions))
+        return self.share_within(self._add_helpers(regions))
 
     def share_within(self, regions: Mapping[int, Intervals]) -> NDArray[np.float64]:
         """float64[e], of each edge of host work the share that lies in some regions.

@@ -13,13 +13,13 @@ from tracelab.model.trace import ABSENT
 from tracelab.simulate.edited import (
     TRUE_DEPENDENCY,
     Edited,
+    add_edges,
+    remove_activities,
+    remove_edges,
+    replace_cost,
+    replace_latency,
     slower_beside,
     times,
-    with_cost,
-    with_edges,
-    with_latency,
-    without,
-    without_activities,
 )
 from tracelab.simulate.program import NEVER, Program, Via
 from tracelab.simulate.sites import Selection, Sites
@@ -44,7 +44,8 @@ _FOUND_ONCE = frozenset(("aten::nonzero",))  # what is advised of positions: onc
 # What Python asks of a tensor to decide a branch: `if norm > limit`.
 DECIDES = frozenset(("aten::is_nonzero",))
 _DATA_DECIDES = "what replaces an operator whose data decide the size of its result is not known"
-_ASYNCHRONOUS_CALL_NS = 5_000  # of a copy, where the trace shows none
+# The call of a copy takes this long if the trace shows none.
+_DEFAULT_COPY_CALL_NS = 5_000
 
 
 def unblock(program: Program, selection: Selection) -> Edited:
@@ -57,21 +58,21 @@ def unblock(program: Program, selection: Selection) -> Edited:
     that decides a branch stays: the program goes on only once the host knows it.
     """
     sites = selection.sites
-    calls = with_same_operator(sites, selection.calls & waits_for_gpu(sites))
+    calls = calls_in_same_operators(sites, selection.calls & waits_for_gpu(sites))
     if calls.any() and _all_inside(sites, calls, DECIDES):
         return Edited.exactly(program, int(calls.sum()), TRUE_DEPENDENCY)
     read_copies = _read_copies(sites, calls)
     is_copy = calls & (sites.blocking == Blocking.COPY)
     is_copy[program.launch_node[read_copies]] = False
-    unblocked = without_waits(program, calls, is_copy)
-    unblocked = without_activities(unblocked, read_copies, sites.gap_ns)
-    ordered = _in_order(unblocked, program, sites, calls)
+    unblocked = remove_waits(program, calls, is_copy)
+    unblocked = remove_activities(unblocked, read_copies, sites.gap_ns)
+    ordered = _keep_order(unblocked, program, sites, calls)
     sized = _outermost(sites, _enclosing(sites, calls, SIZED_BY_DATA))
     if not len(sized):
         return Edited.exactly(ordered, int(calls.sum()))
-    gone = without_operators(ordered, sites, sized)
+    gone = remove_operators(ordered, sites, sized)
     positions = _outermost(sites, _enclosing(sites, calls, _FOUND_ONCE))
-    middle = without_operators(ordered, sites, positions) if len(positions) else ordered
+    middle = remove_operators(ordered, sites, positions) if len(positions) else ordered
     return Edited(middle, gone, ordered, int(calls.sum()), _DATA_DECIDES)
 
 
@@ -84,7 +85,7 @@ def no_wait(program: Program, selection: Selection) -> Edited:
     waits &= (selection.activities | _after_waits_of(program, selection))[program.target]
     direction = selection.sites.copy_direction
     changed = slower_beside(
-        without(program, waits), direction, program.source[waits], program.target[waits]
+        remove_edges(program, waits), direction, program.source[waits], program.target[waits]
     )
     return Edited.exactly(changed, int(waits.sum()))
 
@@ -108,7 +109,7 @@ def _after_waits_of(program: Program, selection: Selection) -> NDArray[np.bool_]
 def queues(program: Program, selection: Selection) -> Edited:
     """Each stream has a hardware queue of its own."""
     shared = (program.via == Via.QUEUE) & selection.activities[program.target]
-    changed = without(program, shared)
+    changed = remove_edges(program, shared)
     # What stood behind work that waited for communication now runs beside the communication.
     awaited = np.full(len(program.kind), ABSENT, dtype=np.intp)
     of_comm = program.activity_kind[program.source] == Kind.COMM
@@ -152,10 +153,10 @@ def asynchronous_call_ns(program: Program) -> int:
     ]
     is_copy[launch] = True
     is_copy[program.target[program.via == Via.WAIT]] = False
-    return int(np.median(program.cost_ns[is_copy])) if is_copy.any() else _ASYNCHRONOUS_CALL_NS
+    return int(np.median(program.cost_ns[is_copy])) if is_copy.any() else _DEFAULT_COPY_CALL_NS
 
 
-def without_operators(program: Program, sites: Sites, operators: Int64Array) -> Program:
+def remove_operators(program: Program, sites: Sites, operators: Int64Array) -> Program:
     """The same without some operators: their host work, their calls, and what they launched.
 
     Args:
@@ -165,10 +166,10 @@ def without_operators(program: Program, sites: Sites, operators: Int64Array) -> 
     """
     regions = sites.regions(operators)
     calls = sites.inside(regions)
-    return without_host_work(program, sites, calls, sites.share_within(regions))
+    return remove_host_work(program, sites, calls, sites.share_within(regions))
 
 
-def without_host_work(
+def remove_host_work(
     program: Program, sites: Sites, calls: NDArray[np.bool_], share: NDArray[np.float64]
 ) -> Program:
     """The same without some calls, what they launched, and a share of the work between calls.
@@ -181,17 +182,17 @@ def without_host_work(
     """
     launch = program.launch_node
     activities = (launch != ABSENT) & calls[launch]
-    changed = without(program, (program.via == Via.WAIT) & calls[program.target])
-    changed = without_activities(changed, activities, sites.gap_ns)
-    return with_less_host_work(with_cost(changed, calls, 0), share, 0)
+    changed = remove_edges(program, (program.via == Via.WAIT) & calls[program.target])
+    changed = remove_activities(changed, activities, sites.gap_ns)
+    return scale_host_work(replace_cost(changed, calls, 0), share, 0)
 
 
-def with_less_host_work(program: Program, share: NDArray[np.float64], factor: float) -> Program:
+def scale_host_work(program: Program, share: NDArray[np.float64], factor: float) -> Program:
     """The same, where a share of the work between calls takes `factor` times as long."""
     of_edge = np.zeros(len(program.via))
     of_edge[: len(share)] = share
     latency_ns = times(program.latency_ns, 1 - of_edge * (1 - factor))
-    return with_latency(program, of_edge > 0, latency_ns)
+    return replace_latency(program, of_edge > 0, latency_ns)
 
 
 def waits_for_gpu(sites: Sites) -> NDArray[np.bool_]:
@@ -199,7 +200,7 @@ def waits_for_gpu(sites: Sites) -> NDArray[np.bool_]:
     return np.isin(sites.blocking, (*RETURNS_WHEN_DONE, Blocking.COPY))
 
 
-def with_same_operator(sites: Sites, calls: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def calls_in_same_operators(sites: Sites, calls: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """bool[n], these blocking calls, and those of the same run of an operator of PyTorch's."""
     blocks = waits_for_gpu(sites)
     operator = sites.operators_of(blocks)
@@ -241,9 +242,7 @@ def _outermost(sites: Sites, operators: Int64Array) -> Int64Array:
     return event_id
 
 
-def without_waits(
-    program: Program, calls: NDArray[np.bool_], is_copy: NDArray[np.bool_]
-) -> Program:
+def remove_waits(program: Program, calls: NDArray[np.bool_], is_copy: NDArray[np.bool_]) -> Program:
     """The same, where some calls wait for nothing: they take no time, or what a copy's call takes.
 
     Args:
@@ -252,8 +251,8 @@ def without_waits(
         is_copy: bool[n], those of them that copy something all the same.
     """
     copy_call_ns = np.minimum(program.cost_ns, asynchronous_call_ns(program))
-    changed = without(program, (program.via == Via.WAIT) & calls[program.target])
-    return with_cost(changed, calls, np.where(is_copy, copy_call_ns, 0))
+    changed = remove_edges(program, (program.via == Via.WAIT) & calls[program.target])
+    return replace_cost(changed, calls, np.where(is_copy, copy_call_ns, 0))
 
 
 def _read_copies(sites: Sites, calls: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -266,7 +265,7 @@ def _read_copies(sites: Sites, calls: NDArray[np.bool_]) -> NDArray[np.bool_]:
     return copies
 
 
-def _in_order(
+def _keep_order(
     program: Program, waiting: Program, sites: Sites, calls: NDArray[np.bool_]
 ) -> Program:
     """The same, where what blocking calls kept in order stays so: by event waits of the streams.
@@ -293,7 +292,7 @@ def _in_order(
             edges = np.flatnonzero(lag[other] + is_next[other] == of_lag)
             edges = edges[(of_lag == 1) | (source[other][edges] < target[edges])]
             latency_ns = sites.event_ns[program.activity_kind[target[edges]]]
-            program = with_edges(
+            program = add_edges(
                 program, source[other][edges], target[edges], Via.EVENT, latency_ns, of_lag
             )
     return program

@@ -14,7 +14,7 @@ from tracelab.job.members import find_members
 from tracelab.job.replay import replay_job
 from tracelab.measures.steady import PROFILED
 from tracelab.simulate.basis import StepBasis
-from tracelab.simulate.edited import Edited, with_cost, with_latency
+from tracelab.simulate.edited import Edited, replace_cost, replace_latency
 from tracelab.simulate.program import NodeKind, Via
 
 RANKS, STEPS, ABOUT = (0, 1), 5, 15
@@ -41,8 +41,8 @@ def replayed(*turns, changed=RANKS):
 
 
 def without_host(program):
-    free = with_latency(program, program.via == Via.HOST, 0)
-    return Edited.exactly(with_cost(free, free.kind == NodeKind.CALL, 0), 1)
+    free = replace_latency(program, program.via == Via.HOST, 0)
+    return Edited.exactly(replace_cost(free, free.kind == NodeKind.CALL, 0), 1)
 
 
 def finding(rank, edit=HOST_FREE, *, cost=1_000, cause="host_busy"):

@@ -34,7 +34,7 @@ def errors(clocks, parts, true_parts):
     """By rank how far ends are from where they are by the clock of the unchanged first part, ns."""
     origin = true_parts[0].origin_ns
     return [
-        np.abs(clocks.to_job_ns(index, each.end_ns) - (true.end_ns + true.origin_ns - origin))
+        np.abs(clocks.job_ns_of(index, each.end_ns) - (true.end_ns + true.origin_ns - origin))
         for index, (each, true) in enumerate(zip(parts, true_parts, strict=True))
     ]
 
@@ -186,8 +186,8 @@ def test_a_rank_that_shares_nothing_keeps_its_recorded_clock_and_says_so():
     clock = clocks.alignment.per_rank[2]
     assert (clock.basis, clock.offset_ns, clock.matched) == ("recorded clock", 0, 0)
     assert clock.residual_ns is None
-    assert clocks.to_job_ns(2, np.array([5])).tolist() == [3 * HOUR + 5]
-    assert clocks.to_job_ns(1, np.array([5])).tolist() == [5]
+    assert clocks.job_ns_of(2, np.array([5])).tolist() == [3 * HOUR + 5]
+    assert clocks.job_ns_of(1, np.array([5])).tolist() == [5]
 
 
 def test_messages_in_both_directions_hold_a_clock_between_them():
@@ -251,7 +251,7 @@ def test_one_rank_is_its_own_reference():
 
     assert clocks.alignment.reference_rank == 3
     assert clocks.alignment.residual_ns is None
-    assert clocks.to_job_ns(0, np.array([1, 2])).tolist() == [1, 2]
+    assert clocks.job_ns_of(0, np.array([1, 2])).tolist() == [1, 2]
 
 
 @examples(100)

@@ -13,7 +13,7 @@ from tracelab.job.members import find_members
 from tracelab.job.more_work import MoreWork
 from tracelab.job.part_program import first_steps
 from tracelab.job.replay import (
-    MOST_RANKS,
+    MAX_RANKS,
     Change,
     balanced,
     leveled,
@@ -114,7 +114,7 @@ def change(programs):
 
 
 def test_a_job_of_many_ranks_is_not_replayed(snapshot):
-    job = replayed(*[100] * (MOST_RANKS + 1))
+    job = replayed(*[100] * (MAX_RANKS + 1))
     assert figures(job.baseline.not_replayed) == ["16"]
     assert job.baseline.not_replayed == snapshot
     assert predict_job(job, [change({})]) == ()

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.build.parts import part, receive, send
-from tracelab.job.matching import match, with_known_peers
+from tracelab.job.matching import match, number_peers
 from tracelab.model.collectives import Group
 from tracelab.model.trace import ABSENT
 
@@ -25,7 +25,7 @@ def two_files(group, *, first_peer=5, second_peer=4):
 
 
 def test_two_files_of_a_group_of_two_are_each_others_peers():
-    parts = with_known_peers(two_files(PAIR))
+    parts = number_peers(two_files(PAIR))
 
     assert [each.peer_rank.tolist() for each in parts] == [[1], [0]]
     assert match(parts).unmatched.tolist() == [0, 0]
@@ -36,7 +36,7 @@ def test_two_files_of_a_group_of_two_are_each_others_peers():
     [two_files(FOUR), two_files(PAIR, second_peer=5), two_files(PAIR, first_peer=6)],
 )
 def test_files_that_may_be_others_are_not_matched(parts):
-    parts = with_known_peers(parts)
+    parts = number_peers(parts)
 
     assert [each.peer_rank.tolist() for each in parts] == [[ABSENT], [ABSENT]]
     assert match(parts).unmatched_why == ("1 with ranks whose files are not known",) * 2
@@ -47,13 +47,13 @@ def test_messages_between_ranks_that_are_known_are_matched():
     one = part(1, receive(12, 20, peer=0, group=FOUR, step=1))
     [third] = unknown(part(2, receive(30, 40, peer=0, group=FOUR)))
 
-    parts = with_known_peers([zero, one, third])
+    parts = number_peers([zero, one, third])
 
     assert [each.peer_rank.tolist() for each in parts] == [[1, ABSENT], [0], [ABSENT]]
     assert match(parts).unmatched.tolist() == [1, 0, 1]
 
 
 def test_ranks_that_are_known_keep_their_peers():
-    zero, one = with_known_peers([part(0, send(10, 20, peer=5)), part(1, send(10, 20, peer=0))])
+    zero, one = number_peers([part(0, send(10, 20, peer=5)), part(1, send(10, 20, peer=0))])
 
     assert (zero.peer_rank.tolist(), one.peer_rank.tolist()) == ([5], [0])

@@ -31,7 +31,7 @@ from tests.reference.ticks import (
     beside_the_profiler_and_waits,
     scaled,
 )
-from tracelab.measures.bubbles import Cause, bubbles, with_beginnings_as_edges
+from tracelab.measures.bubbles import Cause, bubbles, mark_beginnings_as_edges
 from tracelab.model.constraints import REASONS, Reason
 from tracelab.model.steps import Window
 from tracelab.model.trace import ABSENT, Category
@@ -570,7 +570,7 @@ def test_beginnings_are_edges_for_who_asks_what_a_step_waits_for():
         kernel(45, 50, correlation=2),
     )
     idle = bubbles(made_graph)
-    asked = with_beginnings_as_edges(made_graph.host.timeline, idle)
+    asked = mark_beginnings_as_edges(made_graph.host.timeline, idle)
     names = [Cause(cause).name for cause in asked.cause]
     assert names == ["EDGE"] * 3 + ["HOST_BUSY", "LAUNCH", "EDGE"]
     assert asked.next_id.tolist() == idle.next_id.tolist()

@@ -12,11 +12,11 @@ from tests.build.files import annotation, copy as copy_event, kernel as kernel_e
 from tests.build.rows import US, comm, copy, graph, kernel, memset
 from tracelab import Options, analyze
 from tracelab.measures import overlap
-from tracelab.measures.graph_streams import MOST_COMPARED_STREAMS, compared_streams
+from tracelab.measures.graph_streams import MAX_COMPARED_STREAMS, compared_streams
 from tracelab.measures.overlap import overlaps
 from tracelab.render.first_screen import first_screen
 
-MANY = MOST_COMPARED_STREAMS + 8
+MANY = MAX_COMPARED_STREAMS + 8
 
 
 def pairs_of_streams(rows):
@@ -28,8 +28,8 @@ def stream_names(numbers, device=0):
 
 
 def test_as_many_as_may_be_are_all_compared():
-    rows = [kernel(0, 10, stream=i) for i in range(MOST_COMPARED_STREAMS)]
-    names = stream_names(range(MOST_COMPARED_STREAMS))
+    rows = [kernel(0, 10, stream=i) for i in range(MAX_COMPARED_STREAMS)]
+    names = stream_names(range(MAX_COMPARED_STREAMS))
     pairs = pairs_of_streams(overlaps(graph(*rows)))
     assert pairs == set(combinations(names, 2))
     assert len(pairs) == 496
@@ -54,7 +54,7 @@ def test_one_stream_of_each_device_and_kind_is_among_them():
     ]
     compared = compared_streams(graph(*busy, *others).host.timeline)
     numbers = [(stream.device_number, stream.stream_number) for stream in compared]
-    assert len(numbers) == MOST_COMPARED_STREAMS
+    assert len(numbers) == MAX_COMPARED_STREAMS
     assert {(0, 100), (0, 102), (0, 103), (1, 104)} <= set(numbers)
     assert (0, 101) not in numbers
     # Beside these four there is room for the 28 that compute longest.

@@ -10,11 +10,11 @@ from tests.build.rows import Node, graph, kernel, launch
 from tracelab import analyze
 from tracelab.base.intervals import measure
 from tracelab.base.options import Options
-from tracelab.measures.graph_streams import FEWEST_STREAMS, graph_streams
+from tracelab.measures.graph_streams import MIN_STREAMS, graph_streams
 from tracelab.measures.overlap import GraphStreamsTime, device_times, overlaps
 from tracelab.model.timeline import build_timeline
 
-MANY = FEWEST_STREAMS + 4
+MANY = MIN_STREAMS + 4
 
 
 def replay(*nodes, name="cudaGraphLaunch", others=()):
@@ -46,7 +46,7 @@ def test_many_nearly_empty_streams_of_replays_are_shown_as_one():
 @pytest.mark.parametrize(
     "dependencies",
     [
-        pytest.param(replay(*small_nodes(FEWEST_STREAMS - 1)), id="few enough to be read"),
+        pytest.param(replay(*small_nodes(MIN_STREAMS - 1)), id="few enough to be read"),
         pytest.param(replay(*small_nodes(MANY), name="cudaLaunchKernel"), id="no replay"),
         pytest.param(
             # All at the same time, so that each is busy for 4,000 of the device's 14,000 ns.
@@ -87,7 +87,7 @@ def test_each_device_by_itself():
     """GIVEN one device with enough of such streams and one with fewer THEN only the first's are."""
     others = [
         kernel(11_000 + 10 * i, 11_005 + 10 * i, device=1, stream=200 + i, correlation=2)
-        for i in range(FEWEST_STREAMS - 1)
+        for i in range(MIN_STREAMS - 1)
     ]
     [found] = graph_streams(replay(*small_nodes(MANY), others=others).host.timeline)
     assert found.device_number == 0

@@ -237,8 +237,8 @@ def test_a_closure_inside_the_optimizers_step_is_its_own_phase():
 
 
 def test_others_keep_the_sums_exact(monkeypatch):
-    monkeypatch.setattr("tracelab.measures.kernel_times.MOST_ROWS", 2)
-    monkeypatch.setattr("tracelab.measures.host_work.MOST_ROWS", 2)
+    monkeypatch.setattr("tracelab.measures.kernel_times.MAX_ROWS", 2)
+    monkeypatch.setattr("tracelab.measures.host_work.MAX_ROWS", 2)
     all_kernels = [kernel(10 * i, 10 * i + i, f"k{i}") for i in range(1, 6)]
     rows, *_ = tables(*all_kernels)
 
@@ -252,7 +252,7 @@ def test_others_keep_the_sums_exact(monkeypatch):
     _, operator_rows, _ = tables(*TWO_STEPS)
     assert [row.name for row in operator_rows] == ["aten::mm", "aten::addmm", "others"]
     assert sum(row.sums.host_ns for row in operator_rows) == 200
-    assert ranking.MOST_ROWS <= 500
+    assert ranking.MAX_ROWS <= 500
 
 
 PROGRAM = """\

@@ -23,7 +23,7 @@ from tracelab.simulate.calibrate import (
     _fitting_shares,
     calibrate,
     count_recorded,
-    without_profiler,
+    remove_profiler,
 )
 from tracelab.simulate.program import NodeKind, Program, Via
 from tracelab.simulate.recorded import record_program, repeat
@@ -77,11 +77,11 @@ def test_functions_take_no_more_than_the_time_between_them():
     [first, *_] = np.flatnonzero((program.via == Via.HOST) & (program.lag == 0))
     assert recording.of_edge[first] == 1 + 10 / 4
     # WHEN an event takes 1 us, a function 250 ns: 125 of each piece of 100 between two of them
-    taken_ns = recording.of_edges_ns(1_000)
+    taken_ns = recording.edge_overheads_ns(1_000)
     # THEN each of the 19 pieces loses 90; the operators and the ends of the row lose what they take
     assert taken_ns[first] == 1_000 + 2 * 125 / 2 + 19 * 90
     # AND with a tenth of that cost they lose all that functions take
-    assert recording.of_edges_ns(100)[first] == pytest.approx(100 + 10 * 25)
+    assert recording.edge_overheads_ns(100)[first] == pytest.approx(100 + 10 * 25)
 
 
 def test_other_work_took_longer_where_recording_costs_nothing():
@@ -156,7 +156,7 @@ def test_no_stretch_of_time_vanishes():
     # GIVEN a cost of 10 us for each event, as much as a call with two of them took in all
     graph = graph_of(*recorded_steps())
     program = program_of(graph)
-    fast = without_profiler(program, count_recorded(graph, program), 10.0 * US)
+    fast = remove_profiler(program, count_recorded(graph, program), 10.0 * US)
     # THEN a tenth of each call is left; the 40 us between calls lose one event
     assert fast.cost_ns[program.kind == NodeKind.CALL].tolist() == [US] * 6
     host_ns = fast.latency_ns[(program.via == Via.HOST) & (program.lag == 0)]

@@ -10,7 +10,7 @@ import pytest
 from tests.build.rows import US
 from tests.unit.simulate.test_edits import pageable_copy, synchronized
 from tracelab.simulate.baseline import Baseline
-from tracelab.simulate.edited import with_cost
+from tracelab.simulate.edited import replace_cost
 from tracelab.simulate.edits import parse_edit
 from tracelab.simulate.predict import Fix, bounds_ns, predict
 from tracelab.simulate.program import NodeKind
@@ -80,7 +80,7 @@ def test_more_fixes_than_one_replay_holds():
 
 def test_a_function_of_the_users_own_is_an_edit():
     def kernels_for_free(program):
-        return with_cost(program, program.kind == NodeKind.ACTIVITY, 0)
+        return replace_cost(program, program.kind == NodeKind.ACTIVITY, 0)
 
     the_scene = synchronized()
     [found] = predict(baseline_of(the_scene), the_scene.sites, [Fix("mine", (kernels_for_free,))])
@@ -92,7 +92,7 @@ def test_a_function_of_the_users_own_is_an_edit():
 def test_other_programs_that_the_recording_allows_widen_the_interval():
     the_scene = synchronized(kernel_us=1)
     program = the_scene.program
-    slower = with_cost(program, program.kind == NodeKind.CALL, program.cost_ns + 2 * US)
+    slower = replace_cost(program, program.kind == NodeKind.CALL, program.cost_ns + 2 * US)
     assert replay([slower]).step_ns[0] > replay([program]).step_ns[0]
     [alone] = predictions(the_scene, ["unblock"])
     [loose] = predictions(the_scene, ["unblock"], loose=(slower,))

@@ -12,7 +12,7 @@ from tracelab.findings.remedy import Remedy
 from tracelab.findings.rule import Rule
 from tracelab.measures.exposed import Exposed
 from tracelab.measures.peer_waits import peer_waits
-from tracelab.measures.small_collectives import FEWEST, SmallCollectives, small_collectives
+from tracelab.measures.small_collectives import MIN_IN_A_ROW, SmallCollectives, small_collectives
 from tracelab.model.program.call_sites import CallSite
 
 LATENCY = "latency"  # the cause
@@ -101,10 +101,10 @@ RULE = Rule(
     name="collectives too small or too many: their latency is the cost",
     matters="Every collective costs a latency, however little it sends, and the CPU takes tens of "
     "microseconds to issue it. Sending the same bytes in one collective costs both once.",
-    decides=f"It takes collectives of less than 1 MB of one process group and operation, {FEWEST} "
-    "or more in a row: the gradients of one backward pass, or collectives that one thread "
-    "issues with almost no compute between them. Collectives that the next layer needs are "
-    "not in a row. Each but one saves the latency (the shortest small collective of the "
+    decides="It takes collectives of less than 1 MB of one process group and operation, "
+    f"{MIN_IN_A_ROW} or more in a row: the gradients of one backward pass, or collectives that "
+    "one thread issues with almost no compute between them. Collectives that the next layer needs "
+    "are not in a row. Each but one saves the latency (the shortest small collective of the "
     "group), as far as no compute ran at the same time and no peer was late, and the idle "
     "time since the one before. Buckets of DDP's default size, a single small bucket and "
     "overlapped collectives are not reported.",

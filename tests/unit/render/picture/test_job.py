@@ -163,8 +163,8 @@ class TestClock:
         slow = work(1, 2, COMPUTE=[(0, 4)])
         steps = (jobs.rank_step(1, 100, length=10), jobs.rank_step(2, 110, length=11))
         job = jobs.job(jobs.RankTimes(0, steps))
-        to_job_ns = job_clocks(job, {0: slow})[0]
-        assert (to_job_ns(np.array([0, 5, 10, 15, 20]) * MS) / MS).tolist() == [
+        job_ns_of = job_clocks(job, {0: slow})[0]
+        assert (job_ns_of(np.array([0, 5, 10, 15, 20]) * MS) / MS).tolist() == [
             100,
             105,
             110,
