@@ -63,8 +63,8 @@ class StartUp(Frozen):
 def start_up(graph: Graph, bubbles: Bubbles) -> StartUp:
     """Find the idle time that comes from the start of the recording.
 
-    There is no slow reference model: ``tests/unit/measures/test_start_up.py`` has traces made by
-    hand.
+    There is no slow reference model: ``tests/unit/measures/test_profiler_overhead.py`` has traces
+    made by hand.
 
     Args:
         graph: the file's dependencies.

@@ -1,5 +1,6 @@
 """Which operations of several ranks are one."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -23,7 +24,7 @@ from tests.figures import figures
 from tests.reference import matches as reference
 from tests.shared_traces import needs_real_traces
 from tracelab.job.clocks import align
-from tracelab.job.matching import Basis, match
+from tracelab.job.matching import Basis, match, number_peers
 from tracelab.model.collectives import Group, Operation
 from tracelab.model.trace import ABSENT
 
@@ -328,3 +329,59 @@ def test_each_operation_is_in_one_match_or_counted(parts):
     assert len({member for each in members for member in each}) == len(matches.part_index)
     assert len(matches.part_index) + matches.unmatched.sum() == sum(map(len, parts))
     assert len(align(parts, matches).alignment.per_rank) == len(parts)
+
+
+# --- messages of files that do not say which rank they are ---
+
+FOURTH_AND_FIFTH = Group(name="0", ranks=(4, 5), size=2)
+FOUR = Group(name="0", ranks=(4, 5, 6, 7), size=4)
+
+
+def unknown(*parts):
+    return [replace(each, is_rank_known=False) for each in parts]
+
+
+def two_files(group, *, first_peer=5, second_peer=4):
+    return unknown(
+        part(0, send(10, 20, peer=first_peer, group=group, step=1)),
+        part(1, receive(12, 20, peer=second_peer, group=group, step=1)),
+    )
+
+
+def test_two_files_of_a_group_of_two_are_each_others_peers():
+    parts = number_peers(two_files(FOURTH_AND_FIFTH))
+
+    assert [each.peer_rank.tolist() for each in parts] == [[1], [0]]
+    assert match(parts).unmatched.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        two_files(FOUR),
+        two_files(FOURTH_AND_FIFTH, second_peer=5),
+        two_files(FOURTH_AND_FIFTH, first_peer=6),
+    ],
+)
+def test_files_that_may_be_others_are_not_matched(parts):
+    parts = number_peers(parts)
+
+    assert [each.peer_rank.tolist() for each in parts] == [[ABSENT], [ABSENT]]
+    assert match(parts).unmatched_why == ("1 with ranks whose files are not known",) * 2
+
+
+def test_messages_between_ranks_that_are_known_are_matched():
+    zero = part(0, send(10, 20, peer=1, group=FOUR, step=1), send(30, 40, peer=3, group=FOUR))
+    one = part(1, receive(12, 20, peer=0, group=FOUR, step=1))
+    [third] = unknown(part(2, receive(30, 40, peer=0, group=FOUR)))
+
+    parts = number_peers([zero, one, third])
+
+    assert [each.peer_rank.tolist() for each in parts] == [[1, ABSENT], [0], [ABSENT]]
+    assert match(parts).unmatched.tolist() == [1, 0, 1]
+
+
+def test_ranks_that_are_known_keep_their_peers():
+    zero, one = number_peers([part(0, send(10, 20, peer=5)), part(1, send(10, 20, peer=0))])
+
+    assert (zero.peer_rank.tolist(), one.peer_rank.tolist()) == ([5], [0])
