@@ -32,7 +32,7 @@ class DeviceMetrics(OneLine):
         bubbles_by_calls: the same by cause, causes without any left out.
         unknown_reasons: the idle of cause "unknown", by why it is.
         graph_streams: those of the streams that only carry a few nodes of CUDA graphs each, where
-            these are shown as one; else None.
+            they are shown as one; else None.
 
     Example row: ``DeviceMetrics(device=0, busy_ns=700, idle_ns=200, compute_ns=600, comm_ns=0,
     copy_ns=300, ..., exposed_copy_ns=100, blocking_copy_ns=50, copy_compute_overlap_ns=200,
