@@ -57,7 +57,6 @@ if TYPE_CHECKING:
         BlockingCallMetrics as BlockingCallMetrics,
         blocking_calls as blocking_calls,
     )
-    from tracelab.measures.bubbles import Bubbles as Bubbles, Cause as Cause, bubbles as bubbles
     from tracelab.measures.critical_path import (
         CriticalPath as CriticalPath,
         CriticalPathMetrics as CriticalPathMetrics,
@@ -65,6 +64,7 @@ if TYPE_CHECKING:
     )
     from tracelab.measures.critical_path_links import PathKind as PathKind
     from tracelab.measures.exposed import Exposed as Exposed, exposed as exposed
+    from tracelab.measures.idle_causes import Bubbles as Bubbles, Cause as Cause, bubbles as bubbles
     from tracelab.measures.idle_culprits import (
         CulpritMetrics as CulpritMetrics,
         idle_culprits as idle_culprits,
@@ -223,9 +223,9 @@ _MODULES = {
     "Measure": "measures.measure",
     "Measured": "measures.measured",
     "MEASURES": "measures.registry",
-    "Bubbles": "measures.bubbles",
-    "Cause": "measures.bubbles",
-    "bubbles": "measures.bubbles",
+    "Bubbles": "measures.idle_causes",
+    "Cause": "measures.idle_causes",
+    "bubbles": "measures.idle_causes",
     "Exposed": "measures.exposed",
     "exposed": "measures.exposed",
     "SerializedStreams": "measures.serialized_streams",

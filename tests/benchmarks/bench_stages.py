@@ -19,9 +19,9 @@ from tests.benchmarks.large_traces import PLAIN, STACKS, repeat
 from tracelab.analysis.analysis import analyze_source
 from tracelab.base.options import Options
 from tracelab.measures.blocking_calls import blocking_calls
-from tracelab.measures.bubbles import bubbles
 from tracelab.measures.critical_path import critical_paths
 from tracelab.measures.exposed import exposed
+from tracelab.measures.idle_causes import bubbles
 from tracelab.measures.overlap import overlaps
 from tracelab.model.graph import build_graph
 from tracelab.model.host import observe_host

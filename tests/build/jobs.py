@@ -12,8 +12,8 @@ from tracelab.job.clocks import Alignment, RankClock
 from tracelab.job.matching import Basis, Matches
 from tracelab.job.part import rank_part
 from tracelab.measures.blocking_calls import blocking_calls
-from tracelab.measures.bubbles import bubbles
 from tracelab.measures.exposed import exposed
+from tracelab.measures.idle_causes import bubbles
 from tracelab.measures.idle_culprits import idle_culprits
 from tracelab.measures.profiler_overhead import start_up
 from tracelab.measures.window_times import window_times

@@ -19,9 +19,9 @@ from tests.checks import failures
 from tests.shared_traces import FOLDER, each_real_trace
 from tracelab import load_report, whatif, window_graph
 from tracelab.findings.places import file_name, place_text
-from tracelab.measures.bubbles import Cause, bubbles
 from tracelab.measures.critical_path import PathKind, critical_paths
 from tracelab.measures.exposed import exposed
+from tracelab.measures.idle_causes import Cause, bubbles
 from tracelab.measures.overlap_blockers import OverlapBlocker, OverlapBlockers
 from tracelab.measures.serialized_streams import serialized_streams
 from tracelab.model.constraints import Constraint, Reason

@@ -19,7 +19,7 @@ from tests.bundled_traces import files_of, report_of
 from tests.checks import failures
 from tests.shared_traces import FOLDER, each_real_trace
 from tracelab import draw
-from tracelab.base.text import clean
+from tracelab.base.safe_text import clean
 from tracelab.findings.fixes import choose_fixes
 from tracelab.render.first_screen import FirstScreen, first_screen
 from tracelab.render.html.summary import summaries_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
-from tracelab.measures.bubbles import Bubbles, Cause
+from tracelab.measures.idle_causes import Bubbles, Cause
 from tracelab.model.constraints import Constraint
 from tracelab.model.graph import Graph
 from tracelab.model.steps import Window

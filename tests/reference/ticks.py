@@ -24,7 +24,7 @@ from tests.build.rows import (
     python,
     sync_row,
 )
-from tracelab.measures.bubbles import Cause
+from tracelab.measures.idle_causes import Cause
 from tracelab.model.blocking_calls import Blocking
 from tracelab.model.constraints import Reason
 from tracelab.model.kernel_kinds import Kind

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tracelab.base.errors import TracelabError, UsageError
-from tracelab.base.text import brief
+from tracelab.base.safe_text import brief
 from tracelab.cli.options import (
     Brief,
     CommPattern,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tracelab.base.errors import UsageError
-from tracelab.base.text import brief
+from tracelab.base.safe_text import brief
 from tracelab.comparison.budgets import EXPOSED_KINDS, KINDS, NAMES, TABLE, Budgets, known_names
 from tracelab.findings.registry import RULES
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from tracelab.base import printing
 from tracelab.base.arrays import OneLine, dataclass
-from tracelab.base.text import json_bytes
+from tracelab.base.safe_text import json_bytes
 from tracelab.comparison.noise import Change
 from tracelab.findings.finding import Where
 from tracelab.measures.kernel_times import NameTimes

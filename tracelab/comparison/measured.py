@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tracelab.base.arrays import OneLine, dataclass
 from tracelab.base.errors import UnreadableInputError, UsageError
 from tracelab.base.file_names import short_names
-from tracelab.base.text import counted
+from tracelab.base.safe_text import counted
 from tracelab.findings.finding import Finding
 from tracelab.measures.blocking_calls import BlockingCallMetrics
 from tracelab.report.schema import Report

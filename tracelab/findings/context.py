@@ -17,8 +17,8 @@ from tracelab.findings.advice.needs import host_needs
 from tracelab.findings.first_use import FirstUse
 from tracelab.findings.recognition import Recognized
 from tracelab.measures.blocking_calls import BlockingCallCosts
-from tracelab.measures.bubbles import Bubbles, Cause, mark_beginnings_as_edges
 from tracelab.measures.exposed import Exposed
+from tracelab.measures.idle_causes import Bubbles, Cause, mark_beginnings_as_edges
 from tracelab.measures.independent_work import launched_in_backward
 from tracelab.measures.measured import Measured
 from tracelab.measures.profiler_overhead import (

@@ -12,7 +12,7 @@ from tracelab.base.arrays import Frozen, read_only
 from tracelab.base.intervals import Int64Array, Intervals, intersect, measure, union
 from tracelab.findings.recognition import Recognized
 from tracelab.findings.remedy import FIRST_USE, Remedy
-from tracelab.measures.bubbles import Bubbles
+from tracelab.measures.idle_causes import Bubbles
 from tracelab.model.graph import Graph
 from tracelab.model.nesting import Nesting
 from tracelab.model.timeline import Timeline

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from tracelab.base.errors import UsageError
-from tracelab.base.text import brief
+from tracelab.base.safe_text import brief
 from tracelab.findings.finding import REST, Finding, call_site_of
 from tracelab.findings.places import JOINT, TOGETHER
 from tracelab.findings.prices import changes_in, edits_of, joint_changes

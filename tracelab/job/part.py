@@ -20,8 +20,8 @@ from tracelab.base.intervals import Int64Array, Intervals, join, measure_within,
 from tracelab.job.part_path import NO_PATH, PathPart, path_part
 from tracelab.job.part_program import RankProgram, rank_program
 from tracelab.job.pipeline_passes import NO_PASSES, Passes, find_passes
-from tracelab.measures.bubbles import Bubbles, Cause
 from tracelab.measures.exposed import Exposed
+from tracelab.measures.idle_causes import Bubbles, Cause
 from tracelab.model.collectives import Collectives, Group, Operation
 from tracelab.model.frames import event_as_shown
 from tracelab.model.graph import Graph

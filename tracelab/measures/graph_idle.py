@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tracelab.base.arrays import Frozen, OneLine, dataclass
 from tracelab.base.intervals import Int64Array
-from tracelab.measures.bubbles import Bubbles, Cause
+from tracelab.measures.idle_causes import Bubbles, Cause
 from tracelab.measures.measure import Measure, constrained
 from tracelab.model.constraints import Constraint
 from tracelab.model.graph import Graph

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tracelab.base.arrays import OneLine, dataclass, read_only
 from tracelab.base.intervals import Int64Array
-from tracelab.measures.bubbles import Bubbles, Cause
+from tracelab.measures.idle_causes import Bubbles, Cause
 from tracelab.measures.measure import Measure
 from tracelab.model.constraints import Constraint
 from tracelab.model.frames import event_as_shown, is_engine_operator, is_sleep, is_thread_wait

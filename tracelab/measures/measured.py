@@ -11,11 +11,11 @@ from typing import Any
 from tracelab.base.errors import UnreadableInputError, UsageError
 from tracelab.base.intervals import Int64Array
 from tracelab.base.options import DEFAULTS, Options
-from tracelab.base.text import counted
+from tracelab.base.safe_text import counted
 from tracelab.measures.blocking_calls import BlockingCallCosts, blocking_calls
-from tracelab.measures.bubbles import Bubbles, bubbles
 from tracelab.measures.critical_path import CriticalPath, critical_paths
 from tracelab.measures.exposed import Exposed, exposed
+from tracelab.measures.idle_causes import Bubbles, bubbles
 from tracelab.measures.idle_culprits import idle_culprits
 from tracelab.measures.profiler_overhead import StartUp, start_up
 from tracelab.measures.serialized_streams import SerializedStreams, serialized_streams

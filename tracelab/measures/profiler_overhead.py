@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tracelab.base.arrays import Frozen, dataclass, read_only
 from tracelab.base.intervals import Int64Array, measure_within
-from tracelab.measures.bubbles import Bubbles, Cause
+from tracelab.measures.idle_causes import Bubbles, Cause
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import groups_of, rows_of

@@ -10,8 +10,8 @@ from typing import Protocol
 from tracelab.base.arrays import OneLine, dataclass
 from tracelab.base.intervals import measure_within
 from tracelab.measures.blocking_calls import BlockingCallCosts
-from tracelab.measures.bubbles import Bubbles
 from tracelab.measures.exposed import Exposed
+from tracelab.measures.idle_causes import Bubbles
 from tracelab.measures.measure import Measure, constrained
 from tracelab.measures.profiler_overhead import StartUp, unprofiled_ns
 from tracelab.measures.window_times import DeviceMetrics, device_metrics

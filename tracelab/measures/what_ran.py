@@ -25,7 +25,7 @@ from tracelab.base.intervals import (
     overlapping_pairs,
     union,
 )
-from tracelab.measures.bubbles import Bubbles
+from tracelab.measures.idle_causes import Bubbles
 from tracelab.measures.profiler_overhead import HostClock
 from tracelab.measures.program_lines import LineName, ProgramLines
 from tracelab.measures.ranking import summed

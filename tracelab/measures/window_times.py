@@ -8,8 +8,8 @@ from dataclasses import field
 from tracelab.base.arrays import OneLine, dataclass
 from tracelab.base.intervals import measure_within, union
 from tracelab.measures.blocking_calls import BlockingCallCosts
-from tracelab.measures.bubbles import Bubbles, Cause
 from tracelab.measures.exposed import Exposed
+from tracelab.measures.idle_causes import Bubbles, Cause
 from tracelab.measures.measure import Measure, keyed_by
 from tracelab.measures.overlap import GraphStreamsTime, StreamTime, device_times
 from tracelab.measures.profiler_overhead import StartUp, unprofiled_ns

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from tracelab.analysis.analysis import Analysis
 from tracelab.base.arrays import ABSENT, OneLine, dataclass
 from tracelab.base.intervals import Int64Array, clip, stacked, union
-from tracelab.measures.bubbles import Cause
 from tracelab.measures.critical_path_links import PathKind
 from tracelab.measures.graph_streams import graph_streams
+from tracelab.measures.idle_causes import Cause
 from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.measures.program_lines import ProgramLines
 from tracelab.model.blocking_calls import Blocking

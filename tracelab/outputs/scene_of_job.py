@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tracelab.base.arrays import ABSENT, Frozen, dataclass
 from tracelab.base.file_names import short_names
 from tracelab.base.intervals import Int64Array, clip, union
-from tracelab.base.text import visible
+from tracelab.base.safe_text import visible
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.phases import Phase, Phases

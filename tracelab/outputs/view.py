@@ -14,8 +14,8 @@ from tracelab.outputs.perfetto import PerfettoPart, part_of_perfetto, write_with
 from tracelab.outputs.scene_of_file import scene_of_file
 from tracelab.read.streams import Source
 from tracelab.render.html.page import render_page
-from tracelab.render.html.parts import FilePart
 from tracelab.render.html.served import PERFETTO, Served, ServedTrace
+from tracelab.render.html.tables import FilePart
 from tracelab.report.schema import Report
 from tracelab.system.loopback import Content, content_of_bytes, content_of_file
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tracelab.analysis.analysis import analyze_source
 from tracelab.base.errors import TracelabError
-from tracelab.base.text import clean
+from tracelab.base.safe_text import clean
 from tracelab.read.streams import Source
 from tracelab.record.export import path_of_rank, save_trace
 from tracelab.record.pytorch import lacks_gpu, rank_of_process, require_pytorch

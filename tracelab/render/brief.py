@@ -12,7 +12,7 @@ from dataclasses import field, replace
 from itertools import accumulate
 
 from tracelab.base.arrays import OneLine, dataclass
-from tracelab.base.text import clean, json_bytes
+from tracelab.base.safe_text import clean, json_bytes
 from tracelab.findings.finding import CRITICAL, INFO, WARNING, Finding
 from tracelab.render.document import Document, document_of
 from tracelab.render.facts import RANKS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from tracelab.base.text import clean
+from tracelab.base.safe_text import clean
 from tracelab.comparison.budgets import BudgetResult
 
 _NOT_IN_XML = "[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"  # compiled when needed

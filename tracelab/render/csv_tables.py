@@ -15,7 +15,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from tracelab.base.text import clean
+from tracelab.base.safe_text import clean
 from tracelab.report.schema import Report
 from tracelab.system.files import identities, require_output, write_file
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tracelab.base.arrays import OneLine, dataclass
-from tracelab.base.text import counted
+from tracelab.base.safe_text import counted
 from tracelab.render.facts import Fact, facts_of_file, facts_of_job
 from tracelab.render.first_screen import FirstScreen, first_screen
 from tracelab.render.ranks import Ranks, ranks_of_job

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import PurePath
 
 from tracelab.base.arrays import OneLine, dataclass
-from tracelab.base.text import counted
+from tracelab.base.safe_text import counted
 from tracelab.findings.finding import ASIDE, MAX_SHORT_LETTERS, WARNING_SHARE, Finding
 from tracelab.findings.places import place_text
 from tracelab.render.facts import FIXES, Fact, facts_of_file, facts_of_job

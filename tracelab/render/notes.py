@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tracelab.base.arrays import dataclass
-from tracelab.base.text import counted
+from tracelab.base.safe_text import counted
 from tracelab.findings.finding import ASIDE, WARNING, Finding
 from tracelab.findings.places import place_text
 from tracelab.findings.rules.trace_quality import INFLATED, UNKNOWN_EVENTS

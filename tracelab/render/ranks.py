@@ -7,7 +7,7 @@ from statistics import median
 
 from tracelab.base.arrays import OneLine, dataclass
 from tracelab.base.file_names import short_names
-from tracelab.base.text import clean
+from tracelab.base.safe_text import clean
 from tracelab.render.text.job import RankShares, is_unmatched, rank_shares
 from tracelab.render.text.savings import percent
 from tracelab.render.text.wrapping import shorten_middle

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from tracelab.base.arrays import OneLine, dataclass
 from tracelab.base.file_names import short_names, without_rank
-from tracelab.base.text import counted
+from tracelab.base.safe_text import counted
 from tracelab.findings.finding import INFO
 from tracelab.findings.places import place_text
 from tracelab.render.notes import Note, unread

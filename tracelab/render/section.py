@@ -10,7 +10,7 @@ from enum import Enum
 from typing import TypeVar
 
 from tracelab.base.arrays import OneLine, dataclass
-from tracelab.base.text import counted
+from tracelab.base.safe_text import counted
 from tracelab.findings.finding import CRITICAL, INFO, WARNING
 
 NONE = "none"  # an overlap that is missing

@@ -26,7 +26,7 @@ from tracelab.model.steps import UnusedSteps
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 from tracelab.report.finding_groups import with_groups_first
-from tracelab.report.jobs import choose_ranks, decide_job
+from tracelab.report.job_files import choose_ranks, decide_job
 from tracelab.report.schema import (
     SCHEMA,
     JobDecision,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracelab.base import printing
 from tracelab.base.arrays import OneLine, dataclass
-from tracelab.base.text import json_bytes
+from tracelab.base.safe_text import json_bytes
 from tracelab.findings.finding import Finding
 from tracelab.findings.savings import Savings
 from tracelab.job.clocks import Alignment

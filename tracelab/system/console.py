@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from typing import Any, TextIO
 
 from tracelab.base.errors import OutputError, reason_of
-from tracelab.base.text import clean
+from tracelab.base.safe_text import clean
 
 _PIPE_WIDTH = 100
 

@@ -10,7 +10,7 @@ from tracelab import Options, analyze, whatif as predict
 from tracelab.findings.first_use import find_first_use
 from tracelab.findings.recognition import recognize
 from tracelab.findings.remedies import REMEDIES
-from tracelab.measures.bubbles import bubbles
+from tracelab.measures.idle_causes import bubbles
 from tracelab.simulate.recorded import record_program, whole
 from tracelab.simulate.sites import Sites
 

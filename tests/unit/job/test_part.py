@@ -20,8 +20,8 @@ from tests.build.rows import (
 from tests.examples import examples
 from tests.reference.ticks import TICK, Account, scaled
 from tracelab.job.part import Work, rank_part
-from tracelab.measures.bubbles import bubbles
 from tracelab.measures.exposed import exposed
+from tracelab.measures.idle_causes import bubbles
 from tracelab.measures.idle_culprits import idle_culprits
 from tracelab.model.collectives import collectives
 from tracelab.model.kernel_kinds import Kind

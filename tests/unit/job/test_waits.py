@@ -9,8 +9,8 @@ from tests.build.rows import US, comm, copy, graph, kernel, launch, step
 from tracelab.job.part import rank_part
 from tracelab.job.waits import rank_times
 from tracelab.measures.blocking_calls import blocking_calls
-from tracelab.measures.bubbles import bubbles
 from tracelab.measures.exposed import exposed
+from tracelab.measures.idle_causes import bubbles
 from tracelab.measures.idle_culprits import idle_culprits
 from tracelab.measures.profiler_overhead import start_up
 from tracelab.measures.window_times import window_times

@@ -20,8 +20,8 @@ from tests.build.rows import (
 from tests.examples import examples
 from tests.reference.ticks import TICK, Account, beside_allocations, scaled
 from tracelab.measures.blocking_calls import blocking_call_rows, blocking_calls
-from tracelab.measures.bubbles import bubbles
 from tracelab.measures.exposed import exposed
+from tracelab.measures.idle_causes import bubbles
 from tracelab.measures.overlap import device_times
 from tracelab.measures.profiler_overhead import start_up
 from tracelab.measures.window_times import window_times

@@ -7,8 +7,8 @@ from tests.build.random_replays import random_replays
 from tests.build.rows import graph, host_node, kernel, launch
 from tests.examples import examples
 from tests.reference.graph_idle import Before, Sum, sums
-from tracelab.measures.bubbles import bubbles
 from tracelab.measures.graph_idle import GraphIdleMetrics, graph_idle_rows
+from tracelab.measures.idle_causes import bubbles
 from tracelab.model.steps import Window
 
 

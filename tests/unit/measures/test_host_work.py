@@ -24,8 +24,8 @@ from tests.examples import examples
 from tests.reference.host_work import BACKWARD, ENGINE, FRAMES, INPUT, PHASES, HostWork
 from tracelab.base.intervals import gaps, measure, union
 from tracelab.measures import ranking
-from tracelab.measures.bubbles import bubbles
 from tracelab.measures.host_work import INFERRED, lines, modules, operators, phases
+from tracelab.measures.idle_causes import bubbles
 from tracelab.measures.independent_work import launched_in_backward
 from tracelab.measures.kernel_times import kernels
 from tracelab.measures.profiler_overhead import HostClock

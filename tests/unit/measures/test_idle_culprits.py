@@ -29,7 +29,7 @@ from tests.build.rows import (
 from tests.examples import examples
 from tests.reference.ticks import far_away, scaled
 from tracelab import analyze
-from tracelab.measures.bubbles import Cause, bubbles
+from tracelab.measures.idle_causes import Cause, bubbles
 from tracelab.measures.idle_culprits import culprit_rows, idle_culprits
 from tracelab.model.program.source_lines import SourceLines
 

@@ -8,7 +8,7 @@ import pytest
 from tests.build.rows import AUTOGRAD, MAIN, US, call, comm, kernel, launch, operator, step, trace
 from tracelab.base.intervals import union
 from tracelab.base.options import PROFILER_STEP
-from tracelab.measures.bubbles import bubbles
+from tracelab.measures.idle_causes import bubbles
 from tracelab.measures.profiler_overhead import (
     active_devices,
     profiler_overhead_ns,

@@ -10,10 +10,10 @@ import pytest
 from tests.build.rows import call, comm, copy, graph, kernel, launch, operator, step
 from tests.reference.ticks import scaled
 from tracelab.measures.blocking_calls import blocking_calls
-from tracelab.measures.bubbles import bubbles, device_gaps
 from tracelab.measures.critical_path import critical_paths
 from tracelab.measures.exposed import exposed
 from tracelab.measures.host_stalls import host_stalls
+from tracelab.measures.idle_causes import bubbles, device_gaps
 from tracelab.measures.idle_culprits import idle_culprits
 from tracelab.measures.measure import Measure, constrained
 from tracelab.measures.profiler_overhead import active_devices, profiler_overhead_ns, start_up

@@ -7,8 +7,8 @@ from tests.build.rows import copy, graph, kernel, launch, step
 from tests.examples import examples
 from tests.reference.ticks import TICK, Account, scaled
 from tracelab.measures.blocking_calls import blocking_calls
-from tracelab.measures.bubbles import Cause, bubbles
 from tracelab.measures.exposed import exposed
+from tracelab.measures.idle_causes import Cause, bubbles
 from tracelab.measures.overlap import DeviceTime, device_times
 from tracelab.measures.profiler_overhead import start_up
 from tracelab.measures.window_times import window_times

@@ -10,9 +10,9 @@ from tracelab.findings.finding import Finding
 from tracelab.findings.registry import RULES
 from tracelab.findings.rules import tl303_pipeline_bubble
 from tracelab.job.pipeline import BubbleParts
-from tracelab.measures.bubbles import Cause
 from tracelab.measures.critical_path import PathKind
 from tracelab.measures.graph_idle import NodeWait
+from tracelab.measures.idle_causes import Cause
 from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.model.blocking_calls import Blocking
 from tracelab.model.constraints import Constraint, Reason

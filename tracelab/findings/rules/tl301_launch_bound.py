@@ -15,7 +15,7 @@ from tracelab.findings.context import Context
 from tracelab.findings.finding import GENERIC, INFO, SPECIFIC, WARNING_SHARE
 from tracelab.findings.remedy import NO_FIX, Instead, Remedy
 from tracelab.findings.rule import Rule
-from tracelab.measures.bubbles import Cause
+from tracelab.measures.idle_causes import Cause
 from tracelab.model.constraints import Constraint
 from tracelab.model.cuda_graphs.graph_replays import mostly_replays, replayed
 from tracelab.model.driver_api import is_asynchronous_copy, is_graph_launch, is_kernel_launch

@@ -13,7 +13,7 @@ from tracelab.findings.candidates import MOST_EVIDENCE, Candidate, grouped, wher
 from tracelab.findings.context import Context
 from tracelab.findings.remedy import Instead, Remedy
 from tracelab.findings.rule import Rule
-from tracelab.measures.bubbles import Cause
+from tracelab.measures.idle_causes import Cause
 from tracelab.measures.idle_culprits import innermost_functions
 from tracelab.model.lookup import rows_of
 from tracelab.model.program.call_sites import NO_CALL_SITE, CallSite

@@ -23,7 +23,7 @@ from tracelab.findings.context import Context
 from tracelab.findings.finding import INFO
 from tracelab.findings.remedy import Remedy
 from tracelab.findings.rule import Rule
-from tracelab.measures.bubbles import Cause
+from tracelab.measures.idle_causes import Cause
 from tracelab.model.program.call_sites import CallSite
 from tracelab.model.trace import HOST_CALLS
 

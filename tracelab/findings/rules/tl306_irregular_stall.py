@@ -14,7 +14,7 @@ from tracelab.findings.candidates import MOST_EVIDENCE, Candidate, grouped, wher
 from tracelab.findings.context import Context
 from tracelab.findings.finding import ASIDE, INFO
 from tracelab.findings.rule import Rule
-from tracelab.measures.bubbles import Cause
+from tracelab.measures.idle_causes import Cause
 from tracelab.measures.recurrence import are_rare
 from tracelab.model.steady import FEWEST_STEPS
 from tracelab.model.trace import ABSENT

@@ -10,12 +10,12 @@ from dataclasses import replace
 import numpy as np
 
 from tracelab.base.intervals import measure
-from tracelab.base.text import counted
+from tracelab.base.safe_text import counted
 from tracelab.findings.candidates import Candidate
 from tracelab.findings.context import Context
 from tracelab.findings.finding import INFO, WARNING, Where
 from tracelab.findings.rule import Rule
-from tracelab.measures.bubbles import Cause
+from tracelab.measures.idle_causes import Cause
 from tracelab.model.blocking_calls import Blocking
 from tracelab.model.driver_api import is_stream_wait
 from tracelab.model.kernel_kinds import Kind, copy_direction

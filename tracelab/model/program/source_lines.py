@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tracelab.base.text import clean
+from tracelab.base.safe_text import clean
 
 if TYPE_CHECKING:
     from tracelab.model.program.source_scopes import Position, Resume, Scope, Spot

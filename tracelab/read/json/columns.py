@@ -40,9 +40,9 @@ from tracelab.read.json.arguments import (
 from tracelab.read.json.buffers import ColumnBuffers, KeyTable
 from tracelab.read.json.events import Event
 from tracelab.read.json.graph_nodes import NodeBuffers
+from tracelab.read.json.mended_times import Calls, find_endless, has_long_pause, without_jumps
 from tracelab.read.json.metadata import read_file_info, used_devices
 from tracelab.read.json.numbers import LONGEST_NS, nanoseconds
-from tracelab.read.json.times import Calls, find_endless, has_long_pause, without_jumps
 from tracelab.read.platforms import Platform, platform_of
 from tracelab.read.streams import Source
 

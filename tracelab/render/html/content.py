@@ -8,11 +8,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from tracelab.base.arrays import OneLine, dataclass
-from tracelab.base.text import counted
+from tracelab.base.safe_text import counted
 from tracelab.findings.registry import RULES
 from tracelab.render.html.finding_items import FindingItem, finding_items
-from tracelab.render.html.parts import Part, PartGroup, part_groups
 from tracelab.render.html.summary import Summary, name_of, summaries_of
+from tracelab.render.html.tables import Part, PartGroup, part_groups
 from tracelab.render.notes import asides, notes_of, unread
 from tracelab.render.section import PART, Section
 from tracelab.render.sections.files import file_facts, hardware, machines, recorded
@@ -36,7 +36,7 @@ from tracelab.report.schema import Report
 from tracelab.report.views import RankView, ranks_of
 
 if TYPE_CHECKING:
-    from tracelab.render.html.parts import FilePart
+    from tracelab.render.html.tables import FilePart
 
 _MOST_FACTS = 64  # files whose facts are listed
 # By part of the page the groups whose words it uses; those of TERMS mean the same everywhere.

@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from tracelab.base.arrays import OneLine, dataclass
-from tracelab.base.text import counted
+from tracelab.base.safe_text import counted
 from tracelab.findings.finding import Finding
 from tracelab.findings.places import sentence_of
 from tracelab.findings.remedies import REMEDIES

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tracelab.base.arrays import ABSENT, OneLine, dataclass
 from tracelab.base.intervals import Int64Array
-from tracelab.base.text import visible
+from tracelab.base.safe_text import visible
 from tracelab.render.html.encode import CAPTURED, COLUMNS, OF_SEVERAL
 from tracelab.render.scene import Lane, Scene
 from tracelab.render.words import bare_name, shorten

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from tracelab.base.text import visible
+from tracelab.base.safe_text import visible
 from tracelab.render.html.assets import asset, content_security_policy, script_json
 from tracelab.render.html.cells import table_of
 from tracelab.render.html.charts import placed
@@ -23,7 +23,7 @@ from tracelab.render.html.served import Served
 from tracelab.report.schema import Report
 
 if TYPE_CHECKING:
-    from tracelab.render.html.parts import FilePart
+    from tracelab.render.html.tables import FilePart
 
 _STYLES = ("timeline.css", "page.css")
 # Each uses those before it.

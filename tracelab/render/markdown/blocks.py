@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from tracelab.base.text import clean
+from tracelab.base.safe_text import clean
 from tracelab.render.ci import without_github_commands
 from tracelab.render.section import Chapter, Section
 from tracelab.render.words import shorten

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tracelab.base.text import counted
+from tracelab.base.safe_text import counted
 from tracelab.render.document import document_of
 from tracelab.render.facts import Fact
 from tracelab.render.first_screen import FirstScreen, Item

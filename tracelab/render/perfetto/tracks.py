@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tracelab.base.arrays import ABSENT, Frozen, OneLine, dataclass
 from tracelab.base.intervals import Int64Array, union
 from tracelab.base.names import short_kernel_name
-from tracelab.base.text import clean
+from tracelab.base.safe_text import clean
 from tracelab.render.scene import Lane, Mark, Scene
 from tracelab.render.words import shorten
 from tracelab.report.glossary import BLOCKERS, BLOCKING_KINDS, CAUSES, PATH_KINDS

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from pathlib import Path
 
-from tracelab.base.text import counted
+from tracelab.base.safe_text import counted
 from tracelab.comparison.diff import (
     AFTER,
     BEFORE,

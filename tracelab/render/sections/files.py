@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from tracelab.base.file_names import short_names
-from tracelab.base.text import brief, counted
+from tracelab.base.safe_text import brief, counted
 from tracelab.render.section import BRIEF, LABEL, PART, PROSE, Cell, Section, Tone, table
 from tracelab.render.sections.idle import biggest_cause
 from tracelab.render.text.hints import ALL_IN_JSON, COMM_PATTERN, JOB, OF_LOSSES

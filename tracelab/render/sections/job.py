@@ -8,7 +8,7 @@ from statistics import median
 from typing import TypeVar
 
 from tracelab.base.names import short_kernel_name
-from tracelab.base.text import counted
+from tracelab.base.safe_text import counted
 from tracelab.findings.places import segment_text
 from tracelab.render.section import LABEL, PROSE, Cell, Section, table
 from tracelab.render.text.hints import ALL_IN_JSON

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tracelab.base.text import counted
+from tracelab.base.safe_text import counted
 from tracelab.findings.fixes import NO_EDIT, NO_FINDING
 from tracelab.findings.places import TOGETHER
 from tracelab.findings.savings import Savings

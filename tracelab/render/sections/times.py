@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tracelab.base.text import counted
+from tracelab.base.safe_text import counted
 from tracelab.render.section import LABEL, NONE, PART, PROSE, Section, more_rows, table
 from tracelab.render.text.hints import ALL_IN_JSON
 from tracelab.render.words import (

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from tracelab.base.text import counted
+from tracelab.base.safe_text import counted
 from tracelab.render.section import LABEL, PART, Cell, Section, table
 from tracelab.render.text.hints import MORE_IN_JSON
 from tracelab.render.text.savings import percent

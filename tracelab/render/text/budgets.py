@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tracelab.base.text import counted
+from tracelab.base.safe_text import counted
 from tracelab.comparison.budgets import BudgetResult
 from tracelab.render.section import PROSE, Chapter, Section, Tone, table
 

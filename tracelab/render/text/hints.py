@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from tracelab.base.text import clean
+from tracelab.base.safe_text import clean
 from tracelab.render.text.wrapping import shorten_middle
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from tracelab.base.arrays import OneLine, dataclass
-from tracelab.base.text import counted
+from tracelab.base.safe_text import counted
 from tracelab.findings.rules import tl304_straggler
 from tracelab.render.words import duration_text, listed, percent_text, time_text
 from tracelab.report.headline import PERCENTS, in_parts

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.cells import cell_len
 
-from tracelab.base.text import clean, counted
+from tracelab.base.safe_text import clean, counted
 from tracelab.render.document import Document
 from tracelab.render.facts import Fact
 from tracelab.render.first_screen import FirstScreen, Item

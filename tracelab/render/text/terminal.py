@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tracelab.base.arrays import dataclass
-from tracelab.base.text import clean
+from tracelab.base.safe_text import clean
 from tracelab.render.section import NONE, PART, Chapter, Column, Fit, Line, Section, Tone
 from tracelab.render.text.wrapping import shorten_middle, wrap
 

@@ -18,7 +18,7 @@ from tests.build.read_page import ReadPage
 from tests.bundled_traces import FOLDER, files_of, report_of
 from tests.figures import figures
 from tracelab import Options, load_report
-from tracelab.base.text import visible
+from tracelab.base.safe_text import visible
 from tracelab.findings.remedies import REMEDIES
 from tracelab.render.html.finding_items import finding_items
 from tracelab.render.html.page import render_page

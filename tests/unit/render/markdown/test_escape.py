@@ -8,7 +8,7 @@ from markdown_it import MarkdownIt
 from tests.build.hostile import PAYLOADS
 from tests.checks import with_each
 from tests.examples import examples
-from tracelab.base.text import clean
+from tracelab.base.safe_text import clean
 from tracelab.render.markdown.blocks import code, code_in_cell, prose, table
 
 PARSER = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from tracelab.base.text import counted
+from tracelab.base.safe_text import counted
 from tracelab.render.words import listed, percent_text, time_text
 
 

@@ -8,7 +8,7 @@ import orjson
 from hypothesis import given, strategies as st
 
 from tests.build.report_rows import NASTY
-from tracelab.base.text import clean, json_bytes, visible, without_surrogates
+from tracelab.base.safe_text import clean, json_bytes, visible, without_surrogates
 
 any_text = st.text(st.characters(codec=None, categories=None), max_size=20)
 

@@ -15,7 +15,7 @@ from tests.build.rows import US
 from tests.examples import examples
 from tracelab import analyze, read_trace
 from tracelab.base.errors import UnreadableInputError
-from tracelab.read.json.times import Calls, find_endless, has_long_pause, without_jumps
+from tracelab.read.json.mended_times import Calls, find_endless, has_long_pause, without_jumps
 
 S = 1_000_000_000
 WRAP = 2**32 * US

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 
 from tracelab.base.file_names import rank_in_path, short_names, without_rank
-from tracelab.base.text import counted
+from tracelab.base.safe_text import counted
 from tracelab.report.schema import STATED, JobDecision, TraceInfo
 
 _MOST_NAMES = 3  # in a sentence

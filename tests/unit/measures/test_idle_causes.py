@@ -31,7 +31,7 @@ from tests.reference.ticks import (
     beside_the_profiler_and_waits,
     scaled,
 )
-from tracelab.measures.bubbles import Cause, bubbles, mark_beginnings_as_edges
+from tracelab.measures.idle_causes import Cause, bubbles, mark_beginnings_as_edges
 from tracelab.model.constraints import REASONS, Reason
 from tracelab.model.steps import Window
 from tracelab.model.trace import ABSENT, Category
