@@ -24,7 +24,7 @@ from tracelab.model.kernel_kinds import Kind
 from tracelab.model.latencies import (
     AWAITED,
     LATENCIES,
-    LEAST_STARTS,
+    MIN_STARTS,
     Latency,
     Since,
     lower_median,
@@ -70,7 +70,7 @@ def measure(paths: Sequence[str]) -> Samples:
 def typical_ns(samples: Sequence[NDArray[np.int64]], number: int) -> int:
     """The median of one of `LATENCIES`; of few starts that of all that are counted alike."""
     starts_ns = samples[number]
-    if len(starts_ns) < LEAST_STARTS:
+    if len(starts_ns) < MIN_STARTS:
         since = LATENCIES[number].since
         starts_ns = np.concatenate(
             [

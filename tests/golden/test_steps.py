@@ -8,7 +8,7 @@ from tests.bundled_traces import FOLDER, PATHS, files_of, name_of, report_of
 from tests.shared_traces import each_real_trace, needs_real_traces, path_of
 from tracelab import Options, find_sources
 from tracelab.findings.finding import is_same_place
-from tracelab.model.step_names import MOST_WORK, find_repeated
+from tracelab.model.step_names import MIN_GPU_SHARE, find_repeated
 from tracelab.model.timeline import build_timeline
 from tracelab.read.reader import read_trace_in_chunks
 
@@ -116,4 +116,4 @@ def test_steps_of_traces_from_elsewhere(name, numbers, repeats):
         took_ns = timeline.end_ns - timeline.start_ns
         found = find_repeated(timeline.trace, timeline.launch_id, took_ns)
         assert [x.count for x in found] == repeats
-        assert all(x.gpu_share < MOST_WORK for x in found)
+        assert all(x.gpu_share < MIN_GPU_SHARE for x in found)

@@ -22,7 +22,7 @@ from tracelab.model.trace import ABSENT, HOST_CALLS, Category
 from tracelab.model.waits.stream_waits import StreamWaits
 
 DELAY_NS, UNEXPLAINED_NS, WAKE_UP_NS = 5_000, 20_000, 35_000
-LEAST_STARTS = 20
+MIN_STARTS = 20
 LONG_AGO = -(10**30)
 
 
@@ -210,7 +210,7 @@ class Bindings:
         typical = {(x.since, x.previous, x.kind): x.typical_ns for x in LATENCIES}
         own = set()
         for latency, lengths in starts.items():
-            if len(lengths) >= LEAST_STARTS:
+            if len(lengths) >= MIN_STARTS:
                 median = sorted(lengths)[(len(lengths) - 1) // 2]
                 if median <= UNEXPLAINED_NS:
                     typical[latency] = median

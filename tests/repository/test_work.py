@@ -95,7 +95,7 @@ def test_an_event_takes_a_few_words_of_memory(sources):
 @pytest.mark.slow
 def test_what_was_kept_is_opened_without_copying_it(sources, tmp_path, monkeypatch):
     monkeypatch.setattr(cache, "folder", lambda: tmp_path)
-    monkeypatch.setattr(cache, "SMALLEST_FILE_BYTES", 0)
+    monkeypatch.setattr(cache, "MIN_FILE_BYTES", 0)
     monkeypatch.setattr(cache, "_BLOCK_BYTES", 1 << 16)  # in memory while the file is known again
     counted = []
     for source in sources:

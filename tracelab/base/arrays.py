@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 ABSENT = -1  # in a column of integers: none, or not known
 
-_LONGEST_LINE, _LONGEST_VALUE, _MOST_ITEMS = 100, 32, 4
+_MAX_LINE_LETTERS, _MAX_VALUE_LETTERS, _MAX_ITEMS = 100, 32, 4
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 _Result = TypeVar("_Result", bound="Frozen")
@@ -49,7 +49,7 @@ class OneLine:
         names = [name for name in self.__dataclass_fields__ if not name.startswith("_")]
         values = ", ".join(f"{name}={_brief(getattr(self, name))}" for name in names)
         line = f"{type(self).__name__}({values})"
-        return line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE - 2]}…)"
+        return line if len(line) <= _MAX_LINE_LETTERS else f"{line[: _MAX_LINE_LETTERS - 2]}…)"
 
 
 class Frozen(OneLine):
@@ -99,15 +99,15 @@ def concatenated(results: Sequence[_Result]) -> _Result:
 def _brief(value: Any) -> str:
     """A value, or what it is where it is long."""
     if isinstance(value, np.ndarray):
-        is_short = value.ndim == 1 and len(value) <= _MOST_ITEMS
+        is_short = value.ndim == 1 and len(value) <= _MAX_ITEMS
         return str(value.tolist() if is_short else f"{value.dtype}{list(value.shape)}")
     if isinstance(value, OneLine):
         return f"<{type(value).__name__}>"
     is_collection = isinstance(value, Sequence | Mapping | Set)
-    if is_collection and not isinstance(value, str | bytes) and len(value) > _MOST_ITEMS:
+    if is_collection and not isinstance(value, str | bytes) and len(value) > _MAX_ITEMS:
         return f"<{len(value)} items>"
     text = " ".join(repr(value).split())
-    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 1]}…"
+    return text if len(text) <= _MAX_VALUE_LETTERS else f"{text[: _MAX_VALUE_LETTERS - 1]}…"
 
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ _ENDING = re.compile(r"(?:\.pt)?(?:\.trace)?\.json(?:\.gz)?$")
 _SEPARATOR = re.compile(r"[/\\]")
 
 
-def without_ending(name: str) -> str:
+def remove_ending(name: str) -> str:
     """Remove the endings of traces from a file's name.
 
-    >>> without_ending("step.pt.trace.json.gz")
+    >>> remove_ending("step.pt.trace.json.gz")
     'step'
     """
     return _ENDING.sub("", name)
@@ -29,7 +29,7 @@ def short_names(paths: Sequence[str]) -> tuple[str, ...]:
     >>> short_names(["a.json", "a.json.gz"])
     ('a.json', 'a.json.gz')
     """
-    shortened = tuple(map(without_ending, paths))
+    shortened = tuple(map(remove_ending, paths))
     is_enough = len(set(shortened)) == len(set(paths))
     return shortest_ends(shortened if is_enough else paths)
 
@@ -106,12 +106,12 @@ def rank_in_path(path: str) -> int | None:
     return next((rank for rank in ranks if rank is not None), None)
 
 
-def without_rank(path: str) -> str:
+def remove_rank(path: str) -> str:
     """A path without what names ranks in it: the files of one job have the same.
 
-    >>> without_rank("run/rank3/tp_rank1.json") == without_rank("run/rank0/tp_rank0.json")
+    >>> remove_rank("run/rank3/tp_rank1.json") == remove_rank("run/rank0/tp_rank0.json")
     True
-    >>> without_rank("run/7.5-TP-3-DECODE.trace.json")
+    >>> remove_rank("run/7.5-TP-3-DECODE.trace.json")
     'run/7.5--DECODE.trace.json'
 
     Without their place in any dimension, too, but that of the replicas, and when they were written.

@@ -24,7 +24,7 @@ class Options(OneLine):
             looked for where the trace says.
         cache: keep what was read of large files in the user's cache folder, and use what an
             earlier look has left there.
-        processes: how many may read a huge file at once. Where Python starts processes afresh (not
+        processes: how many may read a huge file together. Where Python starts processes afresh (not
             on Linux before 3.14), a script must ask for more than one under
             ``if __name__ == "__main__":`` only, as for any pool of processes.
         all_pairs: report the overlap of every pair of streams, where they are more than the few

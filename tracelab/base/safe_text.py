@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-_BRIEF = 40  # letters
+_MAX_BRIEF_LETTERS = 40
 # Patterns, compiled when they are first used: most runs use none.
 _SURROGATE = "[\ud800-\udfff]"
 _NO_TEXT = "[\udc80-\udcff]"  # a byte of a file's name
@@ -72,13 +72,13 @@ def brief(value: object) -> str:
         text = repr(value)
     except ValueError:  # Python writes no number of thousands of digits
         return "a number of thousands of digits"
-    return text if len(text) <= _BRIEF else f"{text[:_BRIEF]}…"
+    return text if len(text) <= _MAX_BRIEF_LETTERS else f"{text[:_MAX_BRIEF_LETTERS]}…"
 
 
-def without_surrogates(text: str) -> str:
+def escape_surrogates(text: str) -> str:
     r"""Text in which the bytes of a file's name that are no text are written as such.
 
-    >>> without_surrogates("step\udcff.json")
+    >>> escape_surrogates("step\udcff.json")
     'step\\xff.json'
     """
     return re.sub(_SURROGATE, _written_out, text)
@@ -100,8 +100,8 @@ def json_bytes(content: Any, *, is_indented: bool = True) -> bytes:
     try:
         text = orjson.dumps(content, option=options)
     except orjson.JSONEncodeError:
-        text = orjson.dumps(_as_text(content), option=options)
-    # The usual case is seen at once.
+        text = orjson.dumps(_textual(content), option=options)
+    # The usual case needs no look at each text.
     return text if text.isascii() and b"\x7f" not in text else re.sub(_UNSEEN, _escaped, text)
 
 
@@ -120,14 +120,14 @@ def _written_out(surrogate: re.Match[str]) -> str:
     return f"\\x{number - 0xDC00:02x}" if 0xDC80 <= number <= 0xDCFF else f"\\u{number:04x}"
 
 
-def _as_text(content: Any) -> Any:
+def _textual(content: Any) -> Any:
     """The same with all that is no text written out."""
     if isinstance(content, str):
-        return without_surrogates(content)
+        return escape_surrogates(content)
     if is_dataclass(content):
-        return {field.name: _as_text(getattr(content, field.name)) for field in fields(content)}
+        return {field.name: _textual(getattr(content, field.name)) for field in fields(content)}
     if isinstance(content, Mapping):
-        return {_as_text(key): _as_text(value) for key, value in content.items()}
+        return {_textual(key): _textual(value) for key, value in content.items()}
     if isinstance(content, list | tuple):
-        return [_as_text(item) for item in content]
+        return [_textual(item) for item in content]
     return content

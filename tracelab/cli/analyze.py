@@ -151,10 +151,10 @@ def analyze(
         require_without_trace({"--png": png, "--perfetto": perfetto, "--step": options.step})
     redaction = Redaction(report) if redact else None
     if redaction is not None:
-        report = redaction.of(report)
+        report = redaction.apply(report)
     recordings = report_of_each_recording(results, report, options)
     if redaction is not None:
-        recordings = [redaction.of(one) for one in recordings]
+        recordings = [redaction.apply(one) for one in recordings]
     if json is not None and json != "-":
         report.save(json)
     look: dict[str, Any] = {} if form == "json" else {"recordings": recordings}

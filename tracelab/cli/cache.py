@@ -27,12 +27,12 @@ def cache(
     ] = None,
 ) -> None:
     """Show where read traces are cached and how many, or remove them."""
-    from tracelab.read.cache import LARGEST_BYTES, clear, folder, kept_files
+    from tracelab.read.cache import MAX_TOTAL_BYTES, clear, folder, kept_files
 
     if action is Action.CLEAR:
         write_result(f"{folder()}: removed {_sum_of(clear())}\n")
     else:
-        most = f"at most {LARGEST_BYTES / 1e6:,.0f} MB"
+        most = f"at most {MAX_TOTAL_BYTES / 1e6:,.0f} MB"
         write_result(f"{folder()}: {_sum_of(kept_files())} ({most})\n")
 
 

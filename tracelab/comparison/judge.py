@@ -23,7 +23,7 @@ from tracelab.comparison.recordings import Compared, Pair, Recording
 from tracelab.findings.rules.trace_quality import NO_STACKS
 from tracelab.measures.window_times import DeviceMetrics
 from tracelab.model.kernel_kinds import comm_test, copy_direction
-from tracelab.model.steady import FEWEST_STEPS
+from tracelab.model.steady import MIN_STEPS
 from tracelab.report.views import View
 
 # Of a step: with more noise than that "no change" says nothing.
@@ -127,7 +127,7 @@ def _is_steady(both: Pair, length: Change) -> bool:
     """
     change_percent = LEAST_PERCENT if not both.by_recording else _MOST_NOISE_PERCENT
     return (
-        min(both.before.fewest_steps, both.after.fewest_steps) >= FEWEST_STEPS
+        min(both.before.fewest_steps, both.after.fewest_steps) >= MIN_STEPS
         and 100 * length.noise_ns <= _MOST_NOISE_PERCENT * length.before_ns
         and abs(length.percent) <= change_percent
     )

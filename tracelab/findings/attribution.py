@@ -36,7 +36,7 @@ from tracelab.findings.finding import (
 from tracelab.findings.places import JOINT, PLACE, edit_text
 from tracelab.findings.remedy import Instead, Remedy
 from tracelab.findings.rule import Rule
-from tracelab.model.steady import FEWEST_STEPS, spread_ns
+from tracelab.model.steady import MIN_STEPS, spread_ns
 from tracelab.simulate.sites import REMEDY
 
 _NOTHING = union([], [])
@@ -352,7 +352,7 @@ def _earliest(time: Intervals, length_ns: int) -> Intervals:
 
 def _spread_ns(context: Context, lost_by_step_ns: Int64Array) -> int | None:
     """Return the spread of the steps without what a candidate lost in each; None of too few."""
-    if len(lost_by_step_ns) < FEWEST_STEPS:
+    if len(lost_by_step_ns) < MIN_STEPS:
         return None
     lengths_ns = np.array([window.length_ns for window in context.typical_steps])
     return round(spread_ns(lengths_ns - lost_by_step_ns))

@@ -92,7 +92,7 @@ class Finding(OneLine):
         steps_seen: in how many of the steady steps it costs time; None without steady steps.
         spread_ns: by how much steady steps differ for other reasons, ns: to save less than that and
             a tenth of a step is no alarm. It is of the step that the saving is of. None of fewer
-            than `FEWEST_STEPS` steps.
+            than `MIN_STEPS` steps.
         edit: the change to the program that a replay makes for it, such as "unblock:train.py:40";
             several are joined by " + ". None where nothing can be done, or nobody knows what.
         saves_ns: what that change saves of a steady step by a replay, ns; of a file without steps,

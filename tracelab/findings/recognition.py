@@ -165,8 +165,8 @@ class _Names:
         frames = self._trace.of_category(Category.PYTHON)
         self._events = {
             Category.PYTHON: frames[~is_inside(self._trace, frames, host.profiler_calls)],
-            Category.OPERATOR: timeline.without_steps(Category.OPERATOR),
-            Category.ANNOTATION: timeline.without_steps(Category.ANNOTATION),
+            Category.OPERATOR: timeline.ids_except_steps(Category.OPERATOR),
+            Category.ANNOTATION: timeline.ids_except_steps(Category.ANNOTATION),
         }
         self._names = {
             category: np.unique(self._trace.name_index[events])

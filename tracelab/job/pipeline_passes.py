@@ -91,7 +91,7 @@ def find_passes(
         & (timeline.launch_id != ABSENT)
     )
     computes = computes[np.argsort(trace.start_ns[timeline.launch_id[computes]], kind="stable")]
-    phase = Phases(graph.host).of_events(timeline.launch_id[computes])
+    phase = Phases(graph.host).phases_of(timeline.launch_id[computes])
     start_ns, end_ns = _spans(timeline, computes, phase)
 
     launch_id = timeline.launch_id[row]

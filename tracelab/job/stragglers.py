@@ -32,7 +32,7 @@ from tracelab.job.members import Members
 from tracelab.job.more_work import MoreWork
 from tracelab.job.part import Work
 from tracelab.model.program.call_sites import NO_CALL_SITE
-from tracelab.model.steady import FEWEST_STEPS, spread_ns
+from tracelab.model.steady import MIN_STEPS, spread_ns
 from tracelab.model.trace import ABSENT
 
 # Shares of a step. GPUs of one model differ in speed: ranks of bundled jobs that do the same cost
@@ -175,7 +175,7 @@ class CommonSteps:
         """Return true if a cost is a share of a step worth a word, and more than it varies by."""
         if _typical_ns(cost_ns) <= least_share * self.step_ns:
             return False
-        return len(cost_ns) < FEWEST_STEPS or _typical_ns(cost_ns) > spread_ns(cost_ns)
+        return len(cost_ns) < MIN_STEPS or _typical_ns(cost_ns) > spread_ns(cost_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +313,7 @@ def _taking_turns(
     last = np.maximum(members.last_member[source], 0)
     is_compute = (blamed != ABSENT) & (lateness.excess_ns[last].argmax(axis=1) == Work.COMPUTE)
     lost = {part_index: lost[part_index] for part_index in np.unique(blamed[is_compute]).tolist()}
-    if len(lost) < 2 or windows.steps < FEWEST_STEPS:
+    if len(lost) < 2 or windows.steps < MIN_STEPS:
         return []
     by_rank_ns = np.array([of_rank.shared_out_ns for of_rank in lost.values()])
     cost_ns = by_rank_ns.sum(axis=0)
@@ -415,7 +415,7 @@ def _alone_ns(members: Members) -> Int64Array:
 
 def _typical_ns(by_step_ns: Int64Array) -> int:
     """The median of the steps, ns; of fewer than three, which have none to speak of, the least."""
-    few = len(by_step_ns) < FEWEST_STEPS
+    few = len(by_step_ns) < MIN_STEPS
     return int(by_step_ns.min() if few else np.median(by_step_ns))
 
 

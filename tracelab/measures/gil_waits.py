@@ -109,7 +109,7 @@ class _PythonCode:
         self._is_long = nesting.end_ns - nesting.start_ns >= _MIN_RELEASE_NS
 
     def of_thread(self, thread: int) -> _Thread:
-        nesting, own = self._nesting, self._nesting.of_thread(thread)
+        nesting, own = self._nesting, self._nesting.entries_of(thread)
         start_ns, end_ns = nesting.start_ns[own], nesting.end_ns[own]
         is_function = self._is_function[own]
         moments_ns = np.unique(np.concatenate((start_ns, end_ns)))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from tracelab.base.arrays import Frozen, dataclass, read_only
 from tracelab.base.intervals import Int64Array, Intervals, gaps, join, measure_within, union
 from tracelab.model.host import Host
-from tracelab.model.latencies import LONGEST_SILENCE_NS
+from tracelab.model.latencies import MAX_SILENCE_NS
 from tracelab.model.lookup import groups_of
 
 # The host may wait for a GPU that works for this share of a silence.
@@ -101,5 +101,5 @@ def unrecorded_waits(host: Host) -> Intervals:
     silences = gaps(recorded, int(recorded.starts[0]), int(recorded.ends[-1]))
     length_ns = silences.ends - silences.starts
     worked_ns = measure_within(host.timeline.busy(), silences.starts, silences.ends)
-    is_wait = (length_ns > LONGEST_SILENCE_NS) & (worked_ns >= _MIN_WORKED_SHARE * length_ns)
+    is_wait = (length_ns > MAX_SILENCE_NS) & (worked_ns >= _MIN_WORKED_SHARE * length_ns)
     return Intervals(silences.starts[is_wait], silences.ends[is_wait])

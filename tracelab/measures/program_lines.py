@@ -108,7 +108,7 @@ class ProgramLines:
             threads += list(self._backward)
             boundaries_ns = [x for of in self._backward.values() for x in (of.starts, of.ends)]
         for one in threads:
-            own = calls.of_thread(one)
+            own = calls.entries_of(one)
             boundaries_ns += [calls.start_ns[own], calls.end_ns[own]]
         return np.concatenate(boundaries_ns)
 

@@ -272,9 +272,9 @@ class _Host:
         launched = launch_ids[is_launched]
         found = Labels(
             operator=self.operators.names(self.operators.innermost(launched)),
-            phase=self.phases.of_events(launched),
+            phase=self.phases.phases_of(launched),
             line=self.lines.of_events(launched),
-            module=self.modules.of_events(launched),
+            module=self.modules.modules_of(launched),
         )
         unknown = _unknown(len(launch_ids) - len(launched))
         # ABSENT is the first of the launches.
@@ -286,19 +286,19 @@ class _Host:
         if thread == ABSENT:
             return _unknown(len(moments_ns))
         operator = self.operators.names(self.operators.innermost_at(thread, moments_ns))
-        phase = self.phases.at(thread, moments_ns)
+        phase = self.phases.phases_at(thread, moments_ns)
         return Labels(
             operator=np.where(phase == Phase.WAITING, WAITED, operator),
             phase=phase,
             line=self.lines.at(thread, moments_ns),
-            module=self.modules.at(thread, moments_ns),
+            module=self.modules.modules_at(thread, moments_ns),
         )
 
     def boundaries_ns(self, thread: int) -> Int64Array:
         """int64[k], ns, when what a thread is in may change; in any order."""
         if thread == ABSENT:
             return np.zeros(0, dtype=np.int64)
-        own = self.operators.of_thread(thread)
+        own = self.operators.entries_of(thread)
         return np.concatenate(
             (
                 self.operators.start_ns[own],
@@ -315,7 +315,7 @@ class _Host:
         for thread, part in self.phases.threads_in_charge(on_host):
             if thread == ABSENT:
                 continue
-            own = self.operators.of_thread(thread)
+            own = self.operators.entries_of(thread)
             operator = self.operators.names(np.arange(own.start, own.stop))
             for name, start_ns, label in (
                 ("operator", self.operators.start_ns[own], operator),

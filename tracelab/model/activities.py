@@ -112,10 +112,10 @@ class Activities(Frozen):
 
     @cached_property
     def operators(self) -> Nesting:
-        """The operators of every thread as trees; the steps are none."""
-        return Nesting(self.trace, self.without_steps(Category.OPERATOR))
+        """The operators of every thread as trees, without the steps."""
+        return Nesting(self.trace, self.ids_except_steps(Category.OPERATOR))
 
-    def without_steps(self, category: Category) -> NDArray[np.intp]:
+    def ids_except_steps(self, category: Category) -> NDArray[np.intp]:
         """Event ids of operators or annotations but the steps, which old files write as both."""
         return self._regions[category]
 

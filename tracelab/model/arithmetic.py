@@ -44,11 +44,11 @@ _HALF_PRODUCT = re.compile(
 # The only fused operator that takes float32.
 _FLOAT32_ATTENTION = re.compile(r"fmha_cutlass[FB]_f32_")
 _PRODUCT = re.compile(r"^aten::(?:_?addmm\w*|mm|bmm|baddbmm)$")
-# Those of PyTorch that only read and write memory; not those of several tensors at once.
+# Those of PyTorch that only read and write memory, except those of several tensors.
 _ELEMENTWISE = re.compile(
     r"at::native::.*?(?:elementwise_kernel|reduce_kernel|CatArrayBatchedCopy)|^Memcpy DtoD"
 )
-# A product of batches: those of linear layers are none.
+# A product of batches, which linear layers do not make.
 _BATCHED_PRODUCT = re.compile(r"^aten::(?:baddbmm|bmm)$")
 # PyTorch has a kernel for each power of two up to 1,024 numbers, and one for all longer rows.
 _SOFTMAX = re.compile(r"softmax_warp_\w+<[^<>]*?, (\d+)[,>]|cunn_SoftMax")
@@ -255,7 +255,7 @@ def products_without_tf32(timeline: Timeline) -> NDArray[np.bool_]:
     """bool[m], the float32 products that TF32 would make faster on their GPU.
 
     Where one product of a file is in TF32, it is allowed, and the library chose float32 for the
-    others: they are none. The switches of matrix products and of convolutions are two.
+    others: those do not count. The switches of matrix products and of convolutions are two.
     """
     trace, event_id = timeline.trace, timeline.event_id
     chosen = match_names(trace, event_id, is_float32_product) & (tf32_speedup(timeline) > 1)

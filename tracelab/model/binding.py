@@ -38,8 +38,8 @@ from tracelab.model.host import Host
 from tracelab.model.late_starts import explain_late
 from tracelab.model.latencies import (
     AWAITED,
+    MIN_DELAY_NS,
     NODE,
-    SHORTEST_DELAY_NS,
     UNEXPLAINED_NS,
     Latencies,
     event_index,
@@ -148,7 +148,7 @@ def bind(
     )
     row = np.flatnonzero(_is_late(host, known, latencies))
     late = explain_late(host, queues, awaited, predecessors, met, known, row)
-    constraints = _without_launch(host.timeline, _with(known, row, late))
+    constraints = _clear_missing_launches(host.timeline, _replace_rows(known, row, late))
     return Binding(
         launch_ns=met.launch_ns,
         stream_ns=met.stream_ns,
@@ -163,7 +163,7 @@ def bind(
     )
 
 
-def _with(known: Constraints, row: NDArray[np.intp], late: Constraints) -> Constraints:
+def _replace_rows(known: Constraints, row: NDArray[np.intp], late: Constraints) -> Constraints:
     """Replace the constraints of some rows (intp[k])."""
     columns = {field.name: getattr(known, field.name).copy() for field in fields(known)}
     for name, column in columns.items():
@@ -247,7 +247,7 @@ def _stream_constraints(
     follows[1:] = timeline.stream_index[1:] == timeline.stream_index[:-1]
     has_ended = follows & (np.roll(progress.ended_ns, 1) <= start_ns)
     is_dependent = follows & timeline.overlaps_previous & ~has_ended
-    was_launched = (launch_ns == ABSENT) | (start_ns - launch_ns > SHORTEST_DELAY_NS)
+    was_launched = (launch_ns == ABSENT) | (start_ns - launch_ns > MIN_DELAY_NS)
     # Where activities overlap as they should not, the one before counts for itself.
     ended_alone = follows & ~has_ended & ~is_dependent & (np.roll(end_ns, 1) <= start_ns)
     still_runs = np.roll(end_ns, 1) > start_ns
@@ -314,13 +314,13 @@ def _is_late(host: Host, known: Constraints, latencies: Latencies) -> NDArray[np
     """
     timeline, is_launching = host.timeline, host.starts_in_its_call
     typical_ns = latencies.typical_ns[_latency_index(timeline, known)]
-    least_ns = np.where(is_launching, SHORTEST_DELAY_NS, UNEXPLAINED_NS)
+    least_ns = np.where(is_launching, MIN_DELAY_NS, UNEXPLAINED_NS)
     is_late = timeline.start_ns - known.ready_ns - typical_ns > least_ns
     is_launch: NDArray[np.bool_] = known.constraint == Constraint.LAUNCH
     return is_late & ~(is_launch & is_launching)
 
 
-def _without_launch(timeline: Timeline, constraints: Constraints) -> Constraints:
+def _clear_missing_launches(timeline: Timeline, constraints: Constraints) -> Constraints:
     """The same, where nothing is known of activities whose launch is not in the file.
 
     What is likeliest to have been in their way stays their source.

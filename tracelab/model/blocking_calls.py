@@ -25,7 +25,7 @@ from tracelab.model.driver_api import (
     is_synchronous_copy,
 )
 from tracelab.model.kernel_kinds import copies_pageable_memory
-from tracelab.model.latencies import LONGEST_CALL_NS
+from tracelab.model.latencies import MAX_CALL_NS
 from tracelab.model.lookup import expand_ranges, groups_of, match_names
 from tracelab.model.nesting import is_nested
 from tracelab.model.profiler_calls import is_inside
@@ -217,7 +217,7 @@ def find_stalled_calls(trace: Trace, blocking: BlockingCalls) -> StalledCalls:
 def _long_calls(trace: Trace, blocking: BlockingCalls) -> NDArray[np.intp]:
     """The outermost calls that took long and do not block by themselves, without watchdogs'."""
     calls = trace.of_category(*HOST_CALLS)
-    calls = calls[trace.duration_ns[calls] > LONGEST_CALL_NS]
+    calls = calls[trace.duration_ns[calls] > MAX_CALL_NS]
     calls = calls[np.lexsort((-trace.end_ns[calls], trace.start_ns[calls]))]
     calls = calls[~is_nested(trace, calls)]
     is_blocking = np.isin(calls, blocking.event_id)

@@ -110,7 +110,7 @@ def _pairs(trace: Trace) -> tuple[Int64Array, Int64Array]:
 def _launches(
     trace: Trace, activity_correlation: Int64Array
 ) -> tuple[NDArray[np.intp], NDArray[np.int8]]:
-    """The calls that asked for an activity and have none in the file, by start, and which kind."""
+    """The calls that requested an activity and have none in the file, by start, and which kind."""
     calls = calls_of_name(trace, lambda name: any(is_one(name) for _, is_one in _LAUNCHES))
     calls = calls[np.lexsort((-trace.end_ns[calls], trace.start_ns[calls]))]
     calls = calls[~is_nested(trace, calls)]  # the runtime's call launches by one of the driver

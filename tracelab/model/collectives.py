@@ -69,7 +69,8 @@ _LETTERS_OF_LIBRARY = {
     "recv": Operation.RECV,
 }
 _LIBRARY = re.compile("nccl|rccl", re.IGNORECASE)
-_MOST_RANKS = 2**20  # of a group: more are no ranks, whatever a file says
+# A larger number in a file is damage.
+_MAX_GROUP_RANKS = 2**20
 _REGION = re.compile("c10d::|nccl:")  # PyTorch's operators and annotations around operations
 # What a kernel of NCCL's may do: its name is that of the way in which the data move.
 _DONE_BY = {
@@ -184,7 +185,7 @@ def collectives(timeline: Timeline) -> Collectives:
         operator_id=operator_id,
         groups=groups,
     )
-    return _in_order(timeline, _joined(found))
+    return _sort_operations(timeline, _joined(found))
 
 
 class _Operators:
@@ -237,7 +238,7 @@ def _coalesced(
     kernel_index = np.full(len(issues), ABSENT, dtype=np.intp)
     for thread, of_thread in groups_of(thread_index):
         kernels = launched[of_thread]
-        own = np.arange(len(issues))[nesting.of_thread(thread)]
+        own = np.arange(len(issues))[nesting.entries_of(thread)]
         own = own[issues[own]]
         start_ns = trace.start_ns[launch_id[kernels]]
         following = np.searchsorted(start_ns, nesting.end_ns[own])
@@ -355,7 +356,7 @@ def _group(name: str, texts: list[GroupText], listed: tuple[int, ...]) -> Group:
     regular = [
         tuple(range(text.first_rank, text.first_rank + size * text.rank_stride, text.rank_stride))
         for text in texts
-        if 0 < size <= _MOST_RANKS and text.first_rank != ABSENT and text.rank_stride > 0
+        if 0 < size <= _MAX_GROUP_RANKS and text.first_rank != ABSENT and text.rank_stride > 0
     ]
     fitting = (
         ranks
@@ -406,7 +407,7 @@ def _joined(found: Collectives) -> Collectives:
     return Collectives(**columns, groups=found.groups)
 
 
-def _in_order(timeline: Timeline, found: Collectives) -> Collectives:
+def _sort_operations(timeline: Timeline, found: Collectives) -> Collectives:
     """The operations by start, row and issue."""
     issued_ns = timeline.trace.start_ns[found.operator_id]
     order = np.lexsort((issued_ns, found.row, timeline.start_ns[found.row]))

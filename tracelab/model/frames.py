@@ -17,7 +17,7 @@ MODULE_PREFIX = "nn.Module: "  # of the call of a module
 NUMBER = "__float__"  # a number made of an object: `float(x)`, `int(x)`, `range(x)`, `y[x]` ...
 
 
-# Python frames that are nobody's own code: built-ins, PyTorch and the code that its compiler writes
+# Python frames outside the user's code: built-ins, PyTorch and the code that its compiler writes
 # (into files named by a hash), the interpreter's library, ours, and what works on arrays and images
 # for whoever calls it.
 _LIBRARY_FRAME = re.compile(
@@ -30,7 +30,7 @@ _LIBRARY_FRAME = re.compile(
     r"|^logging/(?:__init__|handlers)\.py\("
     r"|\): __torch_(?:function|dispatch)__$"
 )
-# Packages whose code a program calls. Engines that are started as programs are none of them.
+# Packages whose code a program calls. Engines that are started as programs do not count.
 _PACKAGE_FRAME = re.compile(
     r"(?:^|/)(?:accelerate|bitsandbytes|datasets|diffusers|einops|kornia|lightning|monai|open_clip"
     r"|peft|pytorch_lightning|sentence_transformers|timm|torch_geometric|torchaudio|torchmetrics"

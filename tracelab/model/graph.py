@@ -21,7 +21,7 @@ from tracelab.model.blocking_calls import RETURNS_WHEN_DONE, Blocking
 from tracelab.model.constraints import Awaited, Constraint
 from tracelab.model.cuda_graphs.node_predecessors import find_node_predecessors, node_dependencies
 from tracelab.model.host import Host
-from tracelab.model.latencies import LONGEST_WAKE_UP_NS
+from tracelab.model.latencies import MAX_WAKE_UP_NS
 from tracelab.model.lookup import ByCorrelation, groups_of
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, GPU_ACTIVITIES, HOST_CALLS, Category
@@ -89,7 +89,7 @@ def build_graph(host: Host) -> Graph:
     timeline = host.timeline
     queues = StreamQueues(timeline)
     progress = StreamProgress(timeline, queues)
-    waits = _with_nodes(timeline, resolve_waits(timeline, queues, progress))
+    waits = _add_node_waits(timeline, resolve_waits(timeline, queues, progress))
     edges_of = {
         EdgeKind.LAUNCH: launch_edges(timeline),
         EdgeKind.STREAM: stream_edges(timeline),
@@ -120,7 +120,7 @@ def build_graph(host: Host) -> Graph:
     )
 
 
-def _with_nodes(timeline: Timeline, waits: StreamWaits) -> StreamWaits:
+def _add_node_waits(timeline: Timeline, waits: StreamWaits) -> StreamWaits:
     """The same, and what nodes of graphs waited for on other streams."""
     row, source_row = node_dependencies(timeline)
     is_other: NDArray[np.bool_] = timeline.stream_index[row] != timeline.stream_index[source_row]
@@ -363,7 +363,7 @@ def _recorded_by(
     during = _ended_last_during(timeline, queues, call_id, record_ns)
     during_end_ns = np.where(during == ABSENT, ABSENT, timeline.end_ns[during])
     # A call that is shorter than that may not have waited for anything.
-    just_before_ns = return_ns - LONGEST_WAKE_UP_NS
+    just_before_ns = return_ns - MAX_WAKE_UP_NS
     is_other = (during_end_ns >= just_before_ns) & (just_before_ns > start_ns[call_id])
     is_other = (end_ns > return_ns) | ((end_ns < just_before_ns) & is_other)
     return np.where(is_other, during, row)

@@ -103,7 +103,7 @@ class Host(OneLine):
     def other_threads(self) -> Callable[[int], ThreadState]:
         """Return the joint state of all launching threads except one.
 
-        A thread that launches nothing, a logger for one, keeps nobody from launching.
+        A thread that launches nothing, a logger for one, delays no launch.
         """
         return all_but_one(
             {

@@ -25,7 +25,7 @@ class Kind(IntEnum):
 
 # One alternative per library. Each must begin where a word or a part of one begins, so that "hip",
 # "sync" or "reduce" inside another name is never enough; a digit may stand before it, because names
-# that nobody demangled have the length of each part there. Which real kernel each one was written
+# that were not demangled have the length of each part there. Which real kernel each one was written
 # for stands in the tests.
 _COMM = re.compile(
     r"""
@@ -163,7 +163,7 @@ def classify(trace: Trace, events: NDArray[np.intp], is_comm: CommTest) -> NDArr
 
 
 def is_recognised(name: str) -> bool:
-    """Return True if a kernel's name is known to be compute, so that nobody needs to be asked.
+    """Return True if a kernel's name is known to be compute.
 
     >>> is_recognised("ampere_sgemm_128x64_tn"), is_recognised("my_ring_step")
     (True, False)

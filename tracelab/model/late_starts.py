@@ -16,14 +16,14 @@ from tracelab.model.constraints import (
 from tracelab.model.cuda_graphs.node_predecessors import NodePredecessors
 from tracelab.model.host import Host
 from tracelab.model.kernel_kinds import Kind, copy_direction
-from tracelab.model.latencies import LONGEST_WAKE_UP_NS, UNEXPLAINED_NS
+from tracelab.model.latencies import MAX_WAKE_UP_NS, UNEXPLAINED_NS
 from tracelab.model.lookup import groups_of, match_names
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 from tracelab.model.waits.stream_progress import StreamQueues
 
-# Of what ended just before a start so many are looked over: more than a GPU has hardware queues.
-_MOST_ENDED = 64
+# Activities that ended just before a start: more than a GPU has hardware queues.
+_MAX_ENDED_ACTIVITIES = 64
 
 
 def explain_late(
@@ -41,7 +41,7 @@ def explain_late(
     may_be_wait = may_be_wait | awaited.any_stream_waits
     # Nothing tells when such a wait was over, or when the profiler missed the launch.
     is_open = may_be_wait | (timeline.launch_id[row] == ABSENT)
-    since_ns = np.where(is_open, np.maximum(ready_ns, start_ns - LONGEST_WAKE_UP_NS), ready_ns)
+    since_ns = np.where(is_open, np.maximum(ready_ns, start_ns - MAX_WAKE_UP_NS), ready_ns)
     ended_row = _ended_just_before(timeline, queues, row, ready_ns)
     running_row = _running_beside(timeline, row)
     is_launching = host.starts_in_its_call[row]
@@ -146,11 +146,11 @@ def _last_ended(
     """The candidate that ended last before each row's start and fits it, else ABSENT: intp[k]."""
     by_end = candidate_row[np.argsort(timeline.end_ns[candidate_row], kind="stable")]
     end_ns, start_ns = timeline.end_ns[by_end], timeline.start_ns[row]
-    since_ns = np.maximum(ready_ns + 1, start_ns - LONGEST_WAKE_UP_NS)
+    since_ns = np.maximum(ready_ns + 1, start_ns - MAX_WAKE_UP_NS)
     ended_row = np.full(len(row), ABSENT, dtype=np.intp)
     position = np.searchsorted(end_ns, start_ns, side="right") - 1
     open_index = np.arange(len(row))
-    for _ in range(_MOST_ENDED):  # all that have found nothing yet step back at once
+    for _ in range(_MAX_ENDED_ACTIVITIES):  # all rows without a source yet step back together
         open_index = open_index[position[open_index] >= 0]
         open_index = open_index[end_ns[position[open_index]] >= since_ns[open_index]]
         if not len(open_index):

@@ -25,29 +25,29 @@ from tracelab.model.lookup import groups_of
 UNEXPLAINED_NS = 20_000
 # What a wait delayed starts 1 to 35 us after what it waited for, 7 us in the median. Then come 5 of
 # 3,100 up to 45 us, and from there on what also waited for a free multiprocessor.
-LONGEST_WAKE_UP_NS = 35_000
+MAX_WAKE_UP_NS = 35_000
 # Where nothing is in the way 95 of 100 start at most 5 us after they could have. Where something
 # may have been, a wait whose record is not named or a launch call that still ran, a later start is
 # due to that. 3 or 8 us would make the same inferred waits but one.
-SHORTEST_DELAY_NS = 5_000
+MIN_DELAY_NS = 5_000
 # A call that launches takes some microseconds. While a thread allocates it has the driver's lock,
 # and what other threads ask of the driver returns only after it: 7 and 40 ms were seen beside the
 # cudaHostAlloc of a DataLoader's pin_memory thread.
-LONGEST_CALL_NS = 100_000
+MAX_CALL_NS = 100_000
 # Between two operators nothing was recorded for up to 0.4 ms in captures without Python's stacks;
 # in a trace of DeepEP for 2 to 23 ms: its host reads a counter until the GPU has written it.
-LONGEST_SILENCE_NS = 1_000_000
+MAX_SILENCE_NS = 1_000_000
 # Between two ProfilerSteps, in the profiler's step call, pass 7 to 60 us in all captures, with and
 # without Python's stacks. A longer time between them is somebody else's.
-LONGEST_STEP_CALL_NS = 500_000
+MAX_STEP_CALL_NS = 500_000
 
 # From the return of the call that replays a graph to its first node, where nothing else makes that
 # wait: 5.9 to 6.1 us on H200 (launches_graph), three times what a kernel takes.
 REPLAY_START_NS = 6_000
 
-# A trace's own median counts from so many starts on, and while it needs no explanation itself:
-# where more than half of the starts do, events are missing.
-LEAST_STARTS = 20
+# Starts from which a trace's own median counts, as long as it needs no explanation itself: where
+# more than half of the starts do, events are missing.
+MIN_STARTS = 20
 
 
 # --- what is typical ---
@@ -161,7 +161,7 @@ def measure_latencies(latency_index: NDArray[np.intp], latency_ns: Int64Array) -
     is_own = np.zeros(len(LATENCIES), dtype=np.bool_)
     for index, of_latency in groups_of(latency_index):
         median_ns = lower_median(latency_ns[of_latency])
-        if len(of_latency) >= LEAST_STARTS and median_ns <= UNEXPLAINED_NS:
+        if len(of_latency) >= MIN_STARTS and median_ns <= UNEXPLAINED_NS:
             typical_ns[index], is_own[index] = median_ns, True
     start_count = np.bincount(latency_index, minlength=len(LATENCIES)).astype(np.int64)
     return Latencies(typical_ns, is_own, start_count)

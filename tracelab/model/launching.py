@@ -65,7 +65,7 @@ def _launch(calls: Nesting, timeline: Timeline) -> NDArray[np.bool_]:
     trace, launch = timeline.trace, np.zeros(len(calls.event_id), dtype=np.bool_)
     launch_id = timeline.launch_id[timeline.launch_id != ABSENT]
     for thread, of_thread in groups_of(trace.thread_index[launch_id]):
-        launch_ns, own = np.sort(trace.start_ns[launch_id[of_thread]]), calls.of_thread(thread)
+        launch_ns, own = np.sort(trace.start_ns[launch_id[of_thread]]), calls.entries_of(thread)
         first = np.searchsorted(launch_ns, calls.start_ns[own])
         launch[own] = np.searchsorted(launch_ns, calls.end_ns[own]) > first
     return launch

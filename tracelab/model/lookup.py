@@ -100,7 +100,7 @@ def last_in_group(
         side: as in `numpy.searchsorted`.
 
     Returns:
-        intp[queries], indexes of entries, ABSENT where there is none.
+        intp[queries], indexes of entries, ABSENT without one.
 
     >>> group, key = np.array([0, 0, 0, 1]), np.array([10, 20, 30, 5])
     >>> last_in_group(group, key, np.array([0, 1, 0]), np.array([25, 5, 10])).tolist()
@@ -131,7 +131,7 @@ class ByCorrelation:
         self.event_id = read_only(events[first])
 
     def find(self, correlation: Int64Array) -> NDArray[np.intp]:
-        """intp[k], event ids, ABSENT where there is none."""
+        """intp[k], event ids, ABSENT without one."""
         if not len(self.event_id):
             return np.full(len(correlation), ABSENT, dtype=np.intp)
         index = np.searchsorted(self._correlation, correlation)

@@ -267,9 +267,9 @@ def count_losses(losses: Mapping[str, int]) -> str:
     return f" ({counts})" if counts else ""
 
 
-_MOST_NAMES = 10  # of one loss; the others are counted
-_LONGEST_NAME = 200
-_LONGEST_SHOWN = 60
+_MAX_NAMES_PER_LOSS = 10
+_MAX_NAME_LETTERS = 200
+_MAX_SHOWN_LETTERS = 60
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -297,7 +297,7 @@ class LossName(OneLine):
 def find_loss_names(trace: Trace) -> tuple[LossName, ...]:
     """Return the ten most frequent names of each such loss of a trace, most frequent first."""
     return tuple(
-        LossName(loss, _cut(name), count, *_on_gpu(trace, loss, name))
+        LossName(loss, _cut(name), count, *_measure_gpu_time(trace, loss, name))
         for loss, names in trace.loss_names.items()
         for name, count in _most_frequent(names.items())
     )
@@ -339,10 +339,10 @@ def listed_names(names: Sequence[LossName], total: int) -> str:
 
 
 def _most_frequent(counts: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
-    return sorted(counts, key=lambda pair: (-pair[1], pair[0]))[:_MOST_NAMES]
+    return sorted(counts, key=lambda pair: (-pair[1], pair[0]))[:_MAX_NAMES_PER_LOSS]
 
 
-def _on_gpu(trace: Trace, loss: str, name: str) -> tuple[tuple[int, ...], int]:
+def _measure_gpu_time(trace: Trace, loss: str, name: str) -> tuple[tuple[int, ...], int]:
     """On which devices something of this name ran, and how long, ns."""
     if loss == "unknown_categories":
         of_name = trace.unknown_gpu_ns.get(name, {})
@@ -362,10 +362,10 @@ def _where(devices: Sequence[int]) -> str:
 
 
 def _cut(name: str) -> str:
-    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
+    return name if len(name) <= _MAX_NAME_LETTERS else f"{name[: _MAX_NAME_LETTERS - 1]}…"
 
 
 def _shown(name: str) -> str:
     """A name between backticks: in one line, without any."""
     text = " ".join(name.replace("`", "'").split())
-    return text if len(text) <= _LONGEST_SHOWN else f"{text[: _LONGEST_SHOWN - 1]}…"
+    return text if len(text) <= _MAX_SHOWN_LETTERS else f"{text[: _MAX_SHOWN_LETTERS - 1]}…"

@@ -35,13 +35,16 @@ _LAUNCHES: Mapping[str, Callable[[str], bool]] = {
     "replays_without_activity": is_graph_launch,
 }
 INCOMPLETE_REPLAYS = "incomplete_replays"
-_MOST_LOST = 0.02  # of the calls of a kind: more, and figures are off by more than their rounding
-# Replays of one graph are about as long, whatever of them is lost but the ends.
-_MOST_APART = 0.1  # of a replay's length
-_LEAST_LACKING, _LEAST_LACKING_NS = 0.05, 3_000  # of its length, and in ns: less is no matter
-_MOST_LENGTH = 1.02  # of the longest one: all nodes and the pauses between them must fit into it
-_FEWEST = 2  # of two that differ the longer one may be whole
-_MOST_COMPARED = 32  # on each side, by length
+# With a larger share of the calls of a kind, figures are off by more than their rounding.
+_MAX_LOST_SHARE = 0.02
+# Replays of one graph are about as long, whatever they lost between their ends.
+_MAX_LENGTH_GAP_SHARE = 0.1
+_MIN_LACKING_SHARE, _MIN_LACKING_NS = 0.05, 3_000
+# All nodes and the pauses between them must fit into the longest replay, about.
+_MAX_LENGTH_RATIO = 1.02
+# The longer one of two that differ may be whole.
+_MAX_DOUBTFUL_GRAPHS = 2
+_MAX_NEIGHBORS = 32
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -108,8 +111,8 @@ def missing_work(
         left_out: the steps whose calls do not count, by start.
 
     Returns:
-        in words, as "8 of 10 graph replays"; "" where nothing is. And True if it is so much that
-        the figures are wrong.
+        in words, as "8 of 10 graph replays"; "" where nothing is. And True if the missing share
+        makes the figures wrong.
     """
     is_used = ~np.isin(lost.call_id, _calls_within(timeline.trace, lost.call_id, left_out))
     words: list[str] = []
@@ -121,12 +124,12 @@ def missing_work(
         count, total = int((of_kind & lost.is_lost).sum()), int(of_kind.sum())
         if count:
             words.append(f"{count:,} of {total:,} {word}")
-            is_much |= count > _MOST_LOST * total
+            is_much |= count > _MAX_LOST_SHARE * total
     arrows = timeline.trace.losses.get("arrows_without_end", 0)
     if arrows and not lost.is_lost.any():  # else they are arrows of that
         total = arrows + len(timeline.event_id)
         words.append(f"{arrows:,} of {total:,} activities to which arrows lead")
-        is_much = arrows > _MOST_LOST * total
+        is_much = arrows > _MAX_LOST_SHARE * total
     return ", ".join(words), is_much
 
 
@@ -214,13 +217,13 @@ def _lack_nodes(replays: list[_Replay]) -> set[int]:
     for i, [one, *more] in enumerate(agreeing):
         near = [
             of_graph
-            for of_graph in agreeing[max(0, i - _MOST_COMPARED) : i + _MOST_COMPARED + 1]
-            if abs(of_graph[0].length_ns - one.length_ns) <= _MOST_APART * one.length_ns
+            for of_graph in agreeing[max(0, i - _MAX_NEIGHBORS) : i + _MAX_NEIGHBORS + 1]
+            if abs(of_graph[0].length_ns - one.length_ns) <= _MAX_LENGTH_GAP_SHARE * one.length_ns
             and _is_alike(one.node, of_graph[0].node)
         ]
         if len(near) > 1 and _has_time_for([of_graph[0] for of_graph in near], one):
             lacking = [[one, *more]]
-            if len(near) > _FEWEST and all(len(of_graph) == 1 for of_graph in near):
+            if len(near) > _MAX_DOUBTFUL_GRAPHS and all(len(of_graph) == 1 for of_graph in near):
                 # No two agree: none is known to be whole, nor any shorter one that is alone.
                 lacking += [
                     of_graph
@@ -246,8 +249,8 @@ def _has_time_for(replays: list[_Replay], one: _Replay) -> bool:
     np.maximum.at(mean_ns, index, np.concatenate(run_ns))
     pause_ns = np.quantile(np.concatenate([x.pause_ns for x in replays]), 0.25)
     all_ns = float(most @ mean_ns)
-    least_ns = max(_LEAST_LACKING * one.length_ns, _LEAST_LACKING_NS)
-    room_ns = _MOST_LENGTH * max(x.length_ns for x in replays)
+    least_ns = max(_MIN_LACKING_SHARE * one.length_ns, _MIN_LACKING_NS)
+    room_ns = _MAX_LENGTH_RATIO * max(x.length_ns for x in replays)
     return bool(
         all_ns - one.run_ns.sum() > least_ns and all_ns + (most.sum() - 1) * pause_ns <= room_ns
     )

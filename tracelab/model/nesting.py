@@ -78,7 +78,7 @@ class Nesting:
             thread: index into `Trace.threads`.
             moments_ns: int64[k], ns, ascending.
         """
-        own = self.of_thread(thread)
+        own = self.entries_of(thread)
         # The last entry that has begun; there are fewer entries than moments to look up.
         first_moment = np.searchsorted(moments_ns, self.start_ns[own])
         begun = np.bincount(first_moment, minlength=len(moments_ns) + 1)[:-1]
@@ -91,13 +91,13 @@ class Nesting:
             ended = ended[index[ended] != ABSENT]
         return index
 
-    def of_thread(self, thread: int) -> slice:
+    def entries_of(self, thread: int) -> slice:
         """The entries of a thread, as an index."""
         return slice(*self._bounds[thread : thread + 2].tolist())
 
     def children(self, index: Int64Array) -> NDArray[np.intp]:
         """The entries directly inside these: those of one entry ascending, one after another."""
-        by_parent, parent_index = self._by_parent
+        by_parent, parent_index = self._order_by_parent
         first, last = (
             np.searchsorted(parent_index, index),
             np.searchsorted(parent_index, index, "right"),
@@ -145,7 +145,7 @@ class Nesting:
     def _parents(self) -> Int64Array:
         """The nearest entry before each that is of its thread and ends no earlier.
 
-        All entries still without an answer step to their candidate's candidate at once: what lies
+        All entries still without an answer step to their candidate's candidate together: what lies
         between an entry and its candidate ends earlier than the entry.
         """
         parent_index = np.arange(-1, len(self.event_id) - 1, dtype=np.int64)
@@ -162,7 +162,7 @@ class Nesting:
         return parent_index
 
     @cached_property
-    def _by_parent(self) -> tuple[NDArray[np.intp], Int64Array]:
+    def _order_by_parent(self) -> tuple[NDArray[np.intp], Int64Array]:
         """The entries by parent, then ascending; and their parents."""
         index = np.argsort(self.parent_index, kind="stable")
         return read_only(index), read_only(self.parent_index[index])

@@ -2,7 +2,7 @@
 
 The file says so by regions: annotations (``Optimizer.step#SGD.step``), Python functions
 (``nn.Module: Linear_3``) and operators of autograd's engine. Of regions inside one another the
-innermost counts, but for a forward pass inside a backward pass, which recomputes activations: that
+innermost counts, except a forward pass inside a backward pass, which recomputes activations: that
 is part of the backward pass.
 """
 
@@ -133,7 +133,7 @@ class Phases:
         self.is_forward_inferred = not is_forward and bool((marks[1] == Phase.BACKWARD).any())
         self._mark_ns, self._mark_phase = marks
 
-    def of_events(self, events: Int64Array) -> NDArray[np.int8]:
+    def phases_of(self, events: Int64Array) -> NDArray[np.int8]:
         """int8[k], the `Phase` in which each host event (event id) was made, by its own thread.
 
         Of a thread that is known by another one's wait alone, it is the phase of that other thread.
@@ -146,7 +146,7 @@ class Phases:
             thread[open_[index]] = waiting
         return self._completed(region, thread, start_ns)
 
-    def at(self, thread: int, moments_ns: Int64Array) -> NDArray[np.int8]:
+    def phases_at(self, thread: int, moments_ns: Int64Array) -> NDArray[np.int8]:
         """int8[k], the `Phase` that a thread was in at each moment (int64[k], ns, ascending)."""
         # It is the same until the next boundary: there are fewer of them than moments.
         since_ns = np.sort(np.concatenate((moments_ns[:1], self.boundaries_ns(thread))))
@@ -159,7 +159,7 @@ class Phases:
 
     def boundaries_ns(self, thread: int) -> Int64Array:
         """int64[k], ns, when the phase of a thread may change; in any order."""
-        own = self._regions.of_thread(thread)
+        own = self._regions.entries_of(thread)
         inferred_ns = self._mark_ns if self.is_forward_inferred else self._mark_ns[:0]
         boundaries_ns = [self._regions.start_ns[own], self._regions.end_ns[own], inferred_ns]
         if thread == self.main_thread:
@@ -213,13 +213,13 @@ class Phases:
         begun_ns = [np.zeros(0, dtype=np.int64)]
         if self.main_thread != ABSENT:
             begun_ns += [
-                nesting.start_ns[nesting.of_thread(self.main_thread)]
+                nesting.start_ns[nesting.entries_of(self.main_thread)]
                 for nesting in (self._operators, self._regions)
             ]
         main_ns = np.sort(np.concatenate(begun_ns))
         at_work = {}
         for thread in self._autograd_threads.tolist():
-            own = self._operators.of_thread(thread)
+            own = self._operators.entries_of(thread)
             active = union(self._operators.start_ns[own], self._operators.end_ns[own])
             before, after = np.searchsorted(main_ns, (active.ends[:-1], active.starts[1:]))
             bridged = np.flatnonzero(before == after)
@@ -230,7 +230,7 @@ class Phases:
 
     def _marks(self) -> tuple[Int64Array, NDArray[np.int8]]:
         """Return the starts of named phases, on the main thread or autograd's, by time."""
-        own = self._regions.of_thread(self.main_thread) if self.main_thread != ABSENT else slice(0)
+        own = self._regions.entries_of(self.main_thread) if self.main_thread != ABSENT else slice(0)
         work_ns = [at_work.starts for at_work in self._autograd.values()]
         mark_ns = np.concatenate((self._regions.start_ns[own], *work_ns))
         mark_phase = np.full(len(mark_ns), Phase.BACKWARD, dtype=np.int8)

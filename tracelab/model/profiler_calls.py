@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tracelab.base.intervals import Int64Array, Intervals, union
 from tracelab.base.options import PROFILER_STEP
 from tracelab.model.frames import is_profiler_frame
-from tracelab.model.latencies import LONGEST_STEP_CALL_NS
+from tracelab.model.latencies import MAX_STEP_CALL_NS
 from tracelab.model.lookup import groups_of, match_names
 from tracelab.model.trace import HOST_CALLS, Category, Trace
 
@@ -65,7 +65,7 @@ def _empty_gaps(trace: Trace, steps: NDArray[np.intp], others: NDArray[np.intp])
     other_ns = np.sort(trace.start_ns[others])
     is_empty = np.searchsorted(other_ns, gap_start_ns) >= np.searchsorted(other_ns, gap_end_ns)
     is_call = is_empty & (gap_end_ns > gap_start_ns)
-    is_call &= gap_end_ns - gap_start_ns <= LONGEST_STEP_CALL_NS
+    is_call &= gap_end_ns - gap_start_ns <= MAX_STEP_CALL_NS
     return union(gap_start_ns[is_call], gap_end_ns[is_call])
 
 

@@ -17,7 +17,8 @@ from tracelab.model.lost_work import LostWork
 from tracelab.model.steps import Step, Window
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category
 
-FEWEST_STEPS = 3  # that say what is typical: fewer have no spread to speak of
+# Fewer steps show no spread.
+MIN_STEPS = 3
 
 BACKLOG = "holds work launched before the recording, or whose launch was lost"
 CUT = "lacks work that it launched: the recording ended first, or lost it"
@@ -26,8 +27,8 @@ STOPPED = "ends with nothing recorded, as while a profiler stops"
 # Of 80 captures in which something is recorded until a step ends, the last one ends within 0.1 ms
 # of it. With 4.2 and 4.4 ms all steps of a trace end whose launches were thinned out; with 80 ms,
 # and none in the five before it, the last step of a V100 in which its profiler stopped.
-_MIN_SILENCE = 0.02  # of a step
-_MIN_TIMES_USUAL = 2  # as long as in any step before
+_MIN_SILENCE_SHARE = 0.02
+_MIN_SILENCE_RATIO = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,12 +149,12 @@ def _steps_with_backlog(timeline: Activities) -> list[int]:
 def _stopped_steps(timeline: Activities) -> list[int]:
     """The index of the last step where nothing is recorded at its end, unlike of those before."""
     trace, steps = timeline.trace, timeline.steps
-    if len(steps) < FEWEST_STEPS:
+    if len(steps) < MIN_STEPS:
         return []
     events = np.concatenate(
         (
             trace.of_category(*HOST_CALLS, Category.PYTHON),
-            *map(timeline.without_steps, (Category.OPERATOR, Category.ANNOTATION)),
+            *map(timeline.ids_except_steps, (Category.OPERATOR, Category.ANNOTATION)),
             timeline.event_id,
         )
     )
@@ -165,9 +166,9 @@ def _stopped_steps(timeline: Activities) -> list[int]:
 
     *others, last = steps
     at_end_ns = silence_ns(last)
-    if at_end_ns <= _MIN_SILENCE * (last.end_ns - last.start_ns):
+    if at_end_ns <= _MIN_SILENCE_SHARE * (last.end_ns - last.start_ns):
         return []
-    is_usual = at_end_ns < _MIN_TIMES_USUAL * max(map(silence_ns, others))
+    is_usual = at_end_ns < _MIN_SILENCE_RATIO * max(map(silence_ns, others))
     return [] if is_usual else [len(others)]
 
 

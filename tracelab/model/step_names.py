@@ -18,14 +18,15 @@ from tracelab.base.arrays import OneLine, dataclass
 from tracelab.base.intervals import Int64Array, Intervals, union
 from tracelab.base.options import PROFILER_STEP
 from tracelab.model.lookup import groups_of, match_names
-from tracelab.model.steady import FEWEST_STEPS
+from tracelab.model.steady import MIN_STEPS
 from tracelab.model.steps import step_annotations
 from tracelab.model.trace import ABSENT, Category, Trace
 
-MOST_WORK = 0.5  # of what the GPU does: steps launch more than that
-_MOST_LOOKED_AT = 50  # repeating annotations, those that take longest
-_MOST_LISTED = 10
-_LONGEST_NAME = 200
+# Steps launch more than this share of the GPU's work.
+MIN_GPU_SHARE = 0.5
+_MAX_CANDIDATES = 50
+_MAX_LISTED = 10
+_MAX_NAME_LETTERS = 200
 # torch.distributed annotates every call of a collective.
 _OF_COLLECTIVE = re.compile(r"(?:nccl|gloo|mpi|ucc|xccl):")
 _DIGITS = re.compile(r"\d+")
@@ -83,7 +84,7 @@ class RepeatedAnnotation(OneLine):
     @property
     def may_be_step(self) -> bool:
         """True if they launch most of what the GPU does, as steps do."""
-        return self.gpu_share > MOST_WORK
+        return self.gpu_share > MIN_GPU_SHARE
 
 
 def framework_of(pattern: str) -> str:
@@ -96,14 +97,14 @@ def choose_pattern(
 ) -> str | None:
     """The pattern of the annotations that are the steps.
 
-    That is what is asked for. Where nobody asks and the profiler has marked no step, it is that of
-    the first known framework whose annotations are steps: at least three, all of one thread, none
-    overlapping another, which together launch more than half of what the GPU does. A wrong step is
-    worse than none.
+    A requested pattern is returned as it is. By default, if the profiler has marked no step, it is
+    that of the first known framework whose annotations are steps: at least three, all of one
+    thread, none overlapping another, which together launch more than half of what the GPU does. A
+    wrong step is worse than none.
 
     Args:
         trace: the trace.
-        asked: regular expression; `PROFILER_STEP` where nobody asks, None for no steps.
+        asked: regular expression; `PROFILER_STEP` by default, None for no steps.
         launch_id: int64[m], event id of the call that launched each activity, else ABSENT.
         activity_ns: int64[m], how long each activity takes, ns.
     """
@@ -112,9 +113,9 @@ def choose_pattern(
     annotations = trace.of_category(Category.ANNOTATION)
     for known in KNOWN_STEPS:
         events = annotations[match_names(trace, annotations, re.compile(known.pattern).search)]
-        if len(events) < FEWEST_STEPS or not _are_apart(trace, events):
+        if len(events) < MIN_STEPS or not _are_apart(trace, events):
             continue
-        if LaunchedWork(trace, launch_id, activity_ns).share(trace, events) > MOST_WORK:
+        if LaunchedWork(trace, launch_id, activity_ns).share(trace, events) > MIN_GPU_SHARE:
             return known.pattern
     return asked
 
@@ -124,7 +125,7 @@ def find_repeated(
 ) -> tuple[RepeatedAnnotation, ...]:
     """The annotations that repeat and launch work, those that launch most first; at most ten.
 
-    Those of collectives are not among them, nor names that nobody would type.
+    Those of collectives are not among them, nor names that are too long to type.
 
     Args:
         trace: the trace.
@@ -137,14 +138,14 @@ def find_repeated(
     groups = _alike({trace.strings[name]: of_name for name, of_name in by_name.items()})
     groups = {key: alike for key, alike in groups.items() if len(alike) > 1}
     took_ns = {key: int(trace.duration_ns[alike].sum()) for key, alike in groups.items()}
-    longest = sorted(groups, key=lambda key: -took_ns[key])[:_MOST_LOOKED_AT]
+    longest = sorted(groups, key=lambda key: -took_ns[key])[:_MAX_CANDIDATES]
     work = LaunchedWork(trace, launch_id, activity_ns)
     repeated = [
         RepeatedAnnotation(name, pattern, len(groups[name, pattern]), share)
         for name, pattern in longest
         if (share := work.share(trace, groups[name, pattern])) > 0
     ]
-    return tuple(sorted(repeated, key=lambda x: -x.gpu_share)[:_MOST_LISTED])
+    return tuple(sorted(repeated, key=lambda x: -x.gpu_share)[:_MAX_LISTED])
 
 
 class LaunchedWork:
@@ -174,7 +175,7 @@ class LaunchedWork:
 
 def _may_be_a_step(name: str) -> bool:
     """Return True if a repeating annotation of this name is worth to be offered as the step."""
-    return len(name) <= _LONGEST_NAME and not _OF_COLLECTIVE.match(name)
+    return len(name) <= _MAX_NAME_LETTERS and not _OF_COLLECTIVE.match(name)
 
 
 def _are_apart(trace: Trace, events: NDArray[np.intp]) -> bool:

@@ -17,7 +17,7 @@ from tracelab.model.lookup import match_names
 from tracelab.model.trace import ABSENT, Category, Trace
 
 _NUMBER = re.compile(r"#([0-9]+)")
-_MOST_DIGITS = 18  # of any int64
+_MAX_INT64_DIGITS = 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ def _numbered(names: Sequence[str]) -> dict[int, int]:
     # The file's own come first: a place is a number only where no name says it, else what is free.
     for place in sorted(range(len(names)), key=lambda place: written[place] is None):
         digits = written[place]
-        if digits and len(digits[1]) > _MOST_DIGITS:
+        if digits and len(digits[1]) > _MAX_INT64_DIGITS:
             continue
         if digits:
             number = int(digits[1])
@@ -172,7 +172,7 @@ def _numbered(names: Sequence[str]) -> dict[int, int]:
 
 
 def step_annotations(trace: Trace, pattern: str | None) -> list[int]:
-    """Event ids of the annotations that match, by start; of several at once the longest first."""
+    """Event ids of the annotations that match, by start, then by length, the longest first."""
     if not pattern:
         return []
     try:

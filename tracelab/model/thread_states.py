@@ -34,8 +34,8 @@ _OF_LIBRARIES = re.compile(
     r"|(^|/)(feature_extraction|image_processing|processing)_\w+\.py\(\d+\): (?!post_process)"
     r"|(^|/)tokenization_\w+\.py\(\d+\): (?!\w*decode)"
 )
-_LEAST_PREPARATION_NS = 100_000
-_LEAST_WAIT_NS = 10_000
+_MIN_PREPARATION_NS = 100_000
+_MIN_WAIT_NS = 10_000
 # The loader of a DataLoader without workers, and what fetches samples, which workers do otherwise.
 _IN_THREAD = ("_SingleProcess", "torch/utils/data/_utils/fetch.py")
 
@@ -94,7 +94,7 @@ def find_thread_states(
     watchdogs = watchdog_threads(trace)
     return {
         thread: ThreadState(
-            blocked=join(_of_thread(thread, blocking_calls), _of_thread(thread, stalled_calls)),
+            blocked=join(_intervals(thread, blocking_calls), _intervals(thread, stalled_calls)),
             profiler=profiler_calls.get(thread, _NEVER),
             input=_union_of(trace, of_thread[is_input[of_thread]], events),
             recorded=subtract(
@@ -112,23 +112,23 @@ def find_thread_states(
 def thread_waits(trace: Trace) -> NDArray[np.intp]:
     """Event ids of the functions in which a thread waited for another one.
 
-    A lock that is had at once is no wait.
+    A lock that is acquired immediately is no wait.
     """
     functions = trace.of_category(Category.PYTHON)
-    functions = functions[trace.duration_ns[functions] >= _LEAST_WAIT_NS]
+    functions = functions[trace.duration_ns[functions] >= _MIN_WAIT_NS]
     return functions[match_names(trace, functions, is_thread_wait)]
 
 
 def all_but_one(states: Mapping[int, ThreadState]) -> Callable[[int], ThreadState]:
     """A function of a thread: the state of all the other threads, taken together.
 
-    It remembers its answers: the same threads are asked for again for every device.
+    It caches the states: every device needs those of the same threads.
     """
     counts = tuple(
         _ThreadCounts({thread: getattr(state, field.name) for thread, state in states.items()})
         for field in fields(ThreadState)
     )
-    return cache(lambda thread: ThreadState(*(count.without(thread) for count in counts)))
+    return cache(lambda thread: ThreadState(*(count.exclude(thread) for count in counts)))
 
 
 def loading_regions(timeline: Timeline) -> NDArray[np.intp]:
@@ -167,7 +167,7 @@ def _preparing_functions(timeline: Timeline) -> NDArray[np.intp]:
     """Event ids of the functions that prepare data on the host alone."""
     trace = timeline.trace
     function_id = trace.of_category(Category.PYTHON)
-    prepares = function_id[trace.duration_ns[function_id] >= _LEAST_PREPARATION_NS]
+    prepares = function_id[trace.duration_ns[function_id] >= _MIN_PREPARATION_NS]
     prepares = prepares[match_names(trace, prepares, _prepares)]
     if not len(prepares):
         return prepares
@@ -185,7 +185,7 @@ def _preparing_functions(timeline: Timeline) -> NDArray[np.intp]:
     return prepares[is_alone]
 
 
-def _of_thread(thread: int, calls: BlockingCalls | StalledCalls) -> Intervals:
+def _intervals(thread: int, calls: BlockingCalls | StalledCalls) -> Intervals:
     """Return the intervals of a thread in one of these calls."""
     of_thread = calls.thread_index == thread
     return union(calls.start_ns[of_thread], calls.end_ns[of_thread])
@@ -211,7 +211,7 @@ class _ThreadCounts:
         self._count = np.cumsum(np.repeat((1, -1), len(thread))[order])
         self._index_sum = np.cumsum(np.concatenate((thread, -thread))[order])
 
-    def without(self, thread: int) -> Intervals:
+    def exclude(self, thread: int) -> Intervals:
         """Return the intervals in which any other thread did it."""
         another = (self._count > 1) | ((self._count == 1) & (self._index_sum != thread))
         return union(self._moment_ns[:-1][another[:-1]], self._moment_ns[1:][another[:-1]])

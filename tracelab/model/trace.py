@@ -51,8 +51,8 @@ class FileInfo(OneLine):
             it; None if it did not.
         unprofiled_host_step_ns: how much of that passed until the host went on with the next step;
             the time until the GPU was done is not in it.
-        unprofiled_block_steps: how many steps it timed at once, from empty queues on, for these two
-            times; None where it did not say: the first recorders timed two, and took longer to
+        unprofiled_block_steps: how many steps it timed together, from empty queues on, for these
+            two times; None where it did not say: the first recorders timed two, and took longer to
             begin to wait.
         unprofiled_is_unsteady: whether these times are missing because steps still took less and
             less, so that those that were timed are not like those that were recorded.
@@ -94,8 +94,7 @@ class GroupText(NamedTuple):
 
     Attributes:
         name: "" where the event has none.
-        ranks: the list of its global ranks, of which a long one ends in dots; "" where there is
-            none.
+        ranks: the list of its global ranks, of which a long one ends in dots; "" without one.
         size: how many ranks it has, else ABSENT.
         first_rank: the first of its global ranks, else ABSENT.
         rank_stride: how far apart they are, else ABSENT.
@@ -195,7 +194,7 @@ class Category(IntEnum):
 
 GPU_ACTIVITIES = (Category.KERNEL, Category.MEMCPY, Category.MEMSET)
 HOST_CALLS = (Category.RUNTIME, Category.DRIVER)
-# PyTorch's operator around a collective; it is none itself, and says what the collective moves.
+# PyTorch's operator around a collective, which says what the collective moves.
 COLLECTIVE_OPERATOR = "record_param_comms"
 
 

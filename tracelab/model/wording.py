@@ -161,10 +161,10 @@ def called(call_site: CallSite, fallback: str = "") -> str:
     return f"`{name}()`" if is_function and text == f"`{name}`" else text
 
 
-def as_subject(text: str) -> str:
+def capitalize_start(text: str) -> str:
     """A phrase as the beginning of a sentence.
 
-    >>> as_subject("indexing"), as_subject("`item()`")
+    >>> capitalize_start("indexing"), capitalize_start("`item()`")
     ('Indexing', '`item()`')
     """
     return text[:1].upper() + text[1:]

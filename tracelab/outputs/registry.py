@@ -68,10 +68,10 @@ def write_files(
     """
     messages: list[str | TracelabError] = []
     if redaction is not None:
-        results = [replace(x, more=redaction.of(x.more)) for x in results]
+        results = [replace(x, more=redaction.apply(x.more)) for x in results]
     for output, request in _chosen(requests):
         parts = [replace(x, more=x.more and x.more[output.name]) for x in results]
-        title_of = request.title_of if redaction is None else redaction.of
+        title_of = request.title_of if redaction is None else redaction.apply
         asked = replace(request, run=run, title_of=title_of)
         written = output.write(report, parts, asked)
         messages += [x if isinstance(x, TracelabError) else f"{output.verb} {x}" for x in written]

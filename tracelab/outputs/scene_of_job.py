@@ -131,7 +131,7 @@ def _work_kinds(graph: Graph) -> NDArray[np.int8]:
     kind = place[timeline.kind]
     phase = np.full(len(kind), Phase.UNKNOWN, dtype=np.int8)
     launched = timeline.launch_id != ABSENT
-    phase[launched] = Phases(graph.host).of_events(timeline.launch_id[launched])
+    phase[launched] = Phases(graph.host).phases_of(timeline.launch_id[launched])
     is_compute = timeline.kind == Kind.COMPUTE
     if (phase[is_compute] == Phase.BACKWARD).any():
         kind[is_compute] = WORK_KINDS.index("other_compute")

@@ -31,12 +31,15 @@ from tracelab.read.streams import Source, fast_zlib, report_read
 from tracelab.system.files import replacing
 from tracelab.system.processes import processors
 
-SMALLEST_FILE_BYTES = 1 << 20  # a smaller one is read again in no time
-LARGEST_BYTES = 2 << 30  # of all entries together; the least recently used go first
+# A smaller file is read again in a few milliseconds.
+MIN_FILE_BYTES = 1 << 20
+# The least recently used entries are removed first.
+MAX_TOTAL_BYTES = 2 << 30
 
 _BLOCK_BYTES = 1 << 20
 _ENDING, _UNFINISHED = ".columns", ".unfinished"
-_ABANDONED_S = 3600  # a file that is still being written after so long belongs to no process
+# The process that began to write an older unfinished file has ended.
+_MAX_UNFINISHED_S = 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +122,7 @@ def _identity(path: Path) -> tuple[str, tuple[int, int]] | None:
     """The digest of a file's content, and its state before; None for what is not to be kept."""
     try:
         state = _state(path)
-        if path.is_file() and state[0] >= SMALLEST_FILE_BYTES:
+        if path.is_file() and state[0] >= MIN_FILE_BYTES:
             return _digest(path, state[0]), state
     except OSError:  # its reader says what is wrong
         pass
@@ -179,7 +182,7 @@ def _save(trace: Trace, entry: Path, digest: str) -> None:
     """
     blocks = trace_as_blocks(trace, digest)
     size = sum(map(len, blocks))
-    if size > LARGEST_BYTES:
+    if size > MAX_TOTAL_BYTES:
         return
     entry.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     _make_room(entry.parent, size)
@@ -193,8 +196,8 @@ def _make_room(folder: Path, size: int) -> None:
     total = size + sum(file.size_bytes for file in files)
     for file in files:
         is_needless = {
-            _ENDING: total > LARGEST_BYTES,
-            _UNFINISHED: time.time() - file.modified_s > _ABANDONED_S,
+            _ENDING: total > MAX_TOTAL_BYTES,
+            _UNFINISHED: time.time() - file.modified_s > _MAX_UNFINISHED_S,
         }
         if is_needless[file.path.suffix]:
             with suppress(OSError):

@@ -164,8 +164,10 @@ def collector_paused() -> Iterator[None]:
 
 
 CHUNK_BYTES = 16 << 20
-_FEWEST = 4  # chunks that make up for the start of the processes
-_GLANCE_BYTES = 1 << 16  # in which an event ends
+# Fewer chunks do not make up for the start of the processes.
+_MIN_CHUNKS = 4
+# An event ends within it.
+_GLANCE_BYTES = 1 << 16
 _GAP = re.compile(rb"\}(\s*,\s*)(?=\{)")
 _BEFORE, _AFTER = b'{"%b": [' % EVENTS.encode(), b"]}"
 
@@ -188,7 +190,7 @@ def read_trace_in_chunks(source: Source, processes: int) -> Trace:
         MissingSupportError: its URL needs a package that is not installed.
     """
     chunks = _chunks(Path(source.path)) if processes > 1 else []
-    if len(chunks) < _FEWEST:
+    if len(chunks) < _MIN_CHUNKS:
         return read_trace(source)
     columns = Columns()
     metadata: dict[str, Any] = {}

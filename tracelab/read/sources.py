@@ -33,7 +33,8 @@ from tracelab.read.json.numbers import natural_number
 from tracelab.read.streams import READ_ERRORS, Source, is_url, open_source, read_pipe, unreadable
 
 _TRACE_NAMES = ("trace.json", "trace.json.gz")
-_HEAD_BYTES = 65_536  # in which a trace shows that it is one, and a merged file names a rank
+# A trace shows within it that it is one, and a merged file names a rank.
+_HEAD_BYTES = 65_536
 _TRACE_KEYS = (b'"traceEvents"', b'"deviceProperties"', b'"distributedInfo"')
 
 
@@ -197,8 +198,8 @@ _EVENTS = "traceEvents"
 _TAR_MAGIC, _TAR_MAGIC_AT = b"ustar", 257
 _ZIP_MAGIC = b"PK\x03\x04"
 # Traces shrink to a thirtieth at most, and most members are packed already; a bomb to a thousandth.
-_MOST_TIMES, _ALWAYS_UNPACKED = 200, 1 << 28
-_MOST_PARTS = 512  # files that are open at once
+_MAX_UNPACKED_RATIO, _MIN_UNPACKED_BYTES = 200, 1 << 28
+_MAX_OPEN_FILES = 512
 _BLOCK = 1 << 20
 _OF_SGLANG = re.compile(rb'("pid"\s*:\s*)"\[((?:[TDPE]P\d+-?)+)\] ([^"]*)"')
 _OF_TRACELENS = re.compile(rb'"rank"\s*:\s*(\d{1,9})\b')
@@ -244,7 +245,7 @@ _folders: list[tempfile.TemporaryDirectory[str]] = []
 def _members(source: Source, members: Iterator[tuple[str, IO[bytes]]]) -> list[Source]:
     """A source of each trace in an archive."""
     file = Path(source.copy or source.path)
-    left = max(_ALWAYS_UNPACKED, _MOST_TIMES * file.stat().st_size)
+    left = max(_MIN_UNPACKED_BYTES, _MAX_UNPACKED_RATIO * file.stat().st_size)
     parts = []
     try:
         for name, content in members:
@@ -256,8 +257,8 @@ def _members(source: Source, members: Iterator[tuple[str, IO[bytes]]]) -> list[S
                     left -= len(block)
                     if left < 0:
                         raise UnreadableInputError(
-                            f"{source.path}: the archive unpacks to more than {_MOST_TIMES} times "
-                            "its size"
+                            f"{source.path}: the archive unpacks to more than "
+                            f"{_MAX_UNPACKED_RATIO} times its size"
                         )
                     target.write(block)
             path = f"{source.path}/{name}"
@@ -298,7 +299,7 @@ def _ranks(source: Source, rank_of: _RankOf) -> list[Source]:
                 of_rank.setdefault(label, []).append(text)
             for label, some in of_rank.items():
                 if label not in files:
-                    if len(files) == _MOST_PARTS:
+                    if len(files) == _MAX_OPEN_FILES:
                         return []
                     copies[label] = new_copy()
                     files[label] = stack.enter_context(_packed(copies[label]))
@@ -310,7 +311,7 @@ def _ranks(source: Source, rank_of: _RankOf) -> list[Source]:
         # Where something was lost, no part ends: each says that it is not whole.
         is_whole = not (+reader.losses).keys() - {"repairs"}
         for label, file in files.items() if is_whole else ():
-            about = orjson.dumps(_of_rank(reader.metadata, ranks[label], len(ranks)))
+            about = orjson.dumps(_select_rank(reader.metadata, ranks[label], len(ranks)))
             file.write(b"\n],\n" + about[1:])
     if len(copies) < 2:  # one rank is the file itself
         return []
@@ -361,7 +362,7 @@ def _numbers(labels: list[str]) -> dict[str, int]:
     return {label: place for place, label in enumerate(sorted(labels))}
 
 
-def _of_rank(metadata: dict[str, Any], rank: int, count: int) -> dict[str, Any]:
+def _select_rank(metadata: dict[str, Any], rank: int, count: int) -> dict[str, Any]:
     """Return one rank's metadata from a merged file."""
     job = mapping(metadata.get("distributedInfo"))
     world_size = max(natural_number(job.get("world_size")), count)

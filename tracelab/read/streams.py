@@ -27,23 +27,24 @@ with suppress(ImportError):
     from isal import isal_zlib as fast_zlib  # unpacks more than twice as fast
 
 GZIP_MAGIC = b"\x1f\x8b"
-PATIENCE_S, _PAUSE_S = 10.0, 0.01  # until somebody comes to write into a pipe
+# A reader of a pipe waits this long for a writer.
+PATIENCE_S, _PAUSE_S = 10.0, 0.01
 _WRITTEN_BYTES = 1 << 20
-_PACKED_BYTES = 128 * 1024  # of a gzip file, unpacked at once
+_PACKED_BYTES = 128 * 1024
 # What a stream of `open_source` raises where it is damaged.
 READ_ERRORS = (EOFError, OSError, lzma.LZMAError, zlib.error, fast_zlib.error)
 
 # xz at its highest level needs 64 MiB; a header may ask for 4 GiB.
-_MOST_MEMORY = 256 << 20
+_MAX_XZ_BYTES = 256 << 20
 _DECOMPRESSORS: Mapping[bytes, Callable[[], Any]] = {
-    b"\xfd7zXZ\0": lambda: lzma.LZMADecompressor(memlimit=_MOST_MEMORY),
+    b"\xfd7zXZ\0": lambda: lzma.LZMADecompressor(memlimit=_MAX_XZ_BYTES),
     b"BZh": bz2.BZ2Decompressor,
 }
 _OTHER_COMPRESSORS = (
     (b"\x28\xb5\x2f\xfd", "Zstandard", "zstd -d"),
     (b"7z\xbc\xaf\x27\x1c", "7-Zip", "7z x"),
 )
-_LONGEST_MAGIC = 6
+_MAX_MAGIC_BYTES = 6
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -107,7 +108,7 @@ def _unpacked(
     Raises:
         UnreadableInputError: it is compressed in a way that the standard library does not read.
     """
-    head = stream.peek(_LONGEST_MAGIC)
+    head = stream.peek(_MAX_MAGIC_BYTES)
     if head.startswith(GZIP_MAGIC):
         return stack.enter_context(io.BufferedReader(_Unpacked(stream)))
     for magic, name, command in _OTHER_COMPRESSORS:

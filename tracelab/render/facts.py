@@ -9,7 +9,7 @@ from tracelab.findings.rules.tl202_comm_overlap import PEER_WAIT
 from tracelab.render.text.job import job_sentences, rank_shares
 from tracelab.render.text.savings import interval_text, not_predicted, percent
 from tracelab.render.words import CAUSE_NAMES, duration_text, meaning_of
-from tracelab.report.headline import PERCENTS, Headline, headline_of, in_parts
+from tracelab.report.headline import PERCENTS, Headline, apportion, headline_of
 from tracelab.report.schema import Report
 from tracelab.report.views import RankView, Scope
 
@@ -175,7 +175,7 @@ def busy_parts(rank: RankView) -> list[SharePart]:
         ("exposed_copy", "exposed copies", device.exposed_copy_ns),
         ("memset", "memsets", device.alone_memset_ns),
     ]
-    shares = in_parts([time_ns for *_, time_ns in parts_ns], round(headline.busy_share * PERCENTS))
+    shares = apportion([time_ns for *_, time_ns in parts_ns], round(headline.busy_share * PERCENTS))
     return [
         SharePart(key, name, share / PERCENTS)
         for (key, name, _), share in zip(parts_ns, shares, strict=True)

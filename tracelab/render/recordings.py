@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tracelab.base.arrays import OneLine, dataclass
-from tracelab.base.file_names import short_names, without_rank
+from tracelab.base.file_names import remove_rank, short_names
 from tracelab.base.safe_text import counted
 from tracelab.findings.finding import INFO
 from tracelab.findings.places import place_text
@@ -129,7 +129,7 @@ def _row(report: Report, ranks: Sequence[RankView], name: str) -> Recording:
         saves = percent(share) if known else amount(first.finding, first.scope)
         share = share if known else first.scope.share_of(first.finding)
     return Recording(
-        name=name if len(ranks) == 1 else without_rank(name),
+        name=name if len(ranks) == 1 else remove_rank(name),
         paths=tuple(rank.trace.path for rank in ranks),
         step_ns=headline.step_ns if longest.main.scope.steps else None,
         busy_share=headline.busy_share,

@@ -25,7 +25,7 @@ from tracelab.model.step_names import find_repeated
 from tracelab.model.steps import UnusedSteps
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
-from tracelab.report.finding_groups import with_groups_first
+from tracelab.report.finding_groups import put_groups_first
 from tracelab.report.job_files import choose_ranks, decide_job
 from tracelab.report.schema import (
     SCHEMA,
@@ -38,7 +38,7 @@ from tracelab.report.schema import (
     TraceInfo,
     UnreadFile,
     WhatIf,
-    with_rank,
+    set_rank,
 )
 from tracelab.simulate.causal_profile import CausalMetrics
 
@@ -60,12 +60,12 @@ def build_report(
         version=__version__,
         provenance=_provenance((trace_info.path,), options, ()),
         traces=(trace_info,),
-        tables={key: with_rank(rows, rank) for key, rows in tables.items()},
+        tables={key: set_rank(rows, rank) for key, rows in tables.items()},
         findings=findings,
         notes=notes,
-        savings=with_rank(savings, rank),
+        savings=set_rank(savings, rank),
         whatif=whatif,
-        causal=with_rank(causal, rank),
+        causal=set_rank(causal, rank),
     )
 
 
@@ -126,14 +126,14 @@ def merge_reports(
     Args:
         reports: those of the files, each of one, at least one.
         parts: what their job needs of each; None of a saved report.
-        paths: what was asked for.
+        paths: the requested files and folders.
         options: how the files were analyzed.
         unread: the files that could not be analyzed.
     """
     traces = [report.traces[0] for report in reports]
     numbers = choose_ranks(traces, is_stated=options.job)
     numbered = sorted(
-        (report.of_rank(*number) for report, number in zip(reports, numbers, strict=True)),
+        (report.assign_rank(*number) for report, number in zip(reports, numbers, strict=True)),
         key=lambda report: report.traces[0].rank,
     )
     decision = decide_job(traces, [rank for rank, _ in numbers], is_stated=options.job)
@@ -193,7 +193,7 @@ def merge_reports(
         job=job,
         causal=tuple(row for report in numbered for row in report.causal),
     )
-    return with_groups_first(merged_report) if job else merged_report
+    return put_groups_first(merged_report) if job else merged_report
 
 
 def _whatif_in_job(options: Options, job: Job, replay: JobReplay) -> WhatIf:

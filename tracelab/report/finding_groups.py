@@ -80,7 +80,7 @@ def finding_groups(
     return sorted(groups, key=lambda group: _order(group.members[0]))
 
 
-def with_groups_first(report: Report) -> Report:
+def put_groups_first(report: Report) -> Report:
     """A report of a job whose findings begin with one of each place: so they are numbered."""
     leaders = [group.finding for group in finding_groups(report, ranks_of(report))]
     own = {id(finding) for finding in leaders}

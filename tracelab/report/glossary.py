@@ -51,7 +51,7 @@ class Group(OneLine):
     (Term("edge", ...), ...))``.
 
     Attributes:
-        key: what it is asked for by.
+        key: the name by which it is requested.
         title: its heading.
         one: what each of its words is.
         about: where the words are used.

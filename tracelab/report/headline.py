@@ -1,4 +1,4 @@
-"""The figures that are said first of a file: of one step, in whole percents that add up."""
+"""The first figures of a file: of one step, in whole percents that add up."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from tracelab.base.arrays import OneLine, dataclass
 from tracelab.measures.window_times import DeviceMetrics
 from tracelab.report.views import RankView
 
-PERCENTS = 100  # of a whole: shares are printed in them
+PERCENTS = 100
 _BLOCKING, _INPUT = "host_blocked", "input"
-_OF_PROFILER = ("profiler", "host_busy")  # causes of idle time that the profiler makes longer
+_PROFILER_CAUSES = ("profiler", "host_busy")  # causes of idle time that the profiler makes longer
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -54,12 +54,12 @@ class Headline(OneLine):
 
 
 def headline_of(rank: RankView) -> Headline:
-    """The figures of a file's steady steps, else of the whole trace, or of the step asked for."""
+    """The figures of a file's steady steps, else of the whole trace, or of the requested step."""
     scope, savings = rank.main.scope, rank.main.scope.savings
     step_ns = scope.printed_ns
-    busy, idle = in_parts([scope.busy_ns, scope.idle_ns], PERCENTS)
+    busy, idle = apportion([scope.busy_ns, scope.idle_ns], PERCENTS)
     causes_ns = _causes_ns(scope.deciding, scope.idle_ns) if scope.deciding else {}
-    parts = in_parts(list(causes_ns.values()), idle)
+    parts = apportion(list(causes_ns.values()), idle)
     saved = [
         None if ns is None or savings is None or not savings.step_ns else ns / savings.step_ns
         for ns in (
@@ -98,18 +98,18 @@ def _causes_ns(device: DeviceMetrics, idle_ns: int) -> dict[str, int]:
     causes_ns = {x: ns - delayed.get(x, 0) for x, ns in device.bubbles.items()}
     causes_ns[_BLOCKING] = causes_ns.get(_BLOCKING, 0) + sum(delayed.values())
     excess_ns = sum(causes_ns.values()) - idle_ns
-    for cause in _OF_PROFILER:
+    for cause in _PROFILER_CAUSES:
         taken_ns = max(0, min(causes_ns.get(cause, 0), excess_ns))
         causes_ns[cause] = causes_ns.get(cause, 0) - taken_ns
         excess_ns -= taken_ns
-    shares = in_parts(list(causes_ns.values()), idle_ns)
+    shares = apportion(list(causes_ns.values()), idle_ns)
     return dict(sorted(zip(causes_ns, shares, strict=True), key=lambda item: -item[1]))
 
 
-def in_parts(amounts: Sequence[int], whole: int) -> list[int]:
+def apportion(amounts: Sequence[int], whole: int) -> list[int]:
     """Whole numbers in the proportion of some amounts that add up: by largest remainder.
 
-    >>> in_parts([2, 1], 1_000), in_parts([1, 1, 1], 100), in_parts([0, 0], 10)
+    >>> apportion([2, 1], 1_000), apportion([1, 1, 1], 100), apportion([0, 0], 10)
     ([667, 333], [34, 33, 33], [0, 0])
     """
     total = sum(amounts)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 
-from tracelab.base.file_names import rank_in_path, short_names, without_rank
+from tracelab.base.file_names import rank_in_path, remove_rank, short_names
 from tracelab.base.safe_text import counted
 from tracelab.report.schema import STATED, JobDecision, TraceInfo
 
-_MOST_NAMES = 3  # in a sentence
+_MAX_NAMES = 3
 
 _Files = tuple[int, ...]  # the places of files among all
 
@@ -50,11 +50,11 @@ def find_recordings(traces: Sequence[TraceInfo]) -> tuple[_Files, ...]:
     """
     recordings: list[_Files] = []
     for files in _grouped(range(len(traces)), lambda i: _claim(traces[i], i)):
-        for together in _at_one_time(traces, files):
+        for together in _group_by_time(traces, files):
             if _has_each_rank_once(traces, together):
                 recordings.append(together)
                 continue
-            for named_alike in _grouped(together, lambda i: without_rank(traces[i].path)):
+            for named_alike in _grouped(together, lambda i: remove_rank(traces[i].path)):
                 whole = _has_each_rank_once(traces, named_alike)
                 recordings += [named_alike] if whole else [(i,) for i in named_alike]
     return tuple(sorted(recordings))
@@ -117,7 +117,7 @@ def _why_apart(traces: Sequence[TraceInfo], names: Sequence[str]) -> str:
         if len(of_rank) > 1:
             listed = _listed([names[i] for i in of_rank])
             return f"rank {traces[of_rank[0]].rank} is in several files: {listed}"
-    by_time = _at_one_time(traces, files)
+    by_time = _group_by_time(traces, files)
     if len(by_time) > 1:
         first, second = by_time[0][0], by_time[1][0]
         pause_s = (_span_ns(traces[second])[0] - _span_ns(traces[first])[1]) / 1e9
@@ -130,11 +130,11 @@ def _claim(trace: TraceInfo, place: int) -> Hashable:
     """Return the key that a file shares with its job; for a file alone, its place."""
     if trace.recorded is None or trace.rank_source == "position" or trace.world_size == 1:
         return place
-    alike = without_rank(trace.path) if trace.world_size is None else ""
+    alike = remove_rank(trace.path) if trace.world_size is None else ""
     return trace.world_size, trace.world_groups, alike
 
 
-def _at_one_time(traces: Sequence[TraceInfo], files: Iterable[int]) -> list[_Files]:
+def _group_by_time(traces: Sequence[TraceInfo], files: Iterable[int]) -> list[_Files]:
     """Files apart by time: there is a moment at which all of a group recorded."""
     groups: list[list[int]] = []
     first_end_ns = 0
@@ -179,8 +179,8 @@ def _listed(items: Sequence[str]) -> str:
     >>> _listed(["a", "b"]), _listed(["a", "b", "c", "d", "e"])
     ('a and b', 'a, b, c and 2 more')
     """
-    if len(items) <= _MOST_NAMES:
+    if len(items) <= _MAX_NAMES:
         *rest, last = items
     else:
-        rest, last = list(items[:_MOST_NAMES]), f"{len(items) - _MOST_NAMES:,} more"
+        rest, last = list(items[:_MAX_NAMES]), f"{len(items) - _MAX_NAMES:,} more"
     return f"{', '.join(rest)} and {last}" if rest else last

@@ -87,7 +87,7 @@ def schema_of(kind: Any, definitions: dict[str, Any], name: str = "") -> dict[st
     if is_dataclass(kind) and isinstance(kind, type):
         if kind.__name__ not in definitions:
             definitions[kind.__name__] = {}  # so that it may hold others of its own type
-            definitions[kind.__name__] = _of_dataclass(kind, definitions)
+            definitions[kind.__name__] = _describe_dataclass(kind, definitions)
         return {"$ref": f"#/$defs/{kind.__name__}"}
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is tuple:
@@ -103,7 +103,7 @@ def schema_of(kind: Any, definitions: dict[str, Any], name: str = "") -> dict[st
     return {"type": _PLAIN[kind]}
 
 
-def _of_dataclass(kind: type[Any], definitions: dict[str, Any]) -> dict[str, Any]:
+def _describe_dataclass(kind: type[Any], definitions: dict[str, Any]) -> dict[str, Any]:
     text = inspect.getdoc(kind) or ""
     hints, descriptions = typing.get_type_hints(kind), dict(_described(text))
     properties, required = {}, []

@@ -19,7 +19,8 @@ from tracelab.measures.registry import MEASURES
 from tracelab.read.streams import READ_ERRORS, Source, open_source
 from tracelab.report.schema import SCHEMA, Report
 
-_HEAD_BYTES = 4096  # in which a saved report names its schema
+# A saved report names its schema within it.
+_HEAD_BYTES = 4096
 _OTHER_KEYS = frozenset(field.name for field in fields(Report)) - {"tables"} | {"headline"}
 _COLUMN_NAME = re.compile(r"[A-Za-z]\w*", re.ASCII)  # no "__class__": they become attributes
 # A report of an older version lacks tables; without windows there is no report.
@@ -117,7 +118,7 @@ def parse_report(content: bytes, path: str) -> Report:
             for key, rows in data.items()
             if key not in tables and key not in _OTHER_KEYS and _is_table(rows)
         }
-        findings = _with_about(data["findings"])
+        findings = _add_about(data["findings"])
         report = msgspec.convert(
             {**data, "findings": findings, "tables": {**tables, **unknown}}, Report
         )
@@ -128,7 +129,7 @@ def parse_report(content: bytes, path: str) -> Report:
     return report
 
 
-def _with_about(findings: list[Any]) -> list[Any]:
+def _add_about(findings: list[Any]) -> list[Any]:
     """Add to findings of older reports what they are about.
 
     Raises:

@@ -2,8 +2,8 @@
 
 Of a source file its own name stays, ``train.py:40``: findings are of no use without it; those of
 PyTorch keep their folders. A trace is called by its rank, since its name begins with that of the
-host by default. What else stays are the names that a program gives to its kernels, functions,
-modules and annotations, but for a path in them.
+host by default. Names that a program gives to its kernels, functions, modules and
+annotations stay as well, except paths in them.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ def redacted(report: Report) -> Report:
     Args:
         report: of one file or of several; it stays as it is.
     """
-    return Redaction(report).of(report)
+    return Redaction(report).apply(report)
 
 
 class Redaction:
     """Takes paths, host names and arguments out of what was made of the same files.
 
     >>> redaction = Redaction(tracelab.analyze("traces/events_item.pt.trace.json.gz"))
-    >>> redaction.of("/home/me/app/train.py:40 reads /data/mine/x.bin")
+    >>> redaction.apply("/home/me/app/train.py:40 reads /data/mine/x.bin")
     'train.py:40 reads …'
     """
 
@@ -87,9 +87,9 @@ class Redaction:
             known[path] = known[_own_name(path)] = label
         self._known = _names_of(x for x in known.items() if _NOT_A_WORD.search(x[0]))
         self._hosts = _hosts_in(self._labels)
-        self._text = lru_cache(maxsize=None)(self._without)
+        self._text = lru_cache(maxsize=None)(self._redact_text)
 
-    def of(self, value: _Value) -> _Value:
+    def apply(self, value: _Value) -> _Value:
         """The same without what has to go, in all texts in it.
 
         Args:
@@ -99,10 +99,10 @@ class Redaction:
             return cast(_Value, self._text(value))
         changed: Any = value
         if isinstance(value, tuple):
-            items = [self.of(item) for item in value]
+            items = [self.apply(item) for item in value]
             changed = type(value)(*items) if hasattr(value, "_fields") else tuple(items)
         elif isinstance(value, Mapping):
-            changed = {self.of(key): self.of(x) for key, x in value.items()}
+            changed = {self.apply(key): self.apply(x) for key, x in value.items()}
         elif is_dataclass(value) and not isinstance(value, type):
             changed = replace(value, **self._fields(value))
         return cast(_Value, changed)
@@ -116,9 +116,9 @@ class Redaction:
             before["why"] = self._short(value.why)
         elif isinstance(value, Where):  # a line of the program's source tells anything
             before["code"] = None
-        return {name: self.of(x) for name, x in before.items()}
+        return {name: self.apply(x) for name, x in before.items()}
 
-    def _without(self, text: str) -> str:
+    def _redact_text(self, text: str) -> str:
         if text in self._labels:
             return self._labels[text]
         if text in _OURS:

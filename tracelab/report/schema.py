@@ -325,11 +325,10 @@ class Report(Tables):
         findings: what to do, what saves most first; ranks one after another.
         notes: what to know beside the findings.
         savings: what the fixes of the findings save together, a row per file.
-        whatif: what steps would take with changes; None where that was not asked for.
+        whatif: what steps would take with changes; None if not requested.
         job: what the ranks of one job do together; None for one file, and for several that are not
             one job (`provenance.job` says why).
-        causal: the causal profile, in the order of what would be saved; empty where it was not
-            asked for.
+        causal: the causal profile, in the order of what would be saved; empty if not requested.
 
     Example:
         >>> report = tracelab.analyze("traces/events_item.pt.trace.json.gz")
@@ -383,7 +382,7 @@ class Report(Tables):
 
     @property
     def headline(self) -> tuple[Headline, ...]:
-        """The figures that are said first of each rank, as they are printed."""
+        """The first figures of each rank, as they are printed."""
         from tracelab.report.headline import headline_of
         from tracelab.report.views import ranks_of
 
@@ -406,16 +405,16 @@ class Report(Tables):
         """Length of the critical path, by kind."""
         return self.tables.get("critical_path", ())
 
-    def of_rank(self, rank: int, rank_source: str) -> Report:
+    def assign_rank(self, rank: int, rank_source: str) -> Report:
         """The report of one file as that of another rank."""
         return replace(
             self,
             traces=tuple(replace(x, rank=rank, rank_source=rank_source) for x in self.traces),
-            tables={key: with_rank(rows, rank) for key, rows in self.tables.items()},
-            findings=with_rank(self.findings, rank),
-            notes=with_rank(self.notes, rank),
-            savings=with_rank(self.savings, rank),
-            causal=with_rank(self.causal, rank),
+            tables={key: set_rank(rows, rank) for key, rows in self.tables.items()},
+            findings=set_rank(self.findings, rank),
+            notes=set_rank(self.notes, rank),
+            savings=set_rank(self.savings, rank),
+            causal=set_rank(self.causal, rank),
         )
 
     def to_json(self) -> bytes:
@@ -446,6 +445,6 @@ class Report(Tables):
         write_file(path, self.to_json())
 
 
-def with_rank(rows: tuple[Any, ...], rank: int) -> tuple[Any, ...]:
+def set_rank(rows: tuple[Any, ...], rank: int) -> tuple[Any, ...]:
     """The same rows, of another rank."""
     return tuple(row if row.rank == rank else replace(row, rank=rank) for row in rows)

@@ -202,8 +202,8 @@ class RankView(OneLine):
 
 def views_of(report: Report) -> list[View]:
     """The windows of a report, each with what was measured in it, in the report's order."""
-    tables = {key: _by_window(rows) for key, rows in report.tables.items() if key != "windows"}
-    findings = _by_window(report.findings)
+    tables = {key: _grouped(rows) for key, rows in report.tables.items() if key != "windows"}
+    findings = _grouped(report.findings)
     savings = {(row.rank, row.step): row for row in report.savings}
     return [
         View(
@@ -253,7 +253,7 @@ def _scope_of_window(view: View) -> Scope:
     )
 
 
-def _by_window(rows: tuple[Any, ...]) -> dict[tuple[int, int | None], list[Any]]:
+def _grouped(rows: tuple[Any, ...]) -> dict[tuple[int, int | None], list[Any]]:
     groups: dict[tuple[int, int | None], list[Any]] = defaultdict(list)
     for row in rows:
         groups[row.rank, row.step].append(row)

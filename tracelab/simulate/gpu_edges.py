@@ -13,8 +13,8 @@ from tracelab.model.constraints import Constraint
 from tracelab.model.cuda_graphs.graph_replays import replayed
 from tracelab.model.graph import EdgeKind, Graph
 from tracelab.model.latencies import (
+    MIN_DELAY_NS,
     NODE,
-    SHORTEST_DELAY_NS,
     UNEXPLAINED_NS,
     event_index,
     lower_median,
@@ -227,7 +227,7 @@ def _roots(timeline: Timeline, row: NDArray[np.intp]) -> NDArray[np.intp]:
     """The rows of a replay that began with it, the first one first."""
     by_start = row[np.argsort(timeline.start_ns[row], kind="stable")]
     later_ns = timeline.start_ns[by_start] - timeline.start_ns[by_start[0]]
-    roots: NDArray[np.intp] = by_start[later_ns <= SHORTEST_DELAY_NS // 2]
+    roots: NDArray[np.intp] = by_start[later_ns <= MIN_DELAY_NS // 2]
     return roots
 
 
@@ -250,11 +250,11 @@ def _inferred_branches(
         is_first = np.append(True, is_last[:-1])
         begun_ns = start_ns[row].min() if has_many else start_ns[row]
         ready_ns = np.where(is_first, begun_ns, end_ns[row - 1])
-        late = row[start_ns[row] - ready_ns > SHORTEST_DELAY_NS // 2]
+        late = row[start_ns[row] - ready_ns > MIN_DELAY_NS // 2]
         late = late[~graph.binding.has_predecessors[late]]
         some = np.searchsorted(end_ns[by_end], start_ns[late], side="right")
         late, ended = late[some > 0], by_end[some[some > 0] - 1]
-        is_just_before = (start_ns[late] - end_ns[ended] < SHORTEST_DELAY_NS) & (
+        is_just_before = (start_ns[late] - end_ns[ended] < MIN_DELAY_NS) & (
             stream_index[ended] != stream_index[late]
         )
         sources.append(ended[is_just_before])

@@ -13,8 +13,8 @@ from tracelab.model.graph import EdgeKind, Graph
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.latencies import (
     AWAITED,
-    LEAST_STARTS,
-    LONGEST_CALL_NS,
+    MAX_CALL_NS,
+    MIN_STARTS,
     REPLAY_START_NS,
     UNEXPLAINED_NS,
     launch_index,
@@ -120,7 +120,7 @@ def _staged_start_ns(graph: Graph, rows: NDArray[np.intp]) -> int:
     timeline, binding = graph.host.timeline, graph.binding
     waited = rows[binding.constraint[rows] == Constraint.LAUNCH]
     delay_ns = timeline.start_ns[waited] - timeline.trace.end_ns[timeline.launch_id[waited]]
-    if len(waited) >= LEAST_STARTS and (own_ns := lower_median(delay_ns)) <= UNEXPLAINED_NS:
+    if len(waited) >= MIN_STARTS and (own_ns := lower_median(delay_ns)) <= UNEXPLAINED_NS:
         return own_ns
     return int(binding.latencies.typical_ns[launch_index(np.array([Kind.COPY], dtype=np.int8))][0])
 
@@ -160,7 +160,7 @@ def _synchronizations(graph: Graph, nodes: Nodes, cost_ns: Int64Array) -> Edges:
     np.maximum.at(awaited_ns, call, timeline.end_ns[row])
     is_known = only_waits & (awaited_ns != ABSENT)
     without_wait_ns = cost_ns[is_known & (awaited_ns < calls.begin_ns)]
-    is_shown = len(without_wait_ns) >= LEAST_STARTS
+    is_shown = len(without_wait_ns) >= MIN_STARTS
     own_ns = lower_median(without_wait_ns) if is_shown else _OWN_WAIT_NS
     cost_ns[is_known] = np.minimum(cost_ns[is_known], own_ns)
     has_waited = is_known & (awaited_ns >= calls.begin_ns)
@@ -214,7 +214,7 @@ def _full_queues(graph: Graph, nodes: Nodes, cost_ns: Int64Array) -> Edges:
     is_limit = timeline.end_ns[row] <= calls.end_ns[call]
     row, call = row[is_limit], call[is_limit]
     has_waited = timeline.end_ns[row] > calls.begin_ns[call]
-    has_waited &= cost_ns[call] > LONGEST_CALL_NS
+    has_waited &= cost_ns[call] > MAX_CALL_NS
     if has_waited.any():
         cost_ns[call[has_waited]] = lower_median(cost_ns[nodes.launch_call[nodes.is_launched]])
     return edges(nodes.activity[row], nodes.entry[call], Via.LIMIT, 0)

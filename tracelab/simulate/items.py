@@ -86,7 +86,7 @@ def _thread_pieces(
     sleeps: NDArray[np.bool_],
 ) -> HostPieces:
     """The pieces along the edges to the calls of one thread."""
-    own = nesting.of_thread(thread)
+    own = nesting.entries_of(thread)
     # Times that occur twice make pieces without a length; `unique` would take many times as long.
     moments_ns = np.sort(
         np.concatenate((nesting.start_ns[own], nesting.end_ns[own], start_ns, end_ns))

@@ -183,7 +183,7 @@ class Sites:
         is_function = frames.have_name(is_source_function)
         is_torch = np.append(frames.have_name(is_of_torch), False)
         for thread in self._python_threads:
-            own = frames.of_thread(thread)
+            own = frames.entries_of(thread)
             moments_ns = np.unique(np.concatenate((frames.start_ns[own], frames.end_ns[own])))
             function = frames.around(frames.innermost_at(thread, moments_ns), is_function)
             inside = np.flatnonzero(is_torch[function[:-1]])

@@ -61,8 +61,8 @@ def guarded_streams() -> Iterator[Callable[[], None]]:
     """Let no library fail at stdout or stderr during a `with` block, whatever they are.
 
     It gives a function to call at the block's end, which raises `OutputError` if stdout is full or
-    closed and something was written to it. That the reader of a pipe has seen enough is no failure,
-    nor that nobody sees stderr.
+    closed and something was written to it. A pipe that its reader closed is no
+    failure, nor is a closed stderr.
     """
     plain = sys.stdout, sys.stderr
     (results, guard), (messages, _) = _guarded(sys.stdout, 1), _guarded(sys.stderr, 2)

@@ -6,7 +6,8 @@ import sys
 
 from tracelab.base.version import __version__
 
-EXIT_CODE = 70  # EX_SOFTWARE of sysexits.h
+# EX_SOFTWARE of sysexits.h.
+EXIT_CODE = 70
 
 
 def report_crash(error: Exception) -> str:

@@ -102,7 +102,7 @@ def replacing(
     Args:
         path: the file; a link stands for what it points to.
         ending: of the new file's name until then.
-        is_private: nobody else may read it, whatever the rights of other new files are.
+        is_private: only its owner may read it, whatever the rights of other new files are.
 
     Raises:
         OSError: it cannot be written; then nothing is left of it.
@@ -181,7 +181,7 @@ def _descriptor_of(path: str | os.PathLike[str]) -> int:
     """A descriptor to write to what is written in place, from where an open file stands.
 
     Raises:
-        OSError: nobody reads from the pipe, for one.
+        OSError: no process reads from the pipe, for one.
     """
     if open_file := re.fullmatch(_OPEN_FILE, os.fspath(path)):
         return os.dup(_STANDARD.get(open_file[1]) or int(open_file[2]))

@@ -29,7 +29,7 @@ ADDRESS = "127.0.0.1"
 _THIS_MACHINE = re.compile(r"(?:127\.0\.0\.1|localhost|\[::1\])(?::\d+)?", re.IGNORECASE)
 _TOKEN_BYTES = 32
 _CHUNK_BYTES = 1 << 20
-_POLL_S = 0.1  # how soon it ends
+_POLL_S = 0.1
 _HEADERS = (
     ("Cache-Control", "no-store"),
     ("Connection", "close"),
@@ -92,7 +92,7 @@ class LoopbackServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
     """
 
     daemon_threads = True  # a transfer that is under way does not keep the program
-    allow_reuse_address = sys.platform != "win32"  # there, two could have one port at once
+    allow_reuse_address = sys.platform != "win32"  # there, two could share one port
 
     def __init__(self, port: int = 0) -> None:
         """Take a port; what comes there waits for `serve`.

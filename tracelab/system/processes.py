@@ -1,4 +1,4 @@
-"""Functions in several processes, all of which end at once when they should.
+"""Functions in several processes, all of which end together.
 
 The pools of the standard library send all results through one pipe. A process that is ended while
 it writes there leaves half a result, for the rest of which they wait forever; so each process
@@ -37,7 +37,7 @@ def processors() -> int:
 
 @contextmanager
 def open_processes(workers: int) -> Iterator[Callable[..., Iterator[Any]]]:
-    """A function that maps like `map`, in order, in so many processes, during a `with` block.
+    """Yield a function that maps like `map`, in order, in several processes.
 
     It raises what the function raises, and:
 

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-SIGNALLED = 128  # what a shell adds to the number of the signal that ended a program
+# A shell adds it to the number of the signal that ended a program.
+SIGNALLED = 128
 
 
 @contextmanager

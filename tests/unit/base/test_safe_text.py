@@ -8,7 +8,7 @@ import orjson
 from hypothesis import given, strategies as st
 
 from tests.build.report_rows import NASTY
-from tracelab.base.safe_text import clean, json_bytes, visible, without_surrogates
+from tracelab.base.safe_text import clean, escape_surrogates, json_bytes, visible
 
 any_text = st.text(st.characters(codec=None, categories=None), max_size=20)
 
@@ -40,8 +40,8 @@ class TestJson:
     def test_is_the_same_text_and_nothing_acts_on_a_terminal(self, text):
         written = json_bytes({"name": text, "row": Row(text, (text,))})
         assert json.loads(written) == {
-            "name": without_surrogates(text),
-            "row": {"name": without_surrogates(text), "paths": [without_surrogates(text)]},
+            "name": escape_surrogates(text),
+            "row": {"name": escape_surrogates(text), "paths": [escape_surrogates(text)]},
         }
         assert not any(map(_acts, written.decode().replace("\n", "")))  # it is indented
 

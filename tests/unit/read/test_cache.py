@@ -33,7 +33,7 @@ def entries(tmp_path, monkeypatch):
     """An empty cache, for files of any size; gives a function that lists it."""
     folder = tmp_path / "cache"
     monkeypatch.setattr(cache, "folder", lambda: folder)
-    monkeypatch.setattr(cache, "SMALLEST_FILE_BYTES", 0)
+    monkeypatch.setattr(cache, "MIN_FILE_BYTES", 0)
     return lambda: sorted(folder.iterdir()) if folder.exists() else []
 
 
@@ -217,9 +217,9 @@ def test_another_version_reads_anew(tmp_path, monkeypatch, reads):
 
 def test_only_local_files_of_some_size_are_kept(tmp_path, monkeypatch, entries):
     path = small(tmp_path)
-    monkeypatch.setattr(cache, "SMALLEST_FILE_BYTES", path.stat().st_size + 1)
+    monkeypatch.setattr(cache, "MIN_FILE_BYTES", path.stat().st_size + 1)
     load(path)
-    monkeypatch.setattr(cache, "SMALLEST_FILE_BYTES", 0)
+    monkeypatch.setattr(cache, "MIN_FILE_BYTES", 0)
     load(path.as_uri())
     assert entries() == []
 
@@ -241,7 +241,7 @@ def test_what_was_not_used_for_longest_makes_room(tmp_path, monkeypatch, reads, 
     paths = [small(tmp_path, f"{i}.json", 20 + i) for i in range(4)]
     load(paths[0])
     size = entries()[0].stat().st_size
-    monkeypatch.setattr(cache, "LARGEST_BYTES", 3 * size + 1000)
+    monkeypatch.setattr(cache, "MAX_TOTAL_BYTES", 3 * size + 1000)
     for age, path in enumerate(paths[:3]):
         load(path)
         newest = max(entries(), key=lambda x: x.stat().st_mtime_ns)
@@ -249,7 +249,7 @@ def test_what_was_not_used_for_longest_makes_room(tmp_path, monkeypatch, reads, 
     load(paths[0])  # used again: now the second is the oldest
     load(paths[3])
     assert len(entries()) == 3
-    assert sum(x.stat().st_size for x in entries()) <= cache.LARGEST_BYTES
+    assert sum(x.stat().st_size for x in entries()) <= cache.MAX_TOTAL_BYTES
     before = len(reads)
     load(paths[0])
     load(paths[2])
@@ -260,7 +260,7 @@ def test_what_was_not_used_for_longest_makes_room(tmp_path, monkeypatch, reads, 
 
 
 def test_what_is_larger_than_all_may_be_is_not_kept(tmp_path, monkeypatch, entries):
-    monkeypatch.setattr(cache, "LARGEST_BYTES", 100)
+    monkeypatch.setattr(cache, "MAX_TOTAL_BYTES", 100)
     load(small(tmp_path))
     assert entries() == []
 
@@ -322,7 +322,7 @@ def test_other_files_in_the_folder_stay(tmp_path, monkeypatch, entries):
     load(small(tmp_path, "a.json"))
     other = entries()[0].with_name("other")
     other.write_bytes(bytes(10_000))
-    monkeypatch.setattr(cache, "LARGEST_BYTES", 9000)
+    monkeypatch.setattr(cache, "MAX_TOTAL_BYTES", 9000)
     load(small(tmp_path, "b.json", 7))
     assert other.exists()
 

@@ -147,7 +147,7 @@ def test_a_zip_is_the_traces_in_it(tmp_path):
 
 @pytest.mark.parametrize("pack", [lambda files: tar_of(files, "w:gz"), zip_of], ids=["tar", "zip"])
 def test_an_archive_that_unpacks_to_too_much_is_refused(pack, tmp_path, monkeypatch):
-    monkeypatch.setattr(sources, "_ALWAYS_UNPACKED", 1 << 16)
+    monkeypatch.setattr(sources, "_MIN_UNPACKED_BYTES", 1 << 16)
     path = tmp_path / "bomb"
     path.write_bytes(pack({"rank0.json": bytes(1 << 22)}))
     with pytest.raises(UnreadableInputError, match="unpacks to more than 200 times its size"):

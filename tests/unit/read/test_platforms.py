@@ -231,7 +231,7 @@ def test_one_process_of_a_platform_tells_it(process, name):
 
 
 def test_the_platform_is_kept_with_the_columns(tmp_path, monkeypatch):
-    monkeypatch.setattr(cache, "SMALLEST_FILE_BYTES", 0)
+    monkeypatch.setattr(cache, "MIN_FILE_BYTES", 0)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     path = tmp_path / "xpu.json"
     path.write_bytes(text(XPU))

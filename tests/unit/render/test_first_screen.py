@@ -24,7 +24,7 @@ from tracelab.findings.finding import ASIDE, MAX_SHORT_LETTERS, REST, Where
 from tracelab.model.steady import LeftOut
 from tracelab.render.first_screen import first_screen, short_fix
 from tracelab.render.text.hints import RECORD
-from tracelab.report.finding_groups import with_groups_first
+from tracelab.report.finding_groups import put_groups_first
 from tracelab.report.schema import Note, Provenance, UnreadFile
 
 MINOR = {"severity": "info", "bound_ns": 1, "cost_ns": 1}
@@ -151,12 +151,12 @@ class TestJob:
     )
     def test_a_place_is_said_once_with_its_ranks(self, on, ranks, words):
         findings = [make_finding(rank=rank) for rank in on]
-        [item] = items_of(with_groups_first(make_job_report(ranks, findings)))
+        [item] = items_of(put_groups_first(make_job_report(ranks, findings)))
         assert (item.number, item.on) == (1, words)
 
     def test_many_ranks_are_counted(self):
         findings = [make_finding(rank=rank) for rank in range(5)]
-        [item] = items_of(with_groups_first(make_job_report(8, findings)))
+        [item] = items_of(put_groups_first(make_job_report(8, findings)))
         assert figures(item.on) == ["5", "8"]
 
     def test_numbers_go_from_one_without_gaps(self):
@@ -166,7 +166,7 @@ class TestJob:
             for rank in range(4)
             for rule, ns in (("TL101", 2 * MS), ("TL202", 3 * MS + rank))
         ]
-        said = first_screen(with_groups_first(make_job_report(4, findings)))
+        said = first_screen(put_groups_first(make_job_report(4, findings)))
         # THEN the most expensive place is first, with its most expensive rank
         found = [(x.number, x.finding.rule, x.finding.rank) for x in said.items]
         assert found == [(1, "TL202", 3), (2, "TL101", 0)]

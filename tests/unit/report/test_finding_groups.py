@@ -6,7 +6,7 @@ import pytest
 
 from tests.build.report_rows import MS, make_finding, make_job_report, make_report, make_steady
 from tracelab.findings.finding import GENERIC, Where
-from tracelab.report.finding_groups import finding_groups, with_groups_first
+from tracelab.report.finding_groups import finding_groups, put_groups_first
 from tracelab.report.views import ranks_of
 
 
@@ -115,7 +115,7 @@ def test_the_places_of_a_job_are_numbered_from_one():
         at_line(40, rank=1, bound_ns=4 * MS),
     )
     # WHEN
-    report = with_groups_first(make_job_report(2, findings))
+    report = put_groups_first(make_job_report(2, findings))
     # THEN one of each place comes first, the most expensive, and nothing is lost
     assert report.findings == (findings[3], findings[2], findings[0], findings[1])
     assert [group.number_in(report) for group in groups_of(report)] == [1, 2]

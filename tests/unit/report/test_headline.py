@@ -18,7 +18,7 @@ from tests.build.report_rows import (
 )
 from tests.bundled_traces import FOLDER, report_of
 from tracelab import load_report
-from tracelab.report.headline import in_parts
+from tracelab.report.headline import apportion
 
 
 def headline(*devices, **figures):
@@ -37,7 +37,7 @@ def headline(*devices, **figures):
     ],
 )
 def test_parts_add_up_to_the_whole(amounts, whole, parts):
-    assert in_parts(amounts, whole) == parts
+    assert apportion(amounts, whole) == parts
 
 
 def test_busy_and_idle_are_of_all_steady_steps_together():

@@ -94,11 +94,11 @@ def test_nothing_tells_where_a_report_was_made(tmp_path, pattern):
     sources = sorted(TRACES.glob(pattern))[:2]
     report, parts = analyzed(telltale_trace(source, tmp_path) for source in sources)
     redaction = Redaction(report)
-    shared = redaction.of(report)
+    shared = redaction.apply(report)
     made = {
         "json": (report.to_json().decode(), shared.to_json().decode()),
         "text": (text_of(report), text_of(shared)),
-        "page": (page_of(report, parts), page_of(shared, redaction.of(parts))),
+        "page": (page_of(report, parts), page_of(shared, redaction.apply(parts))),
     }
     for form, (before, after) in made.items():
         assert TELLTALE in before, form
@@ -149,7 +149,7 @@ def test_files_that_could_not_be_read_are_numbered(tmp_path):
 def of_one():
     report = analyze(TRACES / "events_item.pt.trace.json.gz", OPTIONS)
     trace = replace(report.traces[0], path="log/telltale-07.example.org_77.1795263371000.json")
-    return Redaction(replace(report, traces=(trace,))).of
+    return Redaction(replace(report, traces=(trace,))).apply
 
 
 @pytest.mark.parametrize(
@@ -190,11 +190,11 @@ def test_paths_hosts_and_arguments_are_left_out_of_texts(of_one, text, left):
 def test_words_of_reports_are_no_hosts(name):
     report = analyze(TRACES / "events_item.pt.trace.json.gz", OPTIONS)
     report = replace(report, traces=(replace(report.traces[0], path=name),))
-    assert Redaction(report).of("rank 3 in step 5, x") == "rank 3 in step 5, x"
+    assert Redaction(report).apply("rank 3 in step 5, x") == "rank 3 in step 5, x"
 
 
 def test_addresses_of_our_own_documentation_stay():
-    of = Redaction(analyze(TRACES / "events_item.pt.trace.json.gz", OPTIONS)).of
+    of = Redaction(analyze(TRACES / "events_item.pt.trace.json.gz", OPTIONS)).apply
     for remedy in REMEDIES:
         assert of(remedy.documented) == remedy.documented
 

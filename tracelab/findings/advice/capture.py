@@ -443,7 +443,7 @@ def _usual_length(lengths: Int64Array) -> int:
 
 def _phases_of(context: Context, launch_id: Int64Array) -> tuple[str, ...]:
     """Name the phases of launches; none if the file hardly shows any."""
-    phase = context.phases.of_events(launch_id)
+    phase = context.phases.phases_of(launch_id)
     share = {phase_: float((phase == phase_).mean()) for phase_ in _NAMED_PHASES}
     if sum(share.values()) <= _MIN_SHARE:
         return ()
@@ -456,7 +456,7 @@ def _surroundings(context: Context, call_id: Int64Array) -> str | None:
     """Name what most of the calls at an end of a segment are inside."""
     if not len(call_id):
         return None
-    is_backward = context.phases.of_events(call_id) == Phase.BACKWARD
+    is_backward = context.phases.phases_of(call_id) == Phase.BACKWARD
     if is_backward.mean() > _MIN_SHARE:
         return "the backward pass"
     module = _module_of(context, call_id)

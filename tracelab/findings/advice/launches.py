@@ -252,4 +252,4 @@ def _is_possible(context: Context, capture: Capture, plan: _Plan) -> bool:
     if not is_same or not is_alone or plan.segment.cut_in is not None:
         return False
     launch_id = context.timeline.launch_id[np.concatenate(plan.segment.repetitions)]
-    return not np.isin(context.phases.of_events(launch_id), _TRAINING).any()
+    return not np.isin(context.phases.phases_of(launch_id), _TRAINING).any()

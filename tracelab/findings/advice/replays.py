@@ -81,7 +81,7 @@ def find_launched(context: Context) -> Launched | None:
         eager=len(eager_id),
         eager_at=_top_place(context, eager_id[:_MAX_LOOKED_UP]),
         steps=len(steps),
-        has_optimizer=bool((context.phases.of_events(eager_id) == Phase.OPTIMIZER).any()),
+        has_optimizer=bool((context.phases.phases_of(eager_id) == Phase.OPTIMIZER).any()),
         copies_inputs=_copy_inputs(context, eager_id),
     )
     return launched if launched.replays_per_step else None

@@ -266,7 +266,7 @@ def _for_nothing(
     """
     trace, operators = timeline.trace, timeline.operators
     thread = trace.thread_index[gradients[0]]
-    engine = operators.event_id[operators.of_thread(int(thread))]
+    engine = operators.event_id[operators.entries_of(int(thread))]
     engine = engine[match_names(trace, engine, is_engine_operator)]
     last_ns = trace.end_ns[gradients[~is_added]].max()
     end_ns = trace.end_ns[gradients[is_added]].max()
@@ -300,7 +300,7 @@ def before_first_use(graph: Graph, events: Int64Array, arguments: ReadArguments)
     for gradients, is_added in _useless_passes(timeline):
         if is_added[np.argmin(is_added) :].argmax() == 0:  # none is added after one that is stored
             continue
-        own = operators.event_id[operators.of_thread(int(trace.thread_index[gradients[0]]))]
+        own = operators.event_id[operators.entries_of(int(trace.thread_index[gradients[0]]))]
         begin_ns, end_ns = trace.start_ns[gradients[[0, -1]]]
         node = own[match_names(trace, own, is_engine_operator) & ~np.isin(own, gradients)]
         start_ns = trace.start_ns[node]

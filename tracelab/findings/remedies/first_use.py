@@ -39,7 +39,7 @@ from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import calls_of_name, groups_of, match_names
 from tracelab.model.nesting import Nesting
-from tracelab.model.steady import FEWEST_STEPS
+from tracelab.model.steady import MIN_STEPS
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category
 
 # What torch.compile records of itself; since 2.6 also around all of it, of the forward pass as
@@ -293,7 +293,7 @@ def fills_memory(graph: Graph, _events: Int64Array) -> Int64Array:
         return np.concatenate((starts, others[:before]))
     steady = list(timeline.steady.indices) if timeline.steady else []
     seen = np.isin(steady, step_indices(graph, others)).sum()
-    return starts if len(steady) >= FEWEST_STEPS and 2 * seen >= len(steady) else calls
+    return starts if len(steady) >= MIN_STEPS and 2 * seen >= len(steady) else calls
 
 
 def _allocator_calls(graph: Graph) -> Int64Array:

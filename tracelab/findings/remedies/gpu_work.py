@@ -112,7 +112,7 @@ def _attentions(operators: Nesting, holds_product: NDArray[np.bool_]) -> Int64Ar
     is_outermost = operators.around(operators.parent_index, letter != _OTHER) == ABSENT
     number, count = np.full(len(letter), ABSENT, dtype=np.int64), 0
     for thread, outermost in groups_of(np.where(is_outermost, operators.thread_index, ABSENT)):
-        own = operators.of_thread(thread)
+        own = operators.entries_of(thread)
         for match in _ATTENTION.finditer("".join(letter[outermost])):
             first, last = outermost[match.start()], outermost[match.end() - 1]
             end = np.searchsorted(operators.start_ns[own], operators.end_ns[last]) + own.start

@@ -228,7 +228,7 @@ def finds_no_padding(graph: Graph, events: Int64Array) -> Int64Array:
     maker = frames.around(frames.parent_index[check], is_function)
     makes_mask = np.zeros(len(events), dtype=np.bool_)
     for thread in np.unique(trace.thread_index[events]).tolist():
-        starts_ns = operators.start_ns[operators.of_thread(thread)]
+        starts_ns = operators.start_ns[operators.entries_of(thread)]
         chosen = np.flatnonzero((trace.thread_index[events] == thread) & (maker != ABSENT))
         first = np.searchsorted(starts_ns, frames.end_ns[check[chosen]])
         makes_mask[chosen] = np.searchsorted(starts_ns, frames.end_ns[maker[chosen]]) > first

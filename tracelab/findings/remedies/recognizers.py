@@ -260,7 +260,7 @@ def calls_of_copies(
 
 def operators_named(timeline: Timeline, pattern: str) -> Int64Array:
     """int64[k], the operators and annotations (event ids) with a match of a regular expression."""
-    categories = map(timeline.without_steps, (Category.OPERATOR, Category.ANNOTATION))
+    categories = map(timeline.ids_except_steps, (Category.OPERATOR, Category.ANNOTATION))
     events = np.concatenate(list(categories)).astype(np.int64)
     return events[match_names(timeline.trace, events, re.compile(pattern).search)]
 

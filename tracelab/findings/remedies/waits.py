@@ -142,7 +142,7 @@ def used_as_index(graph: Graph, events: Int64Array) -> Int64Array:
     is_asked = np.append(frames.have_name(_READS.match), False)[read_frame]
     calls_nothing = np.zeros(len(index), dtype=np.bool_)
     for thread, own in groups_of(np.where(takes, operators.thread_index[index], ABSENT)):
-        starts_ns = frames.start_ns[frames.of_thread(thread)]
+        starts_ns = frames.start_ns[frames.entries_of(thread)]
         first = np.searchsorted(starts_ns, operators.end_ns[index[own]])
         end = np.searchsorted(starts_ns, operators.start_ns[following[own]])
         calls_nothing[own] = first == end
@@ -190,7 +190,7 @@ def _first_after(nesting: Nesting, index: Int64Array) -> Int64Array:
     """int64[k], the first entry of the thread that begins when each one has ended, else ABSENT."""
     following = np.full(len(index), ABSENT, dtype=np.int64)
     for thread, of_thread in groups_of(nesting.thread_index[index]):
-        own = nesting.of_thread(thread)
+        own = nesting.entries_of(thread)
         next_ = np.searchsorted(nesting.start_ns[own], nesting.end_ns[index[of_thread]])
         following[of_thread] = np.where(next_ < own.stop - own.start, next_ + own.start, ABSENT)
     return following

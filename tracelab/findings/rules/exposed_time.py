@@ -31,7 +31,7 @@ from tracelab.model.kernel_kinds import Kind, copies_pageable_memory, copy_direc
 from tracelab.model.lookup import match_names
 from tracelab.model.program.call_sites import CallSite
 from tracelab.model.trace import ABSENT
-from tracelab.model.wording import as_subject, called, kernel_text
+from tracelab.model.wording import called, capitalize_start, kernel_text
 
 # Where it is, its name on the GPU, its overlap blocker, what that means -> title, fix.
 Wording = Callable[[CallSite, str, OverlapBlocker, str], tuple[str, Instead]]
@@ -223,7 +223,7 @@ def collective_text(call_site: CallSite, activity: str) -> str:
     """
     operation, name = operation_of(activity), called(call_site)
     if name and operation in (operation_of(name), Operation.UNKNOWN):
-        return as_subject(name)
+        return capitalize_start(name)
     if operation == Operation.UNKNOWN:
         return activity
     what = f"The {operation.name.lower().replace('_', '-')}"

@@ -24,7 +24,7 @@ from tracelab.model.cuda_graphs.graph_replays import mostly_replays
 from tracelab.model.lookup import groups_of
 from tracelab.model.program.call_sites import CallSite
 from tracelab.model.trace import ABSENT
-from tracelab.model.wording import as_subject, called, describe
+from tracelab.model.wording import called, capitalize_start, describe
 
 # Of what a call blocked: what the host does, or launches for the GPU, until the next one.
 _MAX_BETWEEN = 0.5
@@ -105,7 +105,7 @@ def _candidates(context: Context, is_chosen: NDArray[np.bool_]) -> list[Candidat
         top = group[int(np.argmax(caused_idle_ns))]
         call_site, api = call_sites[top], names[top]
         fix = with_moves(_FIX, context.host_needs[call_index])
-        what = as_subject(called(call_site, api) or "a call")
+        what = capitalize_start(called(call_site, api) or "a call")
         candidates.append(
             Candidate(
                 title=f"{what} makes the CPU wait for the GPU",

@@ -15,7 +15,7 @@ from tracelab.findings.rule import Rule
 from tracelab.findings.rules.tl101_blocking_call import is_possible
 from tracelab.model.blocking_calls import Blocking
 from tracelab.model.program.call_sites import CallSite
-from tracelab.model.wording import as_subject, called
+from tracelab.model.wording import called, capitalize_start
 
 _FIX = Instead(
     "Make few numbers on the GPU (`torch.full`, `device=...`), or once before the loop; else pin "
@@ -46,7 +46,7 @@ def find(context: Context) -> list[Candidate]:
         length_ns = timeline.end_ns[copy_row] - timeline.start_ns[copy_row]
         candidates.append(
             Candidate(
-                title=f"{as_subject(called(call_site, 'copy'))} copies pageable memory",
+                title=f"{capitalize_start(called(call_site, 'copy'))} copies pageable memory",
                 cause="pageable",
                 where=where(
                     call_site, count=len(copy_row), activity=context.kernel_name(int(copy_row[0]))

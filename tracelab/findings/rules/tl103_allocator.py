@@ -16,7 +16,7 @@ from tracelab.findings.rule import Rule
 from tracelab.model.blocking_calls import Blocking
 from tracelab.model.driver_api import is_free
 from tracelab.model.program.call_sites import CallSite
-from tracelab.model.wording import as_subject, called
+from tracelab.model.wording import called, capitalize_start
 
 _FIX = Instead(
     "Let the allocator keep its memory: no `torch.cuda.empty_cache()` in the loop, the same shapes "
@@ -73,7 +73,7 @@ def _own_thread(context: Context, call_index: NDArray[np.intp]) -> list[Candidat
             call_index,
             call_site,
             api=api,
-            title=f"{as_subject(called(call_site, api))} {does}",
+            title=f"{capitalize_start(called(call_site, api))} {does}",
             fix=_FIX,
             edit=JOINT.join(f"remove:{name}" for name in sorted(set(names))),
             remedy=remedy,
@@ -94,7 +94,7 @@ def _other_threads(context: Context, call_index: NDArray[np.intp]) -> list[Candi
         api = names[int(np.argmax(context.blocking_calls.caused_idle_ns[group_index]))]
         thread_name = _name_of_thread(context.trace.threads[thread].name)
         which_thread = f"thread {thread_name}" if thread_name else "one thread"
-        what = as_subject(called(call_site, api))
+        what = capitalize_start(called(call_site, api))
         candidates.append(
             _candidate(
                 context,

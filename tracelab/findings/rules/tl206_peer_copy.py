@@ -14,7 +14,7 @@ from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.model.kernel_kinds import Kind, copy_direction
 from tracelab.model.lookup import match_names
 from tracelab.model.trace import ABSENT
-from tracelab.model.wording import as_subject, called
+from tracelab.model.wording import called, capitalize_start
 
 _COMPUTE_WAITS = (OverlapBlocker.SAME_STREAM, OverlapBlocker.EVENT_WAIT)
 _FIX = Instead(
@@ -32,7 +32,7 @@ def find(context: Context) -> list[Candidate]:
     timeline, rows = context.timeline, _peer_copy_rows(context)
     candidates = []
     for call_site, group in grouped(context.call_sites(timeline.launch_id[rows])).items():
-        copy_row, what = rows[group], as_subject(called(call_site, "copy"))
+        copy_row, what = rows[group], capitalize_start(called(call_site, "copy"))
         lost_by_sender, bound_ns = _at_senders(context, copy_row)
         lost = {
             device: time

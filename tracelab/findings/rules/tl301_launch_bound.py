@@ -20,7 +20,7 @@ from tracelab.model.constraints import Constraint
 from tracelab.model.cuda_graphs.graph_replays import mostly_replays, replayed
 from tracelab.model.driver_api import is_asynchronous_copy, is_graph_launch, is_kernel_launch
 from tracelab.model.kernel_kinds import Kind
-from tracelab.model.latencies import REPLAY_START_NS, SHORTEST_DELAY_NS
+from tracelab.model.latencies import MIN_DELAY_NS, REPLAY_START_NS
 from tracelab.model.launching import Doing, work_at
 from tracelab.model.lookup import rows_of
 from tracelab.model.phases import Phase
@@ -177,7 +177,7 @@ def _late_replays(context: Context) -> NDArray[np.bool_]:
     row = rows_of(timeline.event_id, bubbles.next_id)
     is_late = context.is_idle_by(Cause.LAUNCH) & (row != ABSENT) & replayed(timeline)[row]
     return_ns = context.trace.end_ns[timeline.launch_id[row]]
-    starts_soon = timeline.start_ns[row] - return_ns <= REPLAY_START_NS + SHORTEST_DELAY_NS
+    starts_soon = timeline.start_ns[row] - return_ns <= REPLAY_START_NS + MIN_DELAY_NS
     starts_soon &= bubbles.end_ns - bubbles.start_ns > _LONGEST_GAP_NS
     starts_soon |= context.graph.binding.constraint[row] == Constraint.LAUNCH
     late_replays: NDArray[np.bool_] = is_late & starts_soon
@@ -326,7 +326,7 @@ def _are_of_backward(context: Context, events: Int64Array) -> NDArray[np.bool_]:
     """bool[k], which host events (event ids, ABSENT for none) are of the backward pass."""
     known: NDArray[np.bool_] = events != ABSENT
     of_backward = known.copy()
-    of_backward[known] = context.phases.of_events(events[known]) == Phase.BACKWARD
+    of_backward[known] = context.phases.phases_of(events[known]) == Phase.BACKWARD
     return of_backward
 
 

@@ -16,7 +16,7 @@ from tracelab.findings.finding import ASIDE, INFO
 from tracelab.findings.rule import Rule
 from tracelab.measures.idle_causes import Cause
 from tracelab.measures.recurrence import are_rare
-from tracelab.model.steady import FEWEST_STEPS
+from tracelab.model.steady import MIN_STEPS
 from tracelab.model.trace import ABSENT
 from tracelab.model.wording import called
 
@@ -36,7 +36,7 @@ def find(context: Context) -> list[Candidate]:
     Those of a slow start of the recording are a candidate of their own, which becomes no finding:
     each step has less of them, and a typical cost they are not either.
     """
-    if len(context.steady_steps) < FEWEST_STEPS:
+    if len(context.steady_steps) < MIN_STEPS:
         return []
     stalls = {device: _irregular(context, device) for device in context.active_devices}
     of_start = context.bubbles.next_id[context.start_up.slow]

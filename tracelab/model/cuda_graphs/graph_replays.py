@@ -91,7 +91,7 @@ def _common(values: Int64Array, group: NDArray[np.intp], first: NDArray[np.intp]
     return common
 
 
-_MOST = 0.5
+_MIN_REPLAYED_SHARE = 0.5
 
 
 def replayed(timeline: Timeline) -> NDArray[np.bool_]:
@@ -105,4 +105,4 @@ def replayed(timeline: Timeline) -> NDArray[np.bool_]:
 def mostly_replays(timeline: Timeline) -> bool:
     """True if more than half of what the file launches is replayed: its program uses graphs."""
     launched = int((timeline.launch_id != ABSENT).sum())
-    return bool(launched) and int(replayed(timeline).sum()) > _MOST * launched
+    return bool(launched) and int(replayed(timeline).sum()) > _MIN_REPLAYED_SHARE * launched

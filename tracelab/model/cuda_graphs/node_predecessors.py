@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from tracelab.base.arrays import Frozen, dataclass
 from tracelab.base.intervals import Int64Array
 from tracelab.model.cuda_graphs.graph_replays import replayed
-from tracelab.model.latencies import LONGEST_WAKE_UP_NS
+from tracelab.model.latencies import MAX_WAKE_UP_NS
 from tracelab.model.lookup import expand_ranges, rows_of
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, GPU_ACTIVITIES, Category, Trace
@@ -69,7 +69,7 @@ def find_node_predecessors(timeline: Timeline) -> NodePredecessors:
         return NodePredecessors(is_none, nothing, nothing, nothing, is_none)
     row_of = np.full(len(trace) + 1, ABSENT, dtype=np.int64)  # the last one is ABSENT's
     row_of[timeline.event_id] = np.arange(row_count)
-    source_id, target_id = _in_order(trace)
+    source_id, target_id = _sorted_dependencies(trace)
     activity_before, callback_before = _before_other_nodes(trace, row_of, source_id, target_id)
     is_callback = trace.category == Category.GRAPH_HOST_NODE
     is_of_row = row_of[target_id] != ABSENT
@@ -100,7 +100,7 @@ def find_node_predecessors(timeline: Timeline) -> NodePredecessors:
     )
 
 
-def _in_order(trace: Trace) -> tuple[Int64Array, Int64Array]:
+def _sorted_dependencies(trace: Trace) -> tuple[Int64Array, Int64Array]:
     """The dependencies by start of the second event: twice int64[l], event ids."""
     source_id, target_id = trace.graph_nodes.predecessor_id, trace.graph_nodes.successor_id
     forward = runs_forward(trace, source_id, target_id)
@@ -190,7 +190,7 @@ def _callbacks_just_before(timeline: Timeline) -> Int64Array:
         position = np.searchsorted(trace.end_ns[of_stream], timeline.start_ns[row], "right") - 1
         row, event_id = row[position >= 0], of_stream[position[position >= 0]]
         end_ns = trace.end_ns[event_id]
-        is_just_before = timeline.start_ns[row] - end_ns <= LONGEST_WAKE_UP_NS
+        is_just_before = timeline.start_ns[row] - end_ns <= MAX_WAKE_UP_NS
         is_just_before &= (row_before[row] == ABSENT) | (timeline.end_ns[row_before[row]] <= end_ns)
         callback_id[row[is_just_before]] = event_id[is_just_before]
     return callback_id
@@ -204,9 +204,9 @@ def _row_before_in_stream(timeline: Timeline) -> Int64Array:
     return np.where(is_first, ABSENT, row - 1)
 
 
-# Dependencies through nodes that are no activities, beyond four for each one of the file: a graph
-# has few such nodes, and those of a damaged file may stand for the square of what it holds.
-_MOST_PASSED_ON = 1_000_000
+# Limit of dependencies through nodes that are no activities, beyond four for each one of the file.
+# A graph has few such nodes; in a damaged file their number may grow with the square of its size.
+_MAX_PASSED_ON = 1_000_000
 
 
 def node_dependencies(timeline: Timeline) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -229,7 +229,7 @@ def node_dependencies(timeline: Timeline) -> tuple[NDArray[np.intp], NDArray[np.
     of_activity = is_activity[successor_id]
     open_pairs = np.stack((predecessor_id[of_activity], successor_id[of_activity]), axis=1)
     found = [np.zeros((0, 2), dtype=np.int64)]
-    left = _MOST_PASSED_ON + 4 * len(predecessor_id)
+    left = _MAX_PASSED_ON + 4 * len(predecessor_id)
     while len(open_pairs):
         is_found = is_activity[open_pairs[:, 0]]
         found.append(open_pairs[is_found])

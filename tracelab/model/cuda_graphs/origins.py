@@ -154,7 +154,7 @@ class _Places:
     def _numbers(self, event_id: Int64Array) -> Int64Array:
         """int64[k], a number for each different place, which is a call site and a module."""
         sites = call_sites(self._timeline, event_id, self._lines)
-        module = ModulePaths(self._timeline).of_events(event_id).tolist()
+        module = ModulePaths(self._timeline).modules_of(event_id).tolist()
         alone = {site: replace(site, annotation=None) for site in set(sites)}
         numbers: dict[object, int] = {}
         return np.array(
@@ -167,7 +167,7 @@ class _Places:
 
 
 def _asked_for(timeline: Timeline) -> NDArray[np.int8]:
-    """int8[m], the `Category` of what the program asked for: the driver has kernels that copy."""
+    """int8[m], the `Category` of what the program requested: the driver has kernels that copy."""
     trace, event_id = timeline.trace, timeline.event_id
     category = trace.category[event_id].copy()
     is_kernel = category == Category.KERNEL

@@ -196,7 +196,7 @@ class _Locator:
         trace = timeline.trace
         self._trace = trace
         self._operators = timeline.operators
-        self._annotations = Nesting(trace, timeline.without_steps(Category.ANNOTATION))
+        self._annotations = Nesting(trace, timeline.ids_except_steps(Category.ANNOTATION))
         self.frames = Nesting(trace, trace.of_category(Category.PYTHON))
         self._called_name = cache(called_name)
         self._source_files = tuple(trace.info.source_scopes)
@@ -306,7 +306,7 @@ class _Locator:
         frames = self.frames
         ran_before = np.zeros(len(frames.event_id), dtype=np.bool_)
         for thread in np.unique(frames.thread_index).tolist():
-            of_thread = frames.of_thread(thread)
+            of_thread = frames.entries_of(thread)
             position = np.arange(of_thread.start, of_thread.stop)
             is_inside = frames.parent_index[of_thread] == position - 1
             is_inside[0] = True
@@ -365,9 +365,7 @@ class _Locator:
     ) -> CallSite:
         """The call site that these names tell."""
         waited_in = None if wait == ABSENT else self._called_name(self._trace.strings[wait])
-        site = CallSite(
-            self._string(operator), self._without_numbers(annotation), waited_in=waited_in
-        )
+        site = CallSite(self._string(operator), self._mask_numbers(annotation), waited_in=waited_in)
         frame_name = self._string(program_frame)
         frame = None if frame_name is None else parse_frame(frame_name)
         if frame is None:
@@ -392,7 +390,7 @@ class _Locator:
     def _string(self, name: int) -> str | None:
         return None if name == ABSENT else self._trace.strings[name]
 
-    def _without_numbers(self, annotation: int) -> str | None:
+    def _mask_numbers(self, annotation: int) -> str | None:
         """The name of a region; its numbers, which may count the steps, as #."""
         name = self._string(annotation)
         return None if name is None else re.sub(r"\d+", "#", name)
@@ -507,8 +505,8 @@ class _Locator:
 
         Autograd's own threads run no Python: their work is that of the thread inside a backward
         pass. Of threads that were started while the profiler ran, the file has no functions: their
-        calls are for the thread that waits for other threads then. Where two threads are inside
-        such a call at once, the file does not say whose work it is.
+        calls are for the thread that waits for other threads then. If two threads are inside such
+        a call together, the file does not say whose work it is.
         """
         caller = np.full(len(events), ABSENT, dtype=np.int64)
         alone = np.flatnonzero(frame == ABSENT)
@@ -577,7 +575,7 @@ class _Locator:
     def _is_program(self) -> NDArray[np.bool_]:
         """bool[frames], which are of the program's own code.
 
-        A library's code is where nobody else's called it: then the program is the library's.
+        A library's code counts if no other code called it: then the program is the library's.
         """
         frames = self.frames
         is_program = frames.have_name(is_program_frame)
@@ -633,7 +631,7 @@ class _Locator:
     def _unrecorded_threads(self) -> NDArray[np.int64]:
         """Index into `Trace.threads` of those of which the file has no functions and no regions.
 
-        Autograd's are none of them, nor are those that only check whether work has finished.
+        Autograd's threads are left out, as are those that only check if work has finished.
         """
         known = (self.frames.thread_index, self._annotations.thread_index, self._autograd_threads)
         watchdogs = np.array(watchdog_threads(self._trace), dtype=np.int64)

@@ -59,7 +59,7 @@ class ModulePaths:
         self.names = tuple(names)
         self._path, self._timeline = path, timeline
 
-    def at(self, thread: int, moments_ns: Int64Array) -> Int64Array:
+    def modules_at(self, thread: int, moments_ns: Int64Array) -> Int64Array:
         """int64[k], index of the module that a thread was in at each moment, else ABSENT.
 
         Args:
@@ -68,7 +68,7 @@ class ModulePaths:
         """
         return self._path[self._calls.innermost_at(thread, moments_ns)]
 
-    def of_events(self, events: Int64Array) -> Int64Array:
+    def modules_of(self, events: Int64Array) -> Int64Array:
         """int64[k], index of the innermost module around each event (event id), else ABSENT.
 
         Of a thread without Python in the file, that around the wait for it.
@@ -81,10 +81,10 @@ class ModulePaths:
 
     def begun(self, thread: int) -> tuple[Int64Array, Int64Array]:
         """Return the starts of a thread's modules, int64[k], ns, ascending; and which."""
-        own = self._calls.of_thread(thread)
+        own = self._calls.entries_of(thread)
         return self._calls.start_ns[own], self._path[own]
 
     def boundaries_ns(self, thread: int) -> Int64Array:
         """int64[k], ns, when the module of a thread may change; in any order."""
-        own = self._calls.of_thread(thread)
+        own = self._calls.entries_of(thread)
         return np.concatenate((self._calls.start_ns[own], self._calls.end_ns[own]))

@@ -29,8 +29,8 @@ _SMALL_CLASS = re.compile(
     r"^(?:autocast|device_of|enable_grad|inference_mode|no_grad|record_function|set_grad_enabled"
     r"|stream)$"
 )
-# What a line calls that is no object of the program's: methods that modules and tensors have, so
-# that nobody calls a module so, and classes of PyTorch that are written small.
+# What a line calls that is no object of the program's: methods of modules and tensors, whose names
+# no module has, and classes of PyTorch that are written small.
 _NO_OBJECT = re.compile(
     r"^(?:append|autocast|buffers|children|clone|cpu|cuda|detach|device|enable_grad|eval|extend"
     r"|inference_mode|is_available|item|items|keys|load_state_dict|manual_seed|modules"
@@ -38,8 +38,8 @@ _NO_OBJECT = re.compile(
     r"|set_grad_enabled|state_dict|step|synchronize|tolist|train|update|values|zero_grad)$"
 )
 
-_LARGEST_FILE = 5_000_000  # bytes
-_LONGEST_TEXT = 100  # letters of a line that is quoted
+_MAX_FILE_BYTES = 5_000_000
+_MAX_QUOTED_LETTERS = 100
 
 
 class _Source(NamedTuple):
@@ -256,10 +256,10 @@ def quoted(text: str) -> str:
     'torch.cuda.empty_cache()'
     """
     # Cleaned in a piece that is long enough for what is left out of it.
-    text = clean(text.strip()[: 4 * _LONGEST_TEXT]).strip()
-    if len(text) <= _LONGEST_TEXT:
+    text = clean(text.strip()[: 4 * _MAX_QUOTED_LETTERS]).strip()
+    if len(text) <= _MAX_QUOTED_LETTERS:
         return text
-    start = text[:_LONGEST_TEXT]
+    start = text[:_MAX_QUOTED_LETTERS]
     return f"{start.rpartition(' ')[0] or start[:-1]}…"
 
 
@@ -307,7 +307,7 @@ def _is_source(path: Path) -> bool:
         status = path.stat()
     except (OSError, ValueError):
         return False
-    return stat.S_ISREG(status.st_mode) and status.st_size <= _LARGEST_FILE
+    return stat.S_ISREG(status.st_mode) and status.st_size <= _MAX_FILE_BYTES
 
 
 def _entered(
@@ -377,11 +377,11 @@ def _choose(
         return None if surplus else spots[0].line
     if ordinal is None or count != len(spots) or isinstance(resumed, tuple):
         return None
-    in_order = _in_order(scope, resumed, sorted(spots, key=lambda spot: spot.end))
+    in_order = _sort_spots(scope, resumed, sorted(spots, key=lambda spot: spot.end))
     return in_order[ordinal].line if in_order is not None and ordinal < len(in_order) else None
 
 
-def _in_order(scope: Scope, resumed: Resume | None, spots: list[Spot]) -> list[Spot] | None:
+def _sort_spots(scope: Scope, resumed: Resume | None, spots: list[Spot]) -> list[Spot] | None:
     """The spots in the order in which one activation calls, if each is called exactly once."""
     if all(spot.path == () for spot in spots) and not scope.resumes:
         return spots

@@ -90,7 +90,7 @@ class StreamCalls(Frozen):
         return np.where(launch == ABSENT, ABSENT, self.stream_index[launch])
 
     def follows(self, position: NDArray[np.intp], by: int) -> NDArray[np.intp]:
-        """intp[k], the call of the same thread so many calls after each, ABSENT for none."""
+        """intp[k], the call of the same thread that many calls after each, ABSENT for none."""
         later = np.minimum(position + by, len(self.event_id) - 1)
         exists = (position != ABSENT) & (later == position + by)
         exists &= self.thread_index[later] == self.thread_index[position]
@@ -131,8 +131,8 @@ def order_stream_calls(timeline: Timeline) -> StreamCalls:
         is_sync=sort == 3,
         stream_index=stream_index[order],
         is_peer_copy=is_peer[order],
-        previous_launch=_of_same_thread(thread_index, previous),
-        next_launch=_of_same_thread(thread_index, following),
+        previous_launch=_keep_same_thread(thread_index, previous),
+        next_launch=_keep_same_thread(thread_index, following),
         position_of=position_of,
     )
 
@@ -141,7 +141,7 @@ def _is_sync(name: str) -> bool:
     return is_device_sync(name) or is_stream_sync(name) or is_event_sync(name)
 
 
-def _of_same_thread(
+def _keep_same_thread(
     thread_index: NDArray[np.int32], position: NDArray[np.intp]
 ) -> NDArray[np.intp]:
     """intp[c], the positions that are of the same thread as the call they are for, else ABSENT."""
@@ -167,8 +167,8 @@ def infer_recording_streams(
     for rule in (
         _around_peer_copies,
         _given_work_before,
-        _of_same_event,
-        _as_elsewhere,
+        _find_by_event,
+        _find_by_other_waits,
         _given_work_next,
     ):
         guess = np.where(is_open, rule(waits, stream_index), ABSENT)
@@ -343,7 +343,7 @@ def _given_work_before(waits: _Waits, _: NDArray[np.intp]) -> NDArray[np.intp]:
     return np.where(counts, previous, ABSENT)
 
 
-def _of_same_event(waits: _Waits, known: NDArray[np.intp]) -> NDArray[np.intp]:
+def _find_by_event(waits: _Waits, known: NDArray[np.intp]) -> NDArray[np.intp]:
     """The only stream on which an event was recorded, by what is known so far."""
     streams_of: dict[int, set[int]] = defaultdict(set)
     for event, stream in zip(waits.event_number.tolist(), known.tolist(), strict=True):
@@ -354,7 +354,7 @@ def _of_same_event(waits: _Waits, known: NDArray[np.intp]) -> NDArray[np.intp]:
     return np.array(stream_index, dtype=np.intp)
 
 
-def _as_elsewhere(waits: _Waits, known: NDArray[np.intp]) -> NDArray[np.intp]:
+def _find_by_other_waits(waits: _Waits, known: NDArray[np.intp]) -> NDArray[np.intp]:
     """The stream of the thread's last work, where the same stream waits for no other elsewhere."""
     streams_of: dict[tuple[int, int], set[int]] = defaultdict(set)
     for index in np.flatnonzero(waits.is_adjacent & (known != ABSENT)).tolist():

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from tracelab.base.arrays import read_only
 from tracelab.base.intervals import Int64Array
 from tracelab.model.driver_api import is_event_record
-from tracelab.model.latencies import LONGEST_WAKE_UP_NS
+from tracelab.model.latencies import MAX_WAKE_UP_NS
 from tracelab.model.lookup import calls_of_name, last_in_group
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
@@ -120,12 +120,12 @@ class StreamProgress:
         Returns:
             intp[k], rows, else ABSENT.
         """
-        since_ns = np.maximum(ready_ns, time_ns - LONGEST_WAKE_UP_NS)
+        since_ns = np.maximum(ready_ns, time_ns - MAX_WAKE_UP_NS)
         ended_ns = self.ended_ns[self._recorded_row]
         candidate = np.searchsorted(ended_ns, time_ns, side="right") - 1
         source_row = np.full(len(candidate), ABSENT, dtype=np.intp)
         open_ = np.arange(len(candidate))
-        while len(open_):  # all that have no source yet step back at once
+        while len(open_):  # all rows without a source yet step back together
             open_ = open_[candidate[open_] >= 0]
             open_ = open_[ended_ns[candidate[open_]] >= since_ns[open_]]
             row = self._recorded_row[candidate[open_]]
@@ -153,7 +153,7 @@ def ready_after(
     """
     start_ns, before_ns = timeline.start_ns[row], ready_ns[row]
     explains = (before_ns <= source_end_ns) & (source_end_ns <= start_ns)
-    explains &= start_ns <= source_end_ns + LONGEST_WAKE_UP_NS
+    explains &= start_ns <= source_end_ns + MAX_WAKE_UP_NS
     after_ns = ready_ns.copy()
     after_ns[row] = np.where(explains, start_ns, np.maximum(before_ns, source_end_ns))
     return after_ns

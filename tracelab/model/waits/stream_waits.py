@@ -20,7 +20,7 @@ from tracelab.base.arrays import Frozen, dataclass
 from tracelab.base.intervals import Int64Array
 from tracelab.model.driver_api import is_stream_wait
 from tracelab.model.kernel_kinds import is_peer_copy
-from tracelab.model.latencies import LONGEST_WAKE_UP_NS, SHORTEST_DELAY_NS, UNEXPLAINED_NS
+from tracelab.model.latencies import MAX_WAKE_UP_NS, MIN_DELAY_NS, UNEXPLAINED_NS
 from tracelab.model.lookup import calls_of_name, match_names
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Category, Trace
@@ -150,7 +150,7 @@ def _late_after_unresolved_waits(
     unresolved = (upstream.unresolved_wait for upstream in upstream_of.values())
     wait_index = np.fromiter(unresolved, dtype=np.intp, count=len(row))
     delay_ns = timeline.start_ns[row] - ready_ns[row]
-    late_index = np.flatnonzero((wait_index != ABSENT) & (delay_ns > SHORTEST_DELAY_NS))
+    late_index = np.flatnonzero((wait_index != ABSENT) & (delay_ns > MIN_DELAY_NS))
     return late_index, wait_index[late_index]
 
 
@@ -177,7 +177,7 @@ def _delayed_by_peer_copies(
         copy_row, row = copies[follows], next_row[follows]
         end_ns, start_ns = timeline.end_ns[copy_row], timeline.start_ns[row]
         delayed = (end_ns >= ready_ns[row]) & (start_ns - ready_ns[row] > UNEXPLAINED_NS)
-        delayed &= (start_ns >= end_ns) & (start_ns - end_ns <= LONGEST_WAKE_UP_NS)
+        delayed &= (start_ns >= end_ns) & (start_ns - end_ns <= MAX_WAKE_UP_NS)
         copy_of |= dict(zip(row[delayed].tolist(), copy_row[delayed].tolist(), strict=True))
     delayed_row = np.fromiter(copy_of, dtype=np.intp, count=len(copy_of))
     return delayed_row, np.fromiter(copy_of.values(), dtype=np.intp, count=len(copy_of))
@@ -328,7 +328,7 @@ def _upstream_of_idle_streams(
     waits = waits[~np.isin(trace.correlation[waits], trace.correlation[sync_rows])]
     waits_before = np.searchsorted(trace.start_ns[waits], trace.start_ns[call_id])
     reached_ns, ready_ns = trace.start_ns[reached_id], trace.end_ns[call_id]
-    is_late = (waits_before > 0) & (reached_ns - ready_ns > SHORTEST_DELAY_NS)
+    is_late = (waits_before > 0) & (reached_ns - ready_ns > MIN_DELAY_NS)
     late_index = np.flatnonzero(is_late)
     source_row = np.full(len(call_id), ABSENT, dtype=np.intp)
     source_row[late_index] = progress.ended_between(

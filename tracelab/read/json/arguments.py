@@ -220,7 +220,7 @@ class MessageBuffers:
 
 
 def _bytes(elements: NDArray[np.int64], bytes_of_one: NDArray[np.int64]) -> NDArray[np.int64]:
-    """int64[k], how much so many elements take, ABSENT where that is not known."""
+    """int64[k], bytes of that many elements, ABSENT where they are not known."""
     most = np.iinfo(np.int64).max // np.maximum(bytes_of_one, 1)
     is_known = (bytes_of_one > 0) & (elements != ABSENT) & (elements <= most)
     return np.where(is_known, np.where(is_known, elements, 0) * bytes_of_one, ABSENT)

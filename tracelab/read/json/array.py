@@ -37,24 +37,24 @@ from tracelab.read.streams import read_as_far
 PIECE_BYTES = 512 * 1024  # stays in the processor's cache, which halves the decoding time
 # Nothing but the array grows with a trace: with an element or a header above this it is not one.
 LIMIT_BYTES = 64 * 1024 * 1024
-# A list that begins with so much that is no object, which would be millions of numbers, is another.
-_LARGEST_WITHOUT_OBJECT = 4 * 1024 * 1024
+# A list that begins with more than this and no object holds something else: millions of numbers.
+_MAX_BYTES_WITHOUT_OBJECT = 4 * 1024 * 1024
 # After this much damage in one stretch nothing readable will come any more.
 _DAMAGE_LIMIT_BYTES = 2 * 1024 * 1024
 # A damaged element may hold what looks like its end (objects in a list), but not often.
-_MOST_ENDS = 8
-_LARGEST_MENDED = 256 * 1024
-# So much is tried in a stretch of damage, and so much of what stands beside the array is mended.
-_MOST_TRIED_BYTES, _MOST_MENDED_BESIDE = 2 * 1024 * 1024, 8 * 1024 * 1024
-# Where so many elements in a row are damaged, the next good one needs no mending, is not huge and
-# ends soon: each may cost little, for there may be millions.
-_MOST_MENDED = 64
-_LARGEST_AFTER_DAMAGE = 16 * 1024
+_MAX_TRIED_ENDS = 8
+_MAX_MENDED_BYTES = 256 * 1024
+# Limits in one stretch of damage, and in the text before and after the array.
+_MAX_TRIED_BYTES, _MAX_MENDED_HEADER_BYTES = 2 * 1024 * 1024, 8 * 1024 * 1024
+# After this many damaged elements in a row, the next one counts only if it needs no mending, is not
+# huge and ends soon: there may be millions, so each may cost little.
+_MAX_MENDED_IN_A_ROW = 64
+_MAX_BYTES_AFTER_DAMAGE = 16 * 1024
 _ENDS_AFTER_DAMAGE = 2
 
-# The array's end is sought among so many brackets when its last element is damaged, its beginning
-# among so many nested keys of the same name.
-_MOST_BRACKETS = 64
+# Brackets that are tried as the array's end if its last element is damaged, and nested keys of the
+# same name that are tried as its beginning.
+_MAX_BRACKETS = 64
 
 _DAMAGED_OBJECT = re.compile(rb'\[\s*"(?:[^"\\]|\\.)*+"\s*:', re.DOTALL)  # a key, in a list
 # Perfetto's format: a tag, a length, and fields with the control characters that JSON never has.
@@ -76,7 +76,7 @@ _PERFETTO_REASON = (
 class _Piece:
     elements: list[Any]
     unread: bytes = b""  # may become an element when more of the file is known
-    damaged: int = 0  # so many elements of the unread text are not JSON, whatever may follow
+    damaged: int = 0  # elements of the unread text that are not JSON, whatever may follow
     after: bytes | None = None  # what follows the array, if it ends in this piece
 
 
@@ -146,7 +146,7 @@ class ArrayReader:
             if read:
                 cut = _LAST_CUT.match(text)
                 if cut is None:
-                    if not any_read and len(text) > _LARGEST_WITHOUT_OBJECT and b"{" not in text:
+                    if not any_read and len(text) > _MAX_BYTES_WITHOUT_OBJECT and b"{" not in text:
                         raise self._unreadable("a list of something other than events")
                     rest = text
                     continue
@@ -207,7 +207,7 @@ class ArrayReader:
                 self.is_bare = True
                 return data[1:]
             # The same text in a nested object would not close like this. It is not there often.
-            for match in islice(opening.finditer(data, searched), _MOST_BRACKETS - tries):
+            for match in islice(opening.finditer(data, searched), _MAX_BRACKETS - tries):
                 if self._read_metadata(data[: match.end() - 1] + b"null}"):
                     return data[match.end() :]
                 searched, tries = match.end(), tries + 1
@@ -251,7 +251,7 @@ class ArrayReader:
         for is_mended in (False, True):
             if is_mended:
                 self._mended_beside += len(text)
-                if self._mended_beside > _MOST_MENDED_BESIDE:
+                if self._mended_beside > _MAX_MENDED_HEADER_BYTES:
                     break
             try:
                 self.metadata.update(orjson.loads(mend(text) if is_mended else text))
@@ -315,17 +315,17 @@ class ArrayReader:
             ends: where any element of the piece may end, ascending.
         """
         first = bisect_right(ends, start)
-        for possible_end in (end,) if end > start else ends[first : first + _MOST_ENDS]:
+        for possible_end in (end,) if end > start else ends[first : first + _MAX_TRIED_ENDS]:
             may_end_later = False
             length = possible_end - start
-            tries = None if length <= _LARGEST_MENDED else 1
+            tries = None if length <= _MAX_MENDED_BYTES else 1
             for repairs, version in enumerate(islice(versions(text[start:possible_end]), tries)):
                 self._tried_bytes += length
                 try:
                     return _Element(self._decode(b"[" + version + b"]"), possible_end, repairs > 0)
                 except ValueError:
                     may_end_later = may_end_later or breaks_off(b"[" + version)
-            if not may_end_later or self._tried_bytes > _MOST_TRIED_BYTES:
+            if not may_end_later or self._tried_bytes > _MAX_TRIED_BYTES:
                 break
         return None
 
@@ -333,7 +333,7 @@ class ArrayReader:
         """The first element after a damaged one, if this text holds it; and how many are lost."""
         lost = 1
         for comma in _NEXT.finditer(text, start):
-            if lost < _MOST_MENDED and self._tried_bytes <= _MOST_TRIED_BYTES:
+            if lost < _MAX_MENDED_IN_A_ROW and self._tried_bytes <= _MAX_TRIED_BYTES:
                 end = end_of_element(text, comma.end())
                 if end == BREAKS_OFF:  # the rest of it may show that it is the one
                     break
@@ -350,7 +350,7 @@ class ArrayReader:
         """The element at an offset, if it is whole as it stands and not large."""
         first = bisect_right(ends, start)
         for end in ends[first : first + _ENDS_AFTER_DAMAGE]:
-            if end - start > _LARGEST_AFTER_DAMAGE:
+            if end - start > _MAX_BYTES_AFTER_DAMAGE:
                 break
             try:
                 orjson.loads(element := text[start:end])
@@ -362,7 +362,7 @@ class ArrayReader:
     def _end_early(self, piece: _Piece) -> None:
         """The file is over, but its array is not; or the array's last element is damaged."""
         brackets = list(_BRACKET.finditer(piece.unread if piece.damaged else b""))
-        for bracket in brackets[-_MOST_BRACKETS:]:
+        for bracket in brackets[-_MAX_BRACKETS:]:
             if self._closes(piece.unread[bracket.end() :]):
                 self.end += bracket.start()
                 self.losses["unparsable_events"] += piece.damaged

@@ -40,9 +40,9 @@ from tracelab.read.json.arguments import (
 from tracelab.read.json.buffers import ColumnBuffers, KeyTable
 from tracelab.read.json.events import Event
 from tracelab.read.json.graph_nodes import NodeBuffers
-from tracelab.read.json.mended_times import Calls, find_endless, has_long_pause, without_jumps
+from tracelab.read.json.mended_times import Calls, find_endless, has_long_pause, remove_jumps
 from tracelab.read.json.metadata import read_file_info, used_devices
-from tracelab.read.json.numbers import LONGEST_NS, nanoseconds
+from tracelab.read.json.numbers import MAX_DURATION_NS, nanoseconds
 from tracelab.read.platforms import Platform, platform_of
 from tracelab.read.streams import Source
 
@@ -114,13 +114,16 @@ _UNUSED_PHASES = _KNOWN_PHASES - frozenset("BEM")  # X is used, but needs no sec
 
 _FLOW_PHASES = frozenset("sf")  # the ends of an arrow
 
-_MOST_NUMBER = 2**31  # of a device or a stream
-_LONGEST_NAME = 2**16  # many times the longest of any kernel's template
-_LARGEST_SUM_NS = 2**62  # of all durations: whatever is added up of them fits into int64
+# Numbers of devices and streams are below it.
+_NUMBER_LIMIT = 2**31
+# Many times the longest name of a kernel's template.
+_MAX_NAME_LETTERS = 2**16
+# Every sum of durations fits into int64.
+_MAX_TOTAL_DURATION_NS = 2**62
 
 
 class _Categories(dict[str, int]):
-    """Categories by the names of the profilers' versions; every text is looked at once."""
+    """Categories by the names of the profilers' versions; every text is looked up once."""
 
     def __missing__(self, text: str) -> int:
         category = self[text] = _CATEGORIES.get(text.lower(), Category.OTHER)
@@ -218,7 +221,7 @@ class Columns:
         """
         self._add_pairs()
         self._sparse.append_absent()
-        dense, value_index = self._in_order()
+        dense, value_index = self._sort_columns()
         if not len(value_index):
             raise UnreadableInputError(
                 f"{source.path}: the trace holds no complete event"
@@ -245,7 +248,7 @@ class Columns:
         )
         if has_long_pause(dense["start_ns"], dense["duration_ns"]):
             correlation = sparse_values["correlation"][value_index]
-            dense["start_ns"], jumps = _in_one_time(dense, correlation)
+            dense["start_ns"], jumps = _align_times(dense, correlation)
             self._losses["clock_jumps"] += jumps
         origin_ns = int(dense["start_ns"].min())
         dense["start_ns"] -= origin_ns
@@ -281,7 +284,7 @@ class Columns:
     def _add_arrows(self, ends: list[Event]) -> None:
         time_ns, is_time = nanoseconds([event.ts for event in ends])
         is_begin = np.array([event.ph == "s" for event in ends], dtype=np.bool_)
-        number = np.array([event.id % _MOST_NUMBER for event in ends], dtype=np.int32)
+        number = np.array([event.id % _NUMBER_LIMIT for event in ends], dtype=np.int32)
         begins, ends_ = is_time & is_begin, is_time & ~is_begin
         self._arrows.append(
             {
@@ -334,7 +337,7 @@ class Columns:
         Returns:
             ns, by name and device; nothing where the sum of all is too large to be true.
         """
-        if self._unknown_ns.total() >= _LARGEST_SUM_NS:
+        if self._unknown_ns.total() >= _MAX_TOTAL_DURATION_NS:
             return MappingProxyType({})
         activity = np.flatnonzero(IS_GPU_ACTIVITY[category])
         of_row = dict(
@@ -382,7 +385,7 @@ class Columns:
             {loss: MappingProxyType(names) for loss, names in losses.items() if names}
         )
 
-    def _in_order(self) -> tuple[dict[str, Any], NDArray[np.int32]]:
+    def _sort_columns(self) -> tuple[dict[str, Any], NDArray[np.int32]]:
         """The dense columns in the file's order, and each event's index into the sparse ones.
 
         Events so long that sums of durations would overflow are left out.
@@ -403,7 +406,7 @@ class Columns:
         return dense, value_index
 
     def _correct_categories(self, columns: Mapping[str, NDArray[Any]], platform: Platform) -> None:
-        """Give what a platform writes as kernels, though it is none, its category."""
+        """Give what a platform wrongly writes as kernels its category."""
         category, is_kernel = columns["category"], columns["category"] == Category.KERNEL
         for pattern, is_truly in platform.not_kernels:
             such = [i for name, i in self._names.rows.items() if re.match(pattern, name)]
@@ -464,7 +467,7 @@ class Columns:
             sparse["stream_number"] == ABSENT
         )
         is_lost = {
-            "absurd_times": ~has_times | (duration_ns >= LONGEST_NS),
+            "absurd_times": ~has_times | (duration_ns >= MAX_DURATION_NS),
             "negative_durations": duration_ns < 0,
             "activities_without_lane": lacks_lane & IS_GPU_ACTIVITY[category],
         }
@@ -539,13 +542,13 @@ def _set_endless_apart(dense: Mapping[str, NDArray[Any]]) -> int:
 
 
 def _name(text: str) -> str:
-    """A name, of whose letters what follows the first 65,536 helps nobody."""
-    return text[:_LONGEST_NAME]
+    """The first 65,536 letters of a name."""
+    return text[:_MAX_NAME_LETTERS]
 
 
 def _is_number(value: Any) -> TypeGuard[int]:
     """Return True if an argument is the number of a device or a stream."""
-    return type(value) is int and 0 <= value < _MOST_NUMBER
+    return type(value) is int and 0 <= value < _NUMBER_LIMIT
 
 
 def _is_of_unknown_memory(name: str) -> bool:
@@ -567,13 +570,13 @@ def _is_of_unknown_memory(name: str) -> bool:
 
 def _is_bounded(duration_ns: Int64Array) -> NDArray[np.bool_]:
     """bool[n], events not so long that the sum of all durations could overflow."""
-    if duration_ns.sum(dtype=np.float64) < _LARGEST_SUM_NS:
+    if duration_ns.sum(dtype=np.float64) < _MAX_TOTAL_DURATION_NS:
         return np.ones(len(duration_ns), dtype=np.bool_)
-    bounded: NDArray[np.bool_] = duration_ns <= _LARGEST_SUM_NS // len(duration_ns)
+    bounded: NDArray[np.bool_] = duration_ns <= _MAX_TOTAL_DURATION_NS // len(duration_ns)
     return bounded
 
 
-def _in_one_time(
+def _align_times(
     columns: Mapping[str, NDArray[Any]], correlation: NDArray[Any]
 ) -> tuple[Int64Array, int]:
     """int64[n], when events began, whatever their clock did meanwhile; and how often it jumped."""
@@ -583,7 +586,7 @@ def _in_one_time(
     is_call = np.isin(category, HOST_CALLS) & (correlation > 0)
     event = np.flatnonzero(is_call)
     calls = Calls(event, columns["thread_index"][event], correlation[event])
-    return without_jumps(start_ns, end_ns, is_call | IS_GPU_ACTIVITY[category], calls)
+    return remove_jumps(start_ns, end_ns, is_call | IS_GPU_ACTIVITY[category], calls)
 
 
 def _thread_key(numbers: tuple[Any, Any]) -> tuple[str, str]:

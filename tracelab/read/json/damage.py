@@ -11,7 +11,8 @@ import orjson
 
 BREAKS_OFF, DAMAGED = -1, -2  # instead of where an element ends
 
-_GLANCE_BYTES = 4096  # mostly holds an element, or shows that it is damaged
+# It mostly holds an element, or shows that it is damaged.
+_GLANCE_BYTES = 4096
 _BARE_WORD = re.compile(rb"(?<=[:,\[])(\s*)-?(?:nan|inf|infinity)(?=\s*[,}\]])", re.IGNORECASE)
 _CONTROL_TO_BLANK = bytes.maketrans(bytes(range(32)), b" " * 32)
 _ESCAPE = re.compile(rb'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})|(\\)')
@@ -70,13 +71,13 @@ def versions(element: bytes) -> Iterator[bytes]:
     mended = mend(element)
     yield mended
     # Last, because only the likely next key tells where a name with bare quotes ends.
-    yield _with_quotes_in_names(mended)
+    yield _escape_quotes_in_names(mended)
 
 
-def _with_quotes_in_names(text: bytes) -> bytes:
+def _escape_quotes_in_names(text: bytes) -> bytes:
     r"""The text with the bare quotes in names escaped.
 
-    >>> _with_quotes_in_names(b'{"name": "a "b" c", "ph": "X"}')
+    >>> _escape_quotes_in_names(b'{"name": "a "b" c", "ph": "X"}')
     b'{"name": "a \\"b\\" c", "ph": "X"}'
     """
     parts: list[bytes] = []
@@ -117,9 +118,10 @@ _FIRST_OBJECT = re.compile(rb'\s*\{\s*"')
 # An object that says its phase before anything is nested in it.
 _EVENT = re.compile(rb'\{[^{}\[\]]{0,2000}?"ph"\s*:')
 _KEY = re.compile(r'"(\w{1,100})"\s*:\s*')
-_LARGEST_SALVAGED = 1 << 20
-_MOST_SCANNED = 8  # times its length
-_NESTED_TOO_DEEP = 10_000  # bytes that are scanned until then
+_MAX_SALVAGED_BYTES = 1 << 20
+_MAX_SCANS = 8
+# Bytes that are scanned until the nesting is too deep.
+_DEEP_NESTING_BYTES = 10_000
 
 _value_at = json.JSONDecoder(strict=False).raw_decode
 
@@ -181,17 +183,17 @@ def salvage(header: bytes) -> dict[str, Any]:
     >>> salvage(b'{"rank": 3, "share": ?, "job": {"size": 8}, "job": 1')
     {'rank': 3, 'job': {'size': 8}}
     """
-    text = mend(header[:_LARGEST_SALVAGED]).decode("utf-8", "replace")
+    text = mend(header[:_MAX_SALVAGED_BYTES]).decode("utf-8", "replace")
     found: dict[str, Any] = {}
     offset = wasted = 0
-    while wasted <= _MOST_SCANNED * len(text) and (key := _KEY.search(text, offset)):
+    while wasted <= _MAX_SCANS * len(text) and (key := _KEY.search(text, offset)):
         begin = offset = key.end()
         try:
             value, offset = _value_at(text, begin)
         except json.JSONDecodeError as error:
             wasted += error.pos - begin
         except RecursionError:
-            wasted += _NESTED_TOO_DEEP
+            wasted += _DEEP_NESTING_BYTES
         else:
             found.setdefault(key[1], value)
     return found

@@ -129,7 +129,7 @@ def decode(text: bytes) -> list[Event]:
         return events
     # Not JSON, or some value is of an unusual type.
     except (msgspec.DecodeError, orjson.JSONDecodeError, RecursionError):
-        return [regular(element) for element in orjson.loads(_with_times_as_text(text))]
+        return [regular(element) for element in orjson.loads(_quote_times(text))]
 
 
 def decode_with_times_as_text(text: bytes) -> list[Event]:
@@ -139,7 +139,7 @@ def decode_with_times_as_text(text: bytes) -> list[Event]:
     >>> event.ts
     '1740461679470630.547'
     """
-    return decode(_with_times_as_text(text))
+    return decode(_quote_times(text))
 
 
 def decode_texts(text: bytes) -> list[bytes]:
@@ -262,7 +262,7 @@ def regular(element: Any) -> Event:
     return event
 
 
-def _with_times_as_text(text: bytes) -> bytes:
+def _quote_times(text: bytes) -> bytes:
     return _TIME_FIELD.sub(rb'\1"\2"', text)
 
 

@@ -117,11 +117,11 @@ class NodeBuffers:
         start_ns = dense["start_ns"][event_id]
         lane_index = dense["thread_index"][event_id]
         replay = correlation[event_id]
-        of_end = _by_place(event_id, lane_index, start_ns + dense["duration_ns"][event_id], replay)
-        of_start = _by_place(event_id, lane_index, start_ns, replay)
+        of_end = _nodes_at(event_id, lane_index, start_ns + dense["duration_ns"][event_id], replay)
+        of_start = _nodes_at(event_id, lane_index, start_ns, replay)
         ends = _ends_by_id(self._flows, lanes)
         pair_of = {
-            (begin, end): _in_one_replay(of_end.get(begin, {}), of_start.get(end, {}))
+            (begin, end): _find_replay_pair(of_end.get(begin, {}), of_start.get(end, {}))
             for begin, end in set(ends.values())
         }
         pairs = [pair for places in ends.values() if (pair := pair_of[places]) is not None]
@@ -151,7 +151,7 @@ class NodeBuffers:
 _Place = tuple[int, int]  # index of the lane, ns
 
 
-def _by_place(
+def _nodes_at(
     event_id: NDArray[np.intp],
     lane_index: NDArray[np.int32],
     time_ns: Int64Array,
@@ -179,7 +179,7 @@ def _ends_by_id(flows: list[Event], lanes: Mapping[_Lane, int]) -> dict[int, tup
     return {key: (begins[key], ends[key]) for key in begins.keys() & ends.keys()}
 
 
-def _in_one_replay(
+def _find_replay_pair(
     predecessors: Mapping[int, list[int]], successors: Mapping[int, list[int]]
 ) -> tuple[int, int] | None:
     """Return the first two nodes at both ends of a flow that one launch put on the GPU."""

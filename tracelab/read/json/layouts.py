@@ -20,7 +20,7 @@ RENAMED = frozenset(("Memcpy", "Memset"))  # where Kineto says between what and 
 GRAPH_NODE, GRAPH = "graph node id", "graph id"
 STREAM = "original_stream"  # the CUDA stream, where "stream" is the row that the event is drawn in
 
-_LONGEST_ANNOTATION = 256
+_MAX_ANNOTATION_LETTERS = 256
 
 # CUpti_ActivityMemoryKind, by number and as the collector words it; Kineto's words for it.
 _MEMORY_WORDS = (
@@ -152,7 +152,7 @@ def annotation_of(arguments: Mapping[str, Any]) -> str:
     written = _WRITTEN | _OF_MESSAGES if "Collective name" in arguments else _WRITTEN
     own = {key: value for key, value in arguments.items() if key not in written}
     regions = [*_listed(own.pop("annotation", None)), own]
-    return " / ".join(filter(None, map(_text_of_region, regions)))[:_LONGEST_ANNOTATION]
+    return " / ".join(filter(None, map(_text_of_region, regions)))[:_MAX_ANNOTATION_LETTERS]
 
 
 def _listed(annotation: Any) -> list[Any]:
@@ -193,6 +193,6 @@ def _word(words: Mapping[Any, str], key: Any) -> str | None:
 def _brief(value: Any) -> str:
     """The beginning of a value as text; an ellipsis for one that nests too deep to be written."""
     try:
-        return str(value)[:_LONGEST_ANNOTATION]
+        return str(value)[:_MAX_ANNOTATION_LETTERS]
     except RecursionError:
         return "…"

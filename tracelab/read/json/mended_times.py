@@ -19,13 +19,18 @@ from numpy.typing import NDArray
 from tracelab.base.arrays import Frozen, dataclass
 from tracelab.base.intervals import Int64Array
 
-_LEAST_NS = 500_000_000  # less could be a moment in which nothing happened between two calls
-_PAUSE_NS = 3600 * 1_000_000_000  # in the right order, so long a pause is no part of a program
-_WRAP_NS = 2**32 * 1000  # of a counter of microseconds
+# In a shorter gap the program may only have made no call.
+_MIN_GAP_NS = 500_000_000
+# No program pauses for longer: its clock jumped.
+_MIN_JUMP_NS = 3600 * 1_000_000_000
+# A 32-bit counter of microseconds wraps.
+_COUNTER_WRAP_NS = 2**32 * 1000
 _SHORT_NS = 60 * 1_000_000_000
-_SIDE_BY_SIDE_NS = 2 * 1_000_000_000  # so far the GPU's work may reach past the host's next call
-_MOST_BINS, _BLOCK = 1 << 20, 1 << 18
-_NUMBER_WRAP = 2**31  # correlations have 32 bits, too
+# The GPU's work may reach past the host's next call.
+_MAX_OVERLAP_NS = 2 * 1_000_000_000
+_MAX_BINS, _BLOCK = 1 << 20, 1 << 18
+# Correlations have 32 bits.
+_NUMBER_WRAP = 2**31
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -46,30 +51,30 @@ class Calls(Frozen):
 
 
 def has_long_pause(start_ns: Int64Array, duration_ns: Int64Array) -> bool:
-    """True if there may be a stretch in which no event ran, so long that a clock may have jumped.
+    """Return True if no event may have run for so long that a clock may have jumped.
 
-    It is certain that there is none where the answer is no, and no copy of the columns is made.
+    If False, there certainly is no such pause. Makes no copy of the columns.
 
     Args:
         start_ns: int64[n], when the events began, ns.
         duration_ns: int64[n], how long they took, ns; an hour or more is as good as nothing.
     """
-    origin_ns, bin_ns = int(start_ns.min()), _LEAST_NS // 2
+    origin_ns, bin_ns = int(start_ns.min()), _MIN_GAP_NS // 2
     bins = (int(start_ns.max()) - origin_ns) // bin_ns + 1
-    if bins > _MOST_BINS:
+    if bins > _MAX_BINS:
         return True
     open_events = np.zeros(bins + 1, dtype=np.int64)
     for first in range(0, len(start_ns), _BLOCK):
         block = slice(first, first + _BLOCK)
         begin = start_ns[block] - origin_ns
-        length_ns = np.where(duration_ns[block] < _PAUSE_NS, duration_ns[block], 0)
+        length_ns = np.where(duration_ns[block] < _MIN_JUMP_NS, duration_ns[block], 0)
         open_events += np.bincount(begin // bin_ns, minlength=bins + 1)
         end = np.minimum((begin + length_ns) // bin_ns + 1, bins)
         open_events -= np.bincount(end, minlength=bins + 1)
     return not np.cumsum(open_events[:-1]).all()
 
 
-def without_jumps(
+def remove_jumps(
     start_ns: Int64Array, end_ns: Int64Array, is_work: NDArray[np.bool_], calls: Calls
 ) -> tuple[Int64Array, int]:
     """The starts of events in one time, and how often their clock jumped.
@@ -100,10 +105,10 @@ def without_jumps(
     for before, after in pairwise(_true_order(stretch[calls.event], len(begins), calls)):
         pause_ns = int(first_ns[after] - reached_ns[before])
         shift_ns[after] = shift_ns[before]
-        if not 0 <= pause_ns < _PAUSE_NS:
+        if not 0 <= pause_ns < _MIN_JUMP_NS:
             jumps += 1
-            wraps_ns = (_WRAP_NS, -_WRAP_NS)
-            is_wrap = [-_SIDE_BY_SIDE_NS < pause_ns + x < _SHORT_NS for x in wraps_ns]
+            wraps_ns = (_COUNTER_WRAP_NS, -_COUNTER_WRAP_NS)
+            is_wrap = [-_MAX_OVERLAP_NS < pause_ns + x < _SHORT_NS for x in wraps_ns]
             at_once_ns = int(last_ns[before] - first_ns[after])
             shift_ns[after] += wraps_ns[is_wrap.index(True)] if any(is_wrap) else at_once_ns
     return (start_ns + shift_ns[stretch], jumps) if jumps else (start_ns, 0)
@@ -115,7 +120,7 @@ def _stretches(
     """intp[s]: where, among events by start, each begins that has nothing right before it."""
     work = np.cumsum(is_work)
     reached_ns = np.maximum.accumulate(end_ns)
-    is_first = start_ns[1:] - reached_ns[:-1] >= _LEAST_NS
+    is_first = start_ns[1:] - reached_ns[:-1] >= _MIN_GAP_NS
     is_first &= (work[:-1] > 0) & (work[:-1] < work[-1])
     return np.concatenate(([0], np.flatnonzero(is_first) + 1))
 
@@ -172,10 +177,10 @@ def find_endless(
         outlasts, around = _outlasting(start_ns[left], end_ns[left], thread_index[left])
         if not outlasts.any():
             return np.setdiff1d(order, left)
-        left = np.delete(left, _without_others_around(np.flatnonzero(outlasts), outlasts, around))
+        left = np.delete(left, _keep_outermost(np.flatnonzero(outlasts), outlasts, around))
 
 
-def _without_others_around(
+def _keep_outermost(
     index: NDArray[np.intp], outlasts: NDArray[np.bool_], around: NDArray[np.intp]
 ) -> NDArray[np.intp]:
     """Select the functions that began in none that outlasts; others are judged without these."""

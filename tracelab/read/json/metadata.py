@@ -125,16 +125,16 @@ def _hip_version(number: int) -> str:
 
 
 def _device_names(metadata: Mapping[str, Any], used: Collection[int]) -> dict[int, str]:
-    names = _of_devices(metadata, "name", used)
+    names = _read_devices(metadata, "name", used)
     return {number: str(name) for number, name in names.items() if name}
 
 
 def _multiprocessors(metadata: Mapping[str, Any], used: Collection[int]) -> dict[int, int]:
-    counts = _of_devices(metadata, "numSms", used)
+    counts = _read_devices(metadata, "numSms", used)
     return {number: count for number, count in counts.items() if type(count) is int and count > 0}
 
 
-def _of_devices(metadata: Mapping[str, Any], key: str, used: Collection[int]) -> dict[int, Any]:
+def _read_devices(metadata: Mapping[str, Any], key: str, used: Collection[int]) -> dict[int, Any]:
     """Return the devices' values under a key, by the device numbers of the events.
 
     The list numbers what `CUDA_VISIBLE_DEVICES` left, from 0. Events may have the machine's own

@@ -17,7 +17,7 @@ from tracelab.model.trace import ABSENT
 Number = int | float | str | None  # as files write numbers
 
 # A duration of a hundred days and more is a wrapped counter, not work.
-LONGEST_NS = 2**43 * 1000
+MAX_DURATION_NS = 2**43 * 1000
 
 # A float64 of microseconds with three decimals still tells nanoseconds apart below this value;
 # above it the digits of the text must be read.
@@ -52,7 +52,7 @@ def natural_numbers(values: list[Any]) -> Int64Array:
     >>> natural_numbers([7, "stream 7", None]).tolist()
     [7, 7, -1]
     """
-    numbers = _as_array(values)
+    numbers = _make_array(values)
     if numbers is not None and numbers.dtype == np.int64:
         natural: Int64Array = np.maximum(numbers, ABSENT)
         return natural
@@ -72,7 +72,7 @@ def nanoseconds(values: list[Number]) -> tuple[Int64Array, NDArray[np.bool_]]:
     >>> time_ns.tolist(), is_time.tolist()
     ([1500, 2250, 0], [True, True, False])
     """
-    us = _as_array(values)
+    us = _make_array(values)
     if us is not None and us.dtype == np.int64:
         is_time = (us >= -_LAST_US) & (us <= _LAST_US)
         return np.where(is_time, us, 0) * 1000, is_time
@@ -87,7 +87,7 @@ def nanoseconds(values: list[Number]) -> tuple[Int64Array, NDArray[np.bool_]]:
     return np.array([time_ns or 0 for time_ns in exact_ns], dtype=np.int64), is_time
 
 
-def _as_array(values: list[Any]) -> NDArray[Any] | None:
+def _make_array(values: list[Any]) -> NDArray[Any] | None:
     """int64[n] or float64[n]; None if a value is not a number, or is too large for either.
 
     numpy itself would make an array as wide as the longest text.

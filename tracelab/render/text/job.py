@@ -10,7 +10,7 @@ from tracelab.base.arrays import OneLine, dataclass
 from tracelab.base.safe_text import counted
 from tracelab.findings.rules import tl304_straggler
 from tracelab.render.words import duration_text, listed, percent_text, time_text
-from tracelab.report.headline import PERCENTS, in_parts
+from tracelab.report.headline import PERCENTS, apportion
 from tracelab.report.schema import (
     RECORDING_START,
     UNEVEN_WORK,
@@ -74,9 +74,9 @@ class RankShares(OneLine):
             "unmatched": self.unmatched_ns,
             "copies": self.copy_ns,
         }
-        busy, idle = in_parts([sum(busy_ns.values()), self.idle_ns], PERCENTS)
+        busy, idle = apportion([sum(busy_ns.values()), self.idle_ns], PERCENTS)
         return {
-            **dict(zip(busy_ns, in_parts(list(busy_ns.values()), busy), strict=True)),
+            **dict(zip(busy_ns, apportion(list(busy_ns.values()), busy), strict=True)),
             "idle": idle,
         }
 

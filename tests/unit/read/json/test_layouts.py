@@ -228,7 +228,7 @@ def test_what_is_not_known_has_its_time_on_a_gpu_wherever_chunks_are_cut(cut):
 def test_what_is_not_known_and_never_ends_has_no_time(tmp_path, monkeypatch):
     """GIVEN 3,000 events of a new category that take 92 days each, more than int64 holds
     THEN they are counted, and the report and the entry of the cache can be written."""
-    monkeypatch.setattr("tracelab.read.cache.SMALLEST_FILE_BYTES", 0)
+    monkeypatch.setattr("tracelab.read.cache.MIN_FILE_BYTES", 0)
     monkeypatch.setattr("tracelab.read.cache.folder", lambda: tmp_path / "cache")
     endless = complete_event("f", "foo", 0, 8 * 10**15, device=0, stream=7)
     path = tmp_path / "hand.json"

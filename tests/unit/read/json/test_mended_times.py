@@ -15,7 +15,7 @@ from tests.build.rows import US
 from tests.examples import examples
 from tracelab import analyze, read_trace
 from tracelab.base.errors import UnreadableInputError
-from tracelab.read.json.mended_times import Calls, find_endless, has_long_pause, without_jumps
+from tracelab.read.json.mended_times import Calls, find_endless, has_long_pause, remove_jumps
 
 S = 1_000_000_000
 WRAP = 2**32 * US
@@ -32,7 +32,7 @@ def calls_of(numbers, thread=0):
 def in_one_time(starts, numbers):
     """Starts of calls that take 1 us, and the number of jumps."""
     start = np.array(starts, dtype=np.int64)
-    fixed, jumps = without_jumps(start, start + US, np.ones(len(start), bool), calls_of(numbers))
+    fixed, jumps = remove_jumps(start, start + US, np.ones(len(start), bool), calls_of(numbers))
     return fixed.tolist(), jumps
 
 
@@ -87,7 +87,7 @@ class TestWithoutJumps:
         end = np.array([WRAP + US, WRAP + 3 * S, seen + US])
         calls = Calls(np.array([0, 2]), np.zeros(2, np.int32), np.array([1, 2]))
 
-        fixed, jumps = without_jumps(begin, end, np.ones(3, bool), calls)
+        fixed, jumps = remove_jumps(begin, end, np.ones(3, bool), calls)
 
         assert (fixed.tolist(), jumps) == ([WRAP, WRAP, WRAP + start], 1)
 
@@ -109,20 +109,20 @@ class TestWithoutJumps:
         # Two processes in one file whose numbers have nothing to do with each other.
         start = np.array([0, 5 * S])
         calls = Calls(np.arange(2), np.array([0, 1], np.int32), np.array([900, 100]))
-        fixed, jumps = without_jumps(start, start + US, np.ones(2, bool), calls)
+        fixed, jumps = remove_jumps(start, start + US, np.ones(2, bool), calls)
         assert (fixed.tolist(), jumps) == ([0, 5 * S], 0)
 
     def test_one_thread_in_order_outweighs_another_that_is_not(self):
         start = np.array([0, 1, 5 * S, 5 * S + 1])
         calls = Calls(np.arange(4), np.array([0, 1, 0, 1], np.int32), np.array([1, 9, 2, 3]))
-        fixed, jumps = without_jumps(start, start + US, np.ones(4, bool), calls)
+        fixed, jumps = remove_jumps(start, start + US, np.ones(4, bool), calls)
         assert (fixed.tolist(), jumps) == (start.tolist(), 0)
 
     def test_an_hour_in_which_something_ran_is_no_pause(self):
         # A call of 61 minutes; the next one begins a second after its end.
         start = np.array([0, 61 * 60 * S + S, 61 * 60 * S + 2 * S])
         end = np.array([61 * 60 * S, 61 * 60 * S + S + US, 61 * 60 * S + 2 * S + US])
-        fixed, jumps = without_jumps(start, end, np.ones(3, bool), calls_of([1, 2, 3]))
+        fixed, jumps = remove_jumps(start, end, np.ones(3, bool), calls_of([1, 2, 3]))
         assert (fixed.tolist(), jumps) == (start.tolist(), 0)
 
     def test_no_wrap_brings_events_before_what_preceded_them(self):
@@ -134,7 +134,7 @@ class TestWithoutJumps:
         start = np.array([0, 5 * HOUR, 5 * HOUR + 1])
         is_work = np.array([False, True, True])
         none = calls_of([])
-        fixed, jumps = without_jumps(start, start + US, is_work, none)
+        fixed, jumps = remove_jumps(start, start + US, is_work, none)
         assert (fixed.tolist(), jumps) == (start.tolist(), 0)
 
     @examples(200)
@@ -152,7 +152,7 @@ class TestWithoutJumps:
         first_after = 1 + place % (len(true) - 1)
         seen = true + np.where(np.arange(len(true)) >= first_after, wrap, 0)
         order = np.array(random.sample(range(len(true)), len(true)))
-        fixed, jumps = without_jumps(
+        fixed, jumps = remove_jumps(
             seen[order], seen[order] + 1, np.ones(len(true), bool), calls_of(order)
         )
         assert jumps == 1

@@ -27,7 +27,7 @@ from tracelab.render.first_screen import first_screen
 from tracelab.render.section import Tone
 from tracelab.render.text.report import render_text
 from tracelab.render.text.screen import MAX_LINES, _sizes, screen
-from tracelab.report.finding_groups import with_groups_first
+from tracelab.report.finding_groups import put_groups_first
 from tracelab.report.schema import JobDecision, Provenance
 
 LONG_FIX = "Pin the memory and do not wait: `DataLoader(..., pin_memory=True)`. " * 6
@@ -103,7 +103,7 @@ class TestKinds:
         waits = tuple(jobs.collective(4, 8, 4, 4, end_ms=9, last=1, step=x) for x in range(3))
         job = jobs.job(*times, stragglers=(jobs.straggler(),), collectives=waits)
         findings = [make_finding(rank=rank) for rank in range(4)]
-        lines = lines_of(with_groups_first(make_job_report(4, findings, job=job)))
+        lines = lines_of(put_groups_first(make_job_report(4, findings, job=job)))
         assert numbers_of(lines) == ["1"]
         assert lines == snapshot
 
@@ -255,7 +255,7 @@ class TestRoom:
         device = make_device(busy_ns=12 * MS, idle_ns=8 * MS)
         report = make_job_report(ranks, findings, devices=(device,))
         # WHEN
-        lines = lines_of(with_groups_first(report), width)
+        lines = lines_of(put_groups_first(report), width)
         # THEN all three are there, and the rank that is unlike the others
         assert len(lines) <= MAX_LINES
         assert max(map(cell_len, lines)) <= width
@@ -264,7 +264,7 @@ class TestRoom:
 
     def test_long_findings_give_way_to_three_ranks(self):
         findings = [at_line(i, fix_short=f"{i}: {LONG_FIX}", rank=0) for i in (40, 41, 42)]
-        lines = lines_of(with_groups_first(make_job_report(64, findings)))
+        lines = lines_of(put_groups_first(make_job_report(64, findings)))
         assert len(lines) <= MAX_LINES
         assert 1 <= len(numbers_of(lines)) < 3
         assert len([line for line in lines if line.split()[:1] and line.strip()[0].isdigit()]) >= 3
