@@ -69,14 +69,14 @@ def measure(way):
             torch.cuda.synchronize()
 
     if way != "plain":
-        from tracelab.record.hooks import on_optimizer_step
+        from tracelab.record.hooks import watch_optimizer_step
         from tracelab.record.recorder import Recorder
 
         folder = tempfile.mkdtemp()
         skip = 5 if way == "recorded" else 10**9
         recorder = Recorder(f"{folder}/x.pt.trace.json.gz", skip=skip, stacks=True)
         recorder.__enter__()
-        on_optimizer_step(recorder.step)
+        watch_optimizer_step(recorder.step)
     for _ in range(100):
         step()
     if way != "plain":

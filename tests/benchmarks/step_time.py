@@ -11,7 +11,7 @@ import time
 
 import torch
 
-from tracelab.record.hooks import on_optimizer_step
+from tracelab.record.hooks import watch_optimizer_step
 from tracelab.record.script import StepFunction, StopRun, run_program
 
 
@@ -36,7 +36,7 @@ def main():
 
     step = StepFunction(options.step_on, ended) if options.step_on else None
     if step is None:
-        on_optimizer_step(ended)
+        watch_optimizer_step(ended)
     code = run_program(options.script, options.arguments, as_module=False, step=step)
     if len(ended_s) < options.last:
         raise SystemExit(code or f"there were {len(ended_s)} steps, fewer than {options.last}")

@@ -15,7 +15,7 @@ from tests.bundled_traces import FOLDER
 from tracelab.analysis.reports import merge_results
 from tracelab.base.options import DEFAULTS
 from tracelab.outputs.page import part_of_page, save_page
-from tracelab.render.html.detail import MOST_BYTES, MOST_BYTES_OF_JOB
+from tracelab.render.html.detail import MAX_BYTES, MAX_BYTES_OF_JOB
 
 KB, MB = 1_000, 1_000_000
 OF_BASE64 = 4 / 3
@@ -88,13 +88,13 @@ def test_a_long_capture_stays_within_its_budget(many_steps):
     windows = re.search(r'"windows":(\[.*?\])', page.read_text())[1]
     of_a_step = len(windows) / len(json.loads(windows))
     rest = without_columns(page) + of_a_step * (500_000 / activities - 1) * STEPS
-    assert MOST_BYTES * OF_BASE64 + rest < 3.5 * MB
+    assert MAX_BYTES * OF_BASE64 + rest < 3.5 * MB
 
 
 @pytest.mark.slow
 def test_a_job_of_eight_ranks_stays_within_its_budget(folder):
     page, _ = written(folder, "fsdp_prefetch_plain_rank0", 2, ranks=8)
-    assert MOST_BYTES_OF_JOB * OF_BASE64 + without_columns(page) < 2 * MB
+    assert MAX_BYTES_OF_JOB * OF_BASE64 + without_columns(page) < 2 * MB
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from tests.build.perfetto import (
 )
 from tests.bundled_traces import FOLDER
 from tests.shared_traces import path_of
-from tracelab.render.perfetto.times import as_read_ns
+from tracelab.render.perfetto.times import perfetto_ns
 from tracelab.report.schema import Report
 
 OWN = "slice.category glob 'tracelab.*'"
@@ -128,7 +128,7 @@ def test_arrows_of_findings_end_at_what_they_cite(perfetto, exported):
         "where slice.category = 'tracelab.finding'"
     )
     cited = Counter(
-        as_read_ns(str(event["ts"]))
+        perfetto_ns(str(event["ts"]))
         for event in events_of(out)
         if event.get("cat") == "tracelab.evidence" and event["ph"] == "f"
     )

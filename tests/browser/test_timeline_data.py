@@ -33,7 +33,7 @@ def open_report(open_page, tmp_path):
 
 
 def test_what_is_cut_is_measured_from_its_bins(open_report, monkeypatch):
-    for name, number in (("MOST_BYTES", 18_000), ("_FEWEST_BINS", 16), ("_BINS_OF_ALL", 100)):
+    for name, number in (("MAX_BYTES", 18_000), ("_MIN_BINS", 16), ("_MAX_BINS_OF_ALL_LANES", 100)):
         monkeypatch.setattr(detail, name, number)
     report, page = open_report("train_step_sinful")
     start, end, low, high = page.evaluate(

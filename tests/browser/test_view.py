@@ -54,7 +54,7 @@ def open_served(open_page):
 def page_of(meta, traces, perfetto):
     """A page of nothing but what the script needs."""
     script = asset("perfetto_link.js")
-    links = script_json(Served(traces, perfetto).for_page())
+    links = script_json(Served(traces, perfetto).script_data())
     csp = content_security_policy([script], [], is_served=True)
     findings = "".join(
         f'<li class="finding" data-finding="{x["number"]}">' for x in meta["findings"]

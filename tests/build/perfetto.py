@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tracelab import Options, write_perfetto
-from tracelab.render.perfetto.times import as_read_ns
+from tracelab.render.perfetto.times import perfetto_ns
 from tracelab.report.glossary import CAUSES, PATH_KINDS
 from tracelab.report.schema import Report
 
@@ -58,8 +58,8 @@ def tracks_in(events: list[Event]) -> dict[str, Slices]:
     names, tracks = names_of_threads(events), defaultdict(list)
     for event in events:
         if is_ours(event) and event["ph"] == "X":
-            start_ns = as_read_ns(str(event["ts"]))
-            end_ns = start_ns + as_read_ns(str(event["dur"]))
+            start_ns = perfetto_ns(str(event["ts"]))
+            end_ns = start_ns + perfetto_ns(str(event["dur"]))
             tracks[names[event["pid"], event["tid"]]].append((start_ns, end_ns, event["name"]))
     return dict(tracks)
 

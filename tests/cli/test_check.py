@@ -11,7 +11,7 @@ import pytest
 
 from tests.figures import figures
 from tracelab.comparison.budgets import BudgetResult
-from tracelab.render.ci import github_annotations, junit_xml, without_github_commands
+from tracelab.render.ci import escape_github_commands, github_annotations, junit_xml
 
 ROOT = Path(__file__).parents[2]
 TRACES = ROOT / "traces"
@@ -313,7 +313,7 @@ class TestGithub:
 
     def test_names_of_a_file_command_nothing(self):
         text = "  ::stop-commands::x at::native\n##[error]y"
-        assert without_github_commands(text) == ("  : :stop-commands::x at::native\n# #[error]y")
+        assert escape_github_commands(text) == ("  : :stop-commands::x at::native\n# #[error]y")
 
 
 class TestJunit:

@@ -217,7 +217,7 @@ def trained(request, tmp_path_factory):
     framework, folder = request.param(), tmp_path_factory.mktemp("training")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr("tracelab.record.program_source._MOST_READ", 20_000)
+        patch.setattr("tracelab.record.program_source._MAX_BYTES", 20_000)
         callback = framework.callback(skip=1, steps=2, stop_after=True)
         first = framework.train(callback, 30, accumulate=3)
         recorded, written = callback.capture, TRACE.read_bytes()

@@ -28,7 +28,7 @@ from tracelab.render.words import CAUSE_NAMES
 from tracelab.report.schema import Report
 from tracelab.report.views import ranks_of
 
-WIDTH, MOST_LINES, MOST_ITEMS = 80, 25, 3
+WIDTH, MAX_LINES, MAX_ITEMS = 80, 25, 3
 UNITS_NS = {"s": 1e9, "ms": 1e6, "µs": 1e3, "ns": 1}
 TIME = r"(\d+(?:\.\d+)?)(?: ([mµn]?s))?"
 ITEM = re.compile(r"(\d)  (?:saves|takes|at most) ", re.MULTILINE)
@@ -87,7 +87,7 @@ def texts_of(figure):
 def lines_fit(printed):
     for width in (WIDTH, 100, 120):
         lines = render_text(printed.report, width=width, color=False).splitlines()
-        assert len(lines) <= MOST_LINES
+        assert len(lines) <= MAX_LINES
         assert max(map(cell_len, lines)) <= width
 
 
@@ -146,7 +146,7 @@ def findings_are_numbered_from_one(printed):
     assert [x.number for x in printed.said.items] == list(range(1, len(printed.said.items) + 1))
     shown = ITEM.findall(printed.text)
     assert shown == [str(i + 1) for i in range(len(shown))]
-    assert len(printed.said.items) <= MOST_ITEMS
+    assert len(printed.said.items) <= MAX_ITEMS
     assert shown or not printed.said.items
 
 

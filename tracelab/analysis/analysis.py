@@ -15,7 +15,7 @@ from tracelab.findings.finding import Finding, is_same_place
 from tracelab.findings.first_use import FirstUse, find_first_use
 from tracelab.findings.fixes import choose_fixes, predict_choices
 from tracelab.findings.notes import few_blocks, recording_start
-from tracelab.findings.places import sentence_of, with_surroundings
+from tracelab.findings.places import add_surroundings, sentence_of
 from tracelab.findings.prices import Priced, changed_programs, price_findings
 from tracelab.findings.recognition import Recognized, recognize
 from tracelab.findings.registry import RULES
@@ -191,7 +191,7 @@ class Analysis(Measured):
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
         """The findings, with what they save, and what the source says of their places."""
-        return with_surroundings(self.priced.findings, self.timeline, self.lines)
+        return add_surroundings(self.priced.findings, self.timeline, self.lines)
 
     @cached_property
     def notes(self) -> tuple[Note, ...]:

@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from tracelab.read.streams import Source
     from tracelab.report.schema import Report
 
-MAX_PICTURES = 20  # without --all
+# Without --all.
+MAX_PICTURES = 20
 
 
 def analyze(

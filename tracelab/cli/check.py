@@ -105,7 +105,7 @@ def check(
     from tracelab.comparison.budgets import check as hold_to, require_checkable
     from tracelab.comparison.budgets_toml import parse_budgets
     from tracelab.read.sources import find_sources
-    from tracelab.render.ci import github_annotations, junit_xml, without_github_commands
+    from tracelab.render.ci import escape_github_commands, github_annotations, junit_xml
     from tracelab.render.markdown.budgets import render_budgets as render_markdown
     from tracelab.render.text.budgets import render_budgets
 
@@ -121,7 +121,7 @@ def check(
         "baseline": baseline,
     }
     flags = parse_budgets({k: v for k, v in given.items() if v is not None}, "the command line")
-    found, file = _of_file(budgets)
+    found, file = _budgets_of_file(budgets)
     wanted = found.updated(flags)
     require_checkable(wanted)
     options = Options(
@@ -143,7 +143,7 @@ def check(
     else:
         text = render_budgets(results, width=output_width(), color=output_in_color())
     if output_format is Format.GITHUB:
-        text = github_annotations(results) + without_github_commands(text)
+        text = github_annotations(results) + escape_github_commands(text)
     write_result(text)
     _tell_of_traces(reports)
     if missing:
@@ -155,7 +155,7 @@ def check(
 # --- what is allowed ---
 
 
-def _of_file(named: Path | None) -> tuple[Budgets, Path | None]:
+def _budgets_of_file(named: Path | None) -> tuple[Budgets, Path | None]:
     """The budgets of the file that is named, else of the nearest pyproject.toml that has any.
 
     Returns:

@@ -15,7 +15,8 @@ from tracelab.system.signals import leave_signals_to_the_main_thread
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-_MOMENT_S = 1.0  # without a bar: a shorter flicker helps nobody
+# A bar that is shown for a shorter time only flickers.
+_MIN_PROGRESS_S = 1.0
 
 
 class Bar:
@@ -109,7 +110,7 @@ def progress(sizes: Sequence[int]) -> Iterator[Bar]:
     if not sys.stderr.isatty():
         yield bar
         return
-    timer = threading.Timer(_MOMENT_S, _draw_beside, (bar,))
+    timer = threading.Timer(_MIN_PROGRESS_S, _draw_beside, (bar,))
     timer.daemon = True
     timer.start()
     try:

@@ -84,7 +84,7 @@ def run(
     if importlib.util.find_spec("torch") is None:
         raise MissingSupportError("running a script needs torch: pip install 'tracelab[torch]'")
     from tracelab.record.capture import capture
-    from tracelab.record.hooks import MissingFunctionError, on_annotation, on_optimizer_step
+    from tracelab.record.hooks import MissingFunctionError, watch_annotation, watch_optimizer_step
     from tracelab.record.pytorch import lacks_gpu
     from tracelab.record.script import StepFunction, StopRun, run_program
     from tracelab.system.signals import terminable
@@ -116,9 +116,9 @@ def run(
     if whole:
         recorder.step()  # the warm-up; what follows is recorded
     elif step_on is None:
-        on_optimizer_step(ended)
+        watch_optimizer_step(ended)
     else:
-        on_annotation(step_on, ended)
+        watch_annotation(step_on, ended)
         step = StepFunction(step_on, ended)
     with terminable(), plain_streams():
         try:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tracelab.workloads.catalog import Entry
 
 TRACES = Path(__file__).parents[2] / "traces"
-_LONGEST_S = 180
+_MAX_RUN_S = 180
 
 
 def workload(
@@ -115,10 +115,10 @@ def _capture(entry: Entry, arguments: list[str], pattern: str) -> str | None:
     ]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=_LONGEST_S
+            command, capture_output=True, text=True, check=False, timeout=_MAX_RUN_S
         )
     except subprocess.TimeoutExpired:
-        return f"gave up after {_LONGEST_S} s: {' '.join(command)}"
+        return f"gave up after {_MAX_RUN_S} s: {' '.join(command)}"
     last = (done.stderr.strip().splitlines() or ["no output"])[-1]
     if done.returncode == MissingSupportError.exit_code:
         raise MissingSupportError(f"{last}{_instead(entry)}")

@@ -149,7 +149,7 @@ def compare_sides(before: Side | Sequence[Side], after: Side | Sequence[Side]) -
     """
     sides_before = [before] if isinstance(before, Side) else list(before)
     sides_after = [after] if isinstance(after, Side) else list(after)
-    ranks_before, ranks_after = _by_rank(sides_before), _by_rank(sides_after)
+    ranks_before, ranks_after = _group_by_rank(sides_before), _group_by_rank(sides_after)
     if len(ranks_before) == len(ranks_after) == 1:
         both = [(*ranks_before.values(), *ranks_after.values())]
         only_before: list[int] = []
@@ -222,7 +222,7 @@ def prediction_diffs(
     )
 
 
-def _by_rank(sides: Iterable[Side]) -> dict[int, list[Recording]]:
+def _group_by_rank(sides: Iterable[Side]) -> dict[int, list[Recording]]:
     """The recordings of each rank."""
     ranks: dict[int, list[Recording]] = {}
     for side in sides:

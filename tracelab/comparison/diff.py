@@ -30,7 +30,8 @@ FIGURES = (
 NUMBER, ORDER, BEFORE, AFTER = "number", "order", "before only", "after only"  # how it was matched
 SHORTER, LONGER, NO_CHANGE, CANNOT_TELL = "shorter", "longer", "no change", "cannot tell"
 DIFFERENT_PROGRAMS = "different programs"
-GONE, NEW, CHANGED, SAME = "gone", "new", "changed", "same"  # a finding; a kernel: the former two
+# A finding has any of these, a kernel one of the first two.
+GONE, NEW, CHANGED, UNCHANGED = "gone", "new", "changed", "same"
 
 
 class Doubt(StrEnum):
@@ -262,7 +263,7 @@ class RankDiff(OneLine):
     after_scope: str
 
     @property
-    def by_recording(self) -> bool:
+    def has_repeats(self) -> bool:
         """True if several recordings say how much recordings differ."""
         return len(self.before_recordings) + len(self.after_recordings) > 2
 

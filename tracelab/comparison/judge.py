@@ -18,7 +18,7 @@ from tracelab.comparison.diff import (
     SHORTER,
     Doubt,
 )
-from tracelab.comparison.noise import LEAST_PERCENT, Change, median
+from tracelab.comparison.noise import MIN_PERCENT, Change, median
 from tracelab.comparison.recordings import Compared, Pair, Recording
 from tracelab.findings.rules.trace_quality import NO_STACKS
 from tracelab.measures.window_times import DeviceMetrics
@@ -27,10 +27,10 @@ from tracelab.model.steady import MIN_STEPS
 from tracelab.report.views import View
 
 # Of a step: with more noise than that "no change" says nothing.
-_MOST_NOISE_PERCENT = 5
+_MAX_NOISE_PERCENT = 5
 # The same kernels of one program took up to 8 % longer in a second recording (clocks, memory and
 # links shared with others). Beyond this they do other work.
-_MOST_SPEED_PERCENT = 10
+_MAX_SPEED_PERCENT = 10
 # Steps of one program without the profiler, measured twice, differed by up to 9 %.
 _UNPROFILED_PERCENT = 10
 # More that was launched elsewhere, and the window of a single step may hold it.
@@ -42,14 +42,15 @@ _EXPLAINING = ("compute_ns", "exposed_comm_ns", "exposed_copy_ns")
 # to 3 times. The same model took 2.0, 2.4 and 2.7 times as long with them, item() or not, fused
 # optimizer or not.
 _INFLATED = ("host_busy", "launch")
-CONFIRMS_PERCENT = 0.5  # of the step without the profiler, which is timed once: so much it moved
+# Of the step without the profiler, which is timed once.
+MIN_CONFIRMING_PERCENT = 0.5
 _INFLATION_RATIO = 2
 # What two recordings have in common, 0 to 1; between variants of one bundled program it is at least
 # 0.68, whatever was done to it. A program in another precision launches other kernels by the same
 # operators; a compiled one has other operators, and spends most of its time in the same kernels.
-_LEAST_LAUNCHES = 0.5
-_LEAST_TIME = 0.5
-_LEAST_OPERATORS = 0.7
+_MIN_LAUNCHES_SHARE = 0.5
+_MIN_TIME_SHARE = 0.5
+_MIN_OPERATORS_SHARE = 0.7
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -72,9 +73,9 @@ class Judgment(OneLine):
 def judge(both: Pair) -> Judgment:
     """Judge whether the step got shorter or longer."""
     length = both.change_of_views(lambda view: view.length_ns)
-    speed = None if both.by_recording else _speed(both)  # recordings say how much speeds differ
+    speed = None if both.has_repeats else _speed(both)  # recordings say how much speeds differ
     explained_ns = {
-        Doubt.SPEED: 0 if speed is None else _same_direction_ns(speed.of_step_ns(both), length),
+        Doubt.SPEED: 0 if speed is None else _same_direction_ns(speed.step_effect_ns(both), length),
         Doubt.RECORDED_DIFFERENTLY: _idle_of_profiler_ns(both, length),
         Doubt.INFLATED: _inflated_ns(both, length),
     }
@@ -101,7 +102,7 @@ def _doubts(
     both: Pair, length: Change, judged: Change, explained_ns: Mapping[Doubt, int]
 ) -> Iterator[Doubt]:
     """List the reasons why the recordings do not say."""
-    one_each = not both.by_recording
+    one_each = not both.has_repeats
     is_single = one_each and 1 in (both.before.fewest_steps, both.after.fewest_steps)
     if one_each and not both.per_step and _step_count(both.before) != _step_count(both.after):
         yield Doubt.NO_STEPS
@@ -125,10 +126,10 @@ def _is_steady(both: Pair, length: Change) -> bool:
 
     Between single recordings nothing changed only if the step did by less than 1 %.
     """
-    change_percent = LEAST_PERCENT if not both.by_recording else _MOST_NOISE_PERCENT
+    change_percent = MIN_PERCENT if not both.has_repeats else _MAX_NOISE_PERCENT
     return (
         min(both.before.fewest_steps, both.after.fewest_steps) >= MIN_STEPS
-        and 100 * length.noise_ns <= _MOST_NOISE_PERCENT * length.before_ns
+        and 100 * length.noise_ns <= _MAX_NOISE_PERCENT * length.before_ns
         and abs(length.percent) <= change_percent
     )
 
@@ -156,9 +157,9 @@ class _Speed:
     def percent(self) -> float:
         return 100 * (self.after_ns - self.before_ns) / self.before_ns
 
-    def of_step_ns(self, both: Pair) -> int:
+    def step_effect_ns(self, both: Pair) -> int:
         """Return the effect of their speed on a step: their share of the compute time."""
-        if abs(self.percent) > _MOST_SPEED_PERCENT:
+        if abs(self.percent) > _MAX_SPEED_PERCENT:
             return 0
         compute_ns = median(both.before.sample_of_views(lambda view: _busiest(view).compute_ns))
         return round(compute_ns * self.share * self.percent / 100)
@@ -255,7 +256,7 @@ def _profiler_disagrees(both: Pair, length: Change) -> bool:
     if not length.beyond_noise:
         return 100 * abs(difference_ns) > _UNPROFILED_PERCENT * least_ns
     moved_ns = difference_ns if length.difference_ns > 0 else -difference_ns
-    return 100 * moved_ns < CONFIRMS_PERCENT * least_ns
+    return 100 * moved_ns < MIN_CONFIRMING_PERCENT * least_ns
 
 
 def _busiest(view: View) -> DeviceMetrics:
@@ -333,9 +334,9 @@ def is_same_program(both: Pair) -> bool | None:
         for x, of in zip(recordings, steps, strict=True)
     ]
     return (
-        common(*counts) >= _LEAST_LAUNCHES
-        or common(*map(_shares, times)) >= _LEAST_TIME
-        or (all(operators) and common(*operators) >= _LEAST_OPERATORS)
+        common(*counts) >= _MIN_LAUNCHES_SHARE
+        or common(*map(_shares, times)) >= _MIN_TIME_SHARE
+        or (all(operators) and common(*operators) >= _MIN_OPERATORS_SHARE)
     )
 
 

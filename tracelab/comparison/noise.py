@@ -8,9 +8,11 @@ from collections.abc import Sequence
 
 from tracelab.base.arrays import OneLine, dataclass
 
-LEAST_PERCENT = 1  # of the step: a smaller change is always noise
-LARGE_PERCENT = 25  # one step on a side says nothing about noise: only more than this counts
-_FEWEST_FOR_QUARTILES = 5
+# Of the step: a smaller change is always noise.
+MIN_PERCENT = 1
+# A single step on a side says nothing about noise: only a larger change counts.
+MIN_PERCENT_OF_ONE_STEP = 25
+_MIN_VALUES_FOR_QUARTILES = 5
 
 # Student's t for 95 %, two-sided, by degrees of freedom from 1 on.
 _STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)
@@ -66,7 +68,7 @@ def spread(values: Sequence[int]) -> int | None:
     """
     if len(values) < 2:
         return None
-    if len(values) < _FEWEST_FOR_QUARTILES:
+    if len(values) < _MIN_VALUES_FOR_QUARTILES:
         return max(values) - min(values)
     return round(interquartile(values))
 
@@ -129,7 +131,7 @@ def _change(
     before: Sequence[int], after: Sequence[int], length_ns: int, least_noise_ns: int
 ) -> Change:
     before_ns, after_ns = median(before), median(after)
-    noise_ns = max(length_ns * LEAST_PERCENT // 100, least_noise_ns)
+    noise_ns = max(length_ns * MIN_PERCENT // 100, least_noise_ns)
     difference_ns = after_ns - before_ns
     return Change(
         before_ns,
@@ -144,7 +146,7 @@ def _change(
 
 def _noise_between_steps_ns(before: Sequence[int], after: Sequence[int]) -> int:
     if min(len(before), len(after)) == 1:
-        return max(median(before), median(after)) * LARGE_PERCENT // 100
+        return max(median(before), median(after)) * MIN_PERCENT_OF_ONE_STEP // 100
     if max(before) < min(after) or max(after) < min(before):
         return 0
     return max(spread(before) or 0, spread(after) or 0)

@@ -96,12 +96,12 @@ class Compared(OneLine):
     Attributes:
         recordings: at least one.
         per_step: whether the windows are steady steps, else whole traces.
-        by_recording: whether a figure is one per recording, the median of its windows.
+        has_repeats: whether a figure is one per recording, the median of its windows.
     """
 
     recordings: tuple[Recording, ...]
     per_step: bool
-    by_recording: bool
+    has_repeats: bool
 
     @property
     def views(self) -> list[View]:
@@ -122,7 +122,7 @@ class Compared(OneLine):
     @property
     def fewest_steps(self) -> int:
         """Number of values in a sample: recordings, or windows of the only one."""
-        return len(self.recordings if self.by_recording else self.views)
+        return len(self.recordings if self.has_repeats else self.views)
 
     @property
     def unprofiled_step_ns(self) -> int | None:
@@ -133,7 +133,7 @@ class Compared(OneLine):
     def sample(self, values_of: Callable[[Recording], Sequence[int]]) -> list[int]:
         """Sample a figure: of each window, or the medians of the recordings."""
         values = [values_of(recording) for recording in self.recordings]
-        return [median(x) for x in values] if self.by_recording else list(values[0])
+        return [median(x) for x in values] if self.has_repeats else list(values[0])
 
     def sample_of_views(self, value_of: Callable[[View], int]) -> list[int]:
         """Sample a figure that each window has."""
@@ -182,13 +182,13 @@ class Pair(OneLine):
         return self.before.per_step
 
     @property
-    def by_recording(self) -> bool:
+    def has_repeats(self) -> bool:
         """True for several recordings, which say how much recordings differ."""
-        return self.before.by_recording
+        return self.before.has_repeats
 
     def change(self, before: Sequence[int], after: Sequence[int]) -> Change:
         """Compare two samples of a figure; an empty one was 0 all the time."""
-        compare = change_between if self.by_recording else change
+        compare = change_between if self.has_repeats else change
         return compare(
             before or [0] * self.before.fewest_steps,
             after or [0] * self.after.fewest_steps,
@@ -210,7 +210,7 @@ class Pair(OneLine):
 def pair(before: Sequence[Recording], after: Sequence[Recording]) -> Pair:
     """Pair the recordings of one rank: by steady step if all have one, else as whole traces."""
     per_step = all(recording.steps for recording in (*before, *after))
-    by_recording = len(before) + len(after) > 2
-    own = Compared(tuple(before), per_step, by_recording)
+    has_repeats = len(before) + len(after) > 2
+    own = Compared(tuple(before), per_step, has_repeats)
     length_ns = median(own.sample_of_views(lambda view: view.length_ns))
-    return Pair(own, Compared(tuple(after), per_step, by_recording), length_ns)
+    return Pair(own, Compared(tuple(after), per_step, has_repeats), length_ns)

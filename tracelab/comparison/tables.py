@@ -17,7 +17,7 @@ from tracelab.comparison.diff import (
     NEW,
     NUMBER,
     ORDER,
-    SAME,
+    UNCHANGED,
     CallDiff,
     DeviceDiff,
     FindingDiff,
@@ -26,7 +26,7 @@ from tracelab.comparison.diff import (
     StreamDiff,
     TableDiff,
 )
-from tracelab.comparison.noise import LEAST_PERCENT, Change, median
+from tracelab.comparison.noise import MIN_PERCENT, Change, median
 from tracelab.comparison.recordings import Compared, Pair
 from tracelab.findings.finding import Finding
 from tracelab.measures.blocking_calls import BlockingCallMetrics
@@ -274,13 +274,13 @@ def _finding_diff(
     """Compare a finding of both sides; bounds of one window may be added."""
     before_ns, after_ns = (sum(x.bound_ns for x in side) for side in (before, after))
     shares = before_ns / max(before_base_ns, 1), after_ns / max(after_base_ns, 1)
-    real = abs(shares[1] - shares[0]) * 100 > LEAST_PERCENT
+    real = abs(shares[1] - shares[0]) * 100 > MIN_PERCENT
     shown = (*after, *before)[0]
     where = shown.where
     return FindingDiff(
         rule=shown.rule,
         cause=shown.cause,
-        state=GONE if not after else NEW if not before else CHANGED if real else SAME,
+        state=GONE if not after else NEW if not before else CHANGED if real else UNCHANGED,
         name=where.call or where.operator or where.api or where.activity or "",
         title=shown.title,
         where=where,

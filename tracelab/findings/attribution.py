@@ -21,17 +21,17 @@ from tracelab.base.intervals import (
     union,
 )
 from tracelab.findings.advice.repeats import have_same_sizes
-from tracelab.findings.candidates import MOST_EVIDENCE, Candidate
+from tracelab.findings.candidates import MAX_EVIDENCE, Candidate
 from tracelab.findings.context import Context
 from tracelab.findings.finding import (
     ASIDE,
-    REPORTED_SHARE,
-    REPORTED_SHARE_NOT_ACTIONABLE,
+    MIN_REPORTED_SHARE,
+    MIN_REPORTED_SHARE_WITHOUT_FIX,
     UNMET,
     Finding,
-    in_order,
+    mark_rest,
     severity_of,
-    with_rest,
+    sort_findings,
 )
 from tracelab.findings.places import JOINT, PLACE, edit_text
 from tracelab.findings.remedy import Instead, Remedy
@@ -112,7 +112,7 @@ def find_all(context: Context, rules: Iterable[Rule]) -> tuple[Finding, ...]:
     step takes, or, where it costs nothing there, on the one where it costs most.
 
     Returns:
-        the findings in the order of `in_order`.
+        the findings in the order of `sort_findings`.
     """
     # What the profiler's own code cost is no finding's, nor what the recording began with.
     ledger = _Ledger(
@@ -137,8 +137,8 @@ def find_all(context: Context, rules: Iterable[Rule]) -> tuple[Finding, ...]:
                 ledger = ledger.after(context, candidate, taken, device)
     found = _joined(context, findings)
     specific_ns = sum(x.bound_ns for x in found if not x.is_generic and x.role != ASIDE)
-    late = with_rest(found, specific_ns, sum(x.bound_ns for x in found))
-    return in_order(late, steps_of(context), step_ns_of(context))
+    late = mark_rest(found, specific_ns, sum(x.bound_ns for x in found))
+    return sort_findings(late, steps_of(context), step_ns_of(context))
 
 
 def steps_of(context: Context) -> int:
@@ -175,7 +175,7 @@ def _joined(context: Context, findings: Iterable[tuple[Finding, Candidate]]) -> 
 def _one(context: Context, group: Sequence[tuple[Finding, Candidate]]) -> Finding:
     """Make one finding of what one change mends, no more severe than the largest may be."""
     findings, candidates = zip(*group, strict=True)
-    one = as_one(context, findings, _joint_cost_ns(candidates))
+    one = merge_group(context, findings, _joint_cost_ns(candidates))
     _, largest = max(group, key=lambda pair: pair[0].bound_ns)
     return replace(one, severity=largest.severity_override or one.severity)
 
@@ -190,7 +190,7 @@ def _joint_cost_ns(candidates: Sequence[Candidate]) -> int:
     return max(map(measure, lost), default=0)
 
 
-def as_one(context: Context, group: Sequence[Finding], cost_ns: int) -> Finding:
+def merge_group(context: Context, group: Sequence[Finding], cost_ns: int) -> Finding:
     """The findings of one cause as one: what the largest says, with the fixes and edits of all.
 
     Args:
@@ -218,7 +218,7 @@ def as_one(context: Context, group: Sequence[Finding], cost_ns: int) -> Finding:
         cost_ns=max(cost_ns, bound_ns),  # bounds may be of several devices
         bound_ns=bound_ns,
         where=replace(first.where, count=count),
-        evidence=tuple(dict.fromkeys(evidence))[:MOST_EVIDENCE],
+        evidence=tuple(dict.fromkeys(evidence))[:MAX_EVIDENCE],
         steps_seen=max((x.steps_seen for x in group if x.steps_seen is not None), default=None),
     )
 
@@ -273,7 +273,7 @@ def _is_reported(context: Context, candidate: Candidate, bound_ns: Mapping[int, 
     if not candidate.lost:
         return candidate.severity_override is not None
     is_actionable = any(candidate.limit_ns.get(device) != 0 for device in candidate.lost)
-    share = REPORTED_SHARE if is_actionable else REPORTED_SHARE_NOT_ACTIONABLE
+    share = MIN_REPORTED_SHARE if is_actionable else MIN_REPORTED_SHARE_WITHOUT_FIX
     if _cost_ns(candidate) < share * context.window.length_ns:
         return False
     return not is_actionable or any(bound_ns.values())
@@ -301,7 +301,7 @@ def _finding(
         where=candidate.where,
         evidence=candidate.evidence,
         fix=fix.text,
-        fix_short=fix.in_short,
+        fix_short=fix.summary,
         about=rule.about,
         steps_seen=_steps_seen(candidate, lost_by_step_ns),
         spread_ns=spread_ns,

@@ -22,7 +22,7 @@ from tracelab.model.program.call_sites import call_sites
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 
-_MOST = 0.5  # of the waits of a place
+_MIN_SHARE_OF_WAITS_OF_PLACE = 0.5
 _NEVER = np.iinfo(np.int64).min
 
 
@@ -77,7 +77,7 @@ def awaited_results(graph: Graph, waits: Int64Array) -> NDArray[np.int8]:
             continue
         of_call[place] = Awaited.UNKNOWN
         if len(known):
-            is_earlier = is_behind[known].mean() > _MOST
+            is_earlier = is_behind[known].mean() > _MIN_SHARE_OF_WAITS_OF_PLACE
             of_call[place] = Awaited.EARLIER_RESULT if is_earlier else Awaited.RESULT
     awaited[:] = of_call[rows_of(calls.event_id, waits)]
     return awaited

@@ -13,7 +13,7 @@ from tracelab.findings.finding import SPECIFIC, Where
 from tracelab.findings.remedy import Remedy
 from tracelab.model.program.call_sites import CallSite
 
-MOST_EVIDENCE = 20
+MAX_EVIDENCE = 20
 
 _Key = TypeVar("_Key", bound=Hashable)
 
@@ -98,13 +98,13 @@ def key_of(remedy: Remedy | None, otherwise: Hashable) -> Hashable:
 
 
 def most_expensive(event_ids: Iterable[int], costs: Iterable[int]) -> tuple[int, ...]:
-    """At most `MOST_EVIDENCE` of these events, the most expensive first, each once.
+    """At most `MAX_EVIDENCE` of these events, the most expensive first, each once.
 
     >>> most_expensive([4, 7, 5, 7], [10, 30, 10, 20])
     (7, 4, 5)
     """
     order = sorted(zip(costs, event_ids, strict=True), key=lambda pair: (-pair[0], pair[1]))
-    return tuple(dict.fromkeys(event_id for _, event_id in order))[:MOST_EVIDENCE]
+    return tuple(dict.fromkeys(event_id for _, event_id in order))[:MAX_EVIDENCE]
 
 
 def where(call_site: CallSite, *, count: int, **more: Any) -> Where:

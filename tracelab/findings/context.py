@@ -135,7 +135,7 @@ class Context(OneLine):
         return read_only(np.flatnonzero(is_pageable))
 
     @cached_property
-    def in_backward(self) -> NDArray[np.bool_]:
+    def is_of_backward(self) -> NDArray[np.bool_]:
         """bool[m], which timeline rows autograd's threads launched."""
         return read_only(launched_in_backward(self.timeline))
 
@@ -145,7 +145,7 @@ class Context(OneLine):
         return read_only(host_needs(self.graph))
 
     @cached_property
-    def in_first_use(self) -> NDArray[np.bool_]:
+    def is_of_first_use(self) -> NDArray[np.bool_]:
         """bool[bubbles], in most of which the host did what a program does once."""
         start_ns, end_ns = self.bubbles.start_ns, self.bubbles.end_ns
         once_ns = measure_within(self.first_use.time, start_ns, end_ns)
@@ -223,7 +223,7 @@ class Context(OneLine):
         """The part of these stretches of time that is in the window."""
         return clip(union(start_ns, end_ns), self.window.start_ns, self.window.end_ns)
 
-    def by_device(
+    def group_by_device(
         self,
         device_number: NDArray[np.integer[Any]],
         start_ns: NDArray[np.int64],
@@ -249,7 +249,7 @@ class Context(OneLine):
         """Device to the idle time in the window that these blocking calls caused."""
         idle = self.blocking_calls.attributed_idle
         is_caused = np.isin(idle.call_index, call_index)
-        return self.by_device(
+        return self.group_by_device(
             idle.device_number[is_caused], idle.start_ns[is_caused], idle.end_ns[is_caused]
         )
 
@@ -271,7 +271,7 @@ class Context(OneLine):
     def time_of(self, rows: NDArray[np.integer[Any]]) -> dict[int, Intervals]:
         """Device to the time of these timeline rows that is in the window, where there is any."""
         timeline = self.timeline
-        return self.by_device(
+        return self.group_by_device(
             timeline.device_number[rows], timeline.start_ns[rows], timeline.end_ns[rows]
         )
 

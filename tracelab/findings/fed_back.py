@@ -25,8 +25,9 @@ from tracelab.model.trace import ABSENT
 # as it usually takes from launch to launch.
 _MIN_COMPUTE_RATIO = 3
 # What comes of an action is small: a batch of data is not computed from the loss that was read.
-_MAX_INPUT_BYTES = 4096  # for each byte that was read
-_MIN_FED_SHARE = 0.1  # of the reads of a thread: fewer are by chance
+_MAX_INPUT_BYTES_PER_READ_BYTE = 4096
+# Of the reads of a thread: fewer are by chance.
+_MIN_FED_SHARE_OF_READS = 0.1
 
 
 class FedBack(NamedTuple):
@@ -73,9 +74,9 @@ def fed_back(graph: Graph) -> FedBack:
         gap_ns = launches.start_ns[after] - calls.end_ns[reads]
         computes = gap_ns >= _MIN_COMPUTE_RATIO * np.median(np.diff(launches.start_ns))
         goes_back = (written_bytes == read_bytes) & (read_bytes > 0)
-        is_small = written_bytes <= _MAX_INPUT_BYTES * read_bytes
+        is_small = written_bytes <= _MAX_INPUT_BYTES_PER_READ_BYTE * read_bytes
         is_next_step = launches.step_index[before_read] != launches.step_index[after]
-        least = _MIN_FED_SHARE * (launches.direction[before_read] == "d2h").sum()
+        least = _MIN_FED_SHARE_OF_READS * (launches.direction[before_read] == "d2h").sum()
         is_input[reads] = _usual(is_fed & computes & is_small, is_next_step, least)
         is_returned[reads] = _usual(is_fed & ~computes & goes_back, is_next_step, least)
         copy_id.append(launches.event_id[after[is_input[reads]]])

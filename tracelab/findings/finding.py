@@ -11,17 +11,19 @@ from tracelab.model.program.call_sites import CallSite
 
 CRITICAL, WARNING, INFO = "critical", "warning", "info"
 UNMET = "unmet"  # why what a fix saves is a bound: a condition of it is not shown to be met
-MAX_SHORT_LETTERS = 160  # of a fix in short: two lines of a terminal
+# Two lines of a terminal.
+MAX_SHORT_LETTERS = 160
 # The place of a finding among the others.
 SPECIFIC, GENERIC, REST, ASIDE = "specific", "generic", "rest", "aside"
 _ADDED = {"added": True}  # after the first version: reports of before have no such key
 
 # Shares of the window, or of the step, that a finding is about.
 CRITICAL_SHARE, WARNING_SHARE = 0.1, 0.02
-REPORTED_SHARE = 0.001  # less is not reported
-REPORTED_SHARE_NOT_ACTIONABLE = 0.02  # where nothing can be done
-_LARGE_SHARE = 0.05  # worth a place though nothing can be done about it
-SLOWED = 1.2  # times as long as the program: its recording does not show who is late
+MIN_REPORTED_SHARE = 0.001
+MIN_REPORTED_SHARE_WITHOUT_FIX = 0.02
+_MIN_SHARE_WITHOUT_EDIT = 0.05
+# From this factor on, a recording does not show who is late.
+MIN_SLOWDOWN = 1.2
 COVERED_SHARE = 1 / 3  # of what all fixes save: then fixes of one place come before a rebuilding
 
 
@@ -182,7 +184,7 @@ def severity_of(time_ns: float, of_ns: float, spread_ns: float = 0) -> str:
     return WARNING if time_ns >= WARNING_SHARE * of_ns and time_ns > spread_ns else INFO
 
 
-def with_saving(
+def add_saving(
     finding: Finding, step_ns: int, saved_ns: tuple[int, int, int], slowed: float = 1
 ) -> Finding:
     """A finding with what its edit saves, judged by that.
@@ -205,7 +207,7 @@ def with_saving(
     severity = severity_of(saves_ns, step_ns, finding.spread_ns or 0)
     if low_ns <= 0:
         is_alarm = INFO not in (severity, finding.severity) and not finding.is_generic
-        is_alarm &= slowed <= SLOWED or severity == CRITICAL
+        is_alarm &= slowed <= MIN_SLOWDOWN or severity == CRITICAL
         severity = WARNING if is_alarm else INFO
     elif is_open:
         severity = INFO if finding.severity == INFO else WARNING
@@ -233,7 +235,7 @@ def is_worth_showing(finding: Finding, share: float, cost_share: float) -> bool:
     if finding.about == "trace" or finding.role == ASIDE:
         return False
     worths_ns = (finding.saves_ns, finding.saves_high_ns, finding.bound_ns or None)
-    is_large = worths_ns == (None, None, None) and cost_share >= _LARGE_SHARE
+    is_large = worths_ns == (None, None, None) and cost_share >= _MIN_SHARE_WITHOUT_EDIT
     return finding.severity != INFO or share >= WARNING_SHARE or is_large
 
 
@@ -269,7 +271,7 @@ def order_of(finding: Finding, share: float, cost_share: float) -> tuple[object,
     )
 
 
-def with_bound(finding: Finding, step_ns: int, high_ns: int) -> Finding:
+def add_bound(finding: Finding, step_ns: int, high_ns: int) -> Finding:
     """A finding whose edit saves at most so much: a warning where that and its share are one.
 
     Args:
@@ -282,7 +284,7 @@ def with_bound(finding: Finding, step_ns: int, high_ns: int) -> Finding:
     return replace(finding, severity=WARNING if is_alarm else INFO, saves_high_ns=high_ns)
 
 
-def in_order(findings: Iterable[Finding], steps: int, step_ns: float) -> tuple[Finding, ...]:
+def sort_findings(findings: Iterable[Finding], steps: int, step_ns: float) -> tuple[Finding, ...]:
     """Findings of one window and rank in the order of `order_of`.
 
     Args:
@@ -302,7 +304,7 @@ def in_order(findings: Iterable[Finding], steps: int, step_ns: float) -> tuple[F
     return tuple(sorted(findings, key=key))
 
 
-def with_rest(
+def mark_rest(
     findings: Iterable[Finding], specific_ns: float, all_ns: float
 ) -> tuple[Finding, ...]:
     """Findings, the generic ones as the rest where the others cover enough of what all save.

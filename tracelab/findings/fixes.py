@@ -42,8 +42,8 @@ def choose_fixes(
         UsageError: one of them is none of these.
     """
     alone = [
-        *(fix for text in fixes for fix in _of_findings(text, findings)),
-        *map(_of_edit, edits),
+        *(fix for text in fixes for fix in _resolve_fixes(text, findings)),
+        *map(_resolve_edit, edits),
     ]
     alone = list(dict.fromkeys(alone))
     if len(alone) < 2:
@@ -57,12 +57,12 @@ def predict_choices(
     """Predict the step with each; one that changes nothing has a reason."""
     predictions = predict(baseline, sites, fixes)
     return tuple(
-        _of_whole(x, baseline.printed_basis.step_ns) if x.edits else _unchanged(x, findings)
+        _relate_to_step(x, baseline.printed_basis.step_ns) if x.edits else _unchanged(x, findings)
         for x in predictions
     )
 
 
-def _of_whole(prediction: Prediction, step_ns: int) -> Prediction:
+def _relate_to_step(prediction: Prediction, step_ns: int) -> Prediction:
     """A prediction of the step as it is; what comes after other changes saves what it adds."""
     before_ns = step_ns - prediction.step_ns
     return replace(
@@ -125,7 +125,7 @@ def require_choices(fixes: Iterable[str], edits: Iterable[str | Callable[[Any], 
         changes_in(edit)
 
 
-def _of_findings(text: str, findings: Sequence[Finding]) -> Iterator[Fix]:
+def _resolve_fixes(text: str, findings: Sequence[Finding]) -> Iterator[Fix]:
     """The fixes that one text stands for: one of each finding for "all", else a single one."""
     require_choices([text], [])
     if text == ALL:
@@ -143,7 +143,7 @@ def _of_findings(text: str, findings: Sequence[Finding]) -> Iterator[Fix]:
         yield _fix(name, findings, indices)
 
 
-def _of_edit(edit: str | Callable[[Any], Any]) -> Fix:
+def _resolve_edit(edit: str | Callable[[Any], Any]) -> Fix:
     """An edit, or several as a finding has them, or a function of the user's own."""
     changes = changes_in(edit)
     return Fix(JOINT.join(map(describe_change, changes)), changes)

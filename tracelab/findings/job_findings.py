@@ -14,14 +14,14 @@ from tracelab.base.names import short_kernel_name
 from tracelab.findings.finding import (
     CRITICAL_SHARE,
     INFO,
-    REPORTED_SHARE,
-    REPORTED_SHARE_NOT_ACTIONABLE,
+    MIN_REPORTED_SHARE,
+    MIN_REPORTED_SHARE_WITHOUT_FIX,
     WARNING,
     WARNING_SHARE,
     Finding,
     call_site_of,
-    in_order,
     severity_of,
+    sort_findings,
 )
 from tracelab.findings.rules import tl202_comm_overlap
 from tracelab.findings.rules.tl303_pipeline_bubble import pipeline_finding
@@ -66,7 +66,7 @@ def find_in_job(
     found: list[Finding] = []
     for part, waited_ns in zip(parts, wait_ns, strict=True):
         own = tuple(finding for finding in findings if finding.rank == part.rank)
-        kept = [_without_waits(finding, part, waited_ns) for finding in own]
+        kept = [_subtract_waits(finding, part, waited_ns) for finding in own]
         remaining = tuple(finding for finding in kept if finding is not None)
         of_job = [
             straggler_finding(straggler, part.device, remaining, is_replayed=is_replayed)
@@ -79,7 +79,7 @@ def find_in_job(
         steps = max(1, int(is_steady.sum()))
         length_ns = int((part.steps.end_ns - part.steps.start_ns)[is_steady].sum())
         of_job = [replace(finding, step=step) for finding in of_job]
-        found += in_order((*of_job, *remaining), steps, length_ns / steps)
+        found += sort_findings((*of_job, *remaining), steps, length_ns / steps)
     return tuple(found)
 
 
@@ -105,7 +105,7 @@ def _waits_little(part: RankPart, wait_ns: Int64Array) -> bool:
     return int(waited_ns.sum()) < WARNING_SHARE * int((end_ns - start_ns).sum())
 
 
-def of_the_job(
+def limit_to_job(
     findings: Iterable[Finding], deciding: Container[int], steady: Iterable[SteadyMetrics]
 ) -> tuple[Finding, ...]:
     """The findings of ranks, with what they save only where that is of the job's step, too.
@@ -123,15 +123,15 @@ def of_the_job(
     for rank, own in itertools.groupby(findings, key=lambda finding: finding.rank):
         row = by_rank.get(rank)
         kept = (
-            x if x.saves_high_ns is None or rank in deciding else _by_share(x, row) for x in own
+            x if x.saves_high_ns is None or rank in deciding else _judge_share(x, row) for x in own
         )
         steps = max(1, len(row.steps)) if row else 1
         step_ns = (row.unprofiled_ns or row.length_ns) / steps if row else 0
-        ordered += in_order(kept, steps, step_ns)
+        ordered += sort_findings(kept, steps, step_ns)
     return tuple(ordered)
 
 
-def _by_share(finding: Finding, steady: SteadyMetrics | None) -> Finding:
+def _judge_share(finding: Finding, steady: SteadyMetrics | None) -> Finding:
     """A finding as it is without a replay: judged by the share that is attributed to it."""
     severity = INFO
     if steady is not None:
@@ -141,7 +141,7 @@ def _by_share(finding: Finding, steady: SteadyMetrics | None) -> Finding:
     return replace(finding, severity=severity, saves_ns=None, saves_low_ns=None, saves_high_ns=None)
 
 
-def _without_waits(finding: Finding, part: RankPart, wait_ns: Int64Array) -> Finding | None:
+def _subtract_waits(finding: Finding, part: RankPart, wait_ns: Int64Array) -> Finding | None:
     """Reduce a rank's finding by the time for which its collectives waited."""
     if finding.rule != tl202_comm_overlap.RULE.id:
         return finding
@@ -159,24 +159,24 @@ def _without_waits(finding: Finding, part: RankPart, wait_ns: Int64Array) -> Fin
     waited_ns = measure_within(waiting, piece_start_ns, piece_end_ns)
     transfer_ns = piece_end_ns - piece_start_ns - waited_ns
     if finding.cause == tl202_comm_overlap.PEER_WAIT:
-        finding = _as_transfer(finding, part, piece_index, transfer_ns)
+        finding = _reduce_to_transfer(finding, part, piece_index, transfer_ns)
         cost_ns = max(0, finding.cost_ns - int(waited_ns.sum()))
     else:
         cost_ns = min(finding.cost_ns, int(transfer_ns.sum()))
     bound_ns = min(finding.bound_ns, cost_ns)
-    least = REPORTED_SHARE if bound_ns else REPORTED_SHARE_NOT_ACTIONABLE
+    least = MIN_REPORTED_SHARE if bound_ns else MIN_REPORTED_SHARE_WITHOUT_FIX
     if cost_ns < finding.cost_ns and cost_ns < least * (end_ns - start_ns):
         return None
     return replace(
         finding,
-        severity=_at_most(finding.severity, bound_ns / (end_ns - start_ns)),
+        severity=_limit_severity(finding.severity, bound_ns / (end_ns - start_ns)),
         cost_ns=cost_ns,
         bound_ns=bound_ns,
-        fix=tl202_comm_overlap.without_peers(finding.fix),
+        fix=tl202_comm_overlap.drop_comparison(finding.fix),
     )
 
 
-def _as_transfer(
+def _reduce_to_transfer(
     finding: Finding, part: RankPart, piece_index: NDArray[np.intp], transfer_ns: Int64Array
 ) -> Finding:
     """A wait for a peer, or a slow link, as what is left of it: exposed transfers."""
@@ -186,7 +186,7 @@ def _as_transfer(
     blocker, activity = OverlapBlocker(int(by_blocker_ns.argmax())), finding.where.activity or ""
     title, fix = tl202_comm_overlap.worded(call_site_of(finding.where), activity, blocker, "")
     cause = blocker.name.lower()
-    return replace(finding, title=title, cause=cause, fix=fix.text, fix_short=fix.in_short)
+    return replace(finding, title=title, cause=cause, fix=fix.text, fix_short=fix.summary)
 
 
 def _window(finding: Finding, part: RankPart) -> tuple[int, int]:
@@ -217,7 +217,7 @@ def _pieces(finding: Finding, part: RankPart) -> NDArray[np.intp]:
     return np.flatnonzero(is_chosen)
 
 
-def _at_most(severity: str, share: float) -> str:
+def _limit_severity(severity: str, share: float) -> str:
     """A severity, or a lower one where the share no longer is that high."""
     if share >= CRITICAL_SHARE or severity == INFO:
         return severity

@@ -6,7 +6,7 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tracelab.findings.finding import REST, Finding, in_order, with_rest, with_saving
+from tracelab.findings.finding import REST, Finding, add_saving, mark_rest, sort_findings
 from tracelab.findings.places import ALL_SPECIFIC, JOINT, TOGETHER
 from tracelab.findings.prices import changes_in, joint_changes
 from tracelab.findings.savings import Savings
@@ -62,7 +62,7 @@ def price_in_job(
     on_all = dict(zip(by_text, saved, strict=False))
     on_main = dict(zip(by_text, saved[len(by_text) :], strict=True))
     priced = tuple(
-        with_saving(
+        add_saving(
             finding,
             step_ns,
             on_all[finding.edit]
@@ -77,10 +77,10 @@ def price_in_job(
         _saved_ns(x, step_ns) for x in (predicted_specific, predicted_together)
     )
     if any(x.is_generic and x.saves_ns is not None for x in priced):
-        priced = with_rest(priced, specific_saved[0], together_saved[0])
+        priced = mark_rest(priced, specific_saved[0], together_saved[0])
     rest = _added_ns(together_saved, specific_saved)
     priced = tuple(
-        with_saving(x, step_ns, rest) if x.role == REST and x.saves_ns else x for x in priced
+        add_saving(x, step_ns, rest) if x.role == REST and x.saves_ns else x for x in priced
     )
     saves_ns, low_ns, high_ns = together_saved
     rows = tuple(
@@ -100,7 +100,7 @@ def price_in_job(
     return tuple(
         finding
         for rank in sorted({x.rank for x in priced})
-        for finding in in_order((x for x in priced if x.rank == rank), steps, step_ns)
+        for finding in sort_findings((x for x in priced if x.rank == rank), steps, step_ns)
     ), rows
 
 

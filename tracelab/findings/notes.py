@@ -13,10 +13,11 @@ from tracelab.findings.context import Context
 from tracelab.findings.finding import WARNING_SHARE
 from tracelab.model.kernel_kinds import Kind
 
-_MIN_TIME_SHARE = 0.5  # of the window
-_MAX_BLOCKS = 0.5  # for each multiprocessor
-_MAX_SHARED = 0.001  # of the window may have two activities at a time
-_MAX_LAUNCHES = 2_000  # whose arguments are looked up
+_MIN_WINDOW_SHARE = 0.5
+_MAX_BLOCKS_PER_MULTIPROCESSOR = 0.5
+_MAX_SHARED_WINDOW_SHARE = 0.001
+# Whose arguments are looked up.
+_MAX_LAUNCHES = 2_000
 
 
 def few_blocks(context: Context) -> str:
@@ -41,7 +42,7 @@ def few_blocks(context: Context) -> str:
     name_ns = np.bincount(name_index, weights=length_ns[rows])
     share = name_ns.max() / window.length_ns
     together_ns = int(length_ns[is_here].sum()) - busy_ns
-    if share < _MIN_TIME_SHARE or together_ns > _MAX_SHARED * window.length_ns:
+    if share < _MIN_WINDOW_SHARE or together_ns > _MAX_SHARED_WINDOW_SHARE * window.length_ns:
         return ""
     chosen = rows[name_index == name_ns.argmax()]
     first = chosen[np.argsort(timeline.start_ns[chosen], kind="stable")][:_MAX_LAUNCHES]
@@ -49,7 +50,7 @@ def few_blocks(context: Context) -> str:
     arguments = context.arguments(event_ids)
     blocks = [_blocks(arguments[event_id]) for event_id in event_ids]
     known = [number for number in blocks if number is not None]
-    if len(known) < len(blocks) or max(known) > _MAX_BLOCKS * count:
+    if len(known) < len(blocks) or max(known) > _MAX_BLOCKS_PER_MULTIPROCESSOR * count:
         return ""
     least, most = min(known), max(known)
     number = f"{most:,}" if least == most else f"{least:,} to {most:,}"

@@ -65,7 +65,7 @@ def places_of(where: Where) -> list[str]:
     return places
 
 
-def with_surroundings(
+def add_surroundings(
     findings: Iterable[Finding], timeline: Timeline, lines: SourceLines
 ) -> tuple[Finding, ...]:
     """Findings with what the source says of their places besides the line.

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tracelab.base.arrays import OneLine, dataclass
 from tracelab.base.options import Options
-from tracelab.findings.attribution import as_one, step_ns_of, steps_of
+from tracelab.findings.attribution import merge_group, step_ns_of, steps_of
 from tracelab.findings.context import Context
 from tracelab.findings.finding import (
     COVERED_SHARE,
@@ -21,11 +21,11 @@ from tracelab.findings.finding import (
     UNMET,
     WARNING_SHARE,
     Finding,
+    add_bound,
+    add_saving,
     call_site_of,
-    in_order,
-    with_bound,
-    with_rest,
-    with_saving,
+    mark_rest,
+    sort_findings,
 )
 from tracelab.findings.places import ALL_SPECIFIC, JOINT, TOGETHER, places_of
 from tracelab.findings.savings import Savings
@@ -43,7 +43,8 @@ from tracelab.simulate.sites import REMEDY, Selection, Sites
 
 # Edits that make many launches one, or all ranks alike: of what is left once all else is changed.
 _LAST = ("fuse", "graph", "balance")
-_MIN_COST_SHARE = 0.1  # of the host work that an edit takes away
+# Of the host work that an edit takes away.
+_MIN_COST_SHARE = 0.1
 # Their findings are of one kernel or kind of copy at a call site.
 _BY_ACTIVITY = ("TL201", "TL202")
 
@@ -61,7 +62,7 @@ class Priced(OneLine):
     """Findings of a file with what they save, and what they save together.
 
     Attributes:
-        findings: in the order of `in_order`.
+        findings: in the order of `sort_findings`.
         savings: one row; none where nothing was to be replayed.
     """
 
@@ -85,7 +86,7 @@ def price_findings(
     if sites is None or baseline.step_ns is None:
         return Priced(_merged(found, context), (_savings(context, baseline, None),))
     edited = (_edited(finding, sites, context) for finding in found)
-    found = _merged((_of_printed(finding, baseline.printed_basis) for finding in edited), context)
+    found = _merged((_scaled(finding, baseline.printed_basis) for finding in edited), context)
     fixes = {
         i: Fix(finding.rule, edits_of(finding), (i,))
         for i, finding in enumerate(found)
@@ -115,9 +116,9 @@ def price_findings(
     slowed = baseline.printed_basis.profiled_step_ns / step_ns
     findings = list(found)
     for i, saved in alone.items():
-        findings[i] = with_saving(findings[i], step_ns, saved, slowed)
+        findings[i] = add_saving(findings[i], step_ns, saved, slowed)
     for i, (*_, high_ns) in at_most.items():
-        findings[i] = with_bound(findings[i], step_ns, high_ns)
+        findings[i] = add_bound(findings[i], step_ns, high_ns)
     savings = _savings(context, baseline, of_all if fixes else None)
     specific_ns, *_ = saved_ns(of_specific)
     at_most_ns = [x.saves_high_ns or 0 for x in findings if x.is_generic and x.saves_reason]
@@ -125,14 +126,14 @@ def price_findings(
     least_ns = WARNING_SHARE * step_ns
     if _needs_others(findings, least_ns) or _cover_late_time(findings, least_ns):
         specific_ns = all_ns
-    findings = list(with_rest(findings, specific_ns, all_ns))
+    findings = list(mark_rest(findings, specific_ns, all_ns))
     for i, saved in added.items():
         if findings[i].role == REST:
-            findings[i] = with_saving(findings[i], step_ns, saved, slowed)
-    return Priced(in_order(findings, steps_of(context), step_ns), (savings,))
+            findings[i] = add_saving(findings[i], step_ns, saved, slowed)
+    return Priced(sort_findings(findings, steps_of(context), step_ns), (savings,))
 
 
-def _of_printed(finding: Finding, basis: StepBasis) -> Finding:
+def _scaled(finding: Finding, basis: StepBasis) -> Finding:
     """The same with what steps differ by as a share of the printed step, as its saving will be."""
     if finding.spread_ns is None:
         return finding
@@ -176,9 +177,9 @@ def _merged(found: Iterable[Finding], context: Context) -> tuple[Finding, ...]:
         for i, finding in enumerate(merged):
             groups.setdefault(cause(finding) or i, []).append(finding)
         merged = tuple(
-            as_one(context, group, sum(x.cost_ns for x in group)) for group in groups.values()
+            merge_group(context, group, sum(x.cost_ns for x in group)) for group in groups.values()
         )
-    return in_order(merged, steps_of(context), step_ns_of(context))
+    return sort_findings(merged, steps_of(context), step_ns_of(context))
 
 
 def _change(finding: Finding) -> tuple[object, ...] | None:

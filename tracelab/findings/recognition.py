@@ -69,7 +69,7 @@ class Recognized:
                 self._regions_of[key] = self._regions(rule_id, rank)
             regions = self._regions_of[key]
             if regions is not None and len(open_ := np.flatnonzero(number == ABSENT)):
-                number[open_] = regions.of(self._timeline, np.asarray(events)[open_])
+                number[open_] = regions.number_events(self._timeline, np.asarray(events)[open_])
         known = [remedy for remedy, _ in self.events_of]
         return tuple(None if i == ABSENT else known[i] for i in number.tolist())
 
@@ -98,7 +98,7 @@ class _Regions:
         self._nesting = Nesting(timeline.trace, event_id)
         self._number = number[first][np.searchsorted(event_id, self._nesting.event_id)]
 
-    def of(self, timeline: Timeline, events: NDArray[np.integer[Any]]) -> Int64Array:
+    def number_events(self, timeline: Timeline, events: NDArray[np.integer[Any]]) -> Int64Array:
         """int64[k], the number of the remedy of each event (event ids), else ABSENT."""
         found = np.full(len(events), ABSENT, dtype=np.int64)
         known = np.flatnonzero(events != ABSENT)

@@ -57,17 +57,17 @@ class Instead:
     short: str = ""
 
     @property
-    def in_short(self) -> str:
+    def summary(self) -> str:
         """The short form; "" where nobody wrote one."""
-        return in_short(self.text, self.short)
+        return short_form(self.text, self.short)
 
     @property
-    def with_version(self) -> Instead:
+    def versioned(self) -> Instead:
         """The same, whose last sentence is the version that it needs."""
         if not self.since:
             return self
         needs = f" This needs PyTorch {self.since}."
-        return replace(self, text=self.text + needs, short=self.in_short and self.in_short + needs)
+        return replace(self, text=self.text + needs, short=self.summary and self.summary + needs)
 
 
 NO_FIX = Instead("")
@@ -134,7 +134,7 @@ class Remedy(OneLine):
         """
         for fix in self.fixes:
             if torch is None:
-                return fix.with_version
+                return fix.versioned
             if is_available(fix.since, torch):
                 return fix
         return None
@@ -157,7 +157,7 @@ class Remedy(OneLine):
         return f"{self.source} ({self.url})"
 
 
-def in_short(text: str, short: str) -> str:
+def short_form(text: str, short: str) -> str:
     """The short form of a fix, else its text where that is short enough, else ""."""
     return short or (text if len(text) <= MAX_SHORT_LETTERS else "")
 

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from tracelab.render.picture.timeline import Part
 
 
-_LATEST_MS = 1e12  # 31 years, in nanoseconds still an int64
+# 31 years, in nanoseconds still an int64.
+_MAX_TIME_MS = 1e12
 
 
 def draw(
@@ -81,7 +82,7 @@ def draw(
         raise UsageError(
             "only the timeline of a single file can be cut to a part; these are several files"
         )
-    if not all(abs(ms or 0) <= _LATEST_MS for ms in (start_ms, end_ms)):  # nan is not, either
+    if not all(abs(ms or 0) <= _MAX_TIME_MS for ms in (start_ms, end_ms)):  # nan is not, either
         raise UsageError("a picture must begin and end within 10^12 milliseconds")
     require_drawable(1, chosen, width_px)
     known = _inputs(inputs, path)

@@ -46,7 +46,8 @@ from tracelab.render.scene import (
 KINDS = tuple(kind.name.lower() for kind in Kind)
 CALL_KINDS = ("launch_call", "blocking")
 CLOCK_JUMPED = "the clock jumped: after that these tracks are offset from their events"
-MAX_LEVELS = 32  # of a lane that streams share; a GPU rarely runs more activities at a time
+# A GPU rarely runs more activities at a time.
+MAX_LEVELS_OF_LANE = 32
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -300,7 +301,7 @@ class _Maker:
         more = {"name": self.name_index(timeline.event_id[rows])}
         if several := len(numbers) > 1:
             more["stream"] = np.searchsorted(index, timeline.stream_index[rows])
-            more["level"] = stacked(start_ns, end_ns, MAX_LEVELS)
+            more["level"] = stacked(start_ns, end_ns, MAX_LEVELS_OF_LANE)
         return Lane(
             id=f"stream:{of_streams.device}/{'graphs' if several else numbers[0]}",
             type="stream",

@@ -28,7 +28,8 @@ from tracelab.render.scene import Lane, Scene, Span
 from tracelab.report.schema import Job, Report
 
 MAX_STEPS = 8
-BINS_OF_STEP = 8192  # a picture has some hundred pixels for it
+# A picture has some hundred pixels for it.
+BINS_OF_STEP = 8192
 WORK_KINDS = ("compute", "forward", "backward", "other_compute", "comm", "copy", "memset")
 
 
@@ -162,18 +163,18 @@ def _named(report: Report, scenes: Sequence[Scene]) -> list[Scene]:
     if job is None or not job.per_rank or len(scenes) != len(job.ranks):
         names = short_names([scene.path for scene in by_rank])
         return [replace(x, label=visible(name)) for x, name in zip(by_rank, names, strict=True)]
-    return on_one_clock(job, [replace(x, label=f"rank {x.rank}") for x in by_rank])
+    return align_scenes(job, [replace(x, label=f"rank {x.rank}") for x in by_rank])
 
 
-def on_one_clock(job: Job, scenes: Sequence[Scene]) -> list[Scene]:
+def align_scenes(job: Job, scenes: Sequence[Scene]) -> list[Scene]:
     """Put the scenes of all ranks of a job on its clock, each with its waits for other ranks."""
     clocks = job_clocks(job, {scene.rank: scene for scene in scenes})
     waits = _waits(job)
     moved = []
     for scene in scenes:
         clock = clocks[scene.rank]
-        on_clock = scene.on_clock(clock, clock.pairs)
-        moved.append(_with_waits(on_clock, waits[scene.rank]) if waits[scene.rank] else on_clock)
+        timed = scene.moved_to_clock(clock, clock.pairs)
+        moved.append(_add_waits(timed, waits[scene.rank]) if waits[scene.rank] else timed)
     return moved
 
 
@@ -226,7 +227,7 @@ def _waits(job: Job) -> dict[int, list[tuple[int, int, int, str]]]:
     return waits
 
 
-def _with_waits(scene: Scene, waits: Sequence[tuple[int, int, int, str]]) -> Scene:
+def _add_waits(scene: Scene, waits: Sequence[tuple[int, int, int, str]]) -> Scene:
     """Add the lane of a rank's waits for others in communication, and of its transfers."""
     begun, arrived, ended = np.array([x[:3] for x in waits], dtype=np.int64).T
     start_ns, end_ns = np.concatenate((begun, arrived)), np.concatenate((arrived, ended))
@@ -249,7 +250,7 @@ def _with_waits(scene: Scene, waits: Sequence[tuple[int, int, int, str]]) -> Sce
         more={"text": text[order]},
         summary=True,
     )
-    steps = tuple(scene.of_type("steps"))
+    steps = tuple(scene.lanes_of_type("steps"))
     return replace(
         scene, texts=tuple(texts), lanes=(*steps, lane, *(x for x in scene.lanes if x not in steps))
     )

@@ -17,7 +17,7 @@ from tracelab.model.trace import ABSENT
 from tracelab.outputs.scene_of_file import (
     CALL_KINDS,
     KINDS,
-    MAX_LEVELS,
+    MAX_LEVELS_OF_LANE,
     lanes_of_streams,
     sort_threads,
     threads_of,
@@ -28,7 +28,8 @@ from tracelab.simulate.replay import replay
 
 # From this share of a repetition on, a host that could go on earlier is not what decides.
 _AHEAD = 0.01
-_CROWDED = 0.9  # of a step: the steps of a stream that follow each other sooner are ahead
+# Of a step: steps of a stream that follow each other sooner are ahead.
+_MIN_STEP_DISTANCE_SHARE = 0.9
 _LATEST_NS = np.iinfo(np.int64).max
 
 
@@ -129,7 +130,7 @@ def _each_step_anew(timeline: Timeline, times: ReplayedTimes) -> ReplayedTimes:
         np.minimum.at(first_ns, nth[nodes], times.begun_ns[nodes])
         known_ns = first_ns[first_ns != _LATEST_NS]
         apart_ns = (known_ns[-1] - known_ns[0]) / max(len(known_ns) - 1, 1)
-        is_crowded = len(known_ns) > 1 and apart_ns < _CROWDED * (end_ns - start_ns)
+        is_crowded = len(known_ns) > 1 and apart_ns < _MIN_STEP_DISTANCE_SHARE * (end_ns - start_ns)
         if times.runs_ahead if of == 0 else is_crowded:
             anew_ns = start_ns + nth[nodes] * (end_ns - start_ns)
             shift_ns[nodes] = anew_ns - first_ns[nth[nodes]]
@@ -228,7 +229,7 @@ def scene_of_replay(timeline: Timeline, times: ReplayedTimes, is_moved: NDArray[
         span_start_ns, span_end_ns = starts_ns[index], ends_ns[index]
         more: dict[str, NDArray[Any]] = {"name": name_index[index].astype(np.int32)}
         if len(facts.get("streams", ())) > 1:
-            more["level"] = stacked(span_start_ns, span_end_ns, MAX_LEVELS)
+            more["level"] = stacked(span_start_ns, span_end_ns, MAX_LEVELS_OF_LANE)
         kinds = kind[node[index]].astype(np.uint8)
         return Lane(start_ns=span_start_ns, end_ns=span_end_ns, kind=kinds, more=more, **facts)
 

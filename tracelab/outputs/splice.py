@@ -14,9 +14,10 @@ from tracelab.read.streams import READ_ERRORS, Source, fast_zlib, open_source, u
 from tracelab.system.files import writing
 
 _BLOCK_BYTES = 1 << 20
-_LINES = 1000  # at once
-_LEVEL = 2  # of compression: more takes longer than all the rest
-_GZIP = 31  # what zlib calls that format
+_LINES_PER_WRITE = 1000
+# A higher level takes longer than all the rest.
+_COMPRESSION_LEVEL = 2
+_GZIP_WBITS = 31
 
 _Write = Callable[[bytes], object]
 
@@ -101,7 +102,7 @@ def _copy(blocks: Iterable[bytes], write: _Write) -> bytes:
 
 def _joined(lines: Iterator[str]) -> Iterator[str]:
     """Lines, with commas between them, many at once."""
-    while block := list(islice(lines, _LINES)):
+    while block := list(islice(lines, _LINES_PER_WRITE)):
         yield ",\n".join(block)
 
 
@@ -111,6 +112,6 @@ def packed(stream: IO[bytes], *, is_packed: bool) -> Iterator[_Write]:
     if not is_packed:
         yield stream.write
         return
-    packer = fast_zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
+    packer = fast_zlib.compressobj(_COMPRESSION_LEVEL, zlib.DEFLATED, _GZIP_WBITS)
     yield lambda content: stream.write(packer.compress(content))
     stream.write(packer.flush())

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from tracelab.render.picture.save import Picture
 
 FOLDER = Path("tracelab-run")
-LONGEST_WAIT_S = 60.0  # for the other ranks of this machine to write their files
+# For the other ranks of this machine to write their files.
+MAX_WAIT_S = 60.0
 _WAIT_AFTER_ERROR_S = 5.0
 
 _Parameters = ParamSpec("_Parameters")
@@ -87,7 +88,7 @@ class capture(Recorder):  # noqa: N801 (like torch.profiler.profile, it is used 
         if self._is_announced or self.is_fork:
             return
         if self.done:
-            self._announce(wait_s=LONGEST_WAIT_S)
+            self._announce(wait_s=MAX_WAIT_S)
         elif self.over:
             self._announce_nothing()
 
@@ -102,7 +103,7 @@ class capture(Recorder):  # noqa: N801 (like torch.profiler.profile, it is used 
             return
         if self.done:
             # Where this rank failed, the others mostly hang in a collective.
-            self._announce(wait_s=LONGEST_WAIT_S if error is None else _WAIT_AFTER_ERROR_S)
+            self._announce(wait_s=MAX_WAIT_S if error is None else _WAIT_AFTER_ERROR_S)
         else:
             self._announce_nothing()
 

@@ -70,7 +70,7 @@ def around(
     return functools.update_wrapper(called, function)
 
 
-def on_function(name: str, call: Callable[[], None]) -> None:
+def watch_function(name: str, call: Callable[[], None]) -> None:
     """Call something after each call of a module's function, from now on.
 
     Args:
@@ -95,7 +95,7 @@ def on_function(name: str, call: Callable[[], None]) -> None:
         raise MissingFunctionError(f"{name}: {error}") from None
 
 
-def on_optimizer_step(call: Callable[[], None]) -> None:
+def watch_optimizer_step(call: Callable[[], None]) -> None:
     """Call something after each step of the program's first optimizer, from now on.
 
     A program with several optimizers makes one step with each of them; when the first one is gone,
@@ -119,7 +119,7 @@ def on_optimizer_step(call: Callable[[], None]) -> None:
     register_optimizer_step_post_hook(stepped)
 
 
-def on_annotation(name: str, call: Callable[[], None]) -> None:
+def watch_annotation(name: str, call: Callable[[], None]) -> None:
     """Call something whenever a region of this name (`record_function`) has ended, from now on.
 
     Raises:
@@ -138,7 +138,7 @@ def on_annotation(name: str, call: Callable[[], None]) -> None:
     record_function.__exit__ = left
 
 
-def on_profiler_session(begins: Callable[[Any], None], ends: Callable[[Any], None]) -> None:
+def watch_session(begins: Callable[[Any], None], ends: Callable[[Any], None]) -> None:
     """Call something before a profiler session of this process begins and as it ends, from now on.
 
     Args:

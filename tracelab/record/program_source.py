@@ -19,8 +19,10 @@ from tracelab.model.program.source_scopes import Scope, read_scopes
 
 _INSTALLED = frozenset(("site-packages", "dist-packages"))
 _NO_ESCAPES = frozenset('"\\')  # Kineto writes a backslash as a slash, which breaks its JSON
-_MOST_READ = 2_000_000  # bytes of source: a second of parsing
-_MOST_STORED = 1_000_000  # characters of JSON, of scopes and of texts each
+# A second of parsing.
+_MAX_BYTES = 2_000_000
+# JSON of the scopes, and of the texts.
+_MAX_LETTERS = 1_000_000
 
 
 class ProgramSource(NamedTuple):
@@ -47,7 +49,7 @@ def describe_source(folders: Iterable[str]) -> ProgramSource:
     """
     files: dict[str, list[Any]] = {}
     texts: dict[str, dict[str, str]] = {}
-    left_to_read, left_to_store, left_to_quote = _MOST_READ, _MOST_STORED, _MOST_STORED
+    left_to_read, left_to_store, left_to_quote = _MAX_BYTES, _MAX_LETTERS, _MAX_LETTERS
     for name, path in _own_files(folders):
         try:
             size = path.stat().st_size

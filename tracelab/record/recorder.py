@@ -37,7 +37,7 @@ from tracelab.record.collector import (
 )
 from tracelab.record.cupti import kineto_loses_records, switch_event_records
 from tracelab.record.export import every_wait_is_resolved, path_of_rank, save_trace
-from tracelab.record.hooks import on_profiler_session
+from tracelab.record.hooks import watch_session
 from tracelab.record.program_source import describe_source
 from tracelab.record.pytorch import rank_of_process, require_pytorch
 from tracelab.system.files import make_folder_of, require_output
@@ -46,18 +46,18 @@ from tracelab.system.signals import uninterrupted
 if TYPE_CHECKING:
     import torch
 
-_BASELINE_BLOCKS = 3  # in which the steps before the profiler are timed
+_BASELINE_BLOCKS = 3
 # A program that still warms up takes less from block to block: more are timed, and the last count.
 # Blocks of one that does not differed by less than that, and not twice in a row in one direction.
 _WARMS_UP = 1.1
-_MOST_MORE_BLOCKS = 3  # the program may end soon
+_MAX_MORE_BLOCKS = 3
 # With the profiler no host takes that much less: what was timed before is another state.
 _NOT_THE_SAME = 0.8
 # Filling the queues and draining them took 4 to 70 us of a block on an H200, at most a seventieth
 # of one that is as long as this. Where the planned steps take less, a block has more of them, but
 # only so many times as many: the program may end soon.
-_LEAST_BLOCK_MS = 5.0
-_MOST_TIMES_PLANNED = 8
+_MIN_BLOCK_MS = 5.0
+_MAX_TIMES_PLANNED = 8
 _BASELINE_KEYS = ("unprofiled_step_ms", "unprofiled_host_step_ms", "unprofiled_block_steps")
 _PROGRAM_PROFILES_ITSELF = (
     "the program runs its own profiler, and a process can have only one: analyze the trace that it "
@@ -294,7 +294,7 @@ class Recorder:
                     armed.__exit__(None, None, None)
                 Recorder._program_sessions.add(id(session))
 
-        on_profiler_session(begins, lambda session: Recorder._program_sessions.discard(id(session)))
+        watch_session(begins, lambda session: Recorder._program_sessions.discard(id(session)))
 
     def _step_before_profiler(self) -> None:
         """Before the profiler is armed: begin the timing, or go on with it."""
@@ -307,14 +307,14 @@ class Recorder:
             return
         if (
             self._steps_are_short
-            and self._block_steps < _MOST_TIMES_PLANNED * planned_steps
-            and self._elapsed_ms() < _LEAST_BLOCK_MS
+            and self._block_steps < _MAX_TIMES_PLANNED * planned_steps
+            and self._elapsed_ms() < _MIN_BLOCK_MS
         ):
             self.calls += 1
             return
         self._end_block(planned_steps)
         self._begin_timing()
-        can_go_on = self._may_time_more() and self._more_blocks < _MOST_MORE_BLOCKS
+        can_go_on = self._may_time_more() and self._more_blocks < _MAX_MORE_BLOCKS
         if self._baseline_left == 0 and can_go_on and self._warms_up():
             self._more_blocks += 1
             self._baseline_left = planned_steps
@@ -358,7 +358,7 @@ class Recorder:
         _synchronize(self._devices)
         block_ms = self._elapsed_ms()
         is_first = self._may_time_more() and not self._steps_are_short
-        if is_first and block_ms < _LEAST_BLOCK_MS:
+        if is_first and block_ms < _MIN_BLOCK_MS:
             self._steps_are_short = True
             self.calls += steps
         else:

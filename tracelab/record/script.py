@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tracelab.base.arrays import dataclass
 from tracelab.base.errors import UsageError, reason_of
-from tracelab.record.hooks import around, on_function
+from tracelab.record.hooks import around, watch_function
 from tracelab.system.signals import SIGNALLED
 
 _INTERRUPTED = SIGNALLED + signal.SIGINT
@@ -78,7 +78,7 @@ def run_program(
     """
     _import_from_folder_of(target, as_module=as_module)
     if step is not None and step.is_in_module:
-        on_function(step.name, step.ended)
+        watch_function(step.name, step.ended)
     sys.argv = [target, *arguments]
     try:
         if as_module:

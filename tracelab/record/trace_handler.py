@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     import torch
 
 FOLDER = Path("tracelab-run")
-MAX_MB = 4.0  # about 180,000 events
+# About 180,000 events.
+MAX_FILE_MB = 4.0
 _WORKER = "steps"
 _PREFIX = "tracelab: "
 _BYTES_OF_MB = 1_000_000
@@ -37,7 +38,7 @@ def trace_handler(
     *,
     log: Callable[[str], object] = print,
     every_rank: bool = False,
-    max_mb: float = MAX_MB,
+    max_mb: float = MAX_FILE_MB,
 ) -> Callable[[torch.profiler.profile], None]:
     """Return a handler for ``on_trace_ready`` that writes the trace and logs what it says.
 
@@ -83,7 +84,7 @@ def trace_handler(
             make_folder_of(path)
             save_trace(profiler, path)
         except Exception as error:  # whatever it is, it is no reason to end somebody's training
-            lines = [f"warning: no trace is written: {_in_words(error)}"]
+            lines = [f"warning: no trace is written: {_error_text(error)}"]
         else:
             logs = every_rank or rank in {None, 0}
             lines = [*_lines(path, max_mb)] if logs else []
@@ -110,7 +111,7 @@ def _lines(path: Path, max_mb: float) -> Iterator[str]:
             yield from report_lines(report)
             yield more
     except Exception as error:
-        reason = _in_words(error)
+        reason = _error_text(error)
         yield f"warning: {reason if str(path) in reason else f'recorded {path}, but: {reason}'}"
 
 
@@ -132,6 +133,6 @@ def report_lines(report: Report) -> list[str]:
     return [*lines, f"{first.number}  {first.price}: {first.title}{place}"]
 
 
-def _in_words(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     text = str(error) if isinstance(error, TracelabError | OSError) else repr(error)
     return " ".join(text.split())

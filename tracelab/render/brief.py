@@ -24,12 +24,14 @@ from tracelab.report.headline import PERCENTS, Headline
 from tracelab.report.schema import Report, constrained
 
 SCHEMA = "tracelab.brief/1"
-MAX_BYTES = 4096  # of all of it, with the end of its line
+# Of the whole output, with the end of its line.
+MAX_BYTES = 4096
 _MAX_FILES, _MAX_EVENTS, _MAX_LINES, _MAX_CAUSES, _MAX_ROWS = 3, 3, 5, 9, 16
 # Of a text in JSON: together less than all of it may have, with one finding, note and command.
 _MAX_NAME, _MAX_PLACE, _MAX_TITLE, _MAX_FIX = 60, 160, 240, 640
 _ELLIPSIS = "…"
-_QUOTES = 3  # bytes of a text in JSON that are not of it, with the end of the line
+# Two quotation marks of a text in JSON, and the end of the line.
+_QUOTE_BYTES = 3
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -250,9 +252,9 @@ def render_brief(report: Report, *, recordings: Sequence[Report] = ()) -> bytes:
     document = document_of(report, recordings)
     said = document.said
     if isinstance(said, Recordings):
-        brief = _of_recordings(document, said)
+        brief = _brief_of_recordings(document, said)
     else:
-        brief = _of_screen(document, said)
+        brief = _brief_of_screen(document, said)
     while len(written := json_bytes(brief, is_indented=False)) > MAX_BYTES:
         brief = _smaller(brief)
     return written
@@ -268,7 +270,7 @@ def _smaller(brief: Brief) -> Brief:
     return replace(smaller, more=more)
 
 
-def _of_screen(document: Document, said: FirstScreen) -> Brief:
+def _brief_of_screen(document: Document, said: FirstScreen) -> Brief:
     warnings = [note for note in said.notes if note.is_warning]
     return Brief(
         schema=SCHEMA,
@@ -290,7 +292,7 @@ def _of_screen(document: Document, said: FirstScreen) -> Brief:
     )
 
 
-def _of_recordings(document: Document, said: Recordings) -> Brief:
+def _brief_of_recordings(document: Document, said: Recordings) -> Brief:
     paths = [path for row in said.rows for path in row.paths]
     first = said.rows[0].paths if said.rows else ()
     rows = said.rows[:_MAX_ROWS]
@@ -433,7 +435,7 @@ def _fitted(text: str, max_bytes: int) -> str:
     ('reduce…', 'größe')
     """
     text = clean(text)
-    sizes = [len(json_bytes(letter, is_indented=False)) - _QUOTES for letter in text]
+    sizes = [len(json_bytes(letter, is_indented=False)) - _QUOTE_BYTES for letter in text]
     if sum(sizes) <= max_bytes:
         return text
     room = max_bytes - len(_ELLIPSIS.encode())

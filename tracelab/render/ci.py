@@ -43,10 +43,10 @@ def _escape_property(text: str) -> str:
     return _escape(text).replace(":", "%3A").replace(",", "%2C")
 
 
-def without_github_commands(text: str) -> str:
+def escape_github_commands(text: str) -> str:
     """The text, in which GitHub finds no workflow command, whatever names a trace has.
 
-    >>> without_github_commands("::error::a kernel's name")
+    >>> escape_github_commands("::error::a kernel's name")
     ": :error::a kernel's name"
     """
     return _GITHUB_COMMAND.sub(_disarmed, text)

@@ -14,13 +14,13 @@ from tracelab.render.recordings import Recordings, are_recordings, recordings_of
 from tracelab.render.section import PART, Chapter, Section, Tone
 from tracelab.render.sections.files import (
     all_losses,
+    details_hint,
     file_facts,
-    for_details,
     losses,
     machines,
     ranks,
 )
-from tracelab.render.sections.findings import about_the_trace, findings, of_all_ranks
+from tracelab.render.sections.findings import about_the_trace, findings, findings_of_all_ranks
 from tracelab.render.sections.job import job_sections
 from tracelab.render.sections.registry import Subject, text_sections
 from tracelab.render.sections.times import headlines
@@ -28,8 +28,9 @@ from tracelab.report.finding_groups import finding_groups
 from tracelab.report.schema import Report
 from tracelab.report.views import RankView, ranks_of, views_of
 
-TOP = 10  # kernels, lines, modules and operators that are shown
-MAX_DETAILED_RANKS = 4  # the details of more would be a wall
+# Kernels, lines, modules and operators.
+MAX_WORK_ROWS = 10
+MAX_DETAILED_RANKS = 4
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -64,7 +65,7 @@ def document_of(report: Report, recordings: Sequence[Report] = ()) -> Document:
     return Document(report.version, said, ranks_of_job(report) if len(said.paths) > 1 else None)
 
 
-def detailed(report: Report, *, every_step: bool = False, top: int = TOP) -> Document:
+def detailed(report: Report, *, every_step: bool = False, top: int = MAX_WORK_ROWS) -> Document:
     """Make the document of a report with its tables.
 
     Args:
@@ -93,9 +94,9 @@ def _chapters(report: Report, *, every_step: bool, top: int) -> list[Chapter]:
         ]
         return [Chapter("", tuple(opening)), *details]
     if report.job:
-        opening += of_all_ranks(finding_groups(report, all_ranks))
+        opening += findings_of_all_ranks(finding_groups(report, all_ranks))
     opening += all_losses(report.traces)
-    opening.append(for_details(report))
+    opening.append(details_hint(report))
     return [Chapter("", tuple(opening))]
 
 

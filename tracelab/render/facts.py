@@ -15,11 +15,13 @@ from tracelab.report.views import RankView, Scope
 
 OTHER = "other"  # causes of idle time that are not named
 RANKS, FIXES = "Ranks", "Fixes"  # labels of who waits for whom, and of what all fixes save
-_MOST_CAUSES = 3  # of idle time that are named
-_MOST_GPUS = 3  # beside the one that decides that have a line each
-_WORTH_A_WORD = 0.02  # of a step
-_LEAST = 0.001  # of a step, where a GPU worked at all
-_ALIKE = 1.1  # times as long
+_MAX_NAMED_CAUSES = 3
+# Besides the GPU that decides; with more they share one line.
+_MAX_OTHER_GPUS = 3
+_MIN_NAMED_STEP_SHARE = 0.02
+# Of a step, if a GPU worked at all.
+_MIN_BUSY_SHARE = 0.001
+_MAX_LENGTH_RATIO = 1.1
 _NO_ANSWER = "edge"  # the cause that says nothing about the program
 _MANY = {"host_blocked": "blocking calls"}
 
@@ -124,7 +126,7 @@ def busy_shares(rank: RankView) -> BusyShares:
     scope, headline = rank.main.scope, headline_of(rank)
     if headline.device is None:
         return BusyShares(scope.name, {})
-    shares = {headline.device: headline.busy_share or (_LEAST if scope.busy_ns else 0.0)}
+    shares = {headline.device: headline.busy_share or (_MIN_BUSY_SHARE if scope.busy_ns else 0.0)}
     for x in scope.devices:
         shares.setdefault(x.device, min(1.0, x.busy_ns / max(1, scope.base_ns)))
     return BusyShares(scope.name, {gpu: percent(share) for gpu, share in shares.items()})
@@ -135,14 +137,14 @@ def gpu_facts(rank: RankView) -> list[Fact]:
     scope, headline = rank.main.scope, headline_of(rank)
     if headline.device is None or not scope.busy_ns:
         return [Fact("GPU", "no GPU was busy")]
-    exposed = _listed(x for x in busy_parts(rank)[1:] if x.share >= _WORTH_A_WORD)
+    exposed = _listed(x for x in busy_parts(rank)[1:] if x.share >= _MIN_NAMED_STEP_SHARE)
     beside = f" ({exposed})" if exposed else ""
     causes = _listed(idle_parts(headline))
     why = f": {causes}" if causes else ""
     (_, busy), *others = busy_shares(rank).by_gpu.items()
     idle = percent(headline.idle_share)
     facts = [Fact(f"GPU {headline.device}", f"busy {busy}{beside}, idle {idle}{why}")]
-    if len(others) > _MOST_GPUS:
+    if len(others) > _MAX_OTHER_GPUS:
         return [*facts, Fact("Others", f"the other {len(others)} GPUs are less busy")]
     return [*facts, *(Fact(f"GPU {device}", f"busy {share}") for device, share in others)]
 
@@ -152,8 +154,8 @@ def idle_parts(headline: Headline) -> list[SharePart]:
     named = [
         SharePart(cause, _MANY.get(cause) or meaning_of(CAUSE_NAMES, cause), share)
         for cause, share in headline.causes.items()
-        if share >= _WORTH_A_WORD and cause != _NO_ANSWER
-    ][:_MOST_CAUSES]
+        if share >= _MIN_NAMED_STEP_SHARE and cause != _NO_ANSWER
+    ][:_MAX_NAMED_CAUSES]
     if not named:
         return []
     rest = sum(headline.causes.values()) - sum(part.share for part in named)
@@ -207,7 +209,7 @@ def _length_of_job(ranks: Sequence[RankView]) -> str:
     by_length = sorted(ranks, key=lambda rank: rank.main.scope.printed_ns)
     shortest, longest = by_length[0].main.scope, by_length[-1].main.scope
     length = duration_text(longest.printed_ns)
-    if longest.printed_ns > _ALIKE * shortest.printed_ns:
+    if longest.printed_ns > _MAX_LENGTH_RATIO * shortest.printed_ns:
         length = (
             f"{duration_text(shortest.printed_ns)} (rank {by_length[0].trace.rank}) to {length} "
             f"(rank {by_length[-1].trace.rank})"

@@ -17,7 +17,7 @@ from tracelab.render.facts import FIXES, Fact, facts_of_file, facts_of_job
 from tracelab.render.notes import Note, asides, notes_of, unread
 from tracelab.render.sections.files import left_out_steps, machines
 from tracelab.render.sections.work import busy_answer, is_worth_compiling
-from tracelab.render.text.hints import RECORD, RECORD_COMMAND, commands, next_steps, of_steps
+from tracelab.render.text.hints import RECORD, RECORD_COMMAND, commands, next_steps, steps_hint
 from tracelab.render.text.job import RankShares, rank_shares
 from tracelab.render.text.savings import Price, percent, price, price_of
 from tracelab.report.finding_groups import FindingGroup, finding_groups
@@ -25,10 +25,11 @@ from tracelab.report.headline import Headline, headline_of
 from tracelab.report.schema import Report
 from tracelab.report.views import RankView, ranks_of
 
-MOST_ITEMS = 3
-_FEW_RANKS = 3  # that are named one by one
+MAX_ITEMS = 3
+_MAX_NAMED_RANKS = 3
 _SENTENCE_END = re.compile(r"(?<=\.) (?=[A-Z`])")
-_MUCH = 0.1  # of a step: so long no healthy program's GPU is idle
+# Of a step: the GPU of a healthy program is idle for less.
+_MIN_IDLE_SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -119,7 +120,7 @@ def first_screen(report: Report) -> FirstScreen:
     ranks = [rank for rank in ranks_of(report) if rank.views]
     groups = finding_groups(report, ranks)
     worth = [group for group in groups if group.is_worth_showing]
-    items = tuple(_item(group, report, len(ranks)) for group in worth[:MOST_ITEMS])
+    items = tuple(_item(group, report, len(ranks)) for group in worth[:MAX_ITEMS])
     is_job = len(ranks) != 1
     facts = (
         facts_of_job(report, ranks, with_savings=bool(items))
@@ -129,7 +130,7 @@ def first_screen(report: Report) -> FirstScreen:
     findings = [finding for rank in ranks for finding in rank.main.findings]
     notes = [*unread(report.provenance), *notes_of(findings, report.traces), *asides(ranks)]
     notes += [
-        Note(text, None, is_warning=False) for rank in ranks for text in _of_rank(report, rank)
+        Note(text, None, is_warning=False) for rank in ranks for text in _rank_notes(report, rank)
     ]
     healthy = not items and is_healthy(ranks, rank_shares(report))
     is_minor = [group for group in groups if group not in worth and group.finding.role != ASIDE]
@@ -141,12 +142,12 @@ def first_screen(report: Report) -> FirstScreen:
         facts=tuple(facts),
         headline=headline_of(_deciding(ranks)),
         items=items,
-        others=tuple(_item(x, report, len(ranks)) for x in (*worth[MOST_ITEMS:], *is_minor)),
+        others=tuple(_item(x, report, len(ranks)) for x in (*worth[MAX_ITEMS:], *is_minor)),
         more=len(worth) - len(items),
         minor=len(is_minor),
         answer="" if items else answer(ranks, is_healthy=healthy),
         is_healthy=healthy,
-        steps=next(filter(None, map(of_steps, report.traces)), ""),
+        steps=next(filter(None, map(steps_hint, report.traces)), ""),
         notes=tuple(dict.fromkeys(notes)),
         next=_next(items, ranks),
         commands=_commands(items, ranks, paths),
@@ -165,7 +166,7 @@ def _item(group: FindingGroup, report: Report, ranks: int) -> Item:
         place="" if place.removeprefix("in ") in title else place,
         code=finding.where.code or "",
         fix=short_fix(finding),
-        on=_on(group.ranks, ranks) if ranks > 1 else "",
+        on=_name_ranks(group.ranks, ranks) if ranks > 1 else "",
     )
 
 
@@ -212,17 +213,19 @@ def _deciding(ranks: Sequence[RankView]) -> RankView:
     return next((rank for rank in ranks if rank.main.scope.savings), longest)
 
 
-def _on(numbers: Sequence[int], every: int) -> str:
+def _name_ranks(numbers: Sequence[int], every: int) -> str:
     """Name the ranks that have a finding.
 
-    >>> _on([0, 1], 2), _on([3], 8), _on([0, 3], 8), _on([0, 1, 2, 3, 4], 8)
-    ('all ranks', 'rank 3', 'ranks 0, 3', '5 of 8 ranks')
+    >>> _name_ranks([0, 1], 2), _name_ranks([3], 8), _name_ranks([0, 3], 8)
+    ('all ranks', 'rank 3', 'ranks 0, 3')
+    >>> _name_ranks([0, 1, 2, 3, 4], 8)
+    '5 of 8 ranks'
     """
     if len(numbers) == every:
         return "all ranks"
     if len(numbers) == 1:
         return f"rank {numbers[0]}"
-    if len(numbers) <= _FEW_RANKS:
+    if len(numbers) <= _MAX_NAMED_RANKS:
         return f"ranks {', '.join(map(str, numbers))}"
     return f"{len(numbers)} of {every} ranks"
 
@@ -247,7 +250,7 @@ def _about(ranks: Sequence[RankView]) -> list[str]:
     return [*known_rank, *machines(ranks), *recorded]
 
 
-def _of_rank(report: Report, rank: RankView) -> list[str]:
+def _rank_notes(report: Report, rank: RankView) -> list[str]:
     """Note what the analysis of a file could not do, and steps that do not count."""
     notes = [
         note.text.rstrip(".")
@@ -261,7 +264,7 @@ def answer(ranks: Sequence[RankView], *, is_healthy: bool) -> str:
     """Answer if no finding is worth a place: nothing is wrong, or nothing is known."""
     longest = max(ranks, key=lambda rank: rank.main.scope.step_ns)
     whole = "the step" if longest.main.scope.steps else "the trace"
-    if headline_of(longest).causes.get("unknown", 0.0) >= _MUCH:
+    if headline_of(longest).causes.get("unknown", 0.0) >= _MIN_IDLE_SHARE:
         return "The file does not say why the GPU is idle: record the CPU's activities as well."
     least = percent(WARNING_SHARE)
     if not is_healthy:
@@ -280,4 +283,4 @@ def is_healthy(ranks: Sequence[RankView], shares: Sequence[RankShares] = ()) -> 
         shares: how the ranks of a job spend a step.
     """
     computes = [x.compute_ns / max(1, x.length_ns) for x in shares]
-    return min(computes or [headline_of(rank).busy_share for rank in ranks]) > 1 - _MUCH
+    return min(computes or [headline_of(rank).busy_share for rank in ranks]) > 1 - _MIN_IDLE_SHARE

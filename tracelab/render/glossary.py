@@ -13,7 +13,7 @@ from tracelab.base.errors import UsageError
 from tracelab.findings.registry import RULES
 from tracelab.findings.remedies import REMEDIES
 from tracelab.findings.rule import Rule
-from tracelab.render.remedies import explained, find_remedy, listed, of_rule, wrapped
+from tracelab.render.remedies import explained, find_remedy, listed, remedies_of_rule, wrapped
 from tracelab.report.glossary import FAMILIES, GROUPS, Group, Term, find_group, find_terms, nearest
 
 _PAGE = """\
@@ -84,7 +84,7 @@ def markdown() -> str:
 def _explained(word: str, width: int) -> str:
     rule = next((rule for rule in RULES if rule.id == word.upper()), None)
     if rule is not None:
-        return _of_rule(rule, width)
+        return _rule_text(rule, width)
     remedy = find_remedy(word)
     if remedy is not None:
         return explained(remedy, width)
@@ -93,9 +93,9 @@ def _explained(word: str, width: int) -> str:
     family = next((rules for term, rules in _families() if term.key == word.upper()), ())
     terms = find_terms(word)
     group = find_group(word)
-    parts = [_of_term(group_of_it, term, width) for group_of_it, term in terms]
+    parts = [_term_text(group_of_it, term, width) for group_of_it, term in terms]
     parts += ["\n".join(f"  {rule.id}  {rule.name}" for rule in family)] if family else []
-    parts += [_of_group(group, width)] if group is not None else []
+    parts += [_group_text(group, width)] if group is not None else []
     if not parts:
         raise UsageError(_unknown(word))
     return "\n\n".join(parts)
@@ -109,7 +109,7 @@ def _unknown(word: str) -> str:
     return f"{word!r} is not a word or rule of tracelab{meant} `tracelab explain` lists all of them"
 
 
-def _of_rule(rule: Rule, width: int) -> str:
+def _rule_text(rule: Rule, width: int) -> str:
     parts = [f"{rule.id}: {rule.name}"]
     texts = (("Why it matters", rule.matters), ("How it decides", rule.decides))
     for title, text in (*texts, ("What to do", rule.fix)):
@@ -118,17 +118,17 @@ def _of_rule(rule: Rule, width: int) -> str:
     for title, code in (("Before", rule.before), ("After", rule.after)):
         if code:
             parts.append(f"{title}\n{textwrap.indent(code, '  ')}")
-    if remedies := of_rule(rule.id):
+    if remedies := remedies_of_rule(rule.id):
         parts.append(f"Remedies, where a trace shows one of these\n{listed(remedies, width)}")
     return "\n\n".join(parts)
 
 
-def _of_term(group: Group, term: Term, width: int) -> str:
+def _term_text(group: Group, term: Term, width: int) -> str:
     shown = f', shown as "{term.shown}"' if term.shown else ""
     return f"{term.key}: {group.one}{shown}\n{wrapped(_sentences(term), width)}"
 
 
-def _of_group(group: Group, width: int) -> str:
+def _group_text(group: Group, width: int) -> str:
     terms = (f"{_both_names(term)}: {term.meaning}" for term in group.terms)
     lines = (wrapped(line, width) for line in (group.about, *terms))
     return "\n".join((group.title, *lines))

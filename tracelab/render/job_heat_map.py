@@ -19,7 +19,7 @@ COMPUTE, WAIT, TRANSFER, COPIES, IDLE = (
     "idle",
 )
 Shares = NDArray[np.float64]
-_WORTH_A_PANEL = 0.01  # of some step
+_MIN_PANEL_STEP_SHARE = 0.01
 _TIMES: Mapping[str, str] = MappingProxyType(
     {
         COMPUTE: "compute_ns",
@@ -58,7 +58,7 @@ def heat_map(job: Job, ranks: Sequence[int]) -> HeatMap:
             for column, step in enumerate(steps):
                 if x := by_rank[rank].get(step):
                     share[row, column] = getattr(x, length) / max(1, x.end_ns - x.start_ns)
-        if title != COPIES or np.nanmax(share, initial=0) >= _WORTH_A_PANEL:
+        if title != COPIES or np.nanmax(share, initial=0) >= _MIN_PANEL_STEP_SHARE:
             shares[title] = share
     return HeatMap(tuple(ranks), steps, MappingProxyType(shares))
 

@@ -18,7 +18,8 @@ from tracelab.report.views import RankView
 _OTHER_PLATFORM = (
     "{}: times are exact, but rules and fixes were made with CUDA and ROCm and are hints here"
 )
-MUCH_SHARE = 0.1  # of the time: so much shows in the shares of idle time
+# This share of the time shows in the shares of idle time.
+MIN_NOTABLE_SHARE = 0.1
 _INFLATED = (
     "Python stacks were recorded, which inflates CPU times: idle time that waits for the CPU is an "
     "upper bound"
@@ -81,7 +82,7 @@ def asides(ranks: Sequence[RankView]) -> list[Note]:
 def _aside(finding: Finding, share: float) -> Note:
     title, place = finding.title, place_text(finding.where)
     text = f"Not in every step: {_lower(title)}"
-    if share < MUCH_SHARE:
+    if share < MIN_NOTABLE_SHARE:
         return Note(text, finding.rule, is_warning=False)
     at = "" if not place or place.removeprefix("in ") in title else f", {place}"
     return Note(f"{text}{at}: {percent(share)} of the time", finding.rule, is_warning=True)

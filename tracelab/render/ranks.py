@@ -15,10 +15,13 @@ from tracelab.render.words import duration_text
 from tracelab.report.schema import STATED, Report
 from tracelab.report.views import RankView, ranks_of
 
-_RANKS_TO_ONE = 3  # ranks to one that differs: of fewer none is the usual one
-_OTHER_SHARE = 0.1  # of the usual length, or of a step: so much makes a rank another
-_MIN_COPIES_SHARE = 0.02  # of a step
-_MAX_FILE_LETTERS = 30  # letters of a name
+# Fewer ranks to one that differs have no usual value.
+_MIN_RANKS_ALIKE = 3
+# Of the usual length, or of a step.
+_MIN_DIFFERENCE_SHARE = 0.1
+# Of a step.
+_MIN_COPIES_SHARE = 0.02
+_MAX_FILE_LETTERS = 30
 
 _MAY_LACK = ("unmatched", "copies")
 
@@ -143,12 +146,12 @@ def _differing(rows: Sequence[RankRow]) -> dict[int, str]:
     differing = {}
     for row in rows:
         why = []
-        if abs(row.step_ns - usual_ns) > _OTHER_SHARE * usual_ns:
+        if abs(row.step_ns - usual_ns) > _MIN_DIFFERENCE_SHARE * usual_ns:
             took, usually = duration_text(row.step_ns), duration_text(int(usual_ns))
             why.append(f"a step takes {took}, usually {usually}")
-        if abs(row.works_share - usual_share) > _OTHER_SHARE:
+        if abs(row.works_share - usual_share) > _MIN_DIFFERENCE_SHARE:
             works = "computes" if row.percents else "busy"
             why.append(f"{works} {percent(row.works_share)}, usually {percent(usual_share)}")
         if why:
             differing[row.number] = "; ".join(why)
-    return differing if _RANKS_TO_ONE * len(differing) <= len(rows) else {}
+    return differing if _MIN_RANKS_ALIKE * len(differing) <= len(rows) else {}

@@ -25,7 +25,7 @@ Most pitfalls are recognized by Python functions in the trace (`with_stack=True`
 <!-- Made from tracelab/findings/remedies.toml by `make documents`. -->
 """
 _INDENT = "  "
-_LEAST, _MOST = 80, 100  # columns
+_MIN_WIDTH, _MAX_WIDTH = 80, 100
 
 
 def find_remedy(word: str) -> Remedy | None:
@@ -38,7 +38,7 @@ def listed(remedies: Sequence[Remedy], width: int) -> str:
     return "\n".join(wrapped(f"{remedy.id}: {remedy.name}", width) for remedy in remedies)
 
 
-def of_rule(rule_id: str) -> list[Remedy]:
+def remedies_of_rule(rule_id: str) -> list[Remedy]:
     """The remedies that findings of a rule may have."""
     return [remedy for remedy in REMEDIES if rule_id in remedy.rules]
 
@@ -96,10 +96,10 @@ def _fixes(remedy: Remedy) -> list[str]:
     """List what to do, the newest API first, each with the versions that it is for."""
     newest, *older = remedy.fixes
     before = [f"Before: {fix.text}" for fix in older]
-    return [_with_version(newest), *before]
+    return [_versioned_text(newest), *before]
 
 
-def _with_version(fix: Instead) -> str:
+def _versioned_text(fix: Instead) -> str:
     return f"From PyTorch {fix.since} on: {fix.text}" if fix.since else fix.text
 
 
@@ -116,7 +116,7 @@ def wrapped(text: str, width: int) -> str:
     """
     return textwrap.fill(
         text,
-        min(max(width, _LEAST), _MOST),
+        min(max(width, _MIN_WIDTH), _MAX_WIDTH),
         initial_indent=_INDENT,
         subsequent_indent=_INDENT,
         break_long_words=False,

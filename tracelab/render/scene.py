@@ -246,7 +246,7 @@ class Scene(OneLine):
     marks: tuple[Mark, ...] = ()
     clock: tuple[tuple[int, int], ...] = ()
 
-    def of_type(self, *types: str) -> Iterator[Lane]:
+    def lanes_of_type(self, *types: str) -> Iterator[Lane]:
         """Yield the lanes of some types, in order."""
         return (lane for lane in self.lanes if lane.type in types)
 
@@ -270,11 +270,11 @@ class Scene(OneLine):
 
     def busy(self, device: int, within: Span) -> Intervals:
         """Return when any stream of a GPU works within a stretch of time."""
-        lanes = [lane for lane in self.of_type("stream") if lane.device == device]
+        lanes = [lane for lane in self.lanes_of_type("stream") if lane.device == device]
         starts = np.concatenate([lane.start_ns for lane in lanes])
         return clip(union(starts, np.concatenate([lane.end_ns for lane in lanes])), *within)
 
-    def on_clock(self, clock: Clock, pairs: tuple[tuple[int, int], ...]) -> Scene:
+    def moved_to_clock(self, clock: Clock, pairs: tuple[tuple[int, int], ...]) -> Scene:
         """Return the scene with the times of all lanes and places on another clock.
 
         Args:

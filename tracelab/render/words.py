@@ -19,7 +19,7 @@ from tracelab.report.glossary import (
 
 ELLIPSIS = "…"
 NO_SHARE = "-"  # of nothing
-_LONGEST_NAME = 60
+_MAX_NAME_LETTERS = 60
 _UNITS = (("s", 1_000_000_000), ("ms", 1_000_000), ("µs", 1_000), ("ns", 1))
 _PLAIN = re.compile(r"Mem(?:cpy|set)\b|(?!.*(?:[<(]|::))")  # a copy, or no C++ at all
 CAUSE_NAMES = CAUSES.names
@@ -100,8 +100,8 @@ def bare_name(name: str) -> str:
     'HtoD (Pageable -> Device)'
     """
     if _PLAIN.match(name):
-        return shorten(name.removeprefix("Memcpy "), _LONGEST_NAME)
-    return shorten(qualified_name(name).rpartition("::")[2] or name, _LONGEST_NAME)
+        return shorten(name.removeprefix("Memcpy "), _MAX_NAME_LETTERS)
+    return shorten(qualified_name(name).rpartition("::")[2] or name, _MAX_NAME_LETTERS)
 
 
 def shorten(text: str, most: int) -> str:

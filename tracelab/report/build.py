@@ -10,7 +10,7 @@ from typing import Any
 from tracelab.base.options import Options
 from tracelab.base.version import __version__
 from tracelab.findings.finding import Finding
-from tracelab.findings.job_findings import deciding_ranks, find_in_job, of_the_job
+from tracelab.findings.job_findings import deciding_ranks, find_in_job, limit_to_job
 from tracelab.findings.job_prices import predict_in_job, price_in_job
 from tracelab.findings.rules.trace_quality import OTHER_RANKS
 from tracelab.findings.savings import Savings
@@ -169,7 +169,7 @@ def merge_reports(
         if options.edits and merged.replay is not None:
             whatif = _whatif_in_job(options, job, merged.replay)
         if replayed is not None:
-            findings = of_the_job(findings, (), tables.get("steady", ()))
+            findings = limit_to_job(findings, (), tables.get("steady", ()))
             findings, savings = price_in_job(findings, savings, job.ranks, replayed)
         else:
             deciding = (
@@ -177,10 +177,10 @@ def merge_reports(
                 if merged.is_by_recording
                 else frozenset(straggler.rank for straggler in job.stragglers)
             )
-            findings = of_the_job(findings, deciding, tables.get("steady", ()))
+            findings = limit_to_job(findings, deciding, tables.get("steady", ()))
             savings = tuple(row for row in savings if row.rank in deciding)
     elif decision.is_job:
-        findings, savings = of_the_job(findings, (), tables.get("steady", ())), ()
+        findings, savings = limit_to_job(findings, (), tables.get("steady", ())), ()
     merged_report = replace(
         numbered[0],
         provenance=_provenance(paths, options, unread, decision if len(traces) > 1 else None),

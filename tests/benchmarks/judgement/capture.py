@@ -200,7 +200,7 @@ def _advised(program: dict[str, Any], folder: Path) -> str:
 def _time(program: dict[str, Any], script: str, arguments: Sequence[str], answers: Any) -> None:
     import torch
 
-    from tracelab.record.hooks import on_optimizer_step
+    from tracelab.record.hooks import watch_optimizer_step
     from tracelab.record.script import StepFunction, run_program
 
     wait = torch.cuda.synchronize if torch.cuda.is_available() else time.monotonic
@@ -214,7 +214,7 @@ def _time(program: dict[str, Any], script: str, arguments: Sequence[str], answer
     if "step_on" in program:
         step = StepFunction(program["step_on"], stepped)
     else:
-        on_optimizer_step(stepped)
+        watch_optimizer_step(stepped)
     sys.exit(run_program(script, arguments, as_module=False, step=step))
 
 

@@ -40,7 +40,7 @@ def open_terminal(monkeypatch):
 
     def open_one():
         monkeypatch.setattr(sys, "stderr", Terminal())
-        monkeypatch.setattr(progress_module, "_MOMENT_S", 0)
+        monkeypatch.setattr(progress_module, "_MIN_PROGRESS_S", 0)
         monkeypatch.setenv("TERM", "xterm-256color")
         monkeypatch.setenv("COLUMNS", "120")
         return sys.stderr

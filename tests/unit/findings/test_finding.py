@@ -7,9 +7,9 @@ from tracelab.findings.finding import (
     ASIDE,
     GENERIC,
     REST,
-    in_order,
     is_worth_showing,
-    with_rest,
+    mark_rest,
+    sort_findings,
 )
 
 STEP = 1_000
@@ -20,7 +20,7 @@ def priced(rule, saves_ns, **more):
 
 
 def ids(*findings, steps=1):
-    return [x.rule for x in in_order(findings, steps, STEP)]
+    return [x.rule for x in sort_findings(findings, steps, STEP)]
 
 
 def test_a_change_of_one_place_comes_before_the_rest_that_a_rebuilding_adds():
@@ -108,11 +108,11 @@ def test_what_is_worth_a_place(share, cost_share, figures, is_worth):
 )
 def test_a_rebuilding_is_the_rest_where_others_cover_a_third(specific_ns, role):
     findings = [make_finding("TL101"), make_finding("TL301", role=GENERIC)]
-    assert [x.role for x in with_rest(findings, specific_ns, 300)] == ["specific", role]
+    assert [x.role for x in mark_rest(findings, specific_ns, 300)] == ["specific", role]
 
 
 def test_the_rest_of_nothing_is_none():
-    [graph] = with_rest([make_finding("TL301", role=REST)], 0, 0)
+    [graph] = mark_rest([make_finding("TL301", role=REST)], 0, 0)
     assert graph.role == GENERIC
 
 

@@ -13,7 +13,7 @@ from tests.build import files
 from tests.build.files import US
 from tests.build.finding_events import D2H_PAGEABLE, H2D_PAGEABLE
 from tracelab import Options, analyze
-from tracelab.findings.advice.needs import Need, cannot_go, host_needs, with_moves
+from tracelab.findings.advice.needs import Need, cannot_go, choose_fix, host_needs
 from tracelab.findings.remedy import Instead
 from tracelab.findings.rule import Rule
 
@@ -155,19 +155,19 @@ def test_what_is_said_about_a_place():
     read = np.full(20, Need.NONE, dtype=np.int8)
     read[:1] = Need.BRANCH  # a twentieth says nothing of the place
     otherwise = Instead("Remove it.")
-    assert with_moves(otherwise, read) == otherwise
+    assert choose_fix(otherwise, read) == otherwise
     assert not cannot_go(read)
 
     read[:6] = Need.INPUT
     assert cannot_go(read)
 
     read[:16] = Need.BRANCH
-    branch = with_moves(otherwise, read)
+    branch = choose_fix(otherwise, read)
     assert branch != otherwise
     assert cannot_go(read)
 
     read[:] = Need.SIZE
-    assert with_moves(otherwise, read) not in (otherwise, branch)
+    assert choose_fix(otherwise, read) not in (otherwise, branch)
     assert not cannot_go(read)
 
 

@@ -24,8 +24,8 @@ from tracelab.findings.finding import (
     WARNING,
     Finding,
     Where,
+    add_saving,
     call_site_of,
-    with_saving,
 )
 from tracelab.findings.prices import NoPlace
 from tracelab.findings.rule import Rule
@@ -477,14 +477,14 @@ def finding(severity=WARNING, spread_ns=None):
     ],
 )
 def test_severity_is_that_of_the_saving(saved, spread, severity):
-    judged = with_saving(finding(spread_ns=spread), 1_000, saved)
+    judged = add_saving(finding(spread_ns=spread), 1_000, saved)
     assert judged.severity == severity
     assert (judged.saves_ns, judged.saves_low_ns, judged.saves_high_ns) == saved
 
 
 def test_what_may_save_next_to_nothing_is_a_warning_whatever_its_share():
-    assert with_saving(finding(CRITICAL), 1_000, (320, 4, 330)).severity == WARNING
-    assert with_saving(finding(INFO), 1_000, (320, 4, 330)).severity == INFO
+    assert add_saving(finding(CRITICAL), 1_000, (320, 4, 330)).severity == WARNING
+    assert add_saving(finding(INFO), 1_000, (320, 4, 330)).severity == INFO
 
 
 @pytest.mark.parametrize(
@@ -497,13 +497,13 @@ def test_what_may_save_next_to_nothing_is_a_warning_whatever_its_share():
     ],
 )
 def test_a_slow_recording_shows_no_saving_that_may_be_nothing(saved, slowed, severity):
-    assert with_saving(finding(), 1_000, saved, slowed).severity == severity
+    assert add_saving(finding(), 1_000, saved, slowed).severity == severity
 
 
 def test_a_rebuilding_that_may_save_nothing_is_no_alarm_whatever_its_share():
     generic = replace(finding(CRITICAL), role=GENERIC)
-    assert with_saving(generic, 1_000, (300, 0, 600)).severity == INFO
-    assert with_saving(generic, 1_000, (300, 200, 600)).severity == CRITICAL
+    assert add_saving(generic, 1_000, (300, 0, 600)).severity == INFO
+    assert add_saving(generic, 1_000, (300, 200, 600)).severity == CRITICAL
 
 
 def test_a_report_of_before_there_were_predictions_loads(report_of, tmp_path):

@@ -11,7 +11,7 @@ from tests.short_fixes import assert_short
 from tracelab.findings import rules
 from tracelab.findings.advice import needs
 from tracelab.findings.registry import RULES, about_of
-from tracelab.findings.remedy import NO_FIX, Instead, in_short
+from tracelab.findings.remedy import NO_FIX, Instead, short_form
 from tracelab.findings.rules import tl303_pipeline_bubble, tl304_straggler
 
 MODULES = [
@@ -38,7 +38,7 @@ def test_defect_and_fix_are_python(rule):
 
 @pytest.mark.parametrize("rule", [x for x in RULES if x.fix], ids=lambda x: x.id)
 def test_the_fix_of_a_rule_has_a_short_form(rule):
-    assert_short(in_short(rule.fix, rule.fix_short))
+    assert_short(short_form(rule.fix, rule.fix_short))
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda x: x.__name__.rpartition(".")[2])
@@ -47,7 +47,7 @@ def test_each_fix_that_a_module_may_give_has_a_short_form(module):
     tables = (value.values() for value in values if isinstance(value, Mapping))
     fixes = [x for x in chain(values, *tables) if isinstance(x, Instead) and x != NO_FIX]
     for fix in fixes:
-        assert_short(fix.in_short)
+        assert_short(fix.summary)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ def reduced(*rows, device=0, window=None):
 
 def work_of(scene):
     """List the spans of each kind of work."""
-    [lane] = scene.of_type("work")
+    [lane] = scene.lanes_of_type("work")
     spans = {}
     for start, end, kind in zip(lane.start_ns / US, lane.end_ns / US, lane.kind, strict=True):
         spans.setdefault(lane.kinds[kind], []).append((start, end))
@@ -88,6 +88,6 @@ def test_of_one_step_its_neighbors_are_known_too():
 
 def test_a_crowd_of_short_kernels_has_a_bounded_size_and_its_exact_time():
     kernels = [kernel(2 * i, 2 * i + 1) for i in range(50_000)]
-    [lane] = reduced(*kernels).of_type("work")
+    [lane] = reduced(*kernels).lanes_of_type("work")
     assert len(lane) <= 8193
     assert (lane.end_ns - lane.start_ns).sum() == 50_000 * US

@@ -221,7 +221,7 @@ def test_first_rank_speaks_for_all(job, tmp_path, capsys):
 
 @pytest.mark.slow
 def test_files_of_an_earlier_run_are_left_out(job, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(profiling, "LONGEST_WAIT_S", 0.0)
+    monkeypatch.setattr(profiling, "MAX_WAIT_S", 0.0)
     job(1)
     os.utime(tmp_path / "x_rank1.pt.trace.json.gz", (1, 1))
     capsys.readouterr()

@@ -1,13 +1,13 @@
 import pytest
 
 from tracelab.base.errors import UsageError
-from tracelab.record.hooks import MissingFunctionError, around, on_function
+from tracelab.record.hooks import MissingFunctionError, around, watch_function
 
 
 @pytest.mark.parametrize("name", ["no_such_module:f", "textwrap:no_such", "textwrap:A.b"])
 def test_function_that_is_not_there_is_wrong_usage(name):
     with pytest.raises(MissingFunctionError, match=f"^{name}: "):
-        on_function(name, lambda: None)
+        watch_function(name, lambda: None)
     assert issubclass(MissingFunctionError, UsageError)
 
 

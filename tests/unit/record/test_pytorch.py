@@ -63,9 +63,9 @@ def test_recording_says_what_it_needs(tmp_path):
             lambda: tracelab.profile_step(skip=1)(print),
             lambda: recorder.Recorder("x.json"),
             lambda: training.TrainingCallback(),
-            lambda: hooks.on_optimizer_step(print),
-            lambda: hooks.on_annotation("step", print),
-            lambda: hooks.on_profiler_session(print, print),
+            lambda: hooks.watch_optimizer_step(print),
+            lambda: hooks.watch_annotation("step", print),
+            lambda: hooks.watch_session(print, print),
         ]:
             try:
                 call()

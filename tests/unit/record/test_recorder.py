@@ -109,7 +109,7 @@ def program(monkeypatch):
     monkeypatch.setattr(Recorder, "_arm", arm_without_gpu)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(recorder_module.time, "perf_counter", lambda: program.now_s)
-    for name, value in (("_LEAST_BLOCK_MS", 5.0), ("_WARMS_UP", 1.1), ("_NOT_THE_SAME", 0.8)):
+    for name, value in (("_MIN_BLOCK_MS", 5.0), ("_WARMS_UP", 1.1), ("_NOT_THE_SAME", 0.8)):
         monkeypatch.setattr(recorder_module, name, value)
     monkeypatch.setattr(recorder_module, "_synchronize", program.synchronize)
     monkeypatch.setattr(recorder_module, "_devices_in_use", program.find_devices)
@@ -507,7 +507,7 @@ def test_with_stacks_the_file_knows_the_lines_of_the_programs_calls(
     # GIVEN a module of the program
     source = tmp_path / "my_program.py"
     source.write_text(f"def step(x):\n    secret = 'of the user'\n    {CALL}\n")
-    monkeypatch.setattr("tracelab.record.program_source._MOST_READ", 20_000)  # not all tests
+    monkeypatch.setattr("tracelab.record.program_source._MAX_BYTES", 20_000)  # not all tests
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "my_program", raising=False)
     importlib.import_module("my_program")

@@ -35,8 +35,8 @@ def test_a_scene_is_saved_and_sent_as_it_is():
 @pytest.mark.parametrize("name", NAMES)
 def test_columns_refer_to_what_is_there(name):
     scene = scene_of(name)
-    rows = sum(map(len, scene.of_type("stream")))
-    calls = sum(map(len, scene.of_type("host")))
+    rows = sum(map(len, scene.lanes_of_type("stream")))
+    calls = sum(map(len, scene.lanes_of_type("host")))
     most = {"row": rows, "source": rows, "call": calls, "line": len(scene.lines)}
     most |= dict.fromkeys(NAME_COLUMNS, len(scene.names))
     most |= dict.fromkeys(TEXT_COLUMNS, len(scene.texts))
@@ -51,7 +51,7 @@ def test_columns_refer_to_what_is_there(name):
 
 def test_a_moved_scene_has_all_its_times_on_the_other_clock():
     scene = scene_of("events_item")
-    later = scene.on_clock(lambda moments_ns: moments_ns + 7, ((7, 0),))
+    later = scene.moved_to_clock(lambda moments_ns: moments_ns + 7, ((7, 0),))
     assert later.steps == {n: (x + 7, y + 7) for n, (x, y) in scene.steps.items()}
     assert later.start_ns == scene.start_ns + 7
     for before, after in zip(scene.lanes, later.lanes, strict=True):

@@ -32,10 +32,13 @@ from tracelab.model.phases import Phase
 from tracelab.model.trace import ABSENT, Category
 from tracelab.model.wording import called, describe
 
-_MIN_SHARE = 0.5  # of the launches, for what is said of most of them
-_MIN_ALIKE_SHARE = 0.75  # of the usual launches of a segment: shorter ones are exceptions
-_MIN_NOTABLE_SHARE = 0.02  # of the launches of a segment, or of a step
-_MIN_SHARE_AROUND = 0.05  # of the launches of a step: with fewer a call is at an end of the step
+_MIN_SHARE_OF_LAUNCHES = 0.5
+# Of the usual launches of a segment: shorter ones are exceptions.
+_MIN_ALIKE_SHARE = 0.75
+# Of the launches of a segment, or of a step.
+_MIN_NOTABLE_SHARE = 0.02
+# Of the launches of a step: a call with fewer before or after it is at an end of the step.
+_MIN_SHARE_AROUND = 0.05
 _RULES_OF_CALLS = ("TL101", "TL102", "TL103")
 _NAMED_PHASES = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
 
@@ -114,7 +117,7 @@ class Segment(OneLine):
     @property
     def is_most(self) -> bool:
         """True if one repetition has most of the launches of a step."""
-        return self.launches > _MIN_SHARE * self.of_launches
+        return self.launches > _MIN_SHARE_OF_LAUNCHES * self.of_launches
 
     @property
     def is_whole(self) -> bool:
@@ -362,7 +365,7 @@ def _remedy_edits(context: Context, call_id: Int64Array) -> list[str | None]:
 def _other_threads(context: Context, launches: _Calls, rows: NDArray[np.intp]) -> tuple[str, ...]:
     """Name the threads that launch much of a step, without the main thread and autograd's."""
     trace = context.trace
-    thread = trace.thread_index[launches.event_id[~context.in_backward[rows]]]
+    thread = trace.thread_index[launches.event_id[~context.is_of_backward[rows]]]
     launched = {number: len(index) for number, index in groups_of(thread)}
     main = max(launched, key=lambda number: launched[number], default=ABSENT)
     return tuple(
@@ -445,7 +448,7 @@ def _phases_of(context: Context, launch_id: Int64Array) -> tuple[str, ...]:
     """Name the phases of launches; none if the file hardly shows any."""
     phase = context.phases.phases_of(launch_id)
     share = {phase_: float((phase == phase_).mean()) for phase_ in _NAMED_PHASES}
-    if sum(share.values()) <= _MIN_SHARE:
+    if sum(share.values()) <= _MIN_SHARE_OF_LAUNCHES:
         return ()
     return tuple(
         phase_.name.lower() for phase_ in _NAMED_PHASES if share[phase_] >= _MIN_NOTABLE_SHARE
@@ -457,7 +460,7 @@ def _surroundings(context: Context, call_id: Int64Array) -> str | None:
     if not len(call_id):
         return None
     is_backward = context.phases.phases_of(call_id) == Phase.BACKWARD
-    if is_backward.mean() > _MIN_SHARE:
+    if is_backward.mean() > _MIN_SHARE_OF_LAUNCHES:
         return "the backward pass"
     module = _module_of(context, call_id)
     return f"`{module}`" if module else None
@@ -479,4 +482,4 @@ def _module_of(context: Context, event_id: Int64Array) -> str | None:
         called_name(trace.name_of(int(modules.event_id[i]))) for i in index[index != ABSENT]
     )
     [(name, count)] = names.most_common(1) or [("", 0)]
-    return name if count > _MIN_SHARE * len(event_id) else None
+    return name if count > _MIN_SHARE_OF_LAUNCHES * len(event_id) else None

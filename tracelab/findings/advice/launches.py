@@ -16,16 +16,19 @@ from tracelab.findings.advice.capture import Blocker, Capture, Segment, Way, fin
 from tracelab.findings.advice.repeats import Change, find_change
 from tracelab.findings.advice.replays import Launched, find_launched
 from tracelab.findings.context import Context
-from tracelab.findings.finding import REPORTED_SHARE, WARNING_SHARE
+from tracelab.findings.finding import MIN_REPORTED_SHARE, WARNING_SHARE
 from tracelab.findings.places import JOINT
 from tracelab.findings.remedy import NO_FIX, Instead, is_available
 from tracelab.model.phases import Phase
 
 _GRAPH = "graph"  # the edit
-_MIN_REPLAYED_SHARE = 0.5  # of the activities, in a program of replays
-_MIN_COMPILED_SHARE = 0.5  # of the launches, in a compiled program
-_FEW_LAUNCHES = 20  # are hardly worth a graph
-_MIN_GAIN = 1.5  # times as many launches in one graph: worth it to remove what is in the way
+# Of the activities, in a program of replays.
+_MIN_REPLAYED_SHARE = 0.5
+# Of the launches, in a compiled program.
+_MIN_COMPILED_SHARE = 0.5
+_MIN_GRAPH_LAUNCHES = 20
+# Times as many launches in one graph make it worth it to remove a blocker.
+_MIN_GRAPH_GROWTH = 1.5
 _TRAINING = (Phase.BACKWARD, Phase.OPTIMIZER)
 _WHOLE = ["`with torch.cuda.graph(graph):` around all of it"]
 # With it whole models took 0.6 of a step where launching cost at most 0.04 (H100, judgement).
@@ -70,7 +73,7 @@ def advise(context: Context, lost_ns: int) -> Advice:
         context: the window.
         lost_ns: the idle time that late launches cost in it, ns.
     """
-    if lost_ns < REPORTED_SHARE * context.window.length_ns:  # it is not reported
+    if lost_ns < MIN_REPORTED_SHARE * context.window.length_ns:  # it is not reported
         return Advice(NO_FIX, None)
     capture = find_capture(context)
     if capture is None or not _functions(context, capture):
@@ -88,7 +91,7 @@ def advise(context: Context, lost_ns: int) -> Advice:
 
 
 def _mostly_replays(capture: Capture, launched: Launched) -> bool:
-    has_few = launched.eager <= _FEW_LAUNCHES * launched.replays
+    has_few = launched.eager <= _MIN_GRAPH_LAUNCHES * launched.replays
     return has_few and capture.replayed_share > _MIN_REPLAYED_SHARE
 
 
@@ -136,7 +139,7 @@ def _plan(context: Context, capture: Capture, lost_ns: int) -> _Plan:
     has_sizes = any(blocker.way == Way.SIZE for blocker in removed)
     changes_by_size = has_sizes and change is not None and change.kernel is not None
     is_enough = as_is.is_most and as_is.cut_in is None
-    gains = after.launches >= _MIN_GAIN * as_is.launches
+    gains = after.launches >= _MIN_GRAPH_GROWTH * as_is.launches
     is_less_cut = as_is.cut_in is not None and after.cut_in is None
     if not changes_by_size and (is_enough or not (gains or is_less_cut)):
         return _Plan((), (), as_is, change)
@@ -164,12 +167,12 @@ def _fix(context: Context, capture: Capture, plan: _Plan, launched: Launched | N
         sentences.needed_at_once(capture, segment),
     )
     is_twice = _differentiates_twice(context.trace.strings)
-    if not segment.is_whole and segment.launches < _FEW_LAUNCHES:
+    if not segment.is_whole and segment.launches < _MIN_GRAPH_LAUNCHES:
         fuse = sentences.fuse(segment, "" if is_twice else _compiled(capture))
         text = sentences.joined(shows, sentences.numbered([*steps, fuse]))
         return sentences.shortened(text, fuse.partition(" They are")[0], first, calls)
     what, short, size = sentences.goal(
-        capture, segment, has_graphs=launched is not None, few=_FEW_LAUNCHES
+        capture, segment, has_graphs=launched is not None, few=_MIN_GRAPH_LAUNCHES
     )
     has_optimizer = "optimizer" in segment.work
     codes, about = _how(

@@ -69,14 +69,14 @@ def host_needs(graph: Graph) -> NDArray[np.int8]:
     return need
 
 
-def with_moves(fix: Instead, needs: NDArray[np.int8]) -> Instead:
+def choose_fix(fix: Instead, needs: NDArray[np.int8]) -> Instead:
     """Choose the fix for blocking calls of one place; if the host needs their values, what to move.
 
     Args:
         fix: what to do about calls whose values nothing needs.
         needs: int8[k], a `Need` for each of the calls, as of `host_needs`.
 
-    >>> with_moves(Instead("Remove it."), np.array([Need.NONE, Need.NONE])).text
+    >>> choose_fix(Instead("Remove it."), np.array([Need.NONE, Need.NONE])).text
     'Remove it.'
     """
     return next((text for need, text in _MOVES.items() if _are(needs, _MIN_SHARE, need)), fix)
@@ -88,7 +88,7 @@ def cannot_go(needs: NDArray[np.int8]) -> bool:
     Without the size of a result another operator can do, and what is copied back can stay.
 
     Args:
-        needs: int8[k], as of `with_moves`.
+        needs: int8[k], as of `choose_fix`.
     """
     return _are(needs, _MIN_SHARE_TO_KEEP, Need.BRANCH, Need.INPUT)
 
@@ -97,7 +97,7 @@ def is_size(needs: NDArray[np.int8]) -> bool:
     """Tell whether the host needs the values of most blocking calls of a place as sizes.
 
     Args:
-        needs: int8[k], as of `with_moves`.
+        needs: int8[k], as of `choose_fix`.
     """
     return _are(needs, _MIN_SHARE, Need.SIZE)
 

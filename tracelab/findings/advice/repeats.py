@@ -23,9 +23,9 @@ from tracelab.model.trace import ABSENT
 
 # Samples, as arguments are read from the file: of steps, of calls in each, of launches after each.
 _STEPS, _CALLS, _LAUNCHES = 3, 8, 6
-_KERNELS = 64  # in each of so many repetitions
+_MIN_KERNELS_OF_REPETITION = 64
 _REPETITIONS = 3
-_MIN_ALIKE_SHARE = 0.75  # of the repetitions: the others are exceptions
+_MIN_ALIKE_SHARE_OF_REPETITIONS = 0.75
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -60,12 +60,12 @@ def find_change(context: Context, repetitions: Iterable[NDArray[np.intp]]) -> Ch
     usual = max(groups.values(), key=len)
     if len(kernels) < 2 or (len(usual) < 2 and len(groups) < 2):
         return None
-    if len(usual) < _MIN_ALIKE_SHARE * len(names):
+    if len(usual) < _MIN_ALIKE_SHARE_OF_REPETITIONS * len(names):
         other = next(group for group in groups.values() if group is not usual)
         row = _first_difference(kernels, names, usual[0], other[0])
         return Change(context.kernel_name(row), has_shapes=False)
     rows = np.stack([kernels[i] for i in usual[:_REPETITIONS]])
-    rows = rows[:, _sample(rows.shape[1], _KERNELS)]
+    rows = rows[:, _sample(rows.shape[1], _MIN_KERNELS_OF_REPETITION)]
     operators = timeline.operators
     operator = operators.innermost(timeline.launch_id[rows.ravel()])
     operator_id = np.append(operators.event_id, ABSENT)[operator].reshape(rows.shape)

@@ -20,7 +20,8 @@ from tracelab.model.phases import Phase
 from tracelab.model.trace import ABSENT
 from tracelab.model.wording import describe
 
-_MAX_LOOKED_UP = 20_000  # launches: the place of most does not need all
+# The place of most does not need all.
+_MAX_LOOKED_UP_LAUNCHES = 20_000
 _COPIES = frozenset(("aten::_foreach_copy_", "aten::copy_"))
 _MARKS_SINCE = "2.1"  # `mark_static_address`
 
@@ -79,7 +80,7 @@ def find_launched(context: Context) -> Launched | None:
     launched = Launched(
         replays=int(is_replay.sum()),
         eager=len(eager_id),
-        eager_at=_top_place(context, eager_id[:_MAX_LOOKED_UP]),
+        eager_at=_top_place(context, eager_id[:_MAX_LOOKED_UP_LAUNCHES]),
         steps=len(steps),
         has_optimizer=bool((context.phases.phases_of(eager_id) == Phase.OPTIMIZER).any()),
         copies_inputs=_copy_inputs(context, eager_id),

@@ -12,7 +12,7 @@ from tracelab.findings.advice.replays import Launched
 from tracelab.findings.finding import MAX_SHORT_LETTERS
 from tracelab.findings.remedy import Instead
 
-_MAX_PLACES = 3  # that are named
+_MAX_PLACES = 3
 
 _BLOCKING, _WAITS = "blocking calls", "waits"
 

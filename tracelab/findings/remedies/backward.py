@@ -183,7 +183,7 @@ def _back_through(
 def gradients_for_nothing(graph: Graph, _events: Int64Array) -> Int64Array:
     """The work of backward passes for gradients that no optimizer uses, or clears."""
     timeline = graph.host.timeline
-    found = [_for_nothing(timeline, *of_pass) for of_pass in _useless_passes(timeline)]
+    found = [_find_unneeded(timeline, *of_pass) for of_pass in _useless_passes(timeline)]
     return np.unique(np.concatenate(found)).astype(np.int64) if found else NO_EVENTS
 
 
@@ -208,7 +208,7 @@ def _useless_passes(timeline: Timeline) -> list[tuple[Int64Array, NDArray[np.boo
     is_added = counts_inside(trace, gradients, additions) > 0
     step_ns = np.sort(trace.end_ns[steps])
     interval = np.searchsorted(step_ns, trace.start_ns[gradients], side="right")
-    is_first = _in_first_pass(timeline, gradients, step_ns, int(trace.thread_index[steps[0]]))
+    is_first = _is_first_pass(timeline, gradients, step_ns, int(trace.thread_index[steps[0]]))
     found: list[tuple[Int64Array, NDArray[np.bool_]]] = []
     passes = {}
     for number in np.unique(interval[is_first]).tolist():
@@ -229,7 +229,7 @@ def _useless_passes(timeline: Timeline) -> list[tuple[Int64Array, NDArray[np.boo
     return found
 
 
-def _in_first_pass(
+def _is_first_pass(
     timeline: Timeline, gradients: Int64Array, step_ns: Int64Array, thread: int
 ) -> NDArray[np.bool_]:
     """bool[k], which gradients are of the first backward pass since an optimizer's step.
@@ -256,7 +256,7 @@ def _in_first_pass(
     return np.isin(pass_index, passes[is_first])
 
 
-def _for_nothing(
+def _find_unneeded(
     timeline: Timeline, gradients: Int64Array, is_added: NDArray[np.bool_]
 ) -> Int64Array:
     """Operators and calls of one backward pass without which all cleared gradients are the same.

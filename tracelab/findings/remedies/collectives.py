@@ -39,10 +39,11 @@ _READS = re.compile(r"^aten::(item|is_nonzero|_local_scalar_dense)$")
 _COPIES = re.compile(r"^aten::(item|_local_scalar_dense|to|_to_copy|copy_)$")
 _CHECKS_FOR_INF = "aten::_amp_foreach_non_finite_check_and_unscale_"
 _SCALARS_BYTES = 64
-_MAX_LAUNCHES_BETWEEN = 2  # launches, from an all-reduce to the read of its result
+# From an all-reduce to the read of its result.
+_MAX_LAUNCHES_BETWEEN = 2
 
 
-def in_most_steps(graph: Graph, events: Int64Array) -> Int64Array:
+def recurs_in_most_steps(graph: Graph, events: Int64Array) -> Int64Array:
     """All events if most steps have some: what comes every N steps is as it should be."""
     windows = graph.host.timeline.steps
     if len(windows) < 2 or not len(events):
@@ -147,7 +148,7 @@ def reduced_and_read(graph: Graph, _events: Int64Array) -> Int64Array:
     )
     is_read[is_read] = between <= _MAX_LAUNCHES_BETWEEN
     chosen = np.concatenate((_issuing(timeline, rows[is_read]), reads[read_index[is_read]]))
-    return in_most_steps(graph, np.unique(chosen))
+    return recurs_in_most_steps(graph, np.unique(chosen))
 
 
 def split_sizes(graph: Graph, events: Int64Array) -> Int64Array:

@@ -50,11 +50,12 @@ _COMPILES = (
     r"|entire_frame_compile|inductor_compile) \(dynamo_timed\)$"
 )
 _LOOKUP = "TorchDynamo Cache Lookup"
-# Kernels that compiled code fuses: of element by element, and reductions.
-_MIN_LAUNCHES = 10  # of one compiled graph: fewer are no matter for a CUDA graph
+# A CUDA graph of fewer launches of one compiled graph saves nothing.
+_MIN_LAUNCHES_OF_GRAPH = 10
 # An operator of cuDNN that has its plan takes below 0.2 ms of the host, one that makes it 5 to 80.
 _MIN_PLANNING_NS = 2_000_000
-_MIN_PLANS = 3  # of a file without steps, from which on they are no first use
+# In a file without steps, that many plans are no first use.
+_MIN_PLANS = 3
 # Around a capture, `torch.cuda.graph` waits for the GPU and frees memory.
 _RECORDS = re.compile(
     r"torch/(?:_inductor/cudagraph_trees\.py\(\d+\): _record"
@@ -70,7 +71,8 @@ _NAMED = (Category.OPERATOR, Category.ANNOTATION)
 _MIN_LOADING_NS = 200_000
 # The backward pass of a convolution calls cuDNN without an operator of its name.
 _ATTENTION = re.compile(r"attention")
-_MIN_TRIALS = 2  # timed by an operator that tries algorithms: it waits for an event after each
+# An operator that tries algorithms waits for an event after each.
+_MIN_TRIALS = 2
 # What creates something at its first call takes so long, and so many times as long as later.
 _MIN_FIRST_NS, _MIN_TIMES_LONGER = 1_000_000, 10
 
@@ -106,7 +108,7 @@ def calls_without_code(graph: Graph, events: Int64Array) -> Int64Array:
     """
     trace = graph.host.timeline.trace
     compiled = (compiled_regions(trace).event_id, operators_named(graph.host.timeline, _COMPILES))
-    is_eager = launches_inside(graph.host.timeline, events) >= _MIN_LAUNCHES
+    is_eager = launches_inside(graph.host.timeline, events) >= _MIN_LAUNCHES_OF_GRAPH
     is_eager &= counts_inside(trace, events, named(trace, _LOOKUP.__eq__, *_NAMED)) > 0
     is_eager &= counts_inside(trace, events, np.concatenate(compiled)) == 0
     calls = recurring(graph, events[is_eager])
@@ -133,7 +135,7 @@ def launched_one_by_one(graph: Graph, events: Int64Array) -> Int64Array:
     trace = timeline.trace
     is_kernel = (timeline.kind == Kind.COMPUTE) & (timeline.launch_id != ABSENT)
     launches = counts_inside(trace, events, timeline.launch_id[is_kernel])
-    is_whole = launches >= _MIN_LAUNCHES
+    is_whole = launches >= _MIN_LAUNCHES_OF_GRAPH
     waits = graph.host.blocking_calls.event_id
     for calls in (waits, calls_of_name(trace, is_graph_launch)):
         is_whole &= counts_inside(trace, events, calls) == 0

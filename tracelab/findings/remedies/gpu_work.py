@@ -72,7 +72,8 @@ _LETTERS = {
 # Between softmax and the product with the values only a cast and dropout: else the weights are used
 # for something else, too.
 _ATTENTION = re.compile(r"p[ve]*sv*p|PV*S[VE]*P")
-_MIN_SHARE = 0.05  # of the GPU's work, in the forward pass of one function
+# In the forward pass of one function.
+_MIN_GPU_SHARE = 0.05
 _CHANGES = re.compile(r"peft/.+: (?:set_adapters?|_mixed_batch_forward)$")  # of the adapter in use
 # They copy images with their channels last, and give back others. In the U-Net of a diffusion model
 # (1.3 times as long as the changes of layout) a step of 16.8 ms took 22 to 29 with channels last,
@@ -156,12 +157,12 @@ def elementwise_chains(graph: Graph, _events: Int64Array) -> Int64Array:
     rows = rows[is_chained]
     function = timeline.trace.name_index[python_frames(timeline).event_id[frame[is_chained]]]
     taken_ns = np.bincount(function, length_ns[rows], minlength=1)
-    if taken_ns.max() < _MIN_SHARE * length_ns.sum():
+    if taken_ns.max() < _MIN_GPU_SHARE * length_ns.sum():
         return NO_EVENTS
     return np.unique(timeline.launch_id[rows[function == taken_ns.argmax()]])
 
 
-def with_backward_of_chains(
+def joined_by_backward_of_chains(
     graph: Graph, events: Int64Array, arguments: ReadArguments
 ) -> Int64Array:
     """Add the launches of elementwise kernels in nodes of the function's operators."""

@@ -37,14 +37,17 @@ from tracelab.model.trace import ABSENT, HOST_CALLS, Category
 _IN_PROCESS = re.compile(r"_SingleProcessDataLoaderIter\.__next__$")
 _OF_WORKERS = re.compile(r"_MultiProcessingDataLoaderIter\.__next__$")
 _NEXT = re.compile(r"torch/utils/data/dataloader\.py\(\d+\): __next__$")
+# To hand a batch over takes 0.1 to 1 ms itself.
+_MIN_LOAD_NS_OF_STEP = 1_000_000
 # A batch that is ready is taken from the queue in 0.05 to 0.3 ms.
-_MIN_LOAD_NS = 1_000_000  # a step: to hand a batch over takes 0.1 to 1 ms itself
 _MIN_WAIT_NS = 500_000
 _REGIONS = (Category.ANNOTATION, Category.OPERATOR)
 # Of the time in which a thread launches: less is what every data loader's thread costs.
 _MIN_HELD_SHARE = 0.1
-_MIN_WAITING_SHARE = 0.5  # of the time before a launch, or of a function's
-_MIN_LAUNCHES = 20  # of kernels; of ordinary files at most 2 % end after their kernel
+# Of the time before a launch, or of a function's.
+_MIN_WAITING_SHARE = 0.5
+# At most 2 % of the launches of ordinary files end after their kernel.
+_MIN_KERNEL_LAUNCHES = 20
 _MIN_BLOCKED_SHARE = 0.95
 _NAN_CHECKS = "aten::isnan"
 _FORMATS_STACK = re.compile(r"traceback\.py\(\d+\): format_stack$")
@@ -62,7 +65,7 @@ _KEEPS_VALUES = re.compile(
 MIN_COMPUTED_NS = 100_000
 
 
-def _with_function(graph: Graph, regions: Int64Array) -> Int64Array:
+def _add_functions(graph: Graph, regions: Int64Array) -> Int64Array:
     """Regions of a loader's `__next__`, and the Python functions of that name around them."""
     trace = graph.host.timeline.trace
     functions = named(trace, _NEXT.search, Category.PYTHON)
@@ -79,8 +82,8 @@ def loads_in_process(graph: Graph, _events: Int64Array) -> Int64Array:
     step_ns = float(np.median(timeline.typical_lengths_ns)) if timeline.steps else 0
     share = min(1, (timeline.trace.info.unprofiled_step_ns or step_ns) / (step_ns or 1))
     load_ns = timeline.trace.duration_ns[loads].sum() / max(1, len(timeline.steps))
-    pays = not step_ns or load_ns * share >= _MIN_LOAD_NS
-    return _with_function(graph, loads) if pays else loads[:0]
+    pays = not step_ns or load_ns * share >= _MIN_LOAD_NS_OF_STEP
+    return _add_functions(graph, loads) if pays else loads[:0]
 
 
 def waits_for_workers(graph: Graph, _events: Int64Array, *, in_most_steps: bool) -> Int64Array:
@@ -89,11 +92,11 @@ def waits_for_workers(graph: Graph, _events: Int64Array, *, in_most_steps: bool)
     waits = named(timeline.trace, _OF_WORKERS.search, *_REGIONS)
     waits = waits[timeline.trace.duration_ns[waits] >= _MIN_WAIT_NS]
     if timeline.steady is None:
-        return _with_function(graph, waits) if in_most_steps else waits[:0]
+        return _add_functions(graph, waits) if in_most_steps else waits[:0]
     steady = timeline.steady.indices
     has_one = np.intersect1d(step_indices(graph, waits), steady)
     is_often = 2 * len(has_one) > len(steady)
-    return _with_function(graph, waits) if is_often == in_most_steps else waits[:0]
+    return _add_functions(graph, waits) if is_often == in_most_steps else waits[:0]
 
 
 def loads_in_launching_thread(graph: Graph, _events: Int64Array) -> Int64Array:
@@ -163,7 +166,7 @@ def blocking_launches(graph: Graph, _events: Int64Array) -> Int64Array:
     trace = timeline.trace
     rows = np.flatnonzero((timeline.kind == Kind.COMPUTE) & (timeline.launch_id != ABSENT))
     rows = rows[match_names(trace, timeline.launch_id[rows], is_kernel_launch)]
-    if len(rows) < _MIN_LAUNCHES:
+    if len(rows) < _MIN_KERNEL_LAUNCHES:
         return NO_EVENTS
     ends_after = trace.end_ns[timeline.launch_id[rows]] >= timeline.end_ns[rows]
     if ends_after.mean() <= _MIN_BLOCKED_SHARE:
@@ -245,10 +248,10 @@ def grows_cache(graph: Graph, events: Int64Array, *, least: int) -> Int64Array:
 def computed_tensors(graph: Graph, _events: Int64Array) -> Int64Array:
     """The outermost functions and operators that compute on the CPU and call nothing of CUDA."""
     trace = graph.host.timeline.trace
-    operators = _without_calls(graph, named(trace, _makes_values, Category.OPERATOR))
+    operators = _exclude_callers(graph, named(trace, _makes_values, Category.OPERATOR))
     functions = trace.of_category(Category.PYTHON).astype(np.int64)
     functions = chosen(functions, counts_inside(trace, functions, operators) > 0)
-    nesting = Nesting(trace, np.concatenate((operators, _without_calls(graph, functions))))
+    nesting = Nesting(trace, np.concatenate((operators, _exclude_callers(graph, functions))))
     outermost = chosen(nesting.event_id, nesting.parent_index == ABSENT)
     return chosen(outermost, trace.duration_ns[outermost] >= MIN_COMPUTED_NS)
 
@@ -257,7 +260,7 @@ def _makes_values(name: str) -> bool:
     return is_tensor_operator(name) and _KEEPS_VALUES.match(name) is None
 
 
-def _without_calls(graph: Graph, events: Int64Array) -> Int64Array:
+def _exclude_callers(graph: Graph, events: Int64Array) -> Int64Array:
     """The events of a launching thread that called nothing of CUDA and loaded no data."""
     trace = graph.host.timeline.trace
     events = chosen(events, are_in_launching_thread(graph, events))

@@ -75,10 +75,10 @@ def _recognizer(_type: object, value: object) -> _Recognizer:
     """The function that a name stands for, or of several, one after another."""
     if not isinstance(value, list):
         return _named(str(value))
-    return partial(_every, [_with_parameters(entry) for entry in value])
+    return partial(_every, [_bind_parameters(entry) for entry in value])
 
 
-def _with_parameters(entry: object) -> _Recognizer:
+def _bind_parameters(entry: object) -> _Recognizer:
     parameters = entry if isinstance(entry, dict) else {"is": entry}
     kind = "not" if "not" in parameters else "is"
     name = str(parameters.pop(kind, ""))
@@ -88,7 +88,7 @@ def _with_parameters(entry: object) -> _Recognizer:
     except TypeError as error:
         raise ValueError(f"{name}: {error}") from None
     if kind == "not":
-        return partial(_without, function, parameters)
+        return partial(_exclude, function, parameters)
     return partial(function, **parameters)
 
 
@@ -107,7 +107,7 @@ def _every(parts: Sequence[_Recognizer], graph: Graph, events: Int64Array) -> In
     return events
 
 
-def _without(
+def _exclude(
     function: _Recognizer, parameters: Mapping[str, Any], graph: Graph, events: Int64Array
 ) -> Int64Array:
     return events[~np.isin(events, function(graph, events, **parameters))]

@@ -43,13 +43,15 @@ from tracelab.model.program.call_sites import python_frames
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Category, Trace
 
-_MIN_TURNS = 30  # of a loop: calls of one name from one call of a function
-_MIN_MODULES = 8  # of a loop over modules: different ones of one class
-_MAX_LAUNCHES_OF_MODULE = 3  # launches of one turn of such a loop: a layer of a model has more
-_MAX_KERNEL_NS = 10_000  # a kernel that takes longer is worth a launch of its own
-# One kernel for all turns takes so much of the time of theirs: 0.29 for 32 clouds of 512 points,
-# whose kernels fill a part of the GPU each, 0.27 and 0.44 for the steps of recurrent cells.
-_MAX_FUNCTIONS_OF_TURN = 8  # functions of autograd from one of a turn to one of the next
+# Calls of one name from one call of a function.
+_MIN_TURNS = 30
+_MIN_MODULES_OF_CLASS = 8
+# A layer of a model has more.
+_MAX_LAUNCHES_OF_MODULE = 3
+# A kernel that takes longer is worth a launch of its own.
+_MAX_KERNEL_NS = 10_000
+# Functions of autograd from one of a turn to one of the next.
+_MAX_FUNCTIONS_OF_TURN = 8
 _BACKWARD = re.compile(r"^autograd::engine::evaluate_function: (\w+)Backward\d*$")
 # Where products follow one another, each most likely needs the one before.
 _PRODUCTS = re.compile(r"matmul|linear|conv|^aten::(?:add|b)?mm$")
@@ -57,8 +59,8 @@ _COLLECTS = r"^aten::(?:stack|cat)$"  # what each turn made
 _READS = r"^aten::item$"
 _LOOKS_UP = "aten::embedding"  # takes positions: what one made, another one cannot take
 _MASKS = r"^aten::(?:index|masked_select)$"
-_MIN_CELLS = 8  # in a step
-_MAX_LAUNCHES_BETWEEN = 1  # launches for each cell that are not its own
+_MIN_CELLS_OF_STEP = 8
+_MAX_OTHER_LAUNCHES_OF_CELL = 1
 _CELL_BACKWARD = re.compile(
     r"^autograd::engine::evaluate_function: ThnnFused(?:Lstm|Gru)CellBackward"
 )
@@ -67,8 +69,9 @@ _CELL_BACKWARD = re.compile(
 # grows with their number.
 # Its kernels take 0.44 (an LSTM of 8 time steps) and 0.27 (a GRU of 96, batch 256) of the time.
 _ROUTES = r"^aten::(?:topk|one_hot)$"  # which experts a token goes to
-_MIN_EXPERTS = 2  # in one call of a layer
-_MIN_CASTS = 2  # of the arguments of one operator: more than its input
+_MIN_EXPERTS_OF_LAYER = 2
+# More than its input.
+_MIN_CASTS_OF_OPERATOR = 2
 # Of a loop over parameters, with nothing else in between: operators, and those that write in place.
 _MIN_OPERATORS, _MIN_UPDATES = 16, 6
 _LIST_LOOP = r"torch/optim/(?:adam|adamw|sgd)\.py\(\d+\): _(?:multi|single)_tensor_\w+$"
@@ -77,7 +80,8 @@ _OF_TORCH = r"^Optimizer\.step#|^(?:DistributedDataParallel|FullyShardedDataPara
 _TAKES_A_PART = re.compile(r"^aten::(?:select|slice|narrow|index|unbind)$")
 _UPDATE = re.compile(r"^aten::(?:lerp_|copy_|mul_|add_|sub_)$")
 _ELEMENTWISE = re.compile(r"^aten::(?:lerp|copy|mul|add|sub|rsub|div|to|_to_copy|clone)_?$")
-_MIN_PASSES = 3  # backward passes before an optimizer's step: two may be of two losses
+# Before an optimizer's step: two may be of two losses.
+_MIN_BACKWARD_PASSES = 3
 _MAX_LAUNCHES_RATIO = (
     1.5  # how many times as many launches one may have: the first accumulates nothing
 )
@@ -115,7 +119,7 @@ def _turns(graph: Graph, *, with_masks: bool) -> Int64Array:
     is_small = is_work & (timeline.end_ns - timeline.start_ns <= _MAX_KERNEL_NS)
     is_small_launch = np.isin(calls.launch_id, timeline.launch_id[is_small])
     in_loop = calls.often(calls.is_direct & is_small_launch)
-    has_masks = np.isin(calls.caller[in_loop], _with_masks(graph, calls, in_loop))
+    has_masks = np.isin(calls.caller[in_loop], _find_masked(graph, calls, in_loop))
     in_loop = in_loop[has_masks == with_masks]
     in_loop = in_loop[~np.isin(calls.caller[in_loop], _solvers(graph, calls))]
     turns = NO_EVENTS
@@ -129,7 +133,7 @@ def _turns(graph: Graph, *, with_masks: bool) -> Int64Array:
     return np.union1d(turns, modules).astype(np.int64)
 
 
-def _with_masks(graph: Graph, calls: _Calls, in_loop: NDArray[np.intp]) -> Int64Array:
+def _find_masked(graph: Graph, calls: _Calls, in_loop: NDArray[np.intp]) -> Int64Array:
     """The functions (indices of frames) whose loops do little but choose by masks.
 
     Args:
@@ -203,7 +207,7 @@ def _modules_in_loops(
             loops.setdefault(key, []).append(rows[0])
     chosen = [NO_EVENTS]
     for turns in loops.values():
-        if len({names[row] for row in turns}) < _MIN_MODULES:
+        if len({names[row] for row in turns}) < _MIN_MODULES_OF_CLASS:
             continue
         first_ns = trace.start_ns[calls.call_id[turns]].min()
         end_ns = trace.end_ns[calls.call_id[turns]].max()
@@ -338,7 +342,7 @@ def backward_of(graph: Graph, calls: Int64Array) -> Int64Array:
         else:
             inside = int(is_inside[own].sum())
             is_of_calls[back] = 2 * inside > len(own) and 2 * len(back) > inside
-    return _with_those_between(graph, functions[is_of_calls])
+    return _add_those_between(graph, functions[is_of_calls])
 
 
 def _pairs(
@@ -369,7 +373,7 @@ def _names(trace: Trace, events: Int64Array) -> list[str]:
     return [trace.strings[index] for index in trace.name_index[events].tolist()]
 
 
-def _with_those_between(graph: Graph, functions: Int64Array) -> Int64Array:
+def _add_those_between(graph: Graph, functions: Int64Array) -> Int64Array:
     """Add the autograd functions of the same turns: few from one to the next."""
     trace, operators = graph.host.timeline.trace, graph.host.timeline.operators
     all_ = operators.event_id[operators.have_name(is_engine_operator)]
@@ -418,7 +422,7 @@ def cells_in_a_row(graph: Graph, events: Int64Array) -> Int64Array:
         cells = events[step == number]
         span = _launched_between(trace, cells, launching)
         between = span - int(counts_inside(trace, cells, launching).sum())
-        if len(cells) < _MIN_CELLS or between > _MAX_LAUNCHES_BETWEEN * len(cells):
+        if len(cells) < _MIN_CELLS_OF_STEP or between > _MAX_OTHER_LAUNCHES_OF_CELL * len(cells):
             continue
         chosen.append(cells)
         own = backward[step_indices(graph, backward) == number]
@@ -456,7 +460,7 @@ def expert_loops(graph: Graph, _events: Int64Array) -> Int64Array:
     count = np.zeros((2, len(frames.event_id) + 1), dtype=np.int64)  # the last is for ABSENT
     for row, operators in enumerate((adds, positions)):
         np.add.at(count[row], functions_around(graph, operators), 1)
-    loops = np.flatnonzero((count[:, :-1] >= _MIN_EXPERTS).all(axis=0))
+    loops = np.flatnonzero((count[:, :-1] >= _MIN_EXPERTS_OF_LAYER).all(axis=0))
     callers = frames.around(frames.parent_index[loops], frames.have_name(_is_caller))
     choices = operators_named(timeline, _ROUTES)
     is_routed = counts_inside(timeline.trace, frames.event_id[loops], choices) > 0
@@ -486,7 +490,7 @@ def casts_again(graph: Graph, events: Int64Array) -> Int64Array:
     if not len(casts):
         return NO_EVENTS
     count = np.bincount(owner, minlength=len(operators.event_id))
-    is_of_weights = count[owner] >= _MIN_CASTS
+    is_of_weights = count[owner] >= _MIN_CASTS_OF_OPERATOR
     if not operators.have_name(is_engine_operator).any():
         # Without autocast the inputs need no cast either.
         return chosen(operators.event_id, casts[is_of_weights])
@@ -567,7 +571,7 @@ def updates_one_by_one(graph: Graph, _events: Int64Array) -> Int64Array:
     return chosen(outer, is_chosen)
 
 
-def with_scaled_update(graph: Graph, events: Int64Array) -> Int64Array:
+def joined_by_scaled_update(graph: Graph, events: Int64Array) -> Int64Array:
     """Add the updates that a fused optimizer makes in one launch."""
     frames = python_frames(graph.host.timeline)
     is_update = frames.have_name(re.compile(_LIST_LOOP).search)
@@ -577,7 +581,7 @@ def with_scaled_update(graph: Graph, events: Int64Array) -> Int64Array:
     return np.concatenate((events, frames.event_id[index[inside]]))
 
 
-def with_additions(graph: Graph, events: Int64Array) -> Int64Array:
+def joined_by_additions(graph: Graph, events: Int64Array) -> Int64Array:
     """Zeroed gradients, and the additions to them in the backward pass that follows.
 
     What is not zeroed but dropped is assigned by the first backward pass, not added to.
@@ -625,7 +629,7 @@ def small_micro_batches(graph: Graph, _events: Int64Array) -> Int64Array:
     accumulated = [
         number
         for number, index in groups_of(batch)
-        if len(index) >= _MIN_PASSES
+        if len(index) >= _MIN_BACKWARD_PASSES
         and (end - first)[index].max() <= _MAX_LAUNCHES_RATIO * (end - first)[index].min()
     ]
     of_module = np.searchsorted(steps_ns, trace.start_ns[outermost])

@@ -38,7 +38,8 @@ Events = NDArray[np.integer[Any]]
 _PASSES_ON = re.compile(
     r"(?:^|/)torch/(?:_ops|_jit_internal|_tensor|_VF|functional|nn/functional)\.py\("
 )
-_MIN_STEPS = 2  # steady steps in which a pitfall is seen, or it came by chance
+# A pitfall of fewer steps came by chance.
+_MIN_STEADY_STEPS = 2
 
 
 # --- when ---
@@ -63,7 +64,7 @@ def recurring(graph: Graph, events: Events) -> Int64Array:
         return NO_EVENTS
     later = [index for index in timeline.steady.indices if index > 0]
     seen = np.intersect1d(step_indices(graph, events), later)
-    return events.astype(np.int64) if len(seen) >= _MIN_STEPS else NO_EVENTS
+    return events.astype(np.int64) if len(seen) >= _MIN_STEADY_STEPS else NO_EVENTS
 
 
 def lasts(graph: Graph, events: Int64Array, *, least_us: float) -> Int64Array:
@@ -77,7 +78,7 @@ def takes_share(graph: Graph, events: Int64Array, *, least: float) -> Int64Array
     What they hold of one another counts once.
     """
     timeline = graph.host.timeline
-    events = in_launching_thread(graph, events)
+    events = called_in_launching_thread(graph, events)
     nesting = Nesting(timeline.trace, events)
     outermost = nesting.parent_index == ABSENT
     spent_ns = int((nesting.end_ns - nesting.start_ns)[outermost].sum())
@@ -97,7 +98,7 @@ def launches(graph: Graph, events: Int64Array, *, least: int) -> Int64Array:
 def blocks(graph: Graph, events: Int64Array) -> Int64Array:
     """The events inside which the host waited for the GPU."""
     calls = graph.host.blocking_calls
-    return _with(graph, events, calls.event_id[calls.kind != Blocking.ALLOCATION])
+    return _select_around(graph, events, calls.event_id[calls.kind != Blocking.ALLOCATION])
 
 
 def copies(
@@ -118,24 +119,24 @@ def copies(
         is_pageable: True for pageable memory of the host, False for pinned memory, None for any.
     """
     calls = calls_of_copies(graph.host.timeline, direction, max_bytes, is_pageable)
-    return _with(graph, events, calls)
+    return _select_around(graph, events, calls)
 
 
 def holds(graph: Graph, events: Int64Array, *, operator: str) -> Int64Array:
     """The events inside which an operator or annotation runs with a match of a pattern."""
-    return _with(graph, events, operators_named(graph.host.timeline, operator))
+    return _select_around(graph, events, operators_named(graph.host.timeline, operator))
 
 
 def calls(graph: Graph, events: Int64Array, *, function: str) -> Int64Array:
     """The events inside which a Python function runs with a match of a pattern."""
     trace = graph.host.timeline.trace
-    return _with(graph, events, named(trace, re.compile(function).search, Category.PYTHON))
+    return _select_around(graph, events, named(trace, re.compile(function).search, Category.PYTHON))
 
 
 def calls_cuda(graph: Graph, events: Int64Array, *, function: str = "") -> Int64Array:
     """The events inside which a function of CUDA is called (or HIP) with a match of a pattern."""
     trace = graph.host.timeline.trace
-    return _with(graph, events, named(trace, re.compile(function).search, *HOST_CALLS))
+    return _select_around(graph, events, named(trace, re.compile(function).search, *HOST_CALLS))
 
 
 # --- what they are inside of ---
@@ -183,12 +184,12 @@ def made_by(graph: Graph, events: Int64Array, *, function: str) -> Int64Array:
     return chosen(events, is_such[functions_around(graph, events)])
 
 
-def in_launching_thread(graph: Graph, events: Int64Array) -> Int64Array:
+def called_in_launching_thread(graph: Graph, events: Int64Array) -> Int64Array:
     """The events of a thread that launches work."""
     return chosen(events, are_in_launching_thread(graph, events))
 
 
-def in_loading(graph: Graph, events: Int64Array) -> Int64Array:
+def loads_data(graph: Graph, events: Int64Array) -> Int64Array:
     """The events of a data loader."""
     return chosen(events, are_inside(graph.host.timeline.trace, events, graph.host.loading_id))
 
@@ -207,7 +208,7 @@ def behind_replays(graph: Graph, events: Int64Array) -> Int64Array:
     return chosen(events, is_behind)
 
 
-def in_recorded(graph: Graph, events: Int64Array, *, function: str) -> Int64Array:
+def recorded_with(graph: Graph, events: Int64Array, *, function: str) -> Int64Array:
     """All events of a file in which such a function of CUDA is called anywhere, else none."""
     trace = graph.host.timeline.trace
     return events if len(named(trace, re.compile(function).search, *HOST_CALLS)) else NO_EVENTS
@@ -335,7 +336,7 @@ def named(trace: Trace, test: Callable[[str], object], *categories: Category) ->
     return events[match_names(trace, events, test)].astype(np.int64)
 
 
-def _with(graph: Graph, events: Int64Array, others: Events) -> Int64Array:
+def _select_around(graph: Graph, events: Int64Array, others: Events) -> Int64Array:
     """The events inside which one of some others begins."""
     return chosen(events, counts_inside(graph.host.timeline.trace, events, others) > 0)
 
@@ -355,8 +356,8 @@ def _if_enough(
     if not len(events):
         return NO_EVENTS
     if timeline.steady is None:
-        return events if count.sum() >= _MIN_STEPS * least else NO_EVENTS
+        return events if count.sum() >= _MIN_STEADY_STEPS * least else NO_EVENTS
     step = step_indices(graph, events)
     in_step = np.bincount(step[step >= 0], count[step >= 0], len(timeline.steps))
     is_enough = in_step[list(timeline.steady.indices)] >= least
-    return events if is_enough.sum() >= min(_MIN_STEPS, len(is_enough)) else NO_EVENTS
+    return events if is_enough.sum() >= min(_MIN_STEADY_STEPS, len(is_enough)) else NO_EVENTS

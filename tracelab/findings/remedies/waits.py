@@ -35,15 +35,18 @@ _TIMES = re.compile(
     r"|monotonic_ns|elapsed_time)\b|: elapsed_time$"
 )
 _INDEXES = re.compile(r"^aten::(?:select|slice|narrow|index_select|arange|view|reshape|expand)$")
-_MAX_INDEXING_NS = 5_000  # from the read of an index to the operator that takes it
+# From the read of an index to the operator that takes it.
+_MAX_INDEXING_NS = 5_000
 _READS = re.compile(r"^<built-in method (?:item|tolist|__\w+__) of ")
 _MAKES = re.compile(
     r"^<built-in method (?:tensor|as_tensor|from_numpy|scalar_tensor|full|zeros|ones|empty|arange"
     r"|linspace|eye|rand|randn|randint|randperm) of "
 )
-_MAX_LAUNCHES_BETWEEN = 5  # launches, the read's own copy among them
+# The read's own copy is one of them.
+_MAX_LAUNCHES_BETWEEN_READS = 5
 _MAX_BYTES = 65_536
-_MIN_COPIES = 10  # small copies in a step that directly follow another one
+# Small copies that directly follow another one.
+_MIN_COPIES_OF_STEP = 10
 # DataLoader's thread that copies batches into pinned memory, as PyTorch names it and its function.
 _PINNING_THREAD = re.compile(r"pt_data_pin|pin_memory")
 _PINNING = re.compile(r"torch/utils/data/_utils/pin_memory\.py\(\d+\): ")
@@ -107,7 +110,7 @@ def allocations(graph: Graph, _events: Int64Array) -> Int64Array:
     return calls_of_name(graph.host.timeline.trace, is_allocation).astype(np.int64)
 
 
-def in_pinning_thread(graph: Graph, events: Int64Array) -> Int64Array:
+def called_in_pinning_thread(graph: Graph, events: Int64Array) -> Int64Array:
     """The calls of DataLoader's thread that pins, by its name or its functions."""
     trace = graph.host.timeline.trace
     is_named = np.array([bool(_PINNING_THREAD.search(x.name)) for x in trace.threads], dtype=bool)
@@ -159,7 +162,7 @@ def reads_in_a_row(graph: Graph, events: Int64Array, *, least: int) -> Int64Arra
     for thread, own in groups_of(trace.thread_index[events]):
         starts_ns = np.sort(trace.start_ns[launch_id[trace.thread_index[launch_id] == thread]])
         launched[own] = np.searchsorted(starts_ns, trace.start_ns[events[own]])
-    goes_on = np.diff(launched, prepend=0) <= _MAX_LAUNCHES_BETWEEN
+    goes_on = np.diff(launched, prepend=0) <= _MAX_LAUNCHES_BETWEEN_READS
     function = frames.names(functions_around(graph, events))
     for same in (trace.thread_index[events], function, step_indices(graph, events)):
         goes_on &= np.diff(same, prepend=ABSENT) == 0
@@ -221,7 +224,7 @@ def small_copies_in_a_row(graph: Graph, _events: Int64Array) -> Int64Array:
     step, of_step, count = np.unique(
         step_indices(graph, following), return_inverse=True, return_counts=True
     )
-    many = following[(count[of_step] >= _MIN_COPIES) & (step[of_step] >= 0)]
+    many = following[(count[of_step] >= _MIN_COPIES_OF_STEP) & (step[of_step] >= 0)]
     # Without a copy all that was called for it goes: its memory, and the wait for it.
     operators, frames = timeline.operators, python_frames(timeline)
     around = operators.around(operators.innermost(many), operators.parent_index == ABSENT)

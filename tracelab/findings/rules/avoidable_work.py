@@ -33,7 +33,7 @@ from tracelab.simulate.arithmetic import left_in_tf32, left_of_table_gradients
 # The timeline rows that count, bool[m].
 Rows = Callable[[Timeline], NDArray[np.bool_]]
 
-_MIN_CHAIN_SHARE = 0.25  # of the window
+_MIN_CHAIN_WINDOW_SHARE = 0.25
 _TF32_SWITCH = '`torch.set_float32_matmul_precision("high")`'
 _CUDNN_SWITCH = "`torch.backends.cudnn.allow_tf32 = True`"
 _PRECISION = (
@@ -246,7 +246,7 @@ def _table_gradients(context: Context) -> list[Candidate]:
 
 def _long_chains(context: Context) -> list[Candidate]:
     """Find the elementwise kernels of one function and its backward pass, if they are a quarter."""
-    min_ns = _MIN_CHAIN_SHARE * context.window.length_ns
+    min_ns = _MIN_CHAIN_WINDOW_SHARE * context.window.length_ns
     found = _chains(context)
     return [replace(x, role=GENERIC) for x in found if max(x.limit_ns.values()) >= min_ns]
 

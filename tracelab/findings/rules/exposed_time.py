@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tracelab.base.intervals import Int64Array
 from tracelab.findings.candidates import (
-    MOST_EVIDENCE,
+    MAX_EVIDENCE,
     Candidate,
     grouped,
     key_of,
@@ -53,7 +53,8 @@ LEFT_AS_IT_IS: Mapping[OverlapBlocker, Instead] = MappingProxyType(
         ),
     }
 )
-_MAX_ONCE = 1.5  # a step, as the recording may cut one
+# The recording may cut a step.
+_MAX_TIMES_OF_STEP = 1.5
 # What keeps other work waiting, so that it can be named.
 _KEEPS_WAITING = (
     OverlapBlocker.SAME_STREAM,
@@ -200,7 +201,7 @@ def _candidate(
         evidence=(*longest_ids, *blocked_ids),
         fix=fix.text,
         fix_short=fix.short,
-        lost=context.by_device(device_numbers, start_ns, end_ns),
+        lost=context.group_by_device(device_numbers, start_ns, end_ns),
         limit_ns={
             device: int(bound_ns[device_numbers == device].sum())
             for device in np.unique(device_numbers).tolist()
@@ -242,8 +243,8 @@ def _feeds_next_layer(context: Context, rows: NDArray[np.intp]) -> bool:
     return (
         bool((timeline.kind[unique_row] == Kind.COMM).all())
         and bool(is_after.all())
-        and not context.in_backward[unique_row].any()
-        and len(unique_row) > _MAX_ONCE * steps
+        and not context.is_of_backward[unique_row].any()
+        and len(unique_row) > _MAX_TIMES_OF_STEP * steps
     )
 
 
@@ -278,7 +279,7 @@ def _blocked_ids(
     blocked_row = exposed.blocked_row[waited_index]
     is_other = (blocked_row != exposed.row[waited_index]) & (blocked_row != ABSENT)
     blocked_id = context.timeline.event_id[blocked_row[is_other]]
-    return tuple(dict.fromkeys(blocked_id.tolist()))[:MOST_EVIDENCE]
+    return tuple(dict.fromkeys(blocked_id.tolist()))[:MAX_EVIDENCE]
 
 
 def _pinned_copies(context: Context) -> list[Candidate]:

@@ -110,7 +110,7 @@ def _evidence(context: Context, piece_index: NDArray[np.intp]) -> tuple[int, ...
 def _lost(context: Context, piece_index: NDArray[np.intp]) -> dict[int, Intervals]:
     """Device to the time in which its streams were serialized."""
     serialized = context.serialized_streams
-    return context.by_device(
+    return context.group_by_device(
         context.timeline.device_number[serialized.row[piece_index]],
         serialized.start_ns[piece_index],
         serialized.end_ns[piece_index],

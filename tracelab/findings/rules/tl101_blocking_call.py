@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.intervals import Int64Array
-from tracelab.findings.advice.needs import Need, is_size, with_moves
+from tracelab.findings.advice.needs import Need, choose_fix, is_size
 from tracelab.findings.advice.repeats import have_same_sizes
 from tracelab.findings.awaited_results import Awaited, awaited_results, own_waits
 from tracelab.findings.candidates import Candidate, grouped, key_of, most_expensive, where
@@ -28,8 +28,10 @@ from tracelab.model.wording import called, capitalize_start, describe
 
 # Of what a call blocked: what the host does, or launches for the GPU, until the next one.
 _MAX_BETWEEN = 0.5
-_MAX_SHARE_BETWEEN = 0.02  # of the window: what the host does between two places, in all
-_MIN_SHARE_IN_A_ROW = 0.5  # of the calls of the one place or the other
+# All that the host does between two places.
+_MAX_WINDOW_SHARE_BETWEEN = 0.02
+# Of the calls of the one place or the other.
+_MIN_SHARE_IN_A_ROW = 0.5
 _EDIT = "unblock:{place}"
 _FIX = Instead(
     "Do not make the CPU wait: keep the value on the GPU, or read it some steps later.",
@@ -104,7 +106,7 @@ def _candidates(context: Context, is_chosen: NDArray[np.bool_]) -> list[Candidat
         caused_idle_ns = costs.caused_idle_ns[call_index]
         top = group[int(np.argmax(caused_idle_ns))]
         call_site, api = call_sites[top], names[top]
-        fix = with_moves(_FIX, context.host_needs[call_index])
+        fix = choose_fix(_FIX, context.host_needs[call_index])
         what = capitalize_start(called(call_site, api) or "a call")
         candidates.append(
             Candidate(
@@ -221,7 +223,7 @@ def _runs_and_pairs(
         _, number_of_pair = np.unique(pair, axis=1, return_inverse=True)
         of_pair = number_of_pair.ravel()
         same_ns = np.bincount(of_pair, np.where(is_same, own_ns, 0))[of_pair]
-        is_tiny |= is_same & (same_ns <= _MAX_SHARE_BETWEEN * context.window.length_ns)
+        is_tiny |= is_same & (same_ns <= _MAX_WINDOW_SHARE_BETWEEN * context.window.length_ns)
         pairs.update(map(tuple, pair[:, is_tiny].T.tolist()))
     return runs, pairs
 
@@ -257,7 +259,7 @@ def _join_others(candidate: Candidate, in_a_row: Sequence[Where]) -> Candidate:
     also_short = f" Do so at all {len(others) + 1} places."
     if remedy is not None:
         fixes = tuple(
-            replace(fix, text=f"{fix.text}{also}", short=f"{fix.in_short}{also_short}")
+            replace(fix, text=f"{fix.text}{also}", short=f"{fix.summary}{also_short}")
             for fix in remedy.fixes
         )
         remedy = replace(remedy, fixes=fixes, edit=edit, by_call_site=True)

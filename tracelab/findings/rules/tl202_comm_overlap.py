@@ -95,10 +95,10 @@ def find(context: Context) -> list[Candidate]:
     ]
 
 
-def without_peers(fix: str) -> str:
+def drop_comparison(fix: str) -> str:
     """A fix where the other ranks were recorded and compared.
 
-    >>> without_peers(_FIX_OF_RECEIVED.text)
+    >>> drop_comparison(_FIX_OF_RECEIVED.text)
     'Nothing can overlap with it, because the next compute needs what it receives.'
     """
     return fix.replace(_COMPARE_RANKS, "").replace(_COMPARE_PEERS, "")
@@ -135,7 +135,7 @@ def _peer_waits(context: Context, waiting: Exposed, waits: PeerWaits) -> list[Ca
     candidates = []
     for (is_slow, call_site, name), group in grouped(keys).items():
         piece_index, row = chosen_index[group], np.unique(chosen_row[group])
-        lost = context.by_device(
+        lost = context.group_by_device(
             timeline.device_number[waiting.row[piece_index]],
             waiting.start_ns[piece_index],
             waiting.end_ns[piece_index],

@@ -33,10 +33,10 @@ def find(context: Context) -> list[Candidate]:
     candidates = []
     for call_site, group in grouped(context.call_sites(timeline.launch_id[rows])).items():
         copy_row, what = rows[group], capitalize_start(called(call_site, "copy"))
-        lost_by_sender, bound_ns = _at_senders(context, copy_row)
+        lost_by_sender, bound_ns = _waits_at_senders(context, copy_row)
         lost = {
             device: time
-            for device, time in {**_at_receivers(context, copy_row), **lost_by_sender}.items()
+            for device, time in {**_waits_at_receivers(context, copy_row), **lost_by_sender}.items()
             if len(time)
         }
         if not lost:
@@ -83,7 +83,7 @@ def _peer_copy_rows(context: Context) -> NDArray[np.intp]:
     return np.flatnonzero(is_peer_copy)
 
 
-def _at_senders(
+def _waits_at_senders(
     context: Context, copy_row: NDArray[np.intp]
 ) -> tuple[dict[int, Intervals], dict[int, int]]:
     """Return the time in which the sender's next compute waited for the copies, and the bounds."""
@@ -98,7 +98,7 @@ def _at_senders(
     return lost, bound_ns
 
 
-def _at_receivers(context: Context, copy_row: NDArray[np.intp]) -> dict[int, Intervals]:
+def _waits_at_receivers(context: Context, copy_row: NDArray[np.intp]) -> dict[int, Intervals]:
     """Return the idle time of other GPUs whose next launched activity waited for a copy."""
     timeline, bound_by_row = context.timeline, context.graph.binding.source_row
     waiting_row = np.flatnonzero(np.isin(bound_by_row, copy_row) & (timeline.launch_id != ABSENT))
@@ -106,7 +106,7 @@ def _at_receivers(context: Context, copy_row: NDArray[np.intp]) -> dict[int, Int
     is_other = timeline.device_number[waiting_row] != timeline.device_number[source_row]
     waiting_row, source_row = waiting_row[is_other], source_row[is_other]
     launched_ns = context.trace.end_ns[timeline.launch_id[waiting_row]]
-    waits = context.by_device(
+    waits = context.group_by_device(
         timeline.device_number[waiting_row],
         np.maximum(launched_ns, timeline.start_ns[source_row]),
         np.minimum(timeline.end_ns[source_row], timeline.start_ns[waiting_row]),

@@ -61,7 +61,7 @@ def _candidate(
     name = context.kernel_name(int(row[0]))
     is_piece = np.isin(moving.row, row)
     piece_device = timeline.device_number[moving.row[is_piece]]
-    lost = context.by_device(piece_device, moving.start_ns[is_piece], moving.end_ns[is_piece])
+    lost = context.group_by_device(piece_device, moving.start_ns[is_piece], moving.end_ns[is_piece])
     limit_ns = {}
     for device in np.unique(timeline.device_number[row]).tolist():
         of_device = index[timeline.device_number[row] == device]

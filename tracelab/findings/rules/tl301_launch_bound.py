@@ -28,12 +28,14 @@ from tracelab.model.program.call_sites import CallSite, calling_threads
 from tracelab.model.trace import ABSENT
 from tracelab.model.wording import called
 
-_MOST_LOOKED_UP = 20_000  # bubbles, the longest: the call site of most time does not need all
+# The longest: the call site of most time does not need all.
+_MAX_LOOKED_UP_BUBBLES = 20_000
 # Between two launches, without the profiler: the host did something other than launching.
-_LONG_NS = 1_000_000
-_LONG_OF_REPLAYS_NS = 20_000  # in a program of replays, each of which is one call
+_MIN_OTHER_WORK_NS = 1_000_000
+# In a program of replays, each of which is one call.
+_MIN_OTHER_WORK_OF_REPLAYS_NS = 20_000
 # Between two graphs of a stream that are both launched pass 1.3 us (H200).
-_LONGEST_GAP_NS = 2_500
+_MAX_GAP_NS = 2_500
 _FIX_OF_LONG = Instead(
     "Move this work out of the launching thread: do it ahead, in worker processes "
     "(`DataLoader(..., num_workers=...)`), once instead of in each step, or on the GPU.",
@@ -74,7 +76,7 @@ def find(context: Context) -> list[Candidate]:
         return []
     is_late, is_slow_host = _late_launches(context)
     of_replays = _is_before_replay(context)
-    group_of = _by_remedy(context, is_late)
+    group_of = _group_by_remedy(context, is_late)
     groups = [
         (is_late & is_of_cause & is_of_remedy, remedy, way)
         for is_of_cause, way in (
@@ -95,7 +97,7 @@ def find(context: Context) -> list[Candidate]:
     return [candidate for candidate in candidates if any(candidate.limit_ns.values())]
 
 
-def _by_remedy(
+def _group_by_remedy(
     context: Context, is_late: NDArray[np.bool_]
 ) -> list[tuple[NDArray[np.bool_], Remedy | None]]:
     """Divide the late launches (bool[bubbles]) by remedy and call site; those of none are last.
@@ -136,18 +138,18 @@ def _late_launches(context: Context) -> tuple[NDArray[np.bool_], NDArray[np.bool
     )
     is_late |= _late_replays(context)
     is_late &= np.isin(bubbles.device_number, context.active_devices) & ~context.start_up.not_ahead
-    is_late &= ~context.in_first_use
+    is_late &= ~context.is_of_first_use
     window_ns = context.window.length_ns
     profiler_factor = window_ns / (context.window_without_profiler_ns or window_ns or 1)
     length_ns = bubbles.end_ns - bubbles.start_ns
     is_silent = is_busy & ~_holds_launch(context)
     is_silent[is_silent] = ~_is_launching(context, np.flatnonzero(is_silent))
-    is_other = is_silent & (length_ns >= _LONG_NS * profiler_factor)
+    is_other = is_silent & (length_ns >= _MIN_OTHER_WORK_NS * profiler_factor)
     if mostly_replays(context.timeline):
         is_own = is_silent & _is_before_replay(context)
         _, gap = np.unique(bubbles.next_id, return_inverse=True)
         own_ns = np.bincount(gap, np.where(is_own, length_ns, 0))[gap]
-        is_other |= is_own & (own_ns >= _LONG_OF_REPLAYS_NS * profiler_factor)
+        is_other |= is_own & (own_ns >= _MIN_OTHER_WORK_OF_REPLAYS_NS * profiler_factor)
     return is_late, np.isin(bubbles.next_id, bubbles.next_id[is_other])
 
 
@@ -178,7 +180,7 @@ def _late_replays(context: Context) -> NDArray[np.bool_]:
     is_late = context.is_idle_by(Cause.LAUNCH) & (row != ABSENT) & replayed(timeline)[row]
     return_ns = context.trace.end_ns[timeline.launch_id[row]]
     starts_soon = timeline.start_ns[row] - return_ns <= REPLAY_START_NS + MIN_DELAY_NS
-    starts_soon &= bubbles.end_ns - bubbles.start_ns > _LONGEST_GAP_NS
+    starts_soon &= bubbles.end_ns - bubbles.start_ns > _MAX_GAP_NS
     starts_soon |= context.graph.binding.constraint[row] == Constraint.LAUNCH
     late_replays: NDArray[np.bool_] = is_late & starts_soon
     return late_replays
@@ -204,7 +206,7 @@ def _candidate(
     if is_generic:
         fix, edit, is_possible = advise(context, max(map(measure, lost.values())))
     late_ns = {device: measure(context.idle(device, is_late)) for device in lost}
-    left = {device: _without_profiler_ns(context, device, ns) for device, ns in late_ns.items()}
+    left = {device: _subtract_profiler_ns(context, device, ns) for device, ns in late_ns.items()}
     return Candidate(
         title=f"The CPU {way.does}{at if what else ''}",
         cause=way.cause,
@@ -230,7 +232,7 @@ def _candidate(
     )
 
 
-def _without_profiler_ns(context: Context, device: int, late_ns: int) -> tuple[int, bool]:
+def _subtract_profiler_ns(context: Context, device: int, late_ns: int) -> tuple[int, bool]:
     """Return the time of a device before late launches without the profiler, ns.
 
     All that the profiler cost may have been such time. If so much is not there, the GPU worked in
@@ -284,7 +286,7 @@ def _top_culprit(
     is_inside = context.is_inside(bubbles.start_ns, bubbles.end_ns)
     bubble_index = np.flatnonzero(is_chosen & is_inside)
     length_ns = (bubbles.end_ns - bubbles.start_ns)[bubble_index]
-    longest = np.argsort(-length_ns, kind="stable")[:_MOST_LOOKED_UP]
+    longest = np.argsort(-length_ns, kind="stable")[:_MAX_LOOKED_UP_BUBBLES]
     cost_ns, culprit_id = length_ns[longest], context.idle_culprits[bubble_index[longest]]
     if remedy is not None:
         timeline = context.timeline
@@ -294,14 +296,14 @@ def _top_culprit(
         culprit_id = np.where(is_own, culprit_id, timeline.launch_id[row])
     evidence = most_expensive(culprit_id.tolist(), cost_ns.tolist())
     if remedy is not None:
-        culprit_id, cost_ns = _in_forward(context, culprit_id, cost_ns, remedy)
+        culprit_id, cost_ns = _choose_forward(context, culprit_id, cost_ns, remedy)
     names = map(context.call_name, culprit_id.tolist())
     groups = grouped(zip(names, context.call_sites(culprit_id), strict=True))
     name, call_site = max(groups, key=lambda key: int(cost_ns[groups[key]].sum()))
     return name, call_site, evidence
 
 
-def _in_forward(
+def _choose_forward(
     context: Context, culprit_id: Int64Array, cost_ns: Int64Array, remedy: Remedy
 ) -> tuple[Int64Array, Int64Array]:
     """Choose the culprits to change, with their cost, ns.

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.intervals import Int64Array, Intervals, measure
-from tracelab.findings.candidates import MOST_EVIDENCE, Candidate, grouped, where
+from tracelab.findings.candidates import MAX_EVIDENCE, Candidate, grouped, where
 from tracelab.findings.context import Context
 from tracelab.findings.remedy import Instead, Remedy
 from tracelab.findings.rule import Rule
@@ -74,7 +74,7 @@ def _candidate(
             count=max(map(len, lost.values())),
             device=max(lost, key=lambda device: measure(lost[device])),
         ),
-        evidence=tuple(loading_id[:MOST_EVIDENCE].tolist()),
+        evidence=tuple(loading_id[:MAX_EVIDENCE].tolist()),
         fix=_FIX.text,
         fix_short=_FIX.short,
         lost=lost,

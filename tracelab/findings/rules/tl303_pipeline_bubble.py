@@ -21,9 +21,12 @@ from tracelab.findings.rule import Rule
 from tracelab.job.part import RankPart
 from tracelab.job.pipeline import Pipeline, StageMetrics, theory_bubble
 
-_LEAST_SHARE = 0.02  # of the schedule: smaller parts of a bubble are not reported
-_LARGE_THEORY = 0.1  # of the schedule: from here on more microbatches are worth a thought
-_UNEVEN = 1.05  # times as long as the other stages: GPUs of one model differ by less
+# Of the schedule: smaller parts of a bubble are not reported.
+_MIN_PART_SHARE = 0.02
+# Of the schedule: a smaller bubble needs no more microbatches.
+_MIN_THEORY_SHARE = 0.1
+# To the other stages: GPUs of one model differ by less.
+_MIN_UNEVEN = 1.05
 
 TITLES = {  # by cause
     "imbalance": "Pipeline stage {stage} computes longer than the others, and they wait for it",
@@ -63,11 +66,11 @@ def pipeline_finding(pipeline: Pipeline, parts: Sequence[RankPart]) -> Finding |
     if pipeline.parts is None:
         return None
     cause, share = _cause(pipeline)
-    if share < _LEAST_SHARE:
+    if share < _MIN_PART_SHARE:
         return _few_microbatches(pipeline, parts)
     stage = _stage_to_change(pipeline, cause)
     beyond = (pipeline.measured_bubble or 0.0) - pipeline.parts.theory
-    fix = f"{_fix(pipeline, cause, stage)} {_figures(pipeline)} {_on_microbatches(pipeline)}"
+    fix = f"{_fix(pipeline, cause, stage)} {_figures(pipeline)} {_describe_microbatches(pipeline)}"
     bound = 0.0 if cause == "unknown" else share
     return _finding(pipeline, parts, cause, stage, (beyond, bound), fix.strip())
 
@@ -79,14 +82,14 @@ def _cause(pipeline: Pipeline) -> tuple[str, float]:
     """
     parts = pipeline.parts
     assert parts is not None
-    uneven = _times_the_others(pipeline, _stage_to_change(pipeline, "imbalance")) >= _UNEVEN
+    uneven = _times_the_others(pipeline, _stage_to_change(pipeline, "imbalance")) >= _MIN_UNEVEN
     shares = {
         "imbalance" if uneven else "uneven_microbatches": parts.imbalance,
         "transfer": parts.transfer,
         "launch_bound": parts.host,
     }
     cause = max(shares, key=lambda cause: shares[cause])
-    if shares[cause] < _LEAST_SHARE:
+    if shares[cause] < _MIN_PART_SHARE:
         return "unknown", parts.rest
     return cause, shares[cause]
 
@@ -152,14 +155,14 @@ def _few_microbatches(pipeline: Pipeline, parts: Sequence[RankPart]) -> Finding 
     """The finding of a pipeline that does what its schedule says, and loses much by that."""
     assert pipeline.parts is not None
     more = _more_microbatches(pipeline)
-    if pipeline.parts.theory < _LARGE_THEORY or more is None:
+    if pipeline.parts.theory < _MIN_THEORY_SHARE or more is None:
         return None
     # The same compute, with the smaller bubble of more microbatches.
     compute = 1 - (pipeline.measured_bubble or 0.0)
     least = theory_bubble(pipeline.stages, more, pipeline.chunks) or 0.0
     saved = max(0.0, pipeline.parts.theory - compute * least / (1 - least))
     stage = max(pipeline.per_stage, key=lambda stage: stage.bubble)
-    fix = f"{_on_microbatches(pipeline)} {_figures(pipeline)}"
+    fix = f"{_describe_microbatches(pipeline)} {_figures(pipeline)}"
     shares = pipeline.parts.theory, saved
     return _finding(pipeline, parts, "few_microbatches", stage, shares, fix)
 
@@ -191,10 +194,10 @@ def _more_microbatches(pipeline: Pipeline) -> int | None:
     return 2 * microbatches
 
 
-def _on_microbatches(pipeline: Pipeline) -> str:
+def _describe_microbatches(pipeline: Pipeline) -> str:
     """Describe the effect of more microbatches if the schedule's own bubble is large."""
     smallest, theory = pipeline.smallest_microbatch, pipeline.theory_bubble
-    if theory is None or theory < _LARGE_THEORY:
+    if theory is None or theory < _MIN_THEORY_SHARE:
         return ""
     if smallest is None:
         return (

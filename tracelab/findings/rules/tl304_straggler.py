@@ -19,7 +19,7 @@ from tracelab.findings.rule import Rule
 from tracelab.job.lateness import UNEVEN_WORK
 from tracelab.job.stragglers import Straggler
 
-_MOST_LISTED = 4  # ranks
+_MAX_LISTED_RANKS = 4
 FIXES = {
     "more_work": "Give all ranks the same work: batches of one size, sequences of similar length "
     "in one step (sort or bucket them by length), equal shares of a layer; and take out what only "
@@ -192,7 +192,7 @@ def _ranks(ranks: tuple[int, ...]) -> str:
     """
     if len(ranks) == 1:
         return f"Rank {ranks[0]}"
-    if len(ranks) > _MOST_LISTED:
+    if len(ranks) > _MAX_LISTED_RANKS:
         return f"{len(ranks)} ranks"
     return f"Ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
 

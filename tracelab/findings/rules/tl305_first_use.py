@@ -28,7 +28,7 @@ from tracelab.model.program.call_sites import CallSite
 from tracelab.model.trace import HOST_CALLS
 
 _BY_HOST = (Cause.HOST_BLOCKED, Cause.HOST_BUSY, Cause.LAUNCH)
-_MOST_NAMED = 2  # kinds of first use
+_MAX_NAMED_KINDS = 2
 
 
 def find(context: Context) -> list[Candidate]:
@@ -86,8 +86,8 @@ def title_of(remedies: Sequence[Remedy]) -> str:
     """
     if len(remedies) == 1:
         return remedies[0].title
-    names = [remedy.name for remedy in remedies[:_MOST_NAMED]]
-    if len(remedies) > _MOST_NAMED:
+    names = [remedy.name for remedy in remedies[:_MAX_NAMED_KINDS]]
+    if len(remedies) > _MAX_NAMED_KINDS:
         names = [", ".join(names), "more"]
     return f"The recording contains costs of first use: {' and '.join(names)}"
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tracelab.base.arrays import dataclass
 from tracelab.base.intervals import Int64Array, Intervals
-from tracelab.findings.candidates import MOST_EVIDENCE, Candidate, grouped, where
+from tracelab.findings.candidates import MAX_EVIDENCE, Candidate, grouped, where
 from tracelab.findings.context import Context
 from tracelab.findings.finding import ASIDE, INFO
 from tracelab.findings.rule import Rule
@@ -21,8 +21,10 @@ from tracelab.model.trace import ABSENT
 from tracelab.model.wording import called
 
 _BY_HOST = (Cause.HOST_BLOCKED, Cause.INPUT, Cause.HOST_BUSY, Cause.LAUNCH)
-_LONG = 0.02  # of a steady step: less is no alarm in any step
-_ALIKE = 0.5  # of a stall: another one of that length at the same place makes it typical
+# Of a steady step: a shorter stall is no alarm in any step.
+_MIN_STEP_SHARE = 0.02
+# Of a stall: another one of that length at the same place makes it typical.
+_MIN_TYPICAL_SHARE = 0.5
 _FIX = (
     "Nothing yet: what happens only now and then is not the cost of a typical step. Record more "
     "steps (`schedule(active=...)`). If it comes back, look for what is not done in every step: "
@@ -72,9 +74,7 @@ def _candidate(context: Context, stalls: Mapping[int, _Stalls]) -> list[Candidat
             title=f"The CPU stalls {often}{at}",
             cause="irregular",
             where=where(call_site, count=count, device=device),
-            evidence=tuple(dict.fromkeys(culprit_id[culprit_id != ABSENT].tolist()))[
-                :MOST_EVIDENCE
-            ],
+            evidence=tuple(dict.fromkeys(culprit_id[culprit_id != ABSENT].tolist()))[:MAX_EVIDENCE],
             lost={number: _idle_of(context, number, x) for number, x in stalls.items()},
             severity_override=INFO,
             remedy=remedy,
@@ -109,8 +109,8 @@ def _irregular(context: Context, device: int) -> _Stalls:
     """The irregular stalls of one device."""
     steps = context.steady_steps
     idle_ns = context.bubbles.within(device, context.is_idle_by(*_BY_HOST), steps)
-    least_ns = _LONG * float(np.median([step.length_ns for step in steps]))
-    stalls = _stalls_of(context, device, _ALIKE * least_ns)
+    least_ns = _MIN_STEP_SHARE * float(np.median([step.length_ns for step in steps]))
+    stalls = _stalls_of(context, device, _MIN_TYPICAL_SHARE * least_ns)
     names = map(context.call_name, stalls.culprit_id.tolist())
     keys = zip(names, context.call_sites(stalls.culprit_id), strict=True)
     steps_alike = np.zeros(len(stalls.length_ns), dtype=np.int64)
@@ -119,7 +119,7 @@ def _irregular(context: Context, device: int) -> _Stalls:
     is_rare = (stalls.length_ns >= least_ns) & are_rare(steps_alike, len(steps))
     # Where each step idles as long somewhere else, the stall is no exception.
     longer_ns = (idle_ns - np.median(idle_ns))[stalls.step_position]
-    is_rare &= longer_ns >= _ALIKE * stalls.length_ns
+    is_rare &= longer_ns >= _MIN_TYPICAL_SHARE * stalls.length_ns
     is_rare &= np.isin(stalls.next_id, context.bubbles.next_id[context.bubbles_inside])
     is_rare &= ~np.isin(stalls.next_id, context.bubbles.next_id[context.start_up.not_ahead])
     return stalls.only(is_rare)
@@ -153,7 +153,7 @@ def _steps_alike(stalls: _Stalls, group: list[int], steps: int) -> NDArray[np.in
     longest_ns = np.zeros(steps, dtype=np.int64)
     np.maximum.at(longest_ns, stalls.step_position[group], stalls.length_ns[group])
     longest_ns.sort()
-    return steps - np.searchsorted(longest_ns, _ALIKE * stalls.length_ns[group])
+    return steps - np.searchsorted(longest_ns, _MIN_TYPICAL_SHARE * stalls.length_ns[group])
 
 
 def _idle_of(context: Context, device: int, stalls: _Stalls) -> Intervals:

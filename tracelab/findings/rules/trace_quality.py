@@ -27,11 +27,14 @@ NO_STACKS = "no_Python_stacks"  # a cause of TL903
 OTHER_RANKS, UNKNOWN_EVENTS = "TL909", "TL911"
 INFLATED = "inflated_host_times"  # the cause of TL910 where the overhead is not known
 
-_MIN_SHARE_WITHOUT_LAUNCH = 0.05  # of the activities' time: with more, causes are doubtful
-_MIN_WAIT_SHARE = 0.02  # of the window that a GPU waits for the host: less is no warning
-_MIN_UNKNOWN_SHARE = 0.01  # of a device's busy time: with more, busy and idle time are wrong
-_MIN_COPY_SHARE = 0.1  # of the copy time: below it rules miss little
-_MAX_NAMES = 3  # in a title
+# Of the activities' time: with more, causes are doubtful.
+_MIN_SHARE_WITHOUT_LAUNCH = 0.05
+_MIN_HOST_WAIT_WINDOW_SHARE = 0.02
+# Of a device's busy time: with more, busy and idle time are wrong.
+_MIN_UNKNOWN_SHARE = 0.01
+# Of the copy time: rules miss little of a smaller share.
+_MIN_SHARE_OF_COPIES = 0.1
+_MAX_NAMES_IN_TITLE = 3
 _SYNCHRONIZES = (Blocking.DEVICE, Blocking.STREAM, Blocking.EVENT)
 
 
@@ -174,7 +177,7 @@ def _profiler_overhead(context: Context) -> list[Candidate]:
         wait_ns = max(map(measure, waits.values()), default=0)
         return _lack(
             INFLATED,
-            int(has_stacks and wait_ns >= _MIN_WAIT_SHARE * context.window.length_ns),
+            int(has_stacks and wait_ns >= _MIN_HOST_WAIT_WINDOW_SHARE * context.window.length_ns),
             "Python stacks were recorded: CPU times are inflated, typically 1.5 to 3 times, and "
             "idle time before late launches is an upper bound",
         )
@@ -255,7 +258,7 @@ def _unknown_copies(
     is_copy = timeline.kind == Kind.COPY
     unknown = is_copy & match_names(context.trace, timeline.event_id, is_unknown)
     share = int(length_ns[unknown].sum()) / max(1, int(length_ns[is_copy].sum()))
-    if share < _MIN_COPY_SHARE:
+    if share < _MIN_SHARE_OF_COPIES:
         return []
     listed = _top_names([x for x in names if x.loss == loss], context.losses.get(loss, 0))
     text = f"{sentence.format(share=100 * share)}: {listed}"
@@ -264,7 +267,7 @@ def _unknown_copies(
 
 def _top_names(names: Sequence[LossName], total: int) -> str:
     """Name the most frequent ones, few enough for a title."""
-    return listed_names([replace(x, devices=()) for x in names[:_MAX_NAMES]], total)
+    return listed_names([replace(x, devices=()) for x in names[:_MAX_NAMES_IN_TITLE]], total)
 
 
 RULES = (

@@ -14,7 +14,8 @@ from tracelab.render.words import bare_name, shorten
 from tracelab.report.glossary import CAUSES, KINDS, PATH_KINDS
 
 _COLORED = ("cause", "kind", "biggest idle cause")  # columns
-_LONG, _LONGEST = 48, 300  # letters of a name: more is shortened to what it is, and cut
+# A longer name is shortened; its tooltip has the full name, cut.
+_MAX_NAME_LETTERS, _MAX_FULL_NAME_LETTERS = 48, 300
 _SHARE = re.compile(r"[<>]?(\d+(?:\.\d+)?) %")
 _CODE = re.compile(r"name|call|operator|line|module|kernel|what|where|inside|file")
 _FITS: Mapping[Fit, str] = MappingProxyType(
@@ -107,11 +108,11 @@ def _fit(column: Column, cells: Sequence[str]) -> str:
 def _shown(column: Column, title: str, fit: str, cell: str, *, is_head: bool) -> Shown:
     text, *more = cell.split(PART) if column.fit in (Fit.LABEL, Fit.BRIEF) else [cell]
     is_code = column.fit is Fit.LABEL and bool(_CODE.match(title)) and bool(text.strip())
-    short = bare_name(text) if is_code and len(text) > _LONG else text
+    short = bare_name(text) if is_code and len(text) > _MAX_NAME_LETTERS else text
     share = _SHARE.fullmatch(cell)
     return Shown(
         text=short,
-        full=shorten(text, _LONGEST) if short != text else "",
+        full=shorten(text, _MAX_FULL_NAME_LETTERS) if short != text else "",
         rest="",
         more=tuple(more),
         fit=fit,

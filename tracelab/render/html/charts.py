@@ -18,11 +18,11 @@ from tracelab.render.words import percent_text, share_text, ticks, time_text, ti
 from tracelab.report.schema import Job, OverlapMetrics
 from tracelab.report.views import RankView
 
-_CHART_PX, _COLUMN_PX, _MOST_STEPS = 150, 64, 400
+_CHART_PX, _COLUMN_PX, _MAX_STEPS = 150, 64, 400
 _TOP_PX = 6
-_MOST_SELECTIONS = 12
-_MOST_CELLS = 40  # columns of a heat map
-_LETTER_PX, _CELL_PX, _LEAST_CELL_PX, _ROW_PX = 6.6, 46, 9, 22
+_MAX_SELECTIONS = 12
+_MAX_HEAT_MAP_COLUMNS = 40
+_LETTER_PX, _CELL_PX, _MIN_CELL_PX, _ROW_PX = 6.6, 46, 9, 22
 _SORTS = {"kind": "compute", "stream": "copy", "device": "graph"}
 _Value = tuple[float | None, str]  # a share, and what it says
 _KINDS: Mapping[str, str] = MappingProxyType(
@@ -162,11 +162,11 @@ def step_chart(rank: RankView) -> StepChart | None:
         for device in view.window.devices
         if device.device == number and view.length_ns > 0
     ]
-    if not 2 <= len(steps) <= _MOST_STEPS:
+    if not 2 <= len(steps) <= _MAX_STEPS:
         return None
     longest_ns = max(view.length_ns for view, _ in steps)
     slot, boxes, labels = 100 / len(steps), [], []
-    every = math.ceil(len(steps) / _MOST_CELLS)
+    every = math.ceil(len(steps) / _MAX_HEAT_MAP_COLUMNS)
     kinds: dict[str, Part] = {}
     for index, (view, device) in enumerate(steps):
         bottom = float(_TOP_PX + _CHART_PX)
@@ -207,7 +207,7 @@ def overlap_charts(pairs: Sequence[OverlapMetrics], *, several: bool) -> list[He
     for sort, title in (("kind", "Kinds"), ("stream", "Streams"), ("device", "GPUs")):
         of_sort = [pair for pair in pairs if pair.a.startswith(f"{sort}:")]
         times = {name: ns for x in of_sort for name, ns in ((x.a, x.a_ns), (x.b, x.b_ns))}
-        busiest = sorted(times, key=lambda name: -times[name])[:_MOST_SELECTIONS]
+        busiest = sorted(times, key=lambda name: -times[name])[:_MAX_SELECTIONS]
         chosen = [name for name in times if name in busiest]
         together = {(x.a, x.b): x.overlap_ns for x in of_sort}
         together |= {(x.b, x.a): x.overlap_ns for x in of_sort}
@@ -253,13 +253,13 @@ def job_charts(job: Job, ranks: Sequence[int]) -> list[HeatChart]:
     content = heat_map(job, ranks)
     if not content.steps or not content.ranks:
         return []
-    every = math.ceil(len(content.steps) / _MOST_CELLS)
+    every = math.ceil(len(content.steps) / _MAX_HEAT_MAP_COLUMNS)
     charts = []
     for title, share in content.shares.items():
         shown, first = merged(share, every)
         steps = [content.steps[index] for index in first]
         values = [
-            [_of_step(value, rank, step, title) for value, step in zip(row, steps, strict=True)]
+            [_step_value(value, rank, step, title) for value, step in zip(row, steps, strict=True)]
             for row, rank in zip(shown.tolist(), content.ranks, strict=True)
         ]
         rows = [f"rank {rank}" for rank in content.ranks]
@@ -270,7 +270,7 @@ def job_charts(job: Job, ranks: Sequence[int]) -> list[HeatChart]:
     return charts
 
 
-def _of_step(value: float, rank: int, step: int, title: str) -> _Value:
+def _step_value(value: float, rank: int, step: int, title: str) -> _Value:
     if math.isnan(value):
         return None, ""
     return value, f"rank {rank}, step {step}: {title} {_share_text(value)}"
@@ -286,8 +286,8 @@ def _heat_chart(
 ) -> HeatChart:
     left = round(_LETTER_PX * max(map(len, [corner, *rows]))) + 10
     widest = round(_LETTER_PX * max(map(len, columns))) + 8
-    room = max(_LEAST_CELL_PX, round(12 * _CELL_PX / max(12, len(columns))))
-    cell = max(room, widest) if len(columns) <= _MOST_SELECTIONS else room
+    room = max(_MIN_CELL_PX, round(12 * _CELL_PX / max(12, len(columns))))
+    cell = max(room, widest) if len(columns) <= _MAX_SELECTIONS else room
     every = math.ceil(widest / cell)
     has_text = cell >= 24
     return HeatChart(

@@ -16,7 +16,7 @@ from tracelab.render.html.tables import Part, PartGroup, part_groups
 from tracelab.render.notes import asides, notes_of, unread
 from tracelab.render.section import PART, Section
 from tracelab.render.sections.files import file_facts, hardware, machines, recorded
-from tracelab.render.text.hints import of_steps
+from tracelab.render.text.hints import steps_hint
 from tracelab.render.text.savings import not_predicted
 from tracelab.report.glossary import (
     BLOCKERS,
@@ -38,7 +38,7 @@ from tracelab.report.views import RankView, ranks_of
 if TYPE_CHECKING:
     from tracelab.render.html.tables import FilePart
 
-_MOST_FACTS = 64  # files whose facts are listed
+_MAX_FILES_WITH_FACTS = 64
 # By part of the page the groups whose words it uses; those of TERMS mean the same everywhere.
 _PLACES: Mapping[str, tuple[Group, ...]] = MappingProxyType(
     {
@@ -138,7 +138,7 @@ def _notes(report: Report, ranks: Sequence[RankView]) -> list[str]:
     shown = {(rank.trace.rank, rank.main.step) for rank in ranks}
     notes = [note.text for note in report.notes if (note.rank, note.step) in shown]
     unpredicted = [text for rank in ranks for text in not_predicted(rank.main.scope)]
-    steps = filter(None, (of_steps(rank.trace) for rank in ranks))
+    steps = filter(None, (steps_hint(rank.trace) for rank in ranks))
     return list(dict.fromkeys([*notes, *unpredicted, *steps]))
 
 
@@ -156,7 +156,7 @@ def _provenance(report: Report, ranks: Sequence[RankView]) -> list[Section]:
         what = "One job" if asked.job.is_job else "Not one job"
         lines.append(f"{what}: {asked.job.why}.")
     sections = [Section("", tuple(lines))]
-    for rank in ranks[:_MOST_FACTS]:
+    for rank in ranks[:_MAX_FILES_WITH_FACTS]:
         facts = file_facts(rank.trace, rank.views, in_job=report.job is not None)
         sections.append(Section(rank.trace.path, facts.lines))
     return sections

@@ -29,18 +29,23 @@ from tracelab.render.html.groups import Group, new_places, renumbered
 from tracelab.render.scene import Lane
 from tracelab.render.words import duration_text
 
-MOST_BYTES = 2_250_000  # of the columns; base64 makes 3.0 MB of them, of a page of 3.5 MB
-MOST_BYTES_OF_JOB = 1_250_000  # of up to eight ranks, whose page stays below 2 MB
-_BYTES_OF_RANK = 156_000  # of each rank of a larger one
-_SAMPLE = 50_000  # so much of a lane tells what all of it takes
-_FEWEST_BINS, _BINS_OF_ALL = 512, 65_536
-_LEAST_SHARE = 1e-4  # of the time: less is not worth a detail
-_SMALL_SHARE = 0.02  # without steps: less of all lanes is worth less than more of them in a detail
-_MOST_TRIES = 5  # the estimate is mostly right at once
+# Of the columns: base64 makes 3.0 MB of them, of a page of 3.5 MB.
+MAX_BYTES = 2_250_000
+# The page of up to eight ranks stays below 2 MB.
+MAX_BYTES_OF_JOB = 1_250_000
+# Of each rank of a job of more than eight.
+_MAX_BYTES_OF_RANK = 156_000
+_MAX_SAMPLE = 50_000
+_MIN_BINS, _MAX_BINS_OF_ALL_LANES = 512, 65_536
+_MIN_DETAIL_SHARE = 1e-4
+# Without steps, less of all lanes is worth less than more of them in a detail.
+_MIN_FILE_SHARE = 0.02
+# The first estimate is mostly right.
+_MAX_TRIES = 5
 _WITHOUT_SOURCE = ("launch", "unknown", "callback")
 # What else is known of an activity.
 _DETAILS = ("op", "line", "call", "why", "source", "captured")
-_MOST_FOR_STREAMS = 0.8  # of the bytes: more would leave too little for the detail
+_MAX_BYTE_SHARE_OF_STREAMS = 0.8
 # The types of lanes whose activities stay at all times: without a detail, and with one.
 _ALL = frozenset(("steps", "wait", "idle", "exposed", "stream", "path", "host"))
 _ALWAYS = frozenset(("steps",))
@@ -90,9 +95,9 @@ def fit(groups: Sequence[Group], cited: Sequence[Cited], *, on_one_clock: bool) 
         cited: what findings cite.
         on_one_clock: they are ranks of a job.
     """
-    most_bytes = MOST_BYTES
+    most_bytes = MAX_BYTES
     if on_one_clock:
-        most_bytes = min(MOST_BYTES, max(MOST_BYTES_OF_JOB, _BYTES_OF_RANK * len(groups)))
+        most_bytes = min(MAX_BYTES, max(MAX_BYTES_OF_JOB, _MAX_BYTES_OF_RANK * len(groups)))
     lanes = [
         (lane, rows) for group in groups for rows in [rows_of(group.lanes)] for lane in group.lanes
     ]
@@ -105,13 +110,13 @@ def fit(groups: Sequence[Group], cited: Sequence[Cited], *, on_one_clock: bool) 
         _estimated_bytes(_bare(lane), rows) for lane, rows in lanes if lane.type == "stream"
     )
     clocks = [range(len(groups))] if on_one_clock else [[index] for index in range(len(groups))]
-    choices = [(_ALWAYS, 0.0, _LEAST_SHARE)]
-    if streams_bytes <= _MOST_FOR_STREAMS * most_bytes:
+    choices = [(_ALWAYS, 0.0, _MIN_DETAIL_SHARE)]
+    if streams_bytes <= _MAX_BYTE_SHARE_OF_STREAMS * most_bytes:
         steps = min(len(_steps([groups[index] for index in indices])[0]) for indices in clocks)
-        choices.insert(0, (_WITH_STREAMS, streams_bytes, 1 / steps if steps else _SMALL_SHARE))
+        choices.insert(0, (_WITH_STREAMS, streams_bytes, 1 / steps if steps else _MIN_FILE_SHARE))
     for whole_types, base_bytes, least_share in choices:
         share = min(0.9, 0.8 * (most_bytes - base_bytes) / max(1.0, all_bytes - base_bytes))
-        for _ in range(_MOST_TRIES):
+        for _ in range(_MAX_TRIES):
             if share < least_share:
                 break
             details, words = _details(groups, clocks, cited, share)
@@ -142,7 +147,7 @@ def _fitted(
     binned = sum(
         lane.type not in whole and len(lane) > 0 for group in groups for lane in group.lanes
     )
-    bins = min(BINS, max(_FEWEST_BINS, _BINS_OF_ALL // max(1, binned)))
+    bins = min(BINS, max(_MIN_BINS, _MAX_BINS_OF_ALL_LANES // max(1, binned)))
     grid = bin_grid(start_ns, max(group.end_ns for group in groups), bins)
     encoded = tuple(
         tuple(
@@ -152,7 +157,7 @@ def _fitted(
                 rows,
                 *((all_of, grid) if _is_cut(lane, all_of) else ()),
             )
-            for (lane, row), all_of in zip(_with_rows(of_cut.lanes), group.lanes, strict=True)
+            for (lane, row), all_of in zip(_lanes_and_rows(of_cut.lanes), group.lanes, strict=True)
         )
         for of_cut, group in zip(cut, groups, strict=True)
         for rows in [rows_of(of_cut.lanes)]
@@ -329,7 +334,7 @@ def _joined(lanes: Sequence[Lane], columns: Mapping[str, NDArray[np.bool_]]) -> 
 
 def _estimated_bytes(lane: Lane, rows: Rows) -> float:
     """About how much a lane takes, compressed."""
-    sample = lane.select(np.arange(len(lane)) < _SAMPLE) if len(lane) > _SAMPLE else lane
+    sample = lane.select(np.arange(len(lane)) < _MAX_SAMPLE) if len(lane) > _MAX_SAMPLE else lane
     columns = encode(sample, 0, rows).columns
     return len(zlib.compress(columns, 6)) * len(lane) / max(1, len(sample))
 
@@ -343,7 +348,7 @@ def _bare(lane: Lane) -> Lane:
     )
 
 
-def _with_rows(lanes: Sequence[Lane]) -> Iterator[tuple[Lane, int]]:
+def _lanes_and_rows(lanes: Sequence[Lane]) -> Iterator[tuple[Lane, int]]:
     """Each lane with the place of its first activity among those of its group."""
     row = 0
     for lane in lanes:

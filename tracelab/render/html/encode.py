@@ -25,7 +25,7 @@ from tracelab.render.scene import Lane
 
 PLAIN, DELTA, BY_ROW = "plain", "delta", "row"
 BINS = 4096
-_LONGEST_BIN_NS = 2**32 - 1
+_MAX_BIN_NS = 2**32 - 1
 _ESCAPED_GAP, _ESCAPED = 0x7FFF_FFFF, 0xFFFF_FFFF  # the value stands in the lane's escapes
 
 
@@ -33,7 +33,7 @@ class Column(NamedTuple):
     """Encoding of a column.
 
     Example: ``Column("call", 4, DELTA)``, four bytes each, of differences modulo 2^32. For `BY_ROW`
-    see `_by_row`.
+    see `_row_residuals`.
     """
 
     name: str
@@ -123,7 +123,7 @@ def encode(
     )
     before_ns = np.concatenate((np.array([start_ns], dtype=np.int64), lane.end_ns))[:-1]
     gap, dur = (
-        _by_row(lane, before_ns, rows)
+        _row_residuals(lane, before_ns, rows)
         if follows
         else (lane.start_ns - before_ns, lane.end_ns - lane.start_ns)
     )
@@ -163,7 +163,7 @@ def encode(
     return EncodedLane(meta, b"".join(parts))
 
 
-def _by_row(lane: Lane, before_ns: Int64Array, rows: Rows) -> tuple[Int64Array, Int64Array]:
+def _row_residuals(lane: Lane, before_ns: Int64Array, rows: Rows) -> tuple[Int64Array, Int64Array]:
     """Return the differences of starts and ends from those expected of the rows, ns.
 
     A start is expected where the item before it ends, or the activity before its row, whichever is
@@ -210,7 +210,7 @@ def bin_grid(start_ns: int, end_ns: int, count: int = BINS) -> Grid:
     All are of one length in whole nanoseconds, so the last one may end later.
     """
     length_ns = max(1, end_ns - start_ns)
-    count = max(count, -(-length_ns // _LONGEST_BIN_NS))
+    count = max(count, -(-length_ns // _MAX_BIN_NS))
     return Grid(start_ns, start_ns + count * -(-length_ns // count), count)
 
 

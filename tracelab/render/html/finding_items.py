@@ -82,10 +82,10 @@ def finding_items(report: Report, ranks: Sequence[RankView], *, about: str) -> l
     groups = finding_groups(report, ranks, about=about)
     if report.job is None:
         return [_item(numbers[id(x.finding)], x.finding, x.scope) for x in groups]
-    return [_of_ranks(numbers, group, len(ranks)) for group in groups]
+    return [_item_of_ranks(numbers, group, len(ranks)) for group in groups]
 
 
-def _of_ranks(numbers: Mapping[int, int], group: FindingGroup, ranks: int) -> FindingItem:
+def _item_of_ranks(numbers: Mapping[int, int], group: FindingGroup, ranks: int) -> FindingItem:
     """One place of the program on several ranks: the most expensive in words, all in it.
 
     Its number is that of the first in the report, as it is printed. With several ranks its words

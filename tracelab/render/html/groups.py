@@ -18,7 +18,7 @@ from tracelab.render.words import bare_name, shorten
 from tracelab.report.glossary import BLOCKERS
 
 MAX_NAME_LETTERS, MAX_LABEL_LETTERS = 300, 40
-MAX_STREAM_LANES, MAX_THREADS = 100, 40  # of a file: nobody reads more
+MAX_STREAM_LANES, MAX_THREADS = 100, 40
 _SHOWN = {column.name for columns in COLUMNS.values() for column in columns} | {
     column.name for column in (*OF_SEVERAL, CAPTURED)
 }
@@ -72,7 +72,7 @@ class Group(OneLine):
 
 def group_of(scene: Scene) -> Group:
     """Make the group of a file: its lanes that a page shows."""
-    streams, hosts = tuple(scene.of_type("stream")), tuple(scene.of_type("host"))
+    streams, hosts = tuple(scene.lanes_of_type("stream")), tuple(scene.lanes_of_type("host"))
     busy_ns = [int((lane.end_ns - lane.start_ns).sum()) for lane in streams]
     left_out = {
         *_least(streams, busy_ns, MAX_STREAM_LANES),
@@ -113,8 +113,8 @@ def new_places(
         if lane.type in kept:
             kept[lane.type].append(is_kept[lane.id])
     row, call = (
-        np.append(np.where(of_type, np.cumsum(of_type) - 1, ABSENT), ABSENT)
-        for of_type in (np.concatenate([np.zeros(0, np.bool_), *x]) for x in kept.values())
+        np.append(np.where(is_of_type, np.cumsum(is_of_type) - 1, ABSENT), ABSENT)
+        for is_of_type in (np.concatenate([np.zeros(0, np.bool_), *x]) for x in kept.values())
     )
     return {"row": row, "source": row, "call": call}
 
@@ -178,7 +178,7 @@ def _named(scene: Scene, lanes: Sequence[Lane]) -> tuple[list[Name], tuple[Lane,
 
 def _step_names(scene: Scene) -> Iterable[str]:
     """Yield the name of each step, with why it is left out."""
-    for lane in scene.of_type("steps"):
+    for lane in scene.lanes_of_type("steps"):
         columns = zip(lane.more["number"].tolist(), lane.more["why_left_out"].tolist(), strict=True)
         for number, why in columns:
             yield f"step {number}" + (

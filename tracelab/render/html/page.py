@@ -62,7 +62,7 @@ def render_page(
             style=Markup(style),
             scripts=list(map(Markup, scripts)),
             timeline=timeline,
-            served=None if served is None else script_json(served.for_page()),
+            served=None if served is None else script_json(served.script_data()),
             page=content_of(report, files),
         )
     )

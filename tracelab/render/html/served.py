@@ -49,7 +49,7 @@ class Served(OneLine):
     traces: tuple[ServedTrace, ...]
     perfetto: str = PERFETTO
 
-    def for_page(self) -> dict[str, Any]:
+    def script_data(self) -> dict[str, Any]:
         """The same for the page's script, which knows no integers beyond 2**53."""
         traces = [
             {

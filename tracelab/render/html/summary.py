@@ -20,7 +20,7 @@ from tracelab.report.schema import DeviceMetrics, Report
 from tracelab.report.views import RankView, Scope
 
 UNKNOWN = "—"
-_MOST_BARS = 8  # ranks
+_MAX_RANK_BARS = 8
 _OF_RANKS = MappingProxyType(  # color and name of each part of `RankShares.percents`
     {
         "compute": ("compute", "compute"),
@@ -31,7 +31,8 @@ _OF_RANKS = MappingProxyType(  # color and name of each part of `RankShares.perc
         "idle": ("unknown", "idle"),
     }
 )
-_FEW_FILES, _FEW_SENTENCES = 4, 2  # of which all is said, and what of more files is
+# With more files, each summary has so few sentences.
+_MAX_FILES_IN_FULL, _MAX_SENTENCES = 4, 2
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -107,15 +108,15 @@ class Summary(OneLine):
 def summaries_of(report: Report, ranks: Sequence[RankView]) -> list[Summary]:
     """The summary of the job, or of each file."""
     if report.job is not None and ranks:
-        return [_of_job(report, ranks)]
+        return [_summary_of_job(report, ranks)]
     names = short_names([rank.trace.path for rank in ranks]) if len(ranks) > 1 else ("",)
     summaries = [summary_of(rank, name) for rank, name in zip(ranks, names, strict=False)]
-    if len(summaries) <= _FEW_FILES:
+    if len(summaries) <= _MAX_FILES_IN_FULL:
         return summaries
-    return [replace(x, verdict=x.verdict[:_FEW_SENTENCES]) for x in summaries]
+    return [replace(x, verdict=x.verdict[:_MAX_SENTENCES]) for x in summaries]
 
 
-def _of_job(report: Report, ranks: Sequence[RankView]) -> Summary:
+def _summary_of_job(report: Report, ranks: Sequence[RankView]) -> Summary:
     """Say who makes others wait, the slowest rank's numbers, and how each rank spends its steps."""
     shares = rank_shares(report)
     longest = max(ranks, key=lambda rank: rank.main.scope.step_ns)
@@ -143,7 +144,7 @@ def _of_job(report: Report, ranks: Sequence[RankView]) -> Summary:
 def _chosen(shares: Sequence[RankShares], first: Collection[int]) -> list[RankShares]:
     """Choose the stragglers of very many ranks, and those that wait longest."""
     order = sorted(shares, key=lambda x: (x.rank not in first, -x.wait_ns / max(1, x.length_ns)))
-    return sorted(order[:_MOST_BARS], key=lambda x: x.rank)
+    return sorted(order[:_MAX_RANK_BARS], key=lambda x: x.rank)
 
 
 def _bar_of_rank(shares: RankShares) -> Bar:

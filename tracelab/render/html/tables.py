@@ -10,7 +10,7 @@ from tracelab.render.document import MAX_DETAILED_RANKS
 from tracelab.render.html.charts import HeatChart, StepChart, job_charts, overlap_charts, step_chart
 from tracelab.render.scene import Scene
 from tracelab.render.section import PART, Section
-from tracelab.render.sections.files import all_losses, for_details, ranks as table_of_ranks
+from tracelab.render.sections.files import all_losses, details_hint, ranks as table_of_ranks
 from tracelab.render.sections.job import job_sections
 from tracelab.render.sections.predictions import causal_section, prediction_sections
 from tracelab.render.sections.registry import PARTS, Subject, page_sections
@@ -18,7 +18,8 @@ from tracelab.render.text.job import rank_shares
 from tracelab.report.schema import CausalMetrics, Report, WhatIf
 from tracelab.report.views import RankView, views_of
 
-TOP = 30  # kernels, lines, modules and operators
+# Kernels, lines, modules and operators.
+MAX_WORK_ROWS = 30
 _MAX_HEAT_ROWS = 64
 # Parts whose titles do not say which stretch of time they are about.
 _OF_WINDOW = frozenset(("bubbles", "overlap", "blocking-calls", "critical-path", "starts", "other"))
@@ -110,7 +111,7 @@ def part_groups(
     several = len(report.traces) > 1
     told_apart = len({trace.rank for trace in report.traces}) == len(report.traces)
     has_details = told_apart and len(report.traces) <= MAX_DETAILED_RANKS
-    of_all = tuple(_of_all(report, has_details=has_details)) if several else ()
+    of_all = tuple(_parts_of_all(report, has_details=has_details)) if several else ()
     groups = [PartGroup("all", "", "", of_all)] if of_all else []
     if not has_details:
         return groups
@@ -118,14 +119,14 @@ def part_groups(
     names = short_names([rank.trace.path for rank in ranks])
     for index, (rank, file) in enumerate(zip(ranks, names, strict=True)):
         suffix = f"-{index}" if several else ""
-        parts = tuple(_of_file(report, rank, by_path.get(rank.trace.path), suffix))
+        parts = tuple(_parts_of_file(report, rank, by_path.get(rank.trace.path), suffix))
         name = f"Rank {rank.trace.rank}" if report.job else file
         path = f"{name}{PART}{rank.trace.path}" if report.job else rank.trace.path
         groups.append(PartGroup(f"file{suffix}", name, path if several else "", parts))
     return groups
 
 
-def _of_all(report: Report, *, has_details: bool) -> Iterator[Part]:
+def _parts_of_all(report: Report, *, has_details: bool) -> Iterator[Part]:
     """Make the parts about all files together."""
     sections = job_sections(report)
     heat: list[HeatChart] = []
@@ -136,7 +137,7 @@ def _of_all(report: Report, *, has_details: bool) -> Iterator[Part]:
         heat = job_charts(report.job, sorted(ordered[:_MAX_HEAT_ROWS]))
     sections.append(table_of_ranks(report, views_of(report)))
     if not has_details:
-        sections.append(for_details(report))
+        sections.append(details_hint(report))
     yield Part("ranks", "", "Ranks" if report.job else "Files", tuple(sections), heat=tuple(heat))
     if report.job and (predictions := _predictions(report.whatif)):
         yield Part("whatif", "", "What if", tuple(predictions))
@@ -145,14 +146,16 @@ def _of_all(report: Report, *, has_details: bool) -> Iterator[Part]:
         yield Part("losses", "", lost[0].title, tuple(lost))
 
 
-def _of_file(report: Report, rank: RankView, part: FilePart | None, suffix: str) -> Iterator[Part]:
+def _parts_of_file(
+    report: Report, rank: RankView, part: FilePart | None, suffix: str
+) -> Iterator[Part]:
     """Make the parts of a file, those about what to do before those about what was measured."""
     view = rank.main
     if causal := _causal(report, rank, part):
         yield Part("causal", suffix, "Causal profile", tuple(causal))
     if whatif := _whatif(report, part):
         yield Part("whatif", suffix, "What if", tuple(whatif))
-    for key, sections in page_sections(Subject(rank, view, TOP)).items():
+    for key, sections in page_sections(Subject(rank, view, MAX_WORK_ROWS)).items():
         if sections and not (key == "losses" and report.job is not None):
             is_overlap = key == "overlap"
             yield Part(

@@ -24,12 +24,13 @@ from tracelab.report.schema import Report
 
 VERSION = 1
 _NAMING = ("name", "op", "line", "captured")  # columns that refer to names
-_MOST_NAMES = 0xFFFF  # the last number stands for none
-_MOST_MARKS = 50  # of a finding
-_MOST_OPEN = 2  # groups whose lanes are all shown at first
-_MOST_GROUPS = 64
-_MOST_NAMED = 8  # files that are not shown
-_MOST_WINDOWS = 5_000  # to choose from
+# The last number of two bytes stands for no name.
+_MAX_NAMES = 0xFFFF
+_MAX_MARKS_OF_FINDING = 50
+_MAX_OPEN_GROUPS = 2
+_MAX_GROUPS = 64
+_MAX_ABSENT = 8
+_MAX_WINDOWS = 5_000
 # What kinds are called that are no causes of idle time; of the others an underscore is a space.
 _WORDS = {
     "comm": "communication",
@@ -39,7 +40,8 @@ _WORDS = {
     "sync": "blocking call",
     "wait": "wait for other ranks",
 }
-_AROUND_NS = 20_000  # at least so much is seen before and after what a finding cites
+# Shown before and after the events that a finding cites.
+_MIN_MARGIN_NS = 20_000
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -68,7 +70,7 @@ def timeline_data(report: Report, scenes: Sequence[Scene]) -> TimelineData:
     all_groups = list(map(group_of, scenes))
     names, groups, findings, fitted = _fitting(report, all_groups, on_one_clock=on_one_clock)
     start_ns = min(group.start_ns for group in groups)
-    opened = {group.scene.rank for group in _chosen(report, groups, _MOST_OPEN)}
+    opened = {group.scene.rank for group in _chosen(report, groups, _MAX_OPEN_GROUPS)}
     meta = {
         "version": VERSION,
         "start": start_ns,
@@ -78,7 +80,7 @@ def timeline_data(report: Report, scenes: Sequence[Scene]) -> TimelineData:
         "short": [name.short for name in names],
         "words": {**PATH_KINDS.names, **CAUSES.names, **_WORDS},
         "reasons": [CONSTRAINTS.meanings[key] for key in _reasons(groups)],
-        "windows": _windows(groups, on_one_clock=on_one_clock)[:_MOST_WINDOWS],
+        "windows": _windows(groups, on_one_clock=on_one_clock)[:_MAX_WINDOWS],
         "note": " ".join(_notes(all_groups, groups, fitted, on_one_clock=on_one_clock)),
         "groups": [
             {
@@ -102,9 +104,9 @@ def _fitting(
     report: Report, groups: Sequence[Group], *, on_one_clock: bool
 ) -> tuple[list[Name], list[Group], list[_Located], Fitted]:
     """As many groups as fit, with all names and findings, and what they are in the page."""
-    shown = _chosen(report, groups, _MOST_GROUPS)
+    shown = _chosen(report, groups, _MAX_GROUPS)
     while True:
-        names, shown = _with_common_names(shown)
+        names, shown = _share_names(shown)
         findings = _locate(shown)
         cited = [cited for finding in findings for cited in finding.cited]
         fitted = fit(shown, cited, on_one_clock=on_one_clock)
@@ -138,7 +140,7 @@ def _notes(
     if left_out := len(groups) - len(shown):
         ranks = {group.scene.rank for group in shown}
         absent = [group.scene.label for group in groups if group.scene.rank not in ranks]
-        some = ", ".join(absent[:_MOST_NAMED]) + (" and others" if left_out > _MOST_NAMED else "")
+        some = ", ".join(absent[:_MAX_ABSENT]) + (" and others" if left_out > _MAX_ABSENT else "")
         yield f"Not shown: {left_out:,} of {len(groups):,} files: {some}."
     for left_out, what in (
         (sum(group.streams_left_out for group in shown), "least busy streams"),
@@ -193,10 +195,10 @@ def _locate(groups: Sequence[Group]) -> list[_Located]:
 
 def _marks(mark: Mark, group: Group) -> Iterator[tuple[int, int, int]]:
     """Yield the lane, start and end of what a finding cites."""
-    places, streams = group.scene.places, list(group.scene.of_type("stream"))
+    places, streams = group.scene.places, list(group.scene.lanes_of_type("stream"))
     first_rows = [0, *accumulate(map(len, streams))]
     elsewhere = group.lane_index(f"idle:{mark.device}")
-    for place in mark.place[:_MOST_MARKS].tolist():
+    for place in mark.place[:_MAX_MARKS_OF_FINDING].tolist():
         lane_id = f"host:{places.thread[place]}"
         if places.row[place] != ABSENT:
             row = int(places.row[place])
@@ -216,7 +218,7 @@ def _shown(finding: _Located, detail: tuple[int, int], group: Group) -> dict[str
         known = [x for x, is_it in zip(finding.marks, is_known, strict=True) if is_it]
         _, start_ns, end_ns = (known or finding.marks)[0]
         start_ns = min(start_ns, finding.since_ns.get(start_ns, start_ns))
-        around_ns = max(_AROUND_NS, end_ns - start_ns)
+        around_ns = max(_MIN_MARGIN_NS, end_ns - start_ns)
         view = [max(first_ns, start_ns - around_ns), min(last_ns, end_ns + around_ns)]
     return {
         "number": finding.number,
@@ -254,14 +256,14 @@ def _window(label: str, bounds: tuple[int, int], steady: bool, group: int) -> di
     return {"label": label, "start": bounds[0], "end": bounds[1], "steady": steady, "group": group}
 
 
-def _with_common_names(groups: Sequence[Group]) -> tuple[list[Name], list[Group]]:
+def _share_names(groups: Sequence[Group]) -> tuple[list[Name], list[Group]]:
     """All names once, and the groups whose lanes refer to them."""
     place_of: dict[Name, int] = {}
     renamed = []
     for group in groups:
         places = [place_of.setdefault(name, len(place_of)) for name in group.names]
         # Names beyond those that two bytes can tell apart are none.
-        place = np.array([*(x if x < _MOST_NAMES else ABSENT for x in places), ABSENT])
+        place = np.array([*(x if x < _MAX_NAMES else ABSENT for x in places), ABSENT])
         lanes = (
             replace(
                 lane,
@@ -273,4 +275,4 @@ def _with_common_names(groups: Sequence[Group]) -> tuple[list[Name], list[Group]
             for lane in group.lanes
         )
         renamed.append(replace(group, lanes=tuple(lanes)))
-    return list(place_of)[:_MOST_NAMES], renamed
+    return list(place_of)[:_MAX_NAMES], renamed

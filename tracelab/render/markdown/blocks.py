@@ -6,12 +6,14 @@ import re
 from collections.abc import Iterable, Sequence
 
 from tracelab.base.safe_text import clean
-from tracelab.render.ci import without_github_commands
+from tracelab.render.ci import escape_github_commands
 from tracelab.render.section import Chapter, Section
 from tracelab.render.words import shorten
 
-MAX_LETTERS = 60_000  # GitHub refuses a comment of 65,536
-MAX_TEXT_LETTERS = 400  # of a title or note: some names of kernels are endless
+# GitHub refuses a comment of 65,536.
+MAX_LETTERS = 60_000
+# Names of some kernels have thousands.
+MAX_TEXT_LETTERS = 400
 _BETWEEN = "\n\n"
 _MAX_CELL_LETTERS = 160
 _BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:ns|µs|ms|s|%)(?!\w))")
@@ -45,7 +47,7 @@ def comment(command: str, blocks: Iterable[str]) -> str:
             kept.append(block)
             room -= len(block) + len(_BETWEEN)
     # A job's log shows what it prints, and acts upon some lines.
-    return without_github_commands(f"{_BETWEEN.join(kept)}\n")
+    return escape_github_commands(f"{_BETWEEN.join(kept)}\n")
 
 
 def brief_prose(text: str) -> str:
@@ -154,10 +156,10 @@ def prose(text: str, *, is_cell: bool = False) -> str:
 
 def _escaped(text: str) -> str:
     """Escape everything that is more than text."""
-    return _SPECIAL.sub(_as_text, text)
+    return _SPECIAL.sub(_escape_letter, text)
 
 
-def _as_text(special: re.Match[str]) -> str:
+def _escape_letter(special: re.Match[str]) -> str:
     found = special[0]
     if found in _ENTITIES:
         return _ENTITIES[found]

@@ -9,8 +9,8 @@ from tracelab.comparison.diff import (
     DIFFERENT_PROGRAMS,
     LONGER,
     NO_CHANGE,
-    SAME,
     SHORTER,
+    UNCHANGED,
     Diff,
     RankDiff,
 )
@@ -27,7 +27,7 @@ from tracelab.render.markdown.blocks import (
 )
 from tracelab.render.section import Chapter
 from tracelab.render.sections.diff import (
-    MAX_RANKS,
+    MAX_DETAILED_RANKS,
     change_cells,
     change_titles,
     details as text_details,
@@ -55,7 +55,7 @@ _MAX_PATH_LETTERS = 200
 
 def render_diff(diff: Diff) -> str:
     """Return a difference as a comment."""
-    shown = diff.ranks if len(diff.ranks) <= MAX_RANKS else (diff.slowest,)
+    shown = diff.ranks if len(diff.ranks) <= MAX_DETAILED_RANKS else (diff.slowest,)
     folded = [
         block
         for rank in shown
@@ -101,6 +101,6 @@ def _findings(rank: RankDiff) -> str:
     return bullets(
         f"**{state}:** {brief_prose(title)} ({rule}, {before} → {after})"
         for finding in rank.findings
-        if finding.state != SAME and finding.beyond_noise and not finding.about_the_trace
+        if finding.state != UNCHANGED and finding.beyond_noise and not finding.about_the_trace
         for rule, state, before, after, _, _, title in [finding_row(finding)]
     )

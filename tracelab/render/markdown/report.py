@@ -27,9 +27,10 @@ from tracelab.render.words import shorten
 from tracelab.report.schema import Report
 
 _MAX_OTHERS = 10
-_MAX_ROWS = 50  # of files, or ranks
+_MAX_FILE_ROWS = 50
 _MAX_PLACE_LETTERS = 200
-_MAX_FIX_LETTERS = 2_000  # no fix is that long, but names in it may be
+# No fix is that long, but the names in it may be.
+_MAX_FIX_LETTERS = 2_000
 
 
 def render_markdown(report: Report, *, recordings: Sequence[Report] = ()) -> str:
@@ -70,9 +71,9 @@ def _facts(facts: Sequence[Fact]) -> str:
 
 def _ranks(ranks: Ranks) -> list[str]:
     """Show the ranks of a job in a table, and which are unlike the others."""
-    titles, columns = zip(*ranks.columns(_MAX_ROWS), strict=True)
+    titles, columns = zip(*ranks.columns(_MAX_FILE_ROWS), strict=True)
     rows = [[*map(cell, row)] for row in zip(*columns, strict=True)]
-    return [table(titles, rows), ranks.more(_MAX_ROWS), prose(ranks.unlike)]
+    return [table(titles, rows), ranks.more(_MAX_FILE_ROWS), prose(ranks.unlike)]
 
 
 def _item(item: Item) -> str:
@@ -138,7 +139,7 @@ def _recordings(said: Recordings) -> Iterator[str]:
     yield brief_prose(said.why)
     yield from (f"> **Warning:** {_note(note)}" for note in said.notes)
     ranks = ["ranks"] if said.has_jobs else []
-    rows = said.rows[:_MAX_ROWS]
+    rows = said.rows[:_MAX_FILE_ROWS]
     yield table(
         ("file", *ranks, "step", "GPU busy", "fixes save", "first finding"),
         (

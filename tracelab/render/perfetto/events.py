@@ -31,8 +31,9 @@ Id = int | float | str | None  # of a process or thread, as a file writes it
 Threads = Mapping[tuple[str, str], tuple[Id, Id]]  # of a file, as it writes them, by their texts
 
 _NUMBERS = 2**32  # of processes and threads, in Perfetto
-_APART = 1000  # from the file's own, so that nobody mixes them up
-ABOVE_ALL = -1000  # where the process is sorted
+# Own process ids are this far from those of the file.
+_ID_DISTANCE = 1000
+FIRST_SORT_INDEX = -1000
 _ARROWS = 10**6  # so many of a process have numbers of their own
 
 
@@ -50,7 +51,7 @@ def event_lines(name: str, scene: Scene, threads: Threads, notes: Sequence[str])
     rows = [(x, lane) for x in tracks for lane in lanes(x.start_ns, x.end_ns) if len(lane)]
     process = free_process(threads.values(), len(rows))
     yield _metadata("process_name", process, 0, name=name)
-    yield _metadata("process_sort_index", process, 0, sort_index=ABOVE_ALL + scene.rank)
+    yield _metadata("process_sort_index", process, 0, sort_index=FIRST_SORT_INDEX + scene.rank)
     for order, (track, lane) in enumerate(rows, 1):
         yield _metadata("thread_name", process, process + order, name=track.label)
         yield _metadata("thread_sort_index", process, process + order, sort_index=order)
@@ -101,9 +102,9 @@ def free_process(taken: Iterable[tuple[Id, Id]], rows: int) -> int:
     pairs = list(taken)
     processes = [one for one, _ in pairs if isinstance(one, int) and 0 <= one < _NUMBERS // 2]
     numbers = {one % _NUMBERS for pair in pairs for one in pair if isinstance(one, int)}
-    process = max(processes, default=0) + _APART
+    process = max(processes, default=0) + _ID_DISTANCE
     while not numbers.isdisjoint(range(process, process + rows + 1)):
-        process += _APART
+        process += _ID_DISTANCE
     return process
 
 
@@ -159,7 +160,7 @@ def _evidence(
         start_ns = finding.track.start_ns + scene.origin_ns
         for index, row in zip(finding.slice_index.tolist(), finding.place.tolist(), strict=True):
             time = microseconds(int(start_ns[index]))
-            yield "evidence", f'"pid":{process},"tid":{process + order},"ts":{time}', ends.at(row)
+            yield "evidence", f'"pid":{process},"tid":{process + order},"ts":{time}', ends.json(row)
 
 
 def _along(scene: Scene, threads: Threads) -> Iterator[tuple[str, str, str]]:
@@ -173,7 +174,7 @@ def _along(scene: Scene, threads: Threads) -> Iterator[tuple[str, str, str]]:
     for source, target in pairwise(range(len(starts_ns))):
         time_ns = max(starts_ns[source], starts_ns[target])
         if time_ns == starts_ns[target] or time_ns < ends_ns[target]:
-            yield "critical_path", ends.at(source), ends.at(target, time_ns)
+            yield "critical_path", ends.json(source), ends.json(target, time_ns)
 
 
 class _Ends:
@@ -189,7 +190,7 @@ class _Ends:
         self._start_ns = places.start_ns.tolist()
         self._origin_ns = scene.origin_ns
 
-    def at(self, row: int, time_ns: int | None = None) -> str:
+    def json(self, row: int, time_ns: int | None = None) -> str:
         """Return the end at a place: its start, or later in it."""
         start_ns = self._start_ns[row] if time_ns is None else time_ns
         return f'{self._thread[row]}"ts":{microseconds(start_ns + self._origin_ns)}'

@@ -23,10 +23,10 @@ def microseconds(time_ns: int) -> str:
     ('4359759616840.547', '-0.001')
     """
     text = _decimal(time_ns)
-    if _EXACT_BELOW_NS <= abs(time_ns) < _POSSIBLE_BELOW_NS and as_read_ns(text) != time_ns:
+    if _EXACT_BELOW_NS <= abs(time_ns) < _POSSIBLE_BELOW_NS and perfetto_ns(text) != time_ns:
         for toward in (-math.inf, math.inf):
             neighbor = repr(math.nextafter(float(text), toward))
-            if as_read_ns(neighbor) == time_ns:
+            if perfetto_ns(neighbor) == time_ns:
                 return neighbor
     return text
 
@@ -40,13 +40,13 @@ def slice_times(start_ns: int, end_ns: int) -> tuple[str, str]:
     start = microseconds(start_ns)
     if start_ns > -_POSSIBLE_BELOW_NS and end_ns < _POSSIBLE_BELOW_NS:
         return start, _decimal(end_ns - start_ns)
-    return start, _decimal(as_read_ns(microseconds(end_ns)) - as_read_ns(start))
+    return start, _decimal(perfetto_ns(microseconds(end_ns)) - perfetto_ns(start))
 
 
-def as_read_ns(text: str) -> int:
+def perfetto_ns(text: str) -> int:
     """Return the nanoseconds that Perfetto reads from a number of microseconds.
 
-    >>> as_read_ns("4359759616840.547"), as_read_ns("1740461679470630.547")
+    >>> perfetto_ns("4359759616840.547"), perfetto_ns("1740461679470630.547")
     (4359759616840547, 1740461679470630400)
     """
     us = float(text)

@@ -120,13 +120,13 @@ def note_track(scene: Scene, notes: Sequence[str]) -> Track:
 def lane_tracks(scene: Scene) -> list[Track]:
     """List the rows of a scene's lanes, in the order in which they are shown."""
     makers = _LaneTracks(scene)
-    calls = sorted(scene.of_type("host"), key=lambda lane: lane.thread)
+    calls = sorted(scene.lanes_of_type("host"), key=lambda lane: lane.thread)
     return [
-        *map(makers.steps, scene.of_type("steps")),
-        *map(makers.idle, scene.of_type("idle")),
-        *(makers.exposed(lane, "comm", "communication") for lane in scene.of_type("exposed")),
-        *(makers.exposed(lane, "copy", "copies") for lane in scene.of_type("exposed")),
-        *map(makers.path, scene.of_type("path")),
+        *map(makers.steps, scene.lanes_of_type("steps")),
+        *map(makers.idle, scene.lanes_of_type("idle")),
+        *(makers.exposed(lane, "comm", "communication") for lane in scene.lanes_of_type("exposed")),
+        *(makers.exposed(lane, "copy", "copies") for lane in scene.lanes_of_type("exposed")),
+        *map(makers.path, scene.lanes_of_type("path")),
         *map(makers.blocking_calls, calls),
     ]
 

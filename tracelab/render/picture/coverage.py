@@ -18,7 +18,8 @@ from tracelab.base.intervals import Int64Array, Intervals, measure_within, union
 
 FloatArray = NDArray[np.float64]
 
-_WIDE_PX = 1.5  # from here on exact edges look better than whole columns
+# Wider bars look better with exact edges than with whole columns.
+_MIN_EXACT_PX = 1.5
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ def split_by_width(a: Intervals, grid: Grid) -> tuple[Intervals, Intervals]:
     (array([0]), array([50]))
     """
     # Where a column is less than a nanosecond, nothing is thinner than a column.
-    wide = ((a.ends - a.starts) >= _WIDE_PX * grid.pixel_ns) | (grid.pixel_ns <= 1)
+    wide = ((a.ends - a.starts) >= _MIN_EXACT_PX * grid.pixel_ns) | (grid.pixel_ns <= 1)
     return Intervals(a.starts[wide], a.ends[wide]), Intervals(a.starts[~wide], a.ends[~wide])
 
 

@@ -16,7 +16,7 @@ from tracelab.render.picture.coverage import FloatArray
 from tracelab.render.picture.style import DARK, DPI, GRAY, SMALL_PX, TEXT_PX, points
 
 _PANEL_GAP, _TITLE_PX, _STEPS_PX = 28, 30, 24
-_LEAST_CELL, _NUMBER_CELL, _NUMBER_ROW = 3, 26, 13  # pixels
+_MIN_CELL_PX, _NUMBER_CELL_PX, _NUMBER_ROW_PX = 3, 26, 13
 _STEP_LABEL = 34
 
 # The darkest color of each panel; none is darker, and colors alone tell nothing.
@@ -66,7 +66,7 @@ def draw_heat_map(
             ),
             label=title,
         )
-        shown, edges = merged(share, -(-share.shape[1] * _LEAST_CELL // panel_px))
+        shown, edges = merged(share, -(-share.shape[1] * _MIN_CELL_PX // panel_px))
         _draw_panel(axes, title, shown, most)
         _write_numbers(axes, title, shown, panel_px / shown.shape[1], row_px, most)
         _write_steps(axes, [content.steps[i] for i in edges], panel_px / shown.shape[1])
@@ -102,7 +102,7 @@ def _write_numbers(
     axes: Axes, title: str, share: FloatArray, cell_px: float, row_px: int, most: float
 ) -> None:
     """The percentage in each cell that has room for it, light on dark."""
-    if cell_px < _NUMBER_CELL or row_px < _NUMBER_ROW:
+    if cell_px < _NUMBER_CELL_PX or row_px < _NUMBER_ROW_PX:
         return
     colors = _colormap(title)
     for (row, column), value in np.ndenumerate(share):

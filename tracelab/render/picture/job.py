@@ -51,15 +51,15 @@ _WORK = (
     Mark.COPY,
     Mark.MEMSET,
 )
-_MOST_RANKS = 128
-_LANES_PX, _LEAST_LANE, _MOST_LANE = 1000, 11, 44  # of all lanes; of one
-_ROWS_PX, _LEAST_ROW, _MOST_ROW = 900, 13, 28
-_TOP_PX = 124  # above the lanes
+_MAX_RANKS = 128
+_ALL_LANES_PX, _MIN_LANE_PX, _MAX_LANE_PX = 1000, 11, 44
+_ROWS_PX, _MIN_ROW_PX, _MAX_ROW_PX = 900, 13, 28
+_HEADER_PX = 124
 _TITLE_Y, _FIRST_CAPTION_Y, _SECOND_CAPTION_Y, _STEPS_Y = 34, 60, 82, 112
 # Right edges of the two columns of shares, from the picture's left.
 _SHARE_X = MappingProxyType({"compute": 182, "wait": 228})
 _STRAGGLER = "#C24A00"  # its label; the line below the headline says it in words
-_BETWEEN_PX = 26  # lanes and heat map
+_HEAT_MAP_GAP_PX = 26
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,19 +109,19 @@ def draw_job(
     if any(len(x.idle) for x in rows):
         marks.add(Mark.IDLE)
     content = heat_map(job, ranks)
-    lane_px = min(_MOST_LANE, max(_LEAST_LANE, _LANES_PX // len(ranks) - 2))
+    lane_px = min(_MAX_LANE_PX, max(_MIN_LANE_PX, _ALL_LANES_PX // len(ranks) - 2))
     gap_px = max(2, lane_px // 5)
-    row_px = min(_MOST_ROW, max(_LEAST_ROW, _ROWS_PX // len(ranks)))
+    row_px = min(_MAX_ROW_PX, max(_MIN_ROW_PX, _ROWS_PX // len(ranks)))
     lanes_px = len(ranks) * (lane_px + gap_px) - gap_px
-    map_px = heat_map_px(len(ranks), row_px) + _BETWEEN_PX if content.steps else 0
+    map_px = heat_map_px(len(ranks), row_px) + _HEAT_MAP_GAP_PX if content.steps else 0
     legend = legend_px(grid, len(marks))
-    height_px = _TOP_PX + lanes_px + AXIS_PX + legend + map_px
+    height_px = _HEADER_PX + lanes_px + AXIS_PX + legend + map_px
     with fixed_style():
         figure = new_figure(width_px, height_px)
         axes = figure.add_axes(
             (
                 LEFT_PX / width_px,
-                (height_px - _TOP_PX - lanes_px) / height_px,
+                (height_px - _HEADER_PX - lanes_px) / height_px,
                 grid.columns / width_px,
                 lanes_px / height_px,
             ),
@@ -154,7 +154,7 @@ def draw_job(
 def _chosen(job: Job) -> list[int]:
     """The ranks that are shown: all, or of very many the stragglers and then the first."""
     stragglers = [straggler.rank for straggler in job.stragglers]
-    kept = list(dict.fromkeys([*stragglers, *job.ranks]))[:_MOST_RANKS]
+    kept = list(dict.fromkeys([*stragglers, *job.ranks]))[:_MAX_RANKS]
     return sorted(kept)
 
 
@@ -194,7 +194,7 @@ def _grid(job: Job, scenes: Mapping[int, Scene], steps: Sequence[int], columns: 
 def _row(scene: Scene, grid: Grid, bounds_ns: Sequence[int]) -> RankRow:
     """Build the row of a rank: its work, and which part of its communication waited."""
     within = Span(grid.start_ns, grid.end_ns)
-    [work] = scene.of_type("work")
+    [work] = scene.lanes_of_type("work")
     covered = {mark_of(kind): work.covered(kind, within) for kind in work.kinds}
     nothing = union([], [])
     waiting = scene.lane("wait")
@@ -249,10 +249,10 @@ def _draw_header(sheet: Sheet, title: str, verdict: str, caption: str) -> None:
     left = MARGIN_PX - LEFT_PX
     room_px = sheet.figure.get_size_inches()[0] * DPI - RIGHT_PX - MARGIN_PX
     headline = fit(printable(title), room_px, TITLE_PX, weight="bold")
-    sheet.write(left, _TITLE_Y - _TOP_PX, headline, TITLE_PX, weight="bold")
-    sheet.write(left, _FIRST_CAPTION_Y - _TOP_PX, fit(printable(verdict), room_px, TEXT_PX))
+    sheet.write(left, _TITLE_Y - _HEADER_PX, headline, TITLE_PX, weight="bold")
+    sheet.write(left, _FIRST_CAPTION_Y - _HEADER_PX, fit(printable(verdict), room_px, TEXT_PX))
     below = fit(printable(caption), room_px, TEXT_PX)
-    sheet.write(left, _SECOND_CAPTION_Y - _TOP_PX, below, color=GRAY)
+    sheet.write(left, _SECOND_CAPTION_Y - _HEADER_PX, below, color=GRAY)
 
 
 def _roles(job: Job) -> dict[int, str]:
@@ -273,7 +273,7 @@ def _draw_labels(
     size_px = TEXT_PX if sheet.lane_px >= TEXT_PX + 2 else SMALL_PX
     left = MARGIN_PX - LEFT_PX
     for name, x_px in _SHARE_X.items() if shares else ():
-        sheet.write(x_px - LEFT_PX, _STEPS_Y - _TOP_PX, name, SMALL_PX, ha="right", color=GRAY)
+        sheet.write(x_px - LEFT_PX, _STEPS_Y - _HEADER_PX, name, SMALL_PX, ha="right", color=GRAY)
     for x, top in zip(rows, sheet.tops, strict=True):
         middle = top + sheet.lane_px / 2
         role = roles.get(x.rank, "") if sheet.is_spacious else ""
@@ -309,4 +309,4 @@ def _draw_steps(sheet: Sheet, job: Job, steps: Sequence[int], rows: Sequence[Ran
     starts_ns = {x.step: x.start_ns for x in times.steps}
     for step in steps:
         x_px = max(0.0, (starts_ns[step] - grid.start_ns) / grid.pixel_ns)
-        sheet.write(x_px, _STEPS_Y - _TOP_PX, f"step {step}", SMALL_PX, color=GRAY)
+        sheet.write(x_px, _STEPS_Y - _HEADER_PX, f"step {step}", SMALL_PX, color=GRAY)

@@ -26,17 +26,19 @@ from tracelab.render.picture.style import (
 from tracelab.render.scene import Span
 from tracelab.render.words import shorten, ticks, time_unit
 
-_UNIT_X, _LABEL_X = 218, 230  # from the picture's left edge
-_TITLE_Y, _CAPTION_Y, _STEPS_Y = 34, 58, 88  # from the sheet's upper edge
+# Pixels from the picture's left edge.
+_UNIT_X, _LABEL_X = 218, 230
+# Pixels from the sheet's upper edge.
+_TITLE_Y, _CAPTION_Y, _STEPS_Y = 34, 58, 88
 _TICK_PX, _STEP_LINE_PX, _TEXT_GAP = 110, 16, 8
-_LONGEST_TITLE = 300
+_MAX_TITLE_LETTERS = 300
 
 
 def draw_header(sheet: Sheet, title: str, caption: str) -> None:
     """The headline and the caption, cut to the picture's width."""
     left = MARGIN_PX - LEFT_PX
     room_px = sheet.figure.get_size_inches()[0] * DPI - RIGHT_PX - MARGIN_PX
-    headline = fit(printable(shorten(title, _LONGEST_TITLE)), room_px, TITLE_PX, weight="bold")
+    headline = fit(printable(shorten(title, _MAX_TITLE_LETTERS)), room_px, TITLE_PX, weight="bold")
     sheet.write(left, _TITLE_Y - TOP_PX, headline, TITLE_PX, weight="bold")
     below = fit(printable(caption), room_px, TEXT_PX)
     sheet.write(left, _CAPTION_Y - TOP_PX, below, color=GRAY)

@@ -28,7 +28,7 @@ from tracelab.render.picture.style import (
 
 _LANE_GAP, _DEVICE_GAP = 4, 14
 _LARGE_LANE, _SMALL_LANE, _LANES_WITH_ROOM = 40, 22, 8
-_LEAST_BAND = 8
+_MIN_BAND_PX = 8
 _LAYERS = dict.fromkeys(Mark, 2) | {Mark.IDLE: 1}  # what is drawn above what
 
 
@@ -162,7 +162,7 @@ def _lane_height_px(lanes: int) -> int:
 
 def lane_height_px(lane: Row, lane_px: int) -> int:
     """The height of a lane: that of every lane, or what its bands need to be seen."""
-    return max(lane_px, _LEAST_BAND * len(lane.bands))
+    return max(lane_px, _MIN_BAND_PX * len(lane.bands))
 
 
 def lane_tops(lanes: Sequence[Row], lane_px: int) -> list[int]:

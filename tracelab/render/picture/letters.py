@@ -10,7 +10,7 @@ from matplotlib.textpath import TextToPath
 from tracelab.render.picture.style import FONT
 from tracelab.render.words import shorten
 
-_FEWEST_LETTERS = 8
+_MIN_LETTERS = 8
 
 
 def printable(text: str) -> str:
@@ -45,7 +45,7 @@ def fit(text: str, room_px: float, size_px: int, weight: str = "normal") -> str:
     width = text_width(text, size_px, weight)
     if width <= room_px:
         return text
-    for letters in range(int(len(text) * room_px / width), _FEWEST_LETTERS - 1, -1):
+    for letters in range(int(len(text) * room_px / width), _MIN_LETTERS - 1, -1):
         if text_width(shorten(text, letters), size_px, weight) <= room_px:
             return shorten(text, letters)
     return ""

@@ -19,8 +19,9 @@ from tracelab.render.scene import Lane, Scene, Thread
 from tracelab.render.words import ELLIPSIS, duration_text
 
 MAX_ID_LETTERS = 8
-MIN_BAND_SHARE = 0.16  # of its height: what is thinner than a pixel is not lower
-_BETWEEN_LEVELS = 0.1  # of a level's height
+# Bars that are thinner than a pixel are not lower.
+MIN_BAND_HEIGHT_SHARE = 0.16
+_LEVEL_GAP_SHARE = 0.1
 _LANE_NAME = re.compile(r"host|device:\d+|stream:\d+/(\d+|graphs)|kind:(compute|comm|copy|memset)")
 
 
@@ -124,7 +125,7 @@ def choose(scene: Scene, names: Sequence[str] | None) -> Choice:
     Raises:
         UsageError: a name stands for nothing, or nothing is left to draw.
     """
-    hosts, lanes = tuple(scene.of_type("host")), tuple(scene.of_type("stream"))
+    hosts, lanes = tuple(scene.lanes_of_type("host")), tuple(scene.lanes_of_type("stream"))
     kinds = _occurring_kinds(lanes)
     if names is None:
         if not lanes:
@@ -229,7 +230,7 @@ def _stream_row(lane: Lane, kinds: Sequence[str], grid: Grid) -> Row:
         np.concatenate([layer.covered.starts for layer in layers]),
         np.concatenate([layer.covered.ends for layer in layers]),
     )
-    bands: tuple[Band, ...] = (Band(0, 1, MIN_BAND_SHARE, layers),)
+    bands: tuple[Band, ...] = (Band(0, 1, MIN_BAND_HEIGHT_SHARE, layers),)
     label = f"{len(lane.streams):,} graph streams"
     if len(lane.streams) > 1:
         bands = _levels(lane, kinds, grid)
@@ -247,8 +248,8 @@ def _levels(lane: Lane, kinds: Sequence[str], grid: Grid) -> tuple[Band, ...]:
     return tuple(
         Band(
             i / count,
-            (i + 1 - _BETWEEN_LEVELS) / count if count > 1 else 1,
-            MIN_BAND_SHARE,
+            (i + 1 - _LEVEL_GAP_SHARE) / count if count > 1 else 1,
+            MIN_BAND_HEIGHT_SHARE,
             tuple(_layer(part, kind, grid) for kind in kinds),
         )
         for i, level in enumerate(levels)

@@ -53,11 +53,15 @@ FONT = "DejaVu Sans"  # it comes with matplotlib
 
 # With a power of two as the resolution, whole pixels stay whole in floats.
 DPI = 128
-LEFT_PX, RIGHT_PX = 240, 30  # left and right of the lanes
-LEAST_WIDTH_PX, MOST_WIDTH_PX = 400, 16_384
-MARGIN_PX = 20  # left of the headline and of the devices
-TOP_PX, AXIS_PX, BOTTOM_PX = 98, 46, 14  # above the lanes, below them, below the legend
-TITLE_PX, TEXT_PX, SMALL_PX = 20, 14, 12  # letters
+# Left and right of the lanes.
+LEFT_PX, RIGHT_PX = 240, 30
+MIN_WIDTH_PX, MAX_WIDTH_PX = 400, 16_384
+# Left of the headline and of the devices.
+MARGIN_PX = 20
+# Above the lanes, below them, below the legend.
+TOP_PX, AXIS_PX, BOTTOM_PX = 98, 46, 14
+# Letters.
+TITLE_PX, TEXT_PX, SMALL_PX = 20, 14, 12
 
 
 def points(px: float) -> float:

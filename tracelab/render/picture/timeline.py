@@ -32,17 +32,19 @@ from tracelab.render.picture.rows import (
     visible_idle,
 )
 from tracelab.render.picture.style import (
-    LEAST_WIDTH_PX,
     LEFT_PX,
-    MOST_WIDTH_PX,
+    MAX_WIDTH_PX,
+    MIN_WIDTH_PX,
     RIGHT_PX,
     fixed_style,
 )
 from tracelab.render.scene import Scene, Span
 from tracelab.render.text.savings import percent
 
-MAX_ROWS = 400  # of all parts together
-MAX_PARTS = 100  # matplotlib's limit is a height of 2^16 pixels
+# Of all parts together.
+MAX_ROWS = 400
+# Matplotlib's limit is a height of 2^16 pixels.
+MAX_PARTS = 100
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,9 +100,9 @@ def require_drawable(parts: int, lanes: Sequence[str] | None, width_px: int) -> 
     Raises:
         UsageError: it is too wide, too narrow or too high, or there can be no such lane.
     """
-    if not LEAST_WIDTH_PX <= width_px <= MOST_WIDTH_PX:
+    if not MIN_WIDTH_PX <= width_px <= MAX_WIDTH_PX:
         raise UsageError(
-            f"a timeline is {LEAST_WIDTH_PX} to {MOST_WIDTH_PX:,} pixels wide, not {width_px:,}"
+            f"a timeline is {MIN_WIDTH_PX} to {MAX_WIDTH_PX:,} pixels wide, not {width_px:,}"
         )
     if parts > MAX_PARTS:
         raise UsageError(f"one picture shows at most {MAX_PARTS} files; these are {parts:,}")

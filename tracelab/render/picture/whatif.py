@@ -13,7 +13,7 @@ from tracelab.render.picture.timeline import Panel, draw_panels
 from tracelab.render.scene import Scene
 from tracelab.render.words import duration_text
 
-MAX_ROWS = 24  # of each half: more than that are not read side by side
+MAX_ROWS_OF_HALF = 24
 
 
 def draw_whatif(scenes: tuple[Scene, Scene], *, titles: tuple[str, str], width_px: int) -> Figure:
@@ -38,8 +38,8 @@ def draw_whatif(scenes: tuple[Scene, Scene], *, titles: tuple[str, str], width_p
 
 
 def _all_rows(scene: Scene, grid: Grid) -> list[Row]:
-    lanes = (*scene.of_type("host"), *scene.of_type("stream"))
-    kinds = next(lane.kinds for lane in scene.of_type("stream"))
+    lanes = (*scene.lanes_of_type("host"), *scene.lanes_of_type("stream"))
+    kinds = next(lane.kinds for lane in scene.lanes_of_type("stream"))
     return build_rows(scene, Choice(lanes, kinds), grid)
 
 
@@ -49,7 +49,7 @@ def _kept(rows: Sequence[Row]) -> set[tuple[int | None, str]]:
     for row in rows:
         if marks_in([row]):
             busy_ns[_key(row)] = max(row.busy_ns, busy_ns.get(_key(row), 0))
-    return set(sorted(busy_ns, key=lambda key: -busy_ns[key])[:MAX_ROWS])
+    return set(sorted(busy_ns, key=lambda key: -busy_ns[key])[:MAX_ROWS_OF_HALF])
 
 
 def _key(row: Row) -> tuple[int | None, str]:
@@ -58,7 +58,7 @@ def _key(row: Row) -> tuple[int | None, str]:
 
 def _panel(scene: Scene, grid: Grid, rows: Sequence[Row], title: str) -> Panel:
     parts = [f"a replayed step: {duration_text(grid.length_ns)}", *scene.notes]
-    if len(rows) >= MAX_ROWS:
+    if len(rows) >= MAX_ROWS_OF_HALF:
         parts.append(f"the {len(rows)} busiest lanes")
     devices = dict.fromkeys(row.device for row in rows if row.device is not None)
     busy = {device: scene.busy(device, scene.window) for device in devices}

@@ -16,7 +16,7 @@ from tracelab.comparison.diff import (
     GONE,
     NEW,
     ORDER,
-    SAME,
+    UNCHANGED,
     CallDiff,
     ComparedFile,
     Diff,
@@ -59,7 +59,7 @@ from tracelab.render.words import (
     time_text,
 )
 
-MAX_RANKS = 4  # of which the details are shown
+MAX_DETAILED_RANKS = 4
 _MAX_CALLS, _MAX_FINDINGS, _MAX_KERNELS, _MAX_ROWS = 10, 10, 10, 10
 _MAX_PART_LETTERS = 48
 _NAMESPACE = re.compile(r"(?:\(anonymous namespace\)|\b\w+)::")
@@ -77,7 +77,7 @@ def chapters(diff: Diff) -> list[Chapter]:
         opening.append(Section("Not compared", notes, tone=Tone.WARNING))
     if not several:
         return [Chapter("", (*opening, *details(diff.ranks[0])))]
-    if len(diff.ranks) > MAX_RANKS:
+    if len(diff.ranks) > MAX_DETAILED_RANKS:
         opening.append(Section("", ("For the details of one rank, compare its files alone.",)))
         return [Chapter("", tuple(opening))]
     return [
@@ -150,7 +150,7 @@ def details(rank: RankDiff) -> Iterator[Section]:
 def _basis(rank: RankDiff) -> Section:
     """Say which files and windows are compared, and from when on a difference counts."""
     files = tuple(
-        f"{side:<7}{file.path} ({_steps(file)}{_length(file) if rank.by_recording else ''})"
+        f"{side:<7}{file.path} ({_steps(file)}{_length(file) if rank.has_repeats else ''})"
         for side, recordings in (
             ("before", rank.before_recordings),
             ("after", rank.after_recordings),
@@ -175,7 +175,7 @@ def _length(file: ComparedFile) -> str:
 def _rule(rank: RankDiff) -> str:
     """Say what is compared, and from when on a difference counts."""
     one_percent = f"1 % of a {rank.basis}, {time_text(rank.length.before_ns // 100)}"
-    if rank.by_recording:
+    if rank.has_repeats:
         return (
             "Medians of the recordings. A change counts if it is larger than the noise between "
             f"recordings of one side (95 % interval), and at least {one_percent}."
@@ -261,7 +261,7 @@ def _findings(rank: RankDiff) -> Iterator[Section]:
     """Show what is gone, new or changed; then the traces themselves."""
     findings = rank.findings
     about_time = [finding for finding in findings if not finding.about_the_trace]
-    changed = [finding for finding in about_time if finding.state != SAME]
+    changed = [finding for finding in about_time if finding.state != UNCHANGED]
     if about_time:
         rest = len(about_time) - len(changed[:_MAX_FINDINGS])
         titles = ("rule", "", "before", "after", "", "cause", "what")

@@ -25,7 +25,7 @@ from tracelab.comparison.diff import (
     RankDiff,
     StreamDiff,
 )
-from tracelab.comparison.judge import CONFIRMS_PERCENT
+from tracelab.comparison.judge import MIN_CONFIRMING_PERCENT
 from tracelab.comparison.noise import Change
 from tracelab.findings.places import TOGETHER
 from tracelab.findings.rules.trace_quality import INFLATED
@@ -85,7 +85,7 @@ def verdict(rank: RankDiff) -> str:
     if rank.verdict in (SHORTER, LONGER):
         sentence = (
             f"{_what(rank)} got {abs(rank.length.percent):.1f} % {rank.verdict}: {_lengths(rank)}."
-            f"{_of_inflated_host(rank)}"
+            f"{_inflation_warning(rank)}"
         )
     elif rank.verdict == NO_CHANGE:
         noise = percent_text(rank.length.noise_ns, rank.length.before_ns)
@@ -99,7 +99,7 @@ def verdict(rank: RankDiff) -> str:
     return f"{sentence} What {what}: {parts}." if parts else sentence
 
 
-def _of_inflated_host(rank: RankDiff) -> str:
+def _inflation_warning(rank: RankDiff) -> str:
     """Warn that a change in idle time may be the profiler's."""
     is_inflated = any(finding.cause == INFLATED for finding in rank.findings)
     if not is_inflated or rank.unprofiled_after_ns is not None:
@@ -121,7 +121,7 @@ def why_not(rank: RankDiff) -> str:
 
 def _reason(doubt: Doubt, rank: RankDiff) -> str:
     noise = percent_text(rank.length.noise_ns, rank.length.before_ns)
-    if doubt == Doubt.SPREAD and rank.by_recording:
+    if doubt == Doubt.SPREAD and rank.has_repeats:
         return f"Recordings of the same side differ too much (noise {noise}): record more of them."
     if doubt == Doubt.SPREAD:
         return (
@@ -143,8 +143,8 @@ def _unprofiled(rank: RankDiff) -> str:
     """Say what became of the step without the profiler."""
     before_ns, after_ns = rank.unprofiled_before_ns or 0, rank.unprofiled_after_ns or 0
     percent = 100 * (after_ns - before_ns) / (before_ns or 1)
-    if abs(percent) < CONFIRMS_PERCENT:
-        return f"it changed by less than {CONFIRMS_PERCENT} %"
+    if abs(percent) < MIN_CONFIRMING_PERCENT:
+        return f"it changed by less than {MIN_CONFIRMING_PERCENT} %"
     return f"it got {abs(percent):.1f} % {LONGER if percent > 0 else SHORTER}"
 
 

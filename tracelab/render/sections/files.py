@@ -18,9 +18,11 @@ from tracelab.report.views import RankView, View
 
 _MAX_STEPS, _MAX_STEPS_BY_CAUSE = 20, 100
 _MAX_NAMED_STEPS = 4
-_MAX_NAMES = 5  # of annotations that are not steps
-_MAX_GPUS = 16  # of one name; no machine of today has more
-_OF_EACH_SORT = 5  # where there are more: from the beginning, from the end, and of the slowest
+_MAX_NAMED_ANNOTATIONS = 5
+# No machine of today has more.
+_MAX_GPUS_OF_NAME = 16
+# Of many steps: from the beginning, from the end, and of the slowest.
+_STEPS_OF_SORT = 5
 _OTHER_PLATFORM = (
     "The rules, latencies and fixes were developed on CUDA and ROCm: here the times are exact, the "
     "causes and fixes only hints."
@@ -114,8 +116,8 @@ def recorded(views: Sequence[View]) -> str:
 
 def _numbers(numbers: Sequence[str]) -> str:
     """List the numbers of GPUs of one name; of very many the first."""
-    rest = len(numbers) - _MAX_GPUS
-    return ", ".join(numbers[:_MAX_GPUS]) + (f" and {rest:,} more" if rest > 0 else "")
+    rest = len(numbers) - _MAX_GPUS_OF_NAME
+    return ", ".join(numbers[:_MAX_GPUS_OF_NAME]) + (f" and {rest:,} more" if rest > 0 else "")
 
 
 def losses(trace: TraceInfo) -> list[Section]:
@@ -169,13 +171,13 @@ def _names(loss: LossCount) -> str:
 def _unused_steps(trace: TraceInfo, loss: str) -> str:
     """Name the annotations that a loss of steps is about, the most frequent first."""
     unused = sorted((x for x in trace.unused_steps if x.loss == loss), key=lambda x: -x.count)
-    named = [f"{x.count:,} x {brief(x.name)}" for x in unused[:_MAX_NAMES]]
+    named = [f"{x.count:,} x {brief(x.name)}" for x in unused[:_MAX_NAMED_ANNOTATIONS]]
     rest = len(unused) - len(named)
     listed = ", ".join(named) + (f" and {rest:,} more names" if rest > 0 else "")
     return f": {listed}" if listed else ""
 
 
-def for_details(report: Report) -> Section:
+def details_hint(report: Report) -> Section:
     """Say how to see the details of one of many files."""
     if len({trace.rank for trace in report.traces}) < len(report.traces):
         warning = "Several files say that they are the same rank: analyze them one by one."
@@ -238,16 +240,16 @@ def _chosen(views: Sequence[View]) -> list[View]:
     if len(views) <= _MAX_STEPS:
         return list(views)
     numbers = range(len(views))
-    slowest = sorted(numbers, key=lambda i: -views[i].length_ns)[:_OF_EACH_SORT]
-    chosen = {*numbers[:_OF_EACH_SORT], *slowest, *numbers[-_OF_EACH_SORT:]}
+    slowest = sorted(numbers, key=lambda i: -views[i].length_ns)[:_STEPS_OF_SORT]
+    chosen = {*numbers[:_STEPS_OF_SORT], *slowest, *numbers[-_STEPS_OF_SORT:]}
     return [views[i] for i in sorted(chosen)]
 
 
 def _step_notes(views: Sequence[View], shown: Sequence[View]) -> Iterator[str]:
     if len(shown) < len(views):
         yield (
-            f"Shown are the first {_OF_EACH_SORT}, the slowest {_OF_EACH_SORT} and the last "
-            f"{_OF_EACH_SORT} of {len(views):,} steps; {len(views) - len(shown):,} are left out."
+            f"Shown are the first {_STEPS_OF_SORT}, the slowest {_STEPS_OF_SORT} and the last "
+            f"{_STEPS_OF_SORT} of {len(views):,} steps; {len(views) - len(shown):,} are left out."
         )
     if len(views) > 1:
         lengths = [view.length_ns for view in views]

@@ -23,7 +23,7 @@ def findings(view: View) -> list[Section]:
     full = [finding for finding in about_time if view.scope.is_worth_showing(finding)]
     brief = [finding for finding in about_time if not view.scope.is_worth_showing(finding)]
     sections = [
-        _in_full(view.findings.index(finding) + 1, finding, view.scope)
+        _finding_section(view.findings.index(finding) + 1, finding, view.scope)
         for finding in full[:_MAX_IN_FULL]
     ]
     brief = [*full[_MAX_IN_FULL:], *brief]
@@ -42,7 +42,7 @@ def about_the_trace(view: View) -> list[Section]:
     return [Section("About the trace", lines, notes=(note,))]
 
 
-def _in_full(number: int, finding: Finding, scope: Scope) -> Section:
+def _finding_section(number: int, finding: Finding, scope: Scope) -> Section:
     names = (finding.rule, *filter(None, [finding.remedy]))
     title = PART.join((f"{number}. {finding.severity}", price(finding, scope), *names))
     reason = REASONS.get(finding.saves_reason or "")
@@ -100,7 +100,7 @@ def _saves(finding: Finding, scope: Scope) -> str:
     return " ".join(filter(None, [saves, interval(finding, scope)]))
 
 
-def of_all_ranks(groups: Iterable[FindingGroup]) -> list[Section]:
+def findings_of_all_ranks(groups: Iterable[FindingGroup]) -> list[Section]:
     """List the findings of many ranks, each place once, with the rank that loses most there."""
     shown = [group for group in groups if group.finding.severity != INFO][:_MAX_BRIEF]
     if not shown:

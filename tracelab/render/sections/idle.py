@@ -26,7 +26,8 @@ from tracelab.report.schema import (
 from tracelab.report.views import View
 
 _MAX_CULPRITS, _MAX_NODES, _MAX_CALLS = 6, 6, 10
-_MIN_SHARE = 0.001  # of the window
+# Of the window.
+_MIN_SHARE = 0.001
 
 
 def idle(view: View) -> list[Section]:
@@ -46,7 +47,7 @@ def _idle(view: View, device: DeviceMetrics) -> Section:
         ("of idle", lambda row: percent_text(row[1], device.idle_ns)),
         ("of window", lambda row: percent_text(row[1], view.length_ns)),
         ("meaning", lambda row: row[2], PROSE),
-        notes=_of_calls(device),
+        notes=_call_notes(device),
     )
 
 
@@ -62,7 +63,7 @@ def _causes(device: DeviceMetrics) -> Iterator[tuple[str, int, str]]:
             yield "  of it", part_ns, meaning_of(REASON_MEANINGS, reason)
 
 
-def _of_calls(device: DeviceMetrics) -> Iterator[str]:
+def _call_notes(device: DeviceMetrics) -> Iterator[str]:
     """Note how much blocking calls cause besides the time inside of them, which has a cause."""
     if device.idle_by_calls_ns:
         yield (

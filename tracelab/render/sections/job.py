@@ -33,7 +33,7 @@ from tracelab.report.schema import (
 )
 
 _MAX_ROWS = 24
-_MAX_SEGMENTS, _MIN_SEGMENT_SHARE = 12, 0.001  # of the critical path, and of its length
+_MAX_PATH_SEGMENTS, _MIN_SEGMENT_SHARE_OF_PATH = 12, 0.001
 _MAX_NAMED_RANKS = 4
 _IN_PAIRS = "send_recv"
 _HOST = "CPU is the time to launch a microbatch, with the profiler."
@@ -142,8 +142,8 @@ def _critical_path(path: JobPath) -> Section:
         f"{meaning_of(PATH_NAMES, kind)} {percent_text(kind_ns, path.total_ns)}"
         for kind, kind_ns in largest(path.by_kind)
     ]
-    large = [x for x in path.segments if x.total_ns >= _MIN_SEGMENT_SHARE * path.total_ns]
-    shown = large[:_MAX_SEGMENTS]
+    large = [x for x in path.segments if x.total_ns >= _MIN_SEGMENT_SHARE_OF_PATH * path.total_ns]
+    shown = large[:_MAX_PATH_SEGMENTS]
     left = len(path.segments) - len(shown)
     return table(
         "Critical path of the job",

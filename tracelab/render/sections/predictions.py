@@ -33,9 +33,9 @@ _WHY_NOT = {
     NO_EDIT: "its fix is not a change that can be replayed",
     **REASONS,
 }
-_MAX_EDITS = 3  # that are written beside a change
+_MAX_NAMED_EDITS = 3
 _MAX_ROWS, _MAX_WITHOUT_SAVING = 20, 5
-_MIN_SAVING_SHARE = 0.001  # of a step: to save less is to save nothing
+_MIN_SAVED_STEP_SHARE = 0.001
 _ONE_AND_MANY = {
     FINDING: ("finding", "findings"),
     LINE: ("line", "lines"),
@@ -73,7 +73,7 @@ def causal_section(rows: Sequence[CausalMetrics], savings: Savings | None) -> Se
 
 
 def _saves(row: CausalMetrics) -> bool:
-    return abs(row.saves_ns) >= _MIN_SAVING_SHARE * row.step_ns
+    return abs(row.saves_ns) >= _MIN_SAVED_STEP_SHARE * row.step_ns
 
 
 def _why_empty(savings: Savings | None) -> str:
@@ -215,7 +215,7 @@ def _reasons(predictions: Sequence[Prediction]) -> Iterator[str]:
 def _change(prediction: Prediction) -> str:
     """Name a change: the finding and its edits; of all together only that."""
     is_named_alike = prediction.edits == (prediction.name,)
-    is_long = len(prediction.edits) > _MAX_EDITS
+    is_long = len(prediction.edits) > _MAX_NAMED_EDITS
     edits = () if is_named_alike or is_long else prediction.edits
     number = f"{prediction.findings[0] + 1}. " if len(prediction.findings) == 1 else ""
     is_together = prediction.name == TOGETHER

@@ -27,7 +27,7 @@ from tracelab.render.sections.work import (
     operators,
     phases,
 )
-from tracelab.render.text.hints import ALL_IN_JSON, of_steps
+from tracelab.render.text.hints import ALL_IN_JSON, steps_hint
 from tracelab.render.words import percent_text, time_text
 from tracelab.report.views import RankView, View
 
@@ -77,7 +77,7 @@ def _steps(subject: Subject) -> list[Section]:
         return []
     further = [f"Not steady: {text}." for text in left_out_steps(rank)]
     if pattern is not None:
-        further += filter(None, [of_steps(rank.trace)])
+        further += filter(None, [steps_hint(rank.trace)])
     return [steps(rank, further, pattern or "")]
 
 

@@ -24,9 +24,10 @@ from tracelab.report.views import View
 
 _MAX_STREAMS, _MAX_PAIRS, _MAX_LATENCIES = 10, 10, 8
 _MAX_CAUSES_IN_HEADLINE = 3
-_MIN_HEADLINE_SHARE = 0.01  # of the window
-_MIN_OVERLAP_SHARE = 0.001  # of the window: an overlap with less on one side is no news
-_MAX_SURE_SHARE = 0.02  # of the window: with more in unexplained delays nothing can be predicted
+_MIN_HEADLINE_WINDOW_SHARE = 0.01
+_MIN_OVERLAP_WINDOW_SHARE = 0.001
+# With more time in unexplained delays nothing can be predicted.
+_MAX_UNEXPLAINED_WINDOW_SHARE = 0.02
 
 
 def section_title(view: View, title: str, device: DeviceMetrics) -> str:
@@ -60,7 +61,7 @@ def _headline(view: View, device: DeviceMetrics) -> str:
         (device.exposed_comm_ns, "of communication was not overlapped with compute"),
         (device.exposed_copy_ns, "of copies was not overlapped with other work"),
     ):
-        if exposed_ns >= _MIN_HEADLINE_SHARE * length:
+        if exposed_ns >= _MIN_HEADLINE_WINDOW_SHARE * length:
             sentences.append(
                 f"{time_text(exposed_ns)} ({percent_text(exposed_ns, length)}) {exposure}."
             )
@@ -165,7 +166,7 @@ def overlap(view: View) -> list[Section]:
         return [Section("Overlap", ("There was no GPU work.",))]
     if not view.overlaps:
         return [Section("Overlap", ("One kind of work on one stream: nothing can overlap.",))]
-    min_ns = _MIN_OVERLAP_SHARE * view.length_ns
+    min_ns = _MIN_OVERLAP_WINDOW_SHARE * view.length_ns
     large = [x for x in view.overlaps if min(x.a_ns, x.b_ns) >= min_ns]
     large.sort(key=lambda x: -min(x.a_ns, x.b_ns))
     of_kinds = [x for x in large if x.a.startswith("kind:")][:_MAX_PAIRS]
@@ -255,7 +256,7 @@ def _certainty(view: View, row: StartMetrics) -> str:
         return f"{inferred} No delay of more than 20 µs is without an explanation."
     share = percent_text(row.unexplained_ns, view.length_ns)
     delays = counted(row.unexplained, "delay", "delays")
-    is_much = row.unexplained_share > _MAX_SURE_SHARE
+    is_much = row.unexplained_share > _MAX_UNEXPLAINED_WINDOW_SHARE
     too_much = ": too much to predict what a fix saves" if is_much else ""
     return (
         f"{inferred} {time_text(row.unexplained_ns)} ({share} of the window) is in {delays} of "

@@ -19,9 +19,10 @@ from tracelab.report.views import View
 
 _NAMED_PHASES = ("forward", "backward", "optimizer")
 _KIND_WORDS = MappingProxyType({"comm": "communication", "copy": "copies", "memset": "memsets"})
-_MAX_KINDS = 4  # of work that are named
-_MIN_NAMED_SHARE = 0.01  # of the GPU time
-_MIN_SHARE_TO_COMPILE = 0.25  # of it: a compiler fuses most of these
+_MAX_NAMED_KINDS = 4
+_MIN_NAMED_GPU_SHARE = 0.01
+# A compiler fuses most of such kernels.
+_MIN_GPU_SHARE_TO_COMPILE = 0.25
 
 _NO_STACKS = (
     "The file has no Python stacks of the program: record with_stack=True to see the CPU's time "
@@ -69,9 +70,9 @@ def busy_answer(view: View) -> str:
     shares = _shares_of_work(view)
     if not shares:
         return ""
-    largest = sorted(shares.items(), key=lambda x: -x[1])[:_MAX_KINDS]
+    largest = sorted(shares.items(), key=lambda x: -x[1])[:_MAX_NAMED_KINDS]
     works = ", ".join(
-        f"{work} {percent(share)}" for work, share in largest if share >= _MIN_NAMED_SHARE
+        f"{work} {percent(share)}" for work, share in largest if share >= _MIN_NAMED_GPU_SHARE
     )
     top = next(row for row in view.kernels if row.kind is not None)
     phase = f" ({top.phase})" if top.phase in _NAMED_PHASES else ""
@@ -84,7 +85,7 @@ def is_worth_compiling(view: View) -> bool:
     """True if elementwise operations take much of the GPU's time, and no compiler made them."""
     is_compiled = any(row.name.startswith("triton_") for row in view.kernels)
     elementwise = _shares_of_work(view).get("elementwise operations", 0)
-    return not is_compiled and elementwise >= _MIN_SHARE_TO_COMPILE
+    return not is_compiled and elementwise >= _MIN_GPU_SHARE_TO_COMPILE
 
 
 def _shares_of_work(view: View) -> dict[str, float]:
@@ -185,7 +186,7 @@ def modules(view: View, top: int) -> list[Section]:
 
     return _work(
         ("Modules", "module", "modules"),
-        _by_class(view.modules),
+        _merge_classes(view.modules),
         top,
         (f"module{PART}inside", name, LABEL),
         "CPU time of the module itself, without the modules it calls. The backward pass "
@@ -252,7 +253,7 @@ def _label(*parts: str | None) -> str:
     return PART.join(filter(None, parts))
 
 
-def _by_class(rows: Sequence[WorkMetrics]) -> list[WorkMetrics]:
+def _merge_classes(rows: Sequence[WorkMetrics]) -> list[WorkMetrics]:
     """The modules of one class that were called in the same classes as one row each."""
     groups: dict[tuple[str, str], list[WorkMetrics]] = {}
     for row in rows:

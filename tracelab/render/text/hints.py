@@ -31,12 +31,12 @@ COMPARE_WITH_PREDICTION = (
     "Keep it with --json FILE; `tracelab diff FILE AFTER` says what became of it once it is fixed."
 )
 
-_MOST_REPEATED = 3  # annotations that are named
-_LONGEST_NAME = 40
-_MAX_PATH_LETTERS = 120  # in a command that is printed
+_MAX_NAMED_ANNOTATIONS = 3
+_MAX_NAME_LETTERS = 40
+_MAX_PATH_LETTERS = 120
 
 
-def of_steps(trace: TraceInfo) -> str:
+def steps_hint(trace: TraceInfo) -> str:
     r"""Say which annotations are the steps, or could be; "" if there is nothing to say.
 
     Examples: "Steps are vLLM's: annotations like ^execute_(\d+_)?(context|new)_\d (--step-on
@@ -51,8 +51,8 @@ def of_steps(trace: TraceInfo) -> str:
     if not trace.repeated_annotations:
         return ""
     named = [
-        f'"{shorten_middle(x.name, _LONGEST_NAME)}" {x.count:,} times'
-        for x in trace.repeated_annotations[:_MOST_REPEATED]
+        f'"{shorten_middle(x.name, _MAX_NAME_LETTERS)}" {x.count:,} times'
+        for x in trace.repeated_annotations[:_MAX_NAMED_ANNOTATIONS]
     ]
     first = trace.repeated_annotations[0]
     if first.may_be_step:

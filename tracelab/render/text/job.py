@@ -21,13 +21,14 @@ from tracelab.report.schema import (
     Straggler,
 )
 
-_FEW_RANKS = 2  # that are named one by one
-_MOST_STRAGGLERS = 2  # that are in the verdict
-_MOSTLY = 0.5  # of a rank's waits
-_WORTH_A_WORD = 0.01  # of a step
-_WORTH_A_CLAUSE = 0.02  # of a step
-_SHOWN = 0.001  # of the schedule: less would be <0.1 %
-_ALL = 0.95  # of a wait
+_MAX_NAMED_RANKS = 2
+_MAX_STRAGGLERS = 2
+_MIN_SHARE_OF_WAITS = 0.5
+_MIN_NAMED_STEP_SHARE = 0.01
+_MIN_SENTENCE_STEP_SHARE = 0.02
+# A smaller share is printed as "<0.1 %".
+_MIN_SHOWN_SCHEDULE_SHARE = 0.001
+_MIN_FULL_WAIT_SHARE = 0.95
 _SCHEDULES = {
     "gpipe": "GPipe",
     "1f1b": "1F1B",
@@ -83,7 +84,7 @@ class RankShares(OneLine):
     @property
     def waits_for_text(self) -> str:
         """The rank that it waits for, where it waits for a time worth a word."""
-        if self.wait_ns < _WORTH_A_WORD * self.length_ns:
+        if self.wait_ns < _MIN_NAMED_STEP_SHARE * self.length_ns:
             return "-"
         return "several" if self.waits_for is None else f"rank {self.waits_for}"
 
@@ -134,13 +135,13 @@ def _waits_for(job: Job, steady: Mapping[int, frozenset[int]]) -> dict[int, int]
         rank: awaited
         for rank, counts in waits.items()
         for awaited, wait_ns in counts.most_common(1)
-        if wait_ns > _MOSTLY * counts.total()
+        if wait_ns > _MIN_SHARE_OF_WAITS * counts.total()
     }
 
 
 def is_unmatched(shares: Sequence[RankShares]) -> bool:
     """True if communication without a counterpart in these files is worth a column."""
-    return any(x.unmatched_ns >= _WORTH_A_WORD * x.length_ns for x in shares)
+    return any(x.unmatched_ns >= _MIN_NAMED_STEP_SHARE * x.length_ns for x in shares)
 
 
 def job_sentences(report: Report, shares: Sequence[RankShares]) -> list[str]:
@@ -158,10 +159,10 @@ def job_sentences(report: Report, shares: Sequence[RankShares]) -> list[str]:
         (x, cost_ns)
         for x in job.stragglers
         for cost_ns in [_cost_ns(x, report)]
-        if cost_ns >= _WORTH_A_CLAUSE * min(x.wait_ns)
+        if cost_ns >= _MIN_SENTENCE_STEP_SHARE * min(x.wait_ns)
     ]
-    sentences = [_straggler(x, cost_ns, len(job.ranks)) for x, cost_ns in costly[:_MOST_STRAGGLERS]]
-    left = costly[_MOST_STRAGGLERS:]
+    sentences = [_straggler(x, cost_ns, len(job.ranks)) for x, cost_ns in costly[:_MAX_STRAGGLERS]]
+    left = costly[_MAX_STRAGGLERS:]
     if left:
         ranks = counted(len(left), "more rank makes", "more ranks make")
         sentences.append(f"{ranks} others wait, each up to {duration_text(left[0][0].cost_ns)}.")
@@ -202,7 +203,7 @@ def _straggler(straggler: Straggler, cost_ns: int, ranks: int) -> str:
         )
     who = others(straggler.waiting_ranks, ranks)
     wait_ns = min(straggler.wait_ns)
-    costs = f", which costs the job {cost}" if cost_ns < _ALL * wait_ns else ""
+    costs = f", which costs the job {cost}" if cost_ns < _MIN_FULL_WAIT_SHARE * wait_ns else ""
     return (
         f"Rank {straggler.rank} makes {who} wait {duration_text(wait_ns)} {of_what}{costs}: it "
         f"{straggler.why}."
@@ -219,7 +220,7 @@ def others(waiting: Sequence[int], ranks: int) -> str:
         return f"rank {waiting[0]}"
     if len(waiting) == ranks - 1:
         return f"the {len(waiting)} other ranks"
-    if len(waiting) <= _FEW_RANKS:
+    if len(waiting) <= _MAX_NAMED_RANKS:
         return f"ranks {listed(map(str, waiting))}"
     return f"{len(waiting)} other ranks"
 
@@ -253,12 +254,12 @@ def _bubble_parts(parts: BubbleParts | None) -> str:
         "transfers": parts.transfer,
         "late CPUs": parts.host,
     }
-    named = {name: share for name, share in shares.items() if share >= _WORTH_A_WORD}
-    if not named and parts.rest < _WORTH_A_WORD:
+    named = {name: share for name, share in shares.items() if share >= _MIN_NAMED_STEP_SHARE}
+    if not named and parts.rest < _MIN_NAMED_STEP_SHARE:
         return ""
-    own = parts.theory if parts.theory >= _WORTH_A_WORD else 0.0
+    own = parts.theory if parts.theory >= _MIN_NAMED_STEP_SHARE else 0.0
     rest = parts.rest + parts.theory - own + sum(shares.values()) - sum(named.values())
-    if rest >= _SHOWN:
+    if rest >= _MIN_SHOWN_SCHEDULE_SHARE:
         named["other"] = rest
     by_size = sorted(named.items(), key=lambda item: -item[1])
     parts_of = [*([("schedule", own)] if own else []), *by_size]
@@ -269,7 +270,7 @@ def _waits(shares: Sequence[RankShares]) -> list[str]:
     """Say how much of a step the ranks wait for each other, and for exposed transfers."""
     longest = max(shares, key=lambda x: x.wait_ns / x.length_ns)
     busiest = max(shares, key=lambda x: x.transfer_ns / x.length_ns)
-    if longest.wait_ns < _WORTH_A_CLAUSE * longest.length_ns:
+    if longest.wait_ns < _MIN_SENTENCE_STEP_SHARE * longest.length_ns:
         sentences = ["No rank waits long for another."]
     else:
         whom = "" if longest.waits_for is None else f", mostly for rank {longest.waits_for}"
@@ -277,7 +278,7 @@ def _waits(shares: Sequence[RankShares]) -> list[str]:
             f"Rank {longest.rank} waits longest for others: "
             f"{longest.percents['wait']} % of a step{whom}."
         ]
-    if busiest.transfer_ns >= _WORTH_A_CLAUSE * busiest.length_ns:
+    if busiest.transfer_ns >= _MIN_SENTENCE_STEP_SHARE * busiest.length_ns:
         sentences.append(
             f"Exposed transfers take {busiest.percents['transfer']} % of a step "
             f"(rank {busiest.rank})."
@@ -295,7 +296,7 @@ def _began_apart(job: Job) -> list[str]:
         return []
     (first_ns, first), (last_ns, last) = min(starts), max(starts)
     apart_ns = last_ns - first_ns
-    if apart_ns < _MOSTLY * max(longest.wait_ns):
+    if apart_ns < _MIN_SHARE_OF_WAITS * max(longest.wait_ns):
         return ["The recordings did not begin together."]
     return [
         f"The recordings did not begin together: {time_text(apart_ns)} apart (rank {first} to "

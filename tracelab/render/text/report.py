@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tracelab.render.document import TOP, detailed, document_of
+from tracelab.render.document import MAX_WORK_ROWS, detailed, document_of
 from tracelab.render.section import PART, Chapter, Section
 from tracelab.render.sections.predictions import causal_section, prediction_sections
 from tracelab.render.text.hints import COMPARE_WITH_PREDICTION
@@ -25,7 +25,7 @@ def render_text(
     color: bool,
     full: bool = False,
     every_step: bool = False,
-    top: int = TOP,
+    top: int = MAX_WORK_ROWS,
     recordings: Sequence[Report] = (),
 ) -> str:
     """Return a report as text: a first screen, or all of it.

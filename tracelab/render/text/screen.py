@@ -19,15 +19,16 @@ from tracelab.render.text.wrapping import paragraph, shorten_middle, shorten_nam
 
 MAX_LINES = 25
 _INDENT = 3
-_SECOND_COLUMN = 36  # where a title and a quoted line begin, if they have room
-_MIN_CODE_LETTERS = 12  # letters: fewer say nothing
+# The column of a title and of a quoted line, if there is room.
+_SECOND_COLUMN = 36
+_MIN_CODE_LETTERS = 12
 _TITLE_LINES = 2
 _NAME_LETTERS = (44, 28, 20)  # where the title has no room for longer ones
 _MAX_WARNINGS = 2
 _BLANK = Line()
 _SPARED = ("copies", "transfer", "waits for")  # columns, where there is no room for all
 _MAX_ROWS = 16
-_MAX_NAME_LETTERS = 32  # of a file
+_MAX_FILE_LETTERS = 32
 
 
 def screen(document: Document, *, width: int) -> list[Line]:
@@ -243,7 +244,7 @@ def _recordings(said: Recordings, width: int) -> Iterator[Line]:
     rows = said.rows
     shown = rows[:_MAX_ROWS]
     columns = [
-        ("file", [shorten_middle(clean(row.name), _MAX_NAME_LETTERS) for row in shown], "<"),
+        ("file", [shorten_middle(clean(row.name), _MAX_FILE_LETTERS) for row in shown], "<"),
         *(
             [("ranks", [str(len(row.paths)) if len(row.paths) > 1 else "" for row in shown], ">")]
             if said.has_jobs

@@ -21,7 +21,8 @@ from tracelab.base.safe_text import clean
 from tracelab.render.section import NONE, PART, Chapter, Column, Fit, Line, Section, Tone
 from tracelab.render.text.wrapping import shorten_middle, wrap
 
-_LEAST_WIDTH = 80  # below, numbers would be cut: a report that is too wide misleads less
+# A narrower report cuts numbers, which misleads more than lines that are too long.
+_MIN_WIDTH = 80
 _INDENT = 2
 # Lines must not be wrapped, and every letter needs the same width: the tables would fall apart.
 # Pages give their own font to <pre>, and some to the <code> or <span> in it.
@@ -56,7 +57,7 @@ def draw_html(parts: Iterable[Chapter | Line], *, width: int) -> str:
 
 def console_width(width: int) -> int:
     """Return the width of a text for a terminal of this width."""
-    return max(width, _LEAST_WIDTH)
+    return max(width, _MIN_WIDTH)
 
 
 def _console(width: int, *, color: bool, record: bool = False) -> Console:

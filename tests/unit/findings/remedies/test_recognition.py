@@ -149,7 +149,7 @@ def test_backward_pass_belongs_to_the_function_that_called_it():
 )
 def test_no_fix_is_newer_than_the_program(torch, fix):
     found = LOOP.fix_for(torch)
-    assert (found and found.text, found and found.in_short) == (fix, fix)
+    assert (found and found.text, found and found.summary) == (fix, fix)
 
 
 def test_version_that_nobody_can_read_has_everything():

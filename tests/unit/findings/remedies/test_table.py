@@ -42,7 +42,7 @@ def test_fixes_are_from_the_newest_to_the_oldest(remedy):
 @with_each(REMEDIES)
 def test_each_fix_has_a_short_form_for_every_version(remedy):
     for torch in (None, *(f"{fix.since or '1.8'}.0" for fix in remedy.fixes)):
-        assert_short(remedy.fix_for(torch).in_short)
+        assert_short(remedy.fix_for(torch).summary)
 
 
 def test_the_page_is_made_from_the_table():

@@ -294,7 +294,7 @@ def test_files_that_are_no_job_have_a_clock_each():
 
 
 def test_of_too_many_files_those_without_room_are_named(monkeypatch):
-    monkeypatch.setattr(timeline_data_module, "_MOST_GROUPS", 1)
+    monkeypatch.setattr(timeline_data_module, "_MAX_GROUPS", 1)
     _, data, groups = job_of.__wrapped__("waiting_rank_uneven_rank")
     assert len(groups) == 1
     assert data.meta["groups"][0]["label"] == "rank 1"  # for which the other one waits
@@ -403,9 +403,9 @@ def test_what_does_not_fit_is_there_in_some_steps_and_in_bins_elsewhere(
 ):
     analysis = bundled("train_step_sinful")
     _, all_lanes = page_of(analysis)
-    monkeypatch.setattr(detail, "MOST_BYTES", most_bytes)
-    monkeypatch.setattr(detail, "_FEWEST_BINS", 16)
-    monkeypatch.setattr(detail, "_BINS_OF_ALL", 100)
+    monkeypatch.setattr(detail, "MAX_BYTES", most_bytes)
+    monkeypatch.setattr(detail, "_MIN_BINS", 16)
+    monkeypatch.setattr(detail, "_MAX_BINS_OF_ALL_LANES", 100)
     data, lanes = page_of(analysis)
     assert len(data.columns) <= most_bytes
     assert "too much" in data.meta["note"]

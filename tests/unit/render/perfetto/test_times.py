@@ -1,7 +1,7 @@
 """That Perfetto reads the times that we write, and that slices which touch do not overlap.
 
-`as_read_ns` is the model of Perfetto's reading; ``tests/browser/test_perfetto.py`` compares it with
-Perfetto's own.
+`perfetto_ns` is the model of Perfetto's reading; ``tests/browser/test_perfetto.py`` compares it
+with Perfetto's own.
 """
 
 from itertools import pairwise
@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import example, given, strategies as st
 
-from tracelab.render.perfetto.times import as_read_ns, microseconds, slice_times
+from tracelab.render.perfetto.times import microseconds, perfetto_ns, slice_times
 
 EXACT = st.integers(-(2**43) * 1000 + 1, 2**43 * 1000 - 1)
 SINCE_1970 = st.integers(2**43 * 1000, 2**52 * 1000)
@@ -20,14 +20,14 @@ SINCE_1970 = st.integers(2**43 * 1000, 2**52 * 1000)
 @example(2**43 * 1000 - 1)
 @example(-1)
 def test_every_nanosecond_of_a_hundred_days_is_read_back(time_ns):
-    assert as_read_ns(microseconds(time_ns)) == time_ns
+    assert perfetto_ns(microseconds(time_ns)) == time_ns
 
 
 @given(EXACT, st.integers(0, 10**12))
 def test_the_end_of_a_slice_is_exact_as_well(start_ns, length_ns):
     if start_ns + length_ns < 2**43 * 1000:
         start, duration = slice_times(start_ns, start_ns + length_ns)
-        assert as_read_ns(start) + as_read_ns(duration) == start_ns + length_ns
+        assert perfetto_ns(start) + perfetto_ns(duration) == start_ns + length_ns
 
 
 @given(
@@ -39,7 +39,7 @@ def test_slices_that_touch_do_so_however_coarsely_their_times_are_read(start_ns,
     for length_ns in lengths_ns:
         bounds.append(bounds[-1] + length_ns)
     read = [
-        (as_read_ns(start), as_read_ns(start) + as_read_ns(duration))
+        (perfetto_ns(start), perfetto_ns(start) + perfetto_ns(duration))
         for start, duration in (slice_times(*pair) for pair in pairwise(bounds))
     ]
     assert all(start <= end for start, end in read)
@@ -50,7 +50,7 @@ def test_slices_that_touch_do_so_however_coarsely_their_times_are_read(start_ns,
 def test_times_since_1970_are_the_digits_of_the_file(time_ns):
     whole, rest = divmod(time_ns, 1000)
     assert microseconds(time_ns) == f"{whole}.{rest:03d}"
-    assert abs(as_read_ns(microseconds(time_ns)) - time_ns) <= 512
+    assert abs(perfetto_ns(microseconds(time_ns)) - time_ns) <= 512
 
 
 @pytest.mark.parametrize(
@@ -65,4 +65,4 @@ def test_times_since_1970_are_the_digits_of_the_file(time_ns):
     ],
 )
 def test_what_perfetto_makes_of_a_number(text, read_ns):
-    assert as_read_ns(text) == read_ns
+    assert perfetto_ns(text) == read_ns

@@ -10,7 +10,7 @@ from tests.build import job_rows as jobs
 from tests.build.job_rows import MS
 from tests.figures import figures
 from tracelab.job.clocks import Alignment
-from tracelab.outputs.scene_of_job import WORK_KINDS, job_clocks, on_one_clock
+from tracelab.outputs.scene_of_job import WORK_KINDS, align_scenes, job_clocks
 from tracelab.render.job_heat_map import heat_map
 from tracelab.render.picture.job import choose_steps, draw_job
 from tracelab.render.picture.rows import Mark
@@ -62,7 +62,7 @@ def work(*steps, ahead=0, origin=0, **of_kind):
 
 def draw(job, works, **options):
     said = {"title": "two ranks", "verdict": "rank 1 is late", "shares": {}, **options}
-    scenes = on_one_clock(job, [replace(x, rank=rank) for rank, x in works.items()])
+    scenes = align_scenes(job, [replace(x, rank=rank) for rank, x in works.items()])
     return draw_job(job, {x.rank: x for x in scenes}, **said)
 
 
