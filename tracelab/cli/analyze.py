@@ -172,8 +172,8 @@ def analyze(
         tell(str(one))
     for file in report.provenance.unread:
         tell(f"left out: {file.reason}")
-    # A folder may hold other files; but what was asked for by name and could not be read is an
-    # incomplete answer, and scripts must see that.
+    # A folder may hold other files; but a file that was requested by name and could not be read
+    # makes the answer incomplete, and scripts must see that.
     if any(result.error and result.source.named for result in results):
         raise typer.Exit(3)
     for one in written:
@@ -196,7 +196,7 @@ def _form(results: Mapping[str, bool], is_whole: Mapping[str, bool]) -> str:
 def _requests(
     paths: Mapping[str, Path | None], files: int, options: Options, *, redact: bool
 ) -> Requests:
-    """Return the requests for outputs of so many files, by the names of those with a path.
+    """Return the requests for outputs of N files, by the names of those with a path.
 
     Raises:
         UsageError: one of them cannot be redacted.

@@ -280,4 +280,4 @@ def _tell_of_traces(reports: Sequence[Report]) -> None:
             tell(f"left out of the saved report: {file.reason}")
 
 
-# --- what is said ---
+# --- messages ---

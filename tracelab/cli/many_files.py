@@ -36,10 +36,10 @@ def map_files(
         more: further arguments, one for each file.
         spec: one of `FORMS`; None for processes where there are several files, else serial.
             MODULE:FUNCTION names a function that returns a `concurrent.futures.Executor`.
-        jobs: how many at once, where the form leaves it open; None for one per processor.
+        jobs: how many at a time, where the form leaves it open; None for one per processor.
 
     Raises:
-        UsageError: the form is none of these.
+        UsageError: the form is not one of these.
         MissingSupportError: it needs a package that is not installed.
     """
     results = []
@@ -58,8 +58,8 @@ def processes_for_one(files: int, spec: str | None = None, jobs: int | None = No
 
     Args:
         files: how many are to be read.
-        spec: the form that was asked for, if any.
-        jobs: the number that was asked for, if any.
+        spec: the requested form, if any.
+        jobs: the requested number, if any.
     """
     return (jobs or processors()) if files == 1 and spec is None else 1
 

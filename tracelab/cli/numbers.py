@@ -14,7 +14,7 @@ def parse_number(text: str | None, flag: str) -> float | None:
     5.0
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is not a number.
     """
     try:
         return None if text is None else float(text)

@@ -147,7 +147,7 @@ def _verify(name: str | None, variant: str | None, gpus: int) -> None:
     listed = [*manifest["traces"], *manifest.get("planned", ())]
     of_line = [(find(x["workload"], x["arguments"][0]), x) for x in listed]
     lines = [(entry, x) for entry, x in of_line if x["gpus"] <= gpus and entry in chosen]
-    lines.sort(key=lambda line: -line[1]["gpus"])  # what this machine lacks is reported at once
+    lines.sort(key=lambda line: -line[1]["gpus"])  # what this machine lacks is reported first
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
         for entry, line in lines:

@@ -165,7 +165,7 @@ def _joined(context: Context, findings: Iterable[tuple[Finding, Candidate]]) -> 
         key: object = (finding.remedy, edit) if is_whole else i
         if not is_whole and PLACE in (_edit_of(candidate) or PLACE):
             # Of one call site the same calls lose time for several reasons. Where no change is
-            # known, those that are said in the same words are one.
+            # known, those with the same words are one.
             where = replace(finding.where, count=0, device=None)
             key = (finding.rule, finding.remedy, edit or finding.title, where)
         groups.setdefault(key, []).append((finding, candidate))

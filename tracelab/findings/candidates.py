@@ -37,14 +37,14 @@ class Candidate(OneLine):
         severity_override: a severity that does not depend on the bound. With one, a candidate that
             loses no time is a finding, too.
         edit: the change that a replay makes for it, with {place} where its place belongs, such as
-            "unblock:{place}"; None where nothing can be done, or nobody knows what.
+            "unblock:{place}"; None where nothing can be done, or the change is not known.
         remedy: what to write instead, where a pitfall is recognized: its title, fix and edit count.
         is_typical: whether typical steps have it, so that it costs no more than they are idle
             without the profiler.
         role: as in `Finding`: "generic", where its fix asks for a rebuilding.
         is_possible: whether the trace shows that the fix can be made; else what it saves is a
             bound.
-        becomes_finding: whether it becomes a finding; else its time is nobody's.
+        becomes_finding: whether it becomes a finding; else its time is part of no finding.
     """
 
     title: str

@@ -223,7 +223,7 @@ def add_saving(
 def is_worth_showing(finding: Finding, share: float, cost_share: float) -> bool:
     """Tell whether a finding is worth a place among the first.
 
-    It is none where it is about the trace, or of no typical step. Of what has neither price nor
+    Findings about the trace, or of no typical step, are not. Of what has neither price nor
     bound, the time that it takes counts, too: much of that is worth a place though nothing can be
     done about it.
 

@@ -39,7 +39,7 @@ def choose_fixes(
         edits: edits as texts, or functions from a program to the changed one.
 
     Raises:
-        UsageError: one of them is none of these.
+        UsageError: a text has none of these forms.
     """
     alone = [
         *(fix for text in fixes for fix in _resolve_fixes(text, findings)),

@@ -19,10 +19,10 @@ from tracelab.model.timeline import Timeline
 from tracelab.model.wording import describe, function_text
 
 JOINT = " + "  # between the edits of one finding
-TOGETHER = "all together"  # the name of all changes at once
+TOGETHER = "all together"  # the name of all changes in one
 ALL_SPECIFIC = "all of one place"  # the name of those of findings that are not generic
 PLACE = "{place}"  # in the edit of a candidate
-# Not `re.escape`: it escapes blanks and hyphens as well, which nobody wants to read.
+# Not `re.escape`: it escapes blanks and hyphens as well, which is hard to read.
 _SPECIAL, _ESCAPED = re.compile(r"[][.^$*+?{}()|\\]"), r"\\\g<0>"
 
 

@@ -81,7 +81,7 @@ def price_findings(
         sites: the places of its program; None without a program.
         context: the window that the findings are of.
     """
-    if baseline.not_replayed is None and baseline.program is None:  # nobody wanted it
+    if baseline.not_replayed is None and baseline.program is None:  # not requested
         return Priced(_merged(found, context), ())
     if sites is None or baseline.step_ns is None:
         return Priced(_merged(found, context), (_savings(context, baseline, None),))
@@ -142,7 +142,7 @@ def _scaled(finding: Finding, basis: StepBasis) -> Finding:
 
 
 def _needs_others(findings: Iterable[Finding], least_ns: float) -> bool:
-    """Tell whether a rebuilding has to make a change first that saves so much by itself."""
+    """Tell whether a rebuilding has to make a change first that saves this by itself."""
     findings = tuple(findings)
     changes = {
         edit
@@ -216,7 +216,7 @@ def changed_programs(
 ) -> dict[str, Edited]:
     """The steady steps with the edit of each finding, by its text, and with all of them.
 
-    A job replays them beside its other ranks. Where edits are asked for, it is these instead.
+    A job replays them beside its other ranks. If edits are requested, it replays those instead.
     """
     if sites is None or baseline.program is None:
         return {}

@@ -58,7 +58,7 @@ class Instead:
 
     @property
     def summary(self) -> str:
-        """The short form; "" where nobody wrote one."""
+        """The short form; "" if the text is long and has no short form."""
         return short_form(self.text, self.short)
 
     @property

@@ -27,7 +27,7 @@ def default_title(_: str) -> str:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Request(OneLine):
-    """A request for an output of so many files.
+    """A request for an output of N files.
 
     Attributes:
         path: where it goes.
@@ -84,7 +84,7 @@ class Output(OneLine):
             raise UsageError(self.refusal.format(path))
 
     def paths(self, path: Path, files: int) -> list[Path]:
-        """List the files that may be written for so many traces."""
+        """List the files that may be written for N traces."""
         whole = [path] if self.is_of_all or files == 1 else []
         return whole + (self.numbered(path, files) if self.is_of_each and files > 1 else [])
 

@@ -68,7 +68,7 @@ def draw(
         Picture(figure=<Figure size 1600x222 with 1 Axes>)
 
     Raises:
-        UsageError: there is nothing to draw, or a part is asked for of several files.
+        UsageError: there is nothing to draw, or a part of several files is requested.
         OutputError: `path` cannot be written, or is the trace.
         TracelabError: the file cannot be analyzed.
     """

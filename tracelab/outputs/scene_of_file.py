@@ -100,7 +100,7 @@ def steady_numbers(timeline: Timeline, window: Window) -> tuple[int, ...]:
 
 
 def step_lanes(timeline: Timeline, window: Window) -> list[Lane]:
-    """Make the lane of the steps that are shown; no lane if there are none."""
+    """Make the lane of the steps that are shown; no lane without steps."""
     steps, steady = shown_steps(timeline, window), steady_numbers(timeline, window)
     if not steps:
         return []

@@ -101,7 +101,7 @@ def _copy(blocks: Iterable[bytes], write: _Write) -> bytes:
 
 
 def _joined(lines: Iterator[str]) -> Iterator[str]:
-    """Lines, with commas between them, many at once."""
+    """Lines, with commas between them, in blocks."""
     while block := list(islice(lines, _LINES_PER_WRITE)):
         yield ",\n".join(block)
 

@@ -48,7 +48,7 @@ class Choice:
 
     Attributes:
         collector: None where the one that was chosen must not start.
-        reason: why it is none, or why it is Kineto although this torch has Cuspy; else "".
+        reason: why there is no collector, or why it is Kineto though this torch has Cuspy; else "".
     """
 
     collector: Collector | None
@@ -82,7 +82,7 @@ def torch_has_cuspy() -> bool:
 def missing_for_cuspy() -> tuple[str, ...]:
     """List the requirements of Cuspy that are missing here, each as a clause, except a GPU.
 
-    libcupti is loaded and asked for its version, which subscribes to nothing.
+    libcupti is loaded to read its version, which subscribes to nothing.
     """
     import torch.profiler
 
@@ -152,7 +152,7 @@ def arm_graph_recorders() -> None:
 
     torch does so when a profiler is made that asks for them. A recorder makes its profiler after
     the steps that it skips, in which most programs capture their graphs. These are two hooks of
-    `torch.cuda.graphs`: nothing is collected yet, and CUDA is not asked for.
+    `torch.cuda.graphs`: nothing is collected yet, and CUDA is not initialized.
     """
     for module, name in _GRAPH_RECORDERS:
         with suppress(ImportError, AttributeError):

@@ -101,12 +101,12 @@ def _is_library(path: Path) -> bool:
 
 
 def _file_of(module: object) -> Path | None:
-    # Not by its attribute: a module may import, or fail, when it is asked for one.
+    # Not by its attribute: a module may import, or fail, when an attribute is read.
     file = vars(module).get("__file__") if isinstance(module, ModuleType) else None
     if not isinstance(file, str) or not file.endswith(".py"):
         return None
     try:
         path = Path(file).resolve()
         return path if path.is_file() else None
-    except (OSError, RuntimeError, ValueError):  # a loop of links, a name that is none
+    except (OSError, RuntimeError, ValueError):  # a loop of links, an invalid name
         return None

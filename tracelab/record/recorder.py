@@ -54,8 +54,8 @@ _MAX_MORE_BLOCKS = 3
 # With the profiler no host takes that much less: what was timed before is another state.
 _NOT_THE_SAME = 0.8
 # Filling the queues and draining them took 4 to 70 us of a block on an H200, at most a seventieth
-# of one that is as long as this. Where the planned steps take less, a block has more of them, but
-# only so many times as many: the program may end soon.
+# of one that is as long as this. If the planned steps take less, a block has more of them, up to a
+# limit: the program may end soon.
 _MIN_BLOCK_MS = 5.0
 _MAX_TIMES_PLANNED = 8
 _BASELINE_KEYS = ("unprofiled_step_ms", "unprofiled_host_step_ms", "unprofiled_block_steps")
@@ -393,9 +393,9 @@ class Recorder:
             self._metadata["unprofiled_unsteady"] = "1"
 
     def _begin(self) -> None:
-        """The skipped steps are over: time the next ones, or start the profiler at once.
+        """Time the steps after the skipped ones, or start the profiler immediately.
 
-        CUDA is asked for only now: a program may still choose its devices, or fork, before its
+        CUDA is initialized only now: a program may still choose its devices, or fork, before its
         first step.
         """
         import torch

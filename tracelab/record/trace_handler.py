@@ -46,7 +46,7 @@ def trace_handler(
     ``NAME_rankN.TIME.pt.trace.json.gz`` into the folder and logs a few lines: what a step takes,
     how busy the GPU is, what the fixes save, the first finding, and the command that says more.
 
-    The trace is analyzed at once in the thread that calls the profiler's ``step()``: a second or
+    The trace is analyzed in the thread that calls the profiler's ``step()``: a second or
     two for a trace of 1 MB, during which this rank does not train. A thread of its own would slow
     the training down instead, unseen. A trace of more than `max_mb` is written and not analyzed.
     Whatever fails is logged in one line and never raised.

@@ -77,7 +77,7 @@ class FirstScreen(OneLine):
         others: the other findings: those that are worth a place, and then the minor ones.
         more: how many of them are worth a place.
         minor: how many are not.
-        answer: what is said where no finding is worth a place; else "".
+        answer: the sentence printed if no finding is worth a place; else "".
         is_healthy: whether nothing is to be done about it.
         steps: by which annotations steps were found, or could be; "" where there is nothing to say.
         notes: what is to be known about the files, warnings first.
@@ -216,10 +216,8 @@ def _deciding(ranks: Sequence[RankView]) -> RankView:
 def _name_ranks(numbers: Sequence[int], every: int) -> str:
     """Name the ranks that have a finding.
 
-    >>> _name_ranks([0, 1], 2), _name_ranks([3], 8), _name_ranks([0, 3], 8)
-    ('all ranks', 'rank 3', 'ranks 0, 3')
-    >>> _name_ranks([0, 1, 2, 3, 4], 8)
-    '5 of 8 ranks'
+    >>> [_name_ranks(range(count), 8) for count in (1, 3, 5, 8)]
+    ['rank 0', 'ranks 0, 1, 2', '5 of 8 ranks', 'all ranks']
     """
     if len(numbers) == every:
         return "all ranks"

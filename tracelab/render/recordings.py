@@ -38,7 +38,7 @@ class Recording(OneLine):
         saves_share: what all fixes save of a step; what the first finding is about without prices.
         saves: the same in words; "-" without a finding.
         title, place: of the first finding; "-" and "" without one.
-        is_minor: True if there is none, or it is for information.
+        is_minor: True without one, or if it is for information.
     """
 
     name: str

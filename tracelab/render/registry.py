@@ -28,7 +28,7 @@ class Renderer(OneLine):
     Example row: ``Renderer("json", REPORT, "tracelab.report.schema:Report.to_json", (".json",))``
 
     Attributes:
-        name: what it is asked for by; a result has one renderer of that name.
+        name: the name that requests it; a result has one renderer of that name.
         takes: the class of the result, as MODULE:CLASS; of budgets a list of it.
         function: takes the result and options; or its name, as MODULE:FUNCTION, so that nothing is
             imported before it is used.

@@ -251,7 +251,7 @@ class Scene(OneLine):
         return (lane for lane in self.lanes if lane.type in types)
 
     def lane(self, lane_id: str) -> Lane | None:
-        """Return a lane by its id; None if there is none."""
+        """Return a lane by its id; None if no lane has it."""
         return next((lane for lane in self.lanes if lane.id == lane_id), None)
 
     @property

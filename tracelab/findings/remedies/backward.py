@@ -70,7 +70,7 @@ def calls_of_grad_again(graph: Graph, events: Int64Array, arguments: ReadArgumen
     calls = calls[np.argsort(trace.start_ns[calls], kind="stable")]
     call, node = _nodes_of(graph, calls)
     number, thread = forward_numbers(node, arguments)
-    known = number != ABSENT  # a leaf, whose gradient is asked for, has none
+    known = number != ABSENT  # a leaf whose gradient is requested has none
     keys = _keys(
         [*zip(number[known].tolist(), thread[known].tolist(), strict=True)], call[known], len(calls)
     )
@@ -222,7 +222,7 @@ def _useless_passes(timeline: Timeline) -> list[tuple[Int64Array, NDArray[np.boo
         if added and stored and (always or added == passes.get(number - 1, (None, 0, 0))[2])
     }
     for index, added, stored in passes.values():
-        # What the threads of several GPUs do at once has no order.
+        # The concurrent work of the threads of several GPUs has no order.
         is_one_thread = len(np.unique(trace.thread_index[gradients[index]])) == 1
         if (added, stored) in shown and is_one_thread:
             found.append((gradients[index], is_added[index]))
@@ -249,7 +249,7 @@ def _is_first_pass(
         begins = operators.event_id[is_start]
     begin_ns = np.sort(trace.start_ns[begins[trace.thread_index[begins] == thread]])
     pass_index = np.searchsorted(begin_ns, trace.start_ns[gradients], side="right") - 1
-    # A pass that stores no gradient, as of `autograd.grad`, is none of these.
+    # A pass that stores no gradient, as of `autograd.grad`, is not one of these.
     passes = np.unique(pass_index[pass_index != ABSENT])
     interval_of_pass = np.searchsorted(step_ns, begin_ns[passes], side="right")
     is_first = np.diff(interval_of_pass, prepend=-1) > 0

@@ -126,7 +126,7 @@ def gradients_of_microbatches(graph: Graph, _events: Int64Array) -> Int64Array:
 
 
 def reduced_and_read(graph: Graph, _events: Int64Array) -> Int64Array:
-    """All-reduces of a few numbers that the host reads at once, and the reads.
+    """All-reduces of a few numbers that the host reads immediately, and the reads.
 
     What a gradient scaler asks all ranks before it steps is needed.
     """

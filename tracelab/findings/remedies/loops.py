@@ -267,7 +267,7 @@ class _Calls(Frozen):
     def often(self, is_one: NDArray[np.bool_]) -> NDArray[np.intp]:
         """One of the rows of each call whose function calls that operator often.
 
-        But for products.
+        Products are excepted.
         """
         rows = np.flatnonzero(is_one)
         rows = rows[np.unique(self.call_id[rows], return_index=True)[1]]

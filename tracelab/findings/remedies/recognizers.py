@@ -68,7 +68,7 @@ def recurring(graph: Graph, events: Events) -> Int64Array:
 
 
 def lasts(graph: Graph, events: Int64Array, *, least_us: float) -> Int64Array:
-    """The events that take at least so many microseconds."""
+    """Choose the events that take at least `least_us` microseconds."""
     return events[graph.host.timeline.trace.duration_ns[events] >= 1e3 * least_us]
 
 
@@ -90,7 +90,7 @@ def takes_share(graph: Graph, events: Int64Array, *, least: float) -> Int64Array
 
 
 def launches(graph: Graph, events: Int64Array, *, least: int) -> Int64Array:
-    """All events if in at least two steady steps they launch so many activities, else none."""
+    """All events if in at least two steady steps they launch `least` activities, else none."""
     timeline = graph.host.timeline
     return _if_enough(graph, events, launches_inside(timeline, events), least)
 

@@ -132,7 +132,7 @@ def before_reading_clock(graph: Graph, events: Int64Array) -> Int64Array:
 def used_as_index(graph: Graph, events: Int64Array) -> Int64Array:
     """The reads (`aten::item`) that the program did not ask for by name: an index, a size, a range.
 
-    The operator that takes the number follows at once, and Python calls nothing in between.
+    The operator that takes the number follows directly, and Python calls nothing in between.
     """
     timeline = graph.host.timeline
     operators, frames = timeline.operators, python_frames(timeline)
@@ -153,7 +153,7 @@ def used_as_index(graph: Graph, events: Int64Array) -> Int64Array:
 
 
 def reads_in_a_row(graph: Graph, events: Int64Array, *, least: int) -> Int64Array:
-    """At least so many reads of one function, one after another with few launches in between."""
+    """At least `least` reads of one function, one after another with few launches in between."""
     timeline = graph.host.timeline
     trace, frames = timeline.trace, python_frames(timeline)
     events = events[np.lexsort((trace.start_ns[events], trace.thread_index[events]))]

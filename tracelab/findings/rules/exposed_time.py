@@ -37,7 +37,7 @@ from tracelab.model.wording import called, capitalize_start, kernel_text
 Wording = Callable[[CallSite, str, OverlapBlocker, str], tuple[str, Instead]]
 # Its name on the GPU, its overlap blocker -> the edit, as in `Candidate`.
 EditOf = Callable[[str, OverlapBlocker], str | None]
-# What to do where there is nothing to do, or nobody knows what.
+# The fix where nothing can be done, or no change is known.
 LEFT_AS_IT_IS: Mapping[OverlapBlocker, Instead] = MappingProxyType(
     {
         OverlapBlocker.TRUE_DEPENDENCY: Instead(

@@ -235,7 +235,7 @@ def _candidate(
 def _subtract_profiler_ns(context: Context, device: int, late_ns: int) -> tuple[int, bool]:
     """Return the time of a device before late launches without the profiler, ns.
 
-    All that the profiler cost may have been such time. If so much is not there, the GPU worked in
+    All that the profiler cost may have been such time. If that much is not there, the GPU worked in
     some of it: then no more is known than how long it idles at most without the profiler, and
     where that is hardly anything, nothing is left.
 

@@ -109,7 +109,7 @@ class Cell(OneLine):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class HeatRow(OneLine):
-    """A row of a heat map, so many pixels from above: ``HeatRow("rank 0", 22, (Cell(...),))``."""
+    """A row of a heat map, N pixels from the top: ``HeatRow("rank 0", 22, (Cell(...),))``."""
 
     name: str
     y: int

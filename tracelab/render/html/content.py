@@ -64,7 +64,7 @@ class Content(OneLine):
         facts: ranks, GPUs, versions and steps.
         path: of the file, where there is one.
         warnings: what the files lack that matters, and files that could not be used.
-        summaries: what is said first, of each file or of the job.
+        summaries: the first part of the page, for each file or for the job.
         findings: about the program.
         notes: what to know beside them.
         lacks: findings about what the files lack.

@@ -65,7 +65,7 @@ class Group(OneLine):
         return max(int(lane.end_ns.max()) for lane in self.lanes if len(lane))
 
     def lane_index(self, lane_id: str) -> int:
-        """Return the place of a lane, ABSENT if there is none."""
+        """Return the place of a lane, ABSENT if no lane has that id."""
         ids = [lane.id for lane in self.lanes]
         return ids.index(lane_id) if lane_id in ids else ABSENT
 

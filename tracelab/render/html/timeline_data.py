@@ -262,7 +262,7 @@ def _share_names(groups: Sequence[Group]) -> tuple[list[Name], list[Group]]:
     renamed = []
     for group in groups:
         places = [place_of.setdefault(name, len(place_of)) for name in group.names]
-        # Names beyond those that two bytes can tell apart are none.
+        # Names beyond those that two bytes can tell apart are left out.
         place = np.array([*(x if x < _MAX_NAMES else ABSENT for x in places), ABSENT])
         lanes = (
             replace(

@@ -34,7 +34,7 @@ _NUMBERS = 2**32  # of processes and threads, in Perfetto
 # Own process ids are this far from those of the file.
 _ID_DISTANCE = 1000
 FIRST_SORT_INDEX = -1000
-_ARROWS = 10**6  # so many of a process have numbers of their own
+_MAX_ARROWS_OF_PROCESS = 10**6
 
 
 def event_lines(name: str, scene: Scene, threads: Threads, notes: Sequence[str]) -> Iterator[str]:
@@ -59,7 +59,7 @@ def event_lines(name: str, scene: Scene, threads: Threads, notes: Sequence[str])
     for counter in scene.counters:
         yield from _values(counter, process, scene.origin_ns)
     pairs = [*_evidence(process, findings, scene, threads), *_along(scene, threads)]
-    for number, (kind, source, target) in enumerate(pairs, process * _ARROWS):
+    for number, (kind, source, target) in enumerate(pairs, process * _MAX_ARROWS_OF_PROCESS):
         begun = f'"cat":"tracelab.{kind}","name":"{kind.replace("_", " ")}","id":{number}'
         yield f'{{"ph":"s",{begun},{source}}}'
         yield f'{{"ph":"f","bp":"e",{begun},{target}}}'
@@ -92,7 +92,7 @@ def lanes(start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]) -> Iterator[ND
 
 
 def free_process(taken: Iterable[tuple[Id, Id]], rows: int) -> int:
-    """A process id that is free, as are so many numbers after it, for its threads.
+    """A free process id that is followed by enough free ones, for its threads.
 
     Perfetto has positive numbers of 32 bits.
 

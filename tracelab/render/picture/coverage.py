@@ -118,7 +118,7 @@ def stack(shares: FloatArray, least: float) -> tuple[FloatArray, FloatArray]:
            [0.75]]))
 
     A bar is as high as its share. But no column in which there is anything is lower than `least`
-    and no bar in it is next to nothing, or nobody would see it; what has no share has no height.
+    and no bar in it is too low to be seen; what has no share has no height.
     """
     height = np.where(shares > 0, np.maximum(shares, least / len(shares)), 0.0)
     total = height.sum(axis=0)

@@ -32,7 +32,7 @@ _COLORS: Mapping[str, str] = MappingProxyType(
 
 
 def heat_map_px(rows: int, row_px: int) -> int:
-    """The height of a heat map with so many rows."""
+    """Return the height of a heat map with N rows."""
     return _TITLE_PX + rows * row_px + _STEPS_PX
 
 

@@ -42,7 +42,7 @@ class Sheet:
         grid: the pixel columns of the axes.
         rows: what lies in them.
         tops: each lane's upper edge.
-        lane_px: every lane's height, unless it has so many bands that it needs more.
+        lane_px: every lane's height, unless its bands need more.
     """
 
     figure: Figure

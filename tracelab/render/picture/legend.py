@@ -24,7 +24,7 @@ _ROW_PX, _ENTRY_PX = 24, 160
 
 
 def legend_px(grid: Grid, marks: int) -> int:
-    """The height of a legend with so many entries, and of the margin below it."""
+    """Return the height of a legend with N entries, and of the margin below it."""
     return _ROW_PX * -(-marks // _columns(grid)) + BOTTOM_PX
 
 

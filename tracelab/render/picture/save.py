@@ -32,7 +32,7 @@ class Picture:
         """Write it; the ending of the name says in which format.
 
         Raises:
-            UsageError: it is none of `FORMATS`.
+            UsageError: it is not in `FORMATS`.
             OutputError: the file cannot be written.
         """
         suffix = Path(path).suffix.lower()

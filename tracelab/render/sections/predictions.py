@@ -204,7 +204,7 @@ def _reasons(predictions: Sequence[Prediction]) -> Iterator[str]:
     names: dict[str, list[str]] = {}
     for prediction in predictions:
         parts = prediction.reason.split("; ") if prediction.reason else []
-        # What is said of a change alone is not said again of all together.
+        # The notes on a single change are not printed again for all together.
         for part in parts if prediction.name != TOGETHER else [x for x in parts if x not in names]:
             names.setdefault(part, []).append(prediction.name)
     for reason, of_reason in names.items():

@@ -47,7 +47,7 @@ class RankShares(OneLine):
         length_ns: from the start of the first to the end of the last, ns.
         compute_ns, wait_ns, transfer_ns, copy_ns, idle_ns, unmatched_ns: which add up to
             `length_ns`; the last is communication without a counterpart in these files.
-        waits_for: the rank that it waits for most; None where there is none.
+        waits_for: the rank that it waits for most; None if it waits for no rank.
 
     Example: ``RankShares(rank=0, step_ns=9_740_000, length_ns=19_480_000, compute_ns=9_000_000,
     wait_ns=9_500_000, transfer_ns=580_000, copy_ns=40_000, idle_ns=360_000, unmatched_ns=0,
@@ -154,7 +154,7 @@ def job_sentences(report: Report, shares: Sequence[RankShares]) -> list[str]:
         return [*missing, "No communication of the ranks could be matched: who waits is not known."]
     if job.not_judged is not None:
         return [*missing, job.not_judged]
-    # Of a rank that makes others wait nothing is said where the job takes as long without it.
+    # A rank that makes others wait is not named if the job takes as long without it.
     costly = [
         (x, cost_ns)
         for x in job.stragglers
