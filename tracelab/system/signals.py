@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-# A shell adds it to the number of the signal that ended a program.
 SIGNALLED = 128
 
 
