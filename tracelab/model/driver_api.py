@@ -1,4 +1,4 @@
-"""Host calls, told by their names in the CUDA runtime, the CUDA driver or HIP.
+"""Host calls, by their names in the CUDA runtime, the CUDA driver or HIP.
 
 Each predicate takes the name of a runtime or driver call as the profiler writes it, for example
 ``cudaMemcpyAsync_ptsz``, ``cuMemAlloc_v2`` or ``hipMalloc``. Moore Threads' MUSA has CUDA's names

@@ -1,4 +1,4 @@
-"""Python functions and operators of a trace, told by their names.
+"""Python functions and operators of a trace, by their names.
 
 The profiler names a Python function ``train.py(12): step``, a built-in one
 ``<built-in method item of Tensor object at 0x7f>`` and the call of a module

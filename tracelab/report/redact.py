@@ -52,15 +52,6 @@ _NO_HOST = re.compile(
 _OURS = frozenset(remedy.documented for remedy in REMEDIES)
 
 
-def redacted(report: Report) -> Report:
-    """A report without what tells whose it is.
-
-    Args:
-        report: of one file or of several; it stays as it is.
-    """
-    return Redaction(report).apply(report)
-
-
 class Redaction:
     """Takes paths, host names and arguments out of what was made of the same files.
 

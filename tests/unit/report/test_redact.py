@@ -17,7 +17,7 @@ from tracelab.read.sources import find_sources
 from tracelab.render.html.page import render_page
 from tracelab.render.text.report import render_text
 from tracelab.report.load import parse_report
-from tracelab.report.redact import Redaction, redacted
+from tracelab.report.redact import Redaction
 
 TRACES = Path(__file__).parents[3] / "traces"
 OPTIONS = Options(cache=False)
@@ -36,6 +36,10 @@ SECRETS = (
     "telltale-07.example.org:29500",
     "python train.py --telltale 3",
 )
+
+
+def redacted(report):
+    return Redaction(report).apply(report)
 
 
 def told(name, number):

@@ -88,7 +88,7 @@ def attention_by_hand(graph: Graph, _events: Int64Array) -> Int64Array:
 
     Nothing where a gradient is summed up on the way back, as that of a learned bias: with one, the
     fused operator takes as long, or does by itself what was written by hand. Where it does that,
-    its nodes of the backward pass are not to be told from those of other code.
+    its nodes of the backward pass cannot be distinguished from those of other code.
     """
     timeline = graph.host.timeline
     operators = timeline.operators

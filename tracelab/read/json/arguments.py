@@ -77,8 +77,8 @@ def argument_columns(events: list[Event], category: NDArray[np.int8]) -> dict[st
         indices = np.flatnonzero(field.has_column[category] & (values == ABSENT))
         if not len(indices):
             continue
-        holders: list[Any] = arguments if field.in_arguments else events
-        chosen = map(holders.__getitem__, indices.tolist())
+        sources: list[Any] = arguments if field.in_arguments else events
+        chosen = map(sources.__getitem__, indices.tolist())
         values[indices] = natural_numbers(list(map(attrgetter(field.key), chosen)))
     columns["device_number"][columns["device_number"] >= 2**31] = ABSENT
     return {**columns, "device_number": columns["device_number"].astype(np.int32)}

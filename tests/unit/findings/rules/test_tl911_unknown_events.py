@@ -12,7 +12,7 @@ from tracelab import Options, analyze, load_report, write_page
 from tracelab.findings.finding import INFO, WARNING
 from tracelab.render.first_screen import first_screen
 from tracelab.render.sections.files import all_losses
-from tracelab.report.redact import redacted
+from tracelab.report.redact import Redaction
 
 HOSTILE = "foo`\x1b[31m\u202e</script>\n/home/me/secret.py"
 
@@ -147,7 +147,8 @@ def test_hostile_names_are_text(tracelab, tmp_path):
     assert "`foo'" in shown
     write_page(path, tmp_path / "page.html")
     assert "</script>\n/home" not in (tmp_path / "page.html").read_text()
-    names = redacted(analyze(path)).traces[0].loss_names
+    report = analyze(path)
+    names = Redaction(report).apply(report).traces[0].loss_names
     assert "/home/me" not in names[0].name
     long = write(tmp_path / "long.json", [*clean(), node("x" * 5_000, 10 * US, 20 * US)])
     assert len(analyze(long).traces[0].loss_names[0].name) == 200
