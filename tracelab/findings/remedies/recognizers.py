@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from tracelab.base.arrays import read_only
 from tracelab.base.intervals import Int64Array
+from tracelab.measures.recurrence import is_regular
 from tracelab.model.blocking_calls import Blocking
 from tracelab.model.cuda_graphs.graph_replays import mostly_replays
 from tracelab.model.cuda_graphs.origins import ReadArguments
@@ -360,4 +361,4 @@ def _if_enough(
     step = step_indices(graph, events)
     in_step = np.bincount(step[step >= 0], count[step >= 0], len(timeline.steps))
     is_enough = in_step[list(timeline.steady.indices)] >= least
-    return events if is_enough.sum() >= min(_MIN_STEADY_STEPS, len(is_enough)) else NO_EVENTS
+    return events if is_regular(int(is_enough.sum()), len(is_enough)) else NO_EVENTS
