@@ -60,9 +60,9 @@ if TYPE_CHECKING:
     from tracelab.measures.critical_path import (
         CriticalPath as CriticalPath,
         CriticalPathMetrics as CriticalPathMetrics,
+        PathKind as PathKind,
         critical_paths as critical_paths,
     )
-    from tracelab.measures.critical_path_links import PathKind as PathKind
     from tracelab.measures.exposed import Exposed as Exposed, exposed as exposed
     from tracelab.measures.idle_causes import Bubbles as Bubbles, Cause as Cause, bubbles as bubbles
     from tracelab.measures.idle_culprits import (
@@ -184,7 +184,7 @@ _MODULES = {
     "CriticalPath": "measures.critical_path",
     "CriticalPathMetrics": "measures.critical_path",
     "critical_paths": "measures.critical_path",
-    "PathKind": "measures.critical_path_links",
+    "PathKind": "measures.critical_path",
     "StartMetrics": "measures.starts",
     "starts": "measures.starts",
     "LatencyMetrics": "measures.starts",

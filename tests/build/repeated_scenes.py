@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.build import rows
-from tracelab.simulate.edited import Edited
 from tracelab.simulate.edits import apply_edit, parse_edit
-from tracelab.simulate.program import Program
+from tracelab.simulate.program import Edited, Program
 from tracelab.simulate.recorded import record_program, repeat
 from tracelab.simulate.replay import replay
 from tracelab.simulate.sites import Sites

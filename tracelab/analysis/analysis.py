@@ -34,11 +34,10 @@ from tracelab.model.trace import ABSENT
 from tracelab.read.streams import Source
 from tracelab.report.build import build_report, build_trace_info
 from tracelab.report.schema import LaunchedOnly, Note, Report, TraceInfo, WhatIf
-from tracelab.simulate.baseline import Baseline, find_baseline
-from tracelab.simulate.basis import find_basis
+from tracelab.simulate.baseline import Baseline, find_baseline, find_basis
 from tracelab.simulate.causal_profile import CausalMetrics, causal_profile
-from tracelab.simulate.edited import Edited
 from tracelab.simulate.host_clock import host_clock
+from tracelab.simulate.program import Edited
 from tracelab.simulate.sites import Sites
 
 _FIRST_USE = (

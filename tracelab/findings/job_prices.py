@@ -13,8 +13,7 @@ from tracelab.findings.savings import Savings
 from tracelab.job.lateness import MORE_WORK
 from tracelab.job.replay import Change, JobPrediction, JobReplay, balanced, leveled, predict_job
 from tracelab.simulate.edits import Edit
-from tracelab.simulate.predict import Prediction, describe
-from tracelab.simulate.prediction_interval import margin_of
+from tracelab.simulate.predict import Prediction, describe, margin_of
 from tracelab.simulate.program import Program
 
 _LEVEL, _BALANCE = "level", "balance"

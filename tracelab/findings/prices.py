@@ -33,12 +33,10 @@ from tracelab.model.frames import is_source_function, parse_frame
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.program.call_sites import python_frames
 from tracelab.model.trace import ABSENT
-from tracelab.simulate.baseline import Baseline
-from tracelab.simulate.basis import StepBasis
-from tracelab.simulate.edited import TRUE_DEPENDENCY, Edited
+from tracelab.simulate.baseline import Baseline, StepBasis
 from tracelab.simulate.edits import Edit, apply_edit, parse_edit
 from tracelab.simulate.predict import Change, Fix, Prediction, apply_changes, describe, predict
-from tracelab.simulate.program import NodeKind, Program, Via
+from tracelab.simulate.program import TRUE_DEPENDENCY, Edited, NodeKind, Program, Via
 from tracelab.simulate.sites import REMEDY, Selection, Sites
 
 # Edits that make many launches one, or all ranks alike: of what is left once all else is changed.

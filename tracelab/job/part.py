@@ -32,7 +32,7 @@ from tracelab.model.steps import Window
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.baseline import Baseline
-from tracelab.simulate.edited import Edited
+from tracelab.simulate.program import Edited
 
 _Value = TypeVar("_Value")
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tracelab.base.arrays import Frozen, OneLine, dataclass
 from tracelab.base.intervals import Int64Array
-from tracelab.measures.critical_path_links import HOST, PathLinks, PathStalls, path_links
+from tracelab.measures.critical_path import HOST, PathLinks, PathStalls, path_links
 from tracelab.measures.idle_culprits import busy_with, outermost_around
 from tracelab.model.frames import event_as_shown
 from tracelab.model.graph import Graph

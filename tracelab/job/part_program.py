@@ -12,10 +12,8 @@ from tracelab.base.arrays import Frozen, dataclass
 from tracelab.model.lookup import groups_of
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
-from tracelab.simulate.baseline import Baseline
-from tracelab.simulate.basis import StepBasis
-from tracelab.simulate.edited import Edited
-from tracelab.simulate.program import NODE_COLUMNS, NodeKind, Program
+from tracelab.simulate.baseline import Baseline, StepBasis
+from tracelab.simulate.program import NODE_COLUMNS, Edited, NodeKind, Program
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -19,8 +19,7 @@ from tracelab.base.intervals import Int64Array
 from tracelab.job.members import Members
 from tracelab.job.part import RankPart
 from tracelab.job.part_path import PathPlace
-from tracelab.measures.critical_path import through_host
-from tracelab.measures.critical_path_links import HOST, PathKind
+from tracelab.measures.critical_path import HOST, PathKind, through_host
 from tracelab.measures.measure import constrained, keyed_by
 from tracelab.measures.ranking import OTHERS
 from tracelab.model.collectives import Operation

@@ -24,8 +24,8 @@ from tracelab.job.work_edits import Stretches, balance, find_stretches, level
 from tracelab.measures.steady import PROFILED, UNPROFILED
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.trace import ABSENT
-from tracelab.simulate.basis import StepBasis, gpu_chain
-from tracelab.simulate.prediction_interval import bounds_ns
+from tracelab.simulate.baseline import StepBasis, gpu_chain
+from tracelab.simulate.predict import bounds_ns
 from tracelab.simulate.program import Program
 from tracelab.simulate.replay import replay
 

@@ -2,14 +2,21 @@
 
 Walking back from the window's end, each moment belongs to what was binding then: an activity that
 ran, the launch or the host that it waited for, or the activity that the host waited for. The
-segments tile the window: nothing is left out, nothing counted twice. What each activity and each
-host stall waited for, `critical_path_links` says.
+segments tile the window: nothing is left out, nothing counted twice.
+
+What an activity waited for, `Binding` says. What a host stall waited for, the edges of the graph
+say. A host of which nothing is recorded for long while the GPU works throughout most likely waits
+for it in a way that the profiler does not see, in a loop that reads what a kernel writes for one:
+such a silence is a stall too, and what ended it is not known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
+from enum import IntEnum
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -17,17 +24,245 @@ from numpy.typing import NDArray
 
 from tracelab.base.arrays import Frozen, OneLine, dataclass
 from tracelab.base.intervals import Int64Array
-from tracelab.measures.critical_path_links import (
-    HOST,
-    PathKind,
-    PathLinks,
-    PathStalls,
-    path_links,
-)
+from tracelab.measures.host_stalls import unrecorded_waits, waits_for
 from tracelab.measures.measure import Measure, keyed_by
-from tracelab.model.graph import Graph
+from tracelab.model.blocking_calls import Blocking
+from tracelab.model.constraints import Constraint
+from tracelab.model.graph import EdgeKind, Graph
+from tracelab.model.host import Host
+from tracelab.model.lookup import last_in_group
 from tracelab.model.steps import Window
+from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
+
+HOST = -2  # in the place of a row: the path goes on on the host
+
+
+class PathKind(IntEnum):
+    """Kind of a stretch of the critical path; the first four are a `Kind`."""
+
+    COMPUTE = 0
+    COMM = 1
+    COPY = 2
+    MEMSET = 3
+    LAUNCH = 4  # from the launch call to the start of the activity
+    QUEUE = 5  # from the end of one activity to the start of the next, launched before
+    HOST = 6  # on the host, not known to have waited for the GPU, or in a graph's function of it
+    SYNC = 7  # the host was blocked by work that was done or is not known, or stalled
+    UNKNOWN = 8  # the file does not say what was waited for
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PathStalls:
+    """The host stalls that waited for anything, by start, for a walk that asks them one by one.
+
+    Attributes:
+        event_id: the calls; of a stalled call, all allocations that stalled it are one stall;
+            ABSENT for a silence.
+        start_ns, end_ns: ns.
+        thread_index: index into `Trace.threads`; ABSENT for a silence, which is of all threads.
+        awaited_row: the timeline rows that they waited for, ABSENT where that is not known; of a
+            silence the last one that had ended when it began.
+        of_thread: thread to the positions of the stalls that it waits for, its own and those of
+            others that begin while it does nothing; for ABSENT all of them.
+
+    Example row: ``(event_id=17, start_ns=400, end_ns=900, thread_index=0, awaited_row=5)``.
+    """
+
+    event_id: tuple[int, ...]
+    start_ns: tuple[int, ...]
+    end_ns: tuple[int, ...]
+    thread_index: tuple[int, ...]
+    awaited_row: tuple[int, ...]
+    stalls_of: Callable[[int], tuple[int, ...]]
+
+    def begun_before(self, time_ns: int) -> int:
+        """Count the stalls that began before a moment."""
+        return bisect_left(self.start_ns, time_ns)
+
+    def last_before(self, thread: int, stall_index: int, time_ns: int) -> int:
+        """The last stall before another that a thread waited for and that was over, else ABSENT."""
+        indices = self.stalls_of(thread)
+        # Of each thread hardly more than one has begun and is not over.
+        for position in range(bisect_left(indices, stall_index) - 1, -1, -1):
+            if self.end_ns[indices[position]] <= time_ns:
+                return indices[position]
+        return ABSENT
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class PathLinks(Frozen):
+    """Waits of each activity and each host stall; tuples where a walk asks one by one.
+
+    Attributes:
+        timeline: the GPU activities.
+        launch_thread_index: int32[m], the thread that launched each timeline row.
+        upstream_row: per row the one to go on with, HOST where that is its launch, or ABSENT.
+        upstream_end_ns: per row the moment to go on from: when its launch call got to launch or its
+            upstream row ended, at most its own start.
+        kind_between: int8[m], what the time from then to the start of each row is spent on, a
+            `PathKind`; of a node of a graph that waited for a host function all of it is the
+            host's.
+        row_by_end: intp[m], the rows by end; of those that end together by device and start.
+        ordered_end_ns: int64[m], ns, the ends of these.
+        stalls: the host stalls.
+
+    Example row: ``(launch_thread_index=0, upstream_row=4, upstream_end_ns=390,
+    kind_between=PathKind.QUEUE)``.
+    """
+
+    timeline: Timeline
+    launch_thread_index: NDArray[np.int32]
+    upstream_row: tuple[int, ...]
+    upstream_end_ns: tuple[int, ...]
+    kind_between: NDArray[np.int8]
+    row_by_end: NDArray[np.intp]
+    ordered_end_ns: Int64Array
+    stalls: PathStalls
+
+    def last_ended(self, time_ns: int) -> int:
+        """The row that ended last by a moment, of any device, else ABSENT."""
+        return int(_last_ended(self.row_by_end, self.ordered_end_ns, np.array([time_ns]))[0])
+
+
+def path_links(graph: Graph) -> PathLinks:
+    """Find what each activity and each host stall of a file waited for."""
+    timeline, binding = graph.host.timeline, graph.binding
+    launched_ns = _launched_ns(graph.host)
+    row_by_end = np.lexsort((timeline.start_ns, -timeline.device_number, timeline.end_ns))
+    ordered_end_ns = timeline.end_ns[row_by_end]
+    has_launch = timeline.launch_id != ABSENT
+    is_unknown = binding.constraint == Constraint.UNKNOWN
+    source_row, ready_ns = _find_last_ended(graph, np.flatnonzero(is_unknown))
+    by_host = has_launch & (source_row == ABSENT)
+    upstream_row = np.where(by_host, HOST, source_row)
+    is_called_back = binding.constraint == Constraint.CALLBACK
+    # Between the source and a callback's return is the callback.
+    source_end_ns = np.where(source_row == ABSENT, ready_ns, timeline.end_ns[source_row])
+    upstream_end_ns = np.minimum(ready_ns, source_end_ns)
+    upstream_end_ns = np.where(by_host, launched_ns[timeline.launch_id], upstream_end_ns)
+    upstream_end_ns = np.minimum(upstream_end_ns, timeline.start_ns)
+    kinds = [PathKind.UNKNOWN, PathKind.HOST, PathKind.LAUNCH]
+    kind_between = np.select([is_unknown, is_called_back, by_host], kinds, PathKind.QUEUE)
+    return PathLinks(
+        timeline=timeline,
+        launch_thread_index=timeline.trace.thread_index[timeline.launch_id],
+        upstream_row=tuple(upstream_row.tolist()),
+        upstream_end_ns=tuple(upstream_end_ns.tolist()),
+        kind_between=kind_between.astype(np.int8),
+        row_by_end=row_by_end,
+        ordered_end_ns=ordered_end_ns,
+        stalls=_path_stalls(graph, launched_ns, row_by_end, ordered_end_ns),
+    )
+
+
+def _find_last_ended(graph: Graph, row: NDArray[np.intp]) -> tuple[Int64Array, Int64Array]:
+    """Return what each row waited for and when that ended: int64[m] each.
+
+    That is `Binding`; but before rows of which it does not know what they waited for (intp[k]), the
+    path goes on with what ended last on their device, since they could have started. So only time
+    in which nothing ended is unknown.
+    """
+    timeline, binding = graph.host.timeline, graph.binding
+    source_row, ready_ns = binding.source_row.copy(), binding.ready_ns.copy()
+    by_end = np.lexsort((timeline.start_ns, timeline.end_ns, timeline.device_number))
+    last = last_in_group(
+        timeline.device_number[by_end],
+        timeline.end_ns[by_end],
+        timeline.device_number[row],
+        timeline.start_ns[row],
+        "right",
+    )
+    last_row = np.where(last == ABSENT, ABSENT, by_end[last])
+    is_later = (last != ABSENT) & (timeline.start_ns[last_row] < timeline.start_ns[row])
+    is_later &= timeline.end_ns[last_row] > ready_ns[row]
+    source_row[row[is_later]] = last_row[is_later]
+    ready_ns[row[is_later]] = timeline.end_ns[last_row[is_later]]
+    return source_row, ready_ns
+
+
+def _last_ended(
+    row_by_end: NDArray[np.intp], ordered_end_ns: Int64Array, time_ns: Int64Array
+) -> NDArray[np.intp]:
+    """The row that ended last by each moment, else ABSENT: intp[k]."""
+    position = np.searchsorted(ordered_end_ns, time_ns, side="right") - 1
+    return np.where(position >= 0, row_by_end[position], ABSENT)
+
+
+def _launched_ns(host: Host) -> Int64Array:
+    """int64[n], ns, per event when it got to launch: `Host.launched_ns`, cut to what it launched.
+
+    The work may begin just before a stalled call returns: then it is stalled no more.
+    """
+    timeline, launched_ns = host.timeline, host.launched_ns.copy()
+    is_stalled = np.isin(timeline.launch_id, host.stalled_calls.event_id)
+    np.minimum.at(launched_ns, timeline.launch_id[is_stalled], timeline.start_ns[is_stalled])
+    return launched_ns
+
+
+def _path_stalls(
+    graph: Graph,
+    launched_ns: Int64Array,
+    row_by_end: NDArray[np.intp],
+    ordered_end_ns: Int64Array,
+) -> PathStalls:
+    host, calls, stalled = graph.host, graph.host.blocking_calls, graph.host.stalled_calls
+    timeline = host.timeline
+    # They come by start: of the allocations that stalled a call, the first is the earliest.
+    stalled_id, first = np.unique(stalled.event_id, return_index=True)
+    event_id = np.concatenate((calls.event_id, stalled_id))
+    start_ns = np.concatenate((calls.start_ns, stalled.start_ns[first]))
+    end_ns = np.concatenate((calls.end_ns, launched_ns[stalled_id]))
+    awaited_row = _rows_awaited_by_calls(graph)[event_id]
+    # Where the work was done before, the call did not wait.
+    has_waited = (awaited_row == ABSENT) | (timeline.end_ns[awaited_row] > start_ns)
+    silences = unrecorded_waits(host)
+    ended_row = _last_ended(row_by_end, ordered_end_ns, silences.starts)
+    follows_work = ended_row != ABSENT
+    silent = np.full(int(follows_work.sum()), ABSENT)
+    event_id = np.append(event_id[has_waited], silent)
+    start_ns = np.append(start_ns[has_waited], silences.starts[follows_work])
+    end_ns = np.append(end_ns[has_waited], silences.ends[follows_work])
+    awaited_row = np.append(awaited_row[has_waited], ended_row[follows_work])
+    order = np.argsort(start_ns, kind="stable")
+    event_id, start_ns = event_id[order], start_ns[order]
+    thread_index = np.where(event_id == ABSENT, ABSENT, timeline.trace.thread_index[event_id])
+
+    @cache  # it is asked of few threads, of each one at every turn
+    def stalls_of(thread: int) -> tuple[int, ...]:
+        if thread == ABSENT:
+            return tuple(range(len(event_id)))
+        is_awaited = waits_for(host, np.full(len(event_id), thread), thread_index, start_ns)
+        is_awaited = is_awaited | (event_id == ABSENT)
+        return tuple(np.flatnonzero(is_awaited).tolist())
+
+    return PathStalls(
+        event_id=tuple(event_id.tolist()),
+        start_ns=tuple(start_ns.tolist()),
+        end_ns=tuple(end_ns[order].tolist()),
+        thread_index=tuple(thread_index.tolist()),
+        awaited_row=tuple(awaited_row[order].tolist()),
+        stalls_of=stalls_of,
+    )
+
+
+def _rows_awaited_by_calls(graph: Graph) -> Int64Array:
+    """int64[n], per event the row that it waited for, if it is a blocking call, else ABSENT."""
+    timeline, calls = graph.host.timeline, graph.host.blocking_calls
+    trace, launch_id = timeline.trace, timeline.launch_id
+    row_of = np.full(len(trace), ABSENT, dtype=np.int64)
+    row_of[timeline.event_id] = np.arange(len(timeline.event_id))
+    sync = np.flatnonzero(graph.kind == EdgeKind.SYNC)
+    # The last of a call's assignments stays: what ended last, of several the first edge.
+    sync = sync[np.lexsort((-sync, trace.end_ns[graph.source_id[sync]]))]
+    awaited_row = np.full(len(trace), ABSENT, dtype=np.int64)
+    awaited_row[graph.target_id[sync]] = row_of[graph.source_id[sync]]
+    # A blocking copy waits for what it launches itself, unless its memory was only staged.
+    is_copy = np.isin(launch_id, calls.event_id[calls.kind == Blocking.COPY])
+    is_copy &= timeline.start_ns < trace.end_ns[launch_id]
+    awaited_row[launch_id[is_copy]] = np.flatnonzero(is_copy)
+    return awaited_row
+
 
 _KIND_NAMES = tuple(kind.name.lower() for kind in PathKind)
 

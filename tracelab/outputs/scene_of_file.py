@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from tracelab.analysis.analysis import Analysis
 from tracelab.base.arrays import ABSENT, OneLine, dataclass
 from tracelab.base.intervals import Int64Array, clip, stacked, union
-from tracelab.measures.critical_path_links import PathKind
+from tracelab.measures.critical_path import PathKind
 from tracelab.measures.graph_streams import graph_streams
 from tracelab.measures.idle_causes import Cause
 from tracelab.measures.overlap_blockers import OverlapBlocker

@@ -38,8 +38,7 @@ from tracelab.model.arithmetic import (
 from tracelab.model.lookup import match_names
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
-from tracelab.simulate.edited import Edited, replace_cost, times
-from tracelab.simulate.program import Program
+from tracelab.simulate.program import Edited, Program, replace_cost, times
 from tracelab.simulate.sites import Selection
 from tracelab.simulate.waits import remove_host_work
 

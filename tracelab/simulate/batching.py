@@ -16,8 +16,16 @@ from tracelab.model.kernel_kinds import Kind
 from tracelab.model.latencies import lower_median
 from tracelab.model.lookup import groups_of, match_names
 from tracelab.model.trace import ABSENT, Category
-from tracelab.simulate.edited import Edited, replace_cost, replace_latency, times
-from tracelab.simulate.program import NEVER, NodeKind, Program, Via
+from tracelab.simulate.program import (
+    NEVER,
+    Edited,
+    NodeKind,
+    Program,
+    Via,
+    replace_cost,
+    replace_latency,
+    times,
+)
 from tracelab.simulate.sites import Selection, Sites
 from tracelab.simulate.waits import scale_host_work
 

@@ -32,10 +32,17 @@ from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import expand_ranges, groups_of, match_names
 from tracelab.model.profiler_calls import is_inside
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category, Trace
-from tracelab.simulate.edited import replace_cost, replace_latency, times
-from tracelab.simulate.other_work import other_work
-from tracelab.simulate.program import NEVER, NodeKind, Program, Via
+from tracelab.simulate.program import (
+    NEVER,
+    NodeKind,
+    Program,
+    Via,
+    replace_cost,
+    replace_latency,
+    times,
+)
 from tracelab.simulate.replay import REPETITIONS, replay
+from tracelab.simulate.sites import other_work
 
 # What recording a Python function takes of what an operator or the call of a module takes: 0.24 us
 # of 0.66 and 0.92 (tests/benchmarks/event_costs.py), and of a launch more. Most of them are in the

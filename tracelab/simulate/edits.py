@@ -28,11 +28,18 @@ from tracelab.simulate.arithmetic import (
     tf32,
 )
 from tracelab.simulate.batching import fuse, graph, one_batch
-from tracelab.simulate.copies import pin, prefetch, side_stream
-from tracelab.simulate.edited import Edited, replace_cost, times
-from tracelab.simulate.program import NEVER, Program, Via
+from tracelab.simulate.program import NEVER, Edited, Program, Via, replace_cost, times
 from tracelab.simulate.sites import Selection, Sites
-from tracelab.simulate.waits import no_wait, queues, remove_host_work, scale_host_work, unblock
+from tracelab.simulate.waits import (
+    no_wait,
+    pin,
+    prefetch,
+    queues,
+    remove_host_work,
+    scale_host_work,
+    side_stream,
+    unblock,
+)
 
 # The share of the time between two calls that is work of a place.
 _MIN_WORK_SHARE = 0.5

@@ -24,8 +24,7 @@ from tracelab.model.latencies import (
 from tracelab.model.lookup import groups_of
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
-from tracelab.simulate.nodes import Edges, edges
-from tracelab.simulate.program import Via
+from tracelab.simulate.program import Edges, Via, edges
 
 # The branches of a graph whose ends its successor waits for, all of them.
 _MAX_BRANCHES = 8

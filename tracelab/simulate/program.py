@@ -1,19 +1,25 @@
-"""The program that a replay runs: what takes time, and what has to wait for what.
+"""The program that a replay runs: what takes time and what waits for what; and changes of it.
 
 A node is the return of a host call, the begin of one, or the end of a GPU activity. It is reached
 once everything before it was, each with its latency; then comes what it costs itself. So a change
-to the program is another cost, another latency, an edge more or an edge less: see `edits`.
+to the program is another cost, another latency, an edge more or an edge less: `edits` consists of
+the changes below.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from tracelab.base.arrays import Frozen, dataclass
-from tracelab.base.intervals import Int64Array
+from tracelab.base.arrays import Frozen, OneLine, dataclass
+from tracelab.base.intervals import Int64Array, measure_within, union
+from tracelab.model.kernel_kinds import Kind
+from tracelab.model.lookup import groups_of
+from tracelab.model.trace import ABSENT
 
 NEVER = -(2**60)  # ns, the latency of an edge that an edit took away
 
@@ -102,3 +108,289 @@ class Program(Frozen):
 
     def __len__(self) -> int:
         return len(self.kind)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Edges(Frozen):
+    """Edges of one or more kinds; columns as in `Program`.
+
+    Example row: ``(source=40, target=41, via=Via.LAUNCH, latency_ns=2_100)``.
+    """
+
+    source: NDArray[np.intp]
+    target: NDArray[np.intp]
+    via: NDArray[np.int8]
+    latency_ns: Int64Array
+
+
+def edges(
+    source: NDArray[np.integer[Any]],
+    target: NDArray[np.integer[Any]],
+    via: Via,
+    latency_ns: NDArray[np.integer[Any]] | int,
+) -> Edges:
+    """Edges of one kind; the latency may be the same for all."""
+    return Edges(
+        source.astype(np.intp),
+        target.astype(np.intp),
+        np.full(len(source), via, dtype=np.int8),
+        np.broadcast_to(np.asarray(latency_ns, dtype=np.int64), len(source)).copy(),
+    )
+
+
+# The reason of an edit without effect: what waits there needs the result on the host immediately.
+TRUE_DEPENDENCY = "true_dependency"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Edited(OneLine):
+    """A program with a change, as far as the change is known.
+
+    Attributes:
+        program: what is predicted.
+        low, high: the bounds that the change leaves open, the faster one first; often the same.
+        count: how many calls, activities or waits it changed.
+        reason: why there is no better answer, a clause; None where there is nothing to say.
+    """
+
+    program: Program
+    low: Program
+    high: Program
+    count: int
+    reason: str | None = None
+
+    @classmethod
+    def exactly(cls, program: Program, count: int, reason: str | None = None) -> Edited:
+        """A change that leaves nothing open."""
+        return cls(program, program, program, count, reason)
+
+
+def replace_cost(program: Program, nodes: NDArray[np.bool_], cost_ns: ArrayLike) -> Program:
+    """The same, where some nodes take so long by themselves.
+
+    Args:
+        program: any.
+        nodes: bool[n].
+        cost_ns: int64[n] or one number, ns.
+    """
+    return replace(program, cost_ns=np.where(nodes, cost_ns, program.cost_ns))
+
+
+def times(ns: Int64Array, factor: ArrayLike) -> Int64Array:
+    """Scale times or costs, int64[k], to the nearest ns."""
+    scaled: Int64Array = np.rint(ns * np.asarray(factor)).astype(np.int64)
+    return scaled
+
+
+def replace_latency(program: Program, edges: NDArray[np.bool_], latency_ns: ArrayLike) -> Program:
+    """The same, where some edges take so long; those that were taken away stay away.
+
+    Args:
+        program: any.
+        edges: bool[e].
+        latency_ns: int64[e] or one number, ns.
+    """
+    changes = edges & (program.latency_ns != NEVER)
+    if not changes.any():
+        return program
+    return replace(program, latency_ns=np.where(changes, latency_ns, program.latency_ns))
+
+
+def remove_edges(program: Program, edges: NDArray[np.bool_]) -> Program:
+    """The same without some edges (bool[e])."""
+    return replace_latency(program, edges, NEVER)
+
+
+def add_edges(
+    program: Program,
+    source: NDArray[np.intp],
+    target: NDArray[np.intp],
+    via: Via,
+    latency_ns: ArrayLike,
+    lag: int = 0,
+) -> Program:
+    """The same with further edges.
+
+    Args:
+        program: any.
+        source: intp[k], nodes.
+        target: intp[k], nodes; without a lag they come after their sources.
+        via: why the target comes after the source.
+        latency_ns: int64[k] or one number, ns.
+        lag: 1 where the source is of the repetition before.
+    """
+    count = len(source)
+    if not count:
+        return program
+    return replace(
+        program,
+        source=np.append(program.source, source),
+        target=np.append(program.target, target),
+        via=np.append(program.via, np.full(count, via, dtype=np.int8)),
+        lag=np.append(program.lag, np.full(count, lag, dtype=np.int8)),
+        latency_ns=np.append(program.latency_ns, np.broadcast_to(latency_ns, count)).astype(
+            np.int64
+        ),
+    )
+
+
+def kept_before(
+    program: Program, nodes: NDArray[np.bool_]
+) -> tuple[NDArray[np.intp], NDArray[np.int8]]:
+    """Return the predecessor of each activity in its stream if some were removed.
+
+    Args:
+        program: any.
+        nodes: bool[n], activities.
+
+    Returns:
+        intp[n], the last other one before it, else ABSENT; and int8[n], 1 where that
+        is of the repetition before.
+    """
+    before = np.full(len(program.kind), ABSENT, dtype=np.intp)
+    lag = np.zeros(len(before), dtype=np.int8)
+    edges = (program.via == Via.STREAM) & (program.latency_ns != NEVER)
+    before[program.target[edges]] = program.source[edges]
+    lag[program.target[edges]] = program.lag[edges]
+    open_ = np.flatnonzero((before != ABSENT) & nodes[before])
+    while len(open_):
+        skipped = before[open_]
+        lag_of_open = lag[open_] + lag[skipped]
+        before[open_] = np.where(lag_of_open > 1, ABSENT, before[skipped])
+        lag[open_] = lag_of_open
+        open_ = open_[(before[open_] != ABSENT) & nodes[before[open_]]]
+    return before, lag
+
+
+def remove_activities(program: Program, nodes: NDArray[np.bool_], gap_ns: Int64Array) -> Program:
+    """The same without some activities: what comes after one in its stream follows the one before.
+
+    Args:
+        program: any.
+        nodes: bool[n], activities.
+        gap_ns: int64[kinds, kinds], ns, typical between two activities of a stream, by their kinds.
+    """
+    into, out_of = nodes[program.target], nodes[program.source]
+    is_stream = program.via == Via.STREAM
+    before, _ = kept_before(program, nodes)
+    kind = program.activity_kind
+    gap_to_kept_ns = gap_ns[kind[before[program.target]], kind[program.target]]
+    changed = replace_cost(program, nodes, 0)
+    # Whoever waits for one of them still waits for what came before it in its stream.
+    changed = replace_latency(changed, is_stream & into, 0)
+    changed = replace_latency(changed, is_stream & out_of & ~into, gap_to_kept_ns)
+    holds_queue = np.isin(program.via, (Via.QUEUE, Via.SM)) & (into | out_of)
+    waits = (program.via == Via.LAUNCH) & into
+    return remove_edges(changed, holds_queue | waits)
+
+
+def out_of_stream(program: Program, nodes: NDArray[np.bool_], gap_ns: Int64Array) -> Program:
+    """The same, where some activities neither wait for their stream nor their stream for them.
+
+    What waits for them still waits for what came before them in their stream.
+
+    Args:
+        program: any.
+        nodes: bool[n], activities.
+        gap_ns: int64[kinds, kinds], ns, typical between two activities of a stream, by their kinds.
+    """
+    into, out_of = nodes[program.target], nodes[program.source]
+    before, lag = kept_before(program, nodes)
+    of_gpu = (Via.STREAM, Via.QUEUE, Via.SM)
+    is_gone = np.isin(program.via, of_gpu) & (into | out_of)
+    is_followed = out_of & ~into & np.isin(program.via, (Via.STREAM, Via.EVENT, Via.WAIT))
+    is_followed &= (before[program.source] != ABSENT) & (program.latency_ns != NEVER)
+    changed = remove_edges(program, is_gone)
+    for edge_lag in (0, 1):
+        edges = is_followed & (program.lag + lag[program.source] == edge_lag)
+        for via in (Via.STREAM, Via.EVENT, Via.WAIT):
+            of_via = edges & (program.via == via)
+            source, target = before[program.source[of_via]], program.target[of_via]
+            latency_ns = program.latency_ns[of_via]
+            if via == Via.STREAM:
+                latency_ns = gap_ns[program.activity_kind[source], program.activity_kind[target]]
+            changed = add_edges(changed, source, target, via, latency_ns, edge_lag)
+    return changed
+
+
+def chain_activities(program: Program, nodes: NDArray[np.intp], gap_ns: ArrayLike) -> Program:
+    """The same, where some activities follow one another, the first one the last of before.
+
+    Args:
+        program: any.
+        nodes: intp[k], activities, ascending.
+        gap_ns: int64[k] or one number, ns, between each of them and the one before.
+    """
+    gaps_ns = np.broadcast_to(gap_ns, len(nodes))
+    changed = add_edges(program, nodes[:-1], nodes[1:], Via.STREAM, gaps_ns[1:])
+    return add_edges(changed, nodes[-1:], nodes[:1], Via.STREAM, gaps_ns[:1], lag=1)
+
+
+# All measured on H200s of 132 multiprocessors, by ``tests/benchmarks/contention.py``.
+
+# Beside an all-reduce of NCCL's 24 blocks matrix products of 1.7 ms took 30 % longer, of 0.2 ms
+# 47 % and of 0.04 ms 97 %: their blocks, one for each multiprocessor, then come in two waves.
+# Elementwise kernels took 17 to 74 % longer.
+_LONG_NS = 1_000_000
+_SLOWER_LONG, _SLOWER = 0.30, 0.47
+# During copies, matrix products took longer by this share, and those of 0.2 ms and more began later
+# by this, ns. Elementwise kernels took 1.2 % longer during a copy from the host, 8.8 % to another
+# GPU.
+_BESIDE_COPY = {"p2p": (0.035, 3_000), "h2d": (0.01, 3_000), "d2h": (0.01, 1_200)}
+_LARGE_NS = 100_000
+
+
+def slower_beside(
+    program: Program,
+    copy_direction: NDArray[np.str_],
+    source: NDArray[np.intp],
+    target: NDArray[np.intp],
+) -> Program:
+    """The same, where compute takes longer for as long as communication or copies run beside it.
+
+    Args:
+        program: any.
+        copy_direction: str[n], the direction of each copy, "" for all other nodes.
+        source: intp[k], activities that now run beside others.
+        target: intp[k], for each of them the first activity, of another stream, beside it.
+    """
+    is_long = program.cost_ns >= _LONG_NS
+    by_comm = np.where(is_long, _SLOWER_LONG, _SLOWER)
+    changed = _slower(program, program.activity_kind[source] == Kind.COMM, source, target, by_comm)
+    for direction, (share, gap_ns) in _BESIDE_COPY.items():
+        later = np.where(program.cost_ns >= _LARGE_NS, gap_ns / np.maximum(program.cost_ns, 1), 0)
+        is_such = copy_direction[source] == direction
+        changed = _slower(changed, is_such, source, target, share + later)
+    return changed
+
+
+def _slower(
+    program: Program,
+    chosen: NDArray[np.bool_],
+    source: NDArray[np.intp],
+    target: NDArray[np.intp],
+    slower: NDArray[np.float64],
+) -> Program:
+    """The same, where compute takes longer beside some activities.
+
+    Args:
+        program: any.
+        chosen: bool[k], which of the sources.
+        source: intp[k], activities.
+        target: intp[k], the first activity beside each.
+        slower: float64[n], by which share of itself each node takes longer.
+    """
+    source, target = source[chosen], target[chosen]
+    slower = np.where(program.activity_kind == Kind.COMPUTE, slower, 0)
+    cost_ns = program.cost_ns.copy()
+    for stream, index in groups_of(program.stream_index[target]):
+        nodes = np.flatnonzero(program.stream_index == stream)
+        end_ns = np.cumsum(program.cost_ns[nodes])
+        start_ns = end_ns - program.cost_ns[nodes]
+        first = np.searchsorted(nodes, target[index])
+        # As long as the other takes, at the speed that is left for the compute.
+        beside_ns = program.cost_ns[source[index]] / (1 + slower[target[index]])
+        beside = union(start_ns[first], start_ns[first] + beside_ns.astype(np.int64))
+        within_ns = measure_within(beside, start_ns, end_ns)
+        cost_ns[nodes] += (within_ns * slower[nodes]).astype(np.int64)
+    return replace_cost(program, np.ones(len(cost_ns), dtype=np.bool_), cost_ns)

@@ -18,9 +18,8 @@ from tracelab.model.lookup import groups_of
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.gpu_edges import gpu_edges
-from tracelab.simulate.host_edges import launch_edges, wait_edges, work_edges
-from tracelab.simulate.nodes import Edges, Nodes, find_nodes
-from tracelab.simulate.program import NODE_COLUMNS, NodeKind, Program, Via
+from tracelab.simulate.host_edges import Nodes, find_nodes, launch_edges, wait_edges, work_edges
+from tracelab.simulate.program import NODE_COLUMNS, Edges, NodeKind, Program, Via
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

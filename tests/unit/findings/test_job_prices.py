@@ -13,9 +13,8 @@ from tracelab.findings.savings import Savings
 from tracelab.job.members import find_members
 from tracelab.job.replay import replay_job
 from tracelab.measures.steady import PROFILED
-from tracelab.simulate.basis import StepBasis
-from tracelab.simulate.edited import Edited, replace_cost, replace_latency
-from tracelab.simulate.program import NodeKind, Via
+from tracelab.simulate.baseline import StepBasis
+from tracelab.simulate.program import Edited, NodeKind, Via, replace_cost, replace_latency
 
 RANKS, STEPS, ABOUT = (0, 1), 5, 15
 HOST_FREE = "host=0"

@@ -25,9 +25,8 @@ from tracelab.outputs.scene_of_replay import (
     scenes_of_replay,
 )
 from tracelab.render.picture.whatif import draw_whatif
-from tracelab.simulate.edited import out_of_stream
 from tracelab.simulate.edits import Edit, apply_edit
-from tracelab.simulate.program import Via
+from tracelab.simulate.program import Via, out_of_stream
 from tracelab.simulate.replay import replay
 
 STEPS, STEP = 5, 200 * US

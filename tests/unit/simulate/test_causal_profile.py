@@ -13,10 +13,8 @@ from tests.build import rows
 from tests.build.random_rows import random_rows
 from tests.build.rows import US
 from tracelab.model.trace import ABSENT
-from tracelab.simulate.baseline import find_baseline
-from tracelab.simulate.basis import StepBasis
-from tracelab.simulate.causal_profile import causal_profile, critical_cycle
-from tracelab.simulate.items import host_pieces
+from tracelab.simulate.baseline import StepBasis, find_baseline
+from tracelab.simulate.causal_profile import causal_profile, critical_cycle, host_pieces
 from tracelab.simulate.recorded import record_program
 from tracelab.simulate.replay import replay
 from tracelab.simulate.sites import Sites

@@ -10,11 +10,9 @@ import pytest
 from tests.build.rows import US
 from tests.unit.simulate.test_edits import pageable_copy, synchronized
 from tracelab.simulate.baseline import Baseline
-from tracelab.simulate.edited import replace_cost
 from tracelab.simulate.edits import parse_edit
-from tracelab.simulate.predict import Fix, predict
-from tracelab.simulate.prediction_interval import bounds_ns
-from tracelab.simulate.program import NodeKind
+from tracelab.simulate.predict import Fix, bounds_ns, predict
+from tracelab.simulate.program import NodeKind, replace_cost
 from tracelab.simulate.replay import replay
 
 
