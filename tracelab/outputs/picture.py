@@ -125,8 +125,7 @@ def draw_whatif(
         OutputError: `path` cannot be written, or is the trace.
         TracelabError: the file cannot be analyzed.
     """
-    from tracelab.render.picture.timeline import require_drawable
-    from tracelab.render.picture.whatif import draw_whatif as draw_both
+    from tracelab.render.picture.timeline import draw_whatif as draw_both, require_drawable
     from tracelab.render.sections.predictions import picture_titles
 
     asked = add_changes(options, fixes, edits)

@@ -24,7 +24,7 @@ from tracelab.outputs.scene_of_replay import (
     scene_of_replay,
     scenes_of_replay,
 )
-from tracelab.render.picture.whatif import draw_whatif
+from tracelab.render.picture.timeline import draw_whatif
 from tracelab.simulate.edits import Edit, apply_edit
 from tracelab.simulate.program import Via, out_of_stream
 from tracelab.simulate.replay import replay

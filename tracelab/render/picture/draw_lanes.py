@@ -1,4 +1,4 @@
-"""Draw what lies in the lanes: idle time, activities, the seams between them, their names."""
+"""Draw the lanes of a sheet, and around them the headline, the labels, the steps and the axis."""
 
 from __future__ import annotations
 
@@ -11,18 +11,41 @@ from matplotlib.patheffects import withStroke
 from tracelab.base.intervals import Intervals, union
 from tracelab.render.picture.coverage import (
     FloatArray,
+    Grid,
     lane_polygons,
     rectangles,
     roomy,
     seams,
+    spaced,
 )
-from tracelab.render.picture.layout import Sheet
-from tracelab.render.picture.letters import fit, printable
+from tracelab.render.picture.layout import Sheet, fit, printable, text_width
 from tracelab.render.picture.rows import Mark
-from tracelab.render.picture.style import GROUND, PAINTS, SMALL_PX, points
-from tracelab.render.words import bare_name
+from tracelab.render.picture.style import (
+    DPI,
+    GRAY,
+    GRID_LINE,
+    GROUND,
+    LEFT_PX,
+    MARGIN_PX,
+    PAINTS,
+    RIGHT_PX,
+    SMALL_PX,
+    STEP_LINE,
+    TEXT_PX,
+    TITLE_PX,
+    TOP_PX,
+    points,
+)
+from tracelab.render.scene import Span
+from tracelab.render.words import bare_name, shorten, ticks, time_unit
 
 _SEAM_PX, _NAME_PX, _NAME_PAD, _NAMED_BAND_PX = 5, 40, 5, 14
+# Pixels from the picture's left edge.
+_UNIT_X, _LABEL_X = 218, 230
+# Pixels from the sheet's upper edge.
+_TITLE_Y, _CAPTION_Y, _STEPS_Y = 34, 58, 88
+_TICK_PX, _STEP_LINE_PX, _TEXT_GAP = 110, 16, 8
+_MAX_TITLE_LETTERS = 300
 
 
 def draw_lanes(sheet: Sheet, names: Sequence[str], idle: Mapping[int, Intervals]) -> None:
@@ -114,3 +137,100 @@ def _draw_names(sheet: Sheet, names: Sequence[str]) -> None:
             ground = [withStroke(linewidth=points(3), foreground=paint.fill)]
             look = {"ha": "center", "color": paint.ink, "path_effects": ground}
             sheet.write(middle_px, (upper + lower) / 2, text, SMALL_PX, **look)
+
+
+# --- around the lanes ---
+
+
+def draw_header(sheet: Sheet, title: str, caption: str) -> None:
+    """The headline and the caption, cut to the picture's width."""
+    left = MARGIN_PX - LEFT_PX
+    room_px = sheet.figure.get_size_inches()[0] * DPI - RIGHT_PX - MARGIN_PX
+    headline = fit(printable(shorten(title, _MAX_TITLE_LETTERS)), room_px, TITLE_PX, weight="bold")
+    sheet.write(left, _TITLE_Y - TOP_PX, headline, TITLE_PX, weight="bold")
+    below = fit(printable(caption), room_px, TEXT_PX)
+    sheet.write(left, _CAPTION_Y - TOP_PX, below, color=GRAY)
+
+
+def draw_labels(sheet: Sheet, busy: Mapping[int, str]) -> None:
+    """Write the name of every lane, and of every device how busy it is.
+
+    Args:
+        sheet: where to draw.
+        busy: for each device its share; it has none where that is not known.
+    """
+    left, right = MARGIN_PX - LEFT_PX, _LABEL_X - LEFT_PX
+    size_px = TEXT_PX if sheet.is_spacious else SMALL_PX
+    for row, top, bottom in sheet.places():
+        sheet.write(right, (top + bottom) / 2, row.label, size_px, ha="right")
+    for device, (top, bottom) in sheet.device_edges().items():
+        middle = (top + bottom) / 2
+        share = f"busy {busy[device]}" if device in busy else ""
+        sheet.write(left, middle - 8 if share else middle, f"GPU {device}", weight="bold")
+        sheet.write(left, middle + 9, share, SMALL_PX, color=GRAY)
+
+
+def draw_steps(sheet: Sheet, steps: Mapping[int, Span]) -> None:
+    """Draw a thin line where a step's window begins or ends, and the steps' numbers above."""
+    if not steps:
+        return
+    grid = sheet.grid
+    shown = {
+        number: span
+        for number, span in steps.items()
+        if span.start_ns < grid.end_ns and span.end_ns > grid.start_ns
+    }
+    bounds = {ns - grid.start_ns for span in shown.values() for ns in span}
+    line_ns = sorted(ns for ns in bounds if 0 <= ns <= grid.length_ns)
+    kept = spaced([ns / grid.pixel_ns for ns in line_ns], [_STEP_LINE_PX] * len(line_ns))
+    top = _STEPS_Y - TOP_PX - SMALL_PX
+    lines = LineCollection(
+        [((line_ns[i], top), (line_ns[i], sheet.height_px)) for i in kept],
+        colors=STEP_LINE,
+        linewidths=points(1),
+        alpha=0.7,
+        zorder=4,
+        clip_on=False,
+    )
+    lines.set_gid("steps")
+    sheet.axes.add_collection(lines, autolim=False)
+    for left_px, text in step_labels(shown, grid):
+        sheet.write(left_px + _TEXT_GAP / 2, _STEPS_Y - TOP_PX, text, SMALL_PX, color=GRAY)
+
+
+def step_labels(steps: Mapping[int, Span], grid: Grid) -> list[tuple[float, str]]:
+    """Return the positions of step numbers, in pixels: of wide steps, or of every n-th.
+
+    >>> halves = {0: Span(0, 500), 1: Span(500, 1000)}
+    >>> step_labels(halves, Grid(start_ns=0, end_ns=1000, columns=200))
+    [(0.0, 'step 0'), (100.0, 'step 1')]
+    """
+    left = [max(0.0, (s.start_ns - grid.start_ns) / grid.pixel_ns) for s in steps.values()]
+    right = [min(grid.columns, (s.end_ns - grid.start_ns) / grid.pixel_ns) for s in steps.values()]
+    texts = [f"step {number}" for number in steps]
+    needed = max((text_width(text, SMALL_PX) for text in texts), default=0.0) + _TEXT_GAP
+    wide = [i for i in range(len(texts)) if right[i] - left[i] >= needed]
+    spread = [i for i in spaced(left, [needed] * len(left)) if left[i] + needed <= grid.columns]
+    return [(left[i], texts[i]) for i in wide or spread]
+
+
+def draw_axis(sheet: Sheet, longest: Grid | None = None) -> None:
+    """Time from the picture's start, in the unit that suits its length.
+
+    Args:
+        sheet: where to draw.
+        longest: the time of the longest of several sheets that have the same points in time.
+    """
+    axes, grid = sheet.axes, longest or sheet.grid
+    tick_ns, tick_labels = ticks(grid.length_ns, max(2, grid.columns // _TICK_PX))
+    shown = int((tick_ns <= sheet.grid.length_ns).sum())
+    axes.set_xticks(tick_ns[:shown], tick_labels[:shown], fontsize=points(TEXT_PX), color=GRAY)
+    axes.set_yticks([])
+    axes.tick_params(axis="x", length=points(6), width=points(1), color=GRAY, pad=points(6))
+    axes.set_axisbelow(True)
+    axes.grid(axis="x", color=GRID_LINE, linewidth=points(1))
+    for side, spine in axes.spines.items():
+        spine.set(visible=side == "bottom", color=GRAY, linewidth=points(1))
+    unit, _ = time_unit(grid.length_ns)
+    below = sheet.height_px + 20
+    sheet.write(_UNIT_X - LEFT_PX, below, f"time ({unit})", ha="right", color=GRAY)

@@ -16,12 +16,17 @@ from tracelab.base.arrays import dataclass
 from tracelab.base.intervals import Intervals, clip, intersect, join, measure, subtract, union
 from tracelab.render.job_heat_map import heat_map
 from tracelab.render.picture.coverage import Grid
-from tracelab.render.picture.draw_lanes import draw_work
+from tracelab.render.picture.draw_lanes import draw_axis, draw_work
 from tracelab.render.picture.heat_map import draw_heat_map, heat_map_px
-from tracelab.render.picture.labels import draw_axis
-from tracelab.render.picture.layout import Sheet, new_figure
-from tracelab.render.picture.legend import draw_legend, legend_px
-from tracelab.render.picture.letters import fit, printable
+from tracelab.render.picture.layout import (
+    Sheet,
+    draw_legend,
+    fit,
+    legend_px,
+    new_figure,
+    new_sheet,
+    printable,
+)
 from tracelab.render.picture.rows import Band, Layer, Mark, Row, mark_of, marks_in
 from tracelab.render.picture.style import (
     AXIS_PX,
@@ -118,18 +123,9 @@ def draw_job(
     height_px = _HEADER_PX + lanes_px + AXIS_PX + legend + map_px
     with fixed_style():
         figure = new_figure(width_px, height_px)
-        axes = figure.add_axes(
-            (
-                LEFT_PX / width_px,
-                (height_px - _HEADER_PX - lanes_px) / height_px,
-                grid.columns / width_px,
-                lanes_px / height_px,
-            ),
-            label="ranks",
-        )
-        axes.set(xlim=(0, grid.length_ns), ylim=(lanes_px, 0), facecolor="none")
         tops = [i * (lane_px + gap_px) for i in range(len(ranks))]
-        sheet = Sheet(figure, axes, grid, [x.row for x in rows], tops, lane_px)
+        below_px = height_px - _HEADER_PX - lanes_px
+        sheet = new_sheet(figure, "ranks", grid, [x.row for x in rows], tops, lane_px, below_px)
         draw_work(sheet, {x.rank: x.idle for x in rows})
         _draw_bounds(sheet, rows)
         _draw_labels(sheet, rows, _roles(job), {x.rank for x in job.stragglers}, shares)

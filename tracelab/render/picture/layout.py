@@ -1,8 +1,9 @@
-"""Layout of a picture of a timeline: the sheet of lanes, their edges, their heights."""
+"""Layout of a picture: the sheet of lanes, the letters that fit into it, the legend below."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -10,25 +11,33 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties, findfont, get_font
+from matplotlib.patches import Patch
+from matplotlib.textpath import TextToPath
 
 from tracelab.base.arrays import dataclass
 from tracelab.render.picture.coverage import FloatArray, Grid
-from tracelab.render.picture.letters import printable
 from tracelab.render.picture.rows import Band, Mark, Row
 from tracelab.render.picture.style import (
     AXIS_PX,
+    BOTTOM_PX,
     DARK,
     DPI,
+    FONT,
     LEFT_PX,
+    MARGIN_PX,
     PAINTS,
     TEXT_PX,
     TOP_PX,
     points,
 )
+from tracelab.render.words import shorten
 
 _LANE_GAP, _DEVICE_GAP = 4, 14
 _LARGE_LANE, _SMALL_LANE, _LANES_WITH_ROOM = 40, 22, 8
 _MIN_BAND_PX = 8
+_LEGEND_ROW_PX, _LEGEND_ENTRY_PX = 24, 160
+_MIN_LETTERS = 8
 _LAYERS = dict.fromkeys(Mark, 2) | {Mark.IDLE: 1}  # what is drawn above what
 
 
@@ -134,17 +143,8 @@ def new_sheets(
     below_px = height_px
     for i, grid in enumerate(grids):
         below_px -= TOP_PX + lanes_px[i]
-        axes = figure.add_axes(
-            (
-                LEFT_PX / width_px,
-                below_px / height_px,
-                grid.columns / width_px,
-                lanes_px[i] / height_px,
-            ),
-            label=str(i),
-        )
-        axes.set(xlim=(0, grid.length_ns), ylim=(lanes_px[i], 0), facecolor="none")
-        sheets.append(Sheet(figure, axes, grid, lanes[i], tops[i], lane_px[i]))
+        sheet = new_sheet(figure, str(i), grid, lanes[i], tops[i], lane_px[i], below_px)
+        sheets.append(sheet)
         below_px -= AXIS_PX
     return sheets
 
@@ -154,6 +154,31 @@ def new_figure(width_px: int, height_px: int) -> Figure:
     figure = Figure(figsize=(width_px / DPI, height_px / DPI), dpi=DPI, facecolor="white")
     FigureCanvasAgg(figure)
     return figure
+
+
+def new_sheet(
+    figure: Figure,
+    label: str,
+    grid: Grid,
+    rows: Sequence[Row],
+    tops: Sequence[int],
+    lane_px: int,
+    below_px: int,
+) -> Sheet:
+    """Return a sheet in a picture; N pixels are below it."""
+    lanes_px = tops[-1] + lane_height_px(rows[-1], lane_px)
+    width_px, height_px = figure.get_size_inches() * DPI
+    axes = figure.add_axes(
+        (
+            LEFT_PX / width_px,
+            below_px / height_px,
+            grid.columns / width_px,
+            lanes_px / height_px,
+        ),
+        label=label,
+    )
+    axes.set(xlim=(0, grid.length_ns), ylim=(lanes_px, 0), facecolor="none")
+    return Sheet(figure, axes, grid, rows, tops, lane_px)
 
 
 def _lane_height_px(lanes: int) -> int:
@@ -172,3 +197,94 @@ def lane_tops(lanes: Sequence[Row], lane_px: int) -> list[int]:
         gap_px = _LANE_GAP if lane.device == before.device else _DEVICE_GAP
         tops.append(tops[-1] + lane_height_px(before, lane_px) + gap_px)
     return tops
+
+
+# --- letters ---
+
+
+def printable(text: str) -> str:
+    r"""The text with a question mark for every letter that the picture's font does not have.
+
+    >>> printable("µs\x00")
+    'µs?'
+    """
+    known = _letters()
+    return "".join(c if c.isprintable() and ord(c) in known else "?" for c in text)
+
+
+@lru_cache(maxsize=1)
+def _letters() -> frozenset[int]:
+    return frozenset(get_font(findfont(FONT)).get_charmap())
+
+
+@lru_cache(maxsize=4096)
+def text_width(text: str, size_px: int, weight: str = "normal") -> float:
+    """Width of a line of text, pixels."""
+    font = FontProperties(family=FONT, size=size_px, weight=weight)
+    width, _, _ = TextToPath().get_text_width_height_descent(text, font, ismath=False)
+    return float(width)
+
+
+def fit(text: str, room_px: float, size_px: int, weight: str = "normal") -> str:
+    """The text, or its beginning, or nothing where not even a few letters fit.
+
+    >>> fit("gemm", room_px=100, size_px=12), fit("reduce_kernel", room_px=20, size_px=12)
+    ('gemm', '')
+    """
+    width = text_width(text, size_px, weight)
+    if width <= room_px:
+        return text
+    for letters in range(int(len(text) * room_px / width), _MIN_LETTERS - 1, -1):
+        if text_width(shorten(text, letters), size_px, weight) <= room_px:
+            return shorten(text, letters)
+    return ""
+
+
+# --- legend ---
+
+
+def legend_px(grid: Grid, marks: int) -> int:
+    """Return the height of a legend with N entries, and of the margin below it."""
+    return _LEGEND_ROW_PX * -(-marks // _legend_columns(grid)) + BOTTOM_PX
+
+
+def _legend_columns(grid: Grid) -> int:
+    return max(1, grid.columns // _LEGEND_ENTRY_PX)
+
+
+def draw_legend(sheet: Sheet, marks: Set[Mark], bottom_px: int = BOTTOM_PX) -> None:
+    """Draw the legend of the picture's contents below it; the sheet's width limits a line.
+
+    Args:
+        sheet: the drawing.
+        marks: the sorts of things in it.
+        bottom_px: the legend's lower edge, above the picture's.
+    """
+    handles = [
+        Patch(
+            facecolor=paint.fill,
+            edgecolor=paint.hatch_ink,
+            hatch=paint.hatch or None,
+            linewidth=0,
+            label=mark.value,
+        )
+        for mark, paint in PAINTS.items()
+        if mark in marks
+    ]
+    width_px, height_px = sheet.figure.get_size_inches() * DPI
+    columns = _legend_columns(sheet.grid)
+    left = LEFT_PX if columns > 1 else MARGIN_PX
+    sheet.figure.legend(
+        handles=handles,
+        loc="lower left",
+        bbox_to_anchor=(left / width_px, bottom_px / height_px),
+        ncols=columns,
+        fontsize=points(TEXT_PX),
+        labelcolor=DARK,
+        frameon=False,
+        borderpad=0,
+        borderaxespad=0,
+        handlelength=1.6,
+        handleheight=1,
+        columnspacing=1.6,
+    )

@@ -1,4 +1,4 @@
-"""The picture of a timeline: a row for every host thread and stream, alone or stacked.
+"""Pictures of timelines: a row for every host thread and stream, one timeline below the other.
 
 Nothing here uses pyplot, and neither a user's rcParams nor a name in a trace changes how a picture
 looks.
@@ -16,11 +16,16 @@ from tracelab.base.errors import UsageError
 from tracelab.base.intervals import Intervals, measure
 from tracelab.render.facts import BusyShares
 from tracelab.render.picture.coverage import Grid
-from tracelab.render.picture.draw_lanes import draw_lanes
-from tracelab.render.picture.labels import draw_axis, draw_header, draw_labels, draw_steps
-from tracelab.render.picture.layout import new_sheets
-from tracelab.render.picture.legend import draw_legend, legend_px
+from tracelab.render.picture.draw_lanes import (
+    draw_axis,
+    draw_header,
+    draw_labels,
+    draw_lanes,
+    draw_steps,
+)
+from tracelab.render.picture.layout import draw_legend, legend_px, new_sheets
 from tracelab.render.picture.rows import (
+    Choice,
     Mark,
     Row,
     build_rows,
@@ -40,9 +45,11 @@ from tracelab.render.picture.style import (
 )
 from tracelab.render.scene import Scene, Span
 from tracelab.render.text.savings import percent
+from tracelab.render.words import duration_text
 
 # Of all parts together.
 MAX_ROWS = 400
+MAX_ROWS_OF_HALF = 24
 # Matplotlib's limit is a height of 2^16 pixels.
 MAX_PARTS = 100
 
@@ -75,18 +82,19 @@ class Panel:
         scene: the file.
         grid: its time in pixel columns.
         rows: what lies in the rows that are shown.
-        title, caption: the lines above them.
-        busy: for each GPU the share that is written to its left.
-        idle: for each shown GPU when none of its streams works.
+        busy: for each shown GPU when any of its streams works.
+        title: the headline.
+        caption: the parts of the line below it.
+        shares: for each GPU the share that is written to its left.
     """
 
     scene: Scene
     grid: Grid
     rows: Sequence[Row]
+    busy: Mapping[int, Intervals]
     title: str
-    caption: str
-    busy: Mapping[int, str]
-    idle: Mapping[int, Intervals]
+    caption: Sequence[str]
+    shares: Mapping[int, str]
 
 
 def require_drawable(parts: int, lanes: Sequence[str] | None, width_px: int) -> None:
@@ -122,15 +130,46 @@ def draw_timelines(parts: Sequence[Part], *, width_px: int = 1600) -> Figure:
     for start_ns, end_ns in (part.span for part in parts):
         if end_ns <= start_ns:
             raise UsageError(f"there is nothing to draw from {start_ns} ns to {end_ns} ns")
-    columns = width_px - LEFT_PX - RIGHT_PX
-    longest_ns = max(part.span.end_ns - part.span.start_ns for part in parts)
-    return draw_panels(
-        [_panel(part, columns, longest_ns, max(1, MAX_ROWS // len(parts))) for part in parts],
-        width_px,
+    grids = _grids([part.span for part in parts], width_px)
+    max_rows = max(1, MAX_ROWS // len(parts))
+    return _draw_panels(
+        [_panel(part, grid, max_rows) for part, grid in zip(parts, grids, strict=True)], width_px
     )
 
 
-def draw_panels(panels: Sequence[Panel], width_px: int, ticks: Grid | None = None) -> Figure:
+def draw_whatif(scenes: tuple[Scene, Scene], *, titles: tuple[str, str], width_px: int) -> Figure:
+    """Draw a step above the same step with a change; a pixel is one time in both.
+
+    Args:
+        scenes: the replayed step as it is, and with the change.
+        titles: the headlines of the two.
+        width_px: the picture's width; its height follows from the number of rows.
+    """
+    grids = _grids([scene.window for scene in scenes], width_px)
+    rows = [_all_rows(*pair) for pair in zip(scenes, grids, strict=True)]
+    kept = _kept([row for of_scene in rows for row in of_scene])
+    panels = []
+    for scene, grid, title, available in zip(scenes, grids, titles, rows, strict=True):
+        shown = [row for row in available if _key(row) in kept]
+        texts = [f"a replayed step: {duration_text(grid.length_ns)}", *scene.notes]
+        if len(shown) >= MAX_ROWS_OF_HALF:
+            texts.append(f"the {len(shown)} busiest lanes")
+        busy = _busy(scene, shown, scene.window)
+        panels.append(Panel(scene, grid, shown, busy, title, texts, {}))
+    return _draw_panels(panels, width_px, max(grids, key=lambda grid: grid.columns))
+
+
+def _grids(spans: Sequence[Span], width_px: int) -> list[Grid]:
+    """Return the pixel columns of each span; the longest has all."""
+    columns = width_px - LEFT_PX - RIGHT_PX
+    longest_ns = max(end_ns - start_ns for start_ns, end_ns in spans)
+    return [
+        Grid(start_ns, end_ns, max(1, round(columns * (end_ns - start_ns) / longest_ns)))
+        for start_ns, end_ns in spans
+    ]
+
+
+def _draw_panels(panels: Sequence[Panel], width_px: int, ticks: Grid | None = None) -> Figure:
     """Draw panels one above the other.
 
     Args:
@@ -139,7 +178,11 @@ def draw_panels(panels: Sequence[Panel], width_px: int, ticks: Grid | None = Non
         ticks: the time whose ticks all panels have; None for their own.
     """
     marks = {mark for panel in panels for mark in marks_in(panel.rows)}
-    if any(len(idle) for panel in panels for idle in panel.idle.values()):
+    idle = [
+        {device: visible_idle(covered, panel.grid) for device, covered in panel.busy.items()}
+        for panel in panels
+    ]
+    if any(len(of_gpu) for of_panel in idle for of_gpu in of_panel.values()):
         marks.add(Mark.IDLE)
     widest = max((panel.grid for panel in panels), key=lambda grid: grid.columns)
     with fixed_style():
@@ -149,35 +192,52 @@ def draw_panels(panels: Sequence[Panel], width_px: int, ticks: Grid | None = Non
             width_px,
             legend_px(widest, len(marks)),
         )
-        for panel, sheet in zip(panels, sheets, strict=True):
-            draw_lanes(sheet, panel.scene.names, panel.idle)
-            draw_labels(sheet, panel.busy)
+        for panel, sheet, of_panel in zip(panels, sheets, idle, strict=True):
+            draw_lanes(sheet, panel.scene.names, of_panel)
+            draw_labels(sheet, panel.shares)
             draw_steps(sheet, panel.scene.steps)
             draw_axis(sheet, ticks)
-            draw_header(sheet, panel.title, panel.caption)
+            draw_header(sheet, panel.title, "  ·  ".join(panel.caption))
         draw_legend(next(sheet for sheet in sheets if sheet.grid is widest), marks)
     return sheets[0].figure
 
 
-def _panel(part: Part, columns: int, longest_ns: int, max_rows: int) -> Panel:
-    """Build the rows of a part; the longest part has all columns."""
-    scene, (start_ns, end_ns) = part.scene, part.span
-    grid = Grid(start_ns, end_ns, max(1, round(columns * (end_ns - start_ns) / longest_ns)))
+def _panel(part: Part, grid: Grid, max_rows: int) -> Panel:
+    """Build the rows of a part."""
+    scene = part.scene
     available = build_rows(scene, choose(scene, part.lanes), grid)
     rows = busiest(available, max_rows)
-    devices = dict.fromkeys(row.device for row in rows if row.device is not None)
-    busy = {device: scene.busy(device, part.span) for device in devices}
+    busy = _busy(scene, rows, part.span)
     shares = part.busy or BusyShares(
         "the shown time",
         {gpu: percent(measure(covered) / grid.length_ns) for gpu, covered in busy.items()},
     )
     of = [f"busy share of {shares.of}"] if busy else []
-    return Panel(
-        scene=scene,
-        grid=grid,
-        rows=rows,
-        title=part.title or Path(scene.path).name,
-        caption="  ·  ".join([caption(rows, grid, part.lanes, len(available)), *of]),
-        busy=shares.by_gpu,
-        idle={device: visible_idle(covered, grid) for device, covered in busy.items()},
-    )
+    title = part.title or Path(scene.path).name
+    texts = [caption(rows, grid, part.lanes, len(available)), *of]
+    return Panel(scene, grid, rows, busy, title, texts, shares.by_gpu)
+
+
+def _busy(scene: Scene, rows: Sequence[Row], span: Span) -> dict[int, Intervals]:
+    """Return when each GPU that is shown works."""
+    devices = dict.fromkeys(row.device for row in rows if row.device is not None)
+    return {device: scene.busy(device, span) for device in devices}
+
+
+def _all_rows(scene: Scene, grid: Grid) -> list[Row]:
+    lanes = (*scene.lanes_of_type("host"), *scene.lanes_of_type("stream"))
+    kinds = next(lane.kinds for lane in scene.lanes_of_type("stream"))
+    return build_rows(scene, Choice(lanes, kinds), grid)
+
+
+def _kept(rows: Sequence[Row]) -> set[tuple[int | None, str]]:
+    """List the rows that are shown: those with anything in either half, the busiest."""
+    busy_ns: dict[tuple[int | None, str], int] = {}
+    for row in rows:
+        if marks_in([row]):
+            busy_ns[_key(row)] = max(row.busy_ns, busy_ns.get(_key(row), 0))
+    return set(sorted(busy_ns, key=lambda key: -busy_ns[key])[:MAX_ROWS_OF_HALF])
+
+
+def _key(row: Row) -> tuple[int | None, str]:
+    return row.device, row.label

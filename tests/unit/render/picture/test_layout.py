@@ -1,6 +1,7 @@
-"""Where the lanes stand."""
+"""The lanes, the letters that fit into them, and the legend."""
 
-from tracelab.render.picture.layout import lane_tops
+from tests.build.pictures import MS, draw
+from tracelab.render.picture.layout import fit, lane_tops, printable, text_width
 from tracelab.render.picture.rows import Band, Row
 
 
@@ -20,3 +21,32 @@ def test_a_lane_is_as_high_as_its_bands_need():
     few, many, last = lane_tops([make_lane(0, 2), make_lane(0, 30), make_lane(0)], 40)
     assert many - few < 50
     assert last - many >= 30 * 8
+
+
+def test_the_legend_lists_what_occurs_and_nothing_else(timeline):
+    legend = [text.get_text() for text in draw(timeline).legends[0].get_texts()]
+    assert legend == [
+        "compute",
+        "communication",
+        "copy",
+        "blocking call",
+        "launch call",
+        "step on the CPU",
+        "idle (no stream busy)",
+    ]
+    only = draw(timeline, lanes=["kind:comm"], start_ns=35 * MS, end_ns=45 * MS)
+    assert [text.get_text() for text in only.legends[0].get_texts()] == ["communication"]
+
+
+def test_letters_that_the_font_lacks_become_question_marks():
+    assert printable("µs → 漢\x00\n$a$") == "µs → ???$a$"
+
+
+def test_a_text_is_cut_to_its_room():
+    whole = "vectorized_elementwise_kernel"
+    assert fit(whole, 500, 12) == whole
+    cut = fit(whole, 100, 12)
+    assert cut.endswith("…")
+    assert whole.startswith(cut[:-1])
+    assert text_width(cut, 12) <= 100
+    assert fit(whole, 30, 12) == ""
