@@ -11,8 +11,13 @@ from tracelab.analysis.reports import analyze_file, merge_results
 from tracelab.base.options import Options
 from tracelab.outputs.view import contents, viewed
 from tracelab.read.sources import find_sources
-from tracelab.render.html.assets import asset, content_security_policy, script_json
-from tracelab.render.html.served import Served, ServedTrace
+from tracelab.render.html.page import (
+    Served,
+    ServedTrace,
+    asset,
+    content_security_policy,
+    script_json,
+)
 from tracelab.system.loopback import LoopbackServer, content_of_bytes, content_of_file
 
 TRACES = Path(__file__).parents[2] / "traces"

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tracelab.render.html.assets import asset, content_security_policy, script_json
-from tracelab.render.html.page import TIMELINE_SCRIPTS
+from tracelab.render.html.page import TIMELINE_SCRIPTS, asset, content_security_policy, script_json
 
 NONE = 0xFFFF_FFFF
 FIRST = [("gap", 4, "plain"), ("dur", 4, "plain"), ("kind", 1, "plain")]

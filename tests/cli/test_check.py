@@ -11,7 +11,8 @@ import pytest
 
 from tests.figures import figures
 from tracelab.comparison.budgets import BudgetResult
-from tracelab.render.ci import escape_github_commands, github_annotations, junit_xml
+from tracelab.render.budgets import github_annotations, junit_xml
+from tracelab.render.markdown.blocks import escape_github_commands
 
 ROOT = Path(__file__).parents[2]
 TRACES = ROOT / "traces"

@@ -105,9 +105,13 @@ def check(
     from tracelab.comparison.budgets import check as hold_to, require_checkable
     from tracelab.comparison.budgets_toml import parse_budgets
     from tracelab.read.sources import find_sources
-    from tracelab.render.ci import escape_github_commands, github_annotations, junit_xml
-    from tracelab.render.markdown.budgets import render_budgets as render_markdown
-    from tracelab.render.text.budgets import render_budgets
+    from tracelab.render.budgets import (
+        github_annotations,
+        junit_xml,
+        render_budgets,
+        render_markdown,
+    )
+    from tracelab.render.markdown.blocks import escape_github_commands
 
     require_one({"--markdown": markdown, "--format github": output_format is Format.GITHUB})
     given: dict[str, Any] = {

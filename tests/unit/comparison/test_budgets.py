@@ -12,7 +12,7 @@ from tracelab.comparison.budgets_toml import parse_budgets, parse_toml
 from tracelab.findings.finding import Finding, Where
 from tracelab.measures.steady import SteadyMetrics
 from tracelab.model.graph import EventLinks
-from tracelab.render.text.budgets import render_budgets
+from tracelab.render.budgets import render_budgets
 from tracelab.report.schema import (
     BlockingCallMetrics,
     DeviceMetrics,

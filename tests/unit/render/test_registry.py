@@ -9,9 +9,8 @@ from tracelab.base.errors import UsageError
 from tracelab.comparison.budgets import BudgetResult
 from tracelab.comparison.compare import compare
 from tracelab.comparison.diff import Side
-from tracelab.render.ci import junit_xml
+from tracelab.render.budgets import junit_xml, render_budgets
 from tracelab.render.registry import BUDGETS, RENDERERS, REPORT, Renderer, render_as, resolve
-from tracelab.render.text.budgets import render_budgets
 from tracelab.render.text.report import render_diff, render_text
 
 TRACE = Path(__file__).parents[3] / "traces" / "prefetch_copy_stream_synchronize.pt.trace.json.gz"

@@ -7,27 +7,91 @@ upon, and the policy in the page's head lets only the page's own elements run.
 from __future__ import annotations
 
 import base64
+import hashlib
+import json
+import re
 from collections.abc import Sequence
 from functools import cache
+from importlib.resources import files as resources
 from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from tracelab.base.arrays import OneLine, dataclass
 from tracelab.base.safe_text import visible
-from tracelab.render.html.assets import asset, content_security_policy, script_json
-from tracelab.render.html.cells import table_of
 from tracelab.render.html.charts import placed
 from tracelab.render.html.content import content_of
-from tracelab.render.html.served import Served
+from tracelab.render.html.tables import table_of
 from tracelab.report.schema import Report
 
 if TYPE_CHECKING:
     from tracelab.render.html.tables import FilePart
 
-_STYLES = ("timeline.css", "page.css")
+PERFETTO = "https://ui.perfetto.dev"
 # Each uses those before it.
 TIMELINE_SCRIPTS = ("timeline_lanes.js", "timeline_items.js", "timeline_paint.js", "timeline.js")
+_STYLES = ("timeline.css", "page.css")
+_ESCAPES = {ord(c): f"\\u{ord(c):04x}" for c in "<>&"}
+# A comment that has its lines for itself.
+_COMMENT = re.compile(r"^[ \t]*/\*(?:(?!\*/).)*\*/[ \t]*$", re.DOTALL | re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ServedTrace(OneLine):
+    """A trace that is served beside the page, and its clock.
+
+    Attributes:
+        name: what Perfetto shows as its title.
+        rank: the number of its file in the report's tables.
+        url: where it is, relative to the page.
+        origin_ns: its first event, ns as the file itself counts.
+        start_ns, end_ns: the time that there is something in it, ns since its first event.
+        clock: pairs of one moment, ns on the page's clock and since the file's first event,
+            ascending, at least one; in between it passes evenly, elsewhere as fast as on the page.
+
+    Example row: ``ServedTrace(name="step_rank0", rank=0, url="trace/0", origin_ns=5_000_000_000,
+    start_ns=0, end_ns=20_000_000, clock=((0, 0),))``
+    """
+
+    name: str
+    rank: int
+    url: str
+    origin_ns: int
+    start_ns: int
+    end_ns: int
+    clock: tuple[tuple[int, int], ...] = ((0, 0),)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Served(OneLine):
+    """The traces that are served beside a page, and the viewer that may have them.
+
+    Example: ``Served(traces=(ServedTrace(...),))``.
+
+    Attributes:
+        traces: by rank.
+        perfetto: the origin of the Perfetto UI.
+    """
+
+    traces: tuple[ServedTrace, ...]
+    perfetto: str = PERFETTO
+
+    def script_data(self) -> dict[str, Any]:
+        """The same for the page's script, which knows no integers beyond 2**53."""
+        traces = [
+            {
+                "name": trace.name,
+                "rank": trace.rank,
+                "url": trace.url,
+                "origin": str(trace.origin_ns),
+                "start": trace.start_ns,
+                "end": trace.end_ns,
+                "clock": trace.clock,
+            }
+            for trace in self.traces
+        ]
+        return {"perfetto": self.perfetto, "traces": traces}
 
 
 def render_page(
@@ -105,3 +169,53 @@ def _prose(text: str) -> Markup:
         for i, part in enumerate(parts)
     )
     return Markup("").join(pieces)
+
+
+@cache
+def asset(name: str) -> str:
+    """A file of this package; of a style or a script what a browser needs.
+
+    Comments of whole lines and indentation are left out. No text in these files goes over several
+    lines, so that none is changed.
+    """
+    text = resources(__package__).joinpath(name).read_text("utf-8")
+    if name.endswith(".j2"):
+        return text
+    lines = map(str.strip, _COMMENT.sub("", text).splitlines())
+    return "\n".join(line for line in lines if line and not line.startswith("//"))
+
+
+def content_security_policy(
+    scripts: Sequence[str], styles: Sequence[str], *, is_served: bool
+) -> str:
+    """Nothing but these very scripts and styles; a page that is served may ask its own server.
+
+    >>> content_security_policy(["1"], [], is_served=False).split("; ")[1]
+    "script-src 'sha256-a4ayc/80/OGda4BO/1o/V0etpOqiLx1JwB5S3beHW0s='"
+    """
+    rules = {
+        "default-src": "'none'",
+        "script-src": _hashes(scripts),
+        "style-src": _hashes(styles),
+        "img-src": "data:",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+    }
+    if is_served:
+        rules["connect-src"] = "'self'"
+    return "; ".join(f"{name} {value}" for name, value in rules.items())
+
+
+def _hashes(texts: Sequence[str]) -> str:
+    digests = (hashlib.sha256(text.encode()).digest() for text in texts)
+    return " ".join(f"'sha256-{base64.b64encode(x).decode()}'" for x in digests) or "'none'"
+
+
+def script_json(content: Any) -> Markup:
+    r"""JSON that can stand in a script element, whatever names are in it.
+
+    >>> print(script_json({"name": "</script>"}))
+    {"name":"\u003c/script\u003e"}
+    """
+    text = json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return Markup(text.translate(_ESCAPES))

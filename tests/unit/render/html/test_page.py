@@ -7,6 +7,7 @@ import hashlib
 import re
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -20,9 +21,9 @@ from tests.figures import figures
 from tracelab import Options, load_report
 from tracelab.base.safe_text import visible
 from tracelab.findings.remedies import REMEDIES
+from tracelab.render import html
 from tracelab.render.html.finding_items import finding_items
-from tracelab.render.html.page import render_page
-from tracelab.render.html.served import Served
+from tracelab.render.html.page import Served, asset, render_page
 from tracelab.render.registry import render_as
 from tracelab.render.words import duration_text
 from tracelab.report.views import ranks_of
@@ -33,6 +34,8 @@ NO_JOB = ("copies_one_stream", "copies_own_stream")
 ADDRESSES = {remedy.url for remedy in REMEDIES}
 # What a browser acts upon, or does not show.
 UNSEEN = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
+SOURCES = Path(html.__file__).parent
+NAMES = sorted(path.name for path in SOURCES.iterdir() if path.suffix in {".js", ".css"})
 
 
 @cache
@@ -332,3 +335,25 @@ def test_hostile_names_stay_text(hostile):
     # and none of them is an element
     own = {"canvas", "noscript", "output", "select", "input"}
     assert {x.tag for x in read.elements} <= {x.tag for x in page(SINFUL).elements} | own
+
+
+def lines_of_code(text):
+    """The lines without indentation, comments of whole lines and empty lines."""
+    is_comment = False
+    for line in map(str.strip, text.splitlines()):
+        begins = not is_comment and line.startswith("/*")
+        was_comment, is_comment = is_comment, (is_comment or begins) and not line.endswith("*/")
+        if line and not (was_comment or begins or line.startswith("//")):
+            yield line
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_but_comments_and_indentation_is_left_out(name):
+    written = (SOURCES / name).read_text()
+    assert asset(name).splitlines() == [*lines_of_code(written)]
+    assert len(asset(name)) < len(written)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_text_goes_over_several_lines(name):
+    assert all(line.count("`") % 2 == 0 for line in (SOURCES / name).read_text().splitlines())
