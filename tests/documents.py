@@ -24,7 +24,7 @@ from tests.bundled_traces import PATHS, files_of, report_of
 from tests.golden.test_steps import tells_the_story
 from tracelab.cli.main import main as command_line
 from tracelab.record.trace_handler import report_lines
-from tracelab.render import brief_schema, glossary, remedies as remedies_page
+from tracelab.render import brief, glossary, remedies as remedies_page
 from tracelab.report import json_schema
 
 ROOT = Path(__file__).parents[1]
@@ -188,7 +188,7 @@ DOCUMENTS = (
     ),
     Document(
         ROOT / "tracelab" / "report" / "brief.schema.json",
-        lambda _: json.dumps(brief_schema.brief_schema(), indent=2) + "\n",
+        lambda _: json.dumps(brief.brief_schema(), indent=2) + "\n",
     ),
 )
 

@@ -263,6 +263,6 @@ def _text_of(result: Any) -> str:
 printing.text_of = _text_of
 
 if "IPython" in sys.modules:
-    from tracelab.render.notebook import show_reports
+    from tracelab.render.registry import show_reports
 
     show_reports()

@@ -168,7 +168,7 @@ def draw_job(
         width_px: pixels across.
     """
     from tracelab.render.picture import job
-    from tracelab.render.text.job import job_sentences, rank_shares
+    from tracelab.render.ranks import job_sentences, rank_shares
 
     if report.job is None:
         raise ValueError("only the ranks of a job are on one clock")

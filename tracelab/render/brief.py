@@ -1,7 +1,7 @@
 """The first screen as a JSON object of at most 4,096 bytes, for programs and agents.
 
-Its schema, ``tracelab/report/brief.schema.json``, is made from the classes below by
-`tracelab.render.brief_schema`. Figures are those of the first screen: a share is in percent, whole
+Its schema, ``tracelab/report/brief.schema.json``, is made from the classes below by `brief_schema`.
+Figures are those of the first screen: a share is in percent, whole
 where it is printed whole.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from itertools import accumulate
+from typing import Any
 
 from tracelab.base.arrays import OneLine, dataclass
 from tracelab.base.safe_text import clean, json_bytes
@@ -227,6 +228,10 @@ class Brief(OneLine):
     next: tuple[str, ...]
 
 
+_DESCRIPTION = (
+    f"The first screen of tracelab, in at most {MAX_BYTES:,} bytes. Further keys may be "
+    "added; those listed here stay."
+)
 # What is dropped where there is no room, from the end, in this order: as long as there are more.
 _DROPPED = (
     ("recordings", 3),
@@ -450,3 +455,26 @@ def _fitted_end(text: str, max_bytes: int) -> str:
     """
     fitted = _fitted(text[::-1], max_bytes)
     return clean(text) if fitted == clean(text)[::-1] else _ELLIPSIS + fitted[:-1][::-1]
+
+
+def brief_schema() -> dict[str, Any]:
+    """Return the schema of what `render_brief` writes.
+
+    >>> brief_schema()["properties"]["findings"]["items"]
+    {'$ref': '#/$defs/BriefFinding'}
+    """
+    from tracelab.report.json_schema import schema_of
+
+    definitions: dict[str, Any] = {}
+    schema_of(Brief, definitions)
+    brief = definitions.pop(Brief.__name__)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": "urn:tracelab:brief:1",
+        "title": "tracelab brief",
+        "description": _DESCRIPTION,
+        "type": "object",
+        "required": brief["required"],
+        "properties": brief["properties"],
+        "$defs": definitions,
+    }

@@ -15,10 +15,10 @@ from tracelab.findings.finding import ASIDE, MAX_SHORT_LETTERS, WARNING_SHARE, F
 from tracelab.findings.places import place_text
 from tracelab.render.facts import FIXES, Fact, facts_of_file, facts_of_job
 from tracelab.render.notes import Note, asides, notes_of, unread
+from tracelab.render.ranks import RankShares, rank_shares
 from tracelab.render.sections.files import left_out_steps, machines
 from tracelab.render.sections.work import busy_answer, is_worth_compiling
 from tracelab.render.text.hints import RECORD, RECORD_COMMAND, commands, next_steps, steps_hint
-from tracelab.render.text.job import RankShares, rank_shares
 from tracelab.render.text.savings import Price, percent, price, price_of
 from tracelab.report.finding_groups import FindingGroup, finding_groups
 from tracelab.report.headline import Headline, headline_of

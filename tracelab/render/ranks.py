@@ -1,20 +1,44 @@
-"""The ranks of a job in a table: a line each, and which are unlike the others."""
+"""Ranks of a job: how they spend a step, who makes others wait and why, which are unusual."""
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from statistics import median
 
 from tracelab.base.arrays import OneLine, dataclass
 from tracelab.base.file_names import short_names
-from tracelab.base.safe_text import clean
-from tracelab.render.text.job import RankShares, is_unmatched, rank_shares
+from tracelab.base.safe_text import clean, counted
+from tracelab.findings.rules import tl304_straggler
 from tracelab.render.text.savings import percent
-from tracelab.render.text.wrapping import shorten_middle
-from tracelab.render.words import duration_text
-from tracelab.report.schema import STATED, Report
+from tracelab.render.words import duration_text, listed, percent_text, shorten_middle, time_text
+from tracelab.report.headline import PERCENTS, apportion
+from tracelab.report.schema import (
+    RECORDING_START,
+    STATED,
+    UNEVEN_WORK,
+    BubbleParts,
+    Job,
+    Pipeline,
+    Report,
+    Straggler,
+)
 from tracelab.report.views import RankView, ranks_of
 
+_MAX_NAMED_RANKS = 2
+_MAX_STRAGGLERS = 2
+_MIN_SHARE_OF_WAITS = 0.5
+_MIN_NAMED_STEP_SHARE = 0.01
+_MIN_SENTENCE_STEP_SHARE = 0.02
+# A smaller share is printed as "<0.1 %".
+_MIN_SHOWN_SCHEDULE_SHARE = 0.001
+_MIN_FULL_WAIT_SHARE = 0.95
+_SCHEDULES = {
+    "gpipe": "GPipe",
+    "1f1b": "1F1B",
+    "interleaved gpipe": "interleaved GPipe",
+    "interleaved 1f1b": "interleaved 1F1B",
+}
 # Fewer ranks to one that differs have no usual value.
 _MIN_RANKS_ALIKE = 3
 # Of the usual length, or of a step.
@@ -26,6 +50,283 @@ _MAX_FILE_LETTERS = 30
 _MAY_LACK = ("unmatched", "copies")
 
 Column = tuple[str, list[str]]  # its title and cells
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class RankShares(OneLine):
+    """Times of a rank in its steps; each part is that of all steady steps together.
+
+    Attributes:
+        rank: its number.
+        step_ns: the median length of a step, ns.
+        length_ns: from the start of the first to the end of the last, ns.
+        compute_ns, wait_ns, transfer_ns, copy_ns, idle_ns, unmatched_ns: which add up to
+            `length_ns`; the last is communication without a counterpart in these files.
+        waits_for: the rank that it waits for most; None if it waits for no rank.
+
+    Example: ``RankShares(rank=0, step_ns=9_740_000, length_ns=19_480_000, compute_ns=9_000_000,
+    wait_ns=9_500_000, transfer_ns=580_000, copy_ns=40_000, idle_ns=360_000, unmatched_ns=0,
+    waits_for=1)``.
+    """
+
+    rank: int
+    step_ns: int
+    length_ns: int
+    compute_ns: int
+    wait_ns: int
+    transfer_ns: int
+    copy_ns: int
+    idle_ns: int
+    unmatched_ns: int
+    waits_for: int | None
+
+    @property
+    def percents(self) -> dict[str, int]:
+        """Each part in whole percents, which add up to 100; idle is rounded as in the headline."""
+        busy_ns = {
+            "compute": self.compute_ns,
+            "wait": self.wait_ns,
+            "transfer": self.transfer_ns,
+            "unmatched": self.unmatched_ns,
+            "copies": self.copy_ns,
+        }
+        busy, idle = apportion([sum(busy_ns.values()), self.idle_ns], PERCENTS)
+        return {
+            **dict(zip(busy_ns, apportion(list(busy_ns.values()), busy), strict=True)),
+            "idle": idle,
+        }
+
+    @property
+    def waits_for_text(self) -> str:
+        """The rank that it waits for, where it waits for a time worth a word."""
+        if self.wait_ns < _MIN_NAMED_STEP_SHARE * self.length_ns:
+            return "-"
+        return "several" if self.waits_for is None else f"rank {self.waits_for}"
+
+    def share(self, part_ns: int) -> str:
+        """A part of the steps' time, in percent."""
+        return percent_text(part_ns, self.length_ns)
+
+
+def rank_shares(report: Report) -> list[RankShares]:
+    """Return how each rank of a job spends a steady step, if the report says."""
+    job = report.job
+    if job is None:
+        return []
+    steady = {row.rank: frozenset(row.steps) for row in report.steady}
+    window_ns = {row.rank: row.end_ns - row.start_ns for row in report.steady}
+    waits_for = _waits_for(job, steady)
+    shares = []
+    for times in job.per_rank:
+        steps = [x for x in times.steps if x.step in steady.get(times.rank, ())] or times.steps
+        if steps:
+            lengths_ns = [x.end_ns - x.start_ns for x in steps]
+            between_ns = max(0, window_ns.get(times.rank, 0) - sum(lengths_ns))
+            shares.append(
+                RankShares(
+                    rank=times.rank,
+                    step_ns=int(median(lengths_ns)),
+                    length_ns=sum(lengths_ns) + between_ns,
+                    compute_ns=sum(x.compute_ns for x in steps),
+                    wait_ns=sum(x.wait_ns for x in steps),
+                    transfer_ns=sum(x.transfer_ns for x in steps),
+                    copy_ns=sum(x.copy_ns for x in steps),
+                    idle_ns=sum(x.idle_ns for x in steps) + between_ns,
+                    unmatched_ns=sum(x.unmatched_ns for x in steps),
+                    waits_for=waits_for.get(times.rank),
+                )
+            )
+    return shares
+
+
+def _waits_for(job: Job, steady: Mapping[int, frozenset[int]]) -> dict[int, int]:
+    """For each rank the one that it waits for most of its time, if there is one."""
+    waits: dict[int, Counter[int]] = defaultdict(Counter)
+    for x in job.collectives:
+        for rank, wait_ns in zip(x.ranks, x.wait_ns, strict=True):
+            if x.last_rank not in (None, rank) and x.step in steady.get(rank, (x.step,)):
+                waits[rank][x.last_rank] += wait_ns
+    return {
+        rank: awaited
+        for rank, counts in waits.items()
+        for awaited, wait_ns in counts.most_common(1)
+        if wait_ns > _MIN_SHARE_OF_WAITS * counts.total()
+    }
+
+
+def is_unmatched(shares: Sequence[RankShares]) -> bool:
+    """True if communication without a counterpart in these files is worth a column."""
+    return any(x.unmatched_ns >= _MIN_NAMED_STEP_SHARE * x.length_ns for x in shares)
+
+
+def job_sentences(report: Report, shares: Sequence[RankShares]) -> list[str]:
+    """Say who makes others wait and why, the pipeline's bubble, or how long the ranks wait."""
+    job = report.job
+    if job is None:
+        return []
+    missing = _ranks_missing(report)
+    if job.unmatched and not job.collectives:
+        return [*missing, "No communication of the ranks could be matched: who waits is not known."]
+    if job.not_judged is not None:
+        return [*missing, job.not_judged]
+    # A rank that makes others wait is not named if the job takes as long without it.
+    costly = [
+        (x, cost_ns)
+        for x in job.stragglers
+        for cost_ns in [_cost_ns(x, report)]
+        if cost_ns >= _MIN_SENTENCE_STEP_SHARE * min(x.wait_ns)
+    ]
+    sentences = [_straggler(x, cost_ns, len(job.ranks)) for x, cost_ns in costly[:_MAX_STRAGGLERS]]
+    left = costly[_MAX_STRAGGLERS:]
+    if left:
+        ranks = counted(len(left), "more rank makes", "more ranks make")
+        sentences.append(f"{ranks} others wait, each up to {duration_text(left[0][0].cost_ns)}.")
+    if job.pipeline is not None:
+        sentences.append(pipeline_sentence(job.pipeline))
+    if shares and not sentences:
+        sentences = [*_waits(shares), *_began_apart(job)]
+    return [*missing, *sentences]
+
+
+def _ranks_missing(report: Report) -> list[str]:
+    """Say how many ranks have no file, if the files say how many there were."""
+    recorded, size = len(report.traces), max((x.world_size or 0 for x in report.traces), default=0)
+    if size <= recorded:
+        return []
+    return [f"{recorded:,} of {size:,} ranks recorded: what the others cost is not known."]
+
+
+def _cost_ns(straggler: Straggler, report: Report) -> int:
+    """Return the cost of a straggler: the saving of its finding, if a replay predicts it."""
+    saves_ns = (
+        x.saves_ns
+        for x in report.findings
+        if x.rule == tl304_straggler.RULE.id and x.rank == straggler.rank
+    )
+    found_ns = next(saves_ns, None)
+    return straggler.cost_ns if found_ns is None else found_ns
+
+
+def _straggler(straggler: Straggler, cost_ns: int, ranks: int) -> str:
+    """Say who waits how long for a rank and why, and what that costs the job if it is less."""
+    of_what = (
+        "a step" if straggler.steps else f"({exact_percent(straggler.share)} of the recording)"
+    )
+    cost = duration_text(cost_ns)
+    if straggler.cause == UNEVEN_WORK:
+        return (
+            f"The ranks take turns waiting, which costs the job {cost} {of_what}: rank "
+            f"{straggler.rank} {straggler.why}."
+        )
+    who = others(straggler.waiting_ranks, ranks)
+    wait_ns = min(straggler.wait_ns)
+    costs = f", which costs the job {cost}" if cost_ns < _MIN_FULL_WAIT_SHARE * wait_ns else ""
+    return (
+        f"Rank {straggler.rank} makes {who} wait {duration_text(wait_ns)} {of_what}{costs}: it "
+        f"{straggler.why}."
+    )
+
+
+def others(waiting: Sequence[int], ranks: int) -> str:
+    """The ranks that wait for one.
+
+    >>> others((0,), 2), others((0, 2, 3), 4), others((0, 2), 8), others((0, 2, 3, 4), 8)
+    ('rank 0', 'the 3 other ranks', 'ranks 0 and 2', '4 other ranks')
+    """
+    if len(waiting) == 1:
+        return f"rank {waiting[0]}"
+    if len(waiting) == ranks - 1:
+        return f"the {len(waiting)} other ranks"
+    if len(waiting) <= _MAX_NAMED_RANKS:
+        return f"ranks {listed(map(str, waiting))}"
+    return f"{len(waiting)} other ranks"
+
+
+def pipeline_sentence(pipeline: Pipeline) -> str:
+    """Say its schedule, its bubble and the ideal one, and what the bubble consists of."""
+    several = f"{pipeline.pipelines} pipelines" if pipeline.pipelines > 1 else "A pipeline"
+    stages = counted(pipeline.stages, "stage", "stages")
+    if pipeline.measured_bubble is None:
+        return f"{several} of {stages}, whose schedule is not known: {pipeline.why}."
+    microbatches = counted(pipeline.microbatches or 0, "microbatch", "microbatches")
+    schedule = _SCHEDULES.get(pipeline.schedule, pipeline.schedule)
+    theory = pipeline.theory_bubble
+    ideal = "" if theory is None else f" (ideal: {exact_percent(theory)})"
+    return (
+        f"{several} of {stages} with {microbatches} ({schedule}): the bubble is "
+        f"{exact_percent(pipeline.measured_bubble)} of the schedule{ideal}"
+        f"{_bubble_parts(pipeline.parts)}."
+    )
+
+
+def _bubble_parts(parts: BubbleParts | None) -> str:
+    """List the parts of a bubble, the largest first, after the cost of the schedule itself.
+
+    What is not worth a word is in the rest, so that the parts add up to the bubble.
+    """
+    if parts is None:
+        return ""
+    shares = {
+        "uneven stages": parts.imbalance,
+        "transfers": parts.transfer,
+        "late CPUs": parts.host,
+    }
+    named = {name: share for name, share in shares.items() if share >= _MIN_NAMED_STEP_SHARE}
+    if not named and parts.rest < _MIN_NAMED_STEP_SHARE:
+        return ""
+    own = parts.theory if parts.theory >= _MIN_NAMED_STEP_SHARE else 0.0
+    rest = parts.rest + parts.theory - own + sum(shares.values()) - sum(named.values())
+    if rest >= _MIN_SHOWN_SCHEDULE_SHARE:
+        named["other"] = rest
+    by_size = sorted(named.items(), key=lambda item: -item[1])
+    parts_of = [*([("schedule", own)] if own else []), *by_size]
+    return f": {', '.join(f'{name} {exact_percent(share)}' for name, share in parts_of)}"
+
+
+def _waits(shares: Sequence[RankShares]) -> list[str]:
+    """Say how much of a step the ranks wait for each other, and for exposed transfers."""
+    longest = max(shares, key=lambda x: x.wait_ns / x.length_ns)
+    busiest = max(shares, key=lambda x: x.transfer_ns / x.length_ns)
+    if longest.wait_ns < _MIN_SENTENCE_STEP_SHARE * longest.length_ns:
+        sentences = ["No rank waits long for another."]
+    else:
+        whom = "" if longest.waits_for is None else f", mostly for rank {longest.waits_for}"
+        sentences = [
+            f"Rank {longest.rank} waits longest for others: "
+            f"{longest.percents['wait']} % of a step{whom}."
+        ]
+    if busiest.transfer_ns >= _MIN_SENTENCE_STEP_SHARE * busiest.length_ns:
+        sentences.append(
+            f"Exposed transfers take {busiest.percents['transfer']} % of a step "
+            f"(rank {busiest.rank})."
+        )
+    return sentences
+
+
+def _began_apart(job: Job) -> list[str]:
+    """Say that ranks waited because their recordings did not begin together."""
+    starts = [(x.steps[0].start_ns, x.rank) for x in job.per_rank if len(x.steps) == 1]
+    if len(starts) < len(job.per_rank) or not job.collectives:
+        return []
+    longest = max(job.collectives, key=lambda x: max(x.wait_ns))
+    if longest.cause != RECORDING_START:
+        return []
+    (first_ns, first), (last_ns, last) = min(starts), max(starts)
+    apart_ns = last_ns - first_ns
+    if apart_ns < _MIN_SHARE_OF_WAITS * max(longest.wait_ns):
+        return ["The recordings did not begin together."]
+    return [
+        f"The recordings did not begin together: {time_text(apart_ns)} apart (rank {first} to "
+        f"rank {last})."
+    ]
+
+
+def exact_percent(share: float) -> str:
+    """A share of 0 to 1 in percent, with one decimal."""
+    return percent_text(round(1_000_000 * share), 1_000_000)
+
+
+# --- the table ---
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -9,10 +9,13 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from tracelab.base.arrays import OneLine, dataclass
 from tracelab.base.errors import UsageError
+
+if TYPE_CHECKING:
+    from tracelab.report.schema import Report
 
 REPORT = "tracelab.report.schema:Report"
 DIFF = "tracelab.comparison.diff:Diff"
@@ -101,3 +104,23 @@ def resolve(name: str) -> Any:
     module, _, path = name.partition(":")
     names = path.split(".")
     return reduce(getattr, names, cast("Any", importlib.import_module(module)))
+
+
+def show_reports() -> None:
+    """Tell IPython how to show a `Report`; without a running IPython, do nothing."""
+    from IPython import get_ipython
+
+    shell: Any = get_ipython()
+    if shell is None:
+        return
+    formatters = shell.display_formatter.formatters
+    formatters["text/html"].for_type_by_name("tracelab.report.schema", "Report", _html)
+    formatters["text/plain"].for_type_by_name("tracelab.report.schema", "Report", _plain)
+
+
+def _html(report: Report) -> Any:
+    return render_as(report, "notebook")
+
+
+def _plain(report: Report, printer: Any, _: bool) -> None:
+    printer.text(render_as(report, "text", width=100, color=False))

@@ -6,8 +6,7 @@ import pytest
 
 import tracelab
 from tests.build.files import US, kernel, write
-from tracelab.render.notebook import show_reports
-from tracelab.render.registry import render_as
+from tracelab.render.registry import render_as, show_reports
 from tracelab.render.text.report import render_text
 
 TRACE = Path(__file__).parents[3] / "traces" / "prefetch_copy_stream_synchronize.pt.trace.json.gz"

@@ -11,7 +11,7 @@ from tracelab.base.arrays import OneLine, dataclass
 from tracelab.base.file_names import short_names
 from tracelab.render.facts import busy_parts, gpu_facts, idle_parts, length_of
 from tracelab.render.first_screen import answer, is_healthy
-from tracelab.render.text.job import RankShares, job_sentences, rank_shares
+from tracelab.render.ranks import RankShares, job_sentences, rank_shares
 from tracelab.render.text.savings import interval_text, not_predicted, percent
 from tracelab.render.words import CAUSE_NAMES, duration_text, meaning_of
 from tracelab.report.glossary import CAUSES

@@ -12,13 +12,13 @@ from tracelab.base.arrays import OneLine, dataclass
 from tracelab.base.file_names import short_names
 from tracelab.render.document import MAX_DETAILED_RANKS
 from tracelab.render.html.charts import HeatChart, StepChart, job_charts, overlap_charts, step_chart
+from tracelab.render.ranks import rank_shares
 from tracelab.render.scene import Scene
 from tracelab.render.section import PART, Column, Fit, Section
 from tracelab.render.sections.files import all_losses, details_hint, ranks as table_of_ranks
 from tracelab.render.sections.job import job_sections
 from tracelab.render.sections.predictions import causal_section, prediction_sections
 from tracelab.render.sections.registry import PARTS, Subject, page_sections
-from tracelab.render.text.job import rank_shares
 from tracelab.render.words import bare_name, shorten
 from tracelab.report.glossary import CAUSES, KINDS, PATH_KINDS
 from tracelab.report.schema import CausalMetrics, Report, WhatIf

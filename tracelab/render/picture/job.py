@@ -43,8 +43,8 @@ from tracelab.render.picture.style import (
     fixed_style,
     points,
 )
+from tracelab.render.ranks import RankShares
 from tracelab.render.scene import NOTHING, Scene, Span
-from tracelab.render.text.job import RankShares
 from tracelab.render.words import duration_text
 from tracelab.report.schema import Job
 

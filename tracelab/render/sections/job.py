@@ -10,9 +10,9 @@ from typing import TypeVar
 from tracelab.base.names import short_kernel_name
 from tracelab.base.safe_text import counted
 from tracelab.findings.places import segment_text
+from tracelab.render.ranks import RankShares, exact_percent, is_unmatched, rank_shares
 from tracelab.render.section import LABEL, PROSE, Cell, Section, table
 from tracelab.render.text.hints import ALL_IN_JSON
-from tracelab.render.text.job import RankShares, is_unmatched, percent, rank_shares
 from tracelab.render.words import (
     PATH_NAMES,
     largest,
@@ -283,7 +283,7 @@ def _pipeline(pipeline: Pipeline) -> list[Section]:
             rows,
             *first,
             *(share(title, key) for title, key in _PARTS.items()),
-            ("bubble", lambda x: percent(x.bubble)),
+            ("bubble", lambda x: exact_percent(x.bubble)),
             notes=notes,
         ),
         table(

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from tracelab.base.safe_text import clean
-from tracelab.render.text.wrapping import shorten_middle
+from tracelab.render.words import shorten_middle
 
 if TYPE_CHECKING:
     from tracelab.report.schema import TraceInfo

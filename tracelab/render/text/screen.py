@@ -15,7 +15,7 @@ from tracelab.render.ranks import Column, Ranks
 from tracelab.render.recordings import Recordings
 from tracelab.render.section import PART, TONES, Line, Span, Tone
 from tracelab.render.text.hints import FULL, ONE_OF_THEM
-from tracelab.render.text.wrapping import paragraph, shorten_middle, shorten_names, wrap
+from tracelab.render.words import paragraph, shorten_middle, shorten_names, wrap
 
 MAX_LINES = 25
 _INDENT = 3

@@ -19,7 +19,7 @@ from rich.text import Text
 from tracelab.base.arrays import dataclass
 from tracelab.base.safe_text import clean
 from tracelab.render.section import NONE, PART, Chapter, Column, Fit, Line, Section, Tone
-from tracelab.render.text.wrapping import shorten_middle, wrap
+from tracelab.render.words import shorten_middle, wrap
 
 # A narrower report cuts numbers, which misleads more than lines that are too long.
 _MIN_WIDTH = 80

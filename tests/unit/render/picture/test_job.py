@@ -14,8 +14,8 @@ from tracelab.outputs.scene_of_job import WORK_KINDS, align_scenes, job_clocks
 from tracelab.render.job_heat_map import heat_map
 from tracelab.render.picture.job import choose_steps, draw_job
 from tracelab.render.picture.rows import Mark
+from tracelab.render.ranks import RankShares
 from tracelab.render.scene import Lane, Scene, Span
-from tracelab.render.text.job import RankShares
 
 LEFT, COLUMNS = 240, 1330
 

@@ -17,7 +17,7 @@ from tests.build.report_rows import (
 )
 from tests.figures import figures
 from tracelab.job.merge import Unmatched
-from tracelab.render.text.job import job_sentences, rank_shares
+from tracelab.render.ranks import job_sentences, rank_shares
 
 PER_STEP = "Pipeline, per step"
 
