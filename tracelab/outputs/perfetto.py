@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from itertools import islice
 from os import PathLike
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
@@ -15,16 +19,23 @@ from tracelab.base.arrays import ABSENT, OneLine, dataclass
 from tracelab.base.errors import TracelabError
 from tracelab.base.options import DEFAULTS, Options
 from tracelab.model.timeline import Timeline
-from tracelab.outputs.marks import marks_of
 from tracelab.outputs.output import Output, Request, Written
 from tracelab.outputs.scene_of_file import scene_of_file
-from tracelab.outputs.splice import splice
-from tracelab.read.event_array import Selection, locate_events
-from tracelab.read.streams import Source
+from tracelab.outputs.scene_of_job import marks_of
+from tracelab.read.event_array import EventArray, Selection, locate_events, selected_events
+from tracelab.read.streams import READ_ERRORS, Source, fast_zlib, open_source, unreadable
 from tracelab.render.perfetto.events import event_lines
 from tracelab.render.scene import Scene, Span
 from tracelab.report.schema import Report, TraceInfo
-from tracelab.system.files import identities, require_output
+from tracelab.system.files import identities, require_output, writing
+
+_BLOCK_BYTES = 1 << 20
+_LINES_PER_WRITE = 1000
+# A higher level takes longer than all the rest.
+_COMPRESSION_LEVEL = 2
+_GZIP_WBITS = 31
+
+_Write = Callable[[bytes], object]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -176,3 +187,101 @@ def _notes(losses: Mapping[str, int]) -> list[str]:
         ),
     }
     return [text for text, is_so in notes.items() if is_so]
+
+
+# --- its own bytes stay as they are ---
+
+
+def splice(
+    source: Source,
+    array: EventArray,
+    lines: Iterator[str],
+    path: Path,
+    selection: Selection | None = None,
+) -> None:
+    """Write a trace with more events at the end of its array, packed if the name ends in ``.gz``.
+
+    Args:
+        source: the file.
+        array: where its events are.
+        lines: the events to add, a JSON object each.
+        path: the file to write.
+        selection: which of the file's own events to keep; None for all, and every byte.
+
+    Raises:
+        UnreadableInputError: the file can no longer be read.
+        OutputError: the other cannot be written.
+    """
+    is_packed = path.name.lower().endswith(".gz")
+    with writing(path) as stream, packed(stream, is_packed=is_packed) as write:
+        last = _copy(_own_events(source, array, selection), write)
+        comma = "" if last in (b"[", b",", b"") else ","
+        for text in _joined(lines):
+            write(f"{comma}\n{text}".encode())
+            comma = ","
+        write(b"\n")
+        if array.breaks_off:
+            write(b"]\n" if array.is_bare else b"]}\n")
+        else:
+            _copy(bytes_of(source, array.end), write)
+
+
+def _own_events(source: Source, array: EventArray, selection: Selection | None) -> Iterator[bytes]:
+    """The file's own bytes up to the end of its events, or only those of the chosen events."""
+    if selection is None:
+        yield from bytes_of(source, 0, array.end)
+        return
+    yield from bytes_of(source, 0, array.begin)
+    before = b"\n"
+    for texts in selected_events(source, selection):
+        if texts:
+            yield before + b",\n".join(texts)
+            before = b",\n"
+
+
+def bytes_of(source: Source, begin: int, end: int | None = None) -> Iterator[bytes]:
+    """The unpacked bytes of a file from an offset on, to another one if it is known.
+
+    Raises:
+        UnreadableInputError: they are no longer there.
+    """
+    with open_source(source) as stream:
+        offset = 0
+        while end is None or offset < end:
+            wanted = _BLOCK_BYTES if end is None else min(_BLOCK_BYTES, end - offset)
+            try:
+                block = stream.read1(wanted)
+            except READ_ERRORS as error:
+                if end is None:  # what follows the events was read as far as it goes before
+                    return
+                raise unreadable(source.path, error) from None
+            if not block:
+                return
+            yield block[max(0, begin - offset) :]
+            offset += len(block)
+
+
+def _copy(blocks: Iterable[bytes], write: _Write) -> bytes:
+    """Write some bytes; the last of them that is not blank."""
+    last = b""
+    for block in blocks:
+        write(block)
+        last = block.rstrip()[-1:] or last
+    return last
+
+
+def _joined(lines: Iterator[str]) -> Iterator[str]:
+    """Lines, with commas between them, in blocks."""
+    while block := list(islice(lines, _LINES_PER_WRITE)):
+        yield ",\n".join(block)
+
+
+@contextmanager
+def packed(stream: IO[bytes], *, is_packed: bool) -> Iterator[_Write]:
+    """Return a writer to a stream, packed if requested."""
+    if not is_packed:
+        yield stream.write
+        return
+    packer = fast_zlib.compressobj(_COMPRESSION_LEVEL, zlib.DEFLATED, _GZIP_WBITS)
+    yield lambda content: stream.write(packer.compress(content))
+    stream.write(packer.flush())

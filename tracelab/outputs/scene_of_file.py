@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.analysis.analysis import Analysis
-from tracelab.base.arrays import ABSENT, OneLine, dataclass
+from tracelab.base.arrays import ABSENT
 from tracelab.base.intervals import Int64Array, clip, stacked, union
 from tracelab.measures.critical_path import PathKind
-from tracelab.measures.graph_streams import graph_streams
+from tracelab.measures.graph_streams import GraphStreams, graph_streams
 from tracelab.measures.idle_causes import Cause
 from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.measures.program_lines import ProgramLines
@@ -33,8 +33,7 @@ from tracelab.model.wording import origin_texts
 from tracelab.render.scene import (
     NAME_COLUMNS,
     NOTHING,
-    NS_COLUMNS,
-    Counter,
+    WIDE_COLUMNS,
     Lane,
     Line,
     Places,
@@ -50,36 +49,19 @@ CLOCK_JUMPED = "the clock jumped: after that these tracks are offset from their 
 MAX_LEVELS_OF_LANE = 32
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class StreamRows(OneLine):
-    """A lane of one stream, or of the nearly empty streams of CUDA graphs of a device.
-
-    Attributes:
-        device: its number.
-        stream_index: intp[s], indices of the timeline's streams in it, ascending.
-        row: intp[k], the timeline's rows in it, by start.
-
-    Example: ``StreamRows(device=0, stream_index=[3], row=[40, 41, ...])``.
-    """
-
-    device: int
-    stream_index: NDArray[np.intp]
-    row: NDArray[np.intp]
-
-
-def lanes_of_streams(timeline: Timeline) -> list[StreamRows]:
-    """List the lanes of all streams by device; that of its CUDA graphs is its last."""
+def lanes_of_streams(timeline: Timeline) -> list[GraphStreams]:
+    """List the streams of each lane by device; those of its CUDA graphs share its last one."""
     together = graph_streams(timeline)
     shared = {index for lane in together for index in lane.stream_index.tolist()}
     lanes = [
         *(
-            StreamRows(x.device_number, np.array([index]), np.arange(x.first_row, x.end_row))
+            GraphStreams(x.device_number, np.array([index]), np.arange(x.first_row, x.end_row))
             for index, x in enumerate(timeline.streams)
             if index not in shared
         ),
-        *(StreamRows(x.device_number, x.stream_index, x.row) for x in together),
+        *together,
     ]
-    return sorted(lanes, key=lambda lane: lane.device)
+    return sorted(lanes, key=lambda lane: lane.device_number)
 
 
 def sort_threads(trace: Trace, threads: Iterable[int]) -> list[int]:
@@ -106,7 +88,6 @@ def step_lanes(timeline: Timeline, window: Window) -> list[Lane]:
         return []
     lane = Lane(
         id="steps",
-        type="steps",
         label="steps",
         device=None,
         kinds=("step", "step_left_out"),
@@ -147,7 +128,6 @@ def scene_of_file(analysis: Analysis) -> Scene:
         path_id=maker.path_id(),
         cited_id=maker.cited_id(),
         lines=tuple(Line(*name) for name in maker.program_lines.names),
-        counters=tuple(maker.counters()),
     )
 
 
@@ -188,7 +168,6 @@ class _Maker:
         path_id: Int64Array = NOTHING,
         cited_id: Int64Array = NOTHING,
         lines: tuple[Line, ...] = (),
-        counters: tuple[Counter, ...] = (),
     ) -> Scene:
         """Make the scene with these lanes.
 
@@ -198,7 +177,6 @@ class _Maker:
             path_id: the events of the critical path, in order.
             cited_id: the events that findings may cite, ascending.
             lines: of the program.
-            counters: numbers over time.
         """
         trace, shown = self.trace, tuple(lanes)
         path_places, places = self._places(path_id), self._places(cited_id)
@@ -225,7 +203,6 @@ class _Maker:
             base_ns=trace.info.clock_base_ns,
             texts=tuple(self._texts),
             lines=lines,
-            counters=counters,
             path_places=replace(path_places, name=index_of[path_places.name]),
             places=replace(places, name=index_of[places.name]),
             usual_steps=steady_numbers(self.timeline, self.window),
@@ -292,7 +269,7 @@ class _Maker:
             texts = self.text_index(map(why.get, lane.more["number"].tolist()))
             yield replace(lane, more={**lane.more, "why_left_out": texts})
 
-    def stream(self, of_streams: StreamRows) -> Lane:
+    def stream(self, of_streams: GraphStreams) -> Lane:
         """Make the lane of a stream, or of several that share one."""
         timeline, rows = self.timeline, of_streams.row
         index = of_streams.stream_index
@@ -303,10 +280,9 @@ class _Maker:
             more["stream"] = np.searchsorted(index, timeline.stream_index[rows])
             more["level"] = stacked(start_ns, end_ns, MAX_LEVELS_OF_LANE)
         return Lane(
-            id=f"stream:{of_streams.device}/{'graphs' if several else numbers[0]}",
-            type="stream",
+            id=f"stream:{of_streams.device_number}/{'graphs' if several else numbers[0]}",
             label=f"{len(numbers):,} graph streams" if several else f"stream {numbers[0]}",
-            device=of_streams.device,
+            device=of_streams.device_number,
             kinds=KINDS,
             start_ns=start_ns,
             end_ns=end_ns,
@@ -321,7 +297,6 @@ class _Maker:
         named = self.trace.threads[thread]
         return Lane(
             id=f"host:{thread}",
-            type="host",
             label=f"CPU {named.name or named.thread}",
             device=None,
             kinds=CALL_KINDS,
@@ -338,7 +313,6 @@ class _Maker:
         event_id = self._shown_events(event_id[self.trace.thread_index[event_id] == thread])
         return Lane(
             id=f"annotation:{thread}",
-            type="annotation",
             label="steps",
             device=None,
             kinds=("step",),
@@ -375,9 +349,12 @@ class _DetailMaker(_Maker):
         for device in self.timeline.device_numbers:
             yield self._idle(device)
             yield from self._exposed(device)
-            yield from (self.stream(lane) for lane in self.stream_rows if lane.device == device)
+            yield from (
+                self.stream(lane) for lane in self.stream_rows if lane.device_number == device
+            )
         yield self._path()
         yield from self.hosts()
+        yield from map(self._busy, self.timeline.device_numbers)
 
     def path_id(self) -> Int64Array:
         """int64[k], the events of the critical path in order, each run of one of them once."""
@@ -394,24 +371,7 @@ class _DetailMaker(_Maker):
             np.concatenate((np.array(cited, np.int64), self.timeline.event_id[is_comm]))
         )
 
-    def counters(self) -> Iterator[Counter]:
-        """Yield how many streams of each GPU ran something."""
-        timeline, window = self.timeline, self.window
-        for device in timeline.device_numbers:
-            busy = [
-                clip(timeline.busy(slice(x.first_row, x.end_row)), window.start_ns, window.end_ns)
-                for x in timeline.streams
-                if x.device_number == device
-            ]
-            starts, ends = ([getattr(one, side) for one in busy] for side in ("starts", "ends"))
-            time_ns = np.concatenate(([window.start_ns], *starts, *ends))
-            change = np.repeat((0, 1, -1), (1, sum(map(len, starts)), sum(map(len, ends))))
-            at_ns, index = np.unique(time_ns, return_inverse=True)
-            value = np.cumsum(np.bincount(index, weights=change)).astype(np.int64)
-            changes = np.flatnonzero(np.diff(value, prepend=ABSENT))
-            yield Counter(f"GPU {device} busy", "streams", at_ns[changes], value[changes])
-
-    def stream(self, of_streams: StreamRows) -> Lane:
+    def stream(self, of_streams: GraphStreams) -> Lane:
         """Make the lane of a stream, with what launched its activities and what they waited for."""
         lane, rows = super().stream(of_streams), of_streams.row
         binding = self._analysis.graph.binding
@@ -461,7 +421,6 @@ class _DetailMaker(_Maker):
         next_id = bubbles.next_id[chosen]
         return Lane(
             id=f"idle:{device}",
-            type="idle",
             label=f"GPU {device} idle",
             device=device,
             kinds=_keys(Cause),
@@ -486,7 +445,6 @@ class _DetailMaker(_Maker):
         if len(chosen):
             yield Lane(
                 id=f"exposed:{device}",
-                type="exposed",
                 label=f"GPU {device} exposed",
                 device=device,
                 kinds=("exposed_comm", "exposed_copy"),
@@ -508,7 +466,6 @@ class _DetailMaker(_Maker):
         path = self._analysis.critical_paths[0]
         return Lane(
             id="path",
-            type="path",
             label="critical path",
             device=None,
             kinds=_keys(PathKind),
@@ -519,6 +476,32 @@ class _DetailMaker(_Maker):
                 "row": self.rows_of_events(path.event_id),
                 "name": self.name_index(path.event_id),
             },
+        )
+
+    def _busy(self, device: int) -> Lane:
+        """Make the lane of how many streams of a GPU ran something."""
+        timeline, window = self.timeline, self.window
+        busy = [
+            clip(timeline.busy(slice(x.first_row, x.end_row)), window.start_ns, window.end_ns)
+            for x in timeline.streams
+            if x.device_number == device
+        ]
+        starts, ends = ([getattr(one, side) for one in busy] for side in ("starts", "ends"))
+        time_ns = np.concatenate(([window.start_ns], *starts, *ends))
+        change = np.repeat((0, 1, -1), (1, sum(map(len, starts)), sum(map(len, ends))))
+        at_ns, index = np.unique(time_ns, return_inverse=True)
+        value = np.cumsum(np.bincount(index, weights=change)).astype(np.int64)
+        changes = np.flatnonzero(np.diff(value, prepend=ABSENT))
+        start_ns = at_ns[changes]
+        return Lane(
+            id=f"busy:{device}",
+            label=f"GPU {device} busy",
+            device=device,
+            kinds=("streams",),
+            start_ns=start_ns,
+            end_ns=np.append(start_ns[1:], at_ns[-1]),
+            kind=np.zeros(len(changes), dtype=np.uint8),
+            more={"value": value[changes]},
         )
 
     def _origins(self) -> NDArray[np.int64]:
@@ -560,5 +543,5 @@ def _compact(lane: Lane, index_of: Int64Array) -> Lane:
         key: index_of[column] if key in NAME_COLUMNS else column
         for key, column in lane.more.items()
     }
-    narrow = {key: x if key in NS_COLUMNS else x.astype(np.int32) for key, x in more.items()}
+    narrow = {key: x if key in WIDE_COLUMNS else x.astype(np.int32) for key, x in more.items()}
     return replace(lane, more=narrow)

@@ -238,7 +238,6 @@ def scene_of_replay(timeline: Timeline, times: ReplayedTimes, is_moved: NDArray[
             (program.thread_index == thread) & (blocks | launches),
             blocks,
             id=f"host:{thread}",
-            type="host",
             label=f"CPU {trace.threads[thread].thread}",
             device=None,
             kinds=CALL_KINDS,
@@ -257,10 +256,9 @@ def scene_of_replay(timeline: Timeline, times: ReplayedTimes, is_moved: NDArray[
                     lane(
                         chosen,
                         program.activity_kind,
-                        id=f"stream:{of_streams.device}/{numbers[0]}{name}",
-                        type="stream",
+                        id=f"stream:{of_streams.device_number}/{numbers[0]}{name}",
                         label=f"stream {numbers[0]}{name}",
-                        device=of_streams.device,
+                        device=of_streams.device_number,
                         kinds=KINDS,
                         streams=numbers,
                     )

@@ -20,7 +20,7 @@ from tracelab.base.intervals import Int64Array, Intervals, clip, union
 # Columns of lanes that refer to `Scene.names`, to `Scene.texts` and to rows of other lanes.
 NAME_COLUMNS = ("name", "op", "next", "could", "awaited")
 TEXT_COLUMNS = ("captured", "text", "why_left_out", "why_unknown", "operator", "function", "place")
-NS_COLUMNS = ("cost", "after", "bound")  # lengths; all other columns fit into four bytes
+WIDE_COLUMNS = ("cost", "after", "bound", "value")  # all other columns fit into four bytes
 
 NOTHING: NDArray[Any] = read_only(np.zeros(0, dtype=np.int64))
 
@@ -54,26 +54,25 @@ class Lane(OneLine):
     """Spans of one lane, by start.
 
     Attributes:
-        id: "idle:0", "stream:0/7", "host:2".
-        type: "steps", "idle", "exposed", "stream", "path", "host", "annotation", "work" or "wait".
+        id: its type, and what it is of: "idle:0", "stream:0/7", "host:2", "path".
         label: its name: "stream 7".
         device: the GPU's number; None for a lane of the host, or of the whole file.
         kinds: keys of the kinds of spans.
         start_ns, end_ns: int64[n], ns since the file's first event.
         kind: uint8[n], index into `kinds`.
-        more: further columns of its type, int[n], ABSENT for none.
+        more: further columns of its type, int[n], ABSENT for none. With "value" among them it is a
+            lane of a number over time, whose unit is its only kind.
         terms: for a column of `more` with a code, the keys that the codes stand for.
         streams: the numbers of its streams. If there are several, `more` has "stream", index into
             these, and "level", the height at which a span is drawn.
         thread: of a lane of the host, index into `Scene.threads`.
         summary: True if it is shown while the other lanes of its file are not.
 
-    Example: ``Lane("idle:0", "idle", "GPU 0 idle", 0, ("host_blocked", ...), start_ns=[400],
+    Example: ``Lane("idle:0", "GPU 0 idle", 0, ("host_blocked", ...), start_ns=[400],
     end_ns=[900], kind=[0], more={"row": [17]}, terms={}, streams=(), thread=ABSENT)``.
     """
 
     id: str
-    type: str
     label: str
     device: int | None
     kinds: tuple[str, ...]
@@ -93,6 +92,11 @@ class Lane(OneLine):
 
     def __len__(self) -> int:
         return len(self.start_ns)
+
+    @property
+    def type(self) -> str:
+        """The sort of its contents, which says how it is drawn: "steps", "idle", "stream"."""
+        return self.id.partition(":")[0]
 
     def select(self, chosen: NDArray[np.bool_] | NDArray[np.intp]) -> Lane:
         """Return the lane with the chosen spans: bool[n] or indices."""
@@ -114,25 +118,6 @@ class Lane(OneLine):
             return union([], [])
         chosen = self.kind == self.kinds.index(kind)
         return clip(union(self.start_ns[chosen], self.end_ns[chosen]), *within)
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Counter(Frozen):
-    """A number that changes over time.
-
-    Example row: ``(time_ns=400, value=2)``: from there on 2 of the GPU's streams were busy.
-
-    Attributes:
-        label: the thing counted: "GPU 0 busy".
-        unit: "streams".
-        time_ns: int64[k], ns, ascending.
-        value: int64[k], from each time on.
-    """
-
-    label: str
-    unit: str
-    time_ns: Int64Array
-    value: Int64Array
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -208,7 +193,6 @@ class Scene(OneLine):
         base_ns: what the file adds to its own times to get those of the machine's clock.
         texts: other texts.
         lines: of the program.
-        counters: numbers over time.
         path_places: the events of the critical path, in order.
         places: the events that findings may cite, by event id.
         usual_steps: the numbers of the steady steps whose spans are known.
@@ -236,7 +220,6 @@ class Scene(OneLine):
     base_ns: int = 0
     texts: tuple[str, ...] = ()
     lines: tuple[Line, ...] = ()
-    counters: tuple[Counter, ...] = ()
     path_places: Places = field(default_factory=Places)
     places: Places = field(default_factory=Places)
     usual_steps: tuple[int, ...] = ()
@@ -296,7 +279,6 @@ class Scene(OneLine):
             start_ns=start_ns,
             end_ns=end_ns,
             lanes=tuple(lane.moved(clock) for lane in self.lanes),
-            counters=tuple(replace(x, time_ns=clock(x.time_ns)) for x in self.counters),
             path_places=places(self.path_places),
             places=places(self.places),
             clock=pairs,

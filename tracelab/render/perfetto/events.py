@@ -2,13 +2,21 @@
 
 Each row of slices is a thread of a process of our own, so that nothing of ours can overlap anything
 of the file's. Arrows have a category and a name of their own: they cannot meet the file's.
+
+Times are texts that Perfetto reads back to the nanosecond, as far as a double can say it.
+Perfetto reads a time in microseconds as a double, multiplies it by 1,000 and rounds; whole ones it
+multiplies as integers. Below 2**42 us that gives every nanosecond back; below 2**43 us a
+neighboring double does where the nearest one does not; above, as in files whose times are
+microseconds since 1970, times are up to 256 ns off, those of the file itself as well. There a
+duration reaches to where Perfetto reads its end, so that slices that touch still do, and none
+reaches into the next: Perfetto 51 to 56 would drop it.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from heapq import heapify, heapreplace
 from itertools import pairwise
 from typing import Any
 
@@ -16,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import ABSENT
-from tracelab.render.perfetto.times import microseconds, slice_times
+from tracelab.base.intervals import stacked
 from tracelab.render.perfetto.tracks import (
     FindingTrack,
     Texts,
@@ -25,7 +33,7 @@ from tracelab.render.perfetto.tracks import (
     lane_tracks,
     note_track,
 )
-from tracelab.render.scene import Counter, Places, Scene
+from tracelab.render.scene import Lane, Places, Scene
 
 Id = int | float | str | None  # of a process or thread, as a file writes it
 Threads = Mapping[tuple[str, str], tuple[Id, Id]]  # of a file, as it writes them, by their texts
@@ -35,6 +43,8 @@ _NUMBERS = 2**32  # of processes and threads, in Perfetto
 _ID_DISTANCE = 1000
 FIRST_SORT_INDEX = -1000
 _MAX_ARROWS_OF_PROCESS = 10**6
+_EXACT_BELOW_NS = 2**42 * 1000
+_POSSIBLE_BELOW_NS = 2**43 * 1000
 
 
 def event_lines(name: str, scene: Scene, threads: Threads, notes: Sequence[str]) -> Iterator[str]:
@@ -42,7 +52,7 @@ def event_lines(name: str, scene: Scene, threads: Threads, notes: Sequence[str])
 
     Args:
         name: the name of the process.
-        scene: the findings, lanes and counters.
+        scene: the findings and lanes.
         threads: the file's own.
         notes: sentences about the file, shown last.
     """
@@ -56,8 +66,9 @@ def event_lines(name: str, scene: Scene, threads: Threads, notes: Sequence[str])
         yield _metadata("thread_name", process, process + order, name=track.label)
         yield _metadata("thread_sort_index", process, process + order, sort_index=order)
         yield from _slices(track, lane, process, process + order, scene.origin_ns)
-    for counter in scene.counters:
-        yield from _values(counter, process, scene.origin_ns)
+    for numbers in scene.lanes:
+        if "value" in numbers.more:
+            yield from _values(numbers, process, scene.origin_ns)
     pairs = [*_evidence(process, findings, scene, threads), *_along(scene, threads)]
     for number, (kind, source, target) in enumerate(pairs, process * _MAX_ARROWS_OF_PROCESS):
         begun = f'"cat":"tracelab.{kind}","name":"{kind.replace("_", " ")}","id":{number}'
@@ -75,20 +86,8 @@ def lanes(start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]) -> Iterator[ND
     if not len(order) or (start_ns[order[1:]] >= np.maximum.accumulate(end_ns[order])[:-1]).all():
         yield order
         return
-    open_lanes: list[tuple[int, int]] = []  # when each is free again, and its number
-    members: list[list[int]] = []
-    for index in order.tolist():
-        start, end = int(start_ns[index]), int(end_ns[index])
-        if open_lanes and open_lanes[0][0] <= start:
-            lane = open_lanes[0][1]
-            heapreplace(open_lanes, (end, lane))
-        else:
-            lane = len(members)
-            members.append([])
-            open_lanes.append((end, lane))
-            heapify(open_lanes)
-        members[lane].append(index)
-    yield from (np.array(lane, dtype=np.intp) for lane in members)
+    level = stacked(start_ns[order], end_ns[order], len(order))
+    yield from (order[level == number] for number in range(level.max() + 1))
 
 
 def free_process(taken: Iterable[tuple[Id, Id]], rows: int) -> int:
@@ -143,11 +142,11 @@ def _arguments(key: str, column: Texts | NDArray[np.int64], lane: NDArray[np.int
     return [f"{begun}{number}" for number in column[lane].tolist()]
 
 
-def _values(counter: Counter, process: int, origin_ns: int) -> Iterator[str]:
-    begun = f'{{"ph":"C","pid":{process},"tid":0,"name":{_json(counter.label)},"ts":'
-    unit = _json(counter.unit)
-    times_ns = (counter.time_ns + origin_ns).tolist()
-    for time_ns, value in zip(times_ns, counter.value.tolist(), strict=True):
+def _values(numbers: Lane, process: int, origin_ns: int) -> Iterator[str]:
+    begun = f'{{"ph":"C","pid":{process},"tid":0,"name":{_json(numbers.label)},"ts":'
+    [unit] = map(_json, numbers.kinds)
+    times_ns = (numbers.start_ns + origin_ns).tolist()
+    for time_ns, value in zip(times_ns, numbers.more["value"].tolist(), strict=True):
         yield f'{begun}{microseconds(time_ns)},"args":{{{unit}:{value}}}}}'
 
 
@@ -204,3 +203,52 @@ def _written(process: Id, thread: Id) -> str:
 def _json(value: Any) -> str:
     """JSON in which letters beyond ASCII are as they are: Perfetto 52 shows escapes as such."""
     return json.dumps(value, ensure_ascii=False)
+
+
+# --- times ---
+
+
+def microseconds(time_ns: int) -> str:
+    """A time as a JSON number of microseconds.
+
+    >>> microseconds(4_359_759_616_840_547), microseconds(-1)
+    ('4359759616840.547', '-0.001')
+    """
+    text = _decimal(time_ns)
+    if _EXACT_BELOW_NS <= abs(time_ns) < _POSSIBLE_BELOW_NS and perfetto_ns(text) != time_ns:
+        for toward in (-math.inf, math.inf):
+            neighbor = repr(math.nextafter(float(text), toward))
+            if perfetto_ns(neighbor) == time_ns:
+                return neighbor
+    return text
+
+
+def slice_times(start_ns: int, end_ns: int) -> tuple[str, str]:
+    """The texts of when a slice begins and how long it is.
+
+    >>> slice_times(4_359_759_616_840_547, 4_359_759_616_841_797)
+    ('4359759616840.547', '1.250')
+    """
+    start = microseconds(start_ns)
+    if start_ns > -_POSSIBLE_BELOW_NS and end_ns < _POSSIBLE_BELOW_NS:
+        return start, _decimal(end_ns - start_ns)
+    return start, _decimal(perfetto_ns(microseconds(end_ns)) - perfetto_ns(start))
+
+
+def perfetto_ns(text: str) -> int:
+    """Return the nanoseconds that Perfetto reads from a number of microseconds.
+
+    >>> perfetto_ns("4359759616840.547"), perfetto_ns("1740461679470630.547")
+    (4359759616840547, 1740461679470630400)
+    """
+    us = float(text)
+    if us.is_integer():
+        return int(us) * 1000
+    scaled = abs(us) * 1000.0
+    whole = math.floor(scaled)
+    return int(math.copysign(whole + (scaled - whole >= 0.5), us))
+
+
+def _decimal(time_ns: int) -> str:
+    whole, rest = divmod(abs(time_ns), 1000)
+    return f"{'-' if time_ns < 0 else ''}{whole}.{rest:03d}"

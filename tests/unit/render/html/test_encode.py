@@ -32,7 +32,6 @@ def lane_of(items, kinds=("launch_call", "blocking")):
     start, length, kind, name, line, cost, row = np.array(items, dtype=np.int64).reshape(-1, 7).T
     return Lane(
         id="host:0",
-        type="host",
         label="host",
         device=None,
         kinds=kinds,
@@ -75,7 +74,7 @@ def test_times_told_by_rows_are_read_back_as_they_were(streams, items, data):
     start, length = np.array(sorted(items), dtype=np.int64).reshape(-1, 2).T
     kind = np.zeros(len(items), dtype=np.uint8)
     more = {"row": np.array(row, dtype=np.int64)}
-    idle = Lane("idle:0", "idle", "", 0, ("launch",), start, start + length, kind, more)
+    idle = Lane("idle:0", "", 0, ("launch",), start, start + length, kind, more)
     again, *_ = read_back(*(encode(lane, 0, rows) for lane in (idle, *lanes)))
     assert again.columns["start"] == idle.start_ns.tolist()
     assert again.columns["end"] == idle.end_ns.tolist()
@@ -87,7 +86,6 @@ def stream_of(number, times):
     nothing = np.full(len(times), ABSENT)
     return Lane(
         f"stream:{number}",
-        "stream",
         "",
         0,
         ("compute",),
@@ -103,7 +101,7 @@ def test_what_follows_the_activities_takes_no_bytes():
     stream = stream_of(7, [(10, 10), (35, 15), (60, 1)])
     start, end = np.array([0, 20, 50]), np.array([10, 35, 60])
     kind, more = np.zeros(3, dtype=np.uint8), {"row": np.arange(3)}
-    idle = Lane("idle:0", "idle", "", 0, ("launch",), start, end, kind, more)
+    idle = Lane("idle:0", "", 0, ("launch",), start, end, kind, more)
     columns = encode(idle, 0, rows_of([stream])).columns
     assert columns[: 2 * 4 * 3] == bytes(2 * 4 * 3)  # gap and dur, four bytes each
 

@@ -25,7 +25,6 @@ def lane_of(id_, spans_ms, kinds, **more):
     start, end, kind = zip(*sorted(spans_ms), strict=True) if spans_ms else ((), (), ())
     return Lane(
         id=id_,
-        type=id_.partition(":")[0],
         label="",
         device=None,
         kinds=kinds,
