@@ -8,7 +8,7 @@ from tracelab.findings.recognition import recognize
 from tracelab.findings.remedies import REMEDIES as ALL
 
 # Of reads, waits and work of the CPU that programs of these tests have besides.
-GENERAL = ("computed-on-cpu", "scalar-read", "synchronize", "tensor-read")
+GENERAL = ("computed-on-cpu", "scalar-read", "synchronize")
 REMEDIES = tuple(remedy for remedy in ALL if remedy.id not in GENERAL)
 STEPS, LENGTH = 5, 20_000 * US
 

@@ -13,7 +13,6 @@ on H100s, packed by `tests/benchmarks/judgement/packed.py`.
 from __future__ import annotations
 
 import contextlib
-import gc
 import io
 import os
 import subprocess
@@ -22,7 +21,6 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Thread
 
 import numpy as np
 import torch
@@ -32,11 +30,7 @@ from torch.utils.data import DataLoader, Dataset
 
 CUDA = "cuda" if torch.cuda.is_available() else "cpu"
 WAIT, WARM_UP, ACTIVE = 3, 2, 6
-WITH_GC = {"garbage_collection"}  # recorded with record_python_gc_info
-FROM_THE_FIRST = {
-    "first_compilation", "first_graph_capture", "first_cudnn_benchmark", "first_autotuning",
-    "first_communicator",
-}  # fmt: skip
+FROM_THE_FIRST = {"first_cudnn_benchmark", "first_communicator"}
 
 
 def network(width: int = 1024, layers: int = 6) -> nn.Module:
@@ -102,19 +96,6 @@ def tensor_condition():
         loss = t.step()
         if torch.isnan(loss):
             raise RuntimeError
-
-    return step
-
-
-def tensor_read():
-    t = Training()
-    kept = []
-
-    def step():
-        with torch.no_grad():
-            out = t.net(t.x)
-        kept[:] = [out.argmax(dim=-1).cpu()]
-        t.step()
 
     return step
 
@@ -395,8 +376,6 @@ class Samples(Dataset):
         return self.count
 
     def __getitem__(self, index):
-        if self.kind == "late" and index % 192 == 0:
-            time.sleep(0.3)
         if self.kind == "many":
             return {f"field{i}": torch.full((8,), float(index)) for i in range(200)}
         if self.kind == "short":
@@ -416,16 +395,6 @@ def workers_started_again():
     def step():
         for batch in loader:
             t.step(batch.to(CUDA))
-
-    return step
-
-
-def workers_late_now_and_then():
-    t = Training()
-    batches = take(DataLoader(Samples("late"), batch_size=64, num_workers=2, prefetch_factor=2))
-
-    def step():
-        t.step(next(batches).to(CUDA))
 
     return step
 
@@ -487,97 +456,7 @@ def allocator_churn():
     return step
 
 
-def cudnn_plans_again():
-    net = nn.Sequential(*(nn.Conv2d(32, 32, 3, padding=1) for _ in range(4))).to(CUDA)
-    torch.backends.cudnn.benchmark = False
-    number = 0
-
-    def step():
-        nonlocal number
-        number += 1
-        net(torch.randn(8, 32, 64 + 3 * number, 96 + 5 * number, device=CUDA)).mean().backward()
-
-    return step
-
-
-def autotuning_again():
-    return autotuning_of(lambda number: 100_000 + 1_000 * number)
-
-
-def autotuning_of(length):
-    import triton
-    import triton.language as tl
-
-    @triton.autotune([triton.Config({"BLOCK": 2**k}) for k in (8, 9, 10)], key=["n"])
-    @triton.jit
-    def double(x_ptr, n, BLOCK: tl.constexpr):
-        i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-        mask = i < n
-        tl.store(x_ptr + i, tl.load(x_ptr + i, mask=mask) * 1.0, mask=mask)
-
-    t = Training()
-    number = 0
-
-    def step():
-        nonlocal number
-        number += 1
-        n = length(number)
-        double[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](t.x, n)
-        t.step()
-
-    return step
-
-
-def graph_breaks():
-    import torch._dynamo
-
-    t = Training()
-
-    @torch.compile
-    def forward(x):
-        for layer in t.net:
-            x = layer(x)
-            torch._dynamo.graph_break()
-        return x.square().mean()
-
-    def step():
-        t.optimizer.zero_grad()
-        forward(t.x).backward()
-        t.optimizer.step()
-
-    return step
-
-
 # --- Python ---
-
-
-def garbage_collection():
-    t = Training(256, 256, 4)
-    kept = [[i] for i in range(1_000_000)]  # objects that a full collection looks at
-    gc.set_threshold(700, 2, 1)
-
-    def step():
-        t.step()
-        for _ in range(4):
-            kept[:3_000] = [[i] for i in range(3_000)]
-
-    return step
-
-
-def spin():
-    count = 0
-    while True:
-        count = bump(count)
-
-
-def bump(count):
-    return count + 1
-
-
-def gil_contention():
-    t = Training(256, 256, 24)
-    Thread(target=spin, daemon=True).start()
-    return t.step
 
 
 def prepare(number):
@@ -599,36 +478,6 @@ def thread_wait():
 # --- first uses: recorded from the first step on ---
 
 
-def first_compilation():
-    t = Training()
-    forward = torch.compile(t.net)
-
-    def step():
-        t.optimizer.zero_grad()
-        forward(t.x).square().mean().backward()
-        t.optimizer.step()
-
-    return step
-
-
-def first_graph_capture():
-    net, x = network(), torch.randn(256, 1024, device=CUDA)
-    graphs = []
-
-    def step():
-        if not graphs:
-            with torch.no_grad():
-                net(x)
-                torch.cuda.synchronize()
-                graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(graph):
-                    net(x)
-            graphs.append(graph)
-        graphs[0].replay()
-
-    return step
-
-
 def first_cudnn_benchmark():
     torch.backends.cudnn.benchmark = True
     net = nn.Sequential(*(nn.Conv2d(32, 32, 3, padding=1) for _ in range(4))).to(CUDA)
@@ -638,10 +487,6 @@ def first_cudnn_benchmark():
         net(x).mean().backward()
 
     return step
-
-
-def first_autotuning():
-    return autotuning_of(lambda _: 100_000)
 
 
 def first_communicator():
@@ -701,28 +546,6 @@ def hf_trainer():
         Trainer(model, arguments, train_dataset=Rows(), callbacks=[EachStep()]).train()
 
     return train
-
-
-def hf_generate():
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    config = LlamaConfig(
-        vocab_size=1000,
-        hidden_size=256,
-        intermediate_size=512,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=4,
-        eos_token_id=999,
-        pad_token_id=0,
-    )
-    model = LlamaForCausalLM(config).to(CUDA).eval()
-    ids = torch.randint(1, 900, (4, 32), device=CUDA)
-
-    def step():
-        model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=16, do_sample=False)
-
-    return step
 
 
 def torchmetrics_metrics():
@@ -872,16 +695,14 @@ RANKS = (
 PROGRAMS = {
     f.__name__: f
     for f in (
-        print_tensor, scalar_index, tensor_condition, tensor_read, synchronize_for_copy,
+        print_tensor, scalar_index, tensor_condition, synchronize_for_copy,
         non_blocking_to_pageable, read_for_next_input, read_that_goes_back, packed_lengths,
         one_hot_classes, normal_checks_scale, count_values, mask_assignment, boolean_mask_backward,
         index_on_host, mask_loop, optimizer_step_loop, optimizer_step_on_gpu, clip_loop,
         scaler_get_scale, scheduler_reads_loss, checkpoint_recompute, expert_loop,
-        workers_started_again, workers_late_now_and_then, unpickling_in_training_thread,
-        pin_thread_allocates, allocator_churn, cudnn_plans_again, autotuning_again, graph_breaks,
-        garbage_collection, gil_contention, thread_wait, first_compilation, first_graph_capture,
-        first_cudnn_benchmark, first_autotuning, first_communicator, hf_trainer, hf_generate,
-        torchmetrics_metrics, detection_choices,
+        workers_started_again, unpickling_in_training_thread, pin_thread_allocates, allocator_churn,
+        thread_wait, first_cudnn_benchmark, first_communicator, hf_trainer, torchmetrics_metrics,
+        detection_choices,
     )
 }  # fmt: skip
 OF_RANKS = {f.__name__: f for f in RANKS}
@@ -901,10 +722,6 @@ def repeat(name: str, after_step) -> None:
 def record(name: str, path: Path) -> None:
     from torch.profiler import ProfilerActivity, profile, schedule
 
-    config = None
-    if name in WITH_GC:
-        config = torch._C._profiler._ExperimentalConfig(record_python_gc_info=True)
-
     def write(profiler) -> None:
         profiler.export_chrome_trace(str(path))
 
@@ -913,7 +730,7 @@ def record(name: str, path: Path) -> None:
     if name in FROM_THE_FIRST:
         plan = schedule(wait=0, warmup=0, active=ACTIVE, repeat=1)
     with profile(activities=activities, schedule=plan, on_trace_ready=write, with_stack=True,
-                 record_shapes=False, experimental_config=config) as profiler:  # fmt: skip
+                 record_shapes=False) as profiler:  # fmt: skip
         repeat(name, profiler.step)
 
 

@@ -66,7 +66,6 @@ _MAKES_OR_FREES = re.compile(r"^(?:cuda|cu|hip)Graph(?:Instantiate|(?:Exec)?Dest
 _RESUMES = re.compile(r": torch_dynamo_resume_in_")
 _READS = r"^aten::(?:item|is_nonzero|nonzero|to|_to_copy|copy_)$"
 _NAMED = (Category.OPERATOR, Category.ANNOTATION)
-# With FSDP2 and DDP's optimizer a graph breaks at each block, by design.
 # A launch takes 2 to 10 us, one that loads the kernel's code first 0.3 to 300 ms.
 _MIN_LOADING_NS = 200_000
 # The backward pass of a convolution calls cuDNN without an operator of its name.
@@ -75,12 +74,6 @@ _ATTENTION = re.compile(r"attention")
 _MIN_TRIALS = 2
 # What creates something at its first call takes so long, and so many times as long as later.
 _MIN_FIRST_NS, _MIN_TIMES_LONGER = 1_000_000, 10
-
-
-def graph_breaks(graph: Graph, events: Int64Array) -> Int64Array:
-    """All events, but with FSDP2: its hooks break a graph at each block, by design."""
-    is_by_design = any(name.startswith("FSDP::") for name in graph.host.timeline.trace.strings)
-    return NO_EVENTS if is_by_design else events
 
 
 def before_rest(graph: Graph, events: Int64Array) -> Int64Array:
@@ -144,23 +137,15 @@ def launched_one_by_one(graph: Graph, events: Int64Array) -> Int64Array:
     return recurring(graph, events[is_whole])
 
 
-def records_graphs(graph: Graph, _events: Int64Array, *, again: bool) -> Int64Array:
-    """Events that record CUDA graphs, from begin to end, recurring or not as requested."""
-    begins = _captures(graph)
-    goes_on = len(recurring(graph, begins)) > 0
-    return _recorded(graph, begins) if goes_on == again else NO_EVENTS
-
-
-def _captures(graph: Graph) -> Int64Array:
-    """The calls that begin to record a graph (event ids), by start."""
-    return calls_of_name(graph.host.timeline.trace, begins_capture).astype(np.int64)
+def records_graphs(graph: Graph, _events: Int64Array) -> Int64Array:
+    """Events that record CUDA graphs, from begin to end, if that recurs."""
+    begins = calls_of_name(graph.host.timeline.trace, begins_capture).astype(np.int64)
+    return _recorded(graph, begins) if len(recurring(graph, begins)) else NO_EVENTS
 
 
 def _recorded(graph: Graph, begins: Int64Array) -> Int64Array:
     """Events that these calls (event ids) record, and the functions around them."""
     trace = graph.host.timeline.trace
-    if not len(begins):
-        return begins
     ends = calls_of_name(trace, ends_capture)
     inside = trace.of_category(*HOST_CALLS, Category.OPERATOR, Category.PYTHON)
     inside = inside[np.argsort(trace.start_ns[inside], kind="stable")]

@@ -14,19 +14,14 @@ from tracelab.findings.remedies.recognizers import (
     chosen,
     counts_inside,
     functions_around,
-    made_by,
     named,
-    operators_named,
     parents_match,
-    recurs,
     step_indices,
 )
-from tracelab.measures.gil_waits import gil_waits
 from tracelab.measures.idle_culprits import innermost_functions
 from tracelab.model.driver_api import is_kernel_launch
 from tracelab.model.frames import is_built_in, is_engine_operator, is_tensor_operator
 from tracelab.model.graph import Graph
-from tracelab.model.host import Host
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import groups_of, match_names
 from tracelab.model.nesting import Nesting
@@ -42,9 +37,7 @@ _MIN_LOAD_NS_OF_STEP = 1_000_000
 # A batch that is ready is taken from the queue in 0.05 to 0.3 ms.
 _MIN_WAIT_NS = 500_000
 _REGIONS = (Category.ANNOTATION, Category.OPERATOR)
-# Of the time in which a thread launches: less is what every data loader's thread costs.
-_MIN_HELD_SHARE = 0.1
-# Of the time before a launch, or of a function's.
+# Of the time of a function.
 _MIN_WAITING_SHARE = 0.5
 # At most 2 % of the launches of ordinary files end after their kernel.
 _MIN_KERNEL_LAUNCHES = 20
@@ -52,7 +45,6 @@ _MIN_BLOCKED_SHARE = 0.95
 _NAN_CHECKS = "aten::isnan"
 _FORMATS_STACK = re.compile(r"traceback\.py\(\d+\): format_stack$")
 _COLLECTS = "Python GC"
-_CACHE_UPDATE = r"transformers/cache_utils\.py\(\d+\): update$"
 # Operators that only look at a tensor in another way, or make one without values.
 _KEEPS_VALUES = re.compile(
     r"aten::(?:_?reshape\w*|_to_copy|_unsafe_view|alias|as_strided\w*|chunk|contiguous|detach_?|"
@@ -86,17 +78,16 @@ def loads_in_process(graph: Graph, _events: Int64Array) -> Int64Array:
     return _add_functions(graph, loads) if pays else loads[:0]
 
 
-def waits_for_workers(graph: Graph, _events: Int64Array, *, in_most_steps: bool) -> Int64Array:
-    """The waits for worker processes, if most steady steps have one, or if they have not."""
+def waits_for_workers(graph: Graph, _events: Int64Array) -> Int64Array:
+    """The waits for worker processes, if most steady steps have one."""
     timeline = graph.host.timeline
     waits = named(timeline.trace, _OF_WORKERS.search, *_REGIONS)
     waits = waits[timeline.trace.duration_ns[waits] >= _MIN_WAIT_NS]
     if timeline.steady is None:
-        return _add_functions(graph, waits) if in_most_steps else waits[:0]
+        return _add_functions(graph, waits)
     steady = timeline.steady.indices
     has_one = np.intersect1d(step_indices(graph, waits), steady)
-    is_often = 2 * len(has_one) > len(steady)
-    return _add_functions(graph, waits) if is_often == in_most_steps else waits[:0]
+    return _add_functions(graph, waits) if 2 * len(has_one) > len(steady) else waits[:0]
 
 
 def loads_in_launching_thread(graph: Graph, _events: Int64Array) -> Int64Array:
@@ -117,30 +108,6 @@ def launches_in_other_threads(graph: Graph, events: Int64Array) -> Int64Array:
         first = np.searchsorted(others_ns, trace.start_ns[events[index]])
         has_threads[index] = first < np.searchsorted(others_ns, trace.end_ns[events[index]])
     return events[has_threads]
-
-
-def late_for_the_gil(graph: Graph, _events: Int64Array) -> Int64Array:
-    """The launches before which their thread mostly waited for the GIL, where that is frequent."""
-    host, waits = graph.host, gil_waits(graph.host)
-    late = [np.zeros(0, dtype=np.int64)]
-    for thread, index in groups_of(waits.thread_index):
-        launch_id = _launches_of(host, thread)
-        launched_ns = host.timeline.trace.start_ns[launch_id]
-        waited = union(waits.start_ns[index], waits.end_ns[index])
-        waited_ns = measure_within(waited, launched_ns[:-1], launched_ns[1:])
-        held_ns = int(waits.held_ns[index].sum())
-        if held_ns >= _MIN_HELD_SHARE * (launched_ns[-1] - launched_ns[0]):
-            late.append(launch_id[1:][waited_ns >= _MIN_WAITING_SHARE * np.diff(launched_ns)])
-    return np.concatenate(late)
-
-
-def _launches_of(host: Host, thread: int) -> Int64Array:
-    """int64[k], event ids of a thread's launches, by start."""
-    timeline, trace = host.timeline, host.timeline.trace
-    launch_id = np.unique(timeline.launch_id[timeline.launch_id != ABSENT])
-    launch_id = launch_id[trace.thread_index[launch_id] == thread]
-    by_start: Int64Array = launch_id[np.argsort(trace.start_ns[launch_id], kind="stable")]
-    return by_start
 
 
 def thread_waits_and_what_for(graph: Graph, _events: Int64Array) -> Int64Array:
@@ -236,13 +203,6 @@ def finds_no_padding(graph: Graph, events: Int64Array) -> Int64Array:
         first = np.searchsorted(starts_ns, frames.end_ns[check[chosen]])
         makes_mask[chosen] = np.searchsorted(starts_ns, frames.end_ns[maker[chosen]]) > first
     return events[~makes_mask]
-
-
-def grows_cache(graph: Graph, events: Int64Array, *, least: int) -> Int64Array:
-    """The generations in which the cache is copied to grow at least so often."""
-    cats = operators_named(graph.host.timeline, r"^aten::cat$")
-    grows = recurs(graph, made_by(graph, cats, function=_CACHE_UPDATE))
-    return chosen(events, counts_inside(graph.host.timeline.trace, events, grows) >= least)
 
 
 def computed_tensors(graph: Graph, _events: Int64Array) -> Int64Array:

@@ -146,7 +146,7 @@ RULE = Rule(
     decides="It takes the idle time during CPU work that a program does once: the first launch of "
     "each kernel in the file if it takes more than 0.2 ms, and calls that load modules; the first "
     "matrix product and the first collective; operators of cuDNN and MIOpen that keep the CPU "
-    "busy for more than 2 ms; compiling, tuning and capturing; and allocations in the first step "
+    "busy for more than 2 ms; trials of cuDNN's algorithms; and allocations in the first step "
     "only or, if nothing is freed, in fewer than half of the steady steps. All of it is one "
     "`info` finding, and the savings of other findings leave it out. A pause without recorded "
     "events does not belong to it. Work that continues in later steps counts like any other cost. "

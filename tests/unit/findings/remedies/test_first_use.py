@@ -3,13 +3,9 @@
 import pytest
 
 from tests.build.remedy_programs import recognized
-from tests.build.rows import AUTOGRAD, call, operator, python
+from tests.build.rows import AUTOGRAD, call, operator
 
 CONVOLUTION = "aten::cudnn_convolution"
-
-
-def tunes(program):
-    program.add(python, "triton/runtime/autotuner.py(147): _bench", 100, 900)
 
 
 def tries(program, operator_name=CONVOLUTION):
@@ -29,15 +25,18 @@ def plans(program):
 @pytest.mark.parametrize(
     ("run", "again", "once"),
     [
-        (tunes, "autotuning-again", "first-autotuning"),
         (tries, "cudnn-benchmark-again", "first-cudnn-benchmark"),
         (tries_backward, "cudnn-benchmark-again", "first-cudnn-benchmark"),
-        (plans, "cudnn-plans-again", "first-cudnn-plan"),
     ],
 )
 def test_what_goes_on_and_what_comes_once(run, again, once):
     assert recognized(run, in_steps=(1, 2, 3)) == {again: 3}
     assert recognized(run, in_steps=(0, 1)) == {once: 2}
+
+
+def test_plans_of_a_convolution_come_once():
+    assert recognized(plans, in_steps=(0, 1)) == {"first-cudnn-plan": 2}
+    assert recognized(plans, in_steps=(1, 2, 3)) == {}
 
 
 def slow_first(name, first, later, *, thread=0):

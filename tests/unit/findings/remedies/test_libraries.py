@@ -62,9 +62,6 @@ def finite():
         ("hf-nan-filter", [function(EPOCH, finite())], {"aten::isnan", "aten::is_nonzero"}),
         ("hf-nan-filter", [function(OLD_EPOCH, finite())], {"aten::isnan", "aten::is_nonzero"}),
         ("hf-trainer-log", [function(TRAINER_LOG, item())], {"aten::item"}),
-        ("hf-stop-check", [function(SAMPLE, function(STOP, condition()))], {"aten::is_nonzero"}),
-        ("hf-stop-check", [function(SAMPLE, condition())], {"aten::is_nonzero"}),
-        ("hf-dynamic-cache", [function(SAMPLE, function(CACHE, CAT) * 4)], {SAMPLE}),
         (
             "distribution-validation",
             [function(NORMAL, function(DISTRIBUTION, LAUNCH, condition()))],
@@ -113,11 +110,6 @@ def test_recognized(recognized, remedy, nodes, events):
         ("hf-nan-filter", [function(EPOCH, function(FORWARD, finite()))]),  # of the model
         ("hf-trainer-log", [function(TRAINER_LOG, LAUNCH)]),
         ("hf-trainer-log", [function(TRAINER_LOG, function("train.py(9): evaluate", item()))]),
-        ("hf-stop-check", [function(SAMPLE, function(FORWARD, condition()))]),
-        ("hf-stop-check", [function(SAMPLE, LAUNCH)]),
-        ("hf-dynamic-cache", [function(SAMPLE, function(CACHE, CAT) * 3)]),
-        ("hf-dynamic-cache", [function(SAMPLE, function(FORWARD, CAT) * 4)]),
-        ("hf-dynamic-cache", [function(SAMPLE, function(CACHE, operator("aten::index_copy_")))]),
         ("distribution-validation", [function(NORMAL, function(DISTRIBUTION))]),
         ("gcn-normalization", [function(GCN_CONV, LAUNCH)]),  # cached
         # Of gradients, which are others in each step

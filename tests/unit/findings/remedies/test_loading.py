@@ -27,7 +27,7 @@ def loads(name, lasts=5_000, *, stacks=False):
         (loads(IN_PROCESS, stacks=True), range(5), {"loader-without-workers": 10}),
         (loads(IN_PROCESS, 900), range(5), {}),
         (loads(OF_WORKERS), range(5), {"starved-workers": 5}),
-        (loads(OF_WORKERS), (1, 3), {"workers-late-now-and-then": 2}),
+        (loads(OF_WORKERS), (1, 3), {}),
         (loads(OF_WORKERS, 400), range(5), {}),
     ],
     ids=[

@@ -33,10 +33,6 @@ def moved(copied_bytes=8):
     return operator("aten::to", operator("aten::_to_copy", to_gpu(copied_bytes)))
 
 
-def read_tensor():
-    return operator("aten::to", operator("aten::_to_copy", operator("aten::copy_", READ)))
-
-
 @pytest.mark.parametrize(
     ("remedy", "nodes", "events"),
     [
@@ -67,7 +63,6 @@ def read_tensor():
         ("tensor-condition", [operator("aten::equal", item())], {"aten::equal"}),
         ("reads-in-loop", [function(TRAIN, NORM_READ * 4)], {"aten::item"}),
         ("scalar-read", [function(ITEM, item())], {"aten::item"}),
-        ("tensor-read", [read_tensor()], {"aten::to"}),
         (
             "index-number",
             [operator("aten::index_put_", operator("aten::_index_put_impl_", moved()))],
@@ -125,8 +120,6 @@ def test_recognized(recognized, remedy, nodes, events):
         ("scalar-read", [condition()]),  # the condition says more
         ("scalar-read", [operator("aten::normal", item())]),
         ("scalar-read", [item(LAUNCH)]),
-        ("tensor-read", [moved()]),
-        ("tensor-read", [item()]),
         ("index-number", [operator("aten::index_put_", LAUNCH)]),  # x[mask] = 3.0
         ("index-number", [moved()]),
         ("index-on-host", [operator("aten::index", LAUNCH)]),

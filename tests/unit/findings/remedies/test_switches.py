@@ -82,19 +82,6 @@ def test_launches_that_wait_for_their_kernel(after_kernel, found):
     assert ("blocking-launches" in recognized(launching(after_kernel=after_kernel))) == found
 
 
-def pauses(lasts):
-    def run(program):
-        program.add(python, "train.py(3): step", 50, 18_000)
-        program.add(python, "Python GC", 100, 100 + lasts)
-
-    return run
-
-
-@pytest.mark.parametrize(("lasts", "found"), [(2_000, {"garbage-collection": 1}), (900, {})])
-def test_recorded_collections(lasts, found):
-    assert recognized(pauses(lasts), in_steps=(2,)) == found
-
-
 @pytest.mark.parametrize(
     ("in_steps", "found"), [((1, 2), {"collected-each-step": 2}), ((0, 2), {})]
 )
