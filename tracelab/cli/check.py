@@ -102,8 +102,8 @@ def check(
     Budgets apply to the steady steps, or to the whole trace if no step is steady.
     """
     from tracelab.base.options import Options
-    from tracelab.comparison.budgets import check as hold_to, require_checkable
-    from tracelab.comparison.budgets_toml import parse_budgets
+    from tracelab.comparison.budgets import parse_budgets, require_checkable
+    from tracelab.comparison.check import check as hold_to
     from tracelab.read.sources import find_sources
     from tracelab.render.budgets import (
         github_annotations,
@@ -179,7 +179,7 @@ def _budgets_of_file(named: Path | None) -> tuple[Budgets, Path | None]:
 def _parsed(file: Path, *, at_top: bool) -> Budgets | None:
     from dataclasses import replace
 
-    from tracelab.comparison.budgets_toml import parse_toml
+    from tracelab.comparison.budgets import parse_toml
 
     try:
         text = file.read_text(encoding="utf-8")

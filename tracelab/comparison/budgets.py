@@ -1,48 +1,21 @@
-"""Budgets: how much a trace may lose, and whether its report stays within them.
-
-`parse_toml` and `parse_budgets` read what is allowed, `check` checks reports against it.
-Percentages are of the window: of the steady steps, of the whole trace where none is known to be
-steady, or of the one step that is checked.
-"""
+"""Budgets: how much a trace may lose, as they are written in TOML, and the results of a check."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
-from statistics import median
+import tomllib
+from collections.abc import Mapping
+from dataclasses import field, fields
+from typing import Any
 
 from tracelab.base.arrays import OneLine, dataclass
 from tracelab.base.errors import UsageError
-from tracelab.comparison.measured import (
-    MeasuredFile,
-    StepLengths,
-    all_of,
-    measured_in,
-    step_lengths,
-)
-from tracelab.comparison.noise import interquartile
-from tracelab.findings.finding import INFO, Finding
-from tracelab.findings.places import sentence_of
-from tracelab.measures.blocking_calls import BlockingCallMetrics
-from tracelab.report.schema import DeviceMetrics, Report
-from tracelab.report.views import ranks_of
+from tracelab.base.safe_text import brief
+from tracelab.findings.registry import RULES
 
 KINDS = ("compute", "comm", "copy", "memset")
 EXPOSED_KINDS = ("comm", "copy")
-NAMES = (
-    "max-idle",
-    "min-overlap",
-    "max-exposed",
-    "max-blocking-calls",
-    "forbid",
-    "max-step-ms",
-    "max-regression",
-    "baseline",
-)
 TABLE = "tool.tracelab.check"  # of a pyproject.toml
-_MS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -79,18 +52,17 @@ class Budgets(OneLine):
         ... # doctest: +ELLIPSIS
         Budgets(max_idle=9, ... forbid=('TL1', 'TL2')…)
         """
-        numbers = {
-            name: value
-            for name in ("max_idle", "max_blocking_calls", "max_step_ms", "max_regression")
-            if (value := getattr(other, name)) is not None
-        }
-        return replace(
-            self,
-            **numbers,
-            min_overlap={**self.min_overlap, **other.min_overlap},
-            max_exposed={**self.max_exposed, **other.max_exposed},
-            forbid=tuple(dict.fromkeys((*self.forbid, *other.forbid))),
-            baseline=self.baseline if other.baseline is None else other.baseline,
+
+        def merged(ours: Any, theirs: Any) -> Any:
+            if isinstance(ours, Mapping):
+                return {**ours, **theirs}
+            if isinstance(ours, tuple):
+                return tuple(dict.fromkeys((*ours, *theirs)))
+            return ours if theirs is None else theirs
+
+        names = [field.name for field in fields(self)]
+        return Budgets(
+            **{name: merged(getattr(self, name), getattr(other, name)) for name in names}
         )
 
 
@@ -120,12 +92,8 @@ class BudgetResult(OneLine):
     window: str = ""
 
 
-# --- what is allowed ---
-
-
-def known_names() -> str:
-    """All budgets, for a sentence."""
-    return ", ".join(NAMES)
+NAMES = tuple(x.name.replace("_", "-") for x in fields(Budgets))
+_KNOWN_NAMES = ", ".join(NAMES)
 
 
 def require_checkable(budgets: Budgets) -> None:
@@ -141,307 +109,128 @@ def require_checkable(budgets: Budgets) -> None:
     if budgets == Budgets():
         raise UsageError(
             f"no budget is given, either by a flag or in [{TABLE}] of a pyproject.toml; "
-            f"the budgets are: {known_names()}"
+            f"the budgets are: {_KNOWN_NAMES}"
         )
 
 
-# --- what was measured ---
+def parse_toml(text: str, origin: str, *, at_top: bool) -> Budgets | None:
+    """The budgets of a TOML file.
 
-
-def check(
-    budgets: Budgets,
-    reports: Sequence[Report],
-    *,
-    step: int | None = None,
-    baseline: Report | None = None,
-) -> list[BudgetResult]:
-    """Check reports against budgets; of several devices and ranks the worst is reported.
+    >>> parse_toml("max-idle = 5", "budgets.toml", at_top=True).max_idle
+    5.0
 
     Args:
-        budgets: what is allowed.
-        reports: what was measured, each of one rank or several.
-        step: the number of the step to check; None for the steady steps, or the whole trace where
-            none is known to be steady.
-        baseline: what to compare the steps with.
+        text: the file's content.
+        origin: its name, for errors.
+        at_top: whether they may stand at the top level, without their table.
 
     Returns:
-        a result for each budget.
+        None where the table is missing and they may not stand elsewhere.
 
     Raises:
-        UsageError: a report does not have what a budget is about.
-        UnreadableInputError: a report holds no figures.
+        UsageError: it is no TOML, or what it says makes no sense.
     """
-    require_checkable(budgets)
-    files = measured_in(reports, step)
-    results: list[BudgetResult] = []
-    if budgets.max_idle is not None:
-        results.append(_max_idle(files, budgets.max_idle))
-    for pair, share in budgets.min_overlap.items():
-        results.append(_min_overlap(files, pair, share))
-    for kind, share in budgets.max_exposed.items():
-        results.append(_max_exposed(files, kind, share))
-    if budgets.max_blocking_calls is not None:
-        results.append(_max_blocking_calls(files, budgets.max_blocking_calls))
-    results += [_forbid(files, rule) for rule in budgets.forbid]
-    if budgets.max_step_ms is not None:
-        results.append(_max_step_ms(files, budgets.max_step_ms))
-    if budgets.max_regression is not None:
-        if baseline is None:
-            raise UsageError("max-regression needs a baseline: a saved report or a trace")
-        results.append(_max_regression(files, baseline, budgets.max_regression))
-    return results
+    try:
+        data = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # numbers of thousands of digits, deep nesting
+        raise UsageError(f"{origin}: this is not a valid TOML file: {error}") from None
+    table: Any = data
+    for key in TABLE.split("."):
+        table = table.get(key) if isinstance(table, dict) else None
+    if table is None and (not at_top or "tool" in data):
+        if at_top:
+            raise UsageError(f"{origin}: it has [tool] tables, but no [{TABLE}]")
+        return None
+    if table is None:
+        return parse_budgets(data, origin)
+    if not isinstance(table, dict):
+        raise UsageError(f"{origin}: {TABLE} must be a table of budgets, not {brief(table)}")
+    if at_top and (outside := [name for name in NAMES if name in data]):
+        raise UsageError(f"{origin}: {outside[0]} is outside of [{TABLE}], which the file also has")
+    return parse_budgets(table, f"{origin}: [{TABLE}]")
 
 
-# --- one budget each ---
+def parse_budgets(table: Mapping[str, Any], origin: str) -> Budgets:
+    """The budgets of a table as TOML has it.
 
+    >>> parse_budgets({"max-exposed": {"copy": 2}}, "pyproject.toml").max_exposed
+    {'copy': 2.0}
 
-@dataclass(frozen=True, slots=True)
-class _Figure:
-    """A figure that a budget limits, of one device or file; noise is allowed all the same."""
-
-    value: float
-    where: tuple[str, ...]
-    window: str = ""
-    unit: str = " %"
-    sign: str = ""
-    is_noise: bool = False
-    file: str | None = None
-    line: int | None = None
-
-
-def _worst(
-    name: str,
-    limit: float,
-    figures: Iterable[_Figure],
-    allowed: str = "at most {:g} %",
-    *,
-    is_lower: bool = False,
-    digits: int = 1,
-) -> BudgetResult:
-    """Check the worst of the figures that fail, or of all; the first of equals."""
-
-    def is_within(x: _Figure) -> bool:
-        return x.value >= limit if is_lower else x.value <= limit
-
-    def badness(x: _Figure) -> tuple[bool, float]:
-        return not (is_within(x) or x.is_noise), -x.value if is_lower else x.value
-
-    worst = max(figures, key=badness)
-    return BudgetResult(
-        name,
-        f"{worst.sign}{_digits(worst.value, limit, is_within(worst), digits)}{worst.unit}",
-        allowed.format(limit),
-        passed=not badness(worst)[0],
-        where=", ".join(filter(None, worst.where)),
-        file=worst.file,
-        line=worst.line,
-        window=worst.window,
-    )
-
-
-def _shares(
-    files: Sequence[MeasuredFile], share: Callable[[MeasuredFile, DeviceMetrics], float], of: str
-) -> Iterator[_Figure]:
-    """Yield a share of the window, of each device."""
-    for measured in files:
-        remark = f"of the time {of} the profiler" if measured.scope.is_slowed else ""
-        for device in measured.scope.devices:
-            where = measured.label, f"GPU {device.device}", remark
-            yield _Figure(share(measured, device), where, measured.window)
-
-
-def _max_idle(files: Sequence[MeasuredFile], limit: float) -> BudgetResult:
-    shares = _shares(files, lambda x, device: _percent(device.idle_ns, x.scope.length_ns), "with")
-    return _worst("max-idle", limit, shares)
-
-
-def _max_exposed(files: Sequence[MeasuredFile], kind: str, limit: float) -> BudgetResult:
-    def share(measured: MeasuredFile, device: DeviceMetrics) -> float:
-        return _percent(getattr(device, f"exposed_{kind}_ns"), measured.scope.base_ns)
-
-    return _worst(f"max-exposed {kind}", limit, _shares(files, share, "without"))
-
-
-def _min_overlap(
-    files: Sequence[MeasuredFile], pair: tuple[str, str], limit: float
-) -> BudgetResult:
-    first, second = pair
-    name, allowed = f"min-overlap {first}:{second}", "at least {:g} %"
-    figures = [
-        _Figure(
-            _percent(measured.overlap_ns(device.device, pair), first_ns),
-            (measured.label, f"GPU {device.device}"),
-            measured.window,
-        )
-        for measured in files
-        for device in measured.scope.devices
-        if (first_ns := measured.kind_ns(device.device, first))
-    ]
-    if figures:
-        return _worst(name, limit, figures, allowed, is_lower=True)
-    window = "; ".join(dict.fromkeys(measured.window for measured in files))
-    return BudgetResult(
-        name, "-", allowed.format(limit), passed=True, where=f"no {first} ran", window=window
-    )
-
-
-def _max_blocking_calls(files: Sequence[MeasuredFile], limit: float) -> BudgetResult:
-    figures = map(_blocking_calls, files)
-    return _worst("max-blocking-calls", limit, figures, "at most {:g}")
-
-
-def _blocking_calls(measured: MeasuredFile) -> _Figure:
-    count = sum(sync.count for sync in measured.syncs)
-    steps, others = len(measured.steps.lengths_ns), measured.calls_elsewhere
-    site, at_site = _most_calls(measured.syncs)
-    of_all = f"{at_site} of {count}" + (f" in {steps} steps" if steps > 1 else "")
-    return _Figure(
-        count / max(steps, 1),
-        (
-            measured.label,
-            f"most, {of_all}: {_call_site_text(site)}" if site else "",
-            f"{others} more outside the steps, not counted" if others else "",
-        ),
-        measured.window,
-        unit=" a step" if steps else "",
-        file=site.file if site else None,
-        line=site.line if site else None,
-    )
-
-
-def _most_calls(syncs: Sequence[BlockingCallMetrics]) -> tuple[BlockingCallMetrics | None, int]:
-    """The call site with the most blocking calls, as its first row, and how many."""
-    counts: Counter[tuple[str | int | None, ...]] = Counter()
-    rows: dict[tuple[str | int | None, ...], BlockingCallMetrics] = {}
-    for sync in syncs:
-        site = (sync.file, sync.line, sync.function, sync.operator)
-        counts[site] += sync.count
-        rows.setdefault(site, sync)
-    for most, count in counts.most_common(1):
-        return rows[most], count
-    return None, 0
-
-
-def _call_site_text(sync: BlockingCallMetrics) -> str:
-    file = sync.file if sync.line is None else f"{sync.file}:{sync.line}"
-    inside = " ".join(filter(None, (sync.function, f"({file})" if file else "")))
-    inside = inside or sync.operator or sync.annotation or ""
-    return f"{sync.api} in {inside}" if inside else sync.api
-
-
-def _forbid(files: Sequence[MeasuredFile], rule: str) -> BudgetResult:
-    found: list[tuple[MeasuredFile, Finding]] = []
-    for measured in files:
-        if measured.findings is None:
-            raise UsageError(
-                f"{measured.path}: this report has the findings of the whole trace only; for those "
-                "of a step, check the trace, or a report of that step"
-            )
-        found += [
-            (measured, finding) for finding in measured.findings if finding.rule.startswith(rule)
-        ]
-    name, allowed = f"forbid {rule}", "none above info"
-    if not found:
-        return BudgetResult(name, "no finding", allowed, passed=True)
-    forbidden = [pair for pair in found if pair[1].severity != INFO]
-    reported = forbidden or found
-    measured, worst = max(reported, key=lambda pair: (pair[1].bound_ns, pair[1].cost_ns))
-    count, text = len(reported), sentence_of(worst.title, worst.where)
-    label = f"{measured.label}, " if measured.label else ""
-    more = f" (and {count - 1} more)" if count > 1 else ""
-    return BudgetResult(
-        name,
-        f"{count} finding{'s' if count > 1 else ''}" if forbidden else f"{count}, info only",
-        allowed,
-        passed=not forbidden,
-        where=f"{label}{worst.rule}, {worst.severity}: {text}{more}",
-        file=worst.where.file,
-        line=worst.where.line,
-    )
-
-
-def _max_step_ms(files: Sequence[MeasuredFile], limit: float) -> BudgetResult:
-    name = "max-step-ms"
-    return _worst(name, limit, [_step(x, name) for x in files], "at most {:g} ms", digits=2)
-
-
-def _step(measured: MeasuredFile, budget: str) -> _Figure:
-    steps, unprofiled_ns = measured.steps, measured.unprofiled_step_ns
-    _require_steps(steps, measured.path, measured.step_pattern, budget)
-    name = f"median of {steps.name}" if len(steps.lengths_ns) > 1 else steps.name
-    without = f"{unprofiled_ns / _MS:.2f} ms without the profiler" if unprofiled_ns else ""
-    where = measured.label, name, without
-    return _Figure(median(steps.lengths_ns) / _MS, where, unit=" ms")
-
-
-def _max_regression(files: Sequence[MeasuredFile], baseline: Report, limit: float) -> BudgetResult:
-    name = "max-regression"
-    ranks = [rank for rank in ranks_of(baseline) if rank.steps]
-    steps_by_rank = {rank.trace.rank: step_lengths(rank) for rank in ranks}
-    path = baseline.traces[0].path if baseline.traces else "the baseline"
-    patterns = baseline.step_patterns
-    figures = []
-    for measured in files:
-        _require_steps(measured.steps, measured.path, measured.step_pattern, name)
-        if measured.step_pattern not in patterns:
-            raise UsageError(
-                f"{measured.path}: its steps are {measured.step_pattern!r}, but those of the "
-                f"baseline {path} are {' or '.join(map(repr, patterns))}: "
-                "only the same steps can be compared"
-            )
-        # A rank is compared with itself, or with all ranks of a baseline that lacks it.
-        before = steps_by_rank.get(measured.rank) or all_of(list(steps_by_rank.values()))
-        _require_steps(before, f"the baseline {path}", measured.step_pattern, name)
-        figures.append(_regression(measured.label, before, measured.steps, limit))
-    return _worst(name, limit, figures, "at most +{:g} %")
-
-
-def _regression(label: str, before: StepLengths, after: StepLengths, limit: float) -> _Figure:
-    """Compare the median step with that of the baseline.
-
-    It is too much when it is above the limit and, with several steps on both sides, when the
-    medians differ by more than the larger of the two interquartile ranges as well.
+    Raises:
+        UsageError: a budget that there is not, or a value that makes no sense.
     """
-    before_ns, after_ns = median(before.lengths_ns), median(after.lengths_ns)
-    longer_ns = after_ns - before_ns
-    percent = 0.0 if not longer_ns else 100 * longer_ns / before_ns if before_ns else math.inf
-    sides = before.lengths_ns, after.lengths_ns
-    spread_ns = max(map(interquartile, sides)) if min(map(len, sides)) > 1 else 0.0
-    is_noise = percent > limit and longer_ns <= spread_ns
-    remark = f"within the spread of the steps ({spread_ns / _MS:.2f} ms)" if is_noise else ""
-    medians = f"{_median_text(after)}; baseline {_median_text(before)}"
-    where, sign = (label, medians, remark), "+" if longer_ns >= 0 else ""
-    return _Figure(percent, where, sign=sign, is_noise=is_noise)
+    for name in table:
+        if name not in NAMES:
+            raise UsageError(
+                f"{origin}: there is no budget {brief(name)}; the budgets are: {_KNOWN_NAMES}"
+            )
+
+    def number(name: str, most: float = math.inf) -> float | None:
+        return _number(table[name], name, origin, most) if name in table else None
+
+    def numbers(name: str) -> dict[str, float]:
+        value = table.get(name, {})
+        if not isinstance(value, Mapping):
+            raise UsageError(f"{origin}: {name} takes a table of percentages, not {brief(value)}")
+        return {
+            key: _number(percent, f"{name} {key}", origin, 100) for key, percent in value.items()
+        }
+
+    baseline = table.get("baseline")
+    if baseline is not None and not (isinstance(baseline, str) and baseline):
+        raise UsageError(f"{origin}: baseline takes a file name, not {brief(baseline)}")
+    return Budgets(
+        max_idle=number("max-idle", 100),
+        min_overlap={
+            _pair(kinds, origin): percent for kinds, percent in numbers("min-overlap").items()
+        },
+        max_exposed={
+            _exposed_kind(kind, origin): percent for kind, percent in numbers("max-exposed").items()
+        },
+        max_blocking_calls=number("max-blocking-calls"),
+        forbid=_rules(table.get("forbid", []), origin),
+        max_step_ms=number("max-step-ms"),
+        max_regression=number("max-regression"),
+        baseline=baseline,
+    )
 
 
-def _median_text(steps: StepLengths) -> str:
-    """The median step: "32.38 ms (5 steady steps)"."""
-    return f"{median(steps.lengths_ns) / _MS:.2f} ms ({steps.name})"
+def _number(value: Any, name: str, origin: str, most: float) -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        try:
+            number = float(value)
+        except OverflowError:
+            number = math.inf
+        if 0 <= number <= most and math.isfinite(number):
+            return number
+    allowed = "a number of at least 0" if most == math.inf else f"a number from 0 to {most:g}"
+    raise UsageError(f"{origin}: {name} takes {allowed}, not {brief(value)}")
 
 
-def _require_steps(steps: StepLengths, path: str, pattern: str, budget: str) -> None:
-    if not steps.lengths_ns:
+def _pair(text: str, origin: str) -> tuple[str, str]:
+    first, _, second = text.partition(":")
+    if first not in KINDS or second not in KINDS or first == second:
+        kinds = ", ".join(KINDS)
         raise UsageError(
-            f"{path}: {budget} needs steps, and no annotation matches {pattern}; "
-            "`step_pattern` selects other annotations",
-            option="step_pattern",
+            f"{origin}: min-overlap takes two kinds, such as comm:compute, not {brief(text)}; "
+            f"the kinds are: {kinds}"
         )
+    return first, second
 
 
-def _percent(part_ns: int, whole_ns: int) -> float:
-    return 100 * part_ns / whole_ns if whole_ns > 0 else 0.0
-
-
-def _digits(value: float, limit: float, passed: bool, least: int = 1) -> str:
-    """A number with as many digits as tell it from the limit that it breaks.
-
-    >>> _digits(6.8123, 5, False), _digits(5.004, 5, False), _digits(5.004, 6, True)
-    ('6.8', '5.004', '5.0')
-    """
-    if value.is_integer():
-        return f"{value:.0f}"
-    for digits in range(least, 9):
-        text = f"{value:.{digits}f}"
-        if passed or float(text) != limit:
-            break
+def _exposed_kind(text: str, origin: str) -> str:
+    if text not in EXPOSED_KINDS:
+        raise UsageError(f"{origin}: max-exposed takes comm or copy, not {brief(text)}")
     return text
+
+
+def _rules(value: Any, origin: str) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(rule, str) for rule in value):
+        raise UsageError(f"{origin}: forbid takes a list of rules, not {brief(value)}")
+    known = sorted(rule.id for rule in RULES)
+    for text in value:
+        if not text or not any(rule.startswith(text.upper()) for rule in known):
+            raise UsageError(
+                f"{origin}: there is no rule {brief(text)}; the rules are: {', '.join(known)}"
+            )
+    return tuple(text.upper() for text in value)

@@ -9,7 +9,6 @@ from enum import StrEnum
 from tracelab.base import printing
 from tracelab.base.arrays import OneLine, dataclass
 from tracelab.base.safe_text import json_bytes
-from tracelab.comparison.noise import Change
 from tracelab.findings.finding import Where
 from tracelab.measures.kernel_times import NameTimes
 from tracelab.measures.measure import constrained
@@ -80,6 +79,34 @@ class ComparedFile(OneLine):
     end_ns: int
     steady_steps: int = 0
     length_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Change(OneLine):
+    """A length of time on both sides, ns: medians over steps or recordings, or of the whole trace.
+
+    Example row: ``Change(before_ns=100, after_ns=130, difference_ns=30, before_spread_ns=4,
+    after_spread_ns=6, noise_ns=6, beyond_noise=True)``
+
+    Attributes:
+        before_spread_ns, after_spread_ns: how far the steps (or the medians of the recordings) lie
+            apart, see `spread`; None of a single one.
+        noise_ns: how much it may differ for no reason.
+        beyond_noise: the difference is more than that, whichever its sign.
+    """
+
+    before_ns: int
+    after_ns: int
+    difference_ns: int
+    before_spread_ns: int | None
+    after_spread_ns: int | None
+    noise_ns: int
+    beyond_noise: bool
+
+    @property
+    def percent(self) -> float:
+        """The difference in percent of the time before; 0 where that was 0."""
+        return 100 * self.difference_ns / self.before_ns if self.before_ns else 0.0
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -11,20 +11,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from tracelab.base.arrays import OneLine, dataclass
-from tracelab.comparison.diff import (
-    CANNOT_TELL,
-    LONGER,
-    NO_CHANGE,
-    SHORTER,
-    Doubt,
-)
-from tracelab.comparison.noise import MIN_PERCENT, Change, median
-from tracelab.comparison.recordings import Compared, Pair, Recording
+from tracelab.comparison.diff import CANNOT_TELL, LONGER, NO_CHANGE, SHORTER, Change, Doubt
+from tracelab.comparison.recordings import MIN_PERCENT, Compared, Pair, Recording, Stretch, median
 from tracelab.findings.rules.trace_quality import NO_STACKS
 from tracelab.measures.window_times import DeviceMetrics
 from tracelab.model.kernel_kinds import comm_test, copy_direction
 from tracelab.model.steady import MIN_STEPS
-from tracelab.report.views import View
 
 # Of a step: with more noise than that "no change" says nothing.
 _MAX_NOISE_PERCENT = 5
@@ -72,7 +64,7 @@ class Judgment(OneLine):
 
 def judge(both: Pair) -> Judgment:
     """Judge whether the step got shorter or longer."""
-    length = both.change_of_views(lambda view: view.length_ns)
+    length = both.change_of(lambda x: x.view.length_ns)
     speed = None if both.has_repeats else _speed(both)  # recordings say how much speeds differ
     explained_ns = {
         Doubt.SPEED: 0 if speed is None else _same_direction_ns(speed.step_effect_ns(both), length),
@@ -161,13 +153,13 @@ class _Speed:
         """Return the effect of their speed on a step: their share of the compute time."""
         if abs(self.percent) > _MAX_SPEED_PERCENT:
             return 0
-        compute_ns = median(both.before.sample_of_views(lambda view: _busiest(view).compute_ns))
+        compute_ns = median(both.before.sample(lambda x: _busiest(x).compute_ns))
         return round(compute_ns * self.share * self.percent / 100)
 
 
 def _speed(both: Pair) -> _Speed | None:
     """Compare kernels of one name, launched equally often, without communication and copies."""
-    before, after = (_computing(side.recordings[0], per_step=both.per_step) for side in both.sides)
+    before, after = map(_computing, both.sides)
     same = [name for name, row in before.items() if name in after and row[0] == after[name][0]]
     before_ns = sum(before[name][1] for name in same)
     if not before_ns:
@@ -176,25 +168,22 @@ def _speed(both: Pair) -> _Speed | None:
     return _Speed(before_ns, sum(after[name][1] for name in same), before_ns / all_ns)
 
 
-def _computing(recording: Recording, *, per_step: bool) -> dict[str, tuple[int, int]]:
+def _computing(side: Compared) -> dict[str, tuple[int, int]]:
     """Return count and time of each kernel that computes, as `_typical` does."""
-    is_comm = comm_test(recording.comm_patterns)
+    is_comm = comm_test(side.recordings[0].comm_patterns)
     return {
         name: (count, time_ns)
-        for name, (count, time_ns) in _typical(recording, per_step=per_step).items()
+        for name, (count, time_ns) in _typical(side).items()
         if count and not copy_direction(name) and not is_comm(name)
     }
 
 
-def _typical(recording: Recording, *, per_step: bool) -> dict[str, tuple[int, int]]:
-    """Return count and time, ns, of each name: medians per step, or of the whole trace."""
-    first, *others = recording.launches(per_step=per_step)
+def _typical(side: Compared) -> dict[str, tuple[int, int]]:
+    """Return count and time, ns, of each name of the first recording: medians of its windows."""
+    windows = [x.launched for x in side.stretches[0]]
     return {
-        name: (
-            median([x[name][0] for x in (first, *others)]),
-            median([x[name][1] for x in (first, *others)]),
-        )
-        for name in first
+        name: (median([x[name][0] for x in windows]), median([x[name][1] for x in windows]))
+        for name in windows[0]
     }
 
 
@@ -202,7 +191,7 @@ def _idle_of_profiler_ns(both: Pair, length: Change) -> int:
     """Return the idle time in a difference that the profiler may have made on one side."""
     if not _are_recorded_differently(both):
         return 0
-    idle = both.change_of_views(lambda view: _busiest(view).idle_ns)
+    idle = both.change_of(lambda x: _busiest(x).idle_ns)
     return _same_direction_ns(idle.difference_ns, length)
 
 
@@ -234,8 +223,8 @@ def _inflated_ns(both: Pair, length: Change) -> int:
     measured = any(side.unprofiled_step_ns is not None for side in both.sides)
     if measured or not all(map(_have_stacks, both.sides)):
         return 0
-    waiting = both.change_of_views(
-        lambda view: sum(_busiest(view).bubbles.get(cause, 0) for cause in _INFLATED)
+    waiting = both.change_of(
+        lambda x: sum(_busiest(x).bubbles.get(cause, 0) for cause in _INFLATED)
     )
     if 2 * _same_direction_ns(waiting.difference_ns, length) < abs(length.difference_ns):
         return 0
@@ -259,8 +248,8 @@ def _profiler_disagrees(both: Pair, length: Change) -> bool:
     return 100 * moved_ns < MIN_CONFIRMING_PERCENT * least_ns
 
 
-def _busiest(view: View) -> DeviceMetrics:
-    return max(view.window.devices, key=lambda device: device.busy_ns)
+def _busiest(x: Stretch) -> DeviceMetrics:
+    return max(x.view.window.devices, key=lambda device: device.busy_ns)
 
 
 def _is_supported(both: Pair, length: Change) -> bool:
@@ -270,7 +259,7 @@ def _is_supported(both: Pair, length: Change) -> bool:
     what the step launched.
     """
     if both.per_step and any(_holds_other_work(side.recordings[0]) for side in both.sides):
-        changes = [both.change(*(side.sample(_launched_ns) for side in both.sides))]
+        changes = [both.change_of(_launched_ns)]
     else:
         changes = [*both.changes(_explaining_ns).values()]
     explained_ns = sum(
@@ -295,19 +284,14 @@ def _holds_other_work(recording: Recording) -> bool:
     return 100 * (all_ns - of_steps_ns) > _OTHER_WORK_PERCENT * all_ns
 
 
-def _launched_ns(recording: Recording) -> list[int]:
-    """Add up the GPU time of all that each compared step launched, ns."""
-    if recording.kernels is None:
-        return [0]
-    return [
-        sum(time_ns for _, time_ns in window.values())
-        for window in recording.launches(per_step=True)
-    ]
+def _launched_ns(x: Stretch) -> int:
+    """Add up the GPU time of all that a step launched, ns."""
+    return sum(time_ns for _, time_ns in x.launched.values())
 
 
-def _explaining_ns(view: View) -> dict[str, int]:
+def _explaining_ns(x: Stretch) -> dict[str, int]:
     """Return the work, exposed times and idle time by cause of the device that decides."""
-    device = _busiest(view)
+    device = _busiest(x)
     times = {name: getattr(device, name) for name in _EXPLAINING}
     return times | {cause: ns for cause, ns in device.bubbles.items() if cause not in _NO_SUPPORT}
 
@@ -323,12 +307,11 @@ def is_same_program(both: Pair) -> bool | None:
     recordings = [side.recordings[0] for side in both.sides]
     if any(x.kernels is None for x in recordings):
         return None
-    per_step = both.per_step
-    typical = [_typical(x, per_step=per_step) for x in recordings]
+    typical = list(map(_typical, both.sides))
     counts, times = (
         [{name: figures[i] for name, figures in x.items()} for x in typical] for i in (0, 1)
     )
-    steps = [len(x.rank.steps) if per_step else 1 for x in recordings]
+    steps = [len(x.rank.steps) if both.per_step else 1 for x in recordings]
     operators = [
         {name: count / of for name, count in (x.operators or {}).items()}
         for x, of in zip(recordings, steps, strict=True)

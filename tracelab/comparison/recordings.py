@@ -1,18 +1,47 @@
-"""The recordings of one rank on either side, and samples of their figures."""
+"""The recordings of one rank on either side, samples of their figures, and how these changed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+import math
+import statistics
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from tracelab.base.arrays import OneLine, dataclass
-from tracelab.comparison.diff import ComparedFile, Side
-from tracelab.comparison.noise import Change, change, change_between, median
+from tracelab.comparison.diff import Change, ComparedFile, Side
 from tracelab.findings.finding import Finding
 from tracelab.measures.kernel_times import NameTimes
 from tracelab.report.views import RankView, View, ranks_of
 
+# Of the step: a smaller change is always noise.
+MIN_PERCENT = 1
+# A single step on a side says nothing about noise: only a larger change counts.
+MIN_PERCENT_OF_ONE_STEP = 25
+_MIN_VALUES_FOR_QUARTILES = 5
+
+# Student's t for 95 %, two-sided, by degrees of freedom from 1 on.
+_STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)
+_STUDENT_OF_MORE = 2.2
+
 _Key = TypeVar("_Key", bound=Hashable)
+# Figures of a window by their key; one that is not there is 0.
+Cells = Mapping[_Key, int]
+
+
+# --- recordings ---
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Stretch(OneLine):
+    """A window that is compared: a steady step, or the whole trace.
+
+    Attributes:
+        view: its figures.
+        launched: count and time, ns, of the GPU activities of each name; none of a saved report.
+    """
+
+    view: View
+    launched: Mapping[str, tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -42,32 +71,16 @@ class Recording(OneLine):
         """Length of a step without the profiler, as the capture measured it, ns."""
         return None if self.rank.steady is None else self.rank.steady.unprofiled_step_ns
 
-    def views(self, *, per_step: bool) -> tuple[View, ...]:
+    def stretches(self, *, per_step: bool) -> tuple[Stretch, ...]:
         """The windows that are compared: the steady steps, or the whole trace."""
-        return self.steps if per_step else (self.rank.main,)
-
-    def launches(self, *, per_step: bool) -> list[dict[str, tuple[int, int]]]:
-        """Count and time, ns, of the GPU activities of each name, in each of these windows."""
         kernels = self.kernels or ()
         if not per_step:
-            return [{x.name: (x.count, x.total_ns) for x in kernels}]
+            return (Stretch(self.rank.main, {x.name: (x.count, x.total_ns) for x in kernels}),)
         numbers = {view.step for view in self.steps}
-        indices = [i for i, view in enumerate(self.rank.steps) if view.step in numbers]
-        return [{x.name: (x.step_counts[i], x.steps_ns[i]) for x in kernels} for i in indices]
-
-    def compared(self, *, per_step: bool) -> ComparedFile:
-        """The file, with the window that stands for it: its step of median length."""
-        views = sorted(self.views(per_step=per_step), key=lambda view: view.length_ns)
-        window = views[(len(views) - 1) // 2].window
-        return ComparedFile(
-            path=self.rank.trace.path,
-            rank=self.rank.trace.rank,
-            steps=len(self.rank.steps),
-            shown=window.step if per_step else None,
-            start_ns=window.start_ns,
-            end_ns=window.end_ns,
-            steady_steps=len(self.steps),
-            length_ns=median([view.length_ns for view in views]),
+        return tuple(
+            Stretch(view, {x.name: (x.step_counts[i], x.steps_ns[i]) for x in kernels})
+            for i, view in enumerate(self.rank.steps)
+            if view.step in numbers
         )
 
 
@@ -89,29 +102,48 @@ def recordings_of(side: Side) -> list[Recording]:
     ]
 
 
+# --- samples ---
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Compared(OneLine):
     """The recordings of one rank on one side, each with the windows that are compared.
 
     Attributes:
         recordings: at least one.
+        stretches: the windows of each.
         per_step: whether the windows are steady steps, else whole traces.
         has_repeats: whether a figure is one per recording, the median of its windows.
     """
 
     recordings: tuple[Recording, ...]
+    stretches: tuple[tuple[Stretch, ...], ...]
     per_step: bool
     has_repeats: bool
 
     @property
     def views(self) -> list[View]:
         """The windows of all recordings."""
-        return [view for x in self.recordings for view in x.views(per_step=self.per_step)]
+        return [x.view for of_recording in self.stretches for x in of_recording]
 
     @property
     def files(self) -> tuple[ComparedFile, ...]:
-        """Every recording."""
-        return tuple(x.compared(per_step=self.per_step) for x in self.recordings)
+        """Every recording, with the window that stands for it: its step of median length."""
+        return tuple(map(self._file, self.recordings, self.stretches))
+
+    def _file(self, recording: Recording, stretches: Sequence[Stretch]) -> ComparedFile:
+        views = sorted((x.view for x in stretches), key=lambda view: view.length_ns)
+        window = views[(len(views) - 1) // 2].window
+        return ComparedFile(
+            path=recording.rank.trace.path,
+            rank=recording.rank.trace.rank,
+            steps=len(recording.rank.steps),
+            shown=window.step if self.per_step else None,
+            start_ns=window.start_ns,
+            end_ns=window.end_ns,
+            steady_steps=len(recording.steps),
+            length_ns=median([view.length_ns for view in views]),
+        )
 
     @property
     def shown(self) -> tuple[ComparedFile, Recording]:
@@ -130,32 +162,21 @@ class Compared(OneLine):
         known = [x.unprofiled_step_ns for x in self.recordings if x.unprofiled_step_ns is not None]
         return median(known) if len(known) == len(self.recordings) else None
 
-    def sample(self, values_of: Callable[[Recording], Sequence[int]]) -> list[int]:
+    def sample(self, value_of: Callable[[Stretch], int]) -> list[int]:
         """Sample a figure: of each window, or the medians of the recordings."""
-        values = [values_of(recording) for recording in self.recordings]
-        return [median(x) for x in values] if self.has_repeats else list(values[0])
+        return self.table(lambda x: {"": value_of(x)})[""]
 
-    def sample_of_views(self, value_of: Callable[[View], int]) -> list[int]:
-        """Sample a figure that each window has."""
-        return self.sample(lambda x: [value_of(view) for view in x.views(per_step=self.per_step)])
-
-    def table(
-        self, windows_of: Callable[[Recording], Sequence[Mapping[_Key, int]]]
-    ) -> dict[_Key, list[int]]:
-        """Sample every figure of a table by its key; one that a window lacks is 0 there."""
-        windows = {id(recording): windows_of(recording) for recording in self.recordings}
-        keys = dict.fromkeys(key for x in windows.values() for cells in x for key in cells)
-
-        def sample(key: _Key) -> list[int]:
-            return self.sample(lambda x: [cells.get(key, 0) for cells in windows[id(x)]])
-
-        return {key: sample(key) for key in keys}
-
-    def table_of_views(
-        self, cells_of: Callable[[View], Mapping[_Key, int]]
-    ) -> dict[_Key, list[int]]:
-        """Sample every figure of a table that each window has."""
-        return self.table(lambda x: [cells_of(view) for view in x.views(per_step=self.per_step)])
+    def table(self, cells_of: Callable[[Stretch], Cells[_Key]]) -> dict[_Key, list[int]]:
+        """Sample every figure of a table by its key."""
+        cells = [[cells_of(x) for x in of_recording] for of_recording in self.stretches]
+        keys = dict.fromkeys(key for of_recording in cells for x in of_recording for key in x)
+        samples = {
+            key: [[x.get(key, 0) for x in of_recording] for of_recording in cells] for key in keys
+        }
+        return {
+            key: [median(x) for x in values] if self.has_repeats else values[0]
+            for key, values in samples.items()
+        }
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -195,22 +216,137 @@ class Pair(OneLine):
             self.length_ns,
         )
 
-    def change_of_views(self, value_of: Callable[[View], int]) -> Change:
+    def change_of(self, value_of: Callable[[Stretch], int]) -> Change:
         """Compare a figure that each window has."""
-        return self.change(*(side.sample_of_views(value_of) for side in self.sides))
+        return self.change(*(side.sample(value_of) for side in self.sides))
 
-    def changes(self, cells_of: Callable[[View], Mapping[_Key, int]]) -> dict[_Key, Change]:
-        """Compare every figure of a table that each window has."""
-        before, after = (side.table_of_views(cells_of) for side in self.sides)
+    def changes(self, cells_of: Callable[[Stretch], Cells[_Key]]) -> dict[_Key, Change]:
+        """Compare every figure of a table."""
+        before, after = (side.table(cells_of) for side in self.sides)
         return {
             key: self.change(before.get(key, ()), after.get(key, ())) for key in {**before, **after}
         }
 
 
-def pair(before: Sequence[Recording], after: Sequence[Recording]) -> Pair:
+def pair(before: Iterable[Recording], after: Iterable[Recording]) -> Pair:
     """Pair the recordings of one rank: by steady step if all have one, else as whole traces."""
-    per_step = all(recording.steps for recording in (*before, *after))
-    has_repeats = len(before) + len(after) > 2
-    own = Compared(tuple(before), per_step, has_repeats)
-    length_ns = median(own.sample_of_views(lambda view: view.length_ns))
-    return Pair(own, Compared(tuple(after), per_step, has_repeats), length_ns)
+    both = tuple(before), tuple(after)
+    per_step = all(recording.steps for side in both for recording in side)
+    own, others = (
+        Compared(
+            side,
+            tuple(x.stretches(per_step=per_step) for x in side),
+            per_step,
+            has_repeats=sum(map(len, both)) > 2,
+        )
+        for side in both
+    )
+    return Pair(own, others, median(own.sample(lambda x: x.view.length_ns)))
+
+
+# --- changes and noise ---
+
+
+def median(values: Sequence[int]) -> int:
+    """The middle value, or the mean of the middle two, rounded down; 0 of none.
+
+    >>> median([9, 1, 4]), median([1, 4]), median([])
+    (4, 2, 0)
+    """
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    if not ordered:
+        return 0
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) // 2
+
+
+def spread(values: Sequence[int]) -> int | None:
+    """The interquartile range; of fewer than five values the full range, of one None.
+
+    >>> spread([10, 20, 30, 40, 500]), spread([10, 20, 60]), spread([10])
+    (20, 50, None)
+    """
+    if len(values) < 2:
+        return None
+    if len(values) < _MIN_VALUES_FOR_QUARTILES:
+        return max(values) - min(values)
+    return round(interquartile(values))
+
+
+def interquartile(values: Sequence[int]) -> float:
+    """Third quartile minus first, interpolated linearly between the values, at least two.
+
+    >>> interquartile([1, 2])
+    0.5
+    """
+    first, _, third = statistics.quantiles(values, n=4, method="inclusive")
+    return third - first
+
+
+def change(before: Sequence[int], after: Sequence[int], length_ns: int) -> Change:
+    """Compare the steps of one recording with those of another.
+
+    Where all steps of one side lie beyond all of the other, at least two on each, the steps
+    decide: only 1 % of a step is noise. Else it is the larger spread. Where a side has a single
+    step, it is a quarter of the time itself.
+
+    >>> change([100, 101], [130, 150], length_ns=1000).noise_ns
+    10
+    >>> change([100, 140], [130, 150], length_ns=1000).noise_ns
+    40
+    >>> change([100], [130], length_ns=400).noise_ns
+    32
+
+    Args:
+        before: the time in each step of one side, ns; at least one.
+        after: the same of the other side.
+        length_ns: the step's length before: nothing below 1 % of it is more than noise.
+    """
+    return _change(before, after, length_ns, _noise_between_steps_ns(before, after))
+
+
+def change_between(before: Sequence[int], after: Sequence[int], length_ns: int) -> Change:
+    """Compare several recordings with several others.
+
+    The noise is how much recordings of one side differ: half the width of Student's interval
+    (95 %) of the difference.
+
+    >>> change_between([100, 104], [130, 134], length_ns=1000).noise_ns
+    12
+
+    Args:
+        before: the median of each recording of one side, ns; at least one.
+        after: the same of the other side; more than two in all.
+        length_ns: as of `change`.
+    """
+    freedom = len(before) + len(after) - 2
+    squares = sum((x - statistics.fmean(side)) ** 2 for side in (before, after) for x in side)
+    student = _STUDENT[freedom - 1] if freedom <= len(_STUDENT) else _STUDENT_OF_MORE
+    weight = 1 / len(before) + 1 / len(after)
+    noise_ns = math.floor(student * math.sqrt(squares / freedom * weight))
+    return _change(before, after, length_ns, noise_ns)
+
+
+def _change(
+    before: Sequence[int], after: Sequence[int], length_ns: int, least_noise_ns: int
+) -> Change:
+    before_ns, after_ns = median(before), median(after)
+    noise_ns = max(length_ns * MIN_PERCENT // 100, least_noise_ns)
+    difference_ns = after_ns - before_ns
+    return Change(
+        before_ns,
+        after_ns,
+        difference_ns,
+        spread(before),
+        spread(after),
+        noise_ns,
+        abs(difference_ns) > noise_ns,
+    )
+
+
+def _noise_between_steps_ns(before: Sequence[int], after: Sequence[int]) -> int:
+    if min(len(before), len(after)) == 1:
+        return max(median(before), median(after)) * MIN_PERCENT_OF_ONE_STEP // 100
+    if max(before) < min(after) or max(after) < min(before):
+        return 0
+    return max(spread(before) or 0, spread(after) or 0)

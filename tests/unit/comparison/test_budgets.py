@@ -7,8 +7,8 @@ import pytest
 from tests.build.reports import report
 from tests.figures import figures
 from tracelab.base.errors import UnreadableInputError, UsageError
-from tracelab.comparison.budgets import NAMES, BudgetResult, Budgets, check
-from tracelab.comparison.budgets_toml import parse_budgets, parse_toml
+from tracelab.comparison.budgets import NAMES, BudgetResult, Budgets, parse_budgets, parse_toml
+from tracelab.comparison.check import check
 from tracelab.findings.finding import Finding, Where
 from tracelab.measures.steady import SteadyMetrics
 from tracelab.model.graph import EventLinks

@@ -13,11 +13,10 @@ from tests.build.rows import graph, kernel
 from tests.figures import figures
 from tracelab import analyze
 from tracelab.base.errors import UsageError
-from tracelab.comparison.compare import compare
+from tracelab.comparison.compare import compare, match
 from tracelab.comparison.diff import AFTER, BEFORE, NUMBER, ORDER, Doubt, Side
 from tracelab.comparison.judge import common
-from tracelab.comparison.noise import change, change_between, median, spread
-from tracelab.comparison.tables import match
+from tracelab.comparison.recordings import change, change_between, median, spread
 from tracelab.findings.finding import Finding, Where
 from tracelab.findings.registry import about_of
 from tracelab.measures.kernel_times import kernel_times

@@ -18,6 +18,7 @@ from tracelab.comparison.diff import (
     ORDER,
     UNCHANGED,
     CallDiff,
+    Change,
     ComparedFile,
     Diff,
     FindingDiff,
@@ -26,7 +27,6 @@ from tracelab.comparison.diff import (
     RankDiff,
     TableDiff,
 )
-from tracelab.comparison.noise import Change
 from tracelab.findings.places import sentence_of
 from tracelab.render.section import LABEL, PART, Cell, Chapter, Column, Fit, Section, Tone, table
 from tracelab.render.sections.diff_words import (

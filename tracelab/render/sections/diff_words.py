@@ -16,6 +16,7 @@ from tracelab.comparison.diff import (
     NUMBER,
     ORDER,
     SHORTER,
+    Change,
     DeviceDiff,
     Diff,
     Doubt,
@@ -26,7 +27,6 @@ from tracelab.comparison.diff import (
     StreamDiff,
 )
 from tracelab.comparison.judge import MIN_CONFIRMING_PERCENT
-from tracelab.comparison.noise import Change
 from tracelab.findings.places import TOGETHER
 from tracelab.findings.rules.trace_quality import INFLATED
 from tracelab.render.words import (

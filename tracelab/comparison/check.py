@@ -1,0 +1,510 @@
+"""Check reports against budgets: the figures of each file in the window that decides.
+
+Percentages are of the window: of the steady steps, of the whole trace where none is known to be
+steady, or of the one step that is checked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from statistics import median
+
+from tracelab.base.arrays import OneLine, dataclass
+from tracelab.base.errors import UnreadableInputError, UsageError
+from tracelab.base.file_names import short_names
+from tracelab.base.safe_text import counted
+from tracelab.comparison.budgets import BudgetResult, Budgets, require_checkable
+from tracelab.comparison.recordings import interquartile
+from tracelab.findings.finding import INFO, Finding
+from tracelab.findings.places import sentence_of
+from tracelab.measures.blocking_calls import BlockingCallMetrics
+from tracelab.report.schema import DeviceMetrics, Report
+from tracelab.report.views import RankView, Scope, View, ranks_of
+
+_MS = 1_000_000
+
+
+def check(
+    budgets: Budgets,
+    reports: Sequence[Report],
+    *,
+    step: int | None = None,
+    baseline: Report | None = None,
+) -> list[BudgetResult]:
+    """Check reports against budgets; of several devices and ranks the worst is reported.
+
+    Args:
+        budgets: what is allowed.
+        reports: what was measured, each of one rank or several.
+        step: the number of the step to check; None for the steady steps, or the whole trace where
+            none is known to be steady.
+        baseline: what to compare the steps with.
+
+    Returns:
+        a result for each budget.
+
+    Raises:
+        UsageError: a report does not have what a budget is about.
+        UnreadableInputError: a report holds no figures.
+    """
+    require_checkable(budgets)
+    files = measured_in(reports, step)
+    results: list[BudgetResult] = []
+    if budgets.max_idle is not None:
+        results.append(_max_idle(files, budgets.max_idle))
+    for pair, share in budgets.min_overlap.items():
+        results.append(_min_overlap(files, pair, share))
+    for kind, share in budgets.max_exposed.items():
+        results.append(_max_exposed(files, kind, share))
+    if budgets.max_blocking_calls is not None:
+        results.append(_max_blocking_calls(files, budgets.max_blocking_calls))
+    results += [_forbid(files, rule) for rule in budgets.forbid]
+    if budgets.max_step_ms is not None:
+        results.append(_max_step_ms(files, budgets.max_step_ms))
+    if budgets.max_regression is not None:
+        if baseline is None:
+            raise UsageError("max-regression needs a baseline: a saved report or a trace")
+        results.append(_max_regression(files, baseline, budgets.max_regression))
+    return results
+
+
+# --- what was measured ---
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class StepLengths(OneLine):
+    """Lengths of the typical steps of a file.
+
+    Attributes:
+        lengths_ns: of the steady steps; of all steps where none is known to be steady, and of the
+            one step where the report is about one.
+        name: what they are called: "5 steady steps".
+
+    """
+
+    lengths_ns: tuple[int, ...]
+    name: str
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class MeasuredFile(OneLine):
+    """Figures of one file in the window that budgets are about.
+
+    Attributes:
+        label: what tells the file from the others; "" where it is the only one.
+        rank: the file.
+        view: the whole trace, or the one step.
+        steps: how long a step takes.
+        step_pattern: of the annotations that are its steps.
+    """
+
+    label: str
+    rank: RankView
+    view: View
+    steps: StepLengths
+    step_pattern: str
+
+    @property
+    def path(self) -> str:
+        """Its name."""
+        return self.rank.trace.path
+
+    @property
+    def scope(self) -> Scope:
+        """The steady steps; the whole trace where none is known to be steady, or the one step."""
+        return self.view.scope
+
+    @property
+    def views(self) -> tuple[View, ...]:
+        """The windows that make it up: those of the steady steps, or the only one."""
+        return (self.rank.steady_steps if self.view.steady_row else ()) or (self.view,)
+
+    @property
+    def unprofiled_step_ns(self) -> int | None:
+        """Length of a step without the profiler, ns, where that is at least a tenth less."""
+        row = self.rank.steady if self.scope.is_slowed and self.view.step is None else None
+        return None if row is None else row.unprofiled_step_ns
+
+    @property
+    def calls_elsewhere(self) -> int:
+        """Number of blocking calls that no step of the file made, and that are not counted."""
+        return _calls([self.view]) - _calls(self.rank.steps) if self.scope.steps else 0
+
+    @property
+    def findings(self) -> tuple[Finding, ...] | None:
+        """The findings of this window; None of a step where the report has the whole trace's."""
+        is_part = self.rank.whole is not None and self.view.step is not None
+        return None if is_part else self.view.findings
+
+    @property
+    def window(self) -> str:
+        """Name of the window: "5 steady steps", "step 3"."""
+        is_whole = not self.scope.steps and self.views[0].step is None
+        return "the whole trace (no step is known to be steady)" if is_whole else self.steps.name
+
+    @property
+    def syncs(self) -> tuple[BlockingCallMetrics, ...]:
+        """The blocking calls that its windows made, by window."""
+        return tuple(sync for view in self.views for sync in view.syncs if sync.count)
+
+    def kind_ns(self, device: int, kind: str) -> int:
+        """Return the time of a kind of work in its windows, ns."""
+        return sum(
+            getattr(metrics, f"{kind}_ns")
+            for view in self.views
+            for metrics in view.window.devices
+            if metrics.device == device
+        )
+
+    def overlap_ns(self, device: int, pair: tuple[str, str]) -> int:
+        """Return the time in which two kinds of work overlap in its windows, ns."""
+        selections = {f"kind:{device}/{kind}" for kind in pair}
+        return sum(
+            overlap.overlap_ns
+            for view in self.views
+            for overlap in view.overlaps
+            if {overlap.a, overlap.b} == selections
+        )
+
+
+def measured_in(reports: Sequence[Report], step: int | None) -> list[MeasuredFile]:
+    """Each file of each report.
+
+    Args:
+        reports: what was measured, each of one file or several.
+        step: the number of the step that is meant; None for the steady steps.
+
+    Raises:
+        UsageError: a report does not have that window.
+        UnreadableInputError: a report holds no figures.
+    """
+    labels = iter(_labels(reports))
+    files = [
+        MeasuredFile(
+            label=next(labels),
+            rank=rank,
+            view=_view_of(rank, step),
+            steps=step_lengths(rank, step),
+            step_pattern=rank.trace.step_pattern or report.provenance.step_pattern,
+        )
+        for report in reports
+        for rank in ranks_of(report)
+    ]
+    if not files or not all(file.scope.devices for file in files):
+        raise UnreadableInputError("the report has no figures of any GPU")
+    return files
+
+
+def step_lengths(rank: RankView, step: int | None = None) -> StepLengths:
+    """Return the lengths of the steps of a file.
+
+    Args:
+        rank: the file.
+        step: the number of the only step that is meant, if any.
+
+    Returns:
+        of a file without steps nothing.
+    """
+    if step is not None or rank.whole is None:
+        views = tuple(view for view in rank.steps if step in (None, view.step))
+        return StepLengths(tuple(view.length_ns for view in views), f"step {views[0].step}")
+    views = rank.steady_steps
+    of_all = f" of {len(rank.steps)}" if len(views) < len(rank.steps) else ""
+    name = f"{counted(len(views), 'steady step', 'steady steps')}{of_all}"
+    if not views:
+        steps = counted(len(rank.steps), "step", "steps")
+        views, name = rank.steps, f"{steps}, none known to be steady"
+    return StepLengths(tuple(view.length_ns for view in views), name)
+
+
+def all_of(sides: Sequence[StepLengths]) -> StepLengths:
+    """The steps of several files together."""
+    lengths_ns = tuple(length_ns for steps in sides for length_ns in steps.lengths_ns)
+    of_several = f"{len(lengths_ns)} steps of {len(sides)} files"
+    return StepLengths(lengths_ns, sides[0].name if len(sides) == 1 else of_several)
+
+
+def _labels(reports: Sequence[Report]) -> list[str]:
+    """Label the files: by their ranks in a job, else by their names; "" for a single file."""
+    traces = [trace for report in reports for trace in report.traces]
+    if len(traces) == 1:
+        return [""]
+    if len(reports) == 1 and reports[0].job is not None:
+        return [f"rank {trace.rank}" for trace in traces]
+    return list(short_names([trace.path for trace in traces]))
+
+
+def _view_of(rank: RankView, step: int | None) -> View:
+    views = [view for view in rank.views if view.step == step]
+    if views:
+        return views[0]
+    path = rank.trace.path
+    numbers = [view.step for view in rank.steps if view.step is not None]
+    if step is None and numbers:
+        raise UsageError(
+            f"{path}: this report covers only step {numbers[0]}: select it with `step`",
+            option="step",
+        )
+    known = f"{min(numbers)} to {max(numbers)}" if numbers else "none"
+    raise UsageError(f"{path}: there is no step {step}; the file's steps are: {known}")
+
+
+def _calls(views: Sequence[View]) -> int:
+    return sum(sync.count for view in views for sync in view.syncs)
+
+
+# --- one budget each ---
+
+
+@dataclass(frozen=True, slots=True)
+class _Figure:
+    """A figure that a budget limits, of one device or file; noise is allowed all the same."""
+
+    value: float
+    where: tuple[str, ...]
+    window: str = ""
+    unit: str = " %"
+    sign: str = ""
+    is_noise: bool = False
+    file: str | None = None
+    line: int | None = None
+
+
+def _worst(
+    name: str,
+    limit: float,
+    figures: Iterable[_Figure],
+    allowed: str = "at most {:g} %",
+    *,
+    is_lower: bool = False,
+    digits: int = 1,
+) -> BudgetResult:
+    """Check the worst of the figures that fail, or of all; the first of equals."""
+
+    def is_within(x: _Figure) -> bool:
+        return x.value >= limit if is_lower else x.value <= limit
+
+    def badness(x: _Figure) -> tuple[bool, float]:
+        return not (is_within(x) or x.is_noise), -x.value if is_lower else x.value
+
+    worst = max(figures, key=badness)
+    return BudgetResult(
+        name,
+        f"{worst.sign}{_digits(worst.value, limit, is_within(worst), digits)}{worst.unit}",
+        allowed.format(limit),
+        passed=not badness(worst)[0],
+        where=", ".join(filter(None, worst.where)),
+        file=worst.file,
+        line=worst.line,
+        window=worst.window,
+    )
+
+
+def _shares(
+    files: Sequence[MeasuredFile], share: Callable[[MeasuredFile, DeviceMetrics], float], of: str
+) -> Iterator[_Figure]:
+    """Yield a share of the window, of each device."""
+    for measured in files:
+        remark = f"of the time {of} the profiler" if measured.scope.is_slowed else ""
+        for device in measured.scope.devices:
+            where = measured.label, f"GPU {device.device}", remark
+            yield _Figure(share(measured, device), where, measured.window)
+
+
+def _max_idle(files: Sequence[MeasuredFile], limit: float) -> BudgetResult:
+    shares = _shares(files, lambda x, device: _percent(device.idle_ns, x.scope.length_ns), "with")
+    return _worst("max-idle", limit, shares)
+
+
+def _max_exposed(files: Sequence[MeasuredFile], kind: str, limit: float) -> BudgetResult:
+    def share(measured: MeasuredFile, device: DeviceMetrics) -> float:
+        return _percent(getattr(device, f"exposed_{kind}_ns"), measured.scope.base_ns)
+
+    return _worst(f"max-exposed {kind}", limit, _shares(files, share, "without"))
+
+
+def _min_overlap(
+    files: Sequence[MeasuredFile], pair: tuple[str, str], limit: float
+) -> BudgetResult:
+    first, second = pair
+    name, allowed = f"min-overlap {first}:{second}", "at least {:g} %"
+    figures = [
+        _Figure(
+            _percent(measured.overlap_ns(device.device, pair), first_ns),
+            (measured.label, f"GPU {device.device}"),
+            measured.window,
+        )
+        for measured in files
+        for device in measured.scope.devices
+        if (first_ns := measured.kind_ns(device.device, first))
+    ]
+    if figures:
+        return _worst(name, limit, figures, allowed, is_lower=True)
+    window = "; ".join(dict.fromkeys(measured.window for measured in files))
+    return BudgetResult(
+        name, "-", allowed.format(limit), passed=True, where=f"no {first} ran", window=window
+    )
+
+
+def _max_blocking_calls(files: Sequence[MeasuredFile], limit: float) -> BudgetResult:
+    figures = map(_blocking_calls, files)
+    return _worst("max-blocking-calls", limit, figures, "at most {:g}")
+
+
+def _blocking_calls(measured: MeasuredFile) -> _Figure:
+    count = sum(sync.count for sync in measured.syncs)
+    steps, others = len(measured.steps.lengths_ns), measured.calls_elsewhere
+    site, at_site = _most_calls(measured.syncs)
+    of_all = f"{at_site} of {count}" + (f" in {steps} steps" if steps > 1 else "")
+    return _Figure(
+        count / max(steps, 1),
+        (
+            measured.label,
+            f"most, {of_all}: {_call_site_text(site)}" if site else "",
+            f"{others} more outside the steps, not counted" if others else "",
+        ),
+        measured.window,
+        unit=" a step" if steps else "",
+        file=site.file if site else None,
+        line=site.line if site else None,
+    )
+
+
+def _most_calls(syncs: Sequence[BlockingCallMetrics]) -> tuple[BlockingCallMetrics | None, int]:
+    """The call site with the most blocking calls, as its first row, and how many."""
+    counts: Counter[tuple[str | int | None, ...]] = Counter()
+    rows: dict[tuple[str | int | None, ...], BlockingCallMetrics] = {}
+    for sync in syncs:
+        site = (sync.file, sync.line, sync.function, sync.operator)
+        counts[site] += sync.count
+        rows.setdefault(site, sync)
+    for most, count in counts.most_common(1):
+        return rows[most], count
+    return None, 0
+
+
+def _call_site_text(sync: BlockingCallMetrics) -> str:
+    file = sync.file if sync.line is None else f"{sync.file}:{sync.line}"
+    inside = " ".join(filter(None, (sync.function, f"({file})" if file else "")))
+    inside = inside or sync.operator or sync.annotation or ""
+    return f"{sync.api} in {inside}" if inside else sync.api
+
+
+def _forbid(files: Sequence[MeasuredFile], rule: str) -> BudgetResult:
+    found: list[tuple[MeasuredFile, Finding]] = []
+    for measured in files:
+        if measured.findings is None:
+            raise UsageError(
+                f"{measured.path}: this report has the findings of the whole trace only; for those "
+                "of a step, check the trace, or a report of that step"
+            )
+        found += [
+            (measured, finding) for finding in measured.findings if finding.rule.startswith(rule)
+        ]
+    name, allowed = f"forbid {rule}", "none above info"
+    if not found:
+        return BudgetResult(name, "no finding", allowed, passed=True)
+    forbidden = [pair for pair in found if pair[1].severity != INFO]
+    reported = forbidden or found
+    measured, worst = max(reported, key=lambda pair: (pair[1].bound_ns, pair[1].cost_ns))
+    count, text = len(reported), sentence_of(worst.title, worst.where)
+    label = f"{measured.label}, " if measured.label else ""
+    more = f" (and {count - 1} more)" if count > 1 else ""
+    return BudgetResult(
+        name,
+        f"{count} finding{'s' if count > 1 else ''}" if forbidden else f"{count}, info only",
+        allowed,
+        passed=not forbidden,
+        where=f"{label}{worst.rule}, {worst.severity}: {text}{more}",
+        file=worst.where.file,
+        line=worst.where.line,
+    )
+
+
+def _max_step_ms(files: Sequence[MeasuredFile], limit: float) -> BudgetResult:
+    name = "max-step-ms"
+    return _worst(name, limit, [_step(x, name) for x in files], "at most {:g} ms", digits=2)
+
+
+def _step(measured: MeasuredFile, budget: str) -> _Figure:
+    steps, unprofiled_ns = measured.steps, measured.unprofiled_step_ns
+    _require_steps(steps, measured.path, measured.step_pattern, budget)
+    name = f"median of {steps.name}" if len(steps.lengths_ns) > 1 else steps.name
+    without = f"{unprofiled_ns / _MS:.2f} ms without the profiler" if unprofiled_ns else ""
+    where = measured.label, name, without
+    return _Figure(median(steps.lengths_ns) / _MS, where, unit=" ms")
+
+
+def _max_regression(files: Sequence[MeasuredFile], baseline: Report, limit: float) -> BudgetResult:
+    name = "max-regression"
+    ranks = [rank for rank in ranks_of(baseline) if rank.steps]
+    steps_by_rank = {rank.trace.rank: step_lengths(rank) for rank in ranks}
+    path = baseline.traces[0].path if baseline.traces else "the baseline"
+    patterns = baseline.step_patterns
+    figures = []
+    for measured in files:
+        _require_steps(measured.steps, measured.path, measured.step_pattern, name)
+        if measured.step_pattern not in patterns:
+            raise UsageError(
+                f"{measured.path}: its steps are {measured.step_pattern!r}, but those of the "
+                f"baseline {path} are {' or '.join(map(repr, patterns))}: "
+                "only the same steps can be compared"
+            )
+        # A rank is compared with itself, or with all ranks of a baseline that lacks it.
+        before = steps_by_rank.get(measured.rank.trace.rank) or all_of(list(steps_by_rank.values()))
+        _require_steps(before, f"the baseline {path}", measured.step_pattern, name)
+        figures.append(_regression(measured.label, before, measured.steps, limit))
+    return _worst(name, limit, figures, "at most +{:g} %")
+
+
+def _regression(label: str, before: StepLengths, after: StepLengths, limit: float) -> _Figure:
+    """Compare the median step with that of the baseline.
+
+    It is too much when it is above the limit and, with several steps on both sides, when the
+    medians differ by more than the larger of the two interquartile ranges as well.
+    """
+    before_ns, after_ns = median(before.lengths_ns), median(after.lengths_ns)
+    longer_ns = after_ns - before_ns
+    percent = 0.0 if not longer_ns else 100 * longer_ns / before_ns if before_ns else math.inf
+    sides = before.lengths_ns, after.lengths_ns
+    spread_ns = max(map(interquartile, sides)) if min(map(len, sides)) > 1 else 0.0
+    is_noise = percent > limit and longer_ns <= spread_ns
+    remark = f"within the spread of the steps ({spread_ns / _MS:.2f} ms)" if is_noise else ""
+    medians = f"{_median_text(after)}; baseline {_median_text(before)}"
+    where, sign = (label, medians, remark), "+" if longer_ns >= 0 else ""
+    return _Figure(percent, where, sign=sign, is_noise=is_noise)
+
+
+def _median_text(steps: StepLengths) -> str:
+    """The median step: "32.38 ms (5 steady steps)"."""
+    return f"{median(steps.lengths_ns) / _MS:.2f} ms ({steps.name})"
+
+
+def _require_steps(steps: StepLengths, path: str, pattern: str, budget: str) -> None:
+    if not steps.lengths_ns:
+        raise UsageError(
+            f"{path}: {budget} needs steps, and no annotation matches {pattern}; "
+            "`step_pattern` selects other annotations",
+            option="step_pattern",
+        )
+
+
+def _percent(part_ns: int, whole_ns: int) -> float:
+    return 100 * part_ns / whole_ns if whole_ns > 0 else 0.0
+
+
+def _digits(value: float, limit: float, passed: bool, least: int = 1) -> str:
+    """A number with as many digits as tell it from the limit that it breaks.
+
+    >>> _digits(6.8123, 5, False), _digits(5.004, 5, False), _digits(5.004, 6, True)
+    ('6.8', '5.004', '5.0')
+    """
+    if value.is_integer():
+        return f"{value:.0f}"
+    for digits in range(least, 9):
+        text = f"{value:.{digits}f}"
+        if passed or float(text) != limit:
+            break
+    return text
