@@ -3,7 +3,7 @@
 import pytest
 
 from tests.build.pipelines_measured import PIPELINES, measured
-from tracelab.findings.rules.tl303_pipeline_bubble import pipeline_finding
+from tracelab.findings.rules.waiting_ranks import pipeline_finding
 
 FEW = {"gpipe_few", "1f1b_few_4"}  # of the default run: both schedules, 2 and 4 stages
 EACH = [pytest.param(x, marks=() if x in FEW else pytest.mark.whole_corpus) for x in PIPELINES]

@@ -7,8 +7,11 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tracelab.base.arrays import OneLine, dataclass
-from tracelab.base.intervals import Intervals
+from tracelab.base.intervals import Int64Array, Intervals, join
 from tracelab.findings.finding import SPECIFIC, Where
 from tracelab.findings.remedy import Remedy
 from tracelab.model.program.call_sites import CallSite
@@ -105,6 +108,24 @@ def most_expensive(event_ids: Iterable[int], costs: Iterable[int]) -> tuple[int,
     """
     order = sorted(zip(costs, event_ids, strict=True), key=lambda pair: (-pair[0], pair[1]))
     return tuple(dict.fromkeys(event_id for _, event_id in order))[:MAX_EVIDENCE]
+
+
+def join_by_device(
+    times: Mapping[int, Intervals], others: Mapping[int, Intervals]
+) -> dict[int, Intervals]:
+    """Device to its time in the one or the other."""
+    joined = {device: join(time, times.get(device, time)) for device, time in others.items()}
+    return {**times, **joined}
+
+
+def sum_by_device(device_number: NDArray[np.integer[Any]], ns: Int64Array) -> dict[int, int]:
+    """Device to the sum of its times, ns.
+
+    >>> sum_by_device(np.array([0, 1, 0]), np.array([10, 20, 30]))
+    {0: 40, 1: 20}
+    """
+    devices = np.unique(device_number).tolist()
+    return {device: int(ns[device_number == device].sum()) for device in devices}
 
 
 def where(call_site: CallSite, *, count: int, **more: Any) -> Where:

@@ -275,6 +275,16 @@ class Context(OneLine):
             timeline.device_number[rows], timeline.start_ns[rows], timeline.end_ns[rows]
         )
 
+    def time_of_pieces(
+        self, pieces: Exposed | SerializedStreams, index: NDArray[np.integer[Any]]
+    ) -> dict[int, Intervals]:
+        """Device to the time of some of these pieces that is in the window, where there is any."""
+        return self.group_by_device(
+            self.timeline.device_number[pieces.row[index]],
+            pieces.start_ns[index],
+            pieces.end_ns[index],
+        )
+
     def idle(self, device: int, is_chosen: NDArray[np.bool_] | None = None) -> Intervals:
         """The chosen bubbles of a device, or all of them, within the window."""
         is_wanted = self.bubbles.device_number == device

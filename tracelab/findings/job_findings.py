@@ -23,9 +23,15 @@ from tracelab.findings.finding import (
     severity_of,
     sort_findings,
 )
-from tracelab.findings.rules import tl202_comm_overlap
-from tracelab.findings.rules.tl303_pipeline_bubble import pipeline_finding
-from tracelab.findings.rules.tl304_straggler import straggler_finding
+from tracelab.findings.rules.exposed_time import (
+    COLLECTIVES,
+    PEER_WAIT,
+    WITHOUT_CHANGE,
+    case_of_collective,
+    collective_text,
+    drop_comparison,
+)
+from tracelab.findings.rules.waiting_ranks import pipeline_finding, straggler_finding
 from tracelab.job.part import RankPart
 from tracelab.job.pipeline import Pipeline
 from tracelab.job.stragglers import Straggler
@@ -143,7 +149,7 @@ def _judge_share(finding: Finding, steady: SteadyMetrics | None) -> Finding:
 
 def _subtract_waits(finding: Finding, part: RankPart, wait_ns: Int64Array) -> Finding | None:
     """Reduce a rank's finding by the time for which its collectives waited."""
-    if finding.rule != tl202_comm_overlap.RULE.id:
+    if finding.rule != COLLECTIVES.id:
         return finding
     start_ns, end_ns = _window(finding, part)
     piece_index = _pieces(finding, part)
@@ -158,7 +164,7 @@ def _subtract_waits(finding: Finding, part: RankPart, wait_ns: Int64Array) -> Fi
     waiting = union(part.start_ns, part.start_ns + np.maximum(wait_ns, 0))
     waited_ns = measure_within(waiting, piece_start_ns, piece_end_ns)
     transfer_ns = piece_end_ns - piece_start_ns - waited_ns
-    if finding.cause == tl202_comm_overlap.PEER_WAIT:
+    if finding.cause == PEER_WAIT:
         finding = _reduce_to_transfer(finding, part, piece_index, transfer_ns)
         cost_ns = max(0, finding.cost_ns - int(waited_ns.sum()))
     else:
@@ -172,7 +178,7 @@ def _subtract_waits(finding: Finding, part: RankPart, wait_ns: Int64Array) -> Fi
         severity=_limit_severity(finding.severity, bound_ns / (end_ns - start_ns)),
         cost_ns=cost_ns,
         bound_ns=bound_ns,
-        fix=tl202_comm_overlap.drop_comparison(finding.fix),
+        fix=drop_comparison(finding.fix),
     )
 
 
@@ -184,9 +190,9 @@ def _reduce_to_transfer(
     if not by_blocker_ns.any():
         return finding
     blocker, activity = OverlapBlocker(int(by_blocker_ns.argmax())), finding.where.activity or ""
-    title, fix = tl202_comm_overlap.worded(call_site_of(finding.where), activity, blocker, "")
-    cause = blocker.name.lower()
-    return replace(finding, title=title, cause=cause, fix=fix.text, fix_short=fix.summary)
+    what = collective_text(call_site_of(finding.where), activity)
+    case = case_of_collective(activity, blocker).filled(what=what, reason="")
+    return replace(finding, title=case.title, cause=case.cause, fix=case.fix, fix_short=case.short)
 
 
 def _window(finding: Finding, part: RankPart) -> tuple[int, int]:
@@ -207,12 +213,12 @@ def _pieces(finding: Finding, part: RankPart) -> NDArray[np.intp]:
     )
     operation = part.exposed_index
     is_chosen = is_site[part.site_index[operation]] & is_name[part.kernel_name_index[operation]]
-    if finding.cause != tl202_comm_overlap.PEER_WAIT:
+    if finding.cause != PEER_WAIT:
         is_cause = part.exposed_blocker == OverlapBlocker[finding.cause.upper()]
         length_ns = (part.exposed_end_ns - part.exposed_start_ns)[is_chosen & is_cause].sum()
         # What costs more than its own cause has is also about others that no change is known for.
         is_joint = finding.edit is None and finding.cost_ns > length_ns
-        no_change = is_joint & np.isin(part.exposed_blocker, tl202_comm_overlap.WITHOUT_CHANGE)
+        no_change = is_joint & np.isin(part.exposed_blocker, WITHOUT_CHANGE)
         is_chosen &= is_cause | no_change
     return np.flatnonzero(is_chosen)
 

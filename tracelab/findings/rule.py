@@ -1,10 +1,10 @@
 '''A rule, and how to write one.
 
-A rule is one file with one function, which looks at the `Context` of a window and returns
-candidates. It says how much time is lost where; how much of that no earlier rule has, and how
+A rule is a function that looks at the `Context` of a window and returns candidates, and the texts
+that explain it. It says how much time is lost where; how much of that no earlier rule has, and how
 severe that is, the attribution says. To add one:
 
-1. Write ``rules/tlNNN_what.py``, such as the one below. A rule from outside the package may be in
+1. Write a function and a `Rule`, such as the ones below. A rule from outside the package may be in
    any module; its id is a prefix of its own, not TL, and a number:
 
        """TL208: memory that is filled again and again."""
@@ -42,20 +42,65 @@ severe that is, the attribution says. To add one:
            find=find,
        )
 
-2. Add the line ``tl208_memset.RULE`` to `tracelab.findings.registry.RULES`. The earlier a rule
-   stands there, the earlier its candidates are attributed their time.
+2. A rule of the package is in a module of ``rules/``, and its texts are in `rules.toml`: write
+   ``load_rule("TL208", find)``, and make each candidate of a `Case`. Add it to
+   `tracelab.findings.registry.RULES`. The earlier a rule stands there, the earlier its candidates
+   are attributed their time.
 3. Test it on a trace with its defect and on the same trace without it, in
    ``tests/unit/findings/rules/test_tl208_memset.py``.
 '''
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Literal
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import field, replace
+from pathlib import Path
+from typing import Any, Literal
 
 from tracelab.base.arrays import OneLine, dataclass
 from tracelab.findings.candidates import Candidate
 from tracelab.findings.context import Context
+from tracelab.findings.finding import Where
+from tracelab.findings.remedy import short_form
+
+_TEXTS = tomllib.loads(Path(__file__).with_name("rules.toml").read_text(encoding="utf-8"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Case(OneLine):
+    """A case that a rule tells apart, in words; {names} in them stand for what was measured.
+
+    Attributes:
+        cause, title, fix: as in `Candidate`.
+        short: the short form of the fix; "" where that is short enough.
+        edit: as in `Candidate`; {place} in it stays.
+    """
+
+    cause: str
+    title: str = ""
+    fix: str = ""
+    short: str = ""
+    edit: str | None = None
+
+    def filled(self, **values: object) -> Case:
+        """The same with measured values in its texts; a fix that is short is its own short form."""
+        title, fix, short = (text.format(**values) for text in (self.title, self.fix, self.short))
+        return replace(self, title=title, fix=fix, short=short_form(fix, short))
+
+    def candidate(
+        self, where: Where, values: Mapping[str, object] | None = None, /, **measured: Any
+    ) -> Candidate:
+        """Make a candidate of this case.
+
+        Args:
+            where: its place.
+            values: what the names in the texts stand for.
+            measured: its further fields.
+        """
+        said = self.filled(**values or {})
+        texts = {"title": said.title, "cause": said.cause, "fix": said.fix, "fix_short": said.short}
+        return Candidate(where=where, **{**texts, "edit": said.edit, **measured})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -72,6 +117,7 @@ class Rule(OneLine):
         fix_short: as of `Finding`; "" where `fix` is short enough.
         before, after: the defect and its fix as a few lines of PyTorch; "" without an example.
         about: the program, or the trace: what the file itself lacks.
+        cases: what it tells apart, by cause, or by names of its own.
     """
 
     id: str
@@ -84,3 +130,15 @@ class Rule(OneLine):
     before: str = ""
     after: str = ""
     about: Literal["program", "trace"] = "program"
+    cases: Mapping[str, Case] = field(default_factory=dict)
+
+
+def load_rule(rule_id: str, find: Callable[[Context], list[Candidate]]) -> Rule:
+    """Make the rule of a function from its texts in `rules.toml`."""
+    texts = dict(_TEXTS[rule_id])
+    title = texts.pop("title", "")
+    cases = {
+        name: Case(**{"cause": name, "title": title, **case})
+        for name, case in texts.pop("cases", {}).items()
+    }
+    return Rule(id=rule_id, find=find, cases=cases, **texts)

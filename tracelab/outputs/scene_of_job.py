@@ -17,7 +17,7 @@ from tracelab.base.file_names import short_names
 from tracelab.base.intervals import Int64Array, clip, union
 from tracelab.base.safe_text import visible
 from tracelab.findings.finding import Finding, call_site_of
-from tracelab.findings.rules import tl304_straggler
+from tracelab.findings.rules import waiting_ranks
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.phases import Phase, Phases
@@ -321,7 +321,7 @@ def _waited_since(
     job: Job | None, finding: Finding, start_ns: NDArray[np.int64]
 ) -> Mapping[int, int]:
     """Return the start of each kernel of a straggler, and when the first rank began to wait."""
-    if job is None or finding.rule != tl304_straggler.RULE.id:
+    if job is None or finding.rule != waiting_ranks.STRAGGLER.id:
         return {}
     waited = [
         (one.arrival_ns[one.ranks.index(finding.rank)], min(one.arrival_ns))

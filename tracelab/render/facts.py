@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from tracelab.base.arrays import OneLine, dataclass
-from tracelab.findings.rules.tl202_comm_overlap import PEER_WAIT
+from tracelab.findings.rules.exposed_time import PEER_WAIT
 from tracelab.render.ranks import job_sentences, rank_shares
 from tracelab.render.text.savings import interval_text, not_predicted, percent
 from tracelab.render.words import CAUSE_NAMES, duration_text, meaning_of

@@ -9,7 +9,7 @@ from statistics import median
 from tracelab.base.arrays import OneLine, dataclass
 from tracelab.base.file_names import short_names
 from tracelab.base.safe_text import clean, counted
-from tracelab.findings.rules import tl304_straggler
+from tracelab.findings.rules import waiting_ranks
 from tracelab.render.text.savings import percent
 from tracelab.render.words import duration_text, listed, percent_text, shorten_middle, time_text
 from tracelab.report.headline import PERCENTS, apportion
@@ -201,7 +201,7 @@ def _cost_ns(straggler: Straggler, report: Report) -> int:
     saves_ns = (
         x.saves_ns
         for x in report.findings
-        if x.rule == tl304_straggler.RULE.id and x.rank == straggler.rank
+        if x.rule == waiting_ranks.STRAGGLER.id and x.rank == straggler.rank
     )
     found_ns = next(saves_ns, None)
     return straggler.cost_ns if found_ns is None else found_ns

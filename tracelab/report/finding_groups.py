@@ -9,7 +9,7 @@ from dataclasses import replace
 from tracelab.base.arrays import OneLine, dataclass
 from tracelab.findings.finding import Finding, call_site_key, order_of
 from tracelab.findings.places import sentence_of
-from tracelab.findings.rules.tl304_straggler import same_work
+from tracelab.findings.rules.waiting_ranks import same_work
 from tracelab.report.schema import Report
 from tracelab.report.views import RankView, Scope, ranks_of
 

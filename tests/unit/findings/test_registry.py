@@ -1,23 +1,31 @@
 """The rules themselves."""
 
 import re
-from collections.abc import Mapping
-from itertools import chain
-from types import ModuleType
 
 import pytest
 
 from tests.short_fixes import assert_short
-from tracelab.findings import rules
 from tracelab.findings.advice import needs
+from tracelab.findings.finding import Where
 from tracelab.findings.registry import RULES, about_of
-from tracelab.findings.remedy import NO_FIX, Instead, short_form
-from tracelab.findings.rules import tl303_pipeline_bubble, tl304_straggler
+from tracelab.findings.remedy import short_form
+from tracelab.findings.rule import Case
 
-MODULES = [
-    needs,
-    *(module for _, module in sorted(vars(rules).items()) if isinstance(module, ModuleType)),
+CASES = [
+    pytest.param(case, id=f"{rule.id} {name}")
+    for rule in RULES
+    for name, case in rule.cases.items()
+    if case.fix
 ]
+VALUES = {
+    "figures": "30 of them take 6 µs each.",
+    "longer": "12.0 %",
+    "microbatches": "",
+    "more": 16,
+    "rank": 120,
+    "stage": 12,
+    "switches": "`torch.backends.cudnn.allow_tf32 = True`",
+}
 
 
 def test_every_rule_has_its_own_id_and_is_explained():
@@ -41,27 +49,28 @@ def test_the_fix_of_a_rule_has_a_short_form(rule):
     assert_short(short_form(rule.fix, rule.fix_short))
 
 
-@pytest.mark.parametrize("module", MODULES, ids=lambda x: x.__name__.rpartition(".")[2])
-def test_each_fix_that_a_module_may_give_has_a_short_form(module):
-    values = vars(module).values()
-    tables = (value.values() for value in values if isinstance(value, Mapping))
-    fixes = [x for x in chain(values, *tables) if isinstance(x, Instead) and x != NO_FIX]
-    for fix in fixes:
+@pytest.mark.parametrize("case", CASES)
+def test_each_fix_of_a_case_has_a_short_form(case):
+    names = {"what", "reason", "at", "thread", "does", "blocked", "other", "often"}
+    filled = case.filled(**VALUES, **dict.fromkeys(names, "it"))
+
+    assert_short(filled.short)
+    assert "{" not in filled.title + filled.fix + filled.short
+
+
+def test_fixes_by_need_have_a_short_form():
+    for fix in needs._MOVES.values():
         assert_short(fix.summary)
 
 
-@pytest.mark.parametrize(
-    "short",
-    [
-        *(
-            text.format(stage=12, rank=120, more=16)
-            for text in tl303_pipeline_bubble.SHORT.values()
-        ),
-        *(tl304_straggler.SHORT.get(cause, fix) for cause, fix in tl304_straggler.FIXES.items()),
-    ],
-)
-def test_fixes_of_jobs_have_a_short_form(short):
-    assert_short(short)
+def test_a_case_is_filled_with_values():
+    case = Case(cause="memset", title="{what} fills memory", fix="Use {what}.", edit="x:{place}")
+
+    candidate = case.candidate(Where(1), {"what": "`empty`"}, evidence=(3,))
+
+    assert (candidate.title, candidate.cause) == ("`empty` fills memory", "memset")
+    assert (candidate.fix, candidate.fix_short) == ("Use `empty`.", "Use `empty`.")
+    assert (candidate.edit, candidate.evidence) == ("x:{place}", (3,))
 
 
 def test_rules_about_the_trace_show_no_code():

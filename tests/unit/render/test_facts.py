@@ -21,7 +21,7 @@ from tests.build.report_rows import (
     make_trace,
     make_window,
 )
-from tracelab.findings.rules.tl202_comm_overlap import PEER_WAIT
+from tracelab.findings.rules.exposed_time import PEER_WAIT
 from tracelab.model.steady import LeftOut
 from tracelab.render.facts import facts_of_file, facts_of_job, gpu_facts, length_of
 from tracelab.report.schema import Job

@@ -1,31 +1,34 @@
-"""TL201 and TL204, and what TL202 shares with them: copies and collectives that run alone."""
+"""TL201, TL202, TL204, TL206 and TL207: copies and collectives that run alone."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.intervals import Int64Array
+from tracelab.base.intervals import Int64Array, Intervals, gaps, intersect, measure
 from tracelab.findings.candidates import (
     MAX_EVIDENCE,
     Candidate,
     grouped,
+    join_by_device,
     key_of,
     most_expensive,
     only_one,
+    sum_by_device,
     where,
 )
 from tracelab.findings.context import Context
 from tracelab.findings.finding import INFO
-from tracelab.findings.remedy import Instead, Remedy
-from tracelab.findings.rule import Rule
+from tracelab.findings.rule import Case, Rule, load_rule
 from tracelab.measures.exposed import Exposed
-from tracelab.measures.independent_work import Side, side_of_independent_work
+from tracelab.measures.independent_work import Side, needed_at_once, side_of_independent_work
 from tracelab.measures.overlap_blockers import OverlapBlocker
+from tracelab.measures.peer_waits import PeerWaits, peer_waits
+from tracelab.measures.small_collectives import SmallCollectives, small_collectives
 from tracelab.model.collectives import Operation, operation_of
 from tracelab.model.kernel_kinds import Kind, copies_pageable_memory, copy_direction
 from tracelab.model.lookup import match_names
@@ -33,25 +36,11 @@ from tracelab.model.program.call_sites import CallSite
 from tracelab.model.trace import ABSENT
 from tracelab.model.wording import called, capitalize_start, kernel_text
 
-# Where it is, its name on the GPU, its overlap blocker, what that means -> title, fix.
-Wording = Callable[[CallSite, str, OverlapBlocker, str], tuple[str, Instead]]
-# Its name on the GPU, its overlap blocker -> the edit, as in `Candidate`.
-EditOf = Callable[[str, OverlapBlocker], str | None]
-# The fix where nothing can be done, or no change is known.
-LEFT_AS_IT_IS: Mapping[OverlapBlocker, Instead] = MappingProxyType(
-    {
-        OverlapBlocker.TRUE_DEPENDENCY: Instead(
-            "Leave it as it is: there was no other work to overlap it with."
-        ),
-        OverlapBlocker.NO_FREE_SM: Instead(
-            "Leave it as it is: the kernels that ran left no multiprocessor free."
-        ),
-        OverlapBlocker.UNKNOWN: Instead(
-            "The file does not say what the other work waited for. If it has no event records, "
-            "record them with `tracelab run` or `tracelab.capture`.",
-            short="Record event records, if the file has none: `tracelab run train.py`.",
-        ),
-    }
+PEER_WAIT = "peer_wait"  # a cause of TL202
+# In its fixes, where not all ranks were compared.
+_COMPARISONS = (
+    " A collective also waits for the slowest rank: record all ranks and compare them.",
+    " It also waits until the peer sends: record all ranks and compare them.",
 )
 # The recording may cut a step.
 _MAX_TIMES_OF_STEP = 1.5
@@ -61,71 +50,24 @@ _KEEPS_WAITING = (
     OverlapBlocker.EVENT_WAIT,
     OverlapBlocker.HARDWARE_QUEUE,
 )
-_FIXES_TO_DEVICE = {
-    OverlapBlocker.SAME_STREAM: Instead(
-        "Give the copies a stream of their own and load one batch ahead: `with "
-        'torch.cuda.stream(copies): upcoming = batch.to("cuda", non_blocking=True)`, and '
-        "`torch.cuda.current_stream().wait_stream(copies)` where it is used.",
-        short="Copy the next batch in a side stream: `with torch.cuda.stream(s): x = "
-        'batch.to("cuda", non_blocking=True)`; before use, `current_stream().wait_stream(s)`.',
-    ),
-    OverlapBlocker.EVENT_WAIT: Instead(
-        "The copy waits for work that it does not need: let its stream wait for an event recorded "
-        "earlier, or for nothing, before the copy of the next batch.",
-        short="Let the copy's stream wait for an earlier event (`copies.wait_event(event)`), or "
-        "for none, before it copies the next batch.",
-    ),
-    OverlapBlocker.HOST_SYNC: Instead(
-        "The copy was launched late because the CPU waited: move the blocking call out of the "
-        "loop, or launch the next copy before it.",
-        short="Move the blocking call out of the loop, or launch the next copy before it: "
-        '`upcoming = batch.to("cuda", non_blocking=True)`.',
-    ),
-    OverlapBlocker.LATE_LAUNCH: Instead(
-        "The copy was launched late: launch the copy of the next batch before the compute of this "
-        "one.",
-        short="Launch the copy of the next batch before the compute of this one: `upcoming = "
-        'batch.to("cuda", non_blocking=True)`.',
-    ),
-}
-_READ_LATER = Instead(
-    "Copy in a stream of its own that waits for what is copied, into pinned memory, and read the "
-    "result one step later: `side.wait_stream(torch.cuda.current_stream())`, `with "
-    "torch.cuda.stream(side): pinned.copy_(x, non_blocking=True)`, `x.record_stream(side)`.",
-    short="Copy into pinned memory in a side stream, after `side.wait_stream(main)`: "
-    "`pinned.copy_(x, non_blocking=True)`. Read it one step later.",
-)
-_FIXES_TO_HOST = {
-    OverlapBlocker.SAME_STREAM: _READ_LATER,
-    OverlapBlocker.EVENT_WAIT: _READ_LATER,
-    OverlapBlocker.HOST_SYNC: Instead(
-        "The compute after the copy was launched late because the CPU waited: launch the next "
-        "compute first, and read what was copied one step later, after an event "
-        "(`event.record()`, `event.synchronize()`).",
-        short="Launch the next compute first, and read the copy one step later: `event.record()` "
-        "after it, then `event.synchronize()`.",
-    ),
-    OverlapBlocker.LATE_LAUNCH: Instead(
-        "The compute after the copy was launched late: launch it before the CPU looks at what was "
-        "copied.",
-        short="Launch the next compute before the CPU reads what was copied.",
-    ),
-}
-_MORE_QUEUES = Instead(
-    "Give the streams queues of their own: do not set CUDA_DEVICE_MAX_CONNECTIONS=1 (8 is the "
-    "default), or set it to the number of streams that work at once.",
-    short="Unset `CUDA_DEVICE_MAX_CONNECTIONS` (8 is the default), or set it to the number of "
-    "streams that work at once.",
-)
+_COMPUTE_WAITS = (OverlapBlocker.SAME_STREAM, OverlapBlocker.EVENT_WAIT)
+
+# Where the host launches something late, that is what to change, and findings of their own say so.
+WITHOUT_CHANGE = tuple(x for x in OverlapBlocker if x not in _KEEPS_WAITING)
+
+# Where it is, and its name on the GPU -> what runs alone, in words.
+_Subject = Callable[[CallSite, str], str]
+# Its name on the GPU, its overlap blocker -> the case.
+_CaseOf = Callable[[str, OverlapBlocker], Case]
 
 
-def candidates_of_exposed(
+def _candidates(
     context: Context,
     exposed: Exposed,
     is_chosen: NDArray[np.bool_],
-    wording: Wording,
-    edit_of: EditOf,
-    rule_id: str,
+    rule: Rule,
+    case_of: _CaseOf,
+    subject: _Subject,
 ) -> list[Candidate]:
     """Make one candidate for each call site, or remedy, and overlap blocker of exposed pieces.
 
@@ -133,83 +75,64 @@ def candidates_of_exposed(
         context: the window.
         exposed: pieces of exposed time.
         is_chosen: bool[exposed pieces].
-        wording: what to say of a call site.
-        edit_of: which change a replay makes.
-        rule_id: of the rule that they are for.
+        rule: whose they are.
+        case_of: its case.
+        subject: what runs alone.
     """
-    timeline = context.timeline
     chosen_index = np.flatnonzero(is_chosen & context.is_inside(exposed.start_ns, exposed.end_ns))
     chosen_row = exposed.row[chosen_index]
+    launch_id = context.timeline.launch_id[chosen_row]
     blockers = exposed.blocker[chosen_index].tolist()
-    sites = context.call_sites(timeline.launch_id[chosen_row])
-    names = map(context.kernel_name, chosen_row.tolist())
-    remedies = context.recognized.remedies(timeline.launch_id[chosen_row], rule_id)
+    sites = context.call_sites(launch_id)
+    names = [*map(context.kernel_name, chosen_row.tolist())]
+    remedies = context.recognized.remedies(launch_id, rule.id)
     origins = context.origins_of(chosen_row)
     keys = [
         (blocker, key_of(remedy, (site, name)))
         for blocker, site, name, remedy in zip(blockers, sites, names, remedies, strict=True)
     ]
     blocking_sites = _blocking_call_sites(context, exposed, chosen_index)
-    return [
-        _candidate(
-            context,
-            exposed,
-            chosen_index[group],
-            sites[group[0]],
-            only_one([origins[i] for i in group]),
-            remedies[group[0]],
-            (wording, edit_of),
-            blocking_sites,
+    candidates = []
+    for group in grouped(keys).values():
+        piece_index, call_site, name = chosen_index[group], sites[group[0]], names[group[0]]
+        blocker = OverlapBlocker(blockers[group[0]])
+        row, case = exposed.row[piece_index], case_of(name, blocker)
+        length_ns = exposed.end_ns[piece_index] - exposed.start_ns[piece_index]
+        blocked_ids = _blocked_ids(context, exposed, piece_index)
+        calls = exposed.blocking_call_id[piece_index]
+        # Work that was launched late is TL301's to report; what was exposed meanwhile may have
+        # needed it.
+        is_info = blocker == OverlapBlocker.LATE_LAUNCH or _feeds_next_layer(context, row)
+        candidates.append(
+            case.candidate(
+                where(
+                    call_site,
+                    count=len(np.unique(row)),
+                    activity=name,
+                    captured_at=only_one([origins[i] for i in group]) or None,
+                ),
+                {
+                    "what": subject(call_site, name),
+                    "reason": _reason(context, calls, blocking_sites, blocked_ids),
+                },
+                evidence=(*_evidence(context, row, length_ns), *blocked_ids),
+                lost=context.time_of_pieces(exposed, piece_index),
+                limit_ns=sum_by_device(
+                    context.timeline.device_number[row], exposed.bound_ns[piece_index]
+                ),
+                severity_override=INFO if is_info else None,
+                edit=None if is_info else case.edit,
+                remedy=remedies[group[0]],
+            )
         )
-        for group in grouped(keys).values()
-    ]
+    return candidates
 
 
-def _candidate(
-    context: Context,
-    exposed: Exposed,
-    piece_index: NDArray[np.intp],
-    call_site: CallSite,
-    origin: str,
-    remedy: Remedy | None,
-    how: tuple[Wording, EditOf],
-    blocking_sites: Mapping[int, CallSite],
-) -> Candidate:
-    """Make the candidate of exposed pieces with one call site, or remedy, and overlap blocker."""
-    timeline, (wording, edit_of) = context.timeline, how
-    blocker = OverlapBlocker(int(exposed.blocker[piece_index[0]]))
-    piece_row, bound_ns = exposed.row[piece_index], exposed.bound_ns[piece_index]
-    start_ns, end_ns = exposed.start_ns[piece_index], exposed.end_ns[piece_index]
-    event_ids, device_numbers = timeline.event_id[piece_row], timeline.device_number[piece_row]
-    blocked_ids = _blocked_ids(context, exposed, piece_index)
-    name = context.kernel_name(int(piece_row[0]))
-    reason = _reason(context, exposed.blocking_call_id[piece_index], blocking_sites, blocked_ids)
-    title, fix = wording(call_site, name, blocker, reason)
-    # Work that was launched late is TL301's to report; what was exposed meanwhile may have needed
-    # it.
-    is_info = blocker == OverlapBlocker.LATE_LAUNCH or _feeds_next_layer(context, piece_row)
-    longest_ids = most_expensive(event_ids.tolist(), (end_ns - start_ns).tolist())
-    return Candidate(
-        title=title,
-        cause=blocker.name.lower(),
-        where=where(
-            call_site,
-            count=len(np.unique(piece_row)),
-            activity=name,
-            captured_at=origin or None,
-        ),
-        evidence=(*longest_ids, *blocked_ids),
-        fix=fix.text,
-        fix_short=fix.short,
-        lost=context.group_by_device(device_numbers, start_ns, end_ns),
-        limit_ns={
-            device: int(bound_ns[device_numbers == device].sum())
-            for device in np.unique(device_numbers).tolist()
-        },
-        severity_override=INFO if is_info else None,
-        edit=None if is_info else edit_of(name, blocker),
-        remedy=remedy,
-    )
+def _evidence(
+    context: Context, row: NDArray[np.integer[Any]], cost_ns: Int64Array
+) -> tuple[int, ...]:
+    """Return the event ids of timeline rows, the most expensive first."""
+    return most_expensive(context.timeline.event_id[row].tolist(), cost_ns.tolist())
 
 
 def collective_text(call_site: CallSite, activity: str) -> str:
@@ -282,87 +205,282 @@ def _blocked_ids(
     return tuple(dict.fromkeys(blocked_id.tolist()))[:MAX_EVIDENCE]
 
 
+# --- TL201 and TL204 ---
+
+
 def _pinned_copies(context: Context) -> list[Candidate]:
     """Find exposed copies between the host and the GPU, from pinned memory."""
     exposed, timeline = context.exposed, context.timeline
     is_copy = match_names(context.trace, timeline.event_id[exposed.row], _is_pinned_host_copy)
     is_copy &= timeline.kind[exposed.row] == Kind.COPY
-    is_queued = exposed.blocker == OverlapBlocker.HARDWARE_QUEUE
-    return candidates_of_exposed(
-        context, exposed, is_copy & ~is_queued, _describe_copy, _copy_edit, "TL201"
-    )
+    is_copy &= exposed.blocker != OverlapBlocker.HARDWARE_QUEUE
+    return _candidates(context, exposed, is_copy, COPIES, _case_of_copy, _copy_text)
 
 
 def _is_pinned_host_copy(name: str) -> bool:
     return copy_direction(name) in ("h2d", "d2h") and not copies_pageable_memory(name)
 
 
-def _describe_copy(
-    site: CallSite, name: str, blocker: OverlapBlocker, reason: str
-) -> tuple[str, Instead]:
-    to_host = copy_direction(name) == "d2h"
-    fixes = _FIXES_TO_HOST if to_host else _FIXES_TO_DEVICE
+def _target(name: str) -> str:
+    return "CPU" if copy_direction(name) == "d2h" else "GPU"
+
+
+def _case_of_copy(name: str, blocker: OverlapBlocker) -> Case:
+    cause = blocker.name.lower()
+    return COPIES.cases.get(f"to_{_target(name).lower()}_{cause}") or COPIES.cases[cause]
+
+
+def _copy_text(site: CallSite, name: str) -> str:
     call = called(site)
-    what = f"The copy to the {'CPU' if to_host else 'GPU'}{f' by {call}' if call else ''}"
-    return f"{what} does not overlap with compute{reason}", {**fixes, **LEFT_AS_IT_IS}[blocker]
-
-
-def _copy_edit(name: str, blocker: OverlapBlocker) -> str | None:
-    if blocker in LEFT_AS_IT_IS:
-        return None
-    return "side-stream:{place}" if copy_direction(name) == "d2h" else "prefetch:{place}"
+    return f"The copy to the {_target(name)}{f' by {call}' if call else ''}"
 
 
 def _queued_work(context: Context) -> list[Candidate]:
     """Find exposed work next to which other work was launched that nothing in the file blocked."""
-    is_queued = context.exposed.blocker == OverlapBlocker.HARDWARE_QUEUE
-    return candidates_of_exposed(
-        context,
-        context.exposed,
-        is_queued,
-        _describe_queued,
-        lambda _name, _blocker: "queues",
-        "TL204",
+    exposed = context.exposed
+    is_queued = exposed.blocker == OverlapBlocker.HARDWARE_QUEUE
+    [case] = HARDWARE_QUEUE.cases.values()
+    return _candidates(
+        context, exposed, is_queued, HARDWARE_QUEUE, lambda _name, _blocker: case, collective_text
     )
 
 
-def _describe_queued(
-    site: CallSite, name: str, _blocker: OverlapBlocker, reason: str
-) -> tuple[str, Instead]:
-    what = collective_text(site, name)
-    return f"{what} delays another stream without any event{reason}", _MORE_QUEUES
+# --- TL202 ---
 
 
-COPIES = Rule(
-    id="TL201",
-    name="a copy that is not overlapped with compute",
-    matters="The GPU can copy and compute at the same time, in different streams. A copy in the "
-    "stream that computes, or one launched only when the compute before it is over, adds its "
-    "whole length to the step.",
-    decides="It takes the time in which a copy ran and neither compute nor communication did, and "
-    "determines what kept it from overlapping with the compute of the batch before (for a copy to "
-    "the GPU), or the next compute from overlapping with it (for a copy to the CPU). The bound "
-    "is the length of that compute, at most that of the copy. The first copy of a trace has no "
-    "compute before it; copies within one GPU count as part of its work.",
-    before='for batch in loader:\n    x = batch.to("cuda", non_blocking=True)\n    model(x)',
-    after="copies = torch.cuda.Stream()\ndef load():\n    with torch.cuda.stream(copies):\n"
-    '        return next(batches).to("cuda", non_blocking=True)\nupcoming = load()\n'
-    "for _ in range(steps):\n    torch.cuda.current_stream().wait_stream(copies)\n"
-    "    x, upcoming = upcoming, load()\n    model(x)",
-    find=_pinned_copies,
-)
+def _collectives(context: Context) -> list[Candidate]:
+    """Exposed collectives, unless the hardware queue is to blame; apart, what waited for a peer."""
+    waits = peer_waits(context.timeline)
+    moving, waiting = waits.split(context.timeline, context.exposed)
+    is_chosen = context.timeline.kind[moving.row] == Kind.COMM
+    is_chosen &= moving.blocker != OverlapBlocker.HARDWARE_QUEUE
+    return [
+        *_candidates(context, moving, is_chosen, COLLECTIVES, case_of_collective, collective_text),
+        *_peer_waits(context, waiting, waits),
+    ]
 
-HARDWARE_QUEUE = Rule(
-    id="TL204",
-    name="streams serialized by the hardware queue",
-    matters="CUDA hands launches to the GPU through a few queues, and each queue is processed in "
-    "order. With CUDA_DEVICE_MAX_CONNECTIONS=1 (which Megatron's tensor parallelism asks for) all "
-    "streams share one: everything queued after a waiting collective waits, whatever its stream.",
-    decides="It takes exposed communication and copies during which the next compute was already "
-    "launched, in a free stream that waited for no event, and yet started only just after them, "
-    "or just after work that waited for them. Nothing in the trace orders the two, so the queue "
-    "did.",
-    before='os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"',
-    after="# unset: CUDA's default is 8",
-    find=_queued_work,
-)
+
+def case_of_collective(name: str, blocker: OverlapBlocker) -> Case:
+    """Return the case of TL202 of an exposed collective."""
+    is_received = blocker == OverlapBlocker.TRUE_DEPENDENCY and needed_at_once(name)
+    return COLLECTIVES.cases["received" if is_received else blocker.name.lower()]
+
+
+def drop_comparison(fix: str) -> str:
+    """A fix of TL202 where the other ranks were recorded and compared.
+
+    >>> drop_comparison(COLLECTIVES.cases["received"].fix)
+    'Nothing can overlap with it, because the next compute needs what it receives.'
+    """
+    for sentence in _COMPARISONS:
+        fix = fix.replace(sentence, "")
+    return fix
+
+
+def _peer_waits(context: Context, waiting: Exposed, waits: PeerWaits) -> list[Candidate]:
+    """One candidate for each kernel and call site whose exposed collectives waited for a peer.
+
+    Args:
+        context: the window.
+        waiting: the exposed pieces in which they waited.
+        waits: how long they waited in all.
+    """
+    chosen_index = np.flatnonzero(context.is_inside(waiting.start_ns, waiting.end_ns))
+    chosen_row = waiting.row[chosen_index]
+    keys = zip(
+        waits.is_slow[chosen_row].tolist(),
+        context.call_sites(context.timeline.launch_id[chosen_row]),
+        map(context.kernel_name, chosen_row.tolist()),
+        strict=True,
+    )
+    candidates = []
+    for (is_slow, call_site, name), group in grouped(keys).items():
+        row = np.unique(chosen_row[group])
+        lost = context.time_of_pieces(waiting, chosen_index[group])
+        candidates.append(
+            COLLECTIVES.cases["slow_link" if is_slow else PEER_WAIT].candidate(
+                where(call_site, count=len(row), activity=name),
+                {
+                    "what": collective_text(call_site, name),
+                    "figures": _figures_of_waits(context, waits, row, lost),
+                },
+                evidence=_evidence(context, row, waits.wait_ns[row]),
+                lost=lost,
+                limit_ns=dict.fromkeys(lost, 0),
+                severity_override=INFO,
+            )
+        )
+    return candidates
+
+
+def _figures_of_waits(
+    context: Context, waits: PeerWaits, row: NDArray[np.integer[Any]], lost: Mapping[int, Intervals]
+) -> str:
+    """Describe the length of the slowest of some collectives, next to its fastest twin."""
+    timeline = context.timeline
+    length_ns = timeline.end_ns[row] - timeline.start_ns[row]
+    slowest = int(np.argmax(waits.wait_ns[row]))
+    share = max(map(measure, lost.values())) / context.window.length_ns
+    total = f"{100 * share:.1f} % of the time was spent this way without overlapping compute."
+    if waits.is_slow[row[slowest]]:
+        return (
+            f"Each took {_us(length_ns.min())} or more, longer than a usual link needs for that "
+            f"many bytes: {total}"
+        )
+    return (
+        f"It took {_us(length_ns[slowest])} where its fastest twin took "
+        f"{_us(waits.fastest_ns[row[slowest]])}: it waited for a peer. {total}"
+    )
+
+
+def _us(length_ns: np.integer[Any]) -> str:
+    return f"{length_ns / 1000:,.0f} µs"
+
+
+# --- TL206 ---
+
+
+def _peer_copies(context: Context) -> list[Candidate]:
+    """Find peer copies that the sender's compute or the receiver's waited for, by call site."""
+    timeline, rows, exposed = context.timeline, _peer_copy_rows(context), context.exposed
+    candidates = []
+    for call_site, group in grouped(context.call_sites(timeline.launch_id[rows])).items():
+        copy_row = rows[group]
+        is_waited_for = np.isin(exposed.row, copy_row) & np.isin(exposed.blocker, _COMPUTE_WAITS)
+        piece_index = np.flatnonzero(is_waited_for)
+        lost = {
+            **_waits_at_receivers(context, copy_row),
+            **context.time_of_pieces(exposed, piece_index),
+        }
+        if not lost:
+            continue
+        bound_ns = sum_by_device(
+            timeline.device_number[exposed.row[piece_index]], exposed.bound_ns[piece_index]
+        )
+        length_ns = timeline.end_ns[copy_row] - timeline.start_ns[copy_row]
+        candidates.append(
+            PEER_COPY.cases["default_stream"].candidate(
+                where(
+                    call_site, count=len(copy_row), activity=context.kernel_name(int(copy_row[0]))
+                ),
+                {"what": capitalize_start(called(call_site, "copy"))},
+                evidence=_evidence(context, copy_row, length_ns),
+                lost=lost,
+                # The copies can overlap with no more compute than there is.
+                limit_ns={
+                    device: min(compute_ns, bound_ns.get(device, compute_ns))
+                    for device in lost
+                    for compute_ns in [_compute_ns(context, device)]
+                },
+            )
+        )
+    return candidates
+
+
+def _compute_ns(context: Context, device: int) -> int:
+    """Return the compute time of a device in the window, ns."""
+    timeline = context.timeline
+    rows = np.flatnonzero(timeline.select(device=device, kind=Kind.COMPUTE))
+    return measure(context.inside(timeline.start_ns[rows], timeline.end_ns[rows]))
+
+
+def _peer_copy_rows(context: Context) -> NDArray[np.intp]:
+    """Timeline rows of the copies between GPUs that begin in the window."""
+    timeline, window = context.timeline, context.window
+    is_peer_copy = match_names(
+        context.trace, timeline.event_id, lambda name: copy_direction(name) == "p2p"
+    )
+    is_peer_copy &= timeline.kind == Kind.COPY
+    is_peer_copy &= (timeline.start_ns >= window.start_ns) & (timeline.start_ns < window.end_ns)
+    return np.flatnonzero(is_peer_copy)
+
+
+def _waits_at_receivers(context: Context, copy_row: NDArray[np.intp]) -> dict[int, Intervals]:
+    """Return the idle time of other GPUs whose next launched activity waited for a copy."""
+    timeline, bound_by_row = context.timeline, context.graph.binding.source_row
+    waiting_row = np.flatnonzero(np.isin(bound_by_row, copy_row) & (timeline.launch_id != ABSENT))
+    source_row = bound_by_row[waiting_row]
+    is_other = timeline.device_number[waiting_row] != timeline.device_number[source_row]
+    waiting_row, source_row = waiting_row[is_other], source_row[is_other]
+    launched_ns = context.trace.end_ns[timeline.launch_id[waiting_row]]
+    waits = context.group_by_device(
+        timeline.device_number[waiting_row],
+        np.maximum(launched_ns, timeline.start_ns[source_row]),
+        np.minimum(timeline.end_ns[source_row], timeline.start_ns[waiting_row]),
+    )
+    return {
+        device: idle
+        for device, wait in waits.items()
+        if len(idle := intersect(wait, _idle(context, device)))
+    }
+
+
+def _idle(context: Context, device: int) -> Intervals:
+    """Return the time in which a device had no work, within the window."""
+    busy = context.timeline.busy(context.timeline.select(device=device))
+    return gaps(busy, context.window.start_ns, context.window.end_ns)
+
+
+# --- TL207 ---
+
+
+def _small_collectives(context: Context) -> list[Candidate]:
+    """Exposed small collectives in a row, by call site."""
+    timeline, small = context.timeline, small_collectives(context.timeline)
+    is_inside = context.is_inside(timeline.start_ns[small.row], timeline.end_ns[small.row])
+    inside = np.flatnonzero(is_inside & (small.latency_ns > 0))
+    if not len(inside):
+        return []
+    moving, _ = peer_waits(timeline).split(timeline, context.exposed)
+    saved_ns, row = small.saved_ns(moving), small.row[inside]
+    launch_id = timeline.launch_id[row]
+    sites, names = context.call_sites(launch_id), map(context.kernel_name, row.tolist())
+    remedies = context.recognized.remedies(launch_id, SMALL.id)
+    keys = map(key_of, remedies, zip(sites, names, strict=True))
+    candidates = []
+    for group in grouped(keys).values():
+        index = inside[group]
+        row = small.row[index]
+        device = timeline.device_number[row]
+        between = context.group_by_device(device, small.gap_start_ns[index], timeline.start_ns[row])
+        gaps_of = {
+            number: gap
+            for number, time in between.items()
+            if len(gap := intersect(time, context.idle(number)))
+        }
+        is_moving = np.isin(moving.row, row)
+        candidates.append(
+            SMALL.cases["latency"].candidate(
+                where(sites[group[0]], count=len(row), activity=context.kernel_name(int(row[0]))),
+                {"figures": _figures_of_small(context, small, index)},
+                evidence=_evidence(context, row, saved_ns[index]),
+                lost=join_by_device(
+                    context.time_of_pieces(moving, np.flatnonzero(is_moving)), gaps_of
+                ),
+                limit_ns={
+                    number: ns + (measure(gaps_of[number]) if number in gaps_of else 0)
+                    for number, ns in sum_by_device(device, saved_ns[index]).items()
+                },
+                remedy=remedies[group[0]],
+            )
+        )
+    return candidates
+
+
+def _figures_of_small(context: Context, small: SmallCollectives, index: NDArray[np.intp]) -> str:
+    """Describe their number, and what they take, in a sentence."""
+    timeline, row, steps = context.timeline, small.row[index], len(context.typical_steps)
+    period = "in each step" if steps else "in the trace"
+    length_us = float(np.median(timeline.end_ns[row] - timeline.start_ns[row])) / 1000
+    latency_us = int(small.latency_ns[index].min()) / 1000
+    return (
+        f"{len(row) / max(1, steps):,.0f} of them {period} take {length_us:,.0f} µs each, of which "
+        f"{latency_us:,.0f} µs are needed however little is sent."
+    )
+
+
+COPIES = load_rule("TL201", _pinned_copies)
+COLLECTIVES = load_rule("TL202", _collectives)
+HARDWARE_QUEUE = load_rule("TL204", _queued_work)
+PEER_COPY = load_rule("TL206", _peer_copies)
+SMALL = load_rule("TL207", _small_collectives)

@@ -14,7 +14,7 @@ from tracelab.base.safe_text import counted
 from tracelab.findings.candidates import Candidate
 from tracelab.findings.context import Context
 from tracelab.findings.finding import INFO, WARNING, Where
-from tracelab.findings.rule import Rule
+from tracelab.findings.rule import load_rule
 from tracelab.measures.idle_causes import Cause
 from tracelab.model.blocking_calls import Blocking
 from tracelab.model.driver_api import is_stream_wait
@@ -271,139 +271,15 @@ def _top_names(names: Sequence[LossName], total: int) -> str:
 
 
 RULES = (
-    Rule(
-        id="TL901",
-        name="damaged file",
-        matters="Events that could not be read are missing from all figures: times and counts are "
-        "those of the rest.",
-        decides="It counts what the reader had to leave out or repair, and the calls whose work on "
-        "the GPU is not in the file: kernel launches, copies, replays of CUDA graphs and nodes "
-        "that other replays of the graph have. It warns if that is more than 2 % of the calls of a "
-        "kind, outside the steps that are left out for it. The report's losses list it.",
-        fix="Record again, with fewer steps; check for a full disk or a killed process.",
-        find=_damage,
-        about="trace",
-    ),
-    Rule(
-        id="TL902",
-        name="no synchronization rows",
-        matters="Without them the trace does not say which stream waited. Most dependencies follow "
-        "from the times; the rest of that idle time is `unknown`, and overlap that an event "
-        "prevented can look like work that was launched late.",
-        decides="The file has calls that wait, but no CUPTI rows that say for what.",
-        fix="`torch.profiler.profile(..., experimental_config="
-        "torch._C._profiler._ExperimentalConfig(enable_cuda_sync_events=True))`, with Cuspy "
-        "`CuspyConfig(enable_cuda_sync_events=True)`, or `tracelab.capture`.",
-        fix_short="Record with `_ExperimentalConfig(enable_cuda_sync_events=True)`, or with "
-        "`tracelab.capture`.",
-        find=_waits_without_rows,
-        about="trace",
-    ),
-    Rule(
-        id="TL903",
-        name="no Python stacks, or no source",
-        matters="Findings name operators and CUDA calls, or functions, but not lines.",
-        decides="The file contains no Python functions, or names source files that are neither "
-        "stored in it nor found on this machine.",
-        fix="Without functions: `with_stack=True`; it slows down the CPU, so compare times without "
-        "it. Without lines: give the folder of the program's source (`Options.source_folders` in "
-        "Python), or record with tracelab, which stores the lines in the trace.",
-        fix_short="Record with `with_stack=True`; where only lines are missing, name the folder of "
-        "the source.",
-        find=_stacks,
-        about="trace",
-    ),
-    Rule(
-        id="TL904",
-        name="unresolved waits",
-        matters="The trace does not say what those streams waited for: their idle time may be "
-        "`unknown`, and the critical path may be different.",
-        decides="It counts the stream waits whose event record, or the stream of that record, the "
-        "file does not name and tracelab could not infer. Most of them delayed nothing.",
-        fix='Record with `tracelab.capture(collector="kineto")`, which keeps the event records.',
-        find=_unresolved_waits,
-        about="trace",
-    ),
-    Rule(
-        id="TL905",
-        name="launches before the recording",
-        matters="They count as busy time but belong to no step, and idle time before them has no "
-        "known cause.",
-        decides="It counts the activities whose launch is not in the file, and warns if they take "
-        "5 % or more of the activities' time.",
-        fix="Synchronize before the first recorded step; `tracelab.capture` does.",
-        find=_missing_launches,
-        about="trace",
-    ),
-    Rule(
-        id="TL906",
-        name="overlapping activities",
-        matters="A stream runs one activity at a time, except where the launch allows the next one "
-        "to start early. These overlap without that: the time in which both ran counts once.",
-        decides="It counts the activities that start before the previous one in their stream ends, "
-        "except those under programmatic dependent launch or within one CUDA graph.",
-        fix="Check whether two processes write to the same file; record each into its own.",
-        find=_overlaps,
-        about="trace",
-    ),
-    Rule(
-        id="TL907",
-        name="kernels before their launch",
-        matters="Clocks that disagree shift the CPU's events against the GPU's: causes that depend "
-        "on both, `host_busy` and `launch` above all, are off by the same amount.",
-        decides="It counts the activities that start before the call that launched them.",
-        fix="Update the driver and PyTorch; record again.",
-        find=_early_kernels,
-        about="trace",
-    ),
-    Rule(
-        id="TL908",
-        name="impossible times",
-        matters="Events with a negative or absurd duration are left out of all figures. If a clock "
-        "jumped, the times on both sides are right, but not the time between them.",
-        decides="It counts the events that the reader left out because of their times, and the "
-        "jumps after which it moved events.",
-        fix="Record again; a clock of the machine may have wrapped or been set.",
-        find=_impossible_times,
-        about="trace",
-    ),
-    Rule(
-        id=OTHER_RANKS,
-        name="other ranks",
-        matters="A collective on this rank lasts until the slowest rank has joined: one file "
-        "cannot tell waiting from transferring.",
-        decides="The file says how many ranks there were, and some of them were not given.",
-        fix="Record every rank, and analyze their files together.",
-        find=_other_ranks,
-        about="trace",
-    ),
-    Rule(
-        id="TL910",
-        name="profiler overhead",
-        matters="The profiler slows down the CPU, so idle time that waits for the CPU is longer "
-        "here than in the real step. TL301's bound leaves that out if the real step is known.",
-        decides="It compares the median step with the length of a step that the capture measured "
-        "without the profiler, and reports a difference of 10 % or more. If no such length is "
-        "known, it reports that Python stacks were recorded and a GPU waits for the CPU for at "
-        "least 2 % of the window.",
-        fix="Record without stacks and shapes to come closer to the real step; `tracelab run` also "
-        "measures a step without the profiler.",
-        find=_profiler_overhead,
-        about="trace",
-    ),
-    Rule(
-        id=UNKNOWN_EVENTS,
-        name="unknown events",
-        matters="Profilers change. Events that tracelab does not know are in no figure: a GPU may "
-        "be busier than reported, a copy may lack its finding, a delay its reason.",
-        decides="It reports events of unknown categories in the rows of a GPU (a warning from 1 % "
-        "of its busy time), copies of unknown direction or memory from 10 % of the copy time, and "
-        "waits of unknown kinds, each with the names in the file. Smaller losses are listed in the "
-        "full report, on the page and in the JSON (`traces[].loss_names`).",
-        fix="Update tracelab; if it is up to date, please open an issue with these names and the "
-        "version of the profiler.",
-        fix_short="Update tracelab; if it is up to date, open an issue with these names.",
-        find=_unknown_events,
-        about="trace",
-    ),
+    load_rule("TL901", _damage),
+    load_rule("TL902", _waits_without_rows),
+    load_rule("TL903", _stacks),
+    load_rule("TL904", _unresolved_waits),
+    load_rule("TL905", _missing_launches),
+    load_rule("TL906", _overlaps),
+    load_rule("TL907", _early_kernels),
+    load_rule("TL908", _impossible_times),
+    load_rule(OTHER_RANKS, _other_ranks),
+    load_rule("TL910", _profiler_overhead),
+    load_rule(UNKNOWN_EVENTS, _unknown_events),
 )

@@ -7,7 +7,7 @@ import pytest
 from tests.build.pipelines import UNIT, gpipe, job, one_f_one_b
 from tests.figures import figures
 from tracelab.findings.finding import CRITICAL, WARNING
-from tracelab.findings.rules.tl303_pipeline_bubble import pipeline_finding
+from tracelab.findings.rules.waiting_ranks import pipeline_finding
 from tracelab.job.clocks import align
 from tracelab.job.members import find_members
 from tracelab.job.pipeline import find_pipeline

@@ -6,7 +6,8 @@ import pytest
 
 from tests.figures import figures
 from tracelab.findings.finding import Finding, Where
-from tracelab.findings.rules.tl304_straggler import find, straggler_finding
+from tracelab.findings.rules import waiting_ranks
+from tracelab.findings.rules.waiting_ranks import straggler_finding
 from tracelab.job.stragglers import Straggler
 
 STRAGGLER = Straggler(
@@ -117,4 +118,4 @@ def test_many_ranks_are_counted():
 
 
 def test_one_file_tells_nothing():
-    assert find(None) == []
+    assert waiting_ranks.STRAGGLER.find(None) == []

@@ -7,8 +7,8 @@ import pytest
 from tests.build.report_rows import make_finding, make_steady_report
 from tests.checks import with_each
 from tracelab.findings.remedies import REMEDIES
-from tracelab.findings.rules import tl303_pipeline_bubble
-from tracelab.findings.rules.tl305_first_use import title_of
+from tracelab.findings.rules.untypical_time import title_of
+from tracelab.findings.rules.waiting_ranks import PIPELINE
 from tracelab.render.document import document_of
 from tracelab.render.text.screen import screen
 
@@ -47,9 +47,9 @@ def test_of_what_comes_once():
     assert title_of(ONCE[:1]) == ONCE[0].title
 
 
-@pytest.mark.parametrize("cause", tl303_pipeline_bubble.TITLES)
-def test_of_a_pipeline(cause):
-    assert is_whole(tl303_pipeline_bubble.TITLES[cause].format(stage=15))
+@pytest.mark.parametrize("case", PIPELINE.cases.values(), ids=lambda x: x.cause)
+def test_of_a_pipeline(case):
+    assert is_whole(case.title.format(stage=15))
 
 
 @pytest.mark.parametrize(

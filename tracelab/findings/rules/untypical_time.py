@@ -1,38 +1,164 @@
-"""TL306: a stall of the host that is not typical of a step."""
+"""TL305 and TL306: time that a typical step does not lose: costs of a first use, rare stalls."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import dataclass
-from tracelab.base.intervals import Int64Array, Intervals
-from tracelab.findings.candidates import MAX_EVIDENCE, Candidate, grouped, where
+from tracelab.base.intervals import (
+    Int64Array,
+    Intervals,
+    intersect,
+    measure,
+    measure_within,
+    subtract,
+    union,
+)
+from tracelab.findings.candidates import (
+    MAX_EVIDENCE,
+    Candidate,
+    grouped,
+    join_by_device,
+    most_expensive,
+    where,
+)
 from tracelab.findings.context import Context
 from tracelab.findings.finding import ASIDE, INFO
-from tracelab.findings.rule import Rule
+from tracelab.findings.remedy import Remedy
+from tracelab.findings.rule import load_rule
 from tracelab.measures.idle_causes import Cause
 from tracelab.measures.recurrence import are_rare
+from tracelab.model.program.call_sites import CallSite
 from tracelab.model.steady import MIN_STEPS
-from tracelab.model.trace import ABSENT
+from tracelab.model.trace import ABSENT, HOST_CALLS
 from tracelab.model.wording import called
 
-_BY_HOST = (Cause.HOST_BLOCKED, Cause.INPUT, Cause.HOST_BUSY, Cause.LAUNCH)
+_BY_HOST = (Cause.HOST_BLOCKED, Cause.HOST_BUSY, Cause.LAUNCH)
+_BY_HOST_OR_INPUT = (*_BY_HOST, Cause.INPUT)
+_MAX_NAMED_KINDS = 2
 # Of a steady step: a shorter stall is no alarm in any step.
 _MIN_STEP_SHARE = 0.02
 # Of a stall: another one of that length at the same place makes it typical.
 _MIN_TYPICAL_SHARE = 0.5
-_FIX = (
-    "Nothing yet: what happens only now and then is not the cost of a typical step. Record more "
-    "steps (`schedule(active=...)`). If it comes back, look for what is not done in every step: "
-    "logging, checkpoints, evaluation, Python's garbage collection, other work on the machine."
-)
 
 
-def find(context: Context) -> list[Candidate]:
+def _first_use(context: Context) -> list[Candidate]:
+    """Find what should come once and recurs, by remedy; and all that comes once, as one."""
+    return [*_going_on(context), *_once(context)]
+
+
+def _going_on(context: Context) -> list[Candidate]:
+    """Idle time during the host events by which each remedy of what goes on is recognized."""
+    candidates = []
+    for remedy, event_id in context.recognized.events_of:
+        if FIRST_USE.id in remedy.rules and not remedy.is_first_use:
+            lost, costly_id = _idle_during(context, event_id)
+            if lost:
+                candidates.append(
+                    _first_use_candidate(context, remedy, costly_id, lost, "planning")
+                )
+    return candidates
+
+
+def _once(context: Context) -> list[Candidate]:
+    """Idle time during what comes once, whatever it is: by its largest part."""
+    parts, lost = [], dict[int, Intervals]()
+    for remedy, event_id in context.first_use.parts:
+        idle, costly_id = _idle_during(context, event_id)
+        of_part = {
+            device: subtract(time, lost[device]) if device in lost else time
+            for device, time in idle.items()
+        }
+        cost_ns = max(map(measure, of_part.values()), default=0)
+        if cost_ns:
+            parts.append((cost_ns, remedy, costly_id))
+            lost = join_by_device(lost, idle)
+    if not parts:
+        return []
+    parts.sort(key=lambda part: -part[0])
+    [(_, remedy, costly_id), *others] = parts
+    one = _first_use_candidate(context, remedy, costly_id, lost, "first_use")
+    events = np.unique(np.concatenate([costly_id for _, _, costly_id in parts]))
+    return [
+        replace(
+            one,
+            title=title_of([remedy for _, remedy, _ in parts]),
+            where=replace(one.where, count=len(events)),
+            remedy=replace(remedy, title="") if others else remedy,
+            severity_override=INFO,
+            is_typical=False,
+        )
+    ]
+
+
+def title_of(remedies: Sequence[Remedy]) -> str:
+    """The title of what comes once, by its largest parts.
+
+    Args:
+        remedies: of each kind of first use, the most expensive one first.
+    """
+    if len(remedies) == 1:
+        return remedies[0].title
+    names = [remedy.name for remedy in remedies[:_MAX_NAMED_KINDS]]
+    if len(remedies) > _MAX_NAMED_KINDS:
+        names = [", ".join(names), "more"]
+    return f"The recording contains costs of first use: {' and '.join(names)}"
+
+
+def _first_use_candidate(
+    context: Context,
+    remedy: Remedy,
+    costly_id: NDArray[np.integer[Any]],
+    lost: dict[int, Intervals],
+    cause: str,
+) -> Candidate:
+    """The candidate of a remedy's events that cost idle time."""
+    trace = context.trace
+    name, call_site = _most_of(context, costly_id)
+    is_call = trace.category[costly_id[0]] in HOST_CALLS
+    return Candidate(
+        title=remedy.title,
+        cause=cause,
+        where=where(call_site, count=len(costly_id), api=name if is_call else None),
+        evidence=most_expensive(costly_id.tolist(), trace.duration_ns[costly_id].tolist()),
+        lost=lost,
+        remedy=remedy,
+    )
+
+
+def _idle_during(
+    context: Context, event_id: NDArray[np.integer[Any]]
+) -> tuple[dict[int, Intervals], NDArray[np.integer[Any]]]:
+    """Device to its idle during some events of the host, and those events that cost any."""
+    trace = context.trace
+    start_ns, end_ns = trace.start_ns[event_id], trace.end_ns[event_id]
+    during = union(start_ns, end_ns)
+    idle = {
+        device: intersect(context.idle(device, context.is_idle_by(*_BY_HOST)), during)
+        for device in context.active_devices
+    }
+    is_costly = np.zeros(len(event_id), dtype=np.bool_)
+    for time in idle.values():
+        is_costly |= measure_within(time, start_ns, end_ns) > 0
+    return {device: time for device, time in idle.items() if len(time)}, event_id[is_costly]
+
+
+def _most_of(context: Context, call_id: NDArray[np.integer[Any]]) -> tuple[str, CallSite]:
+    """The name and call site of the longest of some calls."""
+    longest_id = call_id[[int(np.argmax(context.trace.duration_ns[call_id]))]]
+    [call_site] = context.call_sites(longest_id)
+    return context.trace.name_of(int(longest_id[0])), call_site
+
+
+# --- TL306 ---
+
+
+def _irregular_stalls(context: Context) -> list[Candidate]:
     """The long idle times of which hardly another step has the like, together.
 
     Those of a slow start of the recording are a candidate of their own, which becomes no finding:
@@ -45,7 +171,7 @@ def find(context: Context) -> list[Candidate]:
     return [
         replace(candidate, becomes_finding=becomes_finding)
         for becomes_finding in (True, False)
-        for candidate in _candidate(
+        for candidate in _stall_candidate(
             context,
             {
                 device: x.only(np.isin(x.next_id, of_start) != becomes_finding)
@@ -55,7 +181,7 @@ def find(context: Context) -> list[Candidate]:
     ]
 
 
-def _candidate(context: Context, stalls: Mapping[int, _Stalls]) -> list[Candidate]:
+def _stall_candidate(context: Context, stalls: Mapping[int, _Stalls]) -> list[Candidate]:
     """One candidate of the stalls of all devices; none without any."""
     stalls = {device: of_device for device, of_device in stalls.items() if len(of_device.next_id)}
     if not stalls:
@@ -64,16 +190,15 @@ def _candidate(context: Context, stalls: Mapping[int, _Stalls]) -> list[Candidat
     worst = stalls[device]
     culprit_id = worst.culprit_id[np.argsort(-worst.length_ns, kind="stable")]
     [call_site] = context.call_sites(culprit_id[:1])
-    [remedy] = context.recognized.remedies(culprit_id[:1], RULE.id)
+    [remedy] = context.recognized.remedies(culprit_id[:1], STALL.id)
     count = len(worst.next_id)
     what = called(call_site, context.call_name(int(culprit_id[0])))
     often = "once" if count == 1 else f"irregularly ({count} times)"
     at = f", {'' if count == 1 else 'longest '}in {what}" if what else ""
     return [
-        Candidate(
-            title=f"The CPU stalls {often}{at}",
-            cause="irregular",
-            where=where(call_site, count=count, device=device),
+        STALL.cases["irregular"].candidate(
+            where(call_site, count=count, device=device),
+            {"often": often, "at": at},
             evidence=tuple(dict.fromkeys(culprit_id[culprit_id != ABSENT].tolist()))[:MAX_EVIDENCE],
             lost={number: _idle_of(context, number, x) for number, x in stalls.items()},
             severity_override=INFO,
@@ -108,7 +233,7 @@ class _Stalls:
 def _irregular(context: Context, device: int) -> _Stalls:
     """The irregular stalls of one device."""
     steps = context.steady_steps
-    idle_ns = context.bubbles.within(device, context.is_idle_by(*_BY_HOST), steps)
+    idle_ns = context.bubbles.within(device, context.is_idle_by(*_BY_HOST_OR_INPUT), steps)
     least_ns = _MIN_STEP_SHARE * float(np.median([step.length_ns for step in steps]))
     stalls = _stalls_of(context, device, _MIN_TYPICAL_SHARE * least_ns)
     names = map(context.call_name, stalls.culprit_id.tolist())
@@ -128,7 +253,7 @@ def _irregular(context: Context, device: int) -> _Stalls:
 def _stalls_of(context: Context, device: int, least_ns: float) -> _Stalls:
     """The stalls of one device of at least this length."""
     bubbles, steps = context.bubbles, context.steady_steps
-    is_chosen = context.is_idle_by(*_BY_HOST) & (bubbles.device_number == device)
+    is_chosen = context.is_idle_by(*_BY_HOST_OR_INPUT) & (bubbles.device_number == device)
     piece_index = np.flatnonzero(is_chosen & (bubbles.next_id != ABSENT))
     piece_ns = (bubbles.end_ns - bubbles.start_ns)[piece_index]
     next_id, stall_index = np.unique(bubbles.next_id[piece_index], return_inverse=True)
@@ -159,25 +284,8 @@ def _steps_alike(stalls: _Stalls, group: list[int], steps: int) -> NDArray[np.in
 def _idle_of(context: Context, device: int, stalls: _Stalls) -> Intervals:
     """The idle time of these stalls."""
     is_chosen = np.isin(context.bubbles.next_id, stalls.next_id)
-    return context.idle(device, is_chosen & context.is_idle_by(*_BY_HOST))
+    return context.idle(device, is_chosen & context.is_idle_by(*_BY_HOST_OR_INPUT))
 
 
-RULE = Rule(
-    id="TL306",
-    name="an irregular stall, in too few steps to be typical",
-    matters="A step that stalls once is not typical: removing the work at that call site from the "
-    "loop may save nothing. Only a longer recording shows whether the stall comes back.",
-    decides="It needs at least three steady steps. A stall is idle time of at least 2 % of a step "
-    "that the CPU caused, if at most a quarter of the steps (at least one) have idle time of at "
-    "least half that length at the same call site. The step must also be idle for longer than the "
-    "median step, by at least half of the stall: otherwise the idle time only moved. The start of "
-    "the recording is left out: idle time before the CPU first ran ahead of the GPU, if it ever "
-    "does, and idle time of the first recorded step or before the first launch of the second, "
-    "unless the CPU took more than four times as long for that launch as in the other steps.",
-    fix=_FIX,
-    fix_short="Record more steps (`schedule(active=40)`): what happens only now and then is not "
-    "the cost of a typical step.",
-    before="schedule(wait=1, warmup=1, active=4)",
-    after="schedule(wait=1, warmup=1, active=40)",
-    find=find,
-)
+FIRST_USE = load_rule("TL305", _first_use)
+STALL = load_rule("TL306", _irregular_stalls)

@@ -1,21 +1,29 @@
-"""TL301: the GPU waits for the host to launch."""
+"""TL301 and TL302: the GPU waits for the host to launch, or to load data."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.intervals import Int64Array, Intervals, measure
 from tracelab.findings.advice.launches import advise
-from tracelab.findings.candidates import Candidate, grouped, key_of, most_expensive, where
+from tracelab.findings.candidates import (
+    MAX_EVIDENCE,
+    Candidate,
+    grouped,
+    key_of,
+    most_expensive,
+    where,
+)
 from tracelab.findings.context import Context
-from tracelab.findings.finding import GENERIC, INFO, SPECIFIC, WARNING_SHARE
-from tracelab.findings.remedy import NO_FIX, Instead, Remedy
-from tracelab.findings.rule import Rule
+from tracelab.findings.finding import GENERIC, INFO, WARNING_SHARE
+from tracelab.findings.remedy import Remedy
+from tracelab.findings.rule import Case, load_rule
 from tracelab.measures.idle_causes import Cause
+from tracelab.measures.idle_culprits import innermost_functions
 from tracelab.model.constraints import Constraint
 from tracelab.model.cuda_graphs.graph_replays import mostly_replays, replayed
 from tracelab.model.driver_api import is_asynchronous_copy, is_graph_launch, is_kernel_launch
@@ -24,7 +32,8 @@ from tracelab.model.latencies import MIN_DELAY_NS, REPLAY_START_NS
 from tracelab.model.launching import Doing, work_at
 from tracelab.model.lookup import rows_of
 from tracelab.model.phases import Phase
-from tracelab.model.program.call_sites import CallSite, calling_threads
+from tracelab.model.program.call_sites import NO_CALL_SITE, CallSite, calling_threads
+from tracelab.model.thread_states import is_in_launching_thread
 from tracelab.model.trace import ABSENT
 from tracelab.model.wording import called
 
@@ -36,37 +45,9 @@ _MIN_OTHER_WORK_NS = 1_000_000
 _MIN_OTHER_WORK_OF_REPLAYS_NS = 20_000
 # Between two graphs of a stream that are both launched pass 1.3 us (H200).
 _MAX_GAP_NS = 2_500
-_FIX_OF_LONG = Instead(
-    "Move this work out of the launching thread: do it ahead, in worker processes "
-    "(`DataLoader(..., num_workers=...)`), once instead of in each step, or on the GPU.",
-    short="Move this work to another process (`DataLoader(..., num_workers=8)`), or do it once "
-    "before the loop, or on the GPU.",
-)
 
 
-class _Way(NamedTuple):
-    """A way in which the CPU is late, in words, and its fix if no remedy has one."""
-
-    cause: str
-    does: str
-    fix: Instead
-    edit: str | None
-
-
-_FIX_OF_REPLAYS = Instead(
-    "The graphs are launched with one call each, and wait for this work between them. Move it out "
-    "of the launching thread: do it in another process, once for several replays, or on the GPU, "
-    "as nodes of a graph.",
-    short="Move this work to another process, do it once for several replays, or capture it as "
-    "nodes of the graph.",
-)
-# What to do about what is left over, `advise` says.
-_LAUNCH_BOUND = _Way("launch_bound", "cannot launch kernels fast enough", NO_FIX, None)
-_SLOW_HOST = _Way("slow_host", "does other work", _FIX_OF_LONG, "python:{place}=0")
-_SLOW_HOST_OF_REPLAYS = _SLOW_HOST._replace(fix=_FIX_OF_REPLAYS)
-
-
-def find(context: Context) -> list[Candidate]:
+def _late_work(context: Context) -> list[Candidate]:
     """Idle time before launches that came late: by remedy, else all short gaps and all long ones.
 
     So what one fix mends is a candidate of its own, and what is left over is one. A file that is
@@ -78,17 +59,17 @@ def find(context: Context) -> list[Candidate]:
     of_replays = _is_before_replay(context)
     group_of = _group_by_remedy(context, is_late)
     groups = [
-        (is_late & is_of_cause & is_of_remedy, remedy, way)
-        for is_of_cause, way in (
-            (~is_slow_host, _LAUNCH_BOUND),
-            (is_slow_host & ~of_replays, _SLOW_HOST),
-            (is_slow_host & of_replays, _SLOW_HOST_OF_REPLAYS),
+        (is_late & is_of_cause & is_of_remedy, remedy, LAUNCH_BOUND.cases[case])
+        for is_of_cause, case in (
+            (~is_slow_host, "launch_bound"),
+            (is_slow_host & ~of_replays, "slow_host"),
+            (is_slow_host & of_replays, "slow_host_of_replays"),
         )
         for is_of_remedy, remedy in group_of
     ]
     candidates = [
-        _candidate(context, is_chosen, lost, is_late, remedy, way)
-        for is_chosen, remedy, way in groups
+        _late_candidate(context, is_chosen, lost, is_late, remedy, case)
+        for is_chosen, remedy, case in groups
         if (lost := context.idle_by_device(is_chosen))
     ]
     if _has_collectives(context):
@@ -108,8 +89,8 @@ def _group_by_remedy(
     index = np.flatnonzero(is_late & context.is_inside(bubbles.start_ns, bubbles.end_ns))
     culprit_id = context.idle_culprits[index]
     launch_id = timeline.launch_id[rows_of(timeline.event_id, bubbles.next_id[index])]
-    in_culprit = context.recognized.remedies(culprit_id, "TL301")
-    in_launch = context.recognized.remedies(launch_id, "TL301")
+    in_culprit = context.recognized.remedies(culprit_id, LAUNCH_BOUND.id)
+    in_launch = context.recognized.remedies(launch_id, LAUNCH_BOUND.id)
     remedies = [own or other for own, other in zip(in_culprit, in_launch, strict=True)]
     at_places = any(remedy is not None and remedy.by_call_site for remedy in remedies)
     call_sites = context.call_sites(launch_id) if at_places else (None,) * len(index)
@@ -186,42 +167,41 @@ def _late_replays(context: Context) -> NDArray[np.bool_]:
     return late_replays
 
 
-def _candidate(
+def _late_candidate(
     context: Context,
     is_chosen: NDArray[np.bool_],
     lost: Mapping[int, Intervals],
     is_late: NDArray[np.bool_],
     remedy: Remedy | None,
-    way: _Way,
+    case: Case,
 ) -> Candidate:
     """The candidate of the chosen bubbles, of all that end with a late launch."""
     name, call_site, evidence = _top_culprit(context, is_chosen, remedy)
     steps = {context.trace.name_of(step.event_id) for step in context.timeline.steps}
     what = called(call_site, "" if name in steps else name)
-    is_before = way.cause == _SLOW_HOST.cause and _is_launch(name)
+    is_before = case.cause == "slow_host" and _is_launch(name)
     at = f" before {what}" if is_before else f", mostly in {what}"
-    fix, edit = way.fix, way.edit
-    is_generic = way == _LAUNCH_BOUND and remedy is None
-    is_possible = True
-    if is_generic:
+    advice: dict[str, Any] = {}
+    if case.cause == "launch_bound" and remedy is None:
         fix, edit, is_possible = advise(context, max(map(measure, lost.values())))
+        advice = {
+            "fix": fix.text,
+            "fix_short": fix.short,
+            "edit": edit,
+            "is_possible": is_possible,
+            "role": GENERIC,
+        }
     late_ns = {device: measure(context.idle(device, is_late)) for device in lost}
     left = {device: _subtract_profiler_ns(context, device, ns) for device, ns in late_ns.items()}
-    return Candidate(
-        title=f"The CPU {way.does}{at if what else ''}",
-        cause=way.cause,
-        where=where(
+    return case.candidate(
+        where(
             call_site,
             count=max(map(len, lost.values())),
             device=max(lost, key=lambda device: measure(lost[device])),
         ),
+        {"at": at if what else ""},
         evidence=evidence,
-        fix=fix.text,
-        fix_short=fix.short,
-        edit=edit,
         remedy=remedy,
-        role=GENERIC if is_generic else SPECIFIC,
-        is_possible=is_possible,
         lost=lost,
         limit_ns={
             device: measure(idle) * left[device][0] // late_ns[device]
@@ -229,6 +209,7 @@ def _candidate(
             if late_ns[device]
         },
         severity_override=INFO if all(is_bound for _, is_bound in left.values()) else None,
+        **advice,
     )
 
 
@@ -290,7 +271,7 @@ def _top_culprit(
     cost_ns, culprit_id = length_ns[longest], context.idle_culprits[bubble_index[longest]]
     if remedy is not None:
         timeline = context.timeline
-        of_culprit = context.recognized.remedies(culprit_id, RULE.id)
+        of_culprit = context.recognized.remedies(culprit_id, LAUNCH_BOUND.id)
         is_own = np.array([own is remedy for own in of_culprit], dtype=np.bool_)
         row = rows_of(timeline.event_id, bubbles.next_id[bubble_index[longest]])
         culprit_id = np.where(is_own, culprit_id, timeline.launch_id[row])
@@ -332,25 +313,85 @@ def _are_of_backward(context: Context, events: Int64Array) -> NDArray[np.bool_]:
     return of_backward
 
 
-RULE = Rule(
-    id="TL301",
-    name="CPU-bound: the GPU waits for launches",
-    matters="A launch costs the CPU a few microseconds, a PyTorch operator a few tens. Kernels "
-    "that finish sooner leave the GPU waiting for the next one, and a faster GPU waits longer.",
-    decides="It sums the idle time in which the thread that launched the next activity was "
-    "executing Python, operators or launches, and from there to the activity's start. If the "
-    "capture knows how long a step takes without the profiler, the bound leaves out the "
-    "profiler's overhead. If that overhead may explain all of it, the bound is the GPU's idle "
-    "time without the profiler (`info`, unless a saving is predicted), and the finding is dropped "
-    "if that is less than 2 % of a step. Idle time at the start of the recording does not count. "
-    "Gaps of 1 ms or more without a launch are a finding of their own (`slow_host`): the CPU did "
-    "other work there, unless it was in a function of PyTorch's or in an operator that launches. "
-    "In a program of replays, so are gaps of 20 us, and idle time while a replay is launched "
-    "counts as well. Idle time that a blocking call caused belongs to TL101. "
-    "The advice is a CUDA graph of what can be captured. Blocking calls, pageable copies and what "
-    "changes from step to step must be removed first, in that order; the saving is that of all of "
-    "it together.",
-    before="for x in batches:\n    model(x)  # hundreds of small kernels",
-    after="model = torch.compile(model, mode='reduce-overhead')\nfor x in batches:\n    model(x)",
-    find=find,
-)
+# --- TL302 ---
+
+
+def _late_data(context: Context) -> list[Candidate]:
+    """Idle time in which the launching thread loaded data, by what the fix is."""
+    bubbles = context.bubbles
+    is_chosen = context.is_idle_by(Cause.INPUT)
+    is_chosen &= np.isin(bubbles.device_number, context.active_devices)
+    is_chosen &= context.is_inside(bubbles.start_ns, bubbles.end_ns)
+    index = np.flatnonzero(is_chosen)
+    function_id = _functions_during(context, index)
+    remedies = context.recognized.remedies(
+        np.where(function_id == ABSENT, context.idle_culprits[index], function_id), INPUT_BOUND.id
+    )
+    call_sites = context.call_sites(function_id)
+    return [
+        _loading_candidate(
+            context, index[group], [call_sites[i] for i in group], remedies[group[0]]
+        )
+        for group in grouped(remedy and remedy.id for remedy in remedies).values()
+    ]
+
+
+def _loading_candidate(
+    context: Context,
+    bubble_index: NDArray[np.intp],
+    call_sites: Sequence[CallSite],
+    remedy: Remedy | None,
+) -> Candidate:
+    """The candidate of some bubbles; a call site each."""
+    bubbles = context.bubbles
+    is_chosen = np.zeros(len(bubbles.cause), dtype=np.bool_)
+    is_chosen[bubble_index] = True
+    lost = context.idle_by_device(is_chosen)
+    length_ns = (bubbles.end_ns - bubbles.start_ns)[bubble_index]
+    groups = grouped(call_sites)
+    call_site = max(groups, key=lambda site: int(length_ns[groups[site]].sum()))
+    loading_id = _loading_regions(context, lost.values())
+    if call_site == NO_CALL_SITE:
+        [call_site] = context.call_sites(loading_id[:1])
+    is_in_thread = any(map(is_in_launching_thread, map(context.trace.name_of, loading_id.tolist())))
+    what = "data loaded in the launching thread" if is_in_thread else "the data loader"
+    return INPUT_BOUND.cases["input_bound"].candidate(
+        where(
+            call_site,
+            count=max(map(len, lost.values())),
+            device=max(lost, key=lambda device: measure(lost[device])),
+        ),
+        {"what": what},
+        evidence=tuple(loading_id[:MAX_EVIDENCE].tolist()),
+        lost=lost,
+        remedy=remedy,
+    )
+
+
+def _functions_during(context: Context, bubble_index: NDArray[np.intp]) -> Int64Array:
+    """The function that the launching thread was in half-way through each bubble, else ABSENT."""
+    bubbles, timeline = context.bubbles, context.timeline
+    next_id = bubbles.next_id[bubble_index]
+    launch_id = timeline.launch_id[rows_of(timeline.event_id, next_id)]
+    start_ns, end_ns = bubbles.start_ns[bubble_index], bubbles.end_ns[bubble_index]
+    return innermost_functions(
+        context.trace,
+        start_ns + (end_ns - start_ns) // 2,
+        context.trace.thread_index[launch_id],
+    )
+
+
+def _loading_regions(context: Context, idle: Collection[Intervals]) -> NDArray[np.integer[Any]]:
+    """Event ids of the regions that load data beside some idle time, the longest first."""
+    trace = context.trace
+    first_ns = min(int(time.starts[0]) for time in idle)
+    last_ns = max(int(time.ends[-1]) for time in idle)
+    region_id = context.graph.host.loading_id
+    region_id = region_id[
+        (trace.start_ns[region_id] < last_ns) & (trace.end_ns[region_id] > first_ns)
+    ]
+    return region_id[np.argsort(-trace.duration_ns[region_id], kind="stable")]
+
+
+LAUNCH_BOUND = load_rule("TL301", _late_work)
+INPUT_BOUND = load_rule("TL302", _late_data)
