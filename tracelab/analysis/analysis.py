@@ -12,12 +12,11 @@ from tracelab.base.options import DEFAULTS, Options
 from tracelab.findings.attribution import find_all
 from tracelab.findings.context import Context
 from tracelab.findings.finding import Finding, is_same_place
-from tracelab.findings.first_use import FirstUse, find_first_use
 from tracelab.findings.fixes import choose_fixes, predict_choices
 from tracelab.findings.notes import few_blocks, recording_start
 from tracelab.findings.places import add_surroundings, sentence_of
 from tracelab.findings.prices import Priced, changed_programs, price_findings
-from tracelab.findings.recognition import Recognized, recognize
+from tracelab.findings.recognition import FirstUse, Recognized, find_first_use, recognize
 from tracelab.findings.registry import RULES
 from tracelab.findings.remedies import REMEDIES
 from tracelab.findings.remedy import Remedy

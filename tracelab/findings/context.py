@@ -14,8 +14,7 @@ from tracelab.base.arrays import OneLine, read_only
 from tracelab.base.intervals import Int64Array, Intervals, clip, measure_within, union
 from tracelab.base.names import short_kernel_name
 from tracelab.findings.advice.needs import host_needs
-from tracelab.findings.first_use import FirstUse
-from tracelab.findings.recognition import Recognized
+from tracelab.findings.recognition import FirstUse, Recognized
 from tracelab.measures.blocking_calls import BlockingCallCosts
 from tracelab.measures.exposed import Exposed
 from tracelab.measures.idle_causes import Bubbles, Cause, mark_beginnings_as_edges

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tracelab.base.arrays import Frozen, dataclass, read_only
 from tracelab.base.intervals import Int64Array, Intervals, clip, measure, union
 from tracelab.base.options import PROFILER_STEP
-from tracelab.model.kernel_kinds import Kind
+from tracelab.model.kernel_kinds import Kind, copy_direction
 from tracelab.model.lookup import match_names
 from tracelab.model.nesting import Nesting
 from tracelab.model.steps import Step, UnusedSteps, Window
@@ -142,6 +142,12 @@ class Activities(Frozen):
         if kind is not None:
             chosen &= self.kind == kind
         return chosen
+
+    def copies(self, direction: str) -> NDArray[np.bool_]:
+        """bool[m], which activities copy in a direction, as of `copy_direction`."""
+        return match_names(
+            self.trace, self.event_id, lambda name: copy_direction(name) == direction
+        )
 
     def busiest_device(self, window: Window) -> int:
         """The device that decides how long a window takes: the one that works longest in it.

@@ -7,8 +7,7 @@ from tests.build.files import call, kernel, launch, operator, step, write
 from tests.build.repeated_scenes import Scene
 from tests.build.rows import US
 from tracelab import Options, analyze, whatif as predict
-from tracelab.findings.first_use import find_first_use
-from tracelab.findings.recognition import recognize
+from tracelab.findings.recognition import find_first_use, recognize
 from tracelab.findings.remedies import REMEDIES
 from tracelab.measures.idle_causes import bubbles
 from tracelab.simulate.recorded import record_program, whole

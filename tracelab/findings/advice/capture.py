@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from enum import IntEnum
 
 import numpy as np
@@ -18,13 +19,14 @@ from tracelab.base.intervals import Int64Array
 from tracelab.findings.advice.needs import Need, cannot_go
 from tracelab.findings.advice.repeats import have_same_sizes
 from tracelab.findings.candidates import grouped, where
-from tracelab.findings.compiled_regions import compiled_regions
 from tracelab.findings.context import Context
 from tracelab.findings.places import JOINT, edit_text
+from tracelab.findings.remedies.recognizers import compiled_regions
+from tracelab.findings.remedy import is_available
 from tracelab.measures.recurrence import is_regular
 from tracelab.model.blocking_calls import Blocking
 from tracelab.model.driver_api import is_free, is_graph_launch
-from tracelab.model.frames import called_name
+from tracelab.model.frames import MODULE_PREFIX, called_name, is_tensor_operator
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import groups_of, match_names
 from tracelab.model.nesting import Nesting
@@ -39,6 +41,12 @@ _MIN_ALIKE_SHARE = 0.75
 _MIN_NOTABLE_SHARE = 0.02
 # Of the launches of a step: a call with fewer before or after it is at an end of the step.
 _MIN_SHARE_AROUND = 0.05
+# In a program of replays: of the activities, and beside each of them.
+_MIN_REPLAYED_SHARE, _MAX_EAGER_PER_REPLAY = 0.5, 20
+# The place of most does not need all.
+_MAX_LOOKED_UP_LAUNCHES = 20_000
+_COPIES = frozenset(("aten::_foreach_copy_", "aten::copy_"))
+_MARKS_SINCE = "2.1"  # `mark_static_address`
 _RULES_OF_CALLS = ("TL101", "TL102", "TL103")
 _NAMED_PHASES = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
 
@@ -125,13 +133,38 @@ class Segment(OneLine):
         return self.before is None and self.after is None
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class Launched(OneLine):
+    """The launches of steps that replay graphs.
+
+    Example: ``Launched(replays_per_step=4, eager_per_step=12, is_mostly_replays=True,
+    eager_at="`aten::add` in decode (serve.py:9)", has_optimizer=False, copies_inputs=False)``.
+
+    Attributes:
+        replays_per_step: calls of a step that replay a graph, or of the window.
+        eager_per_step: other calls that a graph could hold: none that waits or copies to the host.
+        is_mostly_replays: True if a replay stands for most activities, and there are few of these.
+        eager_at: the place of most of them, in words; "" without any.
+        has_optimizer: True if an optimizer is among them.
+        copies_inputs: True if all of them are copies that `torch.compile` makes into the inputs of
+            its graphs, and its version can do without.
+    """
+
+    replays_per_step: int
+    eager_per_step: int
+    is_mostly_replays: bool
+    eager_at: str
+    has_optimizer: bool
+    copies_inputs: bool
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Capture(OneLine):
     """The contents of a graph of the steady steps.
 
     Example: ``Capture(blockers=(), as_is=Segment(...), after_removal=Segment(...),
     threads=("thread 2",), has_steps=True, has_collectives=False, compiled_share=0.0,
-    replayed_share=0.0)``.
+    launched=None)``.
 
     Attributes:
         blockers: in the order in which to remove them, those of most calls first.
@@ -141,7 +174,7 @@ class Capture(OneLine):
         has_steps: True if the file has steady steps; else it is about the window.
         has_collectives: True if the steps communicate.
         compiled_share: the share of the launches that `torch.compile` made.
-        replayed_share: the share of the GPU activities that a CUDA graph launched.
+        launched: what is replayed, and launched next to it; None if most steps replay nothing.
     """
 
     blockers: tuple[Blocker, ...]
@@ -151,7 +184,7 @@ class Capture(OneLine):
     has_steps: bool
     has_collectives: bool
     compiled_share: float
-    replayed_share: float
+    launched: Launched | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -197,7 +230,7 @@ def find_capture(context: Context) -> Capture | None:
         has_steps=timeline.steady is not None,
         has_collectives=bool((timeline.kind[rows] == Kind.COMM).any()),
         compiled_share=float((compiled_regions(trace).innermost(launch_id) != ABSENT).mean()),
-        replayed_share=float(match_names(trace, timeline.launch_id[rows], is_graph_launch).mean()),
+        launched=_find_launched(context, launches, rows),
     )
 
 
@@ -375,6 +408,64 @@ def _other_threads(context: Context, launches: _Calls, rows: NDArray[np.intp]) -
     )
 
 
+# --- what is replayed ---
+
+
+def _find_launched(context: Context, launches: _Calls, rows: NDArray[np.intp]) -> Launched | None:
+    """Find what is replayed, and what is launched next to it; None if most steps replay nothing.
+
+    Args:
+        context: the window.
+        launches: those of the steps.
+        rows: intp[m], the timeline rows of all that they launch.
+    """
+    timeline, launch_id = context.timeline, launches.event_id
+    is_replay = match_names(context.trace, launch_id, is_graph_launch)
+    replays, steps = int(is_replay.sum()), int(launches.step.max()) + 1
+    if not round(replays / steps):
+        return None
+    to_host = timeline.launch_id[timeline.copies("d2h")]
+    waits = np.union1d(context.blocking_calls.calls.event_id, to_host)
+    eager_id = np.sort(launch_id[~is_replay & ~np.isin(launch_id, waits)])
+    return Launched(
+        replays_per_step=round(replays / steps),
+        eager_per_step=round(len(eager_id) / steps),
+        is_mostly_replays=len(eager_id) <= _MAX_EAGER_PER_REPLAY * replays
+        and np.isin(timeline.launch_id[rows], launch_id[is_replay]).mean() > _MIN_REPLAYED_SHARE,
+        eager_at=_top_place(context, eager_id[:_MAX_LOOKED_UP_LAUNCHES]),
+        has_optimizer=bool((context.phases.phases_of(eager_id) == Phase.OPTIMIZER).any()),
+        copies_inputs=_copy_inputs(context, eager_id),
+    )
+
+
+def _copy_inputs(context: Context, launch_id: Int64Array) -> bool:
+    """Return True if launches (int64[k], event ids) all are copies that begin compiled code."""
+    operators = context.timeline.operators
+    inside = operators.innermost(launch_id)
+    is_copy = np.append(operators.have_name(_COPIES.__contains__), False)[inside]
+    is_copy &= compiled_regions(context.trace).innermost(launch_id) != ABSENT
+    can_mark = context.torch is None or is_available(_MARKS_SINCE, context.torch)
+    return can_mark and bool(len(launch_id)) and bool(is_copy.all())
+
+
+def _top_place(context: Context, launch_id: Int64Array) -> str:
+    """Name the place of most of some launches (int64[k], event ids); "" without any.
+
+    In what `torch.compile` launches that is the operator: the program calls no more than the model
+    there.
+    """
+    in_compiled = compiled_regions(context.trace).innermost(launch_id) != ABSENT
+    names = []
+    for event_id, site, is_compiled in zip(
+        launch_id.tolist(), context.call_sites(launch_id), in_compiled.tolist(), strict=True
+    ):
+        is_inside_model = is_compiled and site.operator and is_tensor_operator(site.operator)
+        place = replace(site, call=None, line=None) if is_inside_model else site
+        names.append(describe(place, context.call_name(event_id)))
+    places = grouped(names)
+    return max(places, key=lambda place: len(places[place]), default="")
+
+
 # --- what can be captured ---
 
 
@@ -470,7 +561,7 @@ def _module_of(context: Context, event_id: Int64Array) -> str | None:
     """Name the outermost module that most of these host events are in; None without one."""
     trace = context.trace
     frames = trace.of_category(Category.PYTHON)
-    is_module = match_names(trace, frames, lambda name: name.startswith("nn.Module:"))
+    is_module = match_names(trace, frames, lambda name: name.startswith(MODULE_PREFIX))
     modules = Nesting(trace, frames[is_module])
     index = modules.innermost(event_id)
     inside = np.flatnonzero(index != ABSENT)

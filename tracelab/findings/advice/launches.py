@@ -1,38 +1,48 @@
 """Late launches: advise a CUDA graph of what can be captured, after what is in its way.
 
 No function is named that the trace's PyTorch does not have. A larger batch is not advised: no trace
-shows how much work it adds to the GPU's.
+shows how much work it adds to the GPU's. The sentences are those of ``advice.toml``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 
-from tracelab.findings.advice import sentences
-from tracelab.findings.advice.capture import Blocker, Capture, Segment, Way, find_capture
+from tracelab.findings.advice.capture import Blocker, Capture, Launched, Segment, Way, find_capture
 from tracelab.findings.advice.repeats import Change, find_change
-from tracelab.findings.advice.replays import Launched, find_launched
 from tracelab.findings.context import Context
-from tracelab.findings.finding import MIN_REPORTED_SHARE, WARNING_SHARE
+from tracelab.findings.finding import MAX_SHORT_LETTERS, MIN_REPORTED_SHARE, WARNING_SHARE
 from tracelab.findings.places import JOINT
 from tracelab.findings.remedy import NO_FIX, Instead, is_available
 from tracelab.model.phases import Phase
 
 _GRAPH = "graph"  # the edit
-# Of the activities, in a program of replays.
-_MIN_REPLAYED_SHARE = 0.5
 # Of the launches, in a compiled program.
 _MIN_COMPILED_SHARE = 0.5
 _MIN_GRAPH_LAUNCHES = 20
 # Times as many launches in one graph make it worth it to remove a blocker.
 _MIN_GRAPH_GROWTH = 1.5
+_MAX_PLACES = 3
 _TRAINING = (Phase.BACKWARD, Phase.OPTIMIZER)
-_WHOLE = ["`with torch.cuda.graph(graph):` around all of it"]
-# With it whole models took 0.6 of a step where launching cost at most 0.04 (H100, judgement).
-_FUSES = "Compiled code also fuses elementwise kernels, which the figure leaves out."
+_WHOLE = "`with torch.cuda.graph(graph):` around all of it"
+
+
+class Step(NamedTuple):
+    """One thing to do before a capture.
+
+    Attributes:
+        text: an imperative sentence.
+        avoids: what is in the way of a capture, as a noun.
+    """
+
+    text: str
+    avoids: str
 
 
 class Advice(NamedTuple):
@@ -66,6 +76,16 @@ class _Plan(NamedTuple):
     change: Change | None
 
 
+def _read_sentences() -> tuple[Mapping[str, Step], Mapping[str, str]]:
+    path = Path(__file__).parents[1] / "advice.toml"
+    tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    steps = {name: Step(**step) for name, step in tables["steps"].items()}
+    return MappingProxyType(steps), MappingProxyType(tables["sentences"])
+
+
+_STEPS, _SENTENCES = _read_sentences()
+
+
 def advise(context: Context, lost_ns: int) -> Advice:
     """Advise how to launch the steps of a window in less time.
 
@@ -77,49 +97,52 @@ def advise(context: Context, lost_ns: int) -> Advice:
         return Advice(NO_FIX, None)
     capture = find_capture(context)
     if capture is None or not _functions(context, capture):
-        return Advice(Instead("Launch fewer kernels: fuse small ones."), None)
-    launched = find_launched(context) if capture.replayed_share > 0 else None
-    if launched is not None and _mostly_replays(capture, launched):
-        return _advise_on_replays(context, capture, launched)
+        return Advice(Instead(_SENTENCES["fuse_small"]), None)
+    if capture.launched is not None and capture.launched.is_mostly_replays:
+        return _advise_on_replays(context, capture, capture.launched)
     plan = _plan(context, capture, lost_ns)
     edits = dict.fromkeys([*(blocker.edit for blocker in plan.removed), _GRAPH])
     return Advice(
-        _fix(context, capture, plan, launched),
+        _fix(context, capture, plan),
         JOINT.join(edits),
         is_possible=_is_possible(context, capture, plan),
     )
 
 
-def _mostly_replays(capture: Capture, launched: Launched) -> bool:
-    has_few = launched.eager <= _MIN_GRAPH_LAUNCHES * launched.replays
-    return has_few and capture.replayed_share > _MIN_REPLAYED_SHARE
-
-
 def _advise_on_replays(context: Context, capture: Capture, launched: Launched) -> Advice:
     """Advise on the late launches of a program that replays most of its work."""
-    replays, eager = launched.replays_per_step, launched.eager_per_step
-    has_several, is_one = replays > 1, replays == 1 and not eager
-    has_edit = eager > 0 or (has_several and launched.steps > 0)
-    if is_one:
-        step = sentences.SEVERAL_STEPS
-    elif not has_several:
-        step = sentences.MARK_INPUTS if launched.copies_inputs else sentences.EXTEND_GRAPH
+    has_several, is_one = launched.replays_per_step > 1, False
+    has_edit = launched.eager_per_step > 0 or (has_several and capture.has_steps)
+    if has_several:
+        what = "all of it" if capture.has_steps else "replays that always follow one another"
+        goal = _SENTENCES["join_graphs"].format(what=what)
+    elif launched.eager_per_step:
+        goal = _SENTENCES["mark_inputs" if launched.copies_inputs else "extend_graph"]
     else:
-        is_known = launched.steps > 0
-        what = "all of it" if is_known else "replays that always follow one another"
-        step = sentences.JOIN_GRAPHS.format(what=what)
+        goal, is_one = _SENTENCES["several_steps"], True
     inside = [blocker for blocker in capture.blockers if blocker.is_inside]
-    first = sentences.changed_first(inside, sentences.CUTS_REPLAYS, has_steps=capture.has_steps)
+    first = _change_first("cuts_replays", inside, has_steps=capture.has_steps)
     change = find_change(context, capture.as_is.repetitions) if has_edit else None
-    conditions = sentences.conditions(capture, change) if has_edit else []
+    conditions = _conditions(capture, change) if has_edit else []
     steps = [x.text for x in (*first, *conditions)]
-    steps += [*([sentences.CAPTURABLE] if launched.has_optimizer else []), step]
-    shows = sentences.describe_launched(launched, is_one=is_one)
-    text = sentences.joined(shows, sentences.numbered(steps))
+    steps += [*([_SENTENCES["capturable"]] if launched.has_optimizer else []), goal]
+    text = _joined(_describe(launched, capture, is_one=is_one), _numbered(steps))
     return Advice(
-        sentences.shortened(text, step, [*first, *conditions], inside),
+        _shortened(text, goal, [*first, *conditions], inside),
         _GRAPH if has_edit else None,
         is_possible=not conditions,
+    )
+
+
+def _describe(launched: Launched, capture: Capture, *, is_one: bool = False) -> str:
+    """Describe what is replayed and launched; `is_one` if a step is one replay and nothing else."""
+    graphs, eager = launched.replays_per_step, launched.eager_per_step
+    name = "replays" if not eager else "launches_once" if eager == 1 else "launches_more"
+    return _SENTENCES["is_one" if is_one else name].format(
+        whole="A step" if capture.has_steps else "The trace",
+        graphs="a graph" if graphs == 1 else f"{graphs:,} graphs",
+        eager=eager,
+        place=launched.eager_at,
     )
 
 
@@ -150,86 +173,138 @@ def _plan(context: Context, capture: Capture, lost_ns: int) -> _Plan:
     return _Plan((), removed, after, then)
 
 
-def _fix(context: Context, capture: Capture, plan: _Plan, launched: Launched | None) -> Instead:
+def _fix(context: Context, capture: Capture, plan: _Plan) -> Instead:
     """Put a plan into words: what is in the way, what to remove first, and what to capture then."""
-    segment = plan.segment
+    segment, launched = plan.segment, capture.launched
     calls = (*plan.costlier, *plan.removed)
     costlier = sorted(plan.costlier, key=lambda blocker: -blocker.idle_ns)
     first = [
-        *sentences.changed_first(costlier, sentences.COSTS_MORE, has_steps=True),
-        *sentences.removals(plan.removed),
-        *sentences.conditions(capture, plan.change),
-        *sentences.cuts(segment),
+        *_change_first("costs_more", costlier, has_steps=True),
+        *(
+            step
+            for way in Way
+            for step in _change_first(
+                way.name, [one for one in plan.removed if one.way == way], has_steps=True
+            )
+        ),
+        *_conditions(capture, plan.change),
+        *([] if segment.cut_in is None else [_step("cut", cut_in=segment.cut_in)]),
     ]
     steps = [step.text for step in first]
-    shows = sentences.joined(
-        "" if launched is None else sentences.describe_launched(launched),
-        sentences.needed_at_once(capture, segment),
+    shows = _joined(
+        "" if launched is None else _describe(launched, capture), _needed_at_once(capture, segment)
     )
-    is_twice = _differentiates_twice(context.trace.strings)
+    # `torch.compile` cannot differentiate a backward pass again.
+    is_twice = any("BackwardBackward" in name for name in context.trace.strings)
     if not segment.is_whole and segment.launches < _MIN_GRAPH_LAUNCHES:
-        fuse = sentences.fuse(segment, "" if is_twice else _compiled(capture))
-        text = sentences.joined(shows, sentences.numbered([*steps, fuse]))
-        return sentences.shortened(text, fuse.partition(" They are")[0], first, calls)
-    what, short, size = sentences.goal(
-        capture, segment, has_graphs=launched is not None, few=_MIN_GRAPH_LAUNCHES
-    )
+        compiled = "" if is_twice else f": {_compiled(capture)}"
+        fuse = _SENTENCES["fuse"].format(compiled=compiled)
+        few = _SENTENCES["few"].format(launches=segment.launches)
+        text = _joined(shows, _numbered([*steps, f"{fuse} {few}"]))
+        return _shortened(text, fuse, first, calls)
     has_optimizer = "optimizer" in segment.work
-    codes, about = _how(
-        _functions(context, capture),
-        is_twice=is_twice,
-        has_graphs=launched is not None,
-        has_optimizer=has_optimizer,
-        is_compiled=capture.compiled_share > _MIN_COMPILED_SHARE,
-    )
-    goal = sentences.joined(f"Capture {what}: {' or '.join(codes)}.", about, size)
-    text = sentences.joined(
-        shows,
-        sentences.numbered([*steps, *([sentences.CAPTURABLE] if has_optimizer else []), goal]),
-        *sentences.open_conditions(
-            capture, segment, plan.change, first=len(first), removed=len(plan.removed)
-        ),
-    )
+    what, short, size = _goal(capture, segment)
+    codes, about = _how(context, capture, has_optimizer=has_optimizer, is_twice=is_twice)
+    goal = _SENTENCES["capture"].format(what=what, how=" or ".join(codes))
+    steps += [*([_SENTENCES["capturable"]] if has_optimizer else []), _joined(goal, about, size)]
+    text = _joined(shows, _numbered(steps), *_open_conditions(capture, plan, has_first=bool(first)))
     adam = " (Adam: `capturable=True`)" if has_optimizer else ""
-    return sentences.shortened(text, f"Capture {short}: {codes[0]}{adam}.", first, calls)
+    goal = _SENTENCES["capture"].format(what=short, how=f"{codes[0]}{adam}")
+    return _shortened(text, goal, first, calls)
+
+
+# --- what comes first ---
+
+
+def _step(name: str, **values: str) -> Step:
+    return Step(_STEPS[name].text.format(**values), _STEPS[name].avoids)
+
+
+def _change_first(name: str, blockers: Sequence[Blocker], *, has_steps: bool) -> list[Step]:
+    """Ask to change some calls before a capture, by the step of a name; nothing without any."""
+    return [_step(name, places=_places(blockers, has_steps=has_steps))] if blockers else []
+
+
+def _conditions(capture: Capture, change: Change | None) -> list[Step]:
+    """Ask for the same launches each time, and for one thread."""
+    steps = []
+    if change is not None and change.kernel is not None:
+        decodes = "backward" not in capture.after_removal.work
+        decoding = " (in decoding: a static key-value cache)" if decodes else ""
+        steps.append(_step("changes", kernel=change.kernel, decoding=decoding))
+    if capture.threads:
+        others = list(filter(None, capture.threads)) or ["another thread"]
+        steps.append(_step("threads", threads=_enumerated(others)))
+    return steps
+
+
+def _needed_at_once(capture: Capture, segment: Segment) -> str:
+    """Explain why a whole step is not one graph; "" if it may be one."""
+    needed = [blocker for blocker in capture.blockers if blocker.is_needed]
+    if not needed or segment.is_most:
+        return ""
+    places = _places(needed, has_steps=capture.has_steps)
+    whole = "a step" if capture.has_steps else "the whole"
+    return _SENTENCES["needed"].format(places=places, whole=whole)
+
+
+# --- what to capture ---
+
+
+def _goal(capture: Capture, segment: Segment) -> tuple[str, str, str]:
+    """Name what to capture, the same in short, and its size in a sentence."""
+    of = f" of {segment.of_launches:,}" if segment.launches < segment.of_launches else ""
+    is_often = segment.per_step > 1 and capture.has_steps
+    times = f", {segment.per_step:,.3g} times a step" if is_often else ""
+    work = [*segment.work, *([f"`{segment.module}`"] if segment.module else [])]
+    about = f" ({', '.join(work)})" if work else ""
+    size = f"{segment.launches:,}{of} launches{times}{about}"
+    if segment.is_whole:
+        whole = "a step" if capture.has_steps else "what repeats"
+        what = f"{whole} as {'a' if capture.launched is None else 'one'} CUDA graph"
+        return what, what, _SENTENCES["size"].format(size=size)
+    if segment.is_most:
+        has_others = segment.of_launches - segment.launches >= _MIN_GRAPH_LAUNCHES
+        others = ", and each other part between blocking calls as one of its own"
+        what = f"what runs {_ends(segment)} as a CUDA graph{others if has_others else ''}"
+        short = "the part between blocking calls as a CUDA graph"
+        return what, short, _SENTENCES["size"].format(size=size)
+    what = "each part between blocking calls as a CUDA graph"
+    return what, what, _SENTENCES["largest"].format(ends=_ends(segment), size=size)
+
+
+def _ends(segment: Segment) -> str:
+    before, after = (end and end.what for end in (segment.before, segment.after))
+    if before == after:
+        return f"between two calls of {before}"
+    if before is None:
+        return f"before {after}"
+    return f"after {before}" if after is None else f"between {before} and {after}"
 
 
 def _how(
-    functions: list[str],
-    *,
-    is_twice: bool,
-    has_graphs: bool,
-    has_optimizer: bool,
-    is_compiled: bool,
+    context: Context, capture: Capture, *, has_optimizer: bool, is_twice: bool
 ) -> tuple[list[str], str]:
     """Choose the functions of PyTorch, the best first, and a sentence about them.
 
     Only one of them captures an optimizer's step. A program with graphs has used the others, or
     they do not hold all of it.
     """
+    functions, is_compiled = _functions(context, capture), _is_compiled(capture)
     if is_twice:
-        return _WHOLE, "Neither a compiled model nor a graphed callable is differentiated twice."
-    if has_graphs:
-        return _WHOLE, ""
+        return [_WHOLE], _SENTENCES["twice"]
+    if capture.launched is not None:
+        return [_WHOLE], ""
     if has_optimizer and not is_compiled:
-        less = "is less work, but captures forward and backward alone, and saves less."
-        return _WHOLE, f"{functions[0]} {less}"
-    return functions, "" if is_compiled or "torch.compile" not in functions[0] else _FUSES
-
-
-def _differentiates_twice(names: Iterable[str]) -> bool:
-    """Return True if a backward pass is differentiated again, which `torch.compile` cannot do.
-
-    >>> _differentiates_twice(["TanhBackward0"]), _differentiates_twice(["TanhBackwardBackward0"])
-    (False, True)
-    """
-    return any("BackwardBackward" in name for name in names)
+        return [_WHOLE], _SENTENCES["less"].format(function=functions[0])
+    fuses = not is_compiled and "torch.compile" in functions[0]
+    return functions, _SENTENCES["fuses"] if fuses else ""
 
 
 def _functions(context: Context, capture: Capture) -> list[str]:
     """List the functions that capture a model and that the trace's version of PyTorch has."""
     functions = [("2.0", _compiled(capture, ', mode="reduce-overhead"'))]
-    if capture.compiled_share <= _MIN_COMPILED_SHARE:
+    if not _is_compiled(capture):
         functions.append(("1.10", "`torch.cuda.make_graphed_callables(model, (batch,))`"))
     return [
         function if context.torch else f"{function} (since PyTorch {since})"
@@ -240,8 +315,26 @@ def _functions(context: Context, capture: Capture) -> list[str]:
 
 def _compiled(capture: Capture, mode: str = "") -> str:
     """Return the call of `torch.compile`; in compiled code only the mode is new."""
-    what = "..." if capture.compiled_share > _MIN_COMPILED_SHARE else "model"
-    return f"`torch.compile({what}{mode})`"
+    return f"`torch.compile({'...' if _is_compiled(capture) else 'model'}{mode})`"
+
+
+def _is_compiled(capture: Capture) -> bool:
+    return capture.compiled_share > _MIN_COMPILED_SHARE
+
+
+# --- what it needs ---
+
+
+def _open_conditions(capture: Capture, plan: _Plan, *, has_first: bool) -> list[str]:
+    """List what a capture needs that the trace shows, or does not show."""
+    change = plan.change
+    is_met = {
+        "free": plan.segment.is_whole and not has_first and change is not None,
+        "all_ranks": capture.has_collectives,
+        "not_compared": change is None and not plan.removed,
+        "no_shapes": change is not None and not (change.kernel or change.has_shapes),
+    }
+    return [_SENTENCES[name] for name, met in is_met.items() if met]
 
 
 def _is_possible(context: Context, capture: Capture, plan: _Plan) -> bool:
@@ -256,3 +349,74 @@ def _is_possible(context: Context, capture: Capture, plan: _Plan) -> bool:
         return False
     launch_id = context.timeline.launch_id[np.concatenate(plan.segment.repetitions)]
     return not np.isin(context.phases.phases_of(launch_id), _TRAINING).any()
+
+
+# --- sentences ---
+
+
+def _shortened(text: str, goal: str, first: Sequence[Step], calls: Sequence[Blocker]) -> Instead:
+    """Pair a fix with its short form: the last step, and what comes first if there is room.
+
+    Args:
+        text: the fix.
+        goal: the last step, a sentence.
+        first: what comes before it.
+        calls: the calls that are to be removed.
+    """
+    if not first:
+        return Instead(text, short=goal)
+    names = {blocker.call for blocker in calls if blocker.can_go}
+    is_named = {step.avoids for step in first} <= {"waits", "blocking calls"} and len(names) == 1
+    endings = (
+        *([f"avoid the wait in {name}" for name in names if name and is_named]),
+        f"avoid {_enumerated(list(dict.fromkeys(step.avoids for step in first)))}",
+        "avoid what no graph can hold",
+    )
+    texts = [f"{goal[:-1]}; first {ending}." for ending in endings]
+    short = next((text for text in texts if len(text) <= MAX_SHORT_LETTERS), texts[-1])
+    return Instead(text, short=short)
+
+
+def _places(blockers: Sequence[Blocker], *, has_steps: bool) -> str:
+    named = [
+        f"{x.what} ({_often(x.per_step, has_steps=has_steps)})" for x in blockers[:_MAX_PLACES]
+    ]
+    more = len(blockers) - len(named)
+    if more:
+        named.append(f"{more} more {'place' if more == 1 else 'places'}")
+    return _enumerated(named)
+
+
+def _often(count: float, *, has_steps: bool) -> str:
+    """Describe how often something happens.
+
+    >>> _often(1.5, has_steps=True), _often(1, has_steps=False), _often(2, has_steps=False)
+    ('1.5 a step', 'once', '2 times')
+    """
+    if has_steps:
+        return f"{count:,.3g} a step"
+    return "once" if count == 1 else f"{count:,.3g} times"
+
+
+def _numbered(steps: Sequence[str]) -> str:
+    """Join steps, numbered if there are several.
+
+    >>> _numbered(["Compile it."]), _numbered(["Pin it.", "Compile it."])
+    ('Compile it.', '1. Pin it. 2. Compile it.')
+    """
+    if len(steps) < 2:
+        return "".join(steps)
+    return " ".join(f"{number}. {step}" for number, step in enumerate(steps, 1))
+
+
+def _enumerated(names: Sequence[str]) -> str:
+    """Join names to a phrase.
+
+    >>> _enumerated(["a"]), _enumerated(["a", "b", "c"])
+    ('a', 'a, b and c')
+    """
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+
+
+def _joined(*sentences: str) -> str:
+    return " ".join(filter(None, sentences))

@@ -19,7 +19,7 @@ from tracelab.measures.small_collectives import (
 )
 from tracelab.model.collectives import Operation, collectives
 from tracelab.model.graph import Graph
-from tracelab.model.kernel_kinds import Kind, copy_direction
+from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import groups_of, match_names
 from tracelab.model.nesting import Nesting
 from tracelab.model.timeline import Timeline
@@ -158,12 +158,7 @@ def split_sizes(graph: Graph, events: Int64Array) -> Int64Array:
     name_index = trace.messages.name_index[trace.message_row[events]]
     is_split = np.array(["alltoallv" in name.replace("_", "").lower() for name in names] + [False])
     events = events[is_split[name_index]]
-    is_copy = (timeline.kind == Kind.COPY) & (timeline.launch_id != ABSENT)
-    rows = np.flatnonzero(is_copy)
-    is_to_host = match_names(
-        trace, timeline.event_id[rows], lambda name: copy_direction(name) == "d2h"
-    )
-    launch_id = timeline.launch_id[rows[is_to_host]]
+    launch_id = timeline.launch_id[timeline.copies("d2h") & (timeline.launch_id != ABSENT)]
     next_index = _next(timeline, launch_id, events)
     launch_id, next_index = launch_id[next_index != ABSENT], next_index[next_index != ABSENT]
     between = _launches_between(timeline, launch_id, trace.start_ns[events[next_index]])

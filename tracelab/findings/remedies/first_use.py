@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.intervals import Int64Array, measure_within, union
-from tracelab.findings.compiled_regions import compiled_functions, compiled_regions
 from tracelab.findings.remedies.loops import backward_of
 from tracelab.findings.remedies.recognizers import (
     NO_EVENTS,
@@ -16,6 +15,8 @@ from tracelab.findings.remedies.recognizers import (
     blocks,
     called_directly,
     chosen,
+    compiled_functions,
+    compiled_regions,
     counts_inside,
     launches_inside,
     named,

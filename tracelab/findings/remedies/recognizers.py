@@ -24,7 +24,7 @@ from tracelab.model.cuda_graphs.origins import ReadArguments
 from tracelab.model.driver_api import is_graph_launch
 from tracelab.model.frames import is_source_function, is_tensor_operator
 from tracelab.model.graph import Graph
-from tracelab.model.kernel_kinds import copies_pageable_memory, copy_direction
+from tracelab.model.kernel_kinds import copies_pageable_memory
 from tracelab.model.lookup import calls_of_name, groups_of, match_names
 from tracelab.model.nesting import Nesting
 from tracelab.model.program.call_sites import python_frames
@@ -39,6 +39,9 @@ Events = NDArray[np.integer[Any]]
 _PASSES_ON = re.compile(
     r"(?:^|/)torch/(?:_ops|_jit_internal|_tensor|_VF|functional|nn/functional)\.py\("
 )
+_COMPILED_FUNCTION = re.compile(r"^Torch-Compiled Region")
+_COMPILED_CODE = re.compile(rf"{_COMPILED_FUNCTION.pattern}|^## Call CompiledFxGraph")
+_OPERATORS = (Category.OPERATOR, Category.ANNOTATION)
 # A pitfall of fewer steps came by chance.
 _MIN_STEADY_STEPS = 2
 
@@ -218,6 +221,19 @@ def recorded_with(graph: Graph, events: Int64Array, *, function: str) -> Int64Ar
 # --- what recognizers are made of ---
 
 
+def compiled_functions(trace: Trace) -> Nesting:
+    """The regions of every thread in which it ran a compiled function, as trees."""
+    return Nesting(trace, named(trace, _COMPILED_FUNCTION.match, *_OPERATORS))
+
+
+def compiled_regions(trace: Trace) -> Nesting:
+    """The regions of every thread in which it ran code that `torch.compile` made, as trees.
+
+    Beside those of functions, those of graphs: a file may have these alone.
+    """
+    return Nesting(trace, named(trace, _COMPILED_CODE.match, *_OPERATORS))
+
+
 def functions_around(graph: Graph, events: Int64Array) -> Int64Array:
     """int64[k], the Python function that made each event, an index into `python_frames`, or ABSENT.
 
@@ -247,17 +263,13 @@ def calls_of_copies(
     is_pageable: bool | None = None,
 ) -> Int64Array:
     """int64[k], event ids of the calls that copy, chosen as by `copies`."""
-
-    def is_such(name: str) -> bool:
-        return copy_direction(name) == direction and (
-            is_pageable is None or copies_pageable_memory(name) == is_pageable
-        )
-
-    trace, row = timeline.trace, np.flatnonzero(timeline.launch_id != ABSENT)
-    row = row[match_names(trace, timeline.event_id[row], is_such)]
+    is_chosen = timeline.copies(direction) & (timeline.launch_id != ABSENT)
+    if is_pageable is not None:
+        is_such = match_names(timeline.trace, timeline.event_id, copies_pageable_memory)
+        is_chosen &= is_such == is_pageable
     if max_bytes is not None:
-        row = row[trace.copied_bytes[timeline.event_id[row]] <= max_bytes]
-    return timeline.launch_id[row]
+        is_chosen &= timeline.trace.copied_bytes[timeline.event_id] <= max_bytes
+    return chosen(timeline.launch_id, is_chosen)
 
 
 def operators_named(timeline: Timeline, pattern: str) -> Int64Array:

@@ -7,8 +7,7 @@ import re
 import numpy as np
 
 from tracelab.base.intervals import Int64Array
-from tracelab.findings.awaited_results import Awaited, awaited_results, own_waits
-from tracelab.findings.fed_back import fed_back
+from tracelab.findings.advice.needs import Awaited, awaited_results, fed_back, own_waits
 from tracelab.findings.remedies.recognizers import (
     NO_EVENTS,
     are_inside,
@@ -24,8 +23,7 @@ from tracelab.findings.remedies.recognizers import (
 from tracelab.model.driver_api import is_allocation
 from tracelab.model.frames import is_built_in
 from tracelab.model.graph import Graph
-from tracelab.model.kernel_kinds import Kind, copy_direction
-from tracelab.model.lookup import calls_of_name, groups_of, match_names
+from tracelab.model.lookup import calls_of_name, groups_of
 from tracelab.model.nesting import Nesting
 from tracelab.model.program.call_sites import python_frames
 from tracelab.model.trace import ABSENT, Category
@@ -211,9 +209,7 @@ def small_copies_in_a_row(graph: Graph, _events: Int64Array) -> Int64Array:
     call_id = timeline.launch_id[launched]
     order = np.lexsort((trace.start_ns[call_id], trace.thread_index[call_id]))
     launched, call_id = launched[order], call_id[order]
-    is_small = (timeline.kind[launched] == Kind.COPY) & match_names(
-        trace, timeline.event_id[launched], lambda name: copy_direction(name) == "h2d"
-    )
+    is_small = timeline.copies("h2d")[launched]
     size_bytes = trace.copied_bytes[timeline.event_id[launched]]
     is_small &= (size_bytes != ABSENT) & (size_bytes <= _MAX_BYTES)
     follows = is_small[1:] & is_small[:-1]

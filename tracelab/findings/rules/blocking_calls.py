@@ -13,9 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.intervals import Int64Array, measure
-from tracelab.findings.advice.needs import Need, choose_fix, is_size
+from tracelab.findings.advice.needs import (
+    Awaited,
+    Need,
+    awaited_results,
+    choose_fix,
+    is_size,
+    own_waits,
+)
 from tracelab.findings.advice.repeats import have_same_sizes
-from tracelab.findings.awaited_results import Awaited, awaited_results, own_waits
 from tracelab.findings.candidates import (
     Candidate,
     grouped,
