@@ -37,7 +37,8 @@ class Members(Frozen):
         kernel_index: intp[k], the kernel, among those of all members.
         is_shared: bool[k], the kernel carries out other operations as well.
         arrival_ns: int64[k], ns on the job's clock, the start of the kernel.
-        wait_ns: int64[k], ns, until the last rank had arrived, at most the kernel's length.
+        awaited_member: int64[k], the member that arrived last of those that its kernel needed.
+        wait_ns: int64[k], ns, until that one had arrived, at most the kernel's length.
         transfer_ns: int64[k], ns, the rest.
         error_ns: int64[k], ns, the residual of the rank's clock.
         last_member: int64[m], the member of each match that arrived last; ABSENT where all arrived
@@ -59,6 +60,7 @@ class Members(Frozen):
     kernel_index: NDArray[np.intp]
     is_shared: NDArray[np.bool_]
     arrival_ns: Int64Array
+    awaited_member: Int64Array
     wait_ns: Int64Array
     transfer_ns: Int64Array
     error_ns: Int64Array
@@ -151,8 +153,10 @@ def find_members(parts: Sequence[RankPart], matches: Matches, clocks: Clocks) ->
         by_arrival[first[1:] - 2],
     )
     kernel_index = _kernel_index(parts, matches)
-    awaited_ns = _awaited_ns(first, match_index, operation, kernel_index, arrival_ns, length_ns)
-    wait_ns = np.clip(awaited_ns - arrival_ns, 0, length_ns)
+    awaited_member = _awaited_member(
+        first, match_index, operation, kernel_index, arrival_ns, length_ns
+    )
+    wait_ns = np.clip(arrival_ns[awaited_member] - arrival_ns, 0, length_ns)
     is_late = arrival_ns[last] - arrival_ns[earliest] > error_ns[last] + error_ns[earliest]
     return Members(
         parts=tuple(parts),
@@ -163,6 +167,7 @@ def find_members(parts: Sequence[RankPart], matches: Matches, clocks: Clocks) ->
         kernel_index=kernel_index,
         is_shared=matches.member_values([part.is_shared for part in parts]),
         arrival_ns=arrival_ns,
+        awaited_member=awaited_member,
         wait_ns=wait_ns,
         transfer_ns=length_ns - wait_ns,
         error_ns=error_ns,
@@ -179,7 +184,7 @@ def _kernel_index(parts: Sequence[RankPart], matches: Matches) -> NDArray[np.int
     return kernel_index
 
 
-def _awaited_ns(
+def _awaited_member(
     first: Int64Array,
     match_index: NDArray[np.intp],
     operation: NDArray[np.int8],
@@ -187,18 +192,23 @@ def _awaited_ns(
     arrival_ns: Int64Array,
     length_ns: Int64Array,
 ) -> Int64Array:
-    """int64[k], ns on the job's clock, when the last rank that each member needed had arrived."""
-    if not len(match_index):
-        return arrival_ns
-    awaited_ns: Int64Array = np.maximum.reduceat(arrival_ns, first[:-1])[match_index]
+    """int64[k], as of `Members`; of several that arrived at once the first."""
+    member = np.arange(len(arrival_ns))
+    last = np.lexsort((-member, arrival_ns, match_index))[first[1:] - 1]
+    awaited = last[match_index]
     end_ns = arrival_ns + length_ns
     # Except in operations that end together, a rank that ended before the last one came needed only
     # those before it: the root of a broadcast, the sender of a message that a buffer holds.
-    is_early = (end_ns < awaited_ns) & ~np.isin(operation, ENDS_TOGETHER)
-    for member in np.flatnonzero(is_early).tolist():
-        arrivals_ns = arrival_ns[first[match_index[member]] : first[match_index[member] + 1]]
-        awaited_ns[member] = arrivals_ns[arrivals_ns <= end_ns[member]].max()
+    is_early = (end_ns < arrival_ns[awaited]) & ~np.isin(operation, ENDS_TOGETHER)
+    for early in np.flatnonzero(is_early).tolist():
+        begin = first[match_index[early]]
+        arrivals_ns = arrival_ns[begin : first[match_index[early] + 1]]
+        awaited[early] = (
+            begin
+            + np.where(arrivals_ns <= end_ns[early], arrivals_ns, np.iinfo(np.int64).min).argmax()
+        )
     # A kernel of several operations waits for the last of all their peers.
-    by_kernel_ns = np.full(len(kernel_index), np.iinfo(np.int64).min)
-    np.maximum.at(by_kernel_ns, kernel_index, awaited_ns)
-    return by_kernel_ns[kernel_index]
+    by_kernel = np.lexsort((-awaited, arrival_ns[awaited], kernel_index))
+    of_kernel = np.empty(len(awaited), dtype=np.int64)
+    of_kernel[kernel_index[by_kernel]] = awaited[by_kernel]
+    return of_kernel[kernel_index]

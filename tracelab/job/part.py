@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from tracelab.base.arrays import Frozen, OneLine, dataclass
 from tracelab.base.intervals import Int64Array, Intervals, join, measure_within, subtract, union
-from tracelab.job.part_path import NO_PATH, PathPart, path_part
+from tracelab.job.part_path import PathPart, path_part
 from tracelab.job.part_program import RankProgram, rank_program
 from tracelab.job.pipeline_passes import NO_PASSES, Passes, find_passes
 from tracelab.measures.exposed import Exposed
@@ -149,7 +149,7 @@ class RankPart(Frozen):
             since the operation before it started; ABSENT without any.
         culprit_ns: int64[c], ns, for how long.
         passes: when its forward and backward passes ran, of a rank that sends or receives.
-        links: what its activities and host stalls waited for.
+        ways: the ways back from its operations and its steps; None without operations.
         program: its steady steps as they are replayed, or why they are not; None if
             not requested.
         is_rank_known: the number is its rank, not its file's place among the files.
@@ -197,7 +197,7 @@ class RankPart(Frozen):
     culprit_index: NDArray[np.int32]
     culprit_ns: Int64Array
     passes: Passes = NO_PASSES
-    links: PathPart = NO_PATH
+    ways: PathPart | None = None
     program: RankProgram | str | None = None
     is_rank_known: bool = True
 
@@ -313,7 +313,7 @@ def rank_part(
             if (collectives.peer_rank != ABSENT).any()
             else NO_PASSES
         ),
-        links=path_part(graph, row, lines),
+        ways=path_part(graph, row, lines),
         program=rank_program(timeline, baseline, changes),
     )
 

@@ -10,16 +10,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 
 import numpy as np
 
 from tracelab.base.arrays import OneLine, dataclass
-from tracelab.base.intervals import Int64Array
 from tracelab.job.members import Members
 from tracelab.job.part import RankPart
-from tracelab.job.part_path import PathPlace
-from tracelab.measures.critical_path import HOST, PathKind, through_host
+from tracelab.job.part_path import PathPart, PathPlace
+from tracelab.measures.critical_path import PathKind
 from tracelab.measures.measure import constrained, keyed_by
 from tracelab.measures.ranking import OTHERS
 from tracelab.model.collectives import Operation
@@ -136,15 +135,18 @@ def find_job_path(members: Members) -> JobPath | None:
         the path; None where the ranks have no operation in common.
     """
     parts = members.parts
-    if not len(members) or not all(len(part.links) for part in parts):
+    ways = [part.ways for part in parts if part.ways is not None]
+    if not len(members) or len(ways) < len(parts):
         return None
-    steps, start_ns, ends = _window(members)
-    walk = _Walk(members, start_ns)
+    steps, start_ns, ends = _window(members, ways)
+    walk = _Walk(members, ways, start_ns)
     walk.back_from(ends)
     return _reported(parts, steps, walk)
 
 
-def _window(members: Members) -> tuple[tuple[int, ...], int, tuple[int, ...]]:
+def _window(
+    members: Members, ways: Sequence[PathPart]
+) -> tuple[tuple[int, ...], int, tuple[int, ...]]:
     """Find the steps that are steady on all ranks, when all have begun the first, and their ends.
 
     Returns:
@@ -156,73 +158,14 @@ def _window(members: Members) -> tuple[tuple[int, ...], int, tuple[int, ...]]:
     )
     numbers = sorted(common)
     starts_ns, ends = [], []
-    for part_index, part in enumerate(parts):
-        start_ns, end = np.array([part.links.first_ns]), len(part.links.ends.at_ns) - 1
+    for part_index, (part, of_part) in enumerate(zip(parts, ways, strict=True)):
+        start_ns, end = np.array([of_part.first_ns]), len(of_part.end_ns) - 1
         if numbers:
             first, last = (np.flatnonzero(part.steps.number == numbers[i]) for i in (0, -1))
             start_ns, end = part.steps.start_ns[first], int(last[0])
         starts_ns.append(int(members.clocks.job_ns_of(part_index, start_ns)[0]))
         ends.append(end)
     return tuple(numbers), max(starts_ns), tuple(ends)
-
-
-class _Arrivals:
-    """Ranks that the kernels of a job waited for."""
-
-    def __init__(self, members: Members) -> None:
-        parts = members.parts
-        self._members = members
-        self._row = members.matches.member_values([part.links.row for part in parts])
-        self._by_kernel = np.lexsort((self._row, members.part_index))
-        self._begins = np.cumsum([0, *(len(part.links) for part in parts)])
-        self._keys = (self._begins[members.part_index] + self._row)[self._by_kernel]
-
-    def awaited(self, part_index: int, row: int) -> tuple[int, int, int] | None:
-        """Find the rank that came last of those that a kernel waited for, if it is known.
-
-        Of a kernel that ended before, by the clocks, that is the last of all.
-
-        Returns:
-            when it arrived, ns on the job's clock, its part's index, and its kernel's row.
-        """
-        members, arrival_ns = self._members, self._members.arrival_ns
-        key = self._begins[part_index] + row
-        first, end = np.searchsorted(self._keys, (key, key + 1))
-        found: list[tuple[bool, int, int]] = []
-        for member in self._by_kernel[first:end].tolist():
-            match = members.match_index[member]
-            others = np.arange(members.first[match], members.first[match + 1])
-            is_exact = arrival_ns[others] == arrival_ns[member] + members.wait_ns[member]
-            last = int(others[np.argmax(is_exact if is_exact.any() else arrival_ns[others])])
-            late_ns = arrival_ns[last] - arrival_ns[member]
-            if late_ns > max(members.error_ns[member] + members.error_ns[last], 0):
-                found.append((bool(is_exact.any()), int(arrival_ns[last]), -last))
-        if not found:
-            return None
-        _, awaited_ns, last = max(found)
-        return awaited_ns, int(members.part_index[-last]), int(self._row[-last])
-
-
-class _Times:
-    """Times of one rank's links on the job's clock, ns."""
-
-    def __init__(self, members: Members, part_index: int) -> None:
-        links = members.parts[part_index].links
-
-        def job_times(times_ns: Sequence[int] | Int64Array) -> Int64Array:
-            return members.clocks.job_ns_of(part_index, np.asarray(times_ns, dtype=np.int64))
-
-        self.start_ns, self.end_ns = job_times(links.start_ns), job_times(links.end_ns)
-        self.upstream_end_ns = job_times(links.upstream_end_ns)
-        self.ends_ns = job_times(links.ends.at_ns)
-        self.samples_ns = {
-            thread: job_times(of_thread.begin_ns) for thread, of_thread in links.samples.items()
-        }
-        self.stalls = replace(
-            links.stalls,
-            start_ns=tuple(job_times(links.stalls.start_ns).tolist()),
-            end_ns=tuple(job_times(links.stalls.end_ns).tolist()),
-        )
 
 
 class _Walk:
@@ -234,9 +177,19 @@ class _Walk:
         spent: by part index, kind and place how many stretches, and how long, ns.
     """
 
-    def __init__(self, members: Members, start_ns: int) -> None:
-        self._parts, self._arrivals = members.parts, _Arrivals(members)
-        self._times = [_Times(members, index) for index in range(len(members.parts))]
+    def __init__(self, members: Members, ways: Sequence[PathPart], start_ns: int) -> None:
+        self._members, self._ways = members, ways
+        self._since_ns = [
+            members.clocks.job_ns_of(index, one.since_ns) for index, one in enumerate(ways)
+        ]
+        # Of each stretch the first operation of its kernel, and any match of them; else ABSENT.
+        self._operation_of = [np.full(len(one.since_ns), ABSENT) for one in ways]
+        self._member_of = [np.full(len(one.since_ns), ABSENT) for one in ways]
+        for index, one in enumerate(ways):
+            operation_index = np.arange(len(one.operation_stretch))
+            self._operation_of[index][one.operation_stretch[::-1]] = operation_index[::-1]
+            own = members.select(index)
+            self._member_of[index][one.operation_stretch[members.operation_index[own]]] = own
         self._left: set[tuple[int, int]] = set()
         self._seen: set[_Key] = set()  # since the last operation
         self._part_index, self._now_ns = 0, start_ns
@@ -246,115 +199,69 @@ class _Walk:
 
     def back_from(self, ends: Sequence[int]) -> None:
         """Walk back from the last of some ends of windows, one of each rank."""
-        ends_ns = [int(times.ends_ns[end]) for times, end in zip(self._times, ends, strict=True)]
+        ends_ns = [
+            self._job_ns(index, one.end_ns[end])
+            for index, (one, end) in enumerate(zip(self._ways, ends, strict=True))
+        ]
         self._part_index = int(np.argmax(ends_ns))
         self._now_ns = ends_ns[self._part_index]
-        end, of_part = ends[self._part_index], self._parts[self._part_index].links.ends
-        row = int(of_part.row[end])
-        if row == HOST:
-            row = self._through_host(int(of_part.thread_index[end]))
-        while row != ABSENT and self._now_ns > self.start_ns:
-            row = self._before(self._through_activity(row))
+        stretch = int(self._ways[self._part_index].end_stretch[ends[self._part_index]])
+        while stretch != ABSENT and self._now_ns > self.start_ns:
+            ways = self._ways[self._part_index]
+            since_ns = int(self._since_ns[self._part_index][stretch])
+            if self._operation_of[self._part_index][stretch] == ABSENT or self._now_ns < since_ns:
+                self._spend(since_ns, *ways.spent_on[ways.spent_index[stretch]])
+            else:
+                stretch = self._through_operation(stretch, since_ns)
+            stretch = int(self._ways[self._part_index].following[stretch])
         self._spend(self.start_ns, PathKind.UNKNOWN, None)
 
-    def _through_activity(self, row: int) -> int:
-        """Pass an activity; the row to go on before, of the rank that it waited for if any."""
-        links, times = self._parts[self._part_index].links, self._times[self._part_index]
-        operation_index, start_ns = int(links.operation_index[row]), int(times.start_ns[row])
-        if operation_index == ABSENT or self._now_ns < start_ns:
-            self._spend(start_ns, PathKind(links.kind[row]), self._place(links.place_index[row]))
-            return row
-        here = self._part_index, row
-        place = operation_place(self._parts[self._part_index], operation_index)
+    def _job_ns(self, part_index: int, time_ns: int) -> int:
+        return int(self._members.clocks.job_ns_of(part_index, np.array([time_ns]))[0])
+
+    def _through_operation(self, stretch: int, since_ns: int) -> int:
+        """Pass a kernel that communicates; its stretch, or that of the kernel it waited for."""
+        members, here = self._members, (self._part_index, stretch)
+        part = members.parts[self._part_index]
+        operation_index = int(self._operation_of[self._part_index][stretch])
+        place, kind = operation_place(part, operation_index), PathKind.COMM
         self._seen.clear()
-        awaited, kind = self._arrivals.awaited(*here), PathKind.COMM
-        if awaited is not None:
-            awaited_ns, part_index, awaited_row = awaited
-            if self._now_ns >= min(awaited_ns, times.end_ns[row]) and here not in self._left:
+        member = int(self._member_of[self._part_index][stretch])
+        last = int(members.awaited_member[member]) if member != ABSENT else member
+        ends = [member, last]
+        if np.diff(members.arrival_ns[ends]) > members.error_ns[ends].sum():
+            awaited_ns = int(members.arrival_ns[last])
+            end_ns = self._job_ns(self._part_index, part.end_ns[operation_index])
+            if self._now_ns >= min(awaited_ns, end_ns) and here not in self._left:
                 self._left.add(here)
                 self._spend(awaited_ns, kind, place)
-                self._part_index = part_index
-                return awaited_row
+                self._part_index = int(members.part_index[last])
+                ways = self._ways[self._part_index]
+                return int(ways.operation_stretch[members.operation_index[last]])
             # What goes on before a kernel that it waited for has arrived is no transfer.
             kind = PathKind.UNKNOWN
-        self._spend(start_ns, kind, place)
-        return row
-
-    def _before(self, row: int) -> int:
-        """Pass what an activity waited for; the row before it, or ABSENT at the beginning."""
-        links, times = self._parts[self._part_index].links, self._times[self._part_index]
-        since_ns, kind = int(times.upstream_end_ns[row]), PathKind(links.kind_between[row])
-        if kind == PathKind.HOST:
-            self._spend_on_host(since_ns, ABSENT)
-        else:
-            is_known = kind != PathKind.UNKNOWN
-            self._spend(since_ns, kind, self._place(links.place_index[row]) if is_known else None)
-        upstream_row = int(links.upstream_row[row])
-        if upstream_row == HOST:
-            return self._through_host(int(links.thread_index[row]))
-        return upstream_row
-
-    def _through_host(self, thread: int) -> int:
-        """Go back on the host to the activity that it last waited for, or ABSENT at the start."""
-        links, times = self._parts[self._part_index].links, self._times[self._part_index]
-        row, stretches = through_host(
-            times.stalls, times.end_ns, thread, ABSENT, self._now_ns, self.start_ns
-        )
-        for stretch in stretches:
-            if stretch.kind == PathKind.HOST:
-                self._spend_on_host(stretch.since_ns, stretch.thread_index)
-            else:
-                place = links.stall_place.get(stretch.event_id, ABSENT)
-                self._spend(stretch.since_ns, stretch.kind, self._place(place))
-        return row
-
-    def _spend_on_host(self, since_ns: int, thread: int) -> None:
-        """Give the time from then to now to what the host was in, and go there."""
-        links, times = self._parts[self._part_index].links, self._times[self._part_index]
-        since_ns = min(self._now_ns, max(since_ns, self.start_ns))
-        begin_ns, place_index = times.samples_ns[thread], links.samples[thread].place_index
-        first = max(0, int(begin_ns.searchsorted(since_ns, "right")) - 1)
-        end = max(first + 1, int(begin_ns.searchsorted(self._now_ns)))
-        bounds_ns = np.concatenate(([since_ns], begin_ns[first + 1 : end], [self._now_ns]))
-        total_ns = np.zeros(len(links.places) + 1, dtype=np.int64)
-        np.add.at(total_ns, place_index[first:end], np.diff(bounds_ns))  # ABSENT is the last one
-        for place in np.flatnonzero(total_ns).tolist():
-            named = self._place(place if place < len(links.places) else ABSENT)
-            self._add(self._part_index, PathKind.HOST, named, int(total_ns[place]))
-        self._go_to(self._part_index, since_ns)
-
-    def _place(self, place_index: int) -> PathPlace | None:
-        links = self._parts[self._part_index].links
-        return None if place_index == ABSENT else links.places[place_index]
+        self._spend(since_ns, kind, place)
+        return stretch
 
     def _spend(self, since_ns: int, kind: PathKind, place: PathPlace | None) -> None:
-        """Give the time from then to now to one kind, and go there."""
-        self._add(self._part_index, kind, place, self._go_to(self._part_index, since_ns))
-
-    def _add(
-        self, part_index: int, kind: PathKind, place: PathPlace | None, length_ns: int
-    ) -> None:
-        if length_ns:
-            key = part_index, kind, place
-            self.spent[key][0] += key not in self._seen
-            self.spent[key][1] += length_ns
-            self._seen.add(key)
-
-    def _go_to(self, part_index: int, since_ns: int) -> int:
-        """Go back on a rank, not beyond the window's start; by how much, ns."""
+        """Give the time from then to now to one kind, and go there, not beyond the window."""
         end_ns = now_ns = self._now_ns
         self._now_ns = since_ns = min(now_ns, max(since_ns, self.start_ns))
-        if since_ns < now_ns:
-            if self.stretches and self.stretches[-1][0] == part_index:
-                _, _, end_ns = self.stretches.pop()
-            self.stretches.append((part_index, since_ns, end_ns))
-        return now_ns - since_ns
+        if since_ns == now_ns:
+            return
+        key = self._part_index, kind, place
+        self.spent[key][0] += key not in self._seen
+        self.spent[key][1] += now_ns - since_ns
+        self._seen.add(key)
+        if self.stretches and self.stretches[-1][0] == self._part_index:
+            _, _, end_ns = self.stretches.pop()
+        self.stretches.append((self._part_index, since_ns, end_ns))
 
 
 def operation_place(part: RankPart, operation_index: int) -> PathPlace:
     """Name a kernel that communicates, and find where it is launched."""
-    row, end = part.links.row, operation_index
-    while end < len(part) and row[end] == row[operation_index]:  # those of a kernel in a row
+    kernel_id, end = part.kernel_id, operation_index
+    while end < len(part) and kernel_id[end] == kernel_id[operation_index]:  # they stand in a row
         end += 1
     operations = set(part.operation[operation_index:end].tolist())
     operation = operations.pop() if len(operations) == 1 else Operation.SEND_RECV

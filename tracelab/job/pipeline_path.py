@@ -197,18 +197,16 @@ def _between(line: Line, passes: tuple[int, int], start_ns: int, end_ns: int) ->
 
 def _neighbors(members: Members, part_index: int) -> Int64Array:
     """int64[c], the rank whose message the kernel of each operation waited for, else ABSENT."""
-    part = members.parts[part_index]
-    kernel_index = part.kernel_index
-    neighbor = np.full(len(part), ABSENT)
-    member = np.flatnonzero((members.part_index == part_index) & (members.wait_ns > 0))
-    index = members.operation_index[member]
-    is_message = part.peer_rank[index] != ABSENT
-    member, index = member[is_message], index[is_message]
-    # A message has two members. Of several in a kernel it waited for the one that came last.
-    other = 2 * members.first[members.match_index[member]] + 1 - member
-    is_last = members.arrival_ns[other] == members.arrival_ns[member] + members.wait_ns[member]
-    neighbor[kernel_index[index[is_last]]] = part.peer_rank[index[is_last]]
-    return neighbor[kernel_index]
+    part, own = members.parts[part_index], members.select(part_index)
+    own = own[members.wait_ns[own] > 0]
+    awaited = members.awaited_member[own]
+    until_ns = members.arrival_ns[own] + members.wait_ns[own]
+    has_come = members.arrival_ns[awaited] == until_ns  # before the kernel ended, by the clocks
+    index = members.operation_index[own[has_come]]
+    ranks = np.array([one.rank for one in members.parts])
+    kernel_index, neighbor = part.kernel_index, np.full(len(part), ABSENT)
+    neighbor[kernel_index[index]] = ranks[members.part_index[awaited[has_come]]]
+    return np.where(part.peer_rank == ABSENT, ABSENT, neighbor[kernel_index])
 
 
 def _interpolated(times_ns: Int64Array, moment_ns: Int64Array, values_ns: Int64Array) -> Int64Array:

@@ -25,7 +25,6 @@ from tests.reference.job_path import slow_job_path
 from tests.reference.ticks import TICK, scaled
 from tracelab import Options, analyze
 from tracelab.job.members import find_members
-from tracelab.job.part_path import NO_PATH
 from tracelab.job.path import find_job_path
 from tracelab.model.collectives import collectives
 from tracelab.model.trace import ABSENT
@@ -262,7 +261,7 @@ def test_wait_within_the_error_of_the_clocks_is_nobodys_fault():
 def test_job_without_common_operations_or_without_steps():
     parts, matches = job_of([100], [300])
     assert path_of(parts, matches_of()) is None
-    assert path_of([parts[0], replace(parts[1], links=NO_PATH)], matches) is None
+    assert path_of([parts[0], replace(parts[1], ways=None)], matches) is None
 
     # GIVEN no steps: both recordings, from when both have begun, at 98 us
     rows, matches = rows_of_job([100], [300], transfer=10, collectives_per_step=1)
