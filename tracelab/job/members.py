@@ -192,7 +192,7 @@ def _awaited_member(
     arrival_ns: Int64Array,
     length_ns: Int64Array,
 ) -> Int64Array:
-    """int64[k], as of `Members`; of several that arrived at once the first."""
+    """int64[k], as of `Members`; of several that arrived together the first."""
     member = np.arange(len(arrival_ns))
     last = np.lexsort((-member, arrival_ns, match_index))[first[1:] - 1]
     awaited = last[match_index]
