@@ -6,11 +6,11 @@ import numpy as np
 
 from tracelab.job.clocks import Alignment, RankClock
 from tracelab.job.collective_metrics import CollectiveMetrics
+from tracelab.job.members import RankStep, RankTimes
 from tracelab.job.merge import Job
 from tracelab.job.path import JobPath, PathSegment, PathStretch, RankOnPath
 from tracelab.job.pipeline import BubbleParts, Pipeline, StageMetrics
 from tracelab.job.stragglers import Straggler
-from tracelab.job.waits import RankStep, RankTimes
 from tracelab.measures.critical_path import PathKind
 
 MS = 1_000_000

@@ -1,19 +1,27 @@
-"""One row for each matched collective: who waited how long for whom, why, and how fast it was."""
+"""Rows of matched collectives: who waited how long for whom and why; and how fast data moved.
+
+Bandwidths are those of nccl-tests (``doc/PERFORMANCE.md`` there), once all ranks had come: the
+algorithm bandwidth is size / time, the bus bandwidth what a link had to carry for it, which no
+longer depends on the number of ranks.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import field
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tracelab.base.arrays import OneLine, dataclass
-from tracelab.job.bandwidth import Transfers, operation_name
-from tracelab.job.lateness import OTHER_COLLECTIVE, Explanation, Lateness, explain
+from tracelab.base.arrays import Frozen, OneLine, dataclass
+from tracelab.base.intervals import Int64Array
+from tracelab.job.lateness import OTHER_COLLECTIVE, Explanation, Lateness, MoreWork, explain
+from tracelab.job.matching import ENDS_TOGETHER
 from tracelab.job.members import Members
-from tracelab.job.more_work import MoreWork
 from tracelab.measures.measure import constrained
+from tracelab.model.collectives import Operation
 from tracelab.model.program.call_sites import NO_CALL_SITE
 from tracelab.model.trace import ABSENT
 
@@ -119,3 +127,188 @@ def _why(
 
 def _rounded(gbps: np.floating) -> float | None:
     return None if np.isnan(gbps) else round(float(gbps), 3)
+
+
+# --- bytes and bandwidths ---
+
+# The links carry this multiple of (n - 1) / n of the size.
+_SHARES_ON_THE_BUS = {
+    Operation.ALL_REDUCE: 2,
+    Operation.ALL_GATHER: 1,
+    Operation.REDUCE_SCATTER: 1,
+    Operation.ALL_TO_ALL: 1,
+    Operation.GATHER: 1,
+    Operation.SCATTER: 1,
+}
+_PAIRED = (Operation.SEND, Operation.RECV, Operation.SEND_RECV)
+_WHOLE_ON_THE_BUS = (Operation.BROADCAST, Operation.REDUCE, *_PAIRED)
+# The size is that of all ranks together: where only one rank's share is known, n times that.
+_SHARED_IN = (Operation.ALL_GATHER, Operation.GATHER)
+_SHARED_OUT = (Operation.REDUCE_SCATTER, Operation.SCATTER)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Transfers(Frozen):
+    """Bytes and speed of each match; m matches.
+
+    Attributes:
+        ranks: int64[m], how many ranks the process group has; where no file says, how many matched.
+        message_bytes: int64[m], the size by nccl-tests' definition, ABSENT where unknown.
+        transfer_ns: int64[m], ns, the kernel's length on the rank that arrived last: it did not
+            wait, whatever the clocks. Of broadcasts, sends and the like, which ranks leave one
+            after the other, from the last arrival to the last end.
+        algorithm_gbps, bus_gbps: float64[m], GB/s (10**9 bytes); NaN where the size is not known,
+            where files of ranks are missing (the last one may be among them), and for kernels
+            that do several operations.
+
+    Example row: ``(ranks=2, message_bytes=134_217_728, transfer_ns=600_000, algorithm_gbps=223.7,
+    bus_gbps=223.7)``.
+    """
+
+    ranks: Int64Array
+    message_bytes: Int64Array
+    transfer_ns: Int64Array
+    algorithm_gbps: NDArray[np.float64]
+    bus_gbps: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class BandwidthMetrics(OneLine):
+    """The collectives of one process group, operation and size class; medians.
+
+    Attributes:
+        group: the process group's name.
+        operation: "all_reduce" and the like.
+        size_class: the messages have at least this many bytes, a power of two, and less than
+            twice as many.
+        count: how many matched collectives.
+        ranks: how many ranks take part.
+        message_bytes: their size.
+        transfer_ns: as in `Transfers`, ns.
+        wait_ns: of the ranks that waited, all of each collective added up, ns.
+        algorithm_gbps, bus_gbps: GB/s, with the transfer alone.
+
+    Example row: ``BandwidthMetrics(group="default_pg", operation="all_reduce",
+    size_class=134_217_728, count=5, ranks=2, message_bytes=134_217_728, transfer_ns=600_000,
+    wait_ns=4_800_000, algorithm_gbps=223.7, bus_gbps=223.7)``.
+    """
+
+    group: str
+    operation: str
+    size_class: int
+    count: int
+    ranks: int
+    message_bytes: int
+    transfer_ns: int
+    wait_ns: int
+    algorithm_gbps: float
+    bus_gbps: float
+
+
+def find_transfers(members: Members) -> Transfers:
+    """Find how much each matched operation moved, and how fast."""
+    matched = np.diff(members.first)
+    if not len(matched):
+        nothing = np.zeros(0, dtype=np.int64)
+        return Transfers(nothing, nothing, nothing, np.zeros(0), np.zeros(0))
+    operation = members.operation[members.first[:-1]]
+    ranks = np.maximum(_group_sizes(members), matched)
+    ranks[np.isin(operation, _PAIRED)] = 2
+    message_bytes = _message_bytes(members, operation, ranks)
+    transfer_ns = _transfer_ns(members, operation)
+    is_known = (message_bytes > 0) & (transfer_ns > 0) & (ranks == matched)
+    is_known &= ~members.reduce(np.logical_or, members.is_shared)
+    algorithm_gbps = np.full(len(ranks), np.nan)
+    algorithm_gbps[is_known] = message_bytes[is_known] / transfer_ns[is_known]
+    return Transfers(
+        ranks=ranks,
+        message_bytes=message_bytes,
+        transfer_ns=transfer_ns,
+        algorithm_gbps=algorithm_gbps,
+        bus_gbps=algorithm_gbps * _bus_factors(operation, ranks),
+    )
+
+
+def bandwidths(members: Members, transfers: Transfers) -> tuple[BandwidthMetrics, ...]:
+    """Measure the bandwidths of process groups by operation and size class, the largest first."""
+    if not len(transfers.ranks):
+        return ()
+    wait_ns = members.reduce(np.add, members.wait_ns)
+    groups: dict[tuple[str, str, int], list[int]] = defaultdict(list)
+    for match in np.flatnonzero(~np.isnan(transfers.bus_gbps)).tolist():
+        part, index = members.place(int(members.first[match]))
+        operation = operation_name(members, match)
+        size_class = 1 << (int(transfers.message_bytes[match]).bit_length() - 1)
+        name = part.groups[part.group_index[index]].name
+        groups[name, operation, size_class].append(match)
+    rows = [
+        BandwidthMetrics(
+            group=name,
+            operation=operation,
+            size_class=size_class,
+            count=len(chosen),
+            ranks=int(np.median(transfers.ranks[chosen])),
+            message_bytes=int(np.median(transfers.message_bytes[chosen])),
+            transfer_ns=int(np.median(transfers.transfer_ns[chosen])),
+            wait_ns=int(np.median(wait_ns[chosen])),
+            algorithm_gbps=round(float(np.median(transfers.algorithm_gbps[chosen])), 3),
+            bus_gbps=round(float(np.median(transfers.bus_gbps[chosen])), 3),
+        )
+        for (name, operation, size_class), chosen in groups.items()
+    ]
+    return tuple(sorted(rows, key=lambda row: (-row.size_class, row.group, row.operation)))
+
+
+def operation_name(members: Members, match: int) -> str:
+    """Name a match: "all_reduce" and the like, "send_recv" of a send and its receive."""
+    operation = Operation(int(members.operation[members.first[match]]))
+    return (Operation.SEND_RECV if operation in _PAIRED else operation).name.lower()
+
+
+def _group_sizes(members: Members) -> Int64Array:
+    """int64[m], how many ranks each match's process group has, 0 where no file says."""
+    sizes = [
+        np.array([group.size or len(group.ranks) for group in part.groups], np.int64)[
+            part.group_index
+        ]
+        for part in members.parts
+    ]
+    return members.reduce(np.maximum, members.matches.member_values(sizes))
+
+
+def _message_bytes(members: Members, operation: NDArray[np.int8], ranks: Int64Array) -> Int64Array:
+    """int64[m], the size by nccl-tests' definition: the larger buffer, of what is shared the whole.
+
+    The gathered buffer of an all-gather, the input of a reduce-scatter, the buffer of the others.
+    """
+    in_bytes, out_bytes = (
+        members.reduce(np.maximum, members.column(name)) for name in ("in_bytes", "out_bytes")
+    )
+    in_bytes = np.where(np.isin(operation, _SHARED_IN) & (in_bytes > 0), in_bytes * ranks, in_bytes)
+    is_shared_out = np.isin(operation, _SHARED_OUT) & (out_bytes > 0)
+    out_bytes = np.where(is_shared_out, out_bytes * ranks, out_bytes)
+    larger: Int64Array = np.maximum(in_bytes, out_bytes)
+    return np.where(larger > 0, larger, ABSENT)
+
+
+def _transfer_ns(members: Members, operation: NDArray[np.int8]) -> Int64Array:
+    """int64[m], the kernel's length on the rank that came last; the shortest where none did.
+
+    Of operations that ranks leave one after the other, from the last arrival to the last end.
+    """
+    length_ns, last = members.length_ns, members.last_member
+    shortest_ns = members.reduce(np.minimum, length_ns)
+    on_last_ns = np.where(last == ABSENT, shortest_ns, length_ns[last])
+    last_end_ns = members.reduce(np.maximum, members.arrival_ns + length_ns)
+    to_last_end_ns = last_end_ns - members.last_arrival_ns
+    return np.where(np.isin(operation, ENDS_TOGETHER), on_last_ns, to_last_end_ns)
+
+
+def _bus_factors(operation: NDArray[np.int8], ranks: Int64Array) -> NDArray[np.float64]:
+    """float64[m], bus bandwidth / algorithm bandwidth; NaN for operations without a definition."""
+    factors = np.full(len(operation), np.nan)
+    factors[np.isin(operation, _WHOLE_ON_THE_BUS)] = 1
+    for name, shares in _SHARES_ON_THE_BUS.items():
+        is_named = operation == name
+        factors[is_named] = shares * (ranks[is_named] - 1) / ranks[is_named]
+    return factors

@@ -9,20 +9,28 @@ from typing import Any
 
 from tracelab.base.arrays import OneLine, dataclass
 from tracelab.base.intervals import Int64Array
-from tracelab.job.bandwidth import BandwidthMetrics, bandwidths, find_transfers
 from tracelab.job.clocks import Alignment, align
-from tracelab.job.collective_metrics import CollectiveMetrics, collective_rows
-from tracelab.job.lateness import find_lateness
+from tracelab.job.collective_metrics import (
+    BandwidthMetrics,
+    CollectiveMetrics,
+    bandwidths,
+    collective_rows,
+    find_transfers,
+)
+from tracelab.job.lateness import Tables, find_lateness, more_work
 from tracelab.job.matching import match, number_peers
-from tracelab.job.members import find_members
-from tracelab.job.more_work import Tables, more_work
+from tracelab.job.members import RankTimes, find_members, rank_times
 from tracelab.job.part import RankPart
 from tracelab.job.path import JobPath, find_job_path
 from tracelab.job.pipeline import Pipeline, find_pipeline
 from tracelab.job.replay import JobBaseline, JobReplay, replay_job
-from tracelab.job.stragglers import Straggler, find_stragglers
-from tracelab.job.unprofiled_stragglers import OTHERS_ARE_LATE, late_without_profiler, plain_step
-from tracelab.job.waits import RankTimes, rank_times
+from tracelab.job.stragglers import (
+    OTHERS_ARE_LATE,
+    Straggler,
+    find_stragglers,
+    late_without_profiler,
+    plain_step,
+)
 from tracelab.measures.steady import PROFILED
 
 _ADDED: Mapping[str, Any] = {"added": True}  # reports of before have no such key

@@ -24,11 +24,11 @@ from tracelab.findings.savings import Savings
 from tracelab.job.clocks import Alignment
 from tracelab.job.collective_metrics import CollectiveMetrics
 from tracelab.job.lateness import RECORDING_START, UNEVEN_WORK
+from tracelab.job.members import RankStep
 from tracelab.job.merge import Job
 from tracelab.job.path import JobPath
 from tracelab.job.pipeline import BubbleParts, Pipeline, StageMetrics
 from tracelab.job.stragglers import Straggler
-from tracelab.job.waits import RankStep
 from tracelab.measures.blocking_calls import BlockingCallMetrics
 from tracelab.measures.critical_path import CriticalPathMetrics
 from tracelab.measures.graph_idle import GraphIdleMetrics

@@ -9,8 +9,8 @@ from tests.build.jobs import Turn, job_of, one_clock
 from tests.build.rows import US
 from tests.examples import examples
 from tests.figures import figures
+from tracelab.job.lateness import MoreWork
 from tracelab.job.members import find_members
-from tracelab.job.more_work import MoreWork
 from tracelab.job.part_program import first_steps
 from tracelab.job.replay import (
     MAX_RANKS,

@@ -5,7 +5,7 @@ import pytest
 
 from tests.build.jobs import matches_of, one_clock
 from tests.build.parts import Op, part, receive, send
-from tracelab.job.bandwidth import bandwidths, find_transfers
+from tracelab.job.collective_metrics import bandwidths, find_transfers
 from tracelab.job.members import find_members
 from tracelab.model.collectives import Group, Operation
 from tracelab.model.trace import ABSENT
