@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from tracelab.base.arrays import Frozen, OneLine, dataclass
 from tracelab.base.intervals import Int64Array, Intervals, join, measure_within, subtract, union
 from tracelab.job.part_path import PathPart, path_part
-from tracelab.job.part_program import RankProgram, rank_program
 from tracelab.job.pipeline_passes import NO_PASSES, Passes, find_passes
 from tracelab.measures.exposed import Exposed
 from tracelab.measures.idle_causes import Bubbles, Cause
@@ -31,8 +30,8 @@ from tracelab.model.program.source_lines import SourceLines
 from tracelab.model.steps import Window
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
-from tracelab.simulate.baseline import Baseline
-from tracelab.simulate.program import Edited
+from tracelab.simulate.baseline import Baseline, StepBasis
+from tracelab.simulate.program import Edited, Program
 
 _Value = TypeVar("_Value")
 
@@ -101,6 +100,27 @@ class PartSteps(Frozen):
     end_ns: Int64Array
     is_steady: NDArray[np.bool_]
     loading_ns: Int64Array
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class RankProgram(Frozen):
+    """The steady steps of one rank as they are replayed.
+
+    Attributes:
+        program: them.
+        steps: their numbers.
+        step_ns: ns, their measured mean length.
+        basis: whether that is with the profiler or without it, as of `SteadyMetrics`.
+        printed: the step of the rank that is printed.
+        changes: the program with changes of this rank, by what they are called.
+    """
+
+    program: Program
+    steps: tuple[int, ...]
+    step_ns: int
+    basis: str
+    printed: StepBasis
+    changes: Mapping[str, Edited]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -314,7 +334,7 @@ def rank_part(
             else NO_PASSES
         ),
         ways=path_part(graph, row, lines),
-        program=rank_program(timeline, baseline, changes),
+        program=_rank_program(baseline, changes),
     )
 
 
@@ -472,3 +492,15 @@ def _numbered(values: Iterable[_Value]) -> tuple[tuple[_Value, ...], NDArray[np.
     numbers: dict[_Value, int] = {}
     index = [numbers.setdefault(value, len(numbers)) for value in values]
     return tuple(numbers), np.array(index, dtype=np.int32)
+
+
+def _rank_program(baseline: Baseline, changes: Mapping[str, Edited]) -> RankProgram | str | None:
+    """A rank's program, or the reason it has no program; None if not requested."""
+    program, step_ns = baseline.program, baseline.step_ns
+    if program is None or step_ns is None:
+        return baseline.not_replayed
+    if not baseline.steps:
+        return "The file has no steps. Call `profiler.step()` after each."
+    return RankProgram(
+        program, baseline.steps, step_ns, baseline.basis, baseline.printed_basis, changes
+    )

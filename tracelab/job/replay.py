@@ -22,8 +22,7 @@ from tracelab.job.joint_program import Joined, find_meetings, join
 from tracelab.job.lateness import MoreWork
 from tracelab.job.matching import Basis
 from tracelab.job.members import Members
-from tracelab.job.part import RankPart
-from tracelab.job.part_program import RankProgram, first_steps
+from tracelab.job.part import RankPart, RankProgram
 from tracelab.measures.steady import PROFILED, UNPROFILED
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import groups_of
@@ -164,7 +163,7 @@ def replay_job(members: Members, more_of: Sequence[MoreWork | None]) -> JobRepla
         why = "The ranks' recorded orders of communication contradict each other. Record again."
         return JobReplay(JobBaseline(not_replayed=why))
     replayed = replay([joined.program])
-    baseline = _baseline(parts, ranks, int(replayed.step_ns[0]))
+    baseline = _baseline(ranks, int(replayed.step_ns[0]))
     if baseline.not_replayed is not None:
         return JobReplay(baseline)
     in_pairs = bool((members.matches.basis == Basis.PEERS).any())
@@ -193,18 +192,15 @@ def _common_steps(parts: Sequence[RankPart]) -> tuple[RankProgram, ...] | str:
         if not isinstance(part.program, RankProgram):
             return f"Rank {part.rank}: {part.program}"
         ranks.append(part.program)
-    count = min(len(rank.steps) for rank in ranks)
-    if len({rank.steps[:count] for rank in ranks}) > 1:
+    if len({rank.steps for rank in ranks}) > 1:
         return "The ranks recorded different steps. Record the same steps on all ranks."
-    return tuple(first_steps(rank, count) for rank in ranks)
+    return tuple(ranks)
 
 
-def _baseline(
-    parts: Sequence[RankPart], ranks: Sequence[RankProgram], replayed_ns: int
-) -> JobBaseline:
+def _baseline(ranks: Sequence[RankProgram], replayed_ns: int) -> JobBaseline:
     steps = ranks[0].steps
     basis = UNPROFILED if all(rank.basis == UNPROFILED for rank in ranks) else PROFILED
-    measured_ns = [_step_ns(*of_rank) for of_rank in zip(parts, ranks, strict=True)]
+    measured_ns = [rank.step_ns for rank in ranks]
     step_ns = min(max(replayed_ns, min(measured_ns)), max(measured_ns))
     error = replayed_ns / step_ns - 1
     why = None
@@ -224,14 +220,6 @@ def _basis(of_ranks: Sequence[StepBasis]) -> StepBasis:
     profiled_ns = max(basis.profiled_step_ns for basis in of_ranks)
     step_ns = max(basis.step_ns for basis in of_ranks) if is_unprofiled else profiled_ns
     return StepBasis(step_ns, profiled_ns, is_unprofiled)
-
-
-def _step_ns(part: RankPart, rank: RankProgram) -> int:
-    """The measured mean length of the steps of a rank that are replayed, ns."""
-    if rank.basis == UNPROFILED:
-        return rank.step_ns
-    [first], [last] = (np.flatnonzero(part.steps.number == rank.steps[i]) for i in (0, -1))
-    return int(part.steps.end_ns[last] - part.steps.start_ns[first]) // len(rank.steps)
 
 
 # --- predictions ---
