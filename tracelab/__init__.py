@@ -69,7 +69,6 @@ if TYPE_CHECKING:
         CulpritMetrics as CulpritMetrics,
         idle_culprits as idle_culprits,
     )
-    from tracelab.measures.kernel_times import NameTimes as NameTimes, kernel_times as kernel_times
     from tracelab.measures.measure import Measure as Measure
     from tracelab.measures.measured import Measured as Measured
     from tracelab.measures.overlap import (
@@ -92,6 +91,7 @@ if TYPE_CHECKING:
         DeviceMetrics as DeviceMetrics,
         WindowMetrics as WindowMetrics,
     )
+    from tracelab.measures.work import NameTimes as NameTimes, kernel_times as kernel_times
     from tracelab.model.activities import Stream as Stream
     from tracelab.model.binding import Binding as Binding
     from tracelab.model.constraints import Constraint as Constraint, Reason as Reason
@@ -230,8 +230,8 @@ _MODULES = {
     "exposed": "measures.exposed",
     "SerializedStreams": "measures.serialized_streams",
     "serialized_streams": "measures.serialized_streams",
-    "NameTimes": "measures.kernel_times",
-    "kernel_times": "measures.kernel_times",
+    "NameTimes": "measures.work",
+    "kernel_times": "measures.work",
     "OverlapBlocker": "measures.overlap_blockers",
     # errors
     "MissingSupportError": "base.errors",

@@ -61,8 +61,8 @@ from tracelab.comparison.recordings import (
 )
 from tracelab.findings.finding import Finding
 from tracelab.measures.blocking_calls import BlockingCallMetrics
-from tracelab.measures.kernel_times import NameTimes, kernel_times
 from tracelab.measures.steady import PROFILED
+from tracelab.measures.work import NameTimes, kernel_times
 from tracelab.model.trace import Category
 from tracelab.read.sources import find_sources, path_names
 from tracelab.report.schema import Report, WhatIf

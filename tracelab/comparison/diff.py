@@ -10,9 +10,9 @@ from tracelab.base import printing
 from tracelab.base.arrays import OneLine, dataclass
 from tracelab.base.safe_text import json_bytes
 from tracelab.findings.finding import Where
-from tracelab.measures.kernel_times import NameTimes
 from tracelab.measures.measure import constrained
 from tracelab.measures.steady import PROFILED, UNPROFILED
+from tracelab.measures.work import NameTimes
 from tracelab.report.schema import Report
 
 SCHEMA = "tracelab.diff/1"

@@ -10,7 +10,7 @@ from typing import TypeVar
 from tracelab.base.arrays import OneLine, dataclass
 from tracelab.comparison.diff import Change, ComparedFile, Side
 from tracelab.findings.finding import Finding
-from tracelab.measures.kernel_times import NameTimes
+from tracelab.measures.work import NameTimes
 from tracelab.report.views import RankView, View, ranks_of
 
 # Of the step: a smaller change is always noise.

@@ -20,9 +20,14 @@ from tracelab.base.intervals import Int64Array
 from tracelab.base.names import short_kernel_name
 from tracelab.job.members import Members
 from tracelab.job.part import Culprit, RankPart, Work
-from tracelab.measures.host_work import FOR_THREADS, NOT_IN_FILE, OUTSIDE_OPERATORS, WorkMetrics
-from tracelab.measures.kernel_times import KernelMetrics
-from tracelab.measures.ranking import OTHERS
+from tracelab.measures.measure import OTHERS
+from tracelab.measures.work import (
+    FOR_THREADS,
+    NOT_IN_FILE,
+    OUTSIDE_OPERATORS,
+    KernelMetrics,
+    WorkMetrics,
+)
 from tracelab.model.constraints import Constraint
 from tracelab.model.program.call_sites import NO_CALL_SITE, CallSite
 from tracelab.model.trace import ABSENT, COLLECTIVE_OPERATOR

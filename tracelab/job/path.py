@@ -19,8 +19,7 @@ from tracelab.job.members import Members
 from tracelab.job.part import RankPart
 from tracelab.job.part_path import PathPart, PathPlace
 from tracelab.measures.critical_path import PathKind
-from tracelab.measures.measure import constrained, keyed_by
-from tracelab.measures.ranking import OTHERS
+from tracelab.measures.measure import OTHERS, constrained, keyed_by
 from tracelab.model.collectives import Operation
 from tracelab.model.program.call_sites import NO_CALL_SITE
 from tracelab.model.trace import ABSENT

@@ -6,13 +6,12 @@ from tracelab.measures import (
     blocking_calls,
     critical_path,
     graph_idle,
-    host_work,
     idle_culprits,
-    kernel_times,
     overlap,
     starts,
     steady,
     window_times,
+    work,
 )
 from tracelab.measures.measure import Measure
 
@@ -26,9 +25,9 @@ MEASURES: tuple[Measure, ...] = (
     starts.MEASURE,
     starts.TYPICAL,
     steady.MEASURE,
-    kernel_times.MEASURE,
-    host_work.OPERATORS,
-    host_work.PHASES,
-    host_work.LINES,
-    host_work.MODULES,
+    work.KERNELS,
+    work.OPERATORS,
+    work.PHASES,
+    work.LINES,
+    work.MODULES,
 )

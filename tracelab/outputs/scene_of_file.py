@@ -21,7 +21,7 @@ from tracelab.measures.critical_path import PathKind
 from tracelab.measures.graph_streams import GraphStreams, graph_streams
 from tracelab.measures.idle_causes import Cause
 from tracelab.measures.overlap_blockers import OverlapBlocker
-from tracelab.measures.program_lines import ProgramLines
+from tracelab.measures.what_ran import ProgramLines
 from tracelab.model.blocking_calls import Blocking
 from tracelab.model.constraints import REASONS, Constraint, Reason
 from tracelab.model.kernel_kinds import Kind

@@ -11,7 +11,14 @@ from tracelab.base.file_names import short_names
 from tracelab.base.safe_text import clean, counted
 from tracelab.findings.rules import waiting_ranks
 from tracelab.render.text.savings import percent
-from tracelab.render.words import duration_text, listed, percent_text, shorten_middle, time_text
+from tracelab.render.words import (
+    duration_text,
+    exact_percent,
+    listed,
+    percent_text,
+    shorten_middle,
+    time_text,
+)
 from tracelab.report.headline import PERCENTS, apportion
 from tracelab.report.schema import (
     RECORDING_START,
@@ -319,11 +326,6 @@ def _began_apart(job: Job) -> list[str]:
         f"The recordings did not begin together: {time_text(apart_ns)} apart (rank {first} to "
         f"rank {last})."
     ]
-
-
-def exact_percent(share: float) -> str:
-    """A share of 0 to 1 in percent, with one decimal."""
-    return percent_text(round(1_000_000 * share), 1_000_000)
 
 
 # --- the table ---

@@ -5,16 +5,29 @@ Makers in `tracelab.render.sections` fill them from a report; text, page and Mar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
 from enum import Enum
-from typing import TypeVar
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 from tracelab.base.arrays import OneLine, dataclass
 from tracelab.base.safe_text import counted
 from tracelab.findings.finding import CRITICAL, INFO, WARNING
+from tracelab.render.text.hints import ALL_IN_JSON
+from tracelab.render.words import bytes_text, count_text, exact_percent, time_text
+from tracelab.report.schema import Figure
 
 NONE = "none"  # an overlap that is missing
 PART = " · "  # between the parts of a cell that may stand on lines of their own
+
+_MAX_ROWS = 10
+_KEYS = ("rank", "step")
+# How a figure is written, by its unit.
+_WRITTEN: Mapping[str, Callable[[Any], str]] = MappingProxyType(
+    {"ns": time_text, "share": exact_percent, "bytes": bytes_text, "count": count_text}
+)
 
 _Row = TypeVar("_Row")
 
@@ -123,3 +136,68 @@ def table(
 def more_rows(left_out: int, one: str, many: str, where: str) -> list[str]:
     """Note how many rows a table leaves out; nothing if it leaves out none."""
     return [f"… and {counted(left_out, one, many)} more {where}."] if left_out else []
+
+
+# --- tables by the names of their columns ---
+
+
+def table_of_rows(key: str, rows: Sequence[Any]) -> Section:
+    """Make a table of all fields of rows of one dataclass, but for rank and step."""
+    names = [x.name for x in fields(rows[0]) if x.name not in _KEYS]
+    cells = [[cell(name, getattr(row, name)) for name in names] for row in rows[:_MAX_ROWS]]
+    return Section(
+        table_title(key),
+        columns=tuple(
+            Column(column_title(name), fit) for name, (_, fit) in zip(names, cells[0], strict=True)
+        ),
+        rows=tuple(tuple(text for text, _ in row) for row in cells),
+        notes=tuple(more_rows(len(rows) - len(cells), "row", "rows", ALL_IN_JSON)),
+    )
+
+
+def figure_columns(rows: Sequence[_Row], figures: Iterable[Figure]) -> list[Cell[_Row]]:
+    """Make the columns of figures, without those that no row knows."""
+
+    def text(figure: Figure) -> Callable[[_Row], str]:
+        return lambda row: cell(figure.name, getattr(row, figure.name), figure.unit)[0]
+
+    known = [x for x in figures if any(getattr(row, x.name) is not None for row in rows)]
+    return [(figure.title, text(figure)) for figure in known]
+
+
+def table_title(key: str) -> str:
+    """A table's title: its key as words.
+
+    >>> table_title("longest_gaps")
+    'Longest gaps'
+    """
+    return key.replace("_", " ").capitalize()
+
+
+def column_title(name: str) -> str:
+    """A column's title: its name as words, without the unit that its cells show.
+
+    >>> column_title("idle_ns")
+    'idle'
+    """
+    start, _, unit = name.rpartition("_")
+    return (start if start and unit in ("ns", "share", "bytes") else name).replace("_", " ")
+
+
+def cell(name: str, value: Any, unit: str = "") -> tuple[str, Fit]:
+    """A value as a table shows it, by its type and its unit, which its column's name ends in.
+
+    >>> cell("idle_ns", 1500)[0], cell("busy_share", 0.25)[0], cell("count", 1200)[0]
+    ('1.50 \u00b5s', '25.0 %', '1,200')
+    >>> cell("largest_bytes", 1536)[0], cell("launches", 1.5, "count")[0]
+    ('1.5 KiB', '1.5')
+    """
+    unit = unit or name.rpartition("_")[2]
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "-"}[value], Fit.NUMBER
+    if isinstance(value, int | float):
+        is_written = unit in _WRITTEN and math.isfinite(1e6 * value)
+        return _WRITTEN[unit](value) if is_written else f"{value:,}", Fit.NUMBER
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {cell(name, part)[0]}" for key, part in value.items()), Fit.PROSE
+    return str(value), Fit.LABEL

@@ -22,6 +22,7 @@ from tracelab.report.glossary import (
 ELLIPSIS = "…"
 NO_SHARE = "-"  # of nothing
 _MAX_NAME_LETTERS = 60
+_BYTE_UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 _UNITS = (("s", 1_000_000_000), ("ms", 1_000_000), ("µs", 1_000), ("ns", 1))
 _PLAIN = re.compile(r"Mem(?:cpy|set)\b|(?!.*(?:[<(]|::))")  # a copy, or no C++ at all
 # What must not be torn apart at the end of a line: a number and its unit, a thing and its number.
@@ -176,6 +177,38 @@ def percent_text(part: int, whole: int) -> str:
     ('98.8 %', '<0.1 %', '-')
     """
     return share_text(part, whole, decimals=1)
+
+
+def exact_percent(share: float) -> str:
+    """A share of 0 to 1 in percent, with one decimal.
+
+    >>> exact_percent(0.988), exact_percent(0.0001)
+    ('98.8 %', '<0.1 %')
+    """
+    return percent_text(round(1_000_000 * share), 1_000_000)
+
+
+def bytes_text(size_bytes: int) -> str:
+    """Write a size in the unit that suits it.
+
+    >>> bytes_text(134_217_728), bytes_text(1536), bytes_text(4)
+    ('128 MiB', '1.5 KiB', '4 B')
+    """
+    for unit, unit_bytes in _BYTE_UNITS:
+        if size_bytes >= unit_bytes:
+            return f"{size_bytes / unit_bytes:.1f}".removesuffix(".0") + f" {unit}"
+    return f"{size_bytes:,} B"
+
+
+def count_text(count: float) -> str:
+    """Write a count per step, with a decimal unless it is a whole number.
+
+    >>> count_text(40.0), count_text(15.4), count_text(0.04)
+    ('40', '15.4', '<0.1')
+    """
+    if 0 < count < 0.05:
+        return "<0.1"
+    return f"{count:,.0f}" if count == int(count) else f"{count:,.1f}"
 
 
 def signed_percent(part: int, whole: int) -> str:

@@ -18,7 +18,7 @@ from tracelab.job.merge import Job, merge
 from tracelab.job.part import RankPart
 from tracelab.job.replay import JobReplay
 from tracelab.measures.graph_streams import compared_streams, graph_streams
-from tracelab.measures.kernel_times import unrecognised_kernels
+from tracelab.measures.work import unrecognised_kernels
 from tracelab.model.graph import Graph
 from tracelab.model.losses import LOSSES, find_loss_names
 from tracelab.model.step_names import find_repeated

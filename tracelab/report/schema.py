@@ -32,15 +32,14 @@ from tracelab.job.stragglers import Straggler
 from tracelab.measures.blocking_calls import BlockingCallMetrics
 from tracelab.measures.critical_path import CriticalPathMetrics
 from tracelab.measures.graph_idle import GraphIdleMetrics
-from tracelab.measures.host_work import WorkMetrics
 from tracelab.measures.idle_culprits import CulpritMetrics
-from tracelab.measures.kernel_times import KernelMetrics, KernelTotal
-from tracelab.measures.measure import constrained
+from tracelab.measures.measure import Figure, constrained
 from tracelab.measures.overlap import OverlapMetrics
-from tracelab.measures.program_lines import OUTSIDE_FUNCTIONS
 from tracelab.measures.starts import LatencyMetrics, StartMetrics
 from tracelab.measures.steady import PROFILED, UNPROFILED, SteadyMetrics
+from tracelab.measures.what_ran import OUTSIDE_FUNCTIONS
 from tracelab.measures.window_times import DeviceMetrics, WindowMetrics
+from tracelab.measures.work import KernelMetrics, KernelTotal, WorkMetrics
 from tracelab.model.graph import EventLinks
 from tracelab.model.losses import LossName
 from tracelab.model.step_names import RepeatedAnnotation, framework_of
@@ -66,6 +65,7 @@ __all__ = [
     "CriticalPathMetrics",
     "CulpritMetrics",
     "DeviceMetrics",
+    "Figure",
     "GraphIdleMetrics",
     "Job",
     "JobPath",

@@ -20,7 +20,8 @@ from tracelab.measures.steady import SteadyMetrics
 from tracelab.measures.window_times import DeviceMetrics, WindowMetrics
 from tracelab.report.schema import Report, Tables, TraceInfo
 
-_KEYS = frozenset(measure.key for measure in MEASURES)
+# The columns of figures that the sections of the package show, by the key of their table.
+FIGURES = MappingProxyType({measure.key: measure.figures for measure in MEASURES})
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -109,8 +110,8 @@ class View(OneLine, Tables):
 
     @property
     def other_tables(self) -> dict[str, tuple[Any, ...]]:
-        """Tables of measures from outside the package."""
-        return {key: rows for key, rows in self.tables.items() if key not in _KEYS}
+        """Tables that reports have no property for: no section and no comparison is about them."""
+        return {key: rows for key, rows in self.tables.items() if not hasattr(Report, key)}
 
     @property
     def path(self) -> CriticalPathMetrics | None:

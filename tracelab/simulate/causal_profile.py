@@ -20,10 +20,9 @@ from numpy.typing import NDArray
 
 from tracelab.base.arrays import Frozen, OneLine, concatenated, dataclass
 from tracelab.base.intervals import Int64Array
-from tracelab.measures.host_work import OUTSIDE_OPERATORS
-from tracelab.measures.measure import constrained
-from tracelab.measures.program_lines import OUTSIDE_FUNCTIONS
-from tracelab.measures.ranking import OTHERS, ranked
+from tracelab.measures.measure import OTHERS, constrained, ranked
+from tracelab.measures.what_ran import OUTSIDE_FUNCTIONS
+from tracelab.measures.work import OUTSIDE_OPERATORS
 from tracelab.model.lookup import expand_ranges, groups_of
 from tracelab.model.nesting import Nesting
 from tracelab.model.program.call_sites import CallSite, call_sites

@@ -19,8 +19,8 @@ from tracelab.comparison.judge import common
 from tracelab.comparison.recordings import change, change_between, median, spread
 from tracelab.findings.finding import Finding, Where
 from tracelab.findings.registry import about_of
-from tracelab.measures.kernel_times import kernel_times
 from tracelab.measures.overlap import GraphStreamsTime, StreamTime
+from tracelab.measures.work import kernel_times
 from tracelab.model.graph import EventLinks
 from tracelab.render.sections.diff import kernel_labels
 from tracelab.render.sections.diff_words import headline, verdict

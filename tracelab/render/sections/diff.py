@@ -28,7 +28,19 @@ from tracelab.comparison.diff import (
     TableDiff,
 )
 from tracelab.findings.places import sentence_of
-from tracelab.render.section import LABEL, PART, Cell, Chapter, Column, Fit, Section, Tone, table
+from tracelab.render.section import (
+    LABEL,
+    PART,
+    Cell,
+    Chapter,
+    Column,
+    Fit,
+    Section,
+    Tone,
+    column_title,
+    table,
+    table_title,
+)
 from tracelab.render.sections.diff_words import (
     NOISE,
     UNCLEAR,
@@ -41,19 +53,18 @@ from tracelab.render.sections.diff_words import (
     headline,
     interval_of,
     judgment,
-    loss_share,
     needs_device_names,
     percent_change,
     predicted,
     signed,
 )
-from tracelab.render.sections.registry import column_title, table_title
 from tracelab.render.text.hints import FULL_NAMES_IN_JSON, MORE_IN_JSON
 from tracelab.render.words import (
     ELLIPSIS,
     FINDING_CAUSE_NAMES,
     bare_name,
     duration_text,
+    exact_percent,
     listed,
     percent_text,
     time_text,
@@ -300,8 +311,8 @@ def finding_row(finding: FindingDiff) -> tuple[str, ...]:
     return (
         finding.rule,
         finding.state,
-        loss_share(finding.before_share) if finding.state != NEW else "-",
-        loss_share(finding.after_share) if finding.state != GONE else "-",
+        exact_percent(finding.before_share) if finding.state != NEW else "-",
+        exact_percent(finding.after_share) if finding.state != GONE else "-",
         "" if finding.beyond_noise else NOISE,
         FINDING_CAUSE_NAMES.get(finding.cause, finding.cause),
         finding_counts(finding) + sentence_of(finding.title, finding.where),

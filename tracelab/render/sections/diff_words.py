@@ -29,11 +29,13 @@ from tracelab.comparison.diff import (
 from tracelab.comparison.judge import MIN_CONFIRMING_PERCENT
 from tracelab.findings.places import TOGETHER
 from tracelab.findings.rules.trace_quality import INFLATED
+from tracelab.render.section import column_title
 from tracelab.render.words import (
     CAUSE_NAMES,
     FINDING_CAUSE_NAMES,
     bare_name,
     duration_text,
+    exact_percent,
     graph_streams_label,
     interval_text,
     listed,
@@ -197,7 +199,7 @@ def _main_figures(rank: RankDiff) -> Iterator[tuple[str, Change]]:
     for device in rank.devices:
         for name in _MAIN_FIGURES:
             gpu = f"{gpu_name(device)} " if with_device else ""
-            yield f"{gpu}{figure_name(name)}", device.figures[name]
+            yield f"{gpu}{column_title(name)}", device.figures[name]
 
 
 def _other_figures(rank: RankDiff) -> Iterator[list[tuple[str, Change]]]:
@@ -243,7 +245,9 @@ def _finding_name(finding: FindingDiff, *, with_cause: bool) -> str:
         name = f"{name} ({FINDING_CAUSE_NAMES.get(finding.cause, finding.cause)})"
     if finding.state != CHANGED:
         return name
-    return f"{name} {loss_share(finding.before_share)}{ARROW}{loss_share(finding.after_share)}"
+    return (
+        f"{name} {exact_percent(finding.before_share)}{ARROW}{exact_percent(finding.after_share)}"
+    )
 
 
 # --- predictions ---
@@ -313,11 +317,6 @@ def counts_text(before: int, after: int) -> str:
     return f"{before:,}" if before == after else f"{before:,}{ARROW}{after:,}"
 
 
-def loss_share(share: float) -> str:
-    """A share of a window, 0 to 1, in percent."""
-    return percent_text(round(share * 1_000_000), 1_000_000)
-
-
 def finding_counts(finding: FindingDiff) -> str:
     """Count the findings of one row, before its title; "" for one."""
     most = max(finding.before_count, finding.after_count)
@@ -342,7 +341,7 @@ def needs_device_names(rank: RankDiff) -> bool:
 def device_changes(device: DeviceDiff) -> Iterator[tuple[str, Change]]:
     """The times of a device with their names: its own, its idle time by cause, its streams'."""
     for name in FIGURES:
-        yield figure_name(name), device.figures[name]
+        yield column_title(name), device.figures[name]
         if name == "idle_ns":
             for cause, bubble in device.bubbles.items():
                 yield f"  idle: {CAUSE_NAMES.get(cause, cause)}", bubble
@@ -381,12 +380,3 @@ def _pair(before: int | None, after: int | None, matched: str) -> str:
     if matched == ORDER:
         return f"{before}{ARROW}{after}"
     return f"{after} (new)" if before is None else f"{before} (gone)"
-
-
-def figure_name(figure: str) -> str:
-    """Name a figure of the report.
-
-    >>> figure_name("exposed_comm_ns")
-    'exposed comm'
-    """
-    return figure.removesuffix("_ns").replace("_", " ")

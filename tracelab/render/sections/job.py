@@ -10,11 +10,13 @@ from typing import TypeVar
 from tracelab.base.names import short_kernel_name
 from tracelab.base.safe_text import counted
 from tracelab.findings.places import segment_text
-from tracelab.render.ranks import RankShares, exact_percent, is_unmatched, rank_shares
+from tracelab.render.ranks import RankShares, is_unmatched, rank_shares
 from tracelab.render.section import LABEL, PROSE, Cell, Section, table
 from tracelab.render.text.hints import ALL_IN_JSON
 from tracelab.render.words import (
     PATH_NAMES,
+    bytes_text,
+    exact_percent,
     largest,
     meaning_of,
     percent_text,
@@ -46,7 +48,6 @@ _PARTS = {  # of the schedule of a stage, by title
     "before": "before_ns",
     "after": "after_ns",
 }
-_UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 
 _Row = TypeVar("_Row")
 
@@ -66,18 +67,6 @@ def job_sections(report: Report) -> list[Section]:
     if job.alignment is not None:
         sections.append(_clocks(job.alignment))
     return sections
-
-
-def bytes_text(size_bytes: int) -> str:
-    """Write a size in the unit that suits it.
-
-    >>> bytes_text(134_217_728), bytes_text(1536), bytes_text(4)
-    ('128 MiB', '1.5 KiB', '4 B')
-    """
-    for unit, unit_bytes in _UNITS:
-        if size_bytes >= unit_bytes:
-            return f"{size_bytes / unit_bytes:.1f}".removesuffix(".0") + f" {unit}"
-    return f"{size_bytes:,} B"
 
 
 def cause_text(cause: str) -> str:

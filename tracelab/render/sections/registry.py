@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields
-from typing import Any
+from collections.abc import Callable, Iterable
 
 from tracelab.base.arrays import OneLine, dataclass
-from tracelab.render.section import Column, Fit, Section, more_rows
+from tracelab.render.section import Section, table_of_rows
 from tracelab.render.sections.files import (
     causes_by_step,
     launched_only,
@@ -19,20 +16,9 @@ from tracelab.render.sections.files import (
 )
 from tracelab.render.sections.idle import blocking_calls, culprits, graph_idle, idle
 from tracelab.render.sections.times import critical_path, latencies, overlap, starts, streams, times
-from tracelab.render.sections.work import (
-    kernels,
-    lines,
-    modules,
-    note_graphs,
-    operators,
-    phases,
-)
-from tracelab.render.text.hints import ALL_IN_JSON, steps_hint
-from tracelab.render.words import percent_text, time_text
+from tracelab.render.sections.work import note_graphs, phases, work
+from tracelab.render.text.hints import steps_hint
 from tracelab.report.views import RankView, View
-
-_MAX_ROWS = 10
-_KEYS = ("rank", "step")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -83,28 +69,15 @@ def _steps(subject: Subject) -> list[Section]:
 
 def other_tables(view: View) -> list[Section]:
     """Show each table of a measure that is not the package's."""
-    return [_table(key, rows) for key, rows in view.other_tables.items() if rows]
-
-
-def _table(key: str, rows: tuple[Any, ...]) -> Section:
-    names = [x.name for x in fields(rows[0]) if x.name not in _KEYS]
-    cells = [[cell(name, getattr(row, name)) for name in names] for row in rows[:_MAX_ROWS]]
-    return Section(
-        table_title(key),
-        columns=tuple(
-            Column(column_title(name), fit) for name, (_, fit) in zip(names, cells[0], strict=True)
-        ),
-        rows=tuple(tuple(text for text, _ in row) for row in cells),
-        notes=tuple(more_rows(len(rows) - len(cells), "row", "rows", ALL_IN_JSON)),
-    )
+    return [table_of_rows(key, rows) for key, rows in view.other_tables.items() if rows]
 
 
 def _window_entry(key: str, make: Callable[[View], list[Section]], part: str) -> Entry:
     return Entry(key, lambda x: make(x.view), part)
 
 
-def _work_entry(key: str, make: Callable[[View, int], list[Section]]) -> Entry:
-    return Entry(key, lambda x: make(x.view, x.top), key)
+def _work_entry(key: str) -> Entry:
+    return Entry(key, lambda x: work(x.view, key, x.top), key)
 
 
 # In the order of the text; within a part of the page likewise.
@@ -114,10 +87,10 @@ SECTIONS = (
     _window_entry("culprits", culprits, "bubbles"),
     _window_entry("graph_idle", graph_idle, "bubbles"),
     _window_entry("phases", phases, "phases"),
-    _work_entry("kernels", kernels),
-    _work_entry("lines", lines),
-    _work_entry("modules", modules),
-    _work_entry("operators", operators),
+    _work_entry("kernels"),
+    _work_entry("lines"),
+    _work_entry("modules"),
+    _work_entry("operators"),
     _window_entry("streams", streams, "times"),
     _window_entry("overlap", overlap, "overlap"),
     _window_entry("blocking_calls", blocking_calls, "blocking-calls"),
@@ -172,40 +145,3 @@ def _made(subject: Subject, entries: Iterable[Entry]) -> list[tuple[Entry, list[
     made = [(entry, entry.make(subject)) for entry in entries]
     note_graphs(subject.view, [(entry.key, sections) for entry, sections in made])
     return made
-
-
-def table_title(key: str) -> str:
-    """A table's title: its key as words.
-
-    >>> table_title("longest_gaps")
-    'Longest gaps'
-    """
-    return key.replace("_", " ").capitalize()
-
-
-def column_title(name: str) -> str:
-    """A column's title: its name as words, without the unit that its cells show.
-
-    >>> column_title("idle_ns")
-    'idle'
-    """
-    return name.removesuffix("_ns").removesuffix("_share").replace("_", " ")
-
-
-def cell(name: str, value: Any) -> tuple[str, Fit]:
-    """A value as a table shows it, by its type and the unit that its column's name ends in.
-
-    >>> cell("idle_ns", 1500)[0], cell("busy_share", 0.25)[0], cell("count", 1200)[0]
-    ('1.50 \u00b5s', '25.0 %', '1,200')
-    """
-    if isinstance(value, bool) or value is None:
-        return {True: "yes", False: "no", None: "-"}[value], Fit.NUMBER
-    if isinstance(value, int) and name.endswith("_ns"):
-        return time_text(value), Fit.NUMBER
-    if isinstance(value, int | float) and name.endswith("_share") and math.isfinite(1e6 * value):
-        return percent_text(round(1_000_000 * value), 1_000_000), Fit.NUMBER
-    if isinstance(value, int | float):
-        return f"{value:,}", Fit.NUMBER
-    if isinstance(value, Mapping):
-        return ", ".join(f"{key} {cell(name, part)[0]}" for key, part in value.items()), Fit.PROSE
-    return str(value), Fit.LABEL

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
+from tracelab.base.arrays import OneLine, dataclass
 from tracelab.base.safe_text import counted
-from tracelab.render.section import LABEL, PART, Cell, Section, table
+from tracelab.render.section import LABEL, PART, Section, figure_columns, table
 from tracelab.render.text.hints import MORE_IN_JSON
 from tracelab.render.text.savings import percent
-from tracelab.render.words import bare_name, percent_text, time_text
+from tracelab.render.words import bare_name, count_text, exact_percent
 from tracelab.report.glossary import ORIGINS
 from tracelab.report.schema import KernelMetrics, WorkMetrics
-from tracelab.report.views import View
+from tracelab.report.views import FIGURES, View
 
 _NAMED_PHASES = ("forward", "backward", "optimizer")
 _KIND_WORDS = MappingProxyType({"comm": "communication", "copy": "copies", "memset": "memsets"})
@@ -119,105 +121,60 @@ def phases(view: View) -> list[Section]:
             f"Phases{_per(rows[0].sums.steps)}",
             rows,
             ("phase", lambda row: _label(row.name, _origin(row)), LABEL),
-            *_work_columns(rows),
-            ("of CPU\ntime", lambda row: _share_text(row.host_share)),
-            ("of GPU\ntime", lambda row: _share_text(row.gpu_share)),
+            *figure_columns(rows, FIGURES["phases"]),
             lines=_about_times(rows),
             notes=notes,
         )
     ]
 
 
-def kernels(view: View, top: int) -> list[Section]:
-    """Show the GPU activities by name, the longest total first."""
-    rows = view.kernels
+def work(view: View, key: str, top: int) -> list[Section]:
+    """Show the table of kernels, operators, lines or modules, the row with most time first."""
+    kind, rows = _TABLES[key], list(view.tables.get(key, ()))
+    if key == "modules":
+        rows = _merge_classes(rows)
+    if key == "lines":
+        if not view.operators or key not in view.tables:
+            return []
+        if not rows:
+            return [Section(f"Lines{_per(view.operators[0].sums.steps)}", (_NO_STACKS,))]
     if not rows:
         return []
     return [
         table(
-            f"Kernels{_per(rows[0].sums.steps)}",
+            f"{kind.title}{_per(rows[0].sums.steps)}",
             rows[:top],
-            (f"name{PART}kind", lambda row: _label(row.name, row.kind), LABEL),
-            ("count", lambda row: _count_text(row.count)),
-            ("time", lambda row: time_text(row.total_ns)),
-            ("mean", lambda row: time_text(row.mean_ns)),
-            ("of GPU\ntime", lambda row: _share_text(row.share)),
-            ("phase", lambda row: row.phase or "", LABEL),
-            notes=_left_out(rows, top, "kernel", "kernels"),
+            (kind.heading, kind.label, LABEL),
+            kind.has_calls and ("calls", lambda row: count_text(row.calls) if row.calls else ""),
+            *figure_columns(rows, FIGURES[key]),
+            kind.has_phase and ("phase", lambda row: row.phase or "", LABEL),
+            lines=kind.about,
+            notes=_left_out(rows, top, kind),
         )
     ]
 
 
-def operators(view: View, top: int) -> list[Section]:
-    """Show the operators, that with the most time of the CPU or a GPU first."""
-    return _work(
-        ("Operators", "operator", "operators"),
-        view.operators,
-        top,
-        (f"operator{PART}phase", lambda row: _label(row.name, row.where, _origin(row)), LABEL),
-        "CPU and GPU time of the operator itself, without the operators it calls.",
-    )
+@dataclass(frozen=True, slots=True, repr=False)
+class _Table(OneLine):
+    """A table of work.
 
+    Attributes:
+        title: its title, without the steps that figures are of.
+        one, many: a name in it, and several.
+        heading, label: of its first column.
+        about: below the title.
+        has_calls: shows how often each began.
+        has_phase: shows the phase of each.
+    """
 
-def lines(view: View, top: int) -> list[Section]:
-    """Show the lines of the program, that with the most time of the CPU or a GPU first."""
-    if not view.operators or "lines" not in view.tables:
-        return []
-    if not view.lines:
-        return [Section(f"Lines{_per(view.operators[0].sums.steps)}", (_NO_STACKS,))]
-    return _work(
-        ("Lines", "line", "lines"),
-        view.lines,
-        top,
-        (f"line{PART}function", lambda row: _label(row.where, row.name, _origin(row)), LABEL),
-        "CPU time of a line with all that it calls outside the program's own code. A row "
-        "without a line number is a call whose line is not known, or what the function did "
-        "between its calls.",
-        has_calls=False,
-    )
-
-
-def modules(view: View, top: int) -> list[Section]:
-    """Show the modules by class, that with the most time of the CPU or a GPU first."""
-
-    def name(row: WorkMetrics) -> str:
-        own = f"{row.names} {row.name}" if row.names > 1 else row.name
-        return _label(own, row.where, _origin(row))
-
-    return _work(
-        ("Modules", "module", "modules"),
-        _merge_classes(view.modules),
-        top,
-        (f"module{PART}inside", name, LABEL),
-        "CPU time of the module itself, without the modules it calls. The backward pass "
-        "runs outside of modules.",
-    )
-
-
-def _work(
-    names: tuple[str, str, str],
-    rows: Sequence[WorkMetrics],
-    top: int,
-    first: Cell[WorkMetrics],
-    line: str,
-    *,
-    has_calls: bool = True,
-) -> list[Section]:
-    """Make a table of work; `names` are its title, one row of it and several."""
-    if not rows:
-        return []
-    title, one, many = names
-    return [
-        table(
-            f"{title}{_per(rows[0].sums.steps)}",
-            rows[:top],
-            first,
-            has_calls and ("calls", lambda row: _count_text(row.calls) if row.calls else ""),
-            *_work_columns(rows),
-            lines=(line,),
-            notes=_left_out(rows, top, one, many),
-        )
-    ]
+    title: str
+    one: str
+    many: str
+    heading: str
+    label: Callable[[Any], str]
+    about: tuple[str, ...] = ()
+    has_calls: bool = False
+    has_phase: bool = False
 
 
 def _about_times(rows: Sequence[WorkMetrics]) -> tuple[str, ...]:
@@ -229,19 +186,6 @@ def _about_times(rows: Sequence[WorkMetrics]) -> tuple[str, ...]:
         f"{meaning} Without the profiler: estimated for each row by a replay; the sum agrees with "
         "what was measured.",
     )
-
-
-def _work_columns(rows: Sequence[WorkMetrics]) -> list[Cell[WorkMetrics]]:
-    """Return the columns of the figures; that without the profiler only where it is known."""
-    columns: list[Cell[WorkMetrics]] = [
-        ("launches", lambda row: _count_text(row.launches)),
-        ("CPU", lambda row: time_text(row.host_ns)),
-        ("without\nprofiler", lambda row: time_text(row.host_unprofiled_ns or 0)),
-        ("GPU", lambda row: time_text(row.gpu_ns)),
-        ("idle", lambda row: time_text(row.idle_ns)),
-    ]
-    is_calibrated = rows[0].host_unprofiled_ns is not None
-    return columns if is_calibrated else [*columns[:2], *columns[3:]]
 
 
 def _origin(row: WorkMetrics) -> str | None:
@@ -292,31 +236,66 @@ def _per(steps: int | None) -> str:
     return f", per steady step (mean of {steps})" if steps > 1 else ", of one step"
 
 
-def _count_text(count: float) -> str:
-    """Write a count per step, with a decimal unless it is a whole number.
-
-    >>> _count_text(40.0), _count_text(15.4), _count_text(0.04)
-    ('40', '15.4', '<0.1')
-    """
-    if 0 < count < 0.05:
-        return "<0.1"
-    return f"{count:,.0f}" if count == int(count) else f"{count:,.1f}"
-
-
-def _share_text(share: float) -> str:
-    return percent_text(round(1_000_000 * share), 1_000_000)
-
-
-def _left_out(
-    rows: Sequence[KernelMetrics | WorkMetrics], top: int, one: str, many: str
-) -> tuple[str, ...]:
+def _left_out(rows: Sequence[Any], top: int, kind: _Table) -> tuple[str, ...]:
     """Note how many more there are, and how much time they took."""
     rest = rows[top:]
     if not rest:
         return ()
-    count = counted(sum(row.names for row in rest), one, many)
+    count = counted(sum(row.names for row in rest), kind.one, kind.many)
     shares = [row.share if isinstance(row, KernelMetrics) else row.gpu_share for row in rest]
     of_host = [row.host_share for row in rest if isinstance(row, WorkMetrics)]
-    host = f"{_share_text(sum(of_host))} of the CPU time and " if of_host else ""
-    gpu = f"{_share_text(sum(shares))} of the GPU time"
+    host = f"{exact_percent(sum(of_host))} of the CPU time and " if of_host else ""
+    gpu = f"{exact_percent(sum(shares))} of the GPU time"
     return (f"… and {count} more, {host}{gpu} ({MORE_IN_JSON}).",)
+
+
+def _module(row: WorkMetrics) -> str:
+    own = f"{row.names} {row.name}" if row.names > 1 else row.name
+    return _label(own, row.where, _origin(row))
+
+
+_TABLES = MappingProxyType(
+    {
+        "kernels": _Table(
+            "Kernels",
+            "kernel",
+            "kernels",
+            f"name{PART}kind",
+            lambda row: _label(row.name, row.kind),
+            has_phase=True,
+        ),
+        "operators": _Table(
+            "Operators",
+            "operator",
+            "operators",
+            f"operator{PART}phase",
+            lambda row: _label(row.name, row.where, _origin(row)),
+            ("CPU and GPU time of the operator itself, without the operators it calls.",),
+            has_calls=True,
+        ),
+        "lines": _Table(
+            "Lines",
+            "line",
+            "lines",
+            f"line{PART}function",
+            lambda row: _label(row.where, row.name, _origin(row)),
+            (
+                "CPU time of a line with all that it calls outside the program's own code. A row "
+                "without a line number is a call whose line is not known, or what the function did "
+                "between its calls.",
+            ),
+        ),
+        "modules": _Table(
+            "Modules",
+            "module",
+            "modules",
+            f"module{PART}inside",
+            _module,
+            (
+                "CPU time of the module itself, without the modules it calls. The backward pass "
+                "runs outside of modules.",
+            ),
+            has_calls=True,
+        ),
+    }
+)

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from tests.figures import figures
 from tracelab.findings.savings import Savings
-from tracelab.measures.program_lines import OUTSIDE_FUNCTIONS
 from tracelab.measures.steady import PROFILED, UNPROFILED
+from tracelab.measures.what_ran import OUTSIDE_FUNCTIONS
 from tracelab.render.sections.predictions import causal_section
 from tracelab.simulate.causal_profile import CausalMetrics
 

@@ -11,8 +11,7 @@ from tests.build.report_rows import (
     titles_of,
 )
 from tests.figures import figures
-from tracelab.measures.host_work import INFERRED, WorkMetrics, WorkSums
-from tracelab.measures.kernel_times import KernelMetrics, KernelSums
+from tracelab.measures.work import INFERRED, KernelMetrics, KernelSums, WorkMetrics, WorkSums
 from tracelab.render.sections.registry import Subject, text_sections
 from tracelab.render.sections.work import busy_answer
 from tracelab.report.views import ranks_of, views_of

@@ -1,7 +1,8 @@
-"""Host work of the steady steps: by operator, by phase, by line and by module."""
+"""Work of the steady steps: by kernel, by operator, by phase, by line and by module."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 
@@ -9,21 +10,241 @@ import numpy as np
 
 from tracelab.base.arrays import OneLine, dataclass
 from tracelab.base.intervals import Int64Array
-from tracelab.measures.measure import Measure, constrained
-from tracelab.measures.program_lines import OUTSIDE_FUNCTIONS, LineName
-from tracelab.measures.ranking import MAX_ROWS, OTHERS, per_step, ranked, share_of, summed
-from tracelab.measures.what_ran import NO_HOST, NO_NAME, WAITED, WhatRan
+from tracelab.measures.measure import (
+    MAX_ROWS,
+    OTHERS,
+    Figure,
+    Measure,
+    constrained,
+    per_step,
+    ranked,
+    share_of,
+    summed,
+)
+from tracelab.measures.what_ran import (
+    NO_HOST,
+    NO_NAME,
+    OUTSIDE_FUNCTIONS,
+    WAITED,
+    LineName,
+    WhatRan,
+)
 from tracelab.model.cuda_graphs.origins import Basis
 from tracelab.model.graph import Graph
+from tracelab.model.kernel_kinds import Kind, is_recognised, work_of
 from tracelab.model.phases import Phase
 from tracelab.model.program.module_paths import OUTSIDE_MODULES, ModuleName
-from tracelab.model.trace import ABSENT
+from tracelab.model.trace import ABSENT, Category
 
 OUTSIDE_OPERATORS = "outside any operator"
 NOT_IN_FILE = "the file does not say"
 FOR_THREADS = "waiting for other threads"
 INFERRED = "inferred: before each backward pass"
 _BASIS_NAMES = [basis.name.lower() for basis in Basis]
+_KIND_NAMES = [kind.name.lower() for kind in Kind]
+_PHASE_NAMES = [phase.name.lower() for phase in Phase]
+# A kernel that no rule recognizes is worth a question from this share of the GPU's busy time on.
+_MIN_UNRECOGNISED_SHARE = 0.01
+
+
+# --- kernels of the whole file ---
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class NameTimes(OneLine):
+    """The GPU activities of one name, on all devices of a file.
+
+    Attributes:
+        steps_ns, step_counts: what each step launched, in the order of the steps.
+        total_ns, count: in the whole trace.
+
+    Example row: ``NameTimes(name="gemm", steps_ns=(400, 380), step_counts=(2, 2), total_ns=790,
+    count=5)``: each of two steps launched it twice, and it ran once more outside them.
+    """
+
+    name: str
+    steps_ns: tuple[int, ...]
+    step_counts: tuple[int, ...]
+    total_ns: int
+    count: int
+
+
+def kernel_times(graph: Graph) -> tuple[NameTimes, ...]:
+    """The time of every name among the GPU activities, per step that launched them.
+
+    Activities that no step launched count in the whole trace only. There is no slow reference
+    model: ``tests/unit/measures/test_kernel_times.py`` has traces made by hand.
+
+    Args:
+        graph: the file's dependencies.
+    """
+    timeline = graph.host.timeline
+    length_ns = timeline.end_ns - timeline.start_ns
+    names, name_position = np.unique(
+        timeline.trace.name_index[timeline.event_id], return_inverse=True
+    )
+    # A cell for each name and step; the first column holds what no step launched.
+    shape = len(names), len(timeline.steps) + 1
+    cell = name_position * shape[1] + (timeline.step_index + 1)
+    # Sums below 2**53 are exact.
+    totals_ns = np.bincount(cell, weights=length_ns, minlength=math.prod(shape)).astype(np.int64)
+    counts = np.bincount(cell, minlength=math.prod(shape))
+    return tuple(
+        NameTimes(
+            name=timeline.trace.strings[name_index],
+            steps_ns=tuple(name_ns[1:].tolist()),
+            step_counts=tuple(name_counts[1:].tolist()),
+            total_ns=int(name_ns.sum()),
+            count=int(name_counts.sum()),
+        )
+        for name_index, name_ns, name_counts in zip(
+            names.tolist(), totals_ns.reshape(shape), counts.reshape(shape), strict=True
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTotal:
+    """All activities of one name.
+
+    Example row: ``KernelTotal(name="my_kernel", count=5, total_ns=790)``.
+    """
+
+    name: str
+    count: int
+    total_ns: int
+
+
+def unrecognised_kernels(graph: Graph) -> tuple[KernelTotal, ...]:
+    """Long kernels that no rule recognizes, which count as compute; the longest first.
+
+    There is no slow reference model: ``tests/unit/measures/test_kernel_times.py`` has traces made
+    by hand.
+
+    Args:
+        graph: the file's dependencies.
+    """
+    timeline = graph.host.timeline
+    trace = timeline.trace
+    is_kernel = trace.category[timeline.event_id] == Category.KERNEL
+    rows = np.flatnonzero((timeline.kind == Kind.COMPUTE) & is_kernel)
+    names, name_position = np.unique(trace.name_index[timeline.event_id[rows]], return_inverse=True)
+    length_ns = timeline.end_ns - timeline.start_ns
+    totals_ns = np.bincount(name_position, weights=length_ns[rows], minlength=len(names))
+    counts = np.bincount(name_position, minlength=len(names))
+    least_ns = _MIN_UNRECOGNISED_SHARE * float(length_ns.sum())
+    kernels = [
+        KernelTotal(trace.strings[name_index], count, int(total_ns))
+        for name_index, count, total_ns in zip(
+            names.tolist(), counts.tolist(), totals_ns.tolist(), strict=True
+        )
+        if total_ns >= least_ns and not is_recognised(trace.strings[name_index])
+    ]
+    return tuple(sorted(kernels, key=lambda kernel: (-kernel.total_ns, kernel.name)))
+
+
+# --- kernels ---
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class KernelSums(OneLine):
+    """The exact figures of a row over all its steps: they add up to those of the file.
+
+    Attributes:
+        steps: how many steps were added up; None for the whole trace.
+        count: activities.
+        total_ns: their lengths added up, ns.
+
+    Example: ``KernelSums(steps=5, count=200, total_ns=8_200_000)``.
+    """
+
+    steps: int | None
+    count: int
+    total_ns: int
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class KernelMetrics(OneLine):
+    """The GPU activities of one name, on all devices of a file, per steady step.
+
+    Of a file without steady steps the figures are of the whole trace.
+
+    Attributes:
+        step: None, or the step that was requested alone.
+        name: the activity's; "others" in the last row where there are more names than rows.
+        kind: "compute", "comm", "copy" or "memset"; None for others.
+        phase: the phase that launched most of their time; None for others.
+        names: how many names the row is about.
+        count: activities per step.
+        total_ns: their lengths added up, per step, ns, rounded.
+        mean_ns: the mean length of one, ns, rounded.
+        share: of the time of all activities; shares add up to 1.
+        sums: over all these steps, not rounded.
+
+    Example row: ``KernelMetrics(rank=0, step=None, name="gemm", kind="compute", phase="forward",
+    names=1, count=40.0, total_ns=1_640_000, mean_ns=41_000, share=0.61, sums=KernelSums(5, 200,
+    8_200_000))``.
+    """
+
+    rank: int
+    step: int | None
+    name: str
+    kind: str | None = field(metadata=constrained(enum=[*_KIND_NAMES, None]))
+    phase: str | None = field(metadata=constrained(enum=[*_PHASE_NAMES, None]))
+    names: int
+    count: float
+    total_ns: int
+    mean_ns: int
+    share: float = field(metadata=constrained(minimum=0, maximum=1))
+    sums: KernelSums
+
+    @property
+    def work(self) -> str:
+        """Kind of compute that it is for, in words: "matrix products"."""
+        return work_of(self.name)
+
+
+def kernels(what_ran: WhatRan) -> Iterator[KernelMetrics]:
+    """The GPU activities by name, the longest total first.
+
+    The slow reference model is ``tests/reference/host_work.py``.
+
+    Args:
+        what_ran: in the steady steps.
+    """
+    strings, steps = what_ran.strings, what_ran.steps
+    keys, index = np.unique(what_ran.kernel * len(Kind) + what_ran.kind, return_inverse=True)
+    counts = np.bincount(index, minlength=len(keys))
+    cell, cells = index * len(Phase) + what_ran.came_from.phase, len(keys) * len(Phase)
+    by_phase_ns = summed(cell, what_ran.length_ns, cells).reshape(len(keys), len(Phase))
+    totals_ns = by_phase_ns.sum(axis=1)
+    names = [strings[key] for key in (keys // len(Kind)).tolist()]
+    kept, rest = ranked(totals_ns, names, MAX_ROWS)
+
+    def row(name: str, kind: str | None, phase: str | None, chosen: list[int]) -> KernelMetrics:
+        count, total_ns = int(counts[chosen].sum()), int(totals_ns[chosen].sum())
+        return KernelMetrics(
+            rank=0,
+            step=what_ran.step,
+            name=name,
+            kind=kind,
+            phase=phase,
+            names=len(chosen),
+            count=count / (steps or 1),
+            total_ns=per_step(total_ns, steps),
+            mean_ns=per_step(total_ns, count),
+            share=share_of(total_ns, int(totals_ns.sum())),
+            sums=KernelSums(steps, count, total_ns),
+        )
+
+    for i in kept:
+        phase = Phase(int(by_phase_ns[i].argmax())).name.lower()
+        yield row(names[i], _KIND_NAMES[int(keys[i] % len(Kind))], phase, [i])
+    if rest:
+        yield row(OTHERS, None, None, rest)
+
+
+# --- operators, phases, lines and modules ---
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -113,16 +334,15 @@ class WorkMetrics(OneLine):
     )
 
 
-def operators(graph: Graph, what_ran: WhatRan) -> Iterator[WorkMetrics]:
+def operators(what_ran: WhatRan) -> Iterator[WorkMetrics]:
     """The operators, that with the most time of the host or a GPU first.
 
     The slow reference model is ``tests/reference/host_work.py``.
 
     Args:
-        graph: the file's dependencies.
-        what_ran: in its steady steps.
+        what_ran: in the steady steps.
     """
-    strings, sums = graph.host.timeline.trace.strings, _Sums(what_ran, "operator")
+    strings, sums = what_ran.strings, _Sums(what_ran, "operator")
     by_phase_ns = np.zeros((len(sums.labels), len(Phase)), dtype=np.int64)
     np.add.at(by_phase_ns, (sums.of_origin, what_ran.came_from.phase), what_ran.length_ns)
     np.add.at(by_phase_ns, (sums.on_host, what_ran.host.phase), what_ran.host_ns)
@@ -135,14 +355,13 @@ def operators(graph: Graph, what_ran: WhatRan) -> Iterator[WorkMetrics]:
     return sums.sort_by_size(names, what_ran.calls["operator"])
 
 
-def phases(graph: Graph, what_ran: WhatRan) -> Iterator[WorkMetrics]:  # noqa: ARG001
+def phases(what_ran: WhatRan) -> Iterator[WorkMetrics]:
     """The phases that there were, in the order of a step.
 
     The slow reference model is ``tests/reference/host_work.py``.
 
     Args:
-        graph: the file's dependencies.
-        what_ran: in its steady steps.
+        what_ran: in the steady steps.
     """
     sums = _Sums(what_ran, "phase")
     for i, phase in enumerate(map(Phase, sums.labels)):
@@ -151,28 +370,26 @@ def phases(graph: Graph, what_ran: WhatRan) -> Iterator[WorkMetrics]:  # noqa: A
             yield sums.row(phase.name.lower(), INFERRED if inferred else None, [i], None)
 
 
-def lines(graph: Graph, what_ran: WhatRan) -> Iterator[WorkMetrics]:  # noqa: ARG001
+def lines(what_ran: WhatRan) -> Iterator[WorkMetrics]:
     """The lines of the program, that with the most time of the host or a GPU first.
 
     Empty if the file has no Python functions. The slow reference model is
     ``tests/reference/host_work.py``.
 
     Args:
-        graph: the file's dependencies.
-        what_ran: in its steady steps.
+        what_ran: in the steady steps.
     """
     return _named_rows(what_ran, "line", what_ran.lines, OUTSIDE_FUNCTIONS, None)
 
 
-def modules(graph: Graph, what_ran: WhatRan) -> Iterator[WorkMetrics]:  # noqa: ARG001
+def modules(what_ran: WhatRan) -> Iterator[WorkMetrics]:
     """The modules of the model, that with the most time of the host or a GPU first.
 
     Empty if the file does not have their calls. The slow reference model is
     ``tests/reference/host_work.py``.
 
     Args:
-        graph: the file's dependencies.
-        what_ran: in its steady steps.
+        what_ran: in the steady steps.
     """
     calls = what_ran.calls["module"]
     return _named_rows(what_ran, "module", what_ran.modules, OUTSIDE_MODULES, calls)
@@ -280,7 +497,24 @@ class _Sums:
         )
 
 
-OPERATORS = Measure("operators", WorkMetrics, operators)
-PHASES = Measure("phases", WorkMetrics, phases)
-LINES = Measure("lines", WorkMetrics, lines)
-MODULES = Measure("modules", WorkMetrics, modules)
+_GPU_SHARE = "of GPU\ntime"
+_KERNEL_FIGURES = (
+    Figure("count", "count", "count"),
+    Figure("total_ns", "time"),
+    Figure("mean_ns", "mean"),
+    Figure("share", _GPU_SHARE),
+)
+_WORK_FIGURES = (
+    Figure("launches", "launches", "count"),
+    Figure("host_ns", "CPU"),
+    Figure("host_unprofiled_ns", "without\nprofiler"),
+    Figure("gpu_ns", "GPU"),
+    Figure("idle_ns", "idle"),
+)
+_SHARES = (Figure("host_share", "of CPU\ntime"), Figure("gpu_share", _GPU_SHARE))
+
+KERNELS = Measure("kernels", KernelMetrics, kernels, _KERNEL_FIGURES)
+OPERATORS = Measure("operators", WorkMetrics, operators, _WORK_FIGURES)
+PHASES = Measure("phases", WorkMetrics, phases, (*_WORK_FIGURES, *_SHARES))
+LINES = Measure("lines", WorkMetrics, lines, _WORK_FIGURES)
+MODULES = Measure("modules", WorkMetrics, modules, _WORK_FIGURES)

@@ -1,4 +1,4 @@
-"""What ran by operator, phase, line and module, in nanoseconds."""
+"""What ran by kernel, operator, phase, line and module, in nanoseconds."""
 
 from dataclasses import replace
 
@@ -13,6 +13,7 @@ from tests.build.rows import (
     MAIN,
     Node,
     annotation,
+    copy,
     graph,
     kernel,
     launch,
@@ -23,13 +24,22 @@ from tests.build.rows import (
 from tests.examples import examples
 from tests.reference.host_work import BACKWARD, ENGINE, FRAMES, INPUT, PHASES, HostWork
 from tracelab.base.intervals import gaps, measure, union
-from tracelab.measures import ranking
-from tracelab.measures.host_work import INFERRED, lines, modules, operators, phases
 from tracelab.measures.idle_causes import bubbles
 from tracelab.measures.independent_work import launched_in_backward
-from tracelab.measures.kernel_times import kernels
 from tracelab.measures.profiler_overhead import HostClock
 from tracelab.measures.what_ran import what_ran
+from tracelab.measures.work import (
+    INFERRED,
+    MAX_ROWS,
+    KernelTotal,
+    kernel_times,
+    kernels,
+    lines,
+    modules,
+    operators,
+    phases,
+    unrecognised_kernels,
+)
 from tracelab.model.cuda_graphs.origins import origins
 from tracelab.model.phases import Phases
 from tracelab.model.program.source_lines import SourceLines
@@ -48,7 +58,7 @@ def tables(*rows, windows=None):
     """The graph of some rows and its kernels, operators and phases."""
     made = graph(*rows)
     ran = ran_of(made, windows)
-    return [tuple(kernels(made, ran)), tuple(operators(made, ran)), tuple(phases(made, ran))]
+    return [tuple(kernels(ran)), tuple(operators(ran)), tuple(phases(ran))]
 
 
 def by_place(rows):
@@ -237,8 +247,7 @@ def test_a_closure_inside_the_optimizers_step_is_its_own_phase():
 
 
 def test_others_keep_the_sums_exact(monkeypatch):
-    monkeypatch.setattr("tracelab.measures.kernel_times.MAX_ROWS", 2)
-    monkeypatch.setattr("tracelab.measures.host_work.MAX_ROWS", 2)
+    monkeypatch.setattr("tracelab.measures.work.MAX_ROWS", 2)
     all_kernels = [kernel(10 * i, 10 * i + i, f"k{i}") for i in range(1, 6)]
     rows, *_ = tables(*all_kernels)
 
@@ -252,7 +261,7 @@ def test_others_keep_the_sums_exact(monkeypatch):
     _, operator_rows, _ = tables(*TWO_STEPS)
     assert [row.name for row in operator_rows] == ["aten::mm", "aten::addmm", "others"]
     assert sum(row.sums.host_ns for row in operator_rows) == 200
-    assert ranking.MAX_ROWS <= 500
+    assert MAX_ROWS <= 500
 
 
 PROGRAM = """\
@@ -293,7 +302,7 @@ def program_step():
 def test_lines_have_all_that_they_call_but_the_programs_own_code(tmp_path):
     (tmp_path / "train.py").write_text(PROGRAM)
     made = graph(*program_step())
-    rows = tuple(lines(made, ran_of(made, folders=[str(tmp_path)])))
+    rows = tuple(lines(ran_of(made, folders=[str(tmp_path)])))
 
     # The call of the model without the 30 ns of model.py, which is the only one that no other name
     # explains. Of step itself are [2, 5), [80, 85) and [99, 100); of forward [8, 10),
@@ -313,7 +322,7 @@ def test_lines_have_all_that_they_call_but_the_programs_own_code(tmp_path):
 
 def test_modules_have_their_own_time():
     made = graph(*program_step())
-    rows = tuple(modules(made, ran_of(made)))
+    rows = tuple(modules(ran_of(made)))
 
     assert by_place(rows) == {
         ("outside any module", None): (2, 65, 35, 30),
@@ -327,7 +336,7 @@ def test_without_python_functions_there_are_no_lines_and_no_modules():
     made = graph(*(row for row in program_step() if row.category != Category.PYTHON))
     ran = ran_of(made)
 
-    assert (tuple(lines(made, ran)), tuple(modules(made, ran))) == ((), ())
+    assert (tuple(lines(ran)), tuple(modules(ran))) == ((), ())
 
 
 def test_a_wrapper_is_what_it_stands_around():
@@ -341,7 +350,7 @@ def test_a_wrapper_is_what_it_stands_around():
         launch(30, 32, 1),
         kernel(40, 50, correlation=1),
     )
-    rows = lines(made, ran_of(made))
+    rows = lines(ran_of(made))
 
     assert {row.name: row.sums.host_ns for row in rows} == {"step in step": 80, "step": 20}
 
@@ -351,7 +360,7 @@ def test_the_time_without_the_profiler_is_that_of_the_clock():
     # there on a fifth of its 60 ns
     made = graph(*TWO_STEPS)
     clock = HostClock(np.array([100, 140, 200]), np.array([0, 20, 32]), steps=1)
-    rows = tuple(phases(made, ran_of(made, clock=clock)))
+    rows = tuple(phases(ran_of(made, clock=clock)))
     # THEN the 10 ns of loading are 5, the 30 of forward 15 ... and all are 32
     assert {row.name: row.host_unprofiled_ns for row in rows} == {
         "data": 5,
@@ -360,7 +369,7 @@ def test_the_time_without_the_profiler_is_that_of_the_clock():
         "optimizer": 3,
         "other": 1,
     }
-    alone = phases(made, ran_of(made, made.host.timeline.windows[2:], clock=clock))
+    alone = phases(ran_of(made, made.host.timeline.windows[2:], clock=clock))
     assert {row.host_unprofiled_ns for row in alone} == {None}
 
 
@@ -387,7 +396,7 @@ def work_of(table, made):
             row.replayed_ns,
             row.replay_basis,
         )
-        for row in table(made, ran_of(made))
+        for row in table(ran_of(made))
         if row.sums.launches or row.sums.gpu_ns
     }
 
@@ -499,7 +508,7 @@ def test_all_tables_are_those_of_the_slow_model(rows, more, some_frames, clock):
         (lines, expected.by_line, _place_of),
         (modules, expected.by_module, _place_of),
     ):
-        found = tuple(table(made, ran))
+        found = tuple(table(ran))
         if not found:
             continue  # the file has no frames of the program, or no modules
         for column in ("launches", "host_ns", "gpu_ns", "idle_ns"):
@@ -536,7 +545,7 @@ def test_what_was_captured_counts_where_the_slow_model_says(rows, more, some_fra
         (lines, expected.by_line, _place_of),
         (modules, expected.by_module, _place_of),
     ):
-        found = tuple(table(made, ran))
+        found = tuple(table(ran))
         if not found:
             continue
         for column in ("launches", "gpu_ns"):
@@ -550,7 +559,7 @@ def test_every_table_adds_up(rows, more):
     made = graph(*rows, *more)
     timeline = made.host.timeline
     ran = ran_of(made)
-    kernel_rows = tuple(kernels(made, ran))
+    kernel_rows = tuple(kernels(ran))
     steady = timeline.steady
     windows = timeline.windows[:1]
     chosen = list(range(len(timeline.event_id)))
@@ -566,7 +575,7 @@ def test_every_table_adds_up(rows, more):
 
     assert sum(row.sums.total_ns for row in kernel_rows) == gpu_ns
     assert sum(row.sums.count for row in kernel_rows) == len(chosen)
-    host_ns = sum(row.sums.host_ns for row in phases(made, ran))
+    host_ns = sum(row.sums.host_ns for row in phases(ran))
     if steady:
         annotations = {timeline.steps[i].event_id for i in steady.indices}
         spans = union(
@@ -574,7 +583,7 @@ def test_every_table_adds_up(rows, more):
         )
         assert host_ns == measure(spans)
     for table in (operators, phases, lines, modules):
-        if found := tuple(table(made, ran)):
+        if found := tuple(table(ran)):
             assert sum(row.sums.host_ns for row in found) == host_ns
             assert sum(row.sums.gpu_ns for row in found) == gpu_ns
             assert sum(row.sums.idle_ns for row in found) == idle_ns
@@ -604,6 +613,51 @@ def test_the_backward_pass_of_pytorch_1_8_has_no_engine_around_its_nodes():
         operator("torch::autograd::AccumulateGrad", 28, 29, thread=AUTOGRAD),
     ]
     made = graph(*rows, threads=("thread 1 (python)",) * 5)
-    gpu_ns = {row.name: row.sums.gpu_ns for row in phases(made, ran_of(made))}
+    gpu_ns = {row.name: row.sums.gpu_ns for row in phases(ran_of(made))}
     assert (gpu_ns["forward"], gpu_ns["backward"]) == (10, 10)
     assert launched_in_backward(made.host.timeline).tolist() == [False, True]
+
+
+def test_kernels_are_added_up_by_name_and_launching_step():
+    two_steps = graph(
+        step(1, 0, 10),
+        step(2, 10, 20),
+        launch(1, 2, 1),
+        launch(3, 4, 2),
+        launch(11, 12, 3),
+        kernel(2, 5, "a", correlation=1),
+        kernel(5, 9, "a", correlation=2, stream=9),
+        kernel(12, 19, "b", correlation=3),
+        kernel(30, 35, "a"),
+    )
+
+    a, b = kernel_times(two_steps)
+
+    assert (a.name, a.steps_ns, a.step_counts) == ("a", (7, 0), (2, 0))
+    assert (a.total_ns, a.count) == (12, 3)
+    assert (b.name, b.steps_ns, b.total_ns) == ("b", (0, 7), 7)
+
+
+def test_without_steps_there_is_only_the_whole_trace():
+    [times] = kernel_times(graph(kernel(2, 5, "a"), kernel(5, 9, "a", device=1)))
+
+    assert (times.steps_ns, times.step_counts, times.total_ns, times.count) == ((), (), 7, 2)
+
+
+def test_unrecognised_kernels_are_the_long_ones_that_no_rule_knows():
+    # Of 10,000 ns busy, a hundredth is 100: "brief" is below that, and copies are no kernels.
+    rows = [
+        kernel(0, 9_000, "gemm"),
+        kernel(9_000, 9_150, "my_own"),
+        kernel(9_150, 9_300, "my_own"),
+        kernel(9_300, 9_600, "another"),
+        kernel(9_600, 9_700, "just_enough"),
+        kernel(9_700, 9_799, "brief"),
+        copy(9_799, 10_000),
+    ]
+
+    assert unrecognised_kernels(graph(*rows)) == (
+        KernelTotal("another", 1, 300),
+        KernelTotal("my_own", 2, 300),
+        KernelTotal("just_enough", 1, 100),
+    )
