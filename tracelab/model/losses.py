@@ -95,14 +95,6 @@ LOSSES = (
         group="times",
     ),
     Loss(
-        "clock_jumps",
-        "warning",
-        "reader",
-        "places where the clock jumped, or where nothing was recorded for more than an hour: the "
-        "events after it were moved to where they belong, or next to the events before",
-        group="times",
-    ),
-    Loss(
         "unmatched_begin_end",
         "warning",
         "reader",

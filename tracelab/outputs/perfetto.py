@@ -104,7 +104,7 @@ def write_with_tracks(source: Source, part: PerfettoPart, report: Report, path: 
     scene = replace(scene, marks=tuple(marks_of(report, scene)))
     name = f"tracelab: {_subject(info, scene, len(report.traces))}"
     array = locate_events(source)
-    lines = event_lines(name, scene, array.threads, [*_notes(array.losses), *scene.notes])
+    lines = event_lines(name, scene, array.threads, _notes(array.losses))
     splice(source, array, lines, path, part.selection)
 
 

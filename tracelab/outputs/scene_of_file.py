@@ -44,7 +44,6 @@ from tracelab.render.scene import (
 
 KINDS = tuple(kind.name.lower() for kind in Kind)
 CALL_KINDS = ("launch_call", "blocking")
-CLOCK_JUMPED = "the clock jumped: after that these tracks are offset from their events"
 # A GPU rarely runs more activities at a time.
 MAX_LEVELS_OF_LANE = 32
 
@@ -187,7 +186,6 @@ class _Maker:
         filled = [lane for lane in shown if len(lane)]
         steady = self.timeline.steady if self.window.step is None else None
         focus = self.window if steady is None else steady.window
-        jumps = trace.losses.get("clock_jumps", 0)
         return Scene(
             path=trace.path,
             window=Span(self.window.start_ns, self.window.end_ns),
@@ -206,7 +204,6 @@ class _Maker:
             path_places=replace(path_places, name=index_of[path_places.name]),
             places=replace(places, name=index_of[places.name]),
             usual_steps=steady_numbers(self.timeline, self.window),
-            notes=(CLOCK_JUMPED,) if jumps else (),
         )
 
     def lanes(self) -> Iterator[Lane]:

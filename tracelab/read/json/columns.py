@@ -24,7 +24,6 @@ from tracelab.model.losses import count_losses
 from tracelab.model.trace import (
     ABSENT,
     COLLECTIVE_OPERATOR,
-    HOST_CALLS,
     Category,
     SparseColumn,
     Thread,
@@ -40,7 +39,6 @@ from tracelab.read.json.arguments import (
 from tracelab.read.json.buffers import ColumnBuffers, KeyTable
 from tracelab.read.json.events import Event
 from tracelab.read.json.graph_nodes import NodeBuffers
-from tracelab.read.json.mended_times import Calls, find_endless, has_long_pause, remove_jumps
 from tracelab.read.json.metadata import read_file_info, used_devices
 from tracelab.read.json.numbers import MAX_DURATION_NS, nanoseconds
 from tracelab.read.platforms import Platform, platform_of
@@ -246,10 +244,6 @@ class Columns:
             dense["thread_index"],
             sparse_values["device_number"][value_index],
         )
-        if has_long_pause(dense["start_ns"], dense["duration_ns"]):
-            correlation = sparse_values["correlation"][value_index]
-            dense["start_ns"], jumps = _align_times(dense, correlation)
-            self._losses["clock_jumps"] += jumps
         origin_ns = int(dense["start_ns"].min())
         dense["start_ns"] -= origin_ns
         self._losses["endless_functions"] = _set_endless_apart(dense)
@@ -532,13 +526,76 @@ def _are_among(values: NDArray[Any], ordered: NDArray[Any]) -> NDArray[np.bool_]
 
 
 def _set_endless_apart(dense: Mapping[str, NDArray[Any]]) -> int:
-    """Make Python functions without a known end events of no kind, and count them."""
+    """Make Python functions without a known end events of no kind, and count them.
+
+    Code of `torch.compile` leaves built-in functions without telling the profiler's tracer, which
+    then ends them with whatever returns much later: a call of 1 ms reads 100 ms, and is around all
+    that follows it.
+    """
     functions = np.flatnonzero(dense["category"] == Category.PYTHON)
     start_ns = dense["start_ns"][functions]
     end_ns = start_ns + dense["duration_ns"][functions]
     endless = functions[find_endless(start_ns, end_ns, dense["thread_index"][functions])]
     dense["category"][endless] = Category.OTHER
     return len(endless)
+
+
+def find_endless(
+    start_ns: Int64Array, end_ns: Int64Array, thread_index: NDArray[np.int32]
+) -> NDArray[np.intp]:
+    """intp[k], the functions that outlast the one in which they began, ascending.
+
+    >>> starts, ends = np.array([0, 10, 20, 60]), np.array([100, 50, 90, 70])
+    >>> find_endless(starts, ends, np.zeros(4, dtype=np.int32))  # the third began in the second
+    array([2])
+
+    Args:
+        start_ns: int64[n], ns.
+        end_ns: int64[n], ns.
+        thread_index: int32[n].
+    """
+    order = np.lexsort((-end_ns, start_ns, thread_index))
+    left = order
+    while True:
+        outlasts, around = _outlasting(start_ns[left], end_ns[left], thread_index[left])
+        if not outlasts.any():
+            return np.setdiff1d(order, left)
+        left = np.delete(left, _keep_outermost(np.flatnonzero(outlasts), outlasts, around))
+
+
+def _keep_outermost(
+    index: NDArray[np.intp], outlasts: NDArray[np.bool_], around: NDArray[np.intp]
+) -> NDArray[np.intp]:
+    """Select the functions that began in none that outlasts; others are judged without these."""
+    is_inner, outer = np.zeros(len(index), dtype=np.bool_), around[index]
+    open_ = np.arange(len(index))
+    while len(open_):
+        is_inner[open_] = outlasts[outer[open_]]
+        outer[open_] = around[outer[open_]]
+        open_ = open_[~is_inner[open_] & (outer[open_] >= 0)]
+    return index[~is_inner]
+
+
+def _outlasting(
+    start_ns: Int64Array, end_ns: Int64Array, thread_index: NDArray[np.int32]
+) -> tuple[NDArray[np.bool_], NDArray[np.intp]]:
+    """Return the functions that outlast the one that ran when they began, and that one.
+
+    Twice [n], in the order of threads, starts, longest first.
+    """
+    around = np.arange(-1, len(start_ns) - 1)
+    open_ = np.flatnonzero(around >= 0)
+    while len(open_):
+        before = around[open_]
+        is_other = thread_index[before] != thread_index[open_]
+        around[open_[is_other]] = -1
+        open_ = open_[~is_other]
+        # What lies between a function and the one around it had ended when this one began.
+        open_ = open_[end_ns[around[open_]] <= start_ns[open_]]
+        around[open_] = around[around[open_]]
+        open_ = open_[around[open_] >= 0]
+    outlasts = (around >= 0) & (end_ns > end_ns[around])
+    return outlasts, around
 
 
 def _name(text: str) -> str:
@@ -574,19 +631,6 @@ def _is_bounded(duration_ns: Int64Array) -> NDArray[np.bool_]:
         return np.ones(len(duration_ns), dtype=np.bool_)
     bounded: NDArray[np.bool_] = duration_ns <= _MAX_TOTAL_DURATION_NS // len(duration_ns)
     return bounded
-
-
-def _align_times(
-    columns: Mapping[str, NDArray[Any]], correlation: NDArray[Any]
-) -> tuple[Int64Array, int]:
-    """int64[n], when events began, whatever their clock did meanwhile; and how often it jumped."""
-    start_ns, category = columns["start_ns"], columns["category"]
-    # The profiler's own spans cover all of a recording, jumps too.
-    end_ns = start_ns + np.where(category == Category.OVERHEAD, 0, columns["duration_ns"])
-    is_call = np.isin(category, HOST_CALLS) & (correlation > 0)
-    event = np.flatnonzero(is_call)
-    calls = Calls(event, columns["thread_index"][event], correlation[event])
-    return remove_jumps(start_ns, end_ns, is_call | IS_GPU_ACTIVITY[category], calls)
 
 
 def _thread_key(numbers: tuple[Any, Any]) -> tuple[str, str]:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.build import files
 from tests.build.files import (
     US,
     complete_event,
@@ -19,9 +20,15 @@ from tests.build.files import (
     sync_row,
     thread_name,
     trace as trace_of,
+    write,
 )
 from tests.build.read_scene import ARRAYS, SCENE
+from tracelab import analyze, read_trace
+from tracelab.base.errors import UnreadableInputError
 from tracelab.model.trace import ABSENT, Category, SparseColumn, Thread
+from tracelab.read.json.columns import find_endless
+
+S = 1_000_000_000
 
 
 def test_columns_say_what_the_file_says(tmp_path):
@@ -317,3 +324,68 @@ def test_collectives_say_how_much_they_move(tmp_path):
     assert messages.in_bytes[row].tolist() == [2_000, 14, -1, -1, -1]
     names = [messages.groups[index].name for index in messages.group_index[row[:3]]]
     assert names == ["3", "3", "3"]
+
+
+class TestDurations:
+    def test_no_sum_of_them_overflows(self, tmp_path):
+        """GIVEN 4,000 calls of 2^42 us, whose sum is beyond int64
+        THEN they are left out and told, and the rest is as it is without them."""
+        long = 2**42 * US
+        good = [launch(0, US, 1), kernel(2 * US, 4 * US, correlation=1), operator("o", 0, US)]
+        bad = [
+            files.call("cudaDeviceSynchronize", i * US, i * US + long, correlation=10 + i)
+            for i in range(4_000)
+        ]
+        report = analyze(write(tmp_path / "a.json", [*good, *bad]))
+        assert report.traces[0].losses["absurd_times"] == 4_000
+        assert report.traces[0].events == 3
+        assert all(row.blocked_ns >= 0 for row in report.syncs)
+        alone = analyze(write(tmp_path / "b.json", good))
+        assert report.windows == alone.windows
+
+    @pytest.mark.parametrize(("count", "lost"), [(1_152, 0), (1_153, 1_153)])
+    def test_together_they_are_less_than_2_62_ns(self, tmp_path, count, lost):
+        # 1,152 times 4 million seconds are 4.608e18 ns, once more is 4.612e18; 2^62 is 4.6117e18.
+        good = [launch(0, US, 1), kernel(2 * US, 4 * US, correlation=1)]
+        long = [operator("o", i * US, i * US + 4_000_000 * S) for i in range(count)]
+        losses = read_trace(write(tmp_path / "a.json", [*good, *long])).losses
+        assert losses.get("absurd_times", 0) == lost
+
+    def test_nothing_but_such_events_is_no_trace(self, tmp_path):
+        long = 2**42 * US
+        bad = [kernel(i * US, i * US + long, correlation=i) for i in range(4_000)]
+        with pytest.raises(UnreadableInputError, match=r"no complete event \(absurd_times: 4000\)"):
+            read_trace(write(tmp_path / "a.json", bad))
+
+    def test_a_few_long_ones_are_no_loss(self, tmp_path):
+        long = 2**42 * US
+        events = [launch(0, US, 1), kernel(2 * US, 4 * US), operator("o", 0, long)]
+        assert not read_trace(write(tmp_path / "a.json", events)).losses
+
+
+# --- Python functions whose end the profiler missed ---
+
+
+@pytest.mark.parametrize(
+    ("functions", "endless"),
+    [
+        ([(0, 100, 0), (10, 50, 0), (20, 40, 0), (50, 100, 0)], []),
+        # `apply` began in the second function, and seems to run until after the third.
+        ([(0, 100, 0), (10, 50, 0), (20, 95, 0), (60, 90, 0)], [2]),
+        # One in it is as long; the next function ends after both, and is none of them.
+        ([(0, 100, 0), (10, 50, 0), (20, 80, 0), (30, 75, 0), (60, 90, 0)], [2, 3]),
+        # Another thread.
+        ([(0, 50, 0), (10, 90, 1)], []),
+        # What touches is not inside.
+        ([(0, 50, 0), (50, 90, 0)], []),
+    ],
+    ids=["nested", "outlasts", "one in another", "another thread", "one after another"],
+)
+def test_functions_that_outlast_the_one_they_began_in(functions, endless):
+    start_ns, end_ns, thread = np.array(functions, dtype=np.int64).T
+    assert find_endless(start_ns, end_ns, thread.astype(np.int32)).tolist() == endless
+
+
+def test_no_functions():
+    nothing = np.zeros(0, dtype=np.int64)
+    assert find_endless(nothing, nothing, nothing.astype(np.int32)).tolist() == []
