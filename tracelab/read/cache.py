@@ -157,8 +157,8 @@ def _reader_version() -> bytes:
     # A change of any of these may change what is read of the same file.
     package = Path(__file__).parents[1]
     of_columns = [package / "model" / name for name in ("kernel_kinds.py", "trace.py")]
-    modules = [*sorted((package / "read").rglob("*.py")), *of_columns]
-    text = b"".join(module.read_bytes() for module in modules)
+    of_reader = [x for x in (package / "read").rglob("*") if x.suffix in {".py", ".toml"}]
+    text = b"".join(file.read_bytes() for file in [*sorted(of_reader), *of_columns])
     return hashlib.sha256(__version__.encode() + text).digest()
 
 

@@ -25,75 +25,31 @@ from tracelab.model.trace import (
     ABSENT,
     COLLECTIVE_OPERATOR,
     Category,
+    GraphNodes,
+    Messages,
     SparseColumn,
     Thread,
     Trace,
 )
-from tracelab.read.json.arguments import (
-    HAS_ARGUMENTS,
-    IS_GPU_ACTIVITY,
-    MessageBuffers,
-    argument_columns,
-    merged_arguments,
-)
-from tracelab.read.json.buffers import ColumnBuffers, KeyTable
-from tracelab.read.json.events import Event
-from tracelab.read.json.graph_nodes import NodeBuffers
+from tracelab.read.json.events import WORDS, Event
 from tracelab.read.json.metadata import read_file_info, used_devices
 from tracelab.read.json.numbers import MAX_DURATION_NS, nanoseconds
+from tracelab.read.json.tables import (
+    FIRST_LINK_ID,
+    HAS_ARGUMENTS,
+    IS_GPU_ACTIVITY,
+    KeyTable,
+    Table,
+    argument_columns,
+    find_links,
+    merged_arguments,
+    message_table,
+    node_table,
+)
 from tracelab.read.platforms import Platform, platform_of
 from tracelab.read.streams import Source
 
-_CATEGORIES: Mapping[str, Category] = {
-    "kernel": Category.KERNEL,
-    "gpu_memcpy": Category.MEMCPY,
-    "memcpy": Category.MEMCPY,
-    "gpu_memset": Category.MEMSET,
-    "memset": Category.MEMSET,
-    "cuda_runtime": Category.RUNTIME,
-    "hip_runtime": Category.RUNTIME,
-    "runtime": Category.RUNTIME,
-    "cuda_driver": Category.DRIVER,
-    "hip_driver": Category.DRIVER,
-    "driver": Category.DRIVER,
-    "cpu_op": Category.OPERATOR,
-    "operator": Category.OPERATOR,
-    "python_function": Category.PYTHON,
-    "user_annotation": Category.ANNOTATION,
-    "gpu_user_annotation": Category.GPU_ANNOTATION,
-    "cuda_sync": Category.SYNC,
-    "cuda_event": Category.CUDA_EVENT,
-    "graph_event_node": Category.GRAPH_EVENT_NODE,
-    "graph_host_node": Category.GRAPH_HOST_NODE,
-    # Other devices: `tracelab.read.platforms` says which.
-    "xpu_runtime": Category.RUNTIME,
-    "xpu_driver": Category.DRIVER,
-    "mtia_runtime": Category.RUNTIME,
-    "mtia_ccp_events": Category.KERNEL,
-    "mlu_runtime": Category.RUNTIME,
-    "mlu_memcpy": Category.MEMCPY,
-    "mlu_memset": Category.MEMSET,
-    "privateuse1_runtime": Category.RUNTIME,
-    "privateuse1_driver": Category.DRIVER,
-    "overhead": Category.OVERHEAD,
-    "trace": Category.OVERHEAD,
-}
-# Categories of Kineto and its plugins, as in its ActivityType.h, that say nothing of what ran when.
-_UNUSED_CATEGORIES = frozenset(
-    (
-        "",
-        "collective_comm",
-        "cpu_instant_event",
-        "cuda_profiler_range",
-        "external_correlation",
-        "glow_runtime",
-        "hpu_op",
-        "mtia_counters",
-        "mtia_insight",
-        "xpu_scope_profiler",
-        "xpu_sync",
-    )
-)
+_CATEGORIES = {word: Category[name] for name, words in WORDS.categories.items() for word in words}
 _ARROW_CATEGORY = "ac2g"  # from a launch to what it launched
 _OUR_CATEGORIES = "tracelab."  # of the tracks that `tracelab.write_perfetto` adds to a trace
 # CUPTI's kinds of waits, as the names of its rows.
@@ -102,9 +58,7 @@ _KINDS_OF_WAITS = frozenset(("Context Sync", "Event Sync", "Stream Sync", "Strea
 # Memory as the profilers word it, and where they do in the names of copies and memsets. What is
 # "Unknown" to a profiler is so to a reader, too; of a memset it does not matter.
 _MEMORY = re.compile(r"Memcpy \w+ \((.+) -> (.+)\)|(Memset) \((.+)\)", re.DOTALL)
-_KINDS_OF_MEMORY = frozenset(
-    ("Pageable", "Pinned", "Host", "Device", "Array", "Managed", "Device Static", "Managed Static")
-)
+_KINDS_OF_MEMORY = {"Host", *WORDS.memories.values()} - {"Unknown"}
 
 # The phases of the trace event format; only X, B and E can be work.
 _KNOWN_PHASES = frozenset("XBEbneSTpFstfiIMNODPCRrVvc(){}=")
@@ -139,8 +93,7 @@ class Columns:
     """
 
     def __init__(self) -> None:
-        self._names = KeyTable(_name)
-        self._threads = KeyTable(_thread_key)
+        self._names, self._threads = KeyTable(_name), KeyTable(_thread_key)
         self._categories = _Categories()
         self._thread_names: dict[tuple[str, str], str] = {}
         self._process_names: set[str] = set()
@@ -148,12 +101,12 @@ class Columns:
         self._unknown_categories: Counter[str] = Counter()
         # How long these took, ns: by category, device or ABSENT, and row.
         self._unknown_ns: Counter[tuple[str, int, tuple[str, str]]] = Counter()
-        self._dense = ColumnBuffers()  # a row per event
-        self._sparse = ColumnBuffers()  # a row per event that has arguments
-        self._messages = MessageBuffers()  # a row per event that communicates
-        self._nodes = NodeBuffers()  # a row per event that is a node of a CUDA graph
+        # A row per event, and one per event that has arguments, communicates, or is a node.
+        self._dense = Table(name_index=self._names, thread_index=self._threads)
+        self._sparse, self._messages, self._nodes = Table(), message_table(), node_table()
+        self._links: list[Event] = []  # the ends of flows from node to node of CUDA graphs
         self._begin_end: list[tuple[int, Event]] = []  # with their indices in the file
-        self._arrows = ColumnBuffers()  # from launches to the GPU: a row per begin, and one per end
+        self._arrows = Table()  # from launches to the GPU: a row per begin, and one per end
         self._event_count = 0
 
     def add(self, events: list[Event]) -> None:
@@ -166,8 +119,9 @@ class Columns:
         complete = [i for i, phase in enumerate(phases) if phase == "X"]
         flows = [events[i] for i, phase in enumerate(phases) if phase in _FLOW_PHASES]
         if flows:
-            self._nodes.add_flows(flows)
-            self._add_arrows([x for x in flows if x.cat == _ARROW_CATEGORY and type(x.id) is int])
+            flows = [x for x in flows if x.cat == _ARROW_CATEGORY and type(x.id) is int]
+            self._links += [x for x in flows if x.id >= FIRST_LINK_ID]
+            self._add_arrows(flows)
         if not _UNUSED_PHASES.issuperset(phases):
             self._add_other_phases(events)
         self._add_complete([events[i] for i in complete], np.array(complete) + self._event_count)
@@ -175,26 +129,13 @@ class Columns:
 
     def add_all(self, following: Columns) -> None:
         """Take the columns of what follows in the file."""
-        dense = following._dense.arrays()
-        for name, table, keys in (
-            ("name_index", self._names, following._names.rows),
-            ("thread_index", self._threads, following._threads.rows),
-        ):
-            dense[name] = table.indices(keys)[dense[name]]
-        dense["file_index"] = dense["file_index"] + np.int32(self._event_count)
-        self._dense.append(dense)
-        sparse = following._sparse.arrays()
-        if sparse:
-            for name, count in (
-                ("message_row", len(self._messages)),
-                ("graph_node_row", len(self._nodes)),
-            ):
-                row = sparse[name]
-                sparse[name] = np.where(row == ABSENT, row, row + np.int32(count))
-        self._sparse.append(sparse)
-        self._messages.add_all(following._messages)
-        self._nodes.add_all(following._nodes)
-        self._arrows.append(following._arrows.arrays())
+        self._dense.extend(following._dense, file_index=self._event_count)
+        rows = {"message_row": len(self._messages), "graph_node_row": len(self._nodes)}
+        self._sparse.extend(following._sparse, **rows)
+        self._messages.extend(following._messages)
+        self._nodes.extend(following._nodes)
+        self._arrows.extend(following._arrows)
+        self._links += following._links
         self._thread_names |= following._thread_names
         self._process_names |= following._process_names
         self._categories.update(following._categories)
@@ -218,7 +159,8 @@ class Columns:
             UnreadableInputError: there is no complete event.
         """
         self._add_pairs()
-        self._sparse.append_absent()
+        for table in (self._sparse, self._messages, self._nodes):
+            table.append_absent()
         dense, value_index = self._sort_columns()
         if not len(value_index):
             raise UnreadableInputError(
@@ -229,7 +171,8 @@ class Columns:
         if platform is not None:
             self._correct_categories(dense, platform)
         sparse_values = self._sparse.arrays()
-        graph_nodes, self._losses["unresolved_node_links"] = self._nodes.finish(
+        predecessor_id, successor_id, self._losses["unresolved_node_links"] = find_links(
+            self._links,
             self._threads.rows,
             dense,
             sparse_values["graph_node_row"][value_index],
@@ -255,8 +198,17 @@ class Columns:
             origin_ns=origin_ns,
             **dense,
             **sparse,
-            messages=self._messages.finish(),
-            graph_nodes=graph_nodes,
+            messages=Messages(
+                **self._messages.arrays(),
+                names=tuple(self._messages.keys["name_index"].rows),
+                groups=tuple(self._messages.keys["group_index"].rows),
+            ),
+            graph_nodes=GraphNodes(
+                **self._nodes.arrays(),
+                annotations=tuple(self._nodes.keys["annotation_index"].rows),
+                predecessor_id=predecessor_id,
+                successor_id=successor_id,
+            ),
             strings=tuple(self._names.rows),
             threads=tuple(
                 Thread(process, thread, self._thread_names.get((process, thread), ""))
@@ -295,7 +247,7 @@ class Columns:
         the few events that have arguments.
         """
         arrows = self._arrows.arrays()
-        self._arrows = ColumnBuffers()  # all that follows needs this memory
+        self._arrows = Table()  # all that follows needs this memory
         if not arrows:
             return 0
         is_arrow = _are_among(arrows["end_number"], np.unique(arrows["begin_number"]))
@@ -440,7 +392,7 @@ class Columns:
         is_sound = self._is_sound(dense, sparse, has_start & has_duration)
         for i in np.flatnonzero(is_sound & (category == Category.OTHER)).tolist():
             text = categories[i].lower()
-            if text not in _UNUSED_CATEGORIES and not text.startswith(_OUR_CATEGORIES):
+            if text not in _CATEGORIES and not text.startswith(_OUR_CATEGORIES):
                 self._count_event(events[i], int(duration_ns[i]))
         if not is_sound.all():
             dense = {name: column[is_sound] for name, column in dense.items()}

@@ -2,28 +2,57 @@
 
 Example: ``Event(ph="X", cat="kernel", name="gemm", pid=0, tid=7, ts=120.5, dur=4.25,
 args=Arguments(correlation=42, stream=7, device=0))``.
+
+The layout of PyTorch's own CUPTI collector (`torch.profiler.CuspyConfig`) is put into Kineto's, so
+that nothing after this module knows of two. It writes a copy's direction and memory into arguments
+where Kineto writes them into the name, can draw nodes of CUDA graphs in rows that are no streams,
+and adds the program's annotations of nodes to their other arguments. It was read in PyTorch's
+sources: `torch/profiler/_cuspy/trace.py`.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from operator import attrgetter
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
 import orjson
 
 from tracelab.model.trace import ABSENT
-from tracelab.read.json.layouts import (
-    GRAPH,
-    GRAPH_NODE,
-    RENAMED,
-    STREAM,
-    annotation_of,
-    kineto_name,
-)
 from tracelab.read.json.numbers import Number
 
+
+class Words(msgspec.Struct):
+    """Words of trace files, from ``words.toml``, which says what each list is."""
+
+    categories: dict[str, frozenset[str]]
+    memories: dict[str, str]
+    written: dict[str, frozenset[str]]
+
+
+WORDS = msgspec.toml.decode(Path(__file__).with_name("words.toml").read_bytes(), type=Words)
+
+_RENAMED = frozenset(("Memcpy", "Memset"))  # where Kineto says between what and in which memory
+# Keys of arguments; only nodes of graphs have them.
+_GRAPH_NODE, _GRAPH = "graph node id", "graph id"
+_STREAM = "original_stream"  # the CUDA stream, where "stream" is the row that it is drawn in
+_MAX_ANNOTATION_LETTERS = 256
+_MEMORIES: Mapping[Any, str] = MappingProxyType(
+    WORDS.memories | dict(enumerate(WORDS.memories.values()))
+)
+# CUpti_ActivityMemcpyKind, by number; the collector writes the number where it has no word.
+_COPY_KINDS = ("HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP")
+_COPIES: Mapping[Any, str] = MappingProxyType(
+    {kind: kind for kind in _COPY_KINDS} | dict(enumerate(_COPY_KINDS, 1))
+)
+# Where one side of a copy lies, by Kineto's word for its memory; managed memory moves.
+_SIDES: Mapping[str, str] = MappingProxyType(
+    dict.fromkeys(("Pageable", "Pinned"), "H") | dict.fromkeys(("Device", "Device Static"), "D")
+)
 _TIME_FIELD = re.compile(rb'("(?:ts|dur)"\s*:\s*)(-?\d[0-9.eE+-]*)')
 
 
@@ -43,7 +72,7 @@ class Arguments(msgspec.Struct, gc=False):
     # Of a communication operation: its name at first, and then a `MessageArguments`.
     message: Any = msgspec.field(default=None, name="Collective name")
     # Of a node of a CUDA graph: its number at first, and then a `NodeArguments`.
-    node: Any = msgspec.field(default=None, name=GRAPH_NODE)
+    node: Any = msgspec.field(default=None, name=_GRAPH_NODE)
     name: Any = None  # of a thread
 
 
@@ -202,7 +231,7 @@ def _add_messages(events: list[Event], text: bytes) -> None:
 
 def _has_other_layout(events: list[Event]) -> bool:
     """Return True if some of these events say what only PyTorch's own collector says."""
-    if not RENAMED.isdisjoint(map(attrgetter("name"), events)):
+    if not _RENAMED.isdisjoint(map(attrgetter("name"), events)):
         return True
     # A list, for a generator is a call per event.
     nodes = [event for event in events if event.args is not None and event.args.node is not None]
@@ -213,7 +242,7 @@ def _translate_all(events: list[Event], text: bytes) -> None:
     """Put the events of a text that are of the other layout into Kineto's words."""
     for event, raw in zip(events, _decode_raw_arguments(text), strict=True):
         arguments = event.args
-        if arguments is not None and (arguments.node is not None or event.name in RENAMED):
+        if arguments is not None and (arguments.node is not None or event.name in _RENAMED):
             _translate(event, mapping(orjson.loads(raw.args)))
 
 
@@ -223,12 +252,12 @@ def _translate(event: Event, arguments: dict[str, Any]) -> None:
         event.name = kineto_name(event.name, arguments)
     if event.args is None:
         return
-    if STREAM in arguments:
-        event.args.stream = _number(arguments[STREAM])
-    if GRAPH_NODE in arguments:
+    if _STREAM in arguments:
+        event.args.stream = _number(arguments[_STREAM])
+    if _GRAPH_NODE in arguments:
         event.args.node = NodeArguments(
-            graph=_number(arguments.get(GRAPH, ABSENT)),
-            node=_number(arguments[GRAPH_NODE]),
+            graph=_number(arguments.get(_GRAPH, ABSENT)),
+            node=_number(arguments[_GRAPH_NODE]),
             annotation=annotation_of(arguments),
         )
 
@@ -273,3 +302,95 @@ def _text(value: Any) -> str | None:
 def _number(value: Any) -> Number:
     """A number as it is; "" for a value that cannot be one."""
     return value if value is None or type(value) in (int, float, str) else ""
+
+
+def kineto_name(name: str, arguments: Mapping[str, Any]) -> str:
+    """Return Kineto's name of a copy or a memset of this layout; other events keep theirs.
+
+    Args:
+        name: of the event.
+        arguments: its "args".
+
+    >>> kineto_name("Memcpy", {"copy kind": "HtoD", "src kind": "pageable", "dst kind": "device"})
+    'Memcpy HtoD (Pageable -> Device)'
+    >>> kineto_name("Memset", {"memory kind": 3})
+    'Memset (Device)'
+    >>> kineto_name("Memcpy", {"copy kind": 42})
+    'Memcpy (copy kind 42)'
+    """
+    if name == "Memset" and "memory kind" in arguments:
+        return f"Memset ({_memory(arguments['memory kind'])})"
+    if name != "Memcpy" or "copy kind" not in arguments:
+        return name
+    source, target = (_memory(arguments.get(side)) for side in ("src kind", "dst kind"))
+    kind = _word(_COPIES, arguments["copy kind"]) or _kind_between(source, target)
+    if kind is None:
+        return f"Memcpy (copy kind {_brief(arguments['copy kind'])})"
+    return f"Memcpy {kind} ({source} -> {target})"
+
+
+def annotation_of(arguments: Mapping[str, Any]) -> str:
+    """Return the program's name of the region in which a node was captured; "" without any.
+
+    `mark_kernels("forward")` arrives as a key ``str``, several as a list in JSON, and a dictionary
+    with keys of its own beside the collector's.
+
+    Args:
+        arguments: the "args" of the node.
+
+    >>> annotation_of({"stream": 7, "str": "forward"})
+    'forward'
+    >>> annotation_of({"annotation": '[{"name": "block 0", "heads": 8}, {"str": "qkv"}]'})
+    'block 0, heads=8 / qkv'
+    """
+    written = WORDS.written["by_all"]
+    if _NAME_OF_OPERATION in arguments:
+        written = written.union(
+            WORDS.written["by_messages"], MessageArguments.__struct_encode_fields__
+        )
+    own = {key: value for key, value in arguments.items() if key not in written}
+    regions = [*_listed(own.pop("annotation", None)), own]
+    return " / ".join(filter(None, map(_text_of_region, regions)))[:_MAX_ANNOTATION_LETTERS]
+
+
+def _listed(annotation: Any) -> list[Any]:
+    """The annotations in a list that may be JSON; nothing for None."""
+    if isinstance(annotation, str):
+        try:
+            decoded = orjson.loads(annotation)
+        except orjson.JSONDecodeError:
+            return [annotation]
+        annotation = decoded if isinstance(decoded, list) else annotation
+    return annotation if isinstance(annotation, list) else [annotation]
+
+
+def _text_of_region(annotation: Any) -> str:
+    if not isinstance(annotation, dict):
+        return "" if annotation is None else _brief(annotation)
+    texts = [
+        _brief(value) if key in ("str", "name") else f"{key}={_brief(value)}"
+        for key, value in annotation.items()
+    ]
+    return ", ".join(texts)
+
+
+def _memory(kind: Any) -> str:
+    """Kineto's word for a kind of memory; what is new stays as it is."""
+    return _word(_MEMORIES, kind) or ("Unknown" if kind is None else _brief(kind))
+
+
+def _kind_between(source: str, target: str) -> str | None:
+    sides = [_SIDES.get(memory) for memory in (source, target)]
+    return None if None in sides else "to".join(map(str, sides))
+
+
+def _word(words: Mapping[Any, str], key: Any) -> str | None:
+    return words.get(key) if type(key) in (int, str) else None
+
+
+def _brief(value: Any) -> str:
+    """The beginning of a value as text; an ellipsis for one that nests too deep to be written."""
+    try:
+        return str(value)[:_MAX_ANNOTATION_LETTERS]
+    except RecursionError:
+        return "…"

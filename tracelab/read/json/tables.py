@@ -1,0 +1,390 @@
+"""Tables of a trace while its file is read: sparse columns, messages, nodes of CUDA graphs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Hashable, Mapping
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+from msgspec.structs import astuple
+from numpy.typing import NDArray
+
+from tracelab.base.intervals import Int64Array
+from tracelab.model.trace import (
+    ABSENT,
+    GPU_ACTIVITIES,
+    HOST_CALLS,
+    Category,
+    GroupText,
+)
+from tracelab.read.json.events import Arguments, Event, MessageArguments, NodeArguments
+from tracelab.read.json.numbers import nanoseconds, natural_numbers
+
+
+class KeyTable(dict[Any, int]):
+    """Numbers keys in order of appearance; keys of the same text have the same number.
+
+    A key is compared once.
+
+    >>> table = KeyTable(str)
+    >>> table.indices(["7", 13, 7]).tolist(), list(table.rows)
+    ([0, 1, 0], ['7', '13'])
+    """
+
+    def __init__(self, text: Callable[[Any], Hashable]) -> None:
+        super().__init__()
+        self._text = text
+        self.rows: dict[Any, int] = {}
+
+    def __missing__(self, key: Any) -> int:
+        index = self[key] = self.rows.setdefault(self._text(key), len(self.rows))
+        return index
+
+    def indices(self, keys: Collection[Hashable]) -> NDArray[np.int32]:
+        """int32[n]: the number of each key."""
+        return np.fromiter(map(self.__getitem__, keys), dtype=np.int32, count=len(keys))
+
+
+class Table:
+    """Columns to which pieces are appended, so that no moment needs them twice.
+
+    Attributes:
+        keys: of the columns that number keys, by name, the keys.
+
+    >>> table = Table(name_index=KeyTable(str))
+    >>> table.append({"name_index": table.keys["name_index"].indices(["a", "b", "a"])})
+    >>> table.arrays()["name_index"].tolist()
+    [0, 1, 0]
+    """
+
+    def __init__(self, **keys: KeyTable) -> None:
+        self.keys = keys
+        self._bytes: defaultdict[str, bytearray] = defaultdict(bytearray)
+        self._dtypes: dict[str, np.dtype[Any]] = {}
+
+    def __len__(self) -> int:
+        name, dtype = next(iter(self._dtypes.items()))
+        return len(self._bytes[name]) // dtype.itemsize
+
+    def append(self, piece: Mapping[str, NDArray[Any]]) -> None:
+        """Append a piece of each column."""
+        for name, column in piece.items():
+            self._dtypes[name] = column.dtype
+            self._bytes[name] += column.data
+
+    def extend(self, following: Table, **offsets: int) -> None:
+        """Append the rows of what follows in the file, with the keys numbered as here.
+
+        Args:
+            following: a table of the same columns.
+            **offsets: by column, what is added to its numbers.
+        """
+        columns = following.arrays()
+        for name, table in self.keys.items():
+            new_index = np.append(table.indices(following.keys[name].rows), np.int32(ABSENT))
+            columns[name] = new_index[columns[name]]  # the last is ABSENT's
+        for name, offset in offsets.items():
+            number = columns[name]
+            columns[name] = np.where(number == ABSENT, number, number + number.dtype.type(offset))
+        self.append(columns)
+
+    def append_absent(self) -> None:
+        """Append a row of nothing but `ABSENT`."""
+        for name, dtype in self._dtypes.items():
+            self._bytes[name] += np.array(ABSENT, dtype).tobytes()
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The columns; nothing can be appended as long as one of them lives."""
+        return {
+            name: np.frombuffer(self._bytes[name], dtype) for name, dtype in self._dtypes.items()
+        }
+
+
+class ArgumentTable(Table):
+    """Rows of the events that have arguments of one sort.
+
+    Args:
+        field: the field of `Arguments` that holds them.
+        may_have: bool[len(Category)], the categories whose events may have them.
+        columns_of: makes columns of the arguments and the keys.
+        **keys: as of a `Table`.
+
+    >>> from tracelab.read.json.events import decode
+    >>> args = b'{"Collective name": "allreduce", "In msg nelems": 8, "dtype": "Half"}'
+    >>> events = decode(b'[{"ph": "X", "args": %b}, {"ph": "X"}]' % args)
+    >>> table = message_table()
+    >>> table.add(events, np.full(2, Category.KERNEL)).tolist(), len(table)
+    ([0, -1], 1)
+    >>> table.append_absent()
+    >>> table.arrays()["in_bytes"].tolist()
+    [16, -1]
+    """
+
+    def __init__(
+        self,
+        field: str,
+        may_have: NDArray[np.bool_],
+        columns_of: Callable[[list[Any], dict[str, KeyTable]], dict[str, NDArray[Any]]],
+        **keys: KeyTable,
+    ) -> None:
+        super().__init__(**keys)
+        self._field, self._may_have, self._columns_of = field, may_have, columns_of
+        self.append(columns_of([], keys))
+
+    def add(self, events: list[Event], category: NDArray[np.int8]) -> NDArray[np.int32]:
+        """Append the rows of these events.
+
+        Args:
+            events: any.
+            category: int8[n], their categories.
+
+        Returns:
+            int32[n], each event's row, ABSENT for those without one.
+        """
+        value_of = attrgetter(self._field)
+        found = [
+            (i, value)
+            for i in np.flatnonzero(self._may_have[category]).tolist()
+            if (arguments := events[i].args) is not None and (value := value_of(arguments))
+        ]
+        row = np.full(len(events), ABSENT, dtype=np.int32)
+        if found:
+            row[[i for i, _ in found]] = len(self) + np.arange(len(found))
+            self.append(self._columns_of([value for _, value in found], self.keys))
+        return row
+
+
+def is_one_of(*categories: Category) -> NDArray[np.bool_]:
+    """bool[len(Category)], to be indexed by a column of categories."""
+    return np.isin(np.arange(len(Category)), categories)
+
+
+IS_GPU_ACTIVITY = is_one_of(*GPU_ACTIVITIES)
+_IS_COPY = is_one_of(Category.MEMCPY, Category.MEMSET)
+_IS_SYNC = is_one_of(Category.SYNC, Category.CUDA_EVENT)
+# What can be a node of a CUDA graph.
+_IS_NODE = IS_GPU_ACTIVITY | is_one_of(Category.GRAPH_EVENT_NODE, Category.GRAPH_HOST_NODE)
+_IS_ON_DEVICE = _IS_NODE | _IS_SYNC
+HAS_ARGUMENTS = _IS_ON_DEVICE | is_one_of(*HOST_CALLS)
+
+_NO_ARGUMENTS = Arguments()
+
+
+class _Field(NamedTuple):
+    """Position of a column's value in an event."""
+
+    column: str
+    has_column: NDArray[np.bool_]  # bool[len(Category)]
+    in_arguments: bool  # else in the event itself
+    key: str
+
+
+# A column's later keys stand in for an earlier one that is absent.
+_FIELDS = (
+    _Field("correlation", HAS_ARGUMENTS, True, "correlation"),
+    _Field("stream_number", _IS_ON_DEVICE, True, "stream"),
+    # Intel's streams are queues of SYCL.
+    _Field("stream_number", IS_GPU_ACTIVITY, True, "sycl_queue"),
+    _Field("device_number", _IS_ON_DEVICE, True, "device"),
+    # A peer copy has no "device": this one's engine copies.
+    _Field("device_number", IS_GPU_ACTIVITY, True, "inDevice"),
+    # Old files tell where a GPU activity ran only by the row that they draw it in.
+    _Field("stream_number", IS_GPU_ACTIVITY, False, "tid"),
+    _Field("device_number", IS_GPU_ACTIVITY, False, "pid"),
+    _Field("wait_stream_number", _IS_SYNC, True, "wait_on_stream"),
+    _Field("wait_correlation", _IS_SYNC, True, "wait_on_cuda_event_record_corr_id"),
+    _Field("cuda_event_number", _IS_SYNC, True, "wait_on_cuda_event_id"),
+    _Field("cuda_event_number", _IS_SYNC, True, "event_id"),
+    _Field("copied_bytes", _IS_COPY, True, "bytes"),
+)
+
+
+def argument_columns(events: list[Event], category: NDArray[np.int8]) -> dict[str, NDArray[Any]]:
+    """The sparse columns of a trace, by the names of `Trace`'s fields.
+
+    Args:
+        events: GPU activities, syncs, CUDA events and host calls.
+        category: int8[n], their categories.
+
+    Returns:
+        int64[n] for each name, but int32[n] for the device; `ABSENT` where the file does not say.
+    """
+    arguments = [event.args or _NO_ARGUMENTS for event in events]
+    columns = {field.column: np.full(len(events), ABSENT, dtype=np.int64) for field in _FIELDS}
+    for field in _FIELDS:
+        values = columns[field.column]
+        indices = np.flatnonzero(field.has_column[category] & (values == ABSENT))
+        if not len(indices):
+            continue
+        sources: list[Any] = arguments if field.in_arguments else events
+        chosen = map(sources.__getitem__, indices.tolist())
+        values[indices] = natural_numbers(list(map(attrgetter(field.key), chosen)))
+    columns["device_number"][columns["device_number"] >= 2**31] = ABSENT
+    return {**columns, "device_number": columns["device_number"].astype(np.int32)}
+
+
+def merged_arguments(begin: Arguments | None, end: Arguments | None) -> Arguments | None:
+    """The arguments of a begin event with those that its end event has beside or instead.
+
+    >>> merged = merged_arguments(Arguments(stream=7), Arguments(correlation=3))
+    >>> merged.stream, merged.correlation
+    (7, 3)
+    """
+    if begin is None or end is None:
+        return begin or end
+    pairs = zip(astuple(begin), astuple(end), strict=True)
+    return Arguments(*[old if new in (ABSENT, None) else new for old, new in pairs])
+
+
+# Bytes of an element by PyTorch's name of its type.
+_BYTES_OF_TYPE: Mapping[str, int] = {
+    **dict.fromkeys(("Bool", "Byte", "Char", "QInt8", "QUInt8"), 1),
+    **dict.fromkeys((f"Float8_{layout}" for layout in ("e4m3fn", "e5m2", "e8m0fnu")), 1),
+    **dict.fromkeys((f"Float8_{layout}" for layout in ("e4m3fnuz", "e5m2fnuz")), 1),
+    **dict.fromkeys(("BFloat16", "Half", "Short", "UInt16"), 2),
+    **dict.fromkeys(("ComplexHalf", "Float", "Int", "QInt32", "UInt32"), 4),
+    **dict.fromkeys(("ComplexFloat", "Double", "Long", "UInt64"), 8),
+    "ComplexDouble": 16,
+}
+
+
+def message_table() -> ArgumentTable:
+    """Make the table of a `Messages`."""
+    keys = {"name_index": KeyTable(str), "group_index": KeyTable(GroupText._make)}
+    may_have = is_one_of(Category.KERNEL, Category.OPERATOR)
+    return ArgumentTable("message", may_have, _message_columns, **keys)
+
+
+def node_table() -> ArgumentTable:
+    """Make the table of a `GraphNodes`."""
+    return ArgumentTable("node", _IS_NODE, _node_columns, annotation_index=KeyTable(str))
+
+
+def _message_columns(
+    messages: list[MessageArguments], keys: dict[str, KeyTable]
+) -> dict[str, NDArray[Any]]:
+    def numbers(field: str) -> Int64Array:
+        return natural_numbers(list(map(attrgetter(field), messages)))
+
+    def texts(field: str) -> list[str]:
+        return list(map(str, map(attrgetter(field), messages)))
+
+    group_numbers = (numbers(x).tolist() for x in ("group_size", "first_rank", "rank_stride"))
+    groups = zip(texts("group"), texts("group_ranks"), *group_numbers, strict=True)
+    source, destination = numbers("source"), numbers("destination")
+    bytes_of_one = np.array([_BYTES_OF_TYPE.get(x, 0) for x in texts("dtype")], dtype=np.int64)
+    return {
+        "name_index": keys["name_index"].indices(texts("collective")),
+        "group_index": keys["group_index"].indices(list(groups)),
+        "sequence": numbers("sequence"),
+        "peer_rank": np.where(source == ABSENT, destination, source),
+        "in_bytes": _bytes(numbers("in_elements"), bytes_of_one),
+        "out_bytes": _bytes(numbers("out_elements"), bytes_of_one),
+    }
+
+
+def _node_columns(nodes: list[NodeArguments], keys: dict[str, KeyTable]) -> dict[str, NDArray[Any]]:
+    numbers = keys["annotation_index"]
+    index = [numbers[node.annotation] if node.annotation else ABSENT for node in nodes]
+    return {
+        "graph_number": natural_numbers([node.graph for node in nodes]),
+        "node_number": natural_numbers([node.node for node in nodes]),
+        "annotation_index": np.array(index, dtype=np.int32),
+    }
+
+
+def _bytes(elements: NDArray[np.int64], bytes_of_one: NDArray[np.int64]) -> NDArray[np.int64]:
+    """int64[k], bytes of that many elements, ABSENT where they are not known."""
+    most = np.iinfo(np.int64).max // np.maximum(bytes_of_one, 1)
+    is_known = (bytes_of_one > 0) & (elements != ABSENT) & (elements <= most)
+    return np.where(is_known, np.where(is_known, elements, 0) * bytes_of_one, ABSENT)
+
+
+# --- dependencies between nodes ---
+
+# Flows from node to node have ids from here on; below are those from launches, by correlation.
+FIRST_LINK_ID = 2**40
+_Place = tuple[int, int]  # index of the lane, ns
+
+
+def find_links(
+    flows: list[Event],
+    lanes: Mapping[tuple[str, str], int],
+    dense: Mapping[str, NDArray[Any]],
+    node_row: NDArray[np.int32],
+    correlation: Int64Array,
+) -> tuple[Int64Array, Int64Array, int]:
+    """Find the dependencies between nodes of CUDA graphs.
+
+    A flow names its ends only by where they are drawn: from the end of a node to the start of
+    one of the same replay.
+
+    Args:
+        flows: the ends of flows from node to node.
+        lanes: index by process and thread, as in `thread_index`.
+        dense: `start_ns`, `duration_ns` (int64[n], ns) and `thread_index` (int32[n]).
+        node_row: int32[n], the row of each event, ABSENT for those that are no nodes.
+        correlation: int64[n], that of the replay.
+
+    Returns:
+        twice int64[l], event ids in pairs: the second waited for the first; and how many
+        dependencies have an end that no node fits.
+    """
+    event_id = np.flatnonzero(node_row != ABSENT)
+    start_ns = dense["start_ns"][event_id]
+    lane_index = dense["thread_index"][event_id]
+    replay = correlation[event_id]
+    of_end = _nodes_at(event_id, lane_index, start_ns + dense["duration_ns"][event_id], replay)
+    of_start = _nodes_at(event_id, lane_index, start_ns, replay)
+    ends = _ends_by_id(flows, lanes)
+    pair_of = {
+        (begin, end): _find_replay_pair(of_end.get(begin, {}), of_start.get(end, {}))
+        for begin, end in set(ends.values())
+    }
+    pairs = [pair for places in ends.values() if (pair := pair_of[places]) is not None]
+    predecessor_id, successor_id = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    return predecessor_id.copy(), successor_id.copy(), len(ends) - len(pairs)
+
+
+def _nodes_at(
+    event_id: NDArray[np.intp],
+    lane_index: NDArray[np.int32],
+    time_ns: Int64Array,
+    correlation: Int64Array,
+) -> dict[_Place, dict[int, list[int]]]:
+    """The first two nodes that end, or start, at one place, of each replay by its correlation."""
+    places: dict[_Place, dict[int, list[int]]] = defaultdict(dict)
+    for one_id, lane, moment, replay in zip(
+        event_id.tolist(), lane_index.tolist(), time_ns.tolist(), correlation.tolist(), strict=True
+    ):
+        nodes = places[lane, moment].setdefault(replay, [])
+        if len(nodes) < 2:
+            nodes.append(one_id)
+    return places
+
+
+def _ends_by_id(
+    flows: list[Event], lanes: Mapping[tuple[str, str], int]
+) -> dict[int, tuple[_Place, _Place]]:
+    """Return the start and end of each flow, by id; a flow with a single end does not count."""
+    time_ns, _ = nanoseconds([flow.ts for flow in flows])
+    begins: dict[int, _Place] = {}
+    ends: dict[int, _Place] = {}
+    for flow, moment in zip(flows, time_ns.tolist(), strict=True):
+        lane = lanes.get((str(flow.pid), str(flow.tid)), ABSENT)
+        (begins if flow.ph == "s" else ends)[flow.id] = (lane, moment)
+    return {key: (begins[key], ends[key]) for key in begins.keys() & ends.keys()}
+
+
+def _find_replay_pair(
+    predecessors: Mapping[int, list[int]], successors: Mapping[int, list[int]]
+) -> tuple[int, int] | None:
+    """Return the first two nodes at both ends of a flow that one launch put on the GPU."""
+    for replay, candidates in predecessors.items():
+        for first in candidates:
+            for second in successors.get(replay, ()):
+                if first != second:
+                    return first, second
+    return None
