@@ -7,7 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tracelab.render.html.page import TIMELINE_SCRIPTS, asset, content_security_policy, script_json
+from tracelab.render.html.page import (
+    TIMELINE_SCRIPTS,
+    asset,
+    content_security_policy,
+    script_json,
+    timeline_styles,
+)
 
 NONE = 0xFFFF_FFFF
 FIRST = [("gap", 4, "plain"), ("dur", 4, "plain"), ("kind", 1, "plain")]
@@ -100,7 +106,7 @@ def page_of(meta: dict[str, Any], lanes_of_groups: Sequence[Sequence[Lane]]) -> 
         groups.append({**group, "lanes": [of_lane for of_lane, _ in pairs]})
         body += b"".join(of_lane for _, of_lane in pairs)
     scripts = [asset(name) for name in TIMELINE_SCRIPTS]
-    style = asset("timeline.css") + "body { background: var(--bg) }"
+    style = timeline_styles() + "body { background: var(--bg) }"
     findings = "".join(
         f'<li class="finding" data-finding="{x["number"]}"><button class="show">'
         f"finding {x['number']}</button></li>"

@@ -261,10 +261,16 @@ class _Maker:
     def steps(self) -> Iterator[Lane]:
         """Yield the lane of the steps, if there are any, with why some are left out."""
         left_out = self.timeline.steady.left_out if self.timeline.steady else ()
-        why = {left.step: left.why for left in left_out}
+        reasons = {left.step: left.why for left in left_out}
         for lane in step_lanes(self.timeline, self.window):
-            texts = self.text_index(map(why.get, lane.more["number"].tolist()))
-            yield replace(lane, more={**lane.more, "why_left_out": texts})
+            numbers = lane.more["number"].tolist()
+            why = [reasons.get(number) for number in numbers]
+            texts = [
+                f"step {number}, not steady: it {x}" if x else f"step {number}"
+                for number, x in zip(numbers, why, strict=True)
+            ]
+            more = {"why_left_out": self.text_index(why), "text": self.text_index(texts)}
+            yield replace(lane, more={**lane.more, **more})
 
     def stream(self, of_streams: GraphStreams) -> Lane:
         """Make the lane of a stream, or of several that share one."""
@@ -312,7 +318,7 @@ class _Maker:
             id=f"annotation:{thread}",
             label="steps",
             device=None,
-            kinds=("step",),
+            kinds=("host_step",),
             start_ns=self.trace.start_ns[event_id],
             end_ns=self.trace.end_ns[event_id],
             kind=np.zeros(len(event_id), dtype=np.uint8),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field, replace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +22,61 @@ from tracelab.base.intervals import Int64Array, Intervals, clip, union
 NAME_COLUMNS = ("name", "op", "next", "could", "awaited")
 TEXT_COLUMNS = ("captured", "text", "why_left_out", "why_unknown", "operator", "function", "place")
 WIDE_COLUMNS = ("cost", "after", "bound", "value")  # all other columns fit into four bytes
+
+PLAIN, DELTA = "plain", "delta"  # numbers, or differences of those that follow an order
+
+
+class Column(NamedTuple):
+    """Column of a lane as a page has it: ``Column("call", 4, DELTA)``, of four bytes each."""
+
+    name: str
+    size: int
+    code: str = PLAIN
+
+
+class LaneType(NamedTuple):
+    """A type of lanes that the page shows.
+
+    Attributes:
+        height_px: how high they are.
+        columns: what the page has of each span besides its times and its kind, if the lane has it.
+        follows_rows: True if its times mostly are those of the activities in the column "row".
+
+    Example: ``LaneType(22, (Column("row", 4, DELTA),), follows_rows=True)``.
+    """
+
+    height_px: int
+    columns: tuple[Column, ...]
+    follows_rows: bool = False
+
+
+_ROW = Column("row", 4, DELTA)
+_NAME = Column("name", 2)
+# By type, as in the ids of lanes. Lanes of other types are of pictures or Perfetto alone.
+LANE_TYPES: Mapping[str, LaneType] = MappingProxyType(
+    {
+        "steps": LaneType(18, (_NAME,)),
+        "idle": LaneType(22, (_ROW,), follows_rows=True),
+        "exposed": LaneType(16, (_ROW, _NAME), follows_rows=True),
+        "stream": LaneType(
+            26,
+            (
+                _NAME,
+                Column("op", 2),
+                Column("line", 2),
+                Column("call", 4, DELTA),
+                Column("why", 1),
+                Column("source", 4, DELTA),
+                Column("stream", 2),
+                Column("level", 1),
+                Column("captured", 2),
+            ),
+        ),
+        "path": LaneType(16, (_ROW,), follows_rows=True),
+        "host": LaneType(22, (_NAME, Column("line", 2), Column("cost", 4), _ROW)),
+        "wait": LaneType(18, (_NAME,)),
+    }
+)
 
 NOTHING: NDArray[Any] = read_only(np.zeros(0, dtype=np.int64))
 

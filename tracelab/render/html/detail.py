@@ -1,4 +1,4 @@
-"""Detail of a timeline that fits into a page: all of it, or single activities of some steps.
+"""Lanes of a page, and the detail of them that fits: all, or single activities of some steps.
 
 A page is read by mail and in browsers of laptops. What decides is the size of the compressed
 columns, which differs from trace to trace: so it is measured.
@@ -7,15 +7,16 @@ columns, which differs from trace to trace: so it is measured.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import ABSENT, OneLine, dataclass
 from tracelab.base.intervals import Int64Array
+from tracelab.base.safe_text import visible
 from tracelab.render.html.encode import (
     BINS,
     EncodedLane,
@@ -25,9 +26,9 @@ from tracelab.render.html.encode import (
     encode,
     rows_of,
 )
-from tracelab.render.html.groups import Group, new_places, renumbered
-from tracelab.render.scene import Lane
-from tracelab.render.words import duration_text
+from tracelab.render.scene import LANE_TYPES, Lane, Scene
+from tracelab.render.words import bare_name, duration_text, shorten
+from tracelab.report.glossary import BLOCKERS
 
 # Of the columns: base64 makes 3.0 MB of them, of a page of 3.5 MB.
 MAX_BYTES = 2_250_000
@@ -46,10 +47,58 @@ _WITHOUT_SOURCE = ("launch", "unknown", "callback")
 # What else is known of an activity.
 _DETAILS = ("op", "line", "call", "why", "source", "captured")
 _MAX_BYTE_SHARE_OF_STREAMS = 0.8
+MAX_NAME_LETTERS, MAX_LABEL_LETTERS = 300, 40
+MAX_STREAM_LANES, MAX_THREADS = 100, 40
+# The last number of two bytes stands for no name.
+MAX_NAMES = 0xFFFF
 # The types of lanes whose activities stay at all times: without a detail, and with one.
-_ALL = frozenset(("steps", "wait", "idle", "exposed", "stream", "path", "host"))
+_ALL = frozenset(LANE_TYPES)
 _ALWAYS = frozenset(("steps",))
 _WITH_STREAMS = frozenset(("steps", "stream"))
+
+
+class Name(NamedTuple):
+    """A name as a page shows it, and its form in a narrow place; "" if that is the same.
+
+    Example: ``Name("void at::native::reduce_kernel<512, 1>(float*)", "reduce_kernel")``.
+    """
+
+    text: str
+    short: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Group(OneLine):
+    """The lanes of one file, on the page's clock.
+
+    Attributes:
+        scene: the file.
+        lanes: its lanes; their names, operators and lines are indices into those of the page.
+        streams_left_out, threads_left_out: how many have no lane, because they are very many.
+
+    Example: ``Group(scene=Scene(...), lanes=(Lane("steps", ...), ...), streams_left_out=0,
+    threads_left_out=0)``.
+    """
+
+    scene: Scene
+    lanes: tuple[Lane, ...]
+    streams_left_out: int
+    threads_left_out: int
+
+    @property
+    def start_ns(self) -> int:
+        """Start of the first item in its lanes, ns."""
+        return min(int(lane.start_ns.min()) for lane in self.lanes if len(lane))
+
+    @property
+    def end_ns(self) -> int:
+        """End of the last item in its lanes, ns."""
+        return max(int(lane.end_ns.max()) for lane in self.lanes if len(lane))
+
+    def lane_index(self, lane_id: str) -> int:
+        """Return the place of a lane, ABSENT if no lane has that id."""
+        ids = [lane.id for lane in self.lanes]
+        return ids.index(lane_id) if lane_id in ids else ABSENT
 
 
 class Cited(NamedTuple):
@@ -84,8 +133,141 @@ class Fitted(OneLine):
     note: str
 
 
+# --- lanes of a file ---
+
+
+def group_of(scene: Scene, names: dict[Name, int]) -> Group:
+    """Make the group of a file: its lanes that a page shows.
+
+    Args:
+        scene: the file.
+        names: the names of the page, to which those of the file are added.
+    """
+    streams, hosts = tuple(scene.lanes_of_type("stream")), tuple(scene.lanes_of_type("host"))
+    busy_ns = [int((lane.end_ns - lane.start_ns).sum()) for lane in streams]
+    left_out = {
+        *_least(streams, busy_ns, MAX_STREAM_LANES),
+        *_least(hosts, list(map(len, hosts)), MAX_THREADS),
+    }
+    lanes = tuple(lane for lane in scene.lanes if lane.type in LANE_TYPES)
+    if left_out:
+        is_kept = {x.id: np.full(len(x), x.id not in left_out) for x in lanes}
+        places = new_places(lanes, is_kept)
+        lanes = tuple(renumbered(x, places) for x in lanes if x.id not in left_out)
+    return Group(
+        scene=scene,
+        lanes=_named(scene, lanes, names),
+        streams_left_out=sum(len(lane.streams) for lane in streams if lane.id in left_out),
+        threads_left_out=sum(lane.id in left_out for lane in hosts),
+    )
+
+
+def _least(lanes: Sequence[Lane], weights: Sequence[int], most: int) -> list[str]:
+    """List the ids of the lanes with the least weight, of those that are too many."""
+    order = sorted(range(len(lanes)), key=lambda i: -weights[i])
+    return [lanes[i].id for i in order[most:]]
+
+
+def new_places(
+    lanes: Iterable[Lane], is_kept: Mapping[str, NDArray[np.bool_]]
+) -> dict[str, Int64Array]:
+    """New place of each activity or call, by column that refers to it, int64[n + 1]; else ABSENT.
+
+    Args:
+        lanes: of a file, with all activities and calls.
+        is_kept: bool[n] of each by its id, those that are kept.
+    """
+    kept: dict[str, list[NDArray[np.bool_]]] = {"stream": [], "host": []}
+    for lane in lanes:
+        if lane.type in kept:
+            kept[lane.type].append(is_kept[lane.id])
+    row, call = (
+        np.append(np.where(is_of_type, np.cumsum(is_of_type) - 1, ABSENT), ABSENT)
+        for is_of_type in (np.concatenate([np.zeros(0, np.bool_), *x]) for x in kept.values())
+    )
+    return {"row": row, "source": row, "call": call}
+
+
+def renumbered(lane: Lane, places: Mapping[str, Int64Array]) -> Lane:
+    """Return a lane that refers to the new places of activities and calls."""
+    more = {key: places[key][x] if key in places else x for key, x in lane.more.items()}
+    return replace(lane, more=more)
+
+
+def _named(scene: Scene, lanes: Sequence[Lane], names: dict[Name, int]) -> tuple[Lane, ...]:
+    """List the lanes as a page has them; add their names to those of the page."""
+
+    def places(shown: Iterable[Name]) -> Int64Array:
+        """int64[n + 1], the place of each name, if two bytes can tell it; ABSENT for ABSENT."""
+        index = [names.setdefault(name, len(names)) for name in shown]
+        return np.array([*(x if x < MAX_NAMES else ABSENT for x in index), ABSENT])
+
+    def used_places(
+        texts: Sequence[str], name_of: Callable[[str], Name], *columns: tuple[str, str]
+    ) -> Int64Array:
+        """int64[n + 1], the place of each text that these columns of types of lanes refer to."""
+        of_lanes = [
+            lane.more[column]
+            for lane_type, column in columns
+            for lane in lanes
+            if lane.type == lane_type and column in lane.more
+        ]
+        index = np.unique(np.concatenate([np.array([ABSENT]), *of_lanes]))[1:]
+        place = np.full(len(texts) + 1, ABSENT, dtype=np.int64)
+        place[index] = places(name_of(texts[i]) for i in index.tolist())[:-1]
+        return place
+
+    of_events = (("stream", "name"), ("stream", "op"), ("host", "name"))
+    event = used_places(scene.names, _visible_name, *of_events)
+    blockers = next((x.terms["blocker"] for x in lanes if x.type == "exposed"), ())
+    blocker = places(Name(BLOCKERS.meanings[key]) for key in blockers)
+    step = used_places(scene.texts, Name, ("steps", "text"))
+    captured = used_places(scene.texts, lambda text: Name(_shown(text)), ("stream", "captured"))
+    line = places(_line_name(_shown(name), where and _shown(where)) for name, where in scene.lines)
+    wait = used_places(scene.texts, Name, ("wait", "text"))
+    place_of = {"name": event, "op": event, "line": line, "captured": captured}
+    # The columns that are names of spans instead of their events.
+    names_of = {"steps": ("text", step), "exposed": ("blocker", blocker), "wait": ("text", wait)}
+
+    def columns_of(lane: Lane) -> Mapping[str, NDArray[Any]]:
+        columns = [column.name for column in LANE_TYPES[lane.type].columns]
+        more = {key: lane.more[key] for key in columns if key in lane.more}
+        more |= {key: place_of[key][x] for key, x in more.items() if key in place_of}
+        if lane.type in names_of:
+            column, place = names_of[lane.type]
+            more["name"] = place[lane.more[column]]
+        return more
+
+    return tuple(replace(x, label=_label(x), more=columns_of(x)) for x in lanes)
+
+
+def _label(lane: Lane) -> str:
+    """Return the text beside a lane."""
+    if lane.type == "host":
+        return shorten(visible(lane.label), MAX_LABEL_LETTERS)
+    if len(lane.streams) > 1:
+        return f"GPU {lane.device}: {len(lane.streams):,} streams of CUDA graphs"
+    return f"GPU {lane.device} {lane.label}" if lane.type == "stream" else lane.label
+
+
+def _line_name(name: str, where: str | None) -> Name:
+    return Name(f"{where} · {name}" if where else name, where or "")
+
+
+def _visible_name(text: str) -> Name:
+    cut, short = _shown(text[: 2 * MAX_NAME_LETTERS]), visible(bare_name(text))
+    return Name(cut, "" if short == cut else short)
+
+
+def _shown(text: str) -> str:
+    return shorten(visible(text), MAX_NAME_LETTERS)
+
+
+# --- what fits ---
+
+
 def fit(groups: Sequence[Group], cited: Sequence[Cited], *, on_one_clock: bool) -> Fitted | None:
-    """As much as fits; None where a short detail of each group is too much.
+    """Choose as much as fits; None where a short detail of each group is too much.
 
     Where all is too much, the activities of streams stay at all times if they fit; what else is
     known is cut to the detail. Else all is.

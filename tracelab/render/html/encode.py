@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,51 +20,14 @@ from numpy.typing import NDArray
 from tracelab.base.arrays import ABSENT, OneLine, dataclass
 from tracelab.base.intervals import Int64Array, measure_within, union
 from tracelab.render.picture.coverage import Grid
-from tracelab.render.scene import Lane
+from tracelab.render.scene import DELTA, LANE_TYPES, Column, Lane
 
-PLAIN, DELTA, BY_ROW = "plain", "delta", "row"
+BY_ROW = "row"  # of a column: see `_row_residuals`
 BINS = 4096
 _MAX_BIN_NS = 2**32 - 1
 _ESCAPED_GAP, _ESCAPED = 0x7FFF_FFFF, 0xFFFF_FFFF  # the value stands in the lane's escapes
-
-
-class Column(NamedTuple):
-    """Encoding of a column.
-
-    Example: ``Column("call", 4, DELTA)``, four bytes each, of differences modulo 2^32. For `BY_ROW`
-    see `_row_residuals`.
-    """
-
-    name: str
-    size: int
-    code: str = PLAIN
-
-
 _ALL = (Column("gap", 4), Column("dur", 4), Column("kind", 1))
 _ALL_BY_ROW = (Column("gap", 4, BY_ROW), Column("dur", 4, BY_ROW), Column("kind", 1))
-_FOLLOW_ROWS = frozenset(("idle", "exposed", "path"))  # types of lanes
-# By the type of a lane, after those of all lanes.
-COLUMNS: Mapping[str, tuple[Column, ...]] = MappingProxyType(
-    {
-        "steps": (Column("name", 2),),
-        "idle": (Column("row", 4, DELTA),),
-        "exposed": (Column("row", 4, DELTA), Column("name", 2)),
-        "stream": (
-            Column("name", 2),
-            Column("op", 2),
-            Column("line", 2),
-            Column("call", 4, DELTA),
-            Column("why", 1),
-            Column("source", 4, DELTA),
-        ),
-        "path": (Column("row", 4, DELTA),),
-        "host": (Column("name", 2), Column("line", 2), Column("cost", 4), Column("row", 4, DELTA)),
-        "wait": (Column("name", 2),),
-    }
-)
-OF_SEVERAL = (Column("stream", 2), Column("level", 1))  # of a lane that streams share
-# Only of lanes whose activities came from CUDA graphs: where each was captured, a name.
-CAPTURED = Column("captured", 2)
 _ESCAPABLE = ("gap", "dur", "cost")
 
 
@@ -114,12 +76,11 @@ def encode(
         binned: the same lane with all that lies in it at any time, where `lane` has only a part.
         grid: the time and the number of the bins for that.
     """
-    follows = lane.type in _FOLLOW_ROWS
+    of_type = LANE_TYPES[lane.type]
+    follows = of_type.follows_rows
     columns = (
         *(_ALL_BY_ROW if follows else _ALL),
-        *COLUMNS[lane.type],
-        *(OF_SEVERAL if len(lane.streams) > 1 else ()),
-        *((CAPTURED,) if CAPTURED.name in lane.more else ()),
+        *(column for column in of_type.columns if column.name in lane.more),
     )
     before_ns = np.concatenate((np.array([start_ns], dtype=np.int64), lane.end_ns))[:-1]
     gap, dur = (

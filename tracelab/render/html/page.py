@@ -23,6 +23,8 @@ from tracelab.base.safe_text import visible
 from tracelab.render.html.charts import placed
 from tracelab.render.html.content import content_of
 from tracelab.render.html.tables import table_of
+from tracelab.render.palette import KINDS
+from tracelab.render.scene import LANE_TYPES
 from tracelab.report.schema import Report
 
 if TYPE_CHECKING:
@@ -31,7 +33,12 @@ if TYPE_CHECKING:
 PERFETTO = "https://ui.perfetto.dev"
 # Each uses those before it.
 TIMELINE_SCRIPTS = ("timeline_lanes.js", "timeline_items.js", "timeline_paint.js", "timeline.js")
-_STYLES = ("timeline.css", "page.css")
+_THEMES = (
+    ("@media screen and (prefers-color-scheme: dark)", ':root:not([data-theme="light"])'),
+    ("@media screen", ':root[data-theme="dark"]'),
+)
+# What blocks must be seen without color as well.
+_STRIPES = "repeating-linear-gradient(135deg, #ffffff73 0 1.5px, transparent 1.5px 5px)"
 _ESCAPES = {ord(c): f"\\u{ord(c):04x}" for c in "<>&"}
 # A comment that has its lines for itself.
 _COMMENT = re.compile(r"^[ \t]*/\*(?:(?!\*/).)*\*/[ \t]*$", re.DOTALL | re.MULTILINE)
@@ -116,7 +123,7 @@ def render_page(
             "columns": Markup(columns),
             "scripts": [Markup(asset(name)) for name in TIMELINE_SCRIPTS],
         }
-    style = "".join(map(asset, _STYLES))
+    style = timeline_styles() + asset("page.css")
     every_script = [*(timeline["scripts"] if timeline else ()), *scripts]
     return (
         _environment()
@@ -183,6 +190,23 @@ def asset(name: str) -> str:
         return text
     lines = map(str.strip, _COMMENT.sub("", text).splitlines())
     return "\n".join(line for line in lines if line and not line.startswith("//"))
+
+
+@cache
+def timeline_styles() -> str:
+    """Return the styles of the timeline: kinds of spans, heights of lanes, and its own parts."""
+    kinds = {key: kind for key, kind in KINDS.items() if kind.dark}
+    light = "".join(f"--k-{key}: {kind.color};" for key, kind in kinds.items())
+    dark = "".join(f"--k-{key}: {kind.dark};" for key, kind in kinds.items())
+    light += "".join(f"--striped-{key}: 1;" for key, kind in kinds.items() if kind.is_striped)
+    light += "".join(f"--height-{key}: {lane.height_px};" for key, lane in LANE_TYPES.items())
+    rules = [f":root {{ {light} }}"]
+    rules += [f"{media} {{ {root} {{ {dark} }} }}" for media, root in _THEMES]
+    for key, kind in kinds.items():
+        stripes = f" background-image: {_STRIPES};" if kind.is_striped else ""
+        color = f"var(--k-{key})"
+        rules.append(f".k-{key} {{ fill: {color}; background-color: {color};{stripes} }}")
+    return "\n".join((*rules, asset("timeline.css")))
 
 
 def content_security_policy(

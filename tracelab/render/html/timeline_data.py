@@ -8,7 +8,6 @@ thousand parts of the time, and says so.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
@@ -16,30 +15,18 @@ import numpy as np
 
 from tracelab.base.arrays import ABSENT, OneLine, dataclass
 from tracelab.base.errors import UsageError
-from tracelab.render.html.detail import Cited, Fitted, fit
-from tracelab.render.html.groups import Group, Name, group_of
+from tracelab.render.html.detail import MAX_NAMES, Cited, Fitted, Group, Name, fit, group_of
+from tracelab.render.palette import KINDS
 from tracelab.render.scene import Mark, Scene
 from tracelab.report.glossary import CAUSES, CONSTRAINTS, PATH_KINDS
 from tracelab.report.schema import Report
 
 VERSION = 1
-_NAMING = ("name", "op", "line", "captured")  # columns that refer to names
-# The last number of two bytes stands for no name.
-_MAX_NAMES = 0xFFFF
 _MAX_MARKS_OF_FINDING = 50
 _MAX_OPEN_GROUPS = 2
 _MAX_GROUPS = 64
 _MAX_ABSENT = 8
 _MAX_WINDOWS = 5_000
-# What kinds are called that are no causes of idle time; of the others an underscore is a space.
-_WORDS = {
-    "comm": "communication",
-    "exposed_comm": "exposed communication",
-    "step_left_out": "step that is not steady",
-    "blocking": "blocking call",
-    "sync": "blocking call",
-    "wait": "wait for other ranks",
-}
 # Shown before and after the events that a finding cites.
 _MIN_MARGIN_NS = 20_000
 
@@ -67,10 +54,11 @@ def timeline_data(report: Report, scenes: Sequence[Scene]) -> TimelineData:
         scenes: of each, at least one, by rank.
     """
     on_one_clock = all(scene.clock for scene in scenes)
-    all_groups = list(map(group_of, scenes))
-    names, groups, findings, fitted = _fitting(report, all_groups, on_one_clock=on_one_clock)
+    names, groups, findings, fitted = _fitting(report, scenes, on_one_clock=on_one_clock)
     start_ns = min(group.start_ns for group in groups)
-    opened = {group.scene.rank for group in _chosen(report, groups, _MAX_OPEN_GROUPS)}
+    opened = _chosen(report, [group.scene for group in groups], _MAX_OPEN_GROUPS)
+    # Of the others an underscore is a space.
+    words = {key: kind.word for key, kind in KINDS.items() if kind.dark and kind.word}
     meta = {
         "version": VERSION,
         "start": start_ns,
@@ -78,15 +66,15 @@ def timeline_data(report: Report, scenes: Sequence[Scene]) -> TimelineData:
         "end": max(start_ns + 1, *(group.end_ns for group in groups)),
         "names": [name.text for name in names],
         "short": [name.short for name in names],
-        "words": {**PATH_KINDS.names, **CAUSES.names, **_WORDS},
+        "words": {**PATH_KINDS.names, **CAUSES.names, **words},
         "reasons": [CONSTRAINTS.meanings[key] for key in _reasons(groups)],
         "windows": _windows(groups, on_one_clock=on_one_clock)[:_MAX_WINDOWS],
-        "note": " ".join(_notes(all_groups, groups, fitted, on_one_clock=on_one_clock)),
+        "note": " ".join(_notes(scenes, groups, fitted, on_one_clock=on_one_clock)),
         "groups": [
             {
                 "label": group.scene.label,
                 "rank": group.scene.rank,
-                "open": group.scene.rank in opened,
+                "open": group.scene in opened,
                 "detail": list(fitted.details[index]),
                 "lanes": [dict(lane.meta) for lane in fitted.lanes[index]],
             }
@@ -101,47 +89,43 @@ def timeline_data(report: Report, scenes: Sequence[Scene]) -> TimelineData:
 
 
 def _fitting(
-    report: Report, groups: Sequence[Group], *, on_one_clock: bool
+    report: Report, scenes: Sequence[Scene], *, on_one_clock: bool
 ) -> tuple[list[Name], list[Group], list[_Located], Fitted]:
-    """As many groups as fit, with all names and findings, and what they are in the page."""
-    shown = _chosen(report, groups, _MAX_GROUPS)
-    while True:
-        names, shown = _share_names(shown)
-        findings = _locate(shown)
+    """Choose as many files as fit; return them with all names, findings, and columns."""
+    shown = _chosen(report, scenes, _MAX_GROUPS)
+    while shown:
+        names: dict[Name, int] = {}
+        groups = [group_of(scene, names) for scene in shown]
+        findings = _locate(groups)
         cited = [cited for finding in findings for cited in finding.cited]
-        fitted = fit(shown, cited, on_one_clock=on_one_clock)
+        fitted = fit(groups, cited, on_one_clock=on_one_clock)
         if fitted is not None:
-            return names, shown, findings, fitted
-        ranks = {group.scene.rank for group in _chosen(report, shown, len(shown) // 2)}
-        if not ranks:
-            raise UsageError(
-                f"{groups[0].scene.label} has too many lanes for a page: choose a step of it "
-                "(`step`)",
-                option="step",
-            )
-        shown = [group for group in groups if group.scene.rank in ranks]
-
-
-def _chosen(report: Report, groups: Sequence[Group], most: int) -> list[Group]:
-    """Choose a number of groups, by rank: those that others wait for, and then the first."""
-    waited_for = {x.rank for x in report.job.stragglers} if report.job else set()
-    in_order = sorted(
-        groups, key=lambda group: (group.scene.rank not in waited_for, group.scene.rank)
+            return list(names)[:MAX_NAMES], groups, findings, fitted
+        shown = _chosen(report, shown, len(shown) // 2)
+    raise UsageError(
+        f"{scenes[0].label} has too many lanes for a page: choose a step of it (`step`)",
+        option="step",
     )
-    return sorted(in_order[:most], key=lambda group: group.scene.rank)
+
+
+def _chosen(report: Report, scenes: Sequence[Scene], most: int) -> list[Scene]:
+    """Choose a number of files, by rank: those that others wait for, and then the first."""
+    waited_for = {x.rank for x in report.job.stragglers} if report.job else set()
+    in_order = sorted(scenes, key=lambda scene: (scene.rank not in waited_for, scene.rank))
+    return sorted(in_order[:most], key=lambda scene: scene.rank)
 
 
 def _notes(
-    groups: Sequence[Group], shown: Sequence[Group], fitted: Fitted, *, on_one_clock: bool
+    scenes: Sequence[Scene], shown: Sequence[Group], fitted: Fitted, *, on_one_clock: bool
 ) -> Iterator[str]:
     """Return the notes on the lanes and on what is left out."""
     if len(shown) > 1 and not on_one_clock:
         yield "Each file has a clock of its own, which begins with its first event."
-    if left_out := len(groups) - len(shown):
+    if left_out := len(scenes) - len(shown):
         ranks = {group.scene.rank for group in shown}
-        absent = [group.scene.label for group in groups if group.scene.rank not in ranks]
+        absent = [scene.label for scene in scenes if scene.rank not in ranks]
         some = ", ".join(absent[:_MAX_ABSENT]) + (" and others" if left_out > _MAX_ABSENT else "")
-        yield f"Not shown: {left_out:,} of {len(groups):,} files: {some}."
+        yield f"Not shown: {left_out:,} of {len(scenes):,} files: {some}."
     for left_out, what in (
         (sum(group.streams_left_out for group in shown), "least busy streams"),
         (sum(group.threads_left_out for group in shown), "threads with the fewest calls"),
@@ -254,25 +238,3 @@ def _windows(groups: Sequence[Group], *, on_one_clock: bool) -> list[dict[str, A
 
 def _window(label: str, bounds: tuple[int, int], steady: bool, group: int) -> dict[str, Any]:
     return {"label": label, "start": bounds[0], "end": bounds[1], "steady": steady, "group": group}
-
-
-def _share_names(groups: Sequence[Group]) -> tuple[list[Name], list[Group]]:
-    """All names once, and the groups whose lanes refer to them."""
-    place_of: dict[Name, int] = {}
-    renamed = []
-    for group in groups:
-        places = [place_of.setdefault(name, len(place_of)) for name in group.names]
-        # Names beyond those that two bytes can tell apart are left out.
-        place = np.array([*(x if x < _MAX_NAMES else ABSENT for x in places), ABSENT])
-        lanes = (
-            replace(
-                lane,
-                more={
-                    key: place[column] if key in _NAMING else column
-                    for key, column in lane.more.items()
-                },
-            )
-            for lane in group.lanes
-        )
-        renamed.append(replace(group, lanes=tuple(lanes)))
-    return list(place_of)[:_MAX_NAMES], renamed

@@ -8,11 +8,9 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
   const { unitOf, exactTime, roundTime, kindOf, costOf, briefOf, describe } = items;
   const OVERVIEW_PX = 52, AXIS_PX = 22, HEADER_PX = 20, SECOND_PX = 10; // SECOND_PX: for what overlaps
   const LEVEL_PX = 8; // of a lane whose activities lie at several levels
-  const LANE_PX = { steps: 18, idle: 22, exposed: 16, stream: 26, path: 16, host: 22, wait: 18 };
   const LEAST_STEP_PX = 8; // on average, for steps to have lines
   const MOST_STRETCH = 1.5, MOST_OVERVIEW_LANES = 18;
   const CROWDED = 1.5; // activities a pixel from which on shares are drawn and not rectangles
-  const HATCHED = new Set(["host_blocked", "blocking", "wait", "sync"]);
   const FONT = "11px system-ui, sans-serif";
 
   const surface = canvas.getContext("2d"), overviewSurface = overview.getContext("2d");
@@ -29,7 +27,8 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
   /** Places the rows, higher than they need to be where there is room. */
   function layoutRows() {
     const shown = (group) => group.lanes.filter((lane) => group.open || lane.summary);
-    const plainPx = (lane) => LANE_PX[lane.type] ?? 20;
+    const style = getComputedStyle(document.documentElement);
+    const plainPx = (lane) => Number(style.getPropertyValue(`--height-${lane.type}`));
     scroller.style.maxHeight = "none";
     const room = 0.85 * scroller.clientHeight - AXIS_PX;
     const allPx = scene.groups.flatMap(shown).reduce((px, lane) => px + plainPx(lane), 1);
@@ -101,7 +100,7 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
         for (const kindName of lane.kinds)
           if (!palette.kinds.has(kindName)) {
             const fill = color(`k-${kindName}`) || palette.muted;
-            const ink = inkOn(fill), hatch = HATCHED.has(kindName) ? hatchOf(ink) : null;
+            const ink = inkOn(fill), hatch = color(`striped-${kindName}`) ? hatchOf(ink) : null;
             const pale = pixelOf(fill, palette.bg, 0.55), hatchPixel = pixelOf(fill, ink, 0.35);
             palette.kinds.set(kindName, { fill, ink, hatch, pixel: pixelOf(fill), pale, hatchPixel });
           }

@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 from tracelab.base.arrays import ABSENT
 from tracelab.base.intervals import stacked
 from tracelab.render.perfetto.tracks import (
-    FindingTrack,
     Texts,
     Track,
     finding_tracks,
@@ -57,7 +56,7 @@ def event_lines(name: str, scene: Scene, threads: Threads, notes: Sequence[str])
         notes: sentences about the file, shown last.
     """
     findings = finding_tracks(scene)
-    tracks = (*(x.track for x in findings), *lane_tracks(scene), note_track(scene, notes))
+    tracks = (*findings, *lane_tracks(scene), note_track(scene, notes))
     rows = [(x, lane) for x in tracks for lane in lanes(x.start_ns, x.end_ns) if len(lane)]
     process = free_process(threads.values(), len(rows))
     yield _metadata("process_name", process, 0, name=name)
@@ -151,12 +150,12 @@ def _values(numbers: Lane, process: int, origin_ns: int) -> Iterator[str]:
 
 
 def _evidence(
-    process: int, findings: Sequence[FindingTrack], scene: Scene, threads: Threads
+    process: int, findings: Sequence[Track], scene: Scene, threads: Threads
 ) -> Iterator[tuple[str, str, str]]:
     """The arrows from the slices of findings to what they cite: kind, source, target."""
     ends = _Ends(scene.places, scene, threads)
     for order, finding in enumerate(findings, 1):
-        start_ns = finding.track.start_ns + scene.origin_ns
+        start_ns = finding.start_ns + scene.origin_ns
         for index, row in zip(finding.slice_index.tolist(), finding.place.tolist(), strict=True):
             time = microseconds(int(start_ns[index]))
             yield "evidence", f'"pid":{process},"tid":{process + order},"ts":{time}', ends.json(row)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import ABSENT, Frozen, OneLine, dataclass
+from tracelab.base.arrays import ABSENT, Frozen, dataclass
 from tracelab.base.intervals import Int64Array, union
 from tracelab.base.names import short_kernel_name
 from tracelab.base.safe_text import clean
-from tracelab.render.scene import Lane, Mark, Scene
+from tracelab.render.scene import NOTHING, Lane, Mark, Scene
 from tracelab.render.words import shorten
 from tracelab.report.glossary import BLOCKERS, BLOCKING_KINDS, CAUSES, PATH_KINDS
 
@@ -47,6 +47,8 @@ class Track(Frozen):
         start_ns, end_ns: int64[k], ns since the file's first event.
         name: the name of each slice: equal names have equal colors.
         arguments: what is shown of a selected slice, by its name there: texts, or int64[k].
+        place: intp[m], the rows of `Scene.places` that arrows lead to.
+        slice_index: intp[m], the slice that each arrow leads from.
     """
 
     label: str
@@ -55,29 +57,16 @@ class Track(Frozen):
     end_ns: Int64Array
     name: Texts
     arguments: Mapping[str, Texts | Int64Array]
+    place: NDArray[np.intp] = field(default_factory=lambda: NOTHING)
+    slice_index: NDArray[np.intp] = field(default_factory=lambda: NOTHING)
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class FindingTrack(OneLine):
-    """A finding's row, and the rows of `Scene.places` that arrows lead to.
-
-    Attributes:
-        track: its slices.
-        slice_index: intp[k], the slice that each arrow leads from.
-        place: intp[k], the place that it leads to.
-    """
-
-    track: Track
-    slice_index: NDArray[np.intp]
-    place: NDArray[np.intp]
-
-
-def finding_tracks(scene: Scene) -> list[FindingTrack]:
+def finding_tracks(scene: Scene) -> list[Track]:
     """List the rows of findings; those about the trace itself are nowhere in time."""
     return [_finding(scene, mark) for mark in scene.marks if mark.about == "program"]
 
 
-def _finding(scene: Scene, mark: Mark) -> FindingTrack:
+def _finding(scene: Scene, mark: Mark) -> Track:
     """Make the row of a finding: slices where its evidence is."""
     start_ns, end_ns = scene.places.start_ns[mark.place], scene.places.end_ns[mark.place]
     if not len(mark.place):
@@ -94,15 +83,16 @@ def _finding(scene: Scene, mark: Mark) -> FindingTrack:
         _, first = np.unique(slice_index, return_index=True)
         names = [scene.names[i] for i in scene.places.name[mark.place[first]].tolist()]
         arguments["cites"] = Texts(np.arange(len(names)), list(map(_name, names)))
-    track = Track(
+    return Track(
         label=shorten(clean(mark.label), MAX_LABEL_LETTERS),
         category="finding",
         start_ns=shown.starts,
         end_ns=shown.ends,
         name=_repeated(mark.name, count),
         arguments=arguments,
+        place=mark.place,
+        slice_index=slice_index,
     )
-    return FindingTrack(track, slice_index, mark.place)
 
 
 def note_track(scene: Scene, notes: Sequence[str]) -> Track:

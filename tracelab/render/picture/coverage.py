@@ -158,7 +158,7 @@ def rectangles(a: Intervals, origin_ns: int, top: float, bottom: float) -> list[
 def lane_polygons(
     sets: Sequence[Intervals], grid: Grid, *, top: float, bottom: float, least: float
 ) -> list[list[FloatArray]]:
-    """For each set the polygons that show it in a lane; x is ns since the grid's start.
+    """Make the polygons that show each set in a lane; x is ns since the grid's start.
 
     Args:
         sets: sets inside the grid's time; in a column that several cover they are stacked.

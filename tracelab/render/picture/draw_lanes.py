@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from matplotlib.collections import LineCollection, PolyCollection
+from matplotlib.collections import PolyCollection
 from matplotlib.patheffects import withStroke
 
 from tracelab.base.intervals import Intervals, union
+from tracelab.render.palette import KINDS
 from tracelab.render.picture.coverage import (
     FloatArray,
     Grid,
@@ -18,8 +19,7 @@ from tracelab.render.picture.coverage import (
     seams,
     spaced,
 )
-from tracelab.render.picture.layout import Sheet, fit, printable, text_width
-from tracelab.render.picture.rows import Mark
+from tracelab.render.picture.layout import Segment, Sheet, fit, printable, text_width
 from tracelab.render.picture.style import (
     DPI,
     GRAY,
@@ -27,10 +27,9 @@ from tracelab.render.picture.style import (
     GROUND,
     LEFT_PX,
     MARGIN_PX,
-    PAINTS,
     RIGHT_PX,
     SMALL_PX,
-    STEP_LINE,
+    STEP_LINES,
     TEXT_PX,
     TITLE_PX,
     TOP_PX,
@@ -43,7 +42,7 @@ _SEAM_PX, _NAME_PX, _NAME_PAD, _NAMED_BAND_PX = 5, 40, 5, 14
 # Pixels from the picture's left edge.
 _UNIT_X, _LABEL_X = 218, 230
 # Pixels from the sheet's upper edge.
-_TITLE_Y, _CAPTION_Y, _STEPS_Y = 34, 58, 88
+_TITLE_Y, _STEPS_Y = 34, 88
 _TICK_PX, _STEP_LINE_PX, _TEXT_GAP = 110, 16, 8
 _MAX_TITLE_LETTERS = 300
 
@@ -86,34 +85,30 @@ def _draw_idle(sheet: Sheet, idle: Mapping[int, Intervals]) -> None:
     polygons: list[FloatArray] = []
     for device, (top, bottom) in sheet.device_edges().items():
         polygons += rectangles(idle[device], sheet.grid.start_ns, top, bottom)
-    sheet.fill(Mark.IDLE, polygons)
+    sheet.fill("idle", polygons)
 
 
 def _draw_layers(sheet: Sheet) -> None:
-    """Draw the contents of the lanes, one collection for each sort."""
-    polygons: dict[Mark, list[FloatArray]] = {}
+    """Draw the contents of the lanes, one collection for each kind."""
+    polygons: dict[str, list[FloatArray]] = {}
     for band, upper, lower in sheet.bands():
         covered = [layer.covered for layer in band.layers]
         shapes = lane_polygons(covered, sheet.grid, top=upper, bottom=lower, least=band.least)
         for layer, layer_shapes in zip(band.layers, shapes, strict=True):
-            polygons.setdefault(layer.mark, []).extend(layer_shapes)
-    for mark, mark_polygons in polygons.items():
-        sheet.fill(mark, mark_polygons)
+            polygons.setdefault(layer.kind, []).extend(layer_shapes)
+    for kind, of_kind in polygons.items():
+        sheet.fill(kind, of_kind)
 
 
 def _draw_seams(sheet: Sheet) -> None:
     """A fine line where one activity follows another of its kind without a gap."""
-    segments: list[tuple[tuple[float, float], tuple[float, float]]] = []
+    segments: list[Segment] = []
     for band, upper, lower in sheet.bands():
         for layer in band.layers:
             seam_ns = seams(layer.covered, layer.start_ns, layer.end_ns, sheet.grid, _SEAM_PX)
             positions = (seam_ns - sheet.grid.start_ns).tolist()
             segments += [((x, upper), (x, lower)) for x in positions]
-    lines = LineCollection(
-        segments, colors="black", alpha=0.45, linewidths=points(0.8), zorder=3, capstyle="butt"
-    )
-    lines.set_gid("seams")
-    sheet.axes.add_collection(lines, autolim=False)
+    sheet.draw_lines("seams", segments, 0.8, colors="black", alpha=0.45, zorder=3, capstyle="butt")
 
 
 def _draw_names(sheet: Sheet, names: Sequence[str]) -> None:
@@ -132,24 +127,33 @@ def _draw_names(sheet: Sheet, names: Sequence[str]) -> None:
             room_px = (ends[i] - starts[i]) / grid.pixel_ns - 2 * _NAME_PAD
             middle_px = ((starts[i] + ends[i]) / 2 - grid.start_ns) / grid.pixel_ns
             text = fit(printable(bare_name(names[name[i]])), room_px, SMALL_PX)
-            paint = PAINTS[band.layers[layer_index[i]].mark]
+            style = KINDS[band.layers[layer_index[i]].kind]
             # Its own ground keeps a name readable on a hatch and where a step's line crosses it.
-            ground = [withStroke(linewidth=points(3), foreground=paint.fill)]
-            look = {"ha": "center", "color": paint.ink, "path_effects": ground}
+            ground = [withStroke(linewidth=points(3), foreground=style.color)]
+            look = {"ha": "center", "color": style.ink, "path_effects": ground}
             sheet.write(middle_px, (upper + lower) / 2, text, SMALL_PX, **look)
 
 
 # --- around the lanes ---
 
 
-def draw_header(sheet: Sheet, title: str, caption: str) -> None:
-    """The headline and the caption, cut to the picture's width."""
+def draw_header(
+    sheet: Sheet, top_px: int, title: str, lines: Mapping[int, tuple[str, str]]
+) -> None:
+    """Draw the headline and the lines below it, cut to the picture's width.
+
+    Args:
+        sheet: where to draw.
+        top_px: the height above the lanes.
+        title: the headline.
+        lines: the color and the text of each line, by its place in pixels from above.
+    """
     left = MARGIN_PX - LEFT_PX
     room_px = sheet.figure.get_size_inches()[0] * DPI - RIGHT_PX - MARGIN_PX
     headline = fit(printable(shorten(title, _MAX_TITLE_LETTERS)), room_px, TITLE_PX, weight="bold")
-    sheet.write(left, _TITLE_Y - TOP_PX, headline, TITLE_PX, weight="bold")
-    below = fit(printable(caption), room_px, TEXT_PX)
-    sheet.write(left, _CAPTION_Y - TOP_PX, below, color=GRAY)
+    sheet.write(left, _TITLE_Y - top_px, headline, TITLE_PX, weight="bold")
+    for y_px, (color, text) in lines.items():
+        sheet.write(left, y_px - top_px, fit(printable(text), room_px, TEXT_PX), color=color)
 
 
 def draw_labels(sheet: Sheet, busy: Mapping[int, str]) -> None:
@@ -184,16 +188,8 @@ def draw_steps(sheet: Sheet, steps: Mapping[int, Span]) -> None:
     line_ns = sorted(ns for ns in bounds if 0 <= ns <= grid.length_ns)
     kept = spaced([ns / grid.pixel_ns for ns in line_ns], [_STEP_LINE_PX] * len(line_ns))
     top = _STEPS_Y - TOP_PX - SMALL_PX
-    lines = LineCollection(
-        [((line_ns[i], top), (line_ns[i], sheet.height_px)) for i in kept],
-        colors=STEP_LINE,
-        linewidths=points(1),
-        alpha=0.7,
-        zorder=4,
-        clip_on=False,
-    )
-    lines.set_gid("steps")
-    sheet.axes.add_collection(lines, autolim=False)
+    segments = [((line_ns[i], top), (line_ns[i], sheet.height_px)) for i in kept]
+    sheet.draw_lines("steps", segments, 1, alpha=0.7, **STEP_LINES)
     for left_px, text in step_labels(shown, grid):
         sheet.write(left_px + _TEXT_GAP / 2, _STEPS_Y - TOP_PX, text, SMALL_PX, color=GRAY)
 

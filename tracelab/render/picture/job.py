@@ -9,58 +9,45 @@ from itertools import pairwise
 from statistics import median
 from types import MappingProxyType
 
-from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
 from tracelab.base.arrays import dataclass
 from tracelab.base.intervals import Intervals, clip, intersect, join, measure, subtract, union
 from tracelab.render.job_heat_map import heat_map
 from tracelab.render.picture.coverage import Grid
-from tracelab.render.picture.draw_lanes import draw_axis, draw_work
+from tracelab.render.picture.draw_lanes import draw_axis, draw_header, draw_work
 from tracelab.render.picture.heat_map import draw_heat_map, heat_map_px
 from tracelab.render.picture.layout import (
     Sheet,
     draw_legend,
-    fit,
     legend_px,
     new_figure,
     new_sheet,
-    printable,
 )
-from tracelab.render.picture.rows import Band, Layer, Mark, Row, mark_of, marks_in
+from tracelab.render.picture.rows import Band, Layer, Row, kinds_in
 from tracelab.render.picture.style import (
     AXIS_PX,
     DARK,
-    DPI,
     GRAY,
     LEFT_PX,
     MARGIN_PX,
     RIGHT_PX,
     SMALL_PX,
-    STEP_LINE,
+    STEP_LINES,
     TEXT_PX,
-    TITLE_PX,
     fixed_style,
-    points,
 )
 from tracelab.render.ranks import RankShares
 from tracelab.render.scene import NOTHING, Scene, Span
 from tracelab.render.words import duration_text
 from tracelab.report.schema import Job
 
-_WORK = (
-    Mark.FORWARD,
-    Mark.BACKWARD,
-    Mark.OTHER_COMPUTE,
-    Mark.COMPUTE,
-    Mark.COPY,
-    Mark.MEMSET,
-)
+_WORK = ("forward", "backward", "other_compute", "compute", "copy", "memset")
 _MAX_RANKS = 128
 _ALL_LANES_PX, _MIN_LANE_PX, _MAX_LANE_PX = 1000, 11, 44
 _ROWS_PX, _MIN_ROW_PX, _MAX_ROW_PX = 900, 13, 28
 _HEADER_PX = 124
-_TITLE_Y, _FIRST_CAPTION_Y, _SECOND_CAPTION_Y, _STEPS_Y = 34, 60, 82, 112
+_FIRST_CAPTION_Y, _SECOND_CAPTION_Y, _STEPS_Y = 60, 82, 112
 # Right edges of the two columns of shares, from the picture's left.
 _SHARE_X = MappingProxyType({"compute": 182, "wait": 228})
 _STRAGGLER = "#C24A00"  # its label; the line below the headline says it in words
@@ -110,16 +97,16 @@ def draw_job(
         x.rank: sorted({ns for y in x.steps for ns in (y.start_ns, y.end_ns)}) for x in job.per_rank
     }
     rows = [_row(scenes[rank], grid, bounds[rank]) for rank in ranks]
-    marks = marks_in([x.row for x in rows])
+    kinds = kinds_in([x.row for x in rows])
     if any(len(x.idle) for x in rows):
-        marks.add(Mark.IDLE)
+        kinds.add("idle")
     content = heat_map(job, ranks)
     lane_px = min(_MAX_LANE_PX, max(_MIN_LANE_PX, _ALL_LANES_PX // len(ranks) - 2))
     gap_px = max(2, lane_px // 5)
     row_px = min(_MAX_ROW_PX, max(_MIN_ROW_PX, _ROWS_PX // len(ranks)))
     lanes_px = len(ranks) * (lane_px + gap_px) - gap_px
     map_px = heat_map_px(len(ranks), row_px) + _HEAT_MAP_GAP_PX if content.steps else 0
-    legend = legend_px(grid, len(marks))
+    legend = legend_px(grid, len(kinds))
     height_px = _HEADER_PX + lanes_px + AXIS_PX + legend + map_px
     with fixed_style():
         figure = new_figure(width_px, height_px)
@@ -133,8 +120,9 @@ def draw_job(
         draw_axis(sheet)
         of = ["shares of a mean step"] if shares else []
         caption = "  ·  ".join([*_caption(job, ranks, steps, grid), *of])
-        _draw_header(sheet, title, verdict, caption)
-        draw_legend(sheet, marks, map_px + 14)
+        lines = {_FIRST_CAPTION_Y: (DARK, verdict), _SECOND_CAPTION_Y: (GRAY, caption)}
+        draw_header(sheet, _HEADER_PX, title, lines)
+        draw_legend(sheet, kinds, map_px + 14)
         if map_px:
             draw_heat_map(
                 figure,
@@ -191,7 +179,7 @@ def _row(scene: Scene, grid: Grid, bounds_ns: Sequence[int]) -> RankRow:
     """Build the row of a rank: its work, and which part of its communication waited."""
     within = Span(grid.start_ns, grid.end_ns)
     [work] = scene.lanes_of_type("work")
-    covered = {mark_of(kind): work.covered(kind, within) for kind in work.kinds}
+    covered = {kind: work.covered(kind, within) for kind in work.kinds}
     nothing = union([], [])
     waiting = scene.lane("wait")
     waits, transfers = (
@@ -200,17 +188,17 @@ def _row(scene: Scene, grid: Grid, bounds_ns: Sequence[int]) -> RankRow:
     )
     busy = reduce(join, covered.values(), nothing)
 
-    def layer(mark: Mark, of_mark: Intervals) -> Layer:
-        return Layer(mark, of_mark, NOTHING, NOTHING, NOTHING)
+    def layer(kind: str, of_kind: Intervals) -> Layer:
+        return Layer(kind, of_kind, NOTHING, NOTHING, NOTHING)
 
     # Where one kernel waits while another one transfers, both are seen.
     communication = (
-        layer(Mark.TRANSFER, join(transfers, subtract(covered[Mark.COMM], waits))),
-        layer(Mark.WAIT, subtract(waits, transfers)),
+        layer("transfer", join(transfers, subtract(covered["comm"], waits))),
+        layer("wait", subtract(waits, transfers)),
     )
-    beside = (layer(Mark.WAIT, intersect(waits, transfers)),)
+    beside = (layer("wait", intersect(waits, transfers)),)
     bands = (
-        Band(0, 0.6, 0.16, tuple(layer(mark, covered[mark]) for mark in _WORK)),
+        Band(0, 0.6, 0.16, tuple(layer(kind, covered[kind]) for kind in _WORK)),
         Band(0.66, 1, 0.3, communication),
         Band(0.66, 0.83, 0.3, beside),
     )
@@ -239,16 +227,6 @@ def _caption(job: Job, ranks: Sequence[int], steps: Sequence[int], grid: Grid) -
     if job.alignment is not None and job.alignment.residual_ns is not None:
         parts.append(f"the ranks' clocks agree within {duration_text(job.alignment.residual_ns)}")
     return parts
-
-
-def _draw_header(sheet: Sheet, title: str, verdict: str, caption: str) -> None:
-    left = MARGIN_PX - LEFT_PX
-    room_px = sheet.figure.get_size_inches()[0] * DPI - RIGHT_PX - MARGIN_PX
-    headline = fit(printable(title), room_px, TITLE_PX, weight="bold")
-    sheet.write(left, _TITLE_Y - _HEADER_PX, headline, TITLE_PX, weight="bold")
-    sheet.write(left, _FIRST_CAPTION_Y - _HEADER_PX, fit(printable(verdict), room_px, TEXT_PX))
-    below = fit(printable(caption), room_px, TEXT_PX)
-    sheet.write(left, _SECOND_CAPTION_Y - _HEADER_PX, below, color=GRAY)
 
 
 def _roles(job: Job) -> dict[int, str]:
@@ -291,11 +269,7 @@ def _draw_bounds(sheet: Sheet, rows: Sequence[RankRow]) -> None:
         for ns in x.bounds_ns
         if grid.start_ns <= ns <= grid.end_ns
     ]
-    lines = LineCollection(
-        segments, colors=STEP_LINE, linewidths=points(1.4), zorder=4, clip_on=False
-    )
-    lines.set_gid("steps")
-    sheet.axes.add_collection(lines, autolim=False)
+    sheet.draw_lines("steps", segments, 1.4, **STEP_LINES)
 
 
 def _draw_steps(sheet: Sheet, job: Job, steps: Sequence[int], rows: Sequence[RankRow]) -> None:

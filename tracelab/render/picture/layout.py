@@ -9,15 +9,16 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.collections import PolyCollection
+from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, findfont, get_font
 from matplotlib.patches import Patch
 from matplotlib.textpath import TextToPath
 
 from tracelab.base.arrays import dataclass
+from tracelab.render.palette import KINDS, kind_word
 from tracelab.render.picture.coverage import FloatArray, Grid
-from tracelab.render.picture.rows import Band, Mark, Row
+from tracelab.render.picture.rows import Band, Row
 from tracelab.render.picture.style import (
     AXIS_PX,
     BOTTOM_PX,
@@ -26,19 +27,19 @@ from tracelab.render.picture.style import (
     FONT,
     LEFT_PX,
     MARGIN_PX,
-    PAINTS,
     TEXT_PX,
     TOP_PX,
     points,
 )
 from tracelab.render.words import shorten
 
+Segment = tuple[tuple[float, float], tuple[float, float]]  # ns from the start, pixels from the top
+
 _LANE_GAP, _DEVICE_GAP = 4, 14
 _LARGE_LANE, _SMALL_LANE, _LANES_WITH_ROOM = 40, 22, 8
 _MIN_BAND_PX = 8
 _LEGEND_ROW_PX, _LEGEND_ENTRY_PX = 24, 160
 _MIN_LETTERS = 8
-_LAYERS = dict.fromkeys(Mark, 2) | {Mark.IDLE: 1}  # what is drawn above what
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,19 +92,25 @@ class Sheet:
                 edges[lane.device] = (first, bottom)
         return edges
 
-    def fill(self, mark: Mark, polygons: Sequence[FloatArray]) -> None:
-        """Add shapes of one sort as one collection."""
-        paint = PAINTS[mark]
+    def fill(self, kind: str, polygons: Sequence[FloatArray]) -> None:
+        """Add shapes of one kind as one collection, above idle time."""
+        style = KINDS[kind]
         shapes = PolyCollection(
             polygons,
-            facecolor=paint.fill,
-            edgecolor=paint.hatch_ink,
-            hatch=paint.hatch or None,
+            facecolor=style.color,
+            edgecolor=style.hatch_ink,
+            hatch=style.hatch or None,
             linewidth=0,
-            zorder=_LAYERS[mark],
+            zorder=1 if kind == "idle" else 2,
         )
-        shapes.set_gid(mark.name.lower())
+        shapes.set_gid(kind.removesuffix("_call"))
         self.axes.add_collection(shapes, autolim=False)
+
+    def draw_lines(self, gid: str, segments: Sequence[Segment], px: float, **look: Any) -> None:
+        """Add lines of N pixels as one collection."""
+        lines = LineCollection(segments, linewidths=points(px), **look)
+        lines.set_gid(gid)
+        self.axes.add_collection(lines, autolim=False)
 
     def write(
         self, x_px: float, y_px: float, text: str, size_px: int = TEXT_PX, **look: Any
@@ -243,33 +250,33 @@ def fit(text: str, room_px: float, size_px: int, weight: str = "normal") -> str:
 # --- legend ---
 
 
-def legend_px(grid: Grid, marks: int) -> int:
+def legend_px(grid: Grid, entries: int) -> int:
     """Return the height of a legend with N entries, and of the margin below it."""
-    return _LEGEND_ROW_PX * -(-marks // _legend_columns(grid)) + BOTTOM_PX
+    return _LEGEND_ROW_PX * -(-entries // _legend_columns(grid)) + BOTTOM_PX
 
 
 def _legend_columns(grid: Grid) -> int:
     return max(1, grid.columns // _LEGEND_ENTRY_PX)
 
 
-def draw_legend(sheet: Sheet, marks: Set[Mark], bottom_px: int = BOTTOM_PX) -> None:
+def draw_legend(sheet: Sheet, kinds: Set[str], bottom_px: int = BOTTOM_PX) -> None:
     """Draw the legend of the picture's contents below it; the sheet's width limits a line.
 
     Args:
         sheet: the drawing.
-        marks: the sorts of things in it.
+        kinds: the kinds of spans in it.
         bottom_px: the legend's lower edge, above the picture's.
     """
     handles = [
         Patch(
-            facecolor=paint.fill,
-            edgecolor=paint.hatch_ink,
-            hatch=paint.hatch or None,
+            facecolor=style.color,
+            edgecolor=style.hatch_ink,
+            hatch=style.hatch or None,
             linewidth=0,
-            label=mark.value,
+            label=kind_word(kind),
         )
-        for mark, paint in PAINTS.items()
-        if mark in marks
+        for kind, style in KINDS.items()
+        if kind in kinds
     ]
     width_px, height_px = sheet.figure.get_size_inches() * DPI
     columns = _legend_columns(sheet.grid)

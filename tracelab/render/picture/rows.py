@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import replace
-from enum import Enum
-from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,36 +23,6 @@ _LEVEL_GAP_SHARE = 0.1
 _LANE_NAME = re.compile(r"host|device:\d+|stream:\d+/(\d+|graphs)|kind:(compute|comm|copy|memset)")
 
 
-class Mark(Enum):
-    """Sorts of things in a picture; the value is the word of the legend."""
-
-    COMPUTE = "compute"
-    FORWARD = "forward"
-    BACKWARD = "backward"
-    OTHER_COMPUTE = "other compute"
-    COMM = "communication"
-    WAIT = "wait for other ranks"
-    TRANSFER = "transfer"
-    COPY = "copy"
-    MEMSET = "memset"
-    BLOCKING = "blocking call"
-    LAUNCH = "launch call"
-    HOST_STEP = "step on the CPU"
-    IDLE = "idle (no stream busy)"
-
-
-_CALLS = MappingProxyType({"launch_call": Mark.LAUNCH, "step": Mark.HOST_STEP})
-
-
-def mark_of(kind: str) -> Mark:
-    """Return the mark of a kind of a lane's spans.
-
-    >>> mark_of("compute"), mark_of("launch_call")
-    (<Mark.COMPUTE: 'compute'>, <Mark.LAUNCH: 'launch call'>)
-    """
-    return _CALLS.get(kind) or Mark[kind.upper()]
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Choice:
     """The chosen lanes, and the kinds of GPU activities that are shown in them.
@@ -68,16 +36,16 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layer:
-    """Spans of one sort in a row.
+    """Spans of one kind in a row.
 
     Attributes:
-        mark: the sort.
+        kind: the kind.
         covered: the shown time that they cover.
         start_ns, end_ns: int64[k], ns, of those that lie in it.
         name: int32[k], index into the names of the scene; empty if they have none.
     """
 
-    mark: Mark
+    kind: str
     covered: Intervals
     start_ns: Int64Array
     end_ns: Int64Array
@@ -131,19 +99,15 @@ def choose(scene: Scene, names: Sequence[str] | None) -> Choice:
         if not lanes:
             raise UsageError("the trace has no GPU activity to draw")
         return Choice((*hosts, *lanes), kinds)
-    streams = _streams_by_name(lanes)
+    places = dict.fromkeys(name for lane in lanes for name in _stream_names(lane))
     kind_names = {f"kind:{kind}": kind for kind in kinds}
-    known = [*(["host"] if hosts else []), *streams, *kind_names]
+    known = [*(["host"] if hosts else []), *places, *kind_names]
     for name in names:
         if name not in known:
             raise UsageError(f"there is no lane {name!r}; there are: {', '.join(known)}")
     chosen_kinds = tuple(kind for name, kind in kind_names.items() if name in names)
-    chosen = {stream for name in names for stream in streams.get(name, ())}
-    if chosen_kinds:
-        having = {x for lane in lanes for x in _streams_with(lane, chosen_kinds)}
-        chosen = (chosen or having) & having
-    apart = {x for name in names if len(streams.get(name, ())) == 1 for x in streams[name]}
-    parts = (part for lane in lanes for part in _parts(lane, chosen, apart))
+    chosen = set(names) & places.keys() or (set(places) if chosen_kinds else set())
+    parts = (part for lane in lanes for part in _parts(lane, chosen, names, chosen_kinds))
     shown = (*(hosts if "host" in names else ()), *parts)
     if not shown:
         raise UsageError(f"nothing to draw in {', '.join(names) or 'no lane'}")
@@ -163,46 +127,42 @@ def require_lane_names(names: Iterable[str]) -> None:
             )
 
 
-_Stream = tuple[int | None, int]  # numbers of the device and of the stream
-
-
 def _occurring_kinds(lanes: Iterable[Lane]) -> tuple[str, ...]:
     """List the kinds that occur in lanes of one type, in the order of their kinds."""
     found = {(i, lane.kinds[i]) for lane in lanes for i in np.unique(lane.kind).tolist()}
     return tuple(kind for _, kind in sorted(found))
 
 
-def _streams_by_name(lanes: Iterable[Lane]) -> dict[str, list[_Stream]]:
-    """List the streams that each name stands for: those of a device, one, or those of graphs."""
-    streams: dict[str, list[_Stream]] = {}
-    for lane in lanes:
-        members = [(lane.device, number) for number in lane.streams]
-        streams.setdefault(f"device:{lane.device}", []).extend(members)
-        streams |= {f"stream:{device}/{number}": [(device, number)] for device, number in members}
-        if len(members) > 1:
-            streams[lane.id] = members
-    return streams
+def _stream_names(lane: Lane) -> list[str]:
+    """List the names of a lane's GPU, of its streams, and its own."""
+    streams = [f"stream:{lane.device}/{number}" for number in lane.streams]
+    return [f"device:{lane.device}", *streams, lane.id]
 
 
-def _streams_with(lane: Lane, kinds: Sequence[str]) -> Iterator[_Stream]:
-    """Yield the streams of a lane that have spans of some kinds."""
+def _parts(
+    lane: Lane, chosen: Set[str], names: Sequence[str], kinds: Sequence[str]
+) -> Iterator[Lane]:
+    """Yield the chosen streams of a lane: those that are named alone, then the others.
+
+    Args:
+        lane: the lane.
+        chosen: names of places, chosen by the user or because of a kind.
+        names: what the user chose.
+        kinds: streams without any of these kinds are left out; none for all streams.
+    """
+    device, *streams, own = _stream_names(lane)
+    stream = lane.more.get("stream", np.zeros(len(lane), dtype=np.intp))
     has_kind = np.isin(lane.kind, [lane.kinds.index(kind) for kind in kinds])
-    index = lane.more["stream"][has_kind] if len(lane.streams) > 1 else [0] * int(has_kind.any())
-    yield from ((lane.device, lane.streams[i]) for i in np.unique(index).tolist())
-
-
-def _parts(lane: Lane, chosen: Set[_Stream], apart: Set[_Stream]) -> Iterator[Lane]:
-    """Yield the chosen streams of a lane: those that stand apart alone, then the others."""
-    if len(lane.streams) == 1:
-        yield from [lane] * ((lane.device, lane.streams[0]) in chosen)
-        return
-    members = [x for x in lane.streams if (lane.device, x) in chosen]
-    alone = [x for x in members if (lane.device, x) in apart]
-    for streams in (*((x,) for x in alone), tuple(x for x in members if x not in alone)):
-        if streams:
-            index = [lane.streams.index(x) for x in streams]
-            part = lane.select(np.isin(lane.more["stream"], index))
-            yield replace(part, streams=streams, label=f"stream {streams[0]}")
+    index = np.unique(stream[has_kind]).tolist() if kinds else list(range(len(streams)))
+    alone = [i for i in index if streams[i] in names and len(streams) > 1]
+    others = [i for i in index if i not in alone and not chosen.isdisjoint((device, own))]
+    for part in (*([i] for i in alone), others):
+        if len(part) == len(streams):
+            yield lane
+        elif part:
+            numbers = tuple(lane.streams[i] for i in part)
+            shown = lane.select(np.isin(stream, part))
+            yield replace(shown, streams=numbers, label=f"stream {numbers[0]}")
 
 
 def build_rows(scene: Scene, choice: Choice, grid: Grid) -> list[Row]:
@@ -220,7 +180,7 @@ def _layer(lane: Lane, kind: str, grid: Grid) -> Layer:
     is_kind = lane.kind == lane.kinds.index(kind)
     part = lane.select(is_kind & (lane.end_ns > grid.start_ns) & (lane.start_ns < grid.end_ns))
     covered = clip(union(part.start_ns, part.end_ns), grid.start_ns, grid.end_ns)
-    return Layer(mark_of(kind), covered, part.start_ns, part.end_ns, part.more["name"])
+    return Layer(kind, covered, part.start_ns, part.end_ns, part.more["name"])
 
 
 def _stream_row(lane: Lane, kinds: Sequence[str], grid: Grid) -> Row:
@@ -260,7 +220,7 @@ def _levels(lane: Lane, kinds: Sequence[str], grid: Grid) -> tuple[Band, ...]:
 def _host_row(lane: Lane, annotations: Lane | None, threads: Sequence[Thread], grid: Grid) -> Row:
     """Build the row of a thread: its blocking calls, below them its steps and launches."""
     blocking = _layer(lane, "blocking", grid)
-    steps = [] if annotations is None else [_layer(annotations, "step", grid)]
+    steps = [] if annotations is None else [_layer(annotations, "host_step", grid)]
     strip = [*steps, _layer(lane, "launch_call", grid)]
     bands = (Band(0, 0.64, 0.4, (blocking,)), *(Band(0.72, 1, 1, (layer,)) for layer in strip))
     label = f"CPU thread {_short_id(threads[lane.thread].thread)}"
@@ -280,10 +240,10 @@ def visible_idle(busy: Intervals, grid: Grid) -> Intervals:
     return Intervals(idle.starts[wide], idle.ends[wide])
 
 
-def marks_in(rows: Sequence[Row]) -> set[Mark]:
-    """List the sorts of things that lie in these rows."""
+def kinds_in(rows: Sequence[Row]) -> set[str]:
+    """List the kinds of spans that lie in these rows."""
     layers = (layer for row in rows for band in row.bands for layer in band.layers)
-    return {layer.mark for layer in layers if len(layer.covered)}
+    return {layer.kind for layer in layers if len(layer.covered)}
 
 
 def caption(rows: Sequence[Row], grid: Grid, names: Sequence[str] | None, available: int) -> str:

@@ -1,54 +1,16 @@
-"""Style of a timeline: colors, sizes in pixels, and matplotlib's settings while it is drawn."""
+"""Style of a timeline: grays, sizes in pixels, and matplotlib's settings while it is drawn."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
+from typing import Any
 
-from tracelab.base.arrays import dataclass
-from tracelab.render.picture.rows import Mark
-
-
-@dataclass(frozen=True, slots=True)
-class Paint:
-    """Style of one sort of item.
-
-    Example row: ``Paint(fill="#E69F00", ink="#202124", hatch="", hatch_ink="none")``
-
-    Attributes:
-        fill: the color of the shape.
-        ink: the color of a name written on it.
-        hatch: matplotlib's pattern; "" for none.
-        hatch_ink: the color of that pattern.
-    """
-
-    fill: str
-    ink: str = "white"
-    hatch: str = ""
-    hatch_ink: str = "none"
-
-
-# Okabe and Ito's hues, which color-blind readers can tell apart, in four steps of lightness, so
-# that a grayscale copy can be read as well.
-PAINTS: Mapping[Mark, Paint] = MappingProxyType(
-    {
-        Mark.COMPUTE: Paint("#0072B2"),
-        Mark.FORWARD: Paint("#0072B2"),
-        Mark.BACKWARD: Paint("#56B4E9", ink="#202124"),
-        Mark.OTHER_COMPUTE: Paint("#0B3C5D"),
-        Mark.COMM: Paint("#E69F00", ink="#202124"),
-        Mark.WAIT: Paint("#FBE3D3", ink="#202124", hatch="/////", hatch_ink="#D55E00"),
-        Mark.TRANSFER: Paint("#E69F00", ink="#202124"),
-        Mark.COPY: Paint("#009E73", hatch="\\\\\\", hatch_ink="#4DBB9D"),
-        Mark.MEMSET: Paint("#5B2A4A"),
-        Mark.BLOCKING: Paint("#C24A00"),
-        Mark.LAUNCH: Paint("#8FA3B5"),
-        Mark.HOST_STEP: Paint("#DDE3E9"),
-        Mark.IDLE: Paint("#EFF0F2", hatch="////", hatch_ink="#CDD2D7"),
-    }
+GROUND, GRID_LINE, DARK, GRAY = "#F5F6F8", "#E4E6E9", "#202124", "#5F6368"
+STEP_LINES: Mapping[str, Any] = MappingProxyType(
+    {"colors": "#3C4043", "zorder": 4, "clip_on": False}
 )
-GROUND, GRID_LINE, STEP_LINE, DARK, GRAY = "#F5F6F8", "#E4E6E9", "#3C4043", "#202124", "#5F6368"
 FONT = "DejaVu Sans"  # it comes with matplotlib
 
 # With a power of two as the resolution, whole pixels stay whole in floats.

@@ -26,21 +26,22 @@ from tracelab.render.picture.draw_lanes import (
 from tracelab.render.picture.layout import draw_legend, legend_px, new_sheets
 from tracelab.render.picture.rows import (
     Choice,
-    Mark,
     Row,
     build_rows,
     busiest,
     caption,
     choose,
-    marks_in,
+    kinds_in,
     require_lane_names,
     visible_idle,
 )
 from tracelab.render.picture.style import (
+    GRAY,
     LEFT_PX,
     MAX_WIDTH_PX,
     MIN_WIDTH_PX,
     RIGHT_PX,
+    TOP_PX,
     fixed_style,
 )
 from tracelab.render.scene import Scene, Span
@@ -50,6 +51,7 @@ from tracelab.render.words import duration_text
 # Of all parts together.
 MAX_ROWS = 400
 MAX_ROWS_OF_HALF = 24
+_CAPTION_Y = 58
 # Matplotlib's limit is a height of 2^16 pixels.
 MAX_PARTS = 100
 
@@ -177,28 +179,30 @@ def _draw_panels(panels: Sequence[Panel], width_px: int, ticks: Grid | None = No
         width_px: the picture's width.
         ticks: the time whose ticks all panels have; None for their own.
     """
-    marks = {mark for panel in panels for mark in marks_in(panel.rows)}
+    kinds = {kind for panel in panels for kind in kinds_in(panel.rows)}
     idle = [
         {device: visible_idle(covered, panel.grid) for device, covered in panel.busy.items()}
         for panel in panels
     ]
     if any(len(of_gpu) for of_panel in idle for of_gpu in of_panel.values()):
-        marks.add(Mark.IDLE)
+        kinds.add("idle")
     widest = max((panel.grid for panel in panels), key=lambda grid: grid.columns)
     with fixed_style():
         sheets = new_sheets(
             [panel.rows for panel in panels],
             [panel.grid for panel in panels],
             width_px,
-            legend_px(widest, len(marks)),
+            legend_px(widest, len(kinds)),
         )
         for panel, sheet, of_panel in zip(panels, sheets, idle, strict=True):
             draw_lanes(sheet, panel.scene.names, of_panel)
             draw_labels(sheet, panel.shares)
             draw_steps(sheet, panel.scene.steps)
             draw_axis(sheet, ticks)
-            draw_header(sheet, panel.title, "  ·  ".join(panel.caption))
-        draw_legend(next(sheet for sheet in sheets if sheet.grid is widest), marks)
+            draw_header(
+                sheet, TOP_PX, panel.title, {_CAPTION_Y: (GRAY, "  ·  ".join(panel.caption))}
+            )
+        draw_legend(next(sheet for sheet in sheets if sheet.grid is widest), kinds)
     return sheets[0].figure
 
 
@@ -234,7 +238,7 @@ def _kept(rows: Sequence[Row]) -> set[tuple[int | None, str]]:
     """List the rows that are shown: those with anything in either half, the busiest."""
     busy_ns: dict[tuple[int | None, str], int] = {}
     for row in rows:
-        if marks_in([row]):
+        if kinds_in([row]):
             busy_ns[_key(row)] = max(row.busy_ns, busy_ns.get(_key(row), 0))
     return set(sorted(busy_ns, key=lambda key: -busy_ns[key])[:MAX_ROWS_OF_HALF])
 

@@ -26,7 +26,6 @@ from tracelab.outputs.scene_of_file import scene_of_file
 from tracelab.outputs.scene_of_job import scenes_of_report
 from tracelab.render.html import (
     detail,
-    groups as groups_module,
     timeline_data as timeline_data_module,
 )
 from tracelab.render.html.timeline_data import timeline_data
@@ -323,8 +322,8 @@ def test_a_part_can_be_sent_from_process_to_process():
 
 
 def test_of_very_many_streams_and_threads_the_busiest_are_shown(monkeypatch):
-    monkeypatch.setattr(groups_module, "MAX_STREAM_LANES", 1)
-    monkeypatch.setattr(groups_module, "MAX_THREADS", 1)
+    monkeypatch.setattr(detail, "MAX_STREAM_LANES", 1)
+    monkeypatch.setattr(detail, "MAX_THREADS", 1)
     rows = (
         launch(0, 1, 1),
         kernel(10, 20, correlation=1),

@@ -23,10 +23,9 @@ from tests.build.pictures import (
 )
 from tracelab.model.timeline import build_timeline
 from tracelab.render.facts import BusyShares
+from tracelab.render.palette import KINDS
 from tracelab.render.picture.coverage import Grid
 from tracelab.render.picture.draw_lanes import step_labels
-from tracelab.render.picture.rows import Mark
-from tracelab.render.picture.style import PAINTS
 from tracelab.render.scene import Span
 
 
@@ -89,13 +88,13 @@ def test_pixels_have_the_colours_of_what_ran(timeline, tmp_path):
     def colour(label, at_ms, down=0):
         return pixels[rows[label] + down, LEFT + round(at_ms / 100 * COLUMNS)]
 
-    def paint(mark):
-        return pytest.approx(to_rgb(PAINTS[mark].fill), abs=0.01)
+    def paint(kind):
+        return pytest.approx(to_rgb(KINDS[kind].color), abs=0.01)
 
-    assert colour("stream 7", 10) == paint(Mark.COMPUTE)
-    assert colour("stream 7", 40 - 0.08) == paint(Mark.COMPUTE)
-    assert colour("stream 13", 32) == paint(Mark.COMM)
-    assert colour("CPU thread 7", 12, down=-10) == paint(Mark.BLOCKING)
+    assert colour("stream 7", 10) == paint("compute")
+    assert colour("stream 7", 40 - 0.08) == paint("compute")
+    assert colour("stream 13", 32) == paint("comm")
+    assert colour("CPU thread 7", 12, down=-10) == paint("blocking")
     # The gap has no colour: it is nearly white and grey, hatched or not.
     for label, at_ms in (("stream 7", 41), ("stream 7", 60), ("stream 13", 60), ("stream 13", 10)):
         there = colour(label, at_ms)
@@ -110,7 +109,7 @@ def test_a_gap_between_thin_kernels_stays_open_in_the_picture(tmp_path):
     pixels = pixels_of(figure, tmp_path / "picture.png")
     bottom = lane_middles(figure)["stream 7"] + 18
     row = pixels[bottom, LEFT : LEFT + COLUMNS]
-    blue = np.abs(row - to_rgb(PAINTS[Mark.COMPUTE].fill)).max(axis=1) < 0.02
+    blue = np.abs(row - to_rgb(KINDS["compute"].color)).max(axis=1) < 0.02
     open_columns = np.flatnonzero(~blue)
     # From 39.995 to 40.2 ms no kernel runs: pixels 531.9 to 534.7, two whole columns.
     assert open_columns.tolist() == [532, 533]
@@ -122,7 +121,7 @@ def test_a_lone_microsecond_is_seen_in_the_picture(tmp_path):
     pixels = pixels_of(figure, tmp_path / "picture.png")
     bottom = lane_middles(figure)["stream 7"] + 18
     assert pixels[bottom, LEFT + COLUMNS // 2] == pytest.approx(
-        to_rgb(PAINTS[Mark.COMPUTE].fill), abs=0.02
+        to_rgb(KINDS["compute"].color), abs=0.02
     )
 
 

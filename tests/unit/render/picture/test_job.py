@@ -13,7 +13,6 @@ from tracelab.job.clocks import Alignment
 from tracelab.outputs.scene_of_job import WORK_KINDS, align_scenes, job_clocks
 from tracelab.render.job_heat_map import heat_map
 from tracelab.render.picture.job import choose_steps, draw_job
-from tracelab.render.picture.rows import Mark
 from tracelab.render.ranks import RankShares
 from tracelab.render.scene import Lane, Scene, Span
 
@@ -65,10 +64,10 @@ def draw(job, works, **options):
     return draw_job(job, {x.rank: x for x in scenes}, **said)
 
 
-def shapes_of(figure, mark):
+def shapes_of(figure, kind):
     """Where there are shapes of this sort: (left, right) in ms, and which lane's, from the top."""
     axes = figure.axes[0]
-    [found] = [c for c in axes.collections if c.get_gid() == mark.name.lower()]
+    [found] = [c for c in axes.collections if c.get_gid() == kind]
     boxes = []
     for path in found.get_paths():
         (left, top), (right, _) = path.vertices.min(axis=0), path.vertices.max(axis=0)
@@ -100,24 +99,24 @@ WORKS = {
 class TestLanes:
     def test_all_ranks_are_on_one_clock(self):
         figure = draw(JOB, WORKS)
-        assert shapes_of(figure, Mark.COMPUTE) == [(0, 0, 4), (0, 10, 14), (1, 0, 8), (1, 10, 18)]
+        assert shapes_of(figure, "compute") == [(0, 0, 4), (0, 10, 14), (1, 0, 8), (1, 10, 18)]
 
     def test_waits_are_apart_from_transfers(self):
         figure = draw(JOB, WORKS)
-        assert shapes_of(figure, Mark.WAIT) == [(0, 4, 8), (0, 14, 18)]
-        assert shapes_of(figure, Mark.TRANSFER) == [(0, 8, 9), (0, 18, 19), (1, 8, 9), (1, 18, 19)]
-        assert shapes_of(figure, Mark.IDLE) == [(0, 9, 10), (0, 19, 20), (1, 9, 10), (1, 19, 20)]
+        assert shapes_of(figure, "wait") == [(0, 4, 8), (0, 14, 18)]
+        assert shapes_of(figure, "transfer") == [(0, 8, 9), (0, 18, 19), (1, 8, 9), (1, 18, 19)]
+        assert shapes_of(figure, "idle") == [(0, 9, 10), (0, 19, 20), (1, 9, 10), (1, 19, 20)]
 
     def test_communication_that_no_other_file_has_is_transfer(self):
         job = jobs.job(jobs.rank_times(0), jobs.rank_times(1))
-        assert shapes_of(draw(job, WORKS), Mark.TRANSFER)[0] == (0, 4, 9)
+        assert shapes_of(draw(job, WORKS), "transfer")[0] == (0, 4, 9)
 
     def test_a_transfer_beside_a_wait_leaves_it_the_upper_half(self):
         sends = jobs.collective(5, 5, end_ms=6)
         job = jobs.job(*JOB.per_rank, collectives=(*COLLECTIVES, sends))
         figure = draw(job, WORKS)
-        assert shapes_of(figure, Mark.WAIT)[:3] == [(0, 4, 5), (0, 5, 6), (0, 6, 8)]
-        assert shapes_of(figure, Mark.TRANSFER)[:2] == [(0, 5, 6), (0, 8, 9)]
+        assert shapes_of(figure, "wait")[:3] == [(0, 4, 5), (0, 5, 6), (0, 6, 8)]
+        assert shapes_of(figure, "transfer")[:2] == [(0, 5, 6), (0, 8, 9)]
 
     def test_shares_beside_the_lanes_are_those_of_the_first_screen(self):
         """Rank 0 computes in 71 of 100 ms and waits in 17, whatever the shown steps are."""
@@ -180,7 +179,7 @@ class TestClock:
             1: work(origin=3, COMPUTE=[(0, 4)]),
         }
         figure = draw(job, works)
-        assert shapes_of(figure, Mark.COMPUTE) == [(0, 0, 4), (1, 1, 5)]
+        assert shapes_of(figure, "compute") == [(0, 0, 4), (1, 1, 5)]
         assert len(figure.axes) == 1  # no steps, no heat map
 
 

@@ -22,7 +22,7 @@ from tests.figures import figures
 from tracelab.base.errors import UsageError
 from tracelab.model.timeline import build_timeline
 from tracelab.render.picture.coverage import Grid
-from tracelab.render.picture.rows import Mark, build_rows, busiest, caption, choose
+from tracelab.render.picture.rows import build_rows, busiest, caption, choose
 
 
 def rows_of(timeline, calls, grid):
@@ -79,7 +79,7 @@ def test_rows_hold_what_lies_in_the_picture(timeline):
         ("stream 13", 0, 15),
     ]
     compute, comm, copy = rows[2].bands[0].layers
-    assert [layer.mark for layer in (compute, comm, copy)] == [Mark.COMPUTE, Mark.COMM, Mark.COPY]
+    assert [layer.kind for layer in (compute, comm, copy)] == ["compute", "comm", "copy"]
     assert [(layer.start_ns / MS).tolist() for layer in (compute, comm, copy)] == [[0], [], [70]]
     assert (copy.covered.starts / MS).tolist() == [70]
     assert (copy.covered.ends / MS).tolist() == [75]
@@ -89,10 +89,10 @@ def test_a_call_that_blocks_is_not_drawn_as_a_launch_too(timeline):
     grid = Grid(0, 100 * MS, COLUMNS)
     calls = np.array([5, 6], dtype=np.int64)
     main, *_ = rows_of(timeline, calls, grid)
-    assert {b.layers[0].mark: (b.layers[0].start_ns / MS).tolist() for b in main.bands} == {
-        Mark.BLOCKING: [10, 65],
-        Mark.HOST_STEP: [0, 62],
-        Mark.LAUNCH: [0],
+    assert {b.layers[0].kind: (b.layers[0].start_ns / MS).tolist() for b in main.bands} == {
+        "blocking": [10, 65],
+        "host_step": [0, 62],
+        "launch_call": [0],
     }
 
 
