@@ -216,7 +216,7 @@ def _sample_host(
     thread_index = np.full(count, thread)
     loading_id = outermost_around(trace, graph.host.loading_id, middle_ns, thread_index)
     is_loading = (loading_id != ABSENT) & (trace.thread_index[loading_id] == thread)
-    busy_id = busy_with(trace, middle_ns, thread_index)
+    busy_id = busy_with(graph.host.timeline, middle_ns, thread_index)
     place_index = places.add(np.where(is_loading, loading_id, busy_id), np.diff(begin_ns))
     changes = np.flatnonzero(np.diff(place_index, prepend=ABSENT - 1))
     return begin_ns[changes], place_index[changes]

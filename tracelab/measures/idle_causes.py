@@ -30,7 +30,7 @@ from tracelab.model.driver_api import is_graph_launch
 from tracelab.model.graph import Graph
 from tracelab.model.host import Host
 from tracelab.model.lookup import groups_of, match_names
-from tracelab.model.steps import Window
+from tracelab.model.steps import Window, bounds_of
 from tracelab.model.thread_states import NOTHING_RECORDED
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
@@ -111,11 +111,8 @@ class Bubbles(Frozen):
         """Idle of one device in each window, of the chosen pieces (bool[k]): int64[windows], ns."""
         is_wanted = is_chosen & (self.device_number == device)
         pieces = union(self.start_ns[is_wanted], self.end_ns[is_wanted])
-        return measure_within(
-            pieces if part is None else intersect(pieces, part),
-            [window.start_ns for window in windows],
-            [window.end_ns for window in windows],
-        )
+        inside = pieces if part is None else intersect(pieces, part)
+        return measure_within(inside, *bounds_of(windows))
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

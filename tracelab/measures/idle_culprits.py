@@ -19,14 +19,15 @@ from tracelab.model.frames import event_as_shown, is_engine_operator, is_sleep, 
 from tracelab.model.graph import Graph
 from tracelab.model.host import Host
 from tracelab.model.lookup import groups_of, match_names, rows_of
-from tracelab.model.program.call_sites import NO_CALL_SITE, CallSite, call_sites
+from tracelab.model.program.call_sites import NO_CALL_SITE, CallSite, call_sites, python_frames
 from tracelab.model.program.source_lines import SourceLines
 from tracelab.model.steps import Window
+from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Category, Trace
 
 # The longest ones. The culprits of the others are in no row.
 _MAX_LOCATED_BUBBLES = 20_000
-# Functions that returned before a moment, passed on the way out.
+# Functions that returned before a moment, looked behind for the one around it.
 _MAX_SIBLINGS = 500
 
 
@@ -71,7 +72,7 @@ def idle_culprits(graph: Graph, bubbles: Bubbles) -> Int64Array:
     stalling_id = _stalling_allocations(graph.host, middle_ns, thread_index)
     busy_id = np.full(len(middle_ns), ABSENT, dtype=np.int64)
     is_busy = bubbles.cause == Cause.HOST_BUSY
-    busy_id[is_busy] = busy_with(trace, middle_ns[is_busy], thread_index[is_busy])
+    busy_id[is_busy] = busy_with(timeline, middle_ns[is_busy], thread_index[is_busy])
     source_id = np.where(source_row == ABSENT, ABSENT, timeline.event_id[source_row])
     of_cause = {
         Cause.HOST_BLOCKED: np.where(stalling_id == ABSENT, blocking_id, stalling_id),
@@ -94,7 +95,7 @@ def _called_back(graph: Graph, next_row: NDArray[np.intp], launch_id: Int64Array
 
 
 def busy_with(
-    trace: Trace, times_ns: Int64Array, thread_index: NDArray[np.integer[Any]]
+    timeline: Timeline, times_ns: Int64Array, thread_index: NDArray[np.integer[Any]]
 ) -> Int64Array:
     """The operator or else the Python function that the host was in at some moments.
 
@@ -102,7 +103,7 @@ def busy_with(
     Where the host waited for another thread, and only one was in a Python function, that function.
 
     Args:
-        trace: the file's events.
+        timeline: the GPU activities, and the file's events.
         times_ns: int64[k], ns.
         thread_index: int[k], the thread that is asked about, of operators another one where it is
             in none.
@@ -110,13 +111,14 @@ def busy_with(
     Returns:
         int64[k], event ids, ABSENT where it was in none.
     """
+    trace = timeline.trace
     operators = trace.of_category(Category.OPERATOR)
     is_engine = match_names(trace, operators, is_engine_operator)
     busy_id = outermost_around(trace, operators, times_ns, thread_index)
     # Autograd's engine calls hooks of the program as well as operators.
     of_program = outermost_around(trace, operators[~is_engine], times_ns, thread_index)
     index = np.flatnonzero(of_program == ABSENT)
-    function_id = innermost_functions(trace, times_ns[index], thread_index[index])
+    function_id = innermost_functions(timeline, times_ns[index], thread_index[index])
     is_inside = function_id != ABSENT
     is_inside &= trace.start_ns[function_id] >= trace.start_ns[busy_id[index]]
     is_inside |= busy_id[index] == ABSENT
@@ -127,27 +129,28 @@ def busy_with(
     is_known = np.flatnonzero(busy_id != ABSENT)
     is_open[is_known] = match_names(trace, busy_id[is_known], is_thread_wait)
     open_ = np.flatnonzero(is_open)
-    other_id = _only_other_function(trace, times_ns[open_], thread_index[open_])
+    other_id = _only_other_function(timeline, times_ns[open_], thread_index[open_])
     busy_id[open_] = np.where(other_id == ABSENT, busy_id[open_], other_id)
     return busy_id
 
 
 def _only_other_function(
-    trace: Trace, times_ns: Int64Array, thread_index: NDArray[np.integer[Any]]
+    timeline: Timeline, times_ns: Int64Array, thread_index: NDArray[np.integer[Any]]
 ) -> Int64Array:
     """The innermost Python function of the only other thread that was in one: int64[k], or ABSENT.
 
     Threads that wait or sleep are in none.
     """
-    frames = trace.of_category(Category.PYTHON)
-    threads = np.unique(trace.thread_index[frames]) if len(times_ns) else frames[:0]
+    threads = np.unique(python_frames(timeline).thread_index) if len(times_ns) else []
     only_id = np.full(len(times_ns), ABSENT, dtype=np.int64)
     count = np.zeros(len(times_ns), dtype=np.int64)
-    for thread in threads.tolist():
-        function_id = innermost_functions(trace, times_ns, np.full(len(times_ns), thread))
+    for thread in threads:
+        function_id = innermost_functions(timeline, times_ns, np.full(len(times_ns), thread))
         is_busy = (function_id != ABSENT) & (thread_index != thread)
         is_busy[is_busy] = ~match_names(
-            trace, function_id[is_busy], lambda name: is_thread_wait(name) or is_sleep(name)
+            timeline.trace,
+            function_id[is_busy],
+            lambda name: is_thread_wait(name) or is_sleep(name),
         )
         count += is_busy
         only_id[is_busy] = function_id[is_busy]
@@ -163,46 +166,13 @@ def _stalling_allocations(
     Of several the one that began last.
     """
     stalled, allocation_id = host.stalled_calls, np.full(len(times_ns), ABSENT, dtype=np.int64)
-    indices_of = dict(groups_of(thread_index)) if len(stalled) else {}
-    for thread, stalled_index in groups_of(stalled.thread_index):
-        indices = indices_of.get(thread, np.zeros(0, dtype=np.intp))
-        last = _last_around(
-            stalled.start_ns[stalled_index],
-            stalled.end_ns[stalled_index],
-            times_ns[indices],
-            len(stalled_index),
-        )
-        is_stalled = last != ABSENT
-        allocation_index = stalled.allocation_index[stalled_index[last[is_stalled]]]
-        allocation_id[indices[is_stalled]] = host.blocking_calls.event_id[allocation_index]
+    by_time = np.argsort(times_ns)
+    first, last = np.searchsorted(times_ns[by_time], (stalled.start_ns, stalled.end_ns))
+    for index in np.argsort(stalled.start_ns, kind="stable").tolist():  # the last one stays
+        during = by_time[first[index] : last[index]]
+        own = during[thread_index[during] == stalled.thread_index[index]]
+        allocation_id[own] = host.blocking_calls.event_id[stalled.allocation_index[index]]
     return allocation_id
-
-
-def _last_around(
-    start_ns: Int64Array, end_ns: Int64Array, times_ns: Int64Array, most: int
-) -> NDArray[np.intp]:
-    """The last of some stretches, by start, around each moment: intp[k], else ABSENT.
-
-    It is looked for among the `most` last ones that had begun.
-
-    >>> start_ns, end_ns = np.array([0, 10, 20]), np.array([100, 15, 25])
-    >>> _last_around(start_ns, end_ns, np.array([12, 22, 50, 200]), most=3).tolist()
-    [1, 2, 0, -1]
-    """
-    last = np.full(len(times_ns), ABSENT, dtype=np.intp)
-    reach_ns = np.maximum.accumulate(end_ns)
-    position = np.searchsorted(start_ns, times_ns, side="right") - 1
-    open_index = np.arange(len(times_ns))
-    for _ in range(most):  # all that have found nothing yet step back together
-        open_index = open_index[position[open_index] >= 0]
-        open_index = open_index[reach_ns[position[open_index]] > times_ns[open_index]]
-        if not len(open_index):
-            break
-        is_around = end_ns[position[open_index]] > times_ns[open_index]
-        last[open_index[is_around]] = position[open_index[is_around]]
-        open_index = open_index[~is_around]
-        position[open_index] -= 1
-    return last
 
 
 def outermost_around(
@@ -213,7 +183,8 @@ def outermost_around(
 ) -> Int64Array:
     """The outermost of some events around each moment: of its thread, else of any: int64[k]."""
     around_id = np.full(len(times_ns), ABSENT, dtype=np.int64)
-    event_id = _sort_by_start(trace, event_id)
+    outermost_first = np.lexsort((-trace.end_ns[event_id], trace.start_ns[event_id]))
+    event_id = event_id[outermost_first]
     for thread, indices in groups_of(trace.thread_index[event_id]):
         of_thread = event_id[indices]
         start_ns, reach_ns = (
@@ -229,25 +200,18 @@ def outermost_around(
 
 
 def innermost_functions(
-    trace: Trace, times_ns: Int64Array, thread_index: NDArray[np.integer[Any]]
+    timeline: Timeline, times_ns: Int64Array, thread_index: NDArray[np.integer[Any]]
 ) -> Int64Array:
     """The innermost Python function of its thread around each moment: int64[k], else ABSENT."""
+    frames = python_frames(timeline)
     innermost_id = np.full(len(times_ns), ABSENT, dtype=np.int64)
-    function_id = _sort_by_start(trace, trace.of_category(Category.PYTHON))
-    indices_of = dict(groups_of(trace.thread_index[function_id]))
     for thread, indices in groups_of(thread_index):
-        of_thread = function_id[indices_of.get(thread, np.zeros(0, dtype=np.intp))]
-        last = _last_around(
-            trace.start_ns[of_thread], trace.end_ns[of_thread], times_ns[indices], _MAX_SIBLINGS
-        )
-        is_inside = last != ABSENT
-        innermost_id[indices[is_inside]] = of_thread[last[is_inside]]
+        by_time = indices[np.argsort(times_ns[indices])]
+        index, own = frames.innermost_at(thread, times_ns[by_time]), frames.entries_of(thread)
+        begun = own.start - 1 + np.searchsorted(frames.start_ns[own], times_ns[by_time], "right")
+        is_near = (index != ABSENT) & (begun - index < _MAX_SIBLINGS)
+        innermost_id[by_time[is_near]] = frames.event_id[index[is_near]]
     return innermost_id
-
-
-def _sort_by_start(trace: Trace, event_id: NDArray[np.integer[Any]]) -> NDArray[np.integer[Any]]:
-    """Sort events by start, the outermost first."""
-    return event_id[np.lexsort((-trace.end_ns[event_id], trace.start_ns[event_id]))]
 
 
 @dataclass(frozen=True, slots=True, repr=False)

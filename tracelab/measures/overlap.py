@@ -12,15 +12,8 @@ from itertools import combinations
 
 import numpy as np
 
-from tracelab.base.arrays import Frozen, OneLine, dataclass
-from tracelab.base.intervals import (
-    Int64Array,
-    Intervals,
-    intersect,
-    join,
-    measure_within,
-    subtract,
-)
+from tracelab.base.arrays import OneLine, dataclass
+from tracelab.base.intervals import Int64Array, Intervals, intersect, join, measure_within, subtract
 from tracelab.base.options import Options
 from tracelab.measures.graph_streams import (
     MAX_COMPARED_STREAMS,
@@ -32,9 +25,10 @@ from tracelab.measures.measure import Measure, constrained
 from tracelab.model.activities import Stream
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind
-from tracelab.model.steps import Window
+from tracelab.model.steps import Window, bounds_of
 from tracelab.model.timeline import Timeline
 
+_Bounds = tuple[Int64Array, Int64Array]  # of windows, as of `bounds_of`
 # How a selection of activities is written.
 _SELECTION = r"^(stream:\d+/(\d+|graphs)|kind:\d+/(compute|comm|copy|memset)|device:\d+)$"
 
@@ -135,13 +129,13 @@ def device_times(
         windows: what to measure; None for the whole trace and every step.
     """
     timeline = graph.host.timeline
-    spans = _Spans.make(timeline.windows if windows is None else windows)
+    bounds_ns = bounds_of(timeline.windows if windows is None else windows)
     as_one = {x.device_number: x for x in graph_streams(timeline)}
     columns = [
-        _device_columns(timeline, device, as_one.get(device), spans)
+        _device_columns(timeline, device, as_one.get(device), bounds_ns)
         for device in timeline.device_numbers
     ]
-    return tuple(tuple(column[i] for column in columns) for i in range(len(spans.start_ns)))
+    return tuple(zip(*columns, strict=True))
 
 
 def overlaps(
@@ -160,17 +154,17 @@ def overlaps(
     """
     timeline = graph.host.timeline
     windows = timeline.windows if windows is None else windows
-    spans = _Spans.make(windows)
+    bounds_ns = bounds_of(windows)
     pairs: list[list[OverlapMetrics]] = [[] for _ in windows]
     streams = compared_streams(timeline, all_pairs=all_pairs)
     as_one = () if all_pairs else graph_streams(timeline)
     for group in _selections(timeline, streams, as_one):
-        lengths_ns = {name: spans.measure(busy) for name, busy in group.items()}
+        lengths_ns = {name: measure_within(busy, *bounds_ns) for name, busy in group.items()}
         for a, b in combinations(group, 2):
             window_indices = np.flatnonzero((lengths_ns[a] > 0) & (lengths_ns[b] > 0)).tolist()
             if not window_indices:
                 continue
-            overlap_ns = spans.measure(intersect(group[a], group[b]))
+            overlap_ns = measure_within(intersect(group[a], group[b]), *bounds_ns)
             for i in window_indices:
                 times_ns = int(lengths_ns[a][i]), int(lengths_ns[b][i]), int(overlap_ns[i])
                 pairs[i].append(OverlapMetrics(0, windows[i].step, a, b, *times_ns))
@@ -198,52 +192,28 @@ def _selections(
     yield {f"device:{device}": timeline.busy(timeline.select(device=device)) for device in devices}
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class _Spans(Frozen):
-    """Measures a set inside every window.
-
-    Attributes:
-        start_ns, end_ns: int64[windows], ns.
-    """
-
-    start_ns: Int64Array
-    end_ns: Int64Array
-
-    @classmethod
-    def make(cls, windows: Sequence[Window]) -> _Spans:
-        """Select the times of some windows."""
-        bounds_ns = [(window.start_ns, window.end_ns) for window in windows]
-        return cls(*np.array(bounds_ns, dtype=np.int64).reshape(-1, 2).T)
-
-    def measure(self, busy: Intervals) -> Int64Array:
-        """int64[windows], ns."""
-        if not len(busy):  # of many streams, most pairs never meet
-            return np.zeros(len(self.start_ns), dtype=np.int64)
-        return measure_within(busy, self.start_ns, self.end_ns)
-
-
 def _device_columns(
-    timeline: Timeline, device: int, as_one: GraphStreams | None, spans: _Spans
+    timeline: Timeline, device: int, as_one: GraphStreams | None, bounds_ns: _Bounds
 ) -> list[DeviceTime]:
     """One device, per window."""
     compute, comm, copy, memset = (
         timeline.busy(timeline.select(device=device, kind=kind)) for kind in Kind
     )
-    busy_ns = spans.measure(timeline.busy(timeline.select(device=device)))
-    times_ns = {
-        "busy_ns": busy_ns,
-        "idle_ns": spans.end_ns - spans.start_ns - busy_ns,
-        "compute_ns": spans.measure(compute),
-        "comm_ns": spans.measure(comm),
-        "copy_ns": spans.measure(copy),
-        "memset_ns": spans.measure(memset),
-        "exposed_comm_ns": spans.measure(subtract(comm, compute)),
-        "exposed_copy_ns": spans.measure(subtract(copy, join(compute, comm))),
-        "comm_compute_overlap_ns": spans.measure(intersect(comm, compute)),
-        "copy_compute_overlap_ns": spans.measure(intersect(copy, compute)),
+    measured = {
+        "busy_ns": timeline.busy(timeline.select(device=device)),
+        "compute_ns": compute,
+        "comm_ns": comm,
+        "copy_ns": copy,
+        "memset_ns": memset,
+        "exposed_comm_ns": subtract(comm, compute),
+        "exposed_copy_ns": subtract(copy, join(compute, comm)),
+        "comm_compute_overlap_ns": intersect(comm, compute),
+        "copy_compute_overlap_ns": intersect(copy, compute),
     }
-    of_streams = _stream_columns(timeline, device, spans)
-    of_graphs = _graph_columns(timeline, as_one, of_streams, spans)
+    times_ns = {name: measure_within(times, *bounds_ns) for name, times in measured.items()}
+    times_ns["idle_ns"] = bounds_ns[1] - bounds_ns[0] - times_ns["busy_ns"]
+    of_streams = _stream_columns(timeline, device, bounds_ns)
+    of_graphs = _graph_columns(timeline, as_one, of_streams, bounds_ns)
     return [
         DeviceTime(
             device=device,
@@ -259,7 +229,7 @@ def _graph_columns(
     timeline: Timeline,
     as_one: GraphStreams | None,
     of_streams: Sequence[Sequence[StreamTime]],
-    spans: _Spans,
+    bounds_ns: _Bounds,
 ) -> list[GraphStreamsTime | None]:
     """The streams of CUDA graphs of one device together, per window."""
     if as_one is None:
@@ -267,7 +237,7 @@ def _graph_columns(
     numbers = {timeline.streams[index].stream_number for index in as_one.stream_index.tolist()}
     columns: list[GraphStreamsTime | None] = []
     for busy_ns, streams in zip(
-        spans.measure(as_one.busy(timeline)).tolist(), of_streams, strict=True
+        measure_within(as_one.busy(timeline), *bounds_ns).tolist(), of_streams, strict=True
     ):
         seen = [x for x in streams if x.stream in numbers and x.activities]
         activities = sum(x.activities for x in seen)
@@ -276,23 +246,25 @@ def _graph_columns(
     return columns
 
 
-def _stream_columns(timeline: Timeline, device: int, spans: _Spans) -> list[tuple[StreamTime, ...]]:
+def _stream_columns(
+    timeline: Timeline, device: int, bounds_ns: _Bounds
+) -> list[tuple[StreamTime, ...]]:
     """Each stream of one device, per window; an activity is counted wherever it is seen.
 
     Of very many streams, those that did nothing in a window are left out there.
     """
-    columns: list[list[StreamTime]] = [[] for _ in spans.start_ns]
+    columns: list[list[StreamTime]] = [[] for _ in bounds_ns[0]]
     are_many = len(timeline.streams) > MAX_COMPARED_STREAMS
     for stream in timeline.streams:
         if stream.device_number != device:
             continue
         rows = slice(stream.first_row, stream.end_row)
-        busy_ns = spans.measure(timeline.busy(rows))
+        busy_ns = measure_within(timeline.busy(rows), *bounds_ns)
         start_ns, end_ns = timeline.start_ns[rows], timeline.end_ns[rows]
         # An activity of no length is over one nanosecond later, so that it is seen where it is.
         over_ns = np.sort(np.maximum(end_ns, start_ns + 1))
-        begun = np.searchsorted(np.sort(start_ns), spans.end_ns)
-        seen = begun - np.searchsorted(over_ns, spans.start_ns, side="right")
+        begun = np.searchsorted(np.sort(start_ns), bounds_ns[1])
+        seen = begun - np.searchsorted(over_ns, bounds_ns[0], side="right")
         listed = np.flatnonzero(seen) if are_many else np.arange(len(columns))
         for i in listed.tolist():
             columns[i].append(StreamTime(stream.stream_number, int(busy_ns[i]), int(seen[i])))

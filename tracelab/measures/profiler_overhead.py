@@ -20,7 +20,7 @@ from tracelab.measures.idle_causes import Bubbles, Cause
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import groups_of, rows_of
-from tracelab.model.steps import Window
+from tracelab.model.steps import Window, bounds_of
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 
@@ -168,26 +168,21 @@ _MIN_SLOWDOWN = 1.1
 _SLOW_HOST = (Cause.HOST_BUSY, Cause.LAUNCH, Cause.HOST_BLOCKED, Cause.PROFILER)
 
 
-def active_devices(
-    graph: Graph, windows: Sequence[Window] | None = None
-) -> dict[int, NDArray[np.bool_]]:
+def active_devices(graph: Graph, windows: Sequence[Window]) -> dict[int, NDArray[np.bool_]]:
     """Return the devices that do at least 1 % of the busiest one's work, per window.
 
     There is no slow reference model: it compares what `device_times` measures, which has one.
 
     Args:
         graph: the file's dependencies.
-        windows: what to measure; None for the whole trace and every step.
+        windows: what to measure.
 
     Returns:
         device to bool[windows]: ``{0: [True, True], 1: [True, False]}``.
     """
-    timeline = graph.host.timeline
-    windows = timeline.windows if windows is None else windows
-    start_ns = [window.start_ns for window in windows]
-    end_ns = [window.end_ns for window in windows]
+    timeline, bounds_ns = graph.host.timeline, bounds_of(windows)
     busy_ns = {
-        device: measure_within(timeline.busy(timeline.select(device=device)), start_ns, end_ns)
+        device: measure_within(timeline.busy(timeline.select(device=device)), *bounds_ns)
         for device in timeline.device_numbers
     }
     most_ns = np.max(list(busy_ns.values()), axis=0, initial=0)
@@ -195,7 +190,7 @@ def active_devices(
 
 
 def profiler_overhead_ns(
-    graph: Graph, windows: Sequence[Window] | None, bubbles: Bubbles, start_up: StartUp
+    graph: Graph, windows: Sequence[Window], bubbles: Bubbles, start_up: StartUp
 ) -> dict[int, Int64Array]:
     """Measure how much longer the recording made windows: the profiler, and idle time at its start.
 
@@ -204,7 +199,7 @@ def profiler_overhead_ns(
 
     Args:
         graph: the file's dependencies.
-        windows: what to measure; None for the whole trace and every step.
+        windows: what to measure.
         bubbles: the idle time of the whole file.
         start_up: which of it is there because the recording had just begun.
 
@@ -212,35 +207,12 @@ def profiler_overhead_ns(
         device to int64[windows], ns, 0 where the profiler did not slow the host, or that is not
         known: ``{0: [4_000, 1_000]}``.
     """
-    timeline = graph.host.timeline
-    windows = timeline.windows if windows is None else windows
-    host_ns = _host_overhead_ns(timeline, windows, bubbles)
-    return _add_start_ns(timeline, windows, bubbles, start_up, host_ns)
-
-
-def _add_start_ns(
-    timeline: Timeline,
-    windows: Sequence[Window],
-    bubbles: Bubbles,
-    start_up: StartUp,
-    host_ns: dict[int, Int64Array],
-) -> dict[int, Int64Array]:
-    """Overhead of a slower host and of the recording's start, by device."""
-    if not any(ns.any() for ns in host_ns.values()):
-        return host_ns
-    may_be_overhead = np.isin(bubbles.cause, _SLOW_HOST) | start_up.not_ahead
-    longer_ns = _longer_ns(timeline, windows)
-    overhead_ns = {}
-    for device, ns in host_ns.items():
-        with_start_ns = ns + bubbles.within(device, start_up.not_ahead, windows)
-        idle_ns = bubbles.within(device, may_be_overhead, windows)
-        most_ns = np.minimum(longer_ns, idle_ns)
-        overhead_ns[device] = read_only(np.where(ns > 0, np.minimum(with_start_ns, most_ns), 0))
-    return overhead_ns
+    overhead = _overhead_ns(graph.host.timeline, windows, bubbles, start_up)
+    return {device: read_only(of_all) for device, (_, of_all) in overhead.items()}
 
 
 def unprofiled_ns(
-    graph: Graph, windows: Sequence[Window] | None, bubbles: Bubbles, start_up: StartUp
+    graph: Graph, windows: Sequence[Window], bubbles: Bubbles, start_up: StartUp
 ) -> tuple[int | None, ...]:
     """Return each window's length without the profiler, ns; None if unknown, or hardly less.
 
@@ -248,21 +220,13 @@ def unprofiled_ns(
 
     Args:
         graph: the file's dependencies.
-        windows: what to measure; None for the whole trace and every step.
+        windows: what to measure.
         bubbles: the idle time of the whole file.
         start_up: which of it is there because the recording had just begun.
     """
-    timeline = graph.host.timeline
-    windows = timeline.windows if windows is None else windows
     is_active = active_devices(graph, windows)
-    by_host_ns = _host_overhead_ns(timeline, windows, bubbles)
-    host_ns, all_ns = (
-        np.max([np.where(is_active[x], ns, 0) for x, ns in overhead.items()], axis=0, initial=0)
-        for overhead in (
-            by_host_ns,
-            _add_start_ns(timeline, windows, bubbles, start_up, by_host_ns),
-        )
-    )
+    overhead = _overhead_ns(graph.host.timeline, windows, bubbles, start_up)
+    host_ns, all_ns = np.max([np.where(is_active[x], ns, 0) for x, ns in overhead.items()], axis=0)
     return tuple(
         window.length_ns - of_all
         if _MIN_SLOWDOWN * (window.length_ns - of_host) <= window.length_ns
@@ -288,30 +252,38 @@ def unprofiled_idle_ns(timeline: Timeline, window: Window) -> dict[int, int]:
     if step_ns is None or steady is None:
         return {}
     [count] = _step_counts(timeline, [window])
-    steps = [timeline.steps[index] for index in steady.indices]
-    starts_ns, ends_ns = [step.start_ns for step in steps], [step.end_ns for step in steps]
+    bounds_ns = bounds_of([timeline.steps[index] for index in steady.indices])
     is_work, idle_ns = timeline.kind != Kind.COMM, {}
     for device in timeline.device_numbers:
         works = timeline.busy(timeline.select(device=device) & is_work)
-        works_ns = float(np.median(measure_within(works, starts_ns, ends_ns)))
+        works_ns = float(np.median(measure_within(works, *bounds_ns)))
         idle_ns[device] = count * max(0, round(step_ns - works_ns))
     return idle_ns
 
 
-def _host_overhead_ns(
-    timeline: Timeline, windows: Sequence[Window], bubbles: Bubbles
+def _overhead_ns(
+    timeline: Timeline, windows: Sequence[Window], bubbles: Bubbles, start_up: StartUp
 ) -> dict[int, Int64Array]:
-    """Overhead of a slower host, by device."""
+    """By device int64[2, windows], ns: what a slower host took, and with it the recording's start.
+
+    There is nothing of the start where the host was not slower.
+    """
     # A step that is slow for reasons of its own is not the profiler's: the median counts.
     median_ns = statistics.median(timeline.typical_lengths_ns) if timeline.steps else 0
-    longer_ns = read_only(_longer_ns(timeline, windows, median_ns))
-    if not longer_ns.any():
-        return dict.fromkeys(timeline.device_numbers, longer_ns)
-    is_slow_host = np.isin(bubbles.cause, _SLOW_HOST)
-    return {
-        device: read_only(np.minimum(longer_ns, bubbles.within(device, is_slow_host, windows)))
-        for device in timeline.device_numbers
-    }
+    typical_ns = _longer_ns(timeline, windows, median_ns)
+    if not typical_ns.any():
+        return dict.fromkeys(timeline.device_numbers, np.stack((typical_ns, typical_ns)))
+    is_slow_host, longer_ns = np.isin(bubbles.cause, _SLOW_HOST), _longer_ns(timeline, windows)
+    overhead_ns = {}
+    for device in timeline.device_numbers:
+        idle_ns, start_ns, either_ns = (
+            bubbles.within(device, is_chosen, windows)
+            for is_chosen in (is_slow_host, start_up.not_ahead, is_slow_host | start_up.not_ahead)
+        )
+        host_ns = np.minimum(typical_ns, idle_ns)
+        all_ns = np.minimum(host_ns + start_ns, np.minimum(longer_ns, either_ns))
+        overhead_ns[device] = np.stack((host_ns, np.where(host_ns > 0, all_ns, 0)))
+    return overhead_ns
 
 
 def _longer_ns(
@@ -331,10 +303,10 @@ def _longer_ns(
 def _step_counts(timeline: Timeline, windows: Sequence[Window]) -> list[int]:
     """Count the steps of each window, at least one."""
     # Windows of steps do not overlap, and are in order.
-    starts_ns = [step.start_ns for step in timeline.steps]
-    ends_ns = [step.end_ns for step in timeline.steps]
-    first = np.searchsorted(ends_ns, [window.start_ns for window in windows], side="right")
-    end = np.searchsorted(starts_ns, [window.end_ns for window in windows])
+    starts_ns, ends_ns = bounds_of(timeline.steps)
+    since_ns, until_ns = bounds_of(windows)
+    first = np.searchsorted(ends_ns, since_ns, side="right")
+    end = np.searchsorted(starts_ns, until_ns)
     counts: list[int] = np.maximum(1, end - first).tolist()
     return counts
 

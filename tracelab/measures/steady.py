@@ -17,6 +17,7 @@ from tracelab.measures.profiler_overhead import StartUp, unprofiled_ns
 from tracelab.measures.window_times import DeviceMetrics, device_metrics
 from tracelab.model.graph import Graph
 from tracelab.model.steady import LeftOut
+from tracelab.model.steps import bounds_of
 
 PROFILED, UNPROFILED = "profiled", "unprofiled"
 
@@ -124,11 +125,8 @@ def steady_steps(
     [devices] = device_metrics(graph, [steady.window], bubbles, exposed, blocking_calls)
     decides = timeline.busiest_device(steady.window)
     steps = [timeline.steps[index] for index in steady.indices]
-    busy_ns = measure_within(
-        timeline.busy(timeline.select(device=decides)),
-        [step.start_ns for step in steps],
-        [step.end_ns for step in steps],
-    )
+    busy = timeline.busy(timeline.select(device=decides))
+    busy_ns = measure_within(busy, *bounds_of(steps))
     lengths_ns = timeline.typical_lengths_ns
     yield SteadyMetrics(
         rank=0,

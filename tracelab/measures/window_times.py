@@ -16,7 +16,7 @@ from tracelab.measures.profiler_overhead import StartUp, unprofiled_ns
 from tracelab.model.constraints import REASONS
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind
-from tracelab.model.steps import Window
+from tracelab.model.steps import Window, bounds_of
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -133,14 +133,13 @@ def device_metrics(
 ) -> list[tuple[DeviceMetrics, ...]]:
     """The metrics of every device, per window."""
     timeline = graph.host.timeline
-    start_ns = [window.start_ns for window in windows]
-    end_ns = [window.end_ns for window in windows]
+    bounds_ns = bounds_of(windows)
     device_numbers = timeline.device_numbers
     causes = {number: bubbles.by_cause(number, windows) for number in device_numbers}
     reasons = {number: bubbles.by_reason(number, windows) for number in device_numbers}
     comm_ns, copy_ns = (
         {
-            number: measure_within(exposed.blocking(timeline, number, kind), start_ns, end_ns)
+            number: measure_within(exposed.blocking(timeline, number, kind), *bounds_ns)
             for number in device_numbers
         }
         for kind in (Kind.COMM, Kind.COPY)

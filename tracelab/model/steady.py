@@ -14,7 +14,7 @@ from tracelab.base.arrays import OneLine, dataclass
 from tracelab.base.intervals import Int64Array, measure_within
 from tracelab.model.activities import Activities
 from tracelab.model.lost_work import LostWork
-from tracelab.model.steps import Step, Window
+from tracelab.model.steps import Step, Window, bounds_of
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category
 
 # Fewer steps show no spread.
@@ -138,9 +138,7 @@ def launched_before_recording(timeline: Activities) -> NDArray[np.bool_]:
 def _steps_with_backlog(timeline: Activities) -> list[int]:
     """The indices of the steps in whose window work runs that was launched before the recording."""
     backlog_ns = measure_within(
-        timeline.busy(launched_before_recording(timeline)),
-        [step.start_ns for step in timeline.steps],
-        [step.end_ns for step in timeline.steps],
+        timeline.busy(launched_before_recording(timeline)), *bounds_of(timeline.steps)
     )
     indices: list[int] = np.flatnonzero(backlog_ns).tolist()
     return indices

@@ -57,6 +57,17 @@ class Window:
         return self.end_ns - self.start_ns
 
 
+def bounds_of(stretches: Sequence[Step | Window]) -> tuple[Int64Array, Int64Array]:
+    """The starts and the ends of some steps or windows, int64[k] each, ns.
+
+    >>> bounds_of([Window(step=3, start_ns=1_000, end_ns=4_500)])
+    (array([1000]), array([4500]))
+    """
+    bounds_ns = [(stretch.start_ns, stretch.end_ns) for stretch in stretches]
+    start_ns, end_ns = np.array(bounds_ns, dtype=np.int64).reshape(-1, 2).T
+    return start_ns, end_ns
+
+
 @dataclass(frozen=True, slots=True)
 class UnusedSteps:
     """Annotations of one name that match the pattern of the steps and are not steps.

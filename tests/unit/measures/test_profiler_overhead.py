@@ -50,8 +50,9 @@ def host_bound_steps():
 def measured(graph):
     """Overhead of device 0 and length without the profiler, both in ms, of each window."""
     idle = bubbles(graph)
-    overhead_ns = profiler_overhead_ns(graph, None, idle, start_up(graph, idle))[0]
-    lengths_ns = unprofiled_ns(graph, None, idle, start_up(graph, idle))
+    windows, start = graph.host.timeline.windows, start_up(graph, idle)
+    overhead_ns = profiler_overhead_ns(graph, windows, idle, start)[0]
+    lengths_ns = unprofiled_ns(graph, windows, idle, start)
     return (
         [ns / MS for ns in overhead_ns.tolist()],
         [None if ns is None else ns / MS for ns in lengths_ns],
@@ -190,8 +191,10 @@ def test_capture_that_says_nothing():
 
 def test_active_devices_do_a_hundredth_of_what_the_busiest_does():
     rows = [kernel(0, 1_000), kernel(0, 10, device=1), kernel(0, 9, device=2)]
+    graph = recorded(None, *rows)
+    is_active = active_devices(graph, graph.host.timeline.windows)
 
-    assert {device: x.tolist() for device, x in active_devices(recorded(None, *rows)).items()} == {
+    assert {device: x.tolist() for device, x in is_active.items()} == {
         0: [True],
         1: [True],
         2: [False],

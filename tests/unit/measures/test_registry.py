@@ -60,7 +60,7 @@ def test_no_result_can_be_written_to():
         )
     )
     idle, host = bubbles(measured), measured.host
-    start = start_up(measured, idle)
+    start, windows = start_up(measured, idle), host.timeline.windows
     results = [
         idle,
         start,
@@ -72,8 +72,8 @@ def test_no_result_can_be_written_to():
         host_stalls(host),
         *critical_paths(measured),
         idle_culprits(measured, idle),
-        *active_devices(measured).values(),
-        *profiler_overhead_ns(measured, None, idle, start).values(),
+        *active_devices(measured, windows).values(),
+        *profiler_overhead_ns(measured, windows, idle, start).values(),
     ]
 
     arrays = [array for result in results for array in _arrays(result)]

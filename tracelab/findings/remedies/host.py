@@ -166,7 +166,7 @@ def silent_functions(graph: Graph, _events: Int64Array, *, least_us: float) -> I
     A call that takes as long explains itself; between two events of a thread that is the function
     alone.
     """
-    trace = graph.host.timeline.trace
+    timeline, trace = graph.host.timeline, graph.host.timeline.trace
     functions = trace.of_category(Category.PYTHON)
     if not len(functions) or _COLLECTS in trace.strings:
         return NO_EVENTS
@@ -178,7 +178,7 @@ def silent_functions(graph: Graph, _events: Int64Array, *, least_us: float) -> I
         moments_ns = np.sort(np.concatenate((trace.start_ns[of_thread], trace.end_ns[of_thread])))
         begins = np.flatnonzero(np.diff(moments_ns) >= 1e3 * least_us)
         middle_ns = (moments_ns[begins] + moments_ns[begins + 1]) // 2
-        function = innermost_functions(trace, middle_ns, np.full(len(middle_ns), thread))
+        function = innermost_functions(timeline, middle_ns, np.full(len(middle_ns), thread))
         silent.append(function[function != ABSENT])
     found = np.unique(np.concatenate(silent)) if silent else NO_EVENTS
     return found[~match_names(trace, found, is_built_in)]

@@ -375,7 +375,7 @@ def _functions_during(context: Context, bubble_index: NDArray[np.intp]) -> Int64
     launch_id = timeline.launch_id[rows_of(timeline.event_id, next_id)]
     start_ns, end_ns = bubbles.start_ns[bubble_index], bubbles.end_ns[bubble_index]
     return innermost_functions(
-        context.trace,
+        timeline,
         start_ns + (end_ns - start_ns) // 2,
         context.trace.thread_index[launch_id],
     )
