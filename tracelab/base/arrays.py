@@ -96,6 +96,25 @@ def concatenated(results: Sequence[_Result]) -> _Result:
     )
 
 
+def rows_at(result: _Result, index: NDArray[Any]) -> _Result:
+    """One result of some rows of another one's arrays, column by column.
+
+    Args:
+        result: of a dataclass whose fields are arrays.
+        index: int[k], the rows, or bool[n], which of them.
+
+    Example:
+        >>> from dataclasses import dataclass
+        >>> @dataclass(frozen=True, slots=True, eq=False, repr=False)
+        ... class Lengths(Frozen):
+        ...     length_ns: NDArray[np.int64]
+        >>> rows_at(Lengths(np.array([3, 4, 5])), np.array([2, 0])).length_ns.tolist()
+        [5, 3]
+    """
+    columns = (getattr(result, field.name) for field in dataclasses.fields(result))
+    return type(result)(*(column[index] for column in columns))
+
+
 def _brief(value: Any) -> str:
     """A value, or what it is where it is long."""
     if isinstance(value, np.ndarray):

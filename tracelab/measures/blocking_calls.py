@@ -14,8 +14,8 @@ thread had made it itself. The launch of a blocking copy blocks until the copy s
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import field
 
 import numpy as np
@@ -26,6 +26,7 @@ from tracelab.base.intervals import Int64Array, Intervals, measure_within, overl
 from tracelab.measures.host_stalls import HostStalls, host_stalls, waits_for
 from tracelab.measures.idle_causes import Gaps, device_gaps, inside_replays
 from tracelab.measures.measure import Measure, constrained
+from tracelab.measures.ranking import summed
 from tracelab.model.blocking_calls import Blocking, BlockingCalls
 from tracelab.model.graph import EdgeKind, Graph
 from tracelab.model.host import Host
@@ -60,24 +61,14 @@ class AttributedIdle(Frozen):
         return self.end_ns - self.start_ns
 
 
-_NO_IDLE = AttributedIdle(
-    call_index=np.zeros(0, dtype=np.intp),
-    device_number=np.zeros(0, dtype=np.int32),
-    start_ns=np.zeros(0, dtype=np.int64),
-    end_ns=np.zeros(0, dtype=np.int64),
-)
-
-
 def attributed_idle(host: Host) -> AttributedIdle:
     """Find the idle time of each device that blocking calls caused.
 
     The slow reference model is ``tests/reference/ticks.py``.
     """
-    if not len(host.blocking_calls):
-        return _NO_IDLE
     stalls = host_stalls(host)
-    of_devices = (_device_idle(host, stalls, device) for device in host.timeline.device_numbers)
-    return concatenated([_NO_IDLE, *of_devices])
+    devices = host.timeline.device_numbers
+    return concatenated([_device_idle(host, stalls, device) for device in devices])
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -355,6 +346,9 @@ def blocking_call_rows(
     trace, calls = timeline.trace, blocking_calls.calls
     names = [trace.name_of(event_id) for event_id in calls.event_id.tolist()]
     keys = list(zip(names, calls.kind.tolist(), blocking_calls.call_sites, strict=True))
+    numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+    row_of_call = np.array([numbers[key] for key in keys], dtype=np.intp)
+    distinct = list(numbers)
     index_of_step = {step.number: index for index, step in enumerate(timeline.steps)}
     made_in_step = dict(groups_of(blocking_calls.step_index))
     none_made = np.zeros(0, dtype=np.intp)
@@ -366,48 +360,37 @@ def blocking_call_rows(
             if window.step is None
             else made_in_step.get(index_of_step[window.step], none_made)
         )
-        groups: dict[tuple[str, int, CallSite], _CallsInWindow] = defaultdict(_CallsInWindow)
-        for call_index in made_index.tolist():
-            groups[keys[call_index]].made.append(call_index)
-        for call_index, caused_ns, later_ns in zip(
-            idle_index.tolist(), idle_ns.tolist(), after_ns.tolist(), strict=True
-        ):
-            groups[keys[call_index]].add(call_index, caused_ns, later_ns)
+        made, causing = row_of_call[made_index], row_of_call[idle_index]
+        count = np.bincount(made, minlength=len(numbers))
+        blocked_ns = summed(made, blocking_calls.blocked_ns[made_index], len(numbers))
+        caused_ns, later_ns = (
+            summed(causing, values, len(numbers)) for values in (idle_ns, after_ns)
+        )
+        call_index = np.concatenate((made_index, idle_index))
+        row, first = np.unique(row_of_call[call_index], return_index=True)
         rows = (
             BlockingCallMetrics(
                 rank=0,
                 step=window.step,
                 api=api,
                 kind=Blocking(kind).name.lower(),
-                count=len(group.made),
-                blocked_ns=int(blocking_calls.blocked_ns[group.made].sum()),
-                caused_idle_ns=group.caused_idle_ns,
-                idle_after_ns=group.idle_after_ns,
-                waited_for=_longest_awaited(trace, blocking_calls, {*group.made, *group.causing}),
+                count=int(count[number]),
+                blocked_ns=int(blocked_ns[number]),
+                caused_idle_ns=int(caused_ns[number]),
+                idle_after_ns=int(later_ns[number]),
+                waited_for=_longest_awaited(
+                    trace, blocking_calls, np.unique(call_index[row_of_call[call_index] == number])
+                ),
                 operator=site.operator,
                 annotation=site.annotation,
                 function=site.function,
                 file=site.file,
                 line=site.line,
             )
-            for (api, kind, site), group in groups.items()
+            for number in row[np.argsort(first)].tolist()
+            for api, kind, site in [distinct[number]]
         )
         yield from sorted(rows, key=lambda row: (-row.caused_idle_ns, -row.blocked_ns, row.api))
-
-
-@dataclass(slots=True)
-class _CallsInWindow:
-    """The calls of one row while it is added up: those that the window made, and its idle."""
-
-    made: list[int] = field(default_factory=list)
-    causing: set[int] = field(default_factory=set)
-    caused_idle_ns: int = 0
-    idle_after_ns: int = 0
-
-    def add(self, call_index: int, caused_ns: int, after_ns: int) -> None:
-        self.causing.add(call_index)
-        self.caused_idle_ns += caused_ns
-        self.idle_after_ns += after_ns
 
 
 def _idle_within(
@@ -433,13 +416,12 @@ def _idle_within(
         yield call_index, end_ns - start_ns, np.maximum(0, end_ns - after_start_ns)
 
 
-def _longest_awaited(trace: Trace, costs: BlockingCallCosts, group: Collection[int]) -> str | None:
+def _longest_awaited(trace: Trace, costs: BlockingCallCosts, calls: NDArray[np.intp]) -> str | None:
     """The name of the activity for which these calls blocked longest; None if none is known."""
     blocked_ns: Counter[int] = Counter()
-    for call_index in sorted(group):
-        if costs.awaited_id[call_index] != ABSENT:
-            name_index = int(trace.name_index[costs.awaited_id[call_index]])
-            blocked_ns[name_index] += int(costs.blocked_ns[call_index])
+    for call_index in calls[costs.awaited_id[calls] != ABSENT].tolist():
+        name_index = int(trace.name_index[costs.awaited_id[call_index]])
+        blocked_ns[name_index] += int(costs.blocked_ns[call_index])
     if not blocked_ns:
         return None
     return trace.strings[max(blocked_ns, key=lambda name_index: blocked_ns[name_index])]

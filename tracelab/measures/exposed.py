@@ -7,13 +7,10 @@ the optimizer launches needs the gradients that the backward pass reduced, whate
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any, TypeVar
-
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, concatenated, dataclass, read_only
+from tracelab.base.arrays import Frozen, concatenated, dataclass
 from tracelab.base.intervals import Int64Array, Intervals, join, overlapping_pairs, subtract, union
 from tracelab.measures.independent_work import (
     Side,
@@ -30,7 +27,11 @@ from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 
 _END_OF_TIME = np.iinfo(np.int64).max
-_Integer = TypeVar("_Integer", bound=np.integer[Any])
+# What kept a piece from being overlapped; columns as in `Exposed`.
+_EXPLANATION = np.dtype(
+    [("blocker", np.int8), ("blocked_row", np.intp), ("blocking_call_id", np.int64)]
+)
+_Explanations = NDArray[np.void]
 _NOTHING_TO_CHANGE = (
     OverlapBlocker.TRUE_DEPENDENCY,
     OverlapBlocker.NO_FREE_SM,
@@ -84,30 +85,6 @@ class _Pieces(Frozen):
         return self.end_ns - self.start_ns
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class _Explanation(Frozen):
-    """Blockers of each piece's overlap; columns as in `Exposed`."""
-
-    blocker: NDArray[np.int8]
-    blocked_row: NDArray[np.intp]
-    blocking_call_id: Int64Array
-
-    def mark_true_dependency(self, is_needed: NDArray[np.bool_]) -> _Explanation:
-        """The same, but that what came next needed some of the pieces (bool[k])."""
-        return replace(
-            self,
-            blocker=np.where(is_needed, OverlapBlocker.TRUE_DEPENDENCY, self.blocker).astype(
-                np.int8
-            ),
-            blocking_call_id=np.where(is_needed, ABSENT, self.blocking_call_id),
-        )
-
-    @property
-    def is_blocked(self) -> NDArray[np.bool_]:
-        """bool[k], where something was in the way that a change could take away."""
-        return ~np.isin(self.blocker, _NOTHING_TO_CHANGE)
-
-
 def exposed(graph: Graph) -> Exposed:
     """Find the exposed communication and copies of every device, and explain them.
 
@@ -148,29 +125,31 @@ def _exposed_against(
     free = subtract(others_busy, timeline.busy(is_chosen))
     pieces = _uncovered(timeline, rows, others_busy)
     after, delays = _blocked_afterwards(blockers, pieces, other_rows)
+    next_row = after["blocked_row"]
     is_gradient = is_in_backward & (timeline.kind == Kind.COMM)
-    is_needed = is_gradient[pieces.row] & (after.blocked_row != ABSENT)
-    is_needed &= needs_gradients[after.blocked_row]
-    explanation = _explain_side(blockers, pieces, other_rows, after.mark_true_dependency(is_needed))
-    bound_ns = _bound_ns(
-        blockers, is_in_backward, pieces, explanation.is_blocked, rows, other_rows, free
-    )
+    is_needed = is_gradient[pieces.row] & (next_row != ABSENT) & needs_gradients[next_row]
+    after["blocker"][is_needed] = OverlapBlocker.TRUE_DEPENDENCY
+    after["blocking_call_id"][is_needed] = ABSENT
+    explanation = _explain_side(blockers, pieces, other_rows, after)
+    is_blocked = _are_blocked(explanation)
+    bound_ns = _bound_ns(blockers, is_in_backward, pieces, is_blocked, rows, other_rows, free)
     explanation, bound_ns = _like_later_ones(timeline, pieces, explanation, bound_ns, other_rows)
-    is_possible = explanation.is_blocked & (bound_ns > 0)
-    is_reported = is_possible | ~explanation.is_blocked
+    blocker, is_blocked = explanation["blocker"], _are_blocked(explanation)
+    is_possible = is_blocked & (bound_ns > 0)
+    is_reported = is_possible | ~is_blocked
     # Of work launched before the recording the file does not say what it, or others, waited for.
     is_unlaunched = timeline.launch_id[pieces.row] == ABSENT
     nothing_to_change = np.where(
         is_unlaunched, OverlapBlocker.UNKNOWN, OverlapBlocker.TRUE_DEPENDENCY
     )
-    is_reported &= ~is_unlaunched | (explanation.blocker != OverlapBlocker.TRUE_DEPENDENCY)
+    is_reported &= ~is_unlaunched | (blocker != OverlapBlocker.TRUE_DEPENDENCY)
     return Exposed(
         row=pieces.row,
         start_ns=pieces.start_ns,
         end_ns=pieces.end_ns,
-        blocker=np.where(is_reported, explanation.blocker, nothing_to_change).astype(np.int8),
-        blocked_row=explanation.blocked_row,
-        blocking_call_id=np.where(is_possible, explanation.blocking_call_id, ABSENT),
+        blocker=np.where(is_reported, blocker, nothing_to_change).astype(np.int8),
+        blocked_row=explanation["blocked_row"],
+        blocking_call_id=np.where(is_possible, explanation["blocking_call_id"], ABSENT),
         bound_ns=np.where(is_possible, bound_ns, 0),
         delays=delays,
     )
@@ -201,7 +180,7 @@ def _uncovered(timeline: Timeline, rows: NDArray[np.intp], cover: Intervals) -> 
 
 def _blocked_afterwards(
     blockers: OverlapBlockers, pieces: _Pieces, other_rows: NDArray[np.intp]
-) -> tuple[_Explanation, NDArray[np.bool_]]:
+) -> tuple[_Explanations, NDArray[np.bool_]]:
     """Explain by the next work; bool[k], True where it waited for the piece."""
     timeline = blockers.timeline
     # What comes next is asked of the stream that computes most: the kernel that divides the
@@ -219,15 +198,15 @@ def _blocked_afterwards(
         count=len(pieces.row),
     )
     waiting = (OverlapBlocker.SAME_STREAM, OverlapBlocker.EVENT_WAIT)
-    return explanation, np.isin(explanation.blocker, waiting)
+    return explanation, np.isin(explanation["blocker"], waiting)
 
 
 def _explain_side(
     blockers: OverlapBlockers,
     pieces: _Pieces,
     other_rows: NDArray[np.intp],
-    after: _Explanation,
-) -> _Explanation:
+    after: _Explanations,
+) -> _Explanations:
     """Choose the blocker of each piece on the side of its independent work.
 
     Where that is the work after it, that work could not start earlier; where it is the work before
@@ -246,12 +225,7 @@ def _explain_side(
         since_ns=np.minimum(reach_ns[previous_index[preceded]], pieces.start_ns[preceded]) - 1,
         count=len(pieces.row),
     )
-    is_after = side == Side.AFTER
-    return _Explanation(
-        blocker=np.where(is_after, after.blocker, before.blocker),
-        blocked_row=np.where(is_after, after.blocked_row, before.blocked_row),
-        blocking_call_id=np.where(is_after, after.blocking_call_id, before.blocking_call_id),
-    )
+    return np.where(side == Side.AFTER, after, before)
 
 
 def _explained(
@@ -262,27 +236,20 @@ def _explained(
     other_row: NDArray[np.intp],
     since_ns: Int64Array,
     count: int,
-) -> _Explanation:
+) -> _Explanations:
     """Explain some of `count` pieces; the rest stays empty."""
+    nothing = np.array((OverlapBlocker.TRUE_DEPENDENCY, ABSENT, ABSENT), dtype=_EXPLANATION)
+    explanation = np.full(count, nothing)
     blocker, blocking_call_id = blockers.between(blocked_row, other_row, since_ns)
-    return _Explanation(
-        blocker=_spread(blocker, piece_index, count, OverlapBlocker.TRUE_DEPENDENCY),
-        blocked_row=_spread(blocked_row, piece_index, count, ABSENT),
-        blocking_call_id=_spread(blocking_call_id, piece_index, count, ABSENT),
-    )
+    explanation["blocker"][piece_index] = blocker
+    explanation["blocked_row"][piece_index] = blocked_row
+    explanation["blocking_call_id"][piece_index] = blocking_call_id
+    return explanation
 
 
-def _spread(
-    values: NDArray[_Integer], index: NDArray[np.intp], count: int, fill: int
-) -> NDArray[_Integer]:
-    """An array of this length with these values at these positions, and the same everywhere else.
-
-    >>> _spread(np.array([5, 6]), np.array([0, 2]), 4, ABSENT).tolist()
-    [5, -1, 6, -1]
-    """
-    column = np.full(count, fill, dtype=values.dtype)
-    column[index] = values
-    return read_only(column)
+def _are_blocked(explanation: _Explanations) -> NDArray[np.bool_]:
+    """bool[k], where something was in the way that a change could take away."""
+    return ~np.isin(explanation["blocker"], _NOTHING_TO_CHANGE)
 
 
 def _busiest_stream(timeline: Timeline, rows: NDArray[np.intp]) -> int:
@@ -316,27 +283,26 @@ def _bound_ns(
     used_ns = np.cumsum(length_ns) - length_ns
     is_first = np.diff(row, prepend=ABSENT) != 0
     used_ns -= np.maximum.accumulate(np.where(is_first, used_ns, 0))
-    bound_ns = np.clip(work_ns[row] - used_ns, 0, length_ns)
-    return _spread(bound_ns, np.flatnonzero(is_blocked), len(is_blocked), 0)
+    bound_ns = np.zeros(len(is_blocked), dtype=np.int64)
+    bound_ns[is_blocked] = np.clip(work_ns[row] - used_ns, 0, length_ns)
+    return bound_ns
 
 
 def _like_later_ones(
     timeline: Timeline,
     pieces: _Pieces,
-    explanation: _Explanation,
+    explanation: _Explanations,
     bound_ns: Int64Array,
     other_rows: NDArray[np.intp],
-) -> tuple[_Explanation, Int64Array]:
+) -> tuple[_Explanations, Int64Array]:
     """Explain work before all other work of the file, as the first batch, like the rest.
 
     The work that could have overlapped it was done before the recording began. Where those that
     follow in its stream under its name are blocked for the most part, it is blocked by the same,
     and has their share of independent work.
     """
-    row, length_ns, is_blocked = pieces.row, pieces.length_ns, explanation.is_blocked
-    blocker, bound_ns = explanation.blocker.copy(), bound_ns.copy()
-    blocked_row = explanation.blocked_row.copy()
-    blocking_call_id = explanation.blocking_call_id.copy()
+    row, length_ns, is_blocked = pieces.row, pieces.length_ns, _are_blocked(explanation)
+    explanation, bound_ns = explanation.copy(), bound_ns.copy()
     first_start_ns = timeline.start_ns[other_rows].min(initial=_END_OF_TIME)
     is_first = timeline.start_ns[row] < first_start_ns
     # What could have overlapped the result of others is recorded, however early they ran.
@@ -353,7 +319,7 @@ def _like_later_ones(
             continue
         example = blocked[np.argmax(bound_ns[blocked])]
         for piece in first[~is_blocked[first]].tolist():
-            blocker[piece], blocked_row[piece] = explanation.blocker[example], row[piece]
-            blocking_call_id[piece] = explanation.blocking_call_id[example]
+            explanation[piece] = explanation[example]
+            explanation["blocked_row"][piece] = row[piece]
             bound_ns[piece] = int(length_ns[piece]) * blocked_bound_ns // later_ns
-    return _Explanation(blocker, blocked_row, blocking_call_id), read_only(bound_ns)
+    return explanation, bound_ns

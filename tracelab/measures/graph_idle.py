@@ -180,11 +180,7 @@ def _groups(graph: Graph, idle: GraphIdle, index: NDArray[np.intp]) -> NDArray[n
         np.where(is_known, trace.name_index[awaited_id], ABSENT),
         np.where(is_known, trace.stream_number[awaited_id], ABSENT),
     )
-    group_index = np.zeros(len(index), dtype=np.intp)
-    for key in keys:
-        _, key_index = np.unique(key, return_inverse=True)
-        both = group_index * len(index) + key_index.reshape(-1)
-        _, group_index = np.unique(both, return_inverse=True)
+    _, group_index = np.unique(np.stack(keys), axis=1, return_inverse=True)
     return group_index.reshape(-1)
 
 

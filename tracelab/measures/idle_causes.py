@@ -8,14 +8,14 @@ returns.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, concatenated, dataclass
+from tracelab.base.arrays import Frozen, concatenated, dataclass, rows_at
 from tracelab.base.intervals import (
     Int64Array,
     Intervals,
@@ -48,6 +48,15 @@ class Cause(IntEnum):
     EDGE = 6  # before the device's first activity, where no step tells more, or after its last
     PROFILER = 7  # the thread was in the profiler's own code, or in the recorder's
     UNKNOWN = 8  # the file does not say
+
+
+# What is known of a thread before a launch, the first that holds first.
+_CAUSE_OF_STATE = (
+    ("profiler", Cause.PROFILER),
+    ("blocked", Cause.HOST_BLOCKED),
+    ("input", Cause.INPUT),
+    ("recorded", Cause.HOST_BUSY),
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -83,23 +92,27 @@ class Bubbles(Frozen):
             windows: what to measure.
             part: the time that is asked about; None for all.
         """
-        totals = {cause: self.within(device, self.cause == cause, windows, part) for cause in Cause}
-        return [
-            {cause.name.lower(): int(total_ns[i]) for cause, total_ns in totals.items()}
-            for i in range(len(windows))
-        ]
+        return self._totals(device, self.cause, Cause, windows, part)
 
     def by_reason(self, device: int, windows: Sequence[Window]) -> list[dict[str, int]]:
         """Idle of unknown cause of one device per window: reason in small letters to ns."""
-        totals = {reason: self.within(device, self.reason == reason, windows) for reason in REASONS}
-        return [
-            {
-                reason.name.lower(): int(total_ns[i])
-                for reason, total_ns in totals.items()
-                if total_ns[i]
-            }
-            for i in range(len(windows))
-        ]
+        totals = self._totals(device, self.reason, REASONS, windows)
+        return [{reason: ns for reason, ns in of_window.items() if ns} for of_window in totals]
+
+    def _totals(
+        self,
+        device: int,
+        column: NDArray[np.int8],
+        members: Iterable[IntEnum],
+        windows: Sequence[Window],
+        part: Intervals | None = None,
+    ) -> list[dict[str, int]]:
+        """Idle of one device per window: names of the members of a column to ns."""
+        totals = {
+            member.name.lower(): self.within(device, column == member, windows, part).tolist()
+            for member in members
+        }
+        return [{name: ns[i] for name, ns in totals.items()} for i in range(len(windows))]
 
     def within(
         self,
@@ -203,7 +216,8 @@ def bubbles(graph: Graph, windows: Sequence[Window] | None = None) -> Bubbles:
             *_explain_edges(graph, device, hull_start_ns, hull_end_ns),
         ]
     ]
-    return _sort_bubbles(concatenated(explained))
+    found = concatenated(explained)
+    return rows_at(found, np.lexsort((found.start_ns, found.device_number)))
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -243,19 +257,6 @@ def _make_bubbles(
         cause=np.full(count, cause, dtype=np.int8),
         reason=np.full(count, reason, dtype=np.int8),
         next_id=next_id.astype(np.int64),
-    )
-
-
-def _sort_bubbles(bubbles: Bubbles) -> Bubbles:
-    """The same bubbles by device and start."""
-    order = np.lexsort((bubbles.start_ns, bubbles.device_number))
-    return Bubbles(
-        device_number=bubbles.device_number[order],
-        start_ns=bubbles.start_ns[order],
-        end_ns=bubbles.end_ns[order],
-        cause=bubbles.cause[order],
-        reason=bubbles.reason[order],
-        next_id=bubbles.next_id[order],
     )
 
 
@@ -308,8 +309,7 @@ def _explain_before_launch(graph: Graph, idle: _Pieces) -> Iterator[tuple[_Piece
     timeline = graph.host.timeline
     thread_index = timeline.trace.thread_index[timeline.launch_id[idle.next_row]]
     for thread, indices in groups_of(thread_index):
-        of_thread = _Pieces(idle.start_ns[indices], idle.end_ns[indices], idle.next_row[indices])
-        yield from _explain_late_launches(graph, thread, of_thread)
+        yield from _explain_late_launches(graph, thread, rows_at(idle, indices))
 
 
 def _explain_late_launches(
@@ -324,18 +324,12 @@ def _explain_late_launches(
     operators, without Python's stacks, a thread is taken to run Python.
     """
     states = (graph.host.states.get(thread, NOTHING_RECORDED), graph.host.other_threads(thread))
-    for state in states:
-        profiling, idle = idle.split(state.profiler)
-        blocked, idle = idle.split(state.blocked)
-        loading, idle = idle.split(state.input)
-        busy, idle = idle.split(state.recorded)
-        yield profiling, Cause.PROFILER, Reason.NONE
-        yield blocked, Cause.HOST_BLOCKED, Reason.NONE
-        yield loading, Cause.INPUT, Reason.NONE
-        yield busy, Cause.HOST_BUSY, Reason.NONE
-    for known in (*(state.waiting for state in states), *(state.annotated for state in states)):
-        busy, idle = idle.split(known)
-        yield busy, Cause.HOST_BUSY, Reason.NONE
+    known = [(getattr(state, doing), cause) for state in states for doing, cause in _CAUSE_OF_STATE]
+    known += [(state.waiting, Cause.HOST_BUSY) for state in states]
+    known += [(state.annotated, Cause.HOST_BUSY) for state in states]
+    for during, cause in known:
+        pieces, idle = idle.split(during)
+        yield pieces, cause, Reason.NONE
     yield idle, Cause.UNKNOWN, Reason.HOST_NOT_RECORDED
 
 

@@ -141,10 +141,9 @@ def _only_other_function(
 
     Threads that wait or sleep are in none.
     """
-    threads = np.unique(python_frames(timeline).thread_index) if len(times_ns) else []
     only_id = np.full(len(times_ns), ABSENT, dtype=np.int64)
     count = np.zeros(len(times_ns), dtype=np.int64)
-    for thread in threads:
+    for thread in np.unique(python_frames(timeline).thread_index) if len(times_ns) else ():
         function_id = innermost_functions(timeline, times_ns, np.full(len(times_ns), thread))
         is_busy = (function_id != ABSENT) & (thread_index != thread)
         is_busy[is_busy] = ~match_names(
