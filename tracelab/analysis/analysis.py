@@ -324,7 +324,7 @@ def predict_changes(
         return None
     fixes = choose_fixes(findings, options.fixes, options.edits)
     return WhatIf(
-        basis=baseline.printed_basis.name,
+        basis=baseline.printed.name,
         baseline_error=baseline.error,
         predictions=() if sites is None else predict_choices(baseline, sites, fixes, findings),
         not_replayed=baseline.not_replayed,

@@ -57,7 +57,7 @@ def predict_choices(
     """Predict the step with each; one that changes nothing has a reason."""
     predictions = predict(baseline, sites, fixes)
     return tuple(
-        _relate_to_step(x, baseline.printed_basis.step_ns) if x.edits else _unchanged(x, findings)
+        _relate_to_step(x, baseline.printed.step_ns) if x.edits else _unchanged(x, findings)
         for x in predictions
     )
 

@@ -84,7 +84,7 @@ def price_findings(
     if sites is None or baseline.step_ns is None:
         return Priced(_merged(found, context), (_savings(context, baseline, None),))
     edited = (_edited(finding, sites, context) for finding in found)
-    found = _merged((_scaled(finding, baseline.printed_basis) for finding in edited), context)
+    found = _merged((_scaled(finding, baseline.printed) for finding in edited), context)
     fixes = {
         i: Fix(finding.rule, edits_of(finding), (i,))
         for i, finding in enumerate(found)
@@ -110,8 +110,8 @@ def price_findings(
     *others, of_specific, of_all = predict(baseline, sites, wanted)
     predictions = iter(others)
     alone, added, at_most = ({i: saved_ns(next(predictions)) for i in group} for group in groups)
-    step_ns = baseline.printed_basis.step_ns
-    slowed = baseline.printed_basis.profiled_step_ns / step_ns
+    step_ns = baseline.printed.step_ns
+    slowed = baseline.printed.profiled_step_ns / step_ns
     findings = list(found)
     for i, saved in alone.items():
         findings[i] = add_saving(findings[i], step_ns, saved, slowed)
@@ -266,7 +266,7 @@ def saved_ns(prediction: Prediction) -> tuple[int, int, int]:
 
 def _savings(context: Context, baseline: Baseline, together: Prediction | None) -> Savings:
     saves_ns, low_ns, high_ns = (None, None, None) if together is None else saved_ns(together)
-    basis = baseline.printed_basis
+    basis = baseline.printed
     return Savings(
         rank=context.rank,
         step=None,

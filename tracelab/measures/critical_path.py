@@ -30,7 +30,7 @@ from tracelab.model.blocking_calls import Blocking
 from tracelab.model.constraints import Constraint
 from tracelab.model.graph import EdgeKind, Graph
 from tracelab.model.host import Host
-from tracelab.model.lookup import last_in_group
+from tracelab.model.lookup import last_in_group, rows_of
 from tracelab.model.steps import Window
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
@@ -250,13 +250,11 @@ def _rows_awaited_by_calls(graph: Graph) -> Int64Array:
     """int64[n], per event the row that it waited for, if it is a blocking call, else ABSENT."""
     timeline, calls = graph.host.timeline, graph.host.blocking_calls
     trace, launch_id = timeline.trace, timeline.launch_id
-    row_of = np.full(len(trace), ABSENT, dtype=np.int64)
-    row_of[timeline.event_id] = np.arange(len(timeline.event_id))
     sync = np.flatnonzero(graph.kind == EdgeKind.SYNC)
     # The last of a call's assignments stays: what ended last, of several the first edge.
     sync = sync[np.lexsort((-sync, trace.end_ns[graph.source_id[sync]]))]
     awaited_row = np.full(len(trace), ABSENT, dtype=np.int64)
-    awaited_row[graph.target_id[sync]] = row_of[graph.source_id[sync]]
+    awaited_row[graph.target_id[sync]] = rows_of(timeline.event_id, graph.source_id[sync])
     # A blocking copy waits for what it launches itself, unless its memory was only staged.
     is_copy = np.isin(launch_id, calls.event_id[calls.kind == Blocking.COPY])
     is_copy &= timeline.start_ns < trace.end_ns[launch_id]

@@ -198,7 +198,7 @@ class Baseline(OneLine):
         calibration: how it was made of what was recorded, where it is without the profiler.
         plain_step_ns: what was timed without the profiler, as that of a step which follows another
             one, ns; None without any replay of it.
-        printed: the step that predictions are carried over to; None for that of the replay.
+        printed: the step that predictions are carried over to.
     """
 
     program: Program | None = None
@@ -213,18 +213,12 @@ class Baseline(OneLine):
     is_share: bool = False
     calibration: Calibration | None = None
     plain_step_ns: int | None = None
-    printed: StepBasis | None = None
+    printed: StepBasis = StepBasis(0, 0)
 
     @property
     def unprofiled_step_ns(self) -> int | None:
         """The step without the profiler; None where that was not timed."""
-        printed = self.printed
-        return printed.step_ns if printed is not None and printed.is_unprofiled else None
-
-    @property
-    def printed_basis(self) -> StepBasis:
-        """The step that predictions are of; of length 0 if no step is known."""
-        return self.printed or StepBasis(self.step_ns or 0, self.step_ns or 0)
+        return self.printed.step_ns if self.printed.is_unprofiled else None
 
 
 def find_baseline(graph: Graph, why_not: str | None = None) -> Baseline:

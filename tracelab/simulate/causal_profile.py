@@ -421,7 +421,7 @@ def causal_profile(
     """
     if baseline.program is None or baseline.step_ns is None or sites is None:
         return ()
-    basis = baseline.printed_basis
+    basis = baseline.printed
     if by == FINDING:
         return _sort_by_saving(_finding_row(basis.step_ns, finding) for finding in findings)
     program, items = baseline.program, _ITEMS_BY[by](sites)

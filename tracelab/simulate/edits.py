@@ -317,13 +317,7 @@ def _keep_first_use(edited: Edited, program: Program, sites: Sites) -> Edited:
         cost_ns = np.where(is_once, np.maximum(changed.cost_ns, program.cost_ns), changed.cost_ns)
         return replace(changed, latency_ns=latency_ns, cost_ns=cost_ns)
 
-    programs = {id(x): kept(x) for x in (edited.program, edited.low, edited.high)}
-    return replace(
-        edited,
-        program=programs[id(edited.program)],
-        low=programs[id(edited.low)],
-        high=programs[id(edited.high)],
-    )
+    return edited.after(kept)
 
 
 def _form(name: str, kind: EditKind) -> str:

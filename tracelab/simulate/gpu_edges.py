@@ -21,10 +21,10 @@ from tracelab.model.latencies import (
     measure_latencies,
     previous_index,
 )
-from tracelab.model.lookup import groups_of
+from tracelab.model.lookup import groups_of, rows_of
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
-from tracelab.simulate.program import Edges, Via, edges
+from tracelab.simulate.program import Edges, Via, edges, join_pairs
 
 # The branches of a graph whose ends its successor waits for, all of them.
 _MAX_BRANCHES = 8
@@ -53,12 +53,12 @@ def gpu_edges(graph: Graph) -> list[Edges]:
     Returns:
         edges whose sources and targets are timeline rows.
     """
-    replays = list(_replays_of_branches(graph.host.timeline))
+    replays, waits = list(_replays_of_branches(graph.host.timeline)), _find_waits(graph)
     return [
         _streams(graph),
-        *_found(graph),
+        *_found(graph, waits),
         _full_gpu(graph),
-        *_graph_branches(graph, replays),
+        *_graph_branches(graph, waits, replays),
         _after_graphs(graph, replays),
         _around_branches(graph, replays),
         _callbacks(graph),
@@ -123,20 +123,45 @@ def _ends_its_launch(timeline: Timeline) -> NDArray[np.bool_]:
     return is_last
 
 
-def _found(graph: Graph) -> list[Edges]:
+class _Waits(NamedTuple):
+    """Edges of the graph from one stream to another.
+
+    Attributes:
+        kind: int8[k], EVENT or QUEUE of `EdgeKind`.
+        source_row, target_row: intp[k], timeline rows.
+        is_of_branch: bool[k], which are between nodes of different streams in one replay: what
+            nodes depend on where the file says it, and what the times tell elsewhere.
+    """
+
+    kind: NDArray[np.int8]
+    source_row: NDArray[np.intp]
+    target_row: NDArray[np.intp]
+    is_of_branch: NDArray[np.bool_]
+
+
+def _find_waits(graph: Graph) -> _Waits:
+    timeline = graph.host.timeline
+    chosen = np.isin(graph.kind, (EdgeKind.EVENT, EdgeKind.QUEUE))
+    source_row, target_row = (
+        rows_of(timeline.event_id, event_id[chosen])
+        for event_id in (graph.source_id, graph.target_id)
+    )
+    is_inside = timeline.launch_id[source_row] == timeline.launch_id[target_row]
+    is_of_branch = is_inside & replayed(timeline)[target_row]
+    return _Waits(graph.kind[chosen], source_row, target_row, is_of_branch)
+
+
+def _found(graph: Graph, waits: _Waits) -> list[Edges]:
     """Waits for events, for copies between devices, and for what shares a hardware queue."""
-    timeline, typical_ns = graph.host.timeline, graph.binding.latencies.typical_ns
-    row_of = np.full(len(timeline.trace), ABSENT, dtype=np.int64)
-    row_of[timeline.event_id] = np.arange(len(timeline.event_id))
+    kinds, typical_ns = graph.host.timeline.kind, graph.binding.latencies.typical_ns
     found = []
-    is_of_branch = _is_of_branch(graph, row_of)
     for kind, via in ((EdgeKind.EVENT, Via.EVENT), (EdgeKind.QUEUE, Via.QUEUE)):
-        of_kind = (graph.kind == kind) & ~is_of_branch
-        source, target = row_of[graph.source_id[of_kind]], row_of[graph.target_id[of_kind]]
+        of_kind = (waits.kind == kind) & ~waits.is_of_branch
+        source, target = waits.source_row[of_kind], waits.target_row[of_kind]
         index = (
-            event_index(timeline.kind[target])
+            event_index(kinds[target])
             if via == Via.EVENT
-            else previous_index(timeline.kind[source], timeline.kind[target])
+            else previous_index(kinds[source], kinds[target])
         )
         found.append(edges(source, target, via, typical_ns[index]))
     return found
@@ -152,31 +177,10 @@ def _full_gpu(graph: Graph) -> Edges:
     return edges(source_row, row, Via.SM, lower_median(delay_ns) if len(row) else 0)
 
 
-def _is_of_branch(graph: Graph, row_of: Int64Array) -> NDArray[np.bool_]:
-    """bool[e], which edges are between nodes of different streams in one replay.
-
-    That is what nodes depend on where the file says it, and what the times tell elsewhere.
-
-    Args:
-        graph: the file's dependencies.
-        row_of: int64[n], the timeline row of each event, else ABSENT.
-    """
-    timeline = graph.host.timeline
-    is_of_branch: NDArray[np.bool_] = np.isin(graph.kind, (EdgeKind.EVENT, EdgeKind.QUEUE))
-    source = row_of[graph.source_id[is_of_branch]]
-    target = row_of[graph.target_id[is_of_branch]]
-    is_inside = timeline.launch_id[source] == timeline.launch_id[target]
-    is_of_branch[is_of_branch] = is_inside & replayed(timeline)[target]
-    return is_of_branch
-
-
-def _graph_branches(graph: Graph, replays: Sequence[_Replay]) -> list[Edges]:
+def _graph_branches(graph: Graph, waits: _Waits, replays: Sequence[_Replay]) -> list[Edges]:
     """Within a graph on several streams: its branches wait for each other."""
     timeline, binding = graph.host.timeline, graph.binding
-    row_of = np.full(len(timeline.trace), ABSENT, dtype=np.int64)
-    row_of[timeline.event_id] = np.arange(len(timeline.event_id))
-    is_known = _is_of_branch(graph, row_of)
-    source, target = row_of[graph.source_id[is_known]], row_of[graph.target_id[is_known]]
+    source, target = (row[waits.is_of_branch] for row in (waits.source_row, waits.target_row))
     # Only what was waited for last shows the latency.
     is_shown = np.isin(binding.constraint[target], (Constraint.EVENT, Constraint.QUEUE))
     is_shown &= binding.source_row[target] == source
@@ -210,14 +214,8 @@ def _staggered(timeline: Timeline, replays: Sequence[_Replay]) -> Edges:
 
     They keep that, so that they take no less time wherever the replay begins.
     """
-    sources: list[NDArray[np.intp]] = [np.zeros(0, dtype=np.intp)]
-    targets: list[NDArray[np.intp]] = [np.zeros(0, dtype=np.intp)]
-    for replay in replays:
-        if replay.has_many:
-            first, *others = _roots(timeline, replay.row)
-            sources.append(np.full(len(others), first))
-            targets.append(np.array(others, dtype=np.intp))
-    source, target = np.concatenate(sources), np.concatenate(targets)
+    roots = [_roots(timeline, replay.row) for replay in replays if replay.has_many]
+    source, target = join_pairs((np.repeat(of[:1], len(of) - 1), of[1:]) for of in roots)
     later_ns = timeline.start_ns[target] - timeline.end_ns[source]
     return edges(source, target, Via.EVENT, later_ns)
 
@@ -242,8 +240,7 @@ def _inferred_branches(
     """
     timeline = graph.host.timeline
     start_ns, end_ns, stream_index = timeline.start_ns, timeline.end_ns, timeline.stream_index
-    sources: list[NDArray[np.intp]] = [np.zeros(0, dtype=np.intp)]
-    targets: list[NDArray[np.intp]] = [np.zeros(0, dtype=np.intp)]
+    pairs = []
     for row, is_last, has_many in replays:
         by_end = row[np.argsort(end_ns[row], kind="stable")]
         is_first = np.append(True, is_last[:-1])
@@ -256,9 +253,8 @@ def _inferred_branches(
         is_just_before = (start_ns[late] - end_ns[ended] < MIN_DELAY_NS) & (
             stream_index[ended] != stream_index[late]
         )
-        sources.append(ended[is_just_before])
-        targets.append(late[is_just_before])
-    return np.concatenate(sources), np.concatenate(targets)
+        pairs.append((ended[is_just_before], late[is_just_before]))
+    return join_pairs(pairs)
 
 
 def _after_graphs(graph: Graph, replays: Sequence[_Replay]) -> Edges:
@@ -269,9 +265,7 @@ def _after_graphs(graph: Graph, replays: Sequence[_Replay]) -> Edges:
     """
     timeline = graph.host.timeline
     start_ns, end_ns, stream_index = timeline.start_ns, timeline.end_ns, timeline.stream_index
-    sources: list[NDArray[np.intp]] = [np.zeros(0, dtype=np.intp)]
-    targets: list[NDArray[np.intp]] = [np.zeros(0, dtype=np.intp)]
-    shown_ns: list[Int64Array] = [np.zeros(0, dtype=np.int64)]
+    pairs = []
     for row, is_last, has_many in replays:
         last_row = row[is_last]
         following = last_row[last_row + 1 < len(stream_index)] + 1
@@ -281,14 +275,12 @@ def _after_graphs(graph: Graph, replays: Sequence[_Replay]) -> Edges:
         source, target = (x.ravel() for x in np.meshgrid(last_row, following))
         is_after = end_ns[source] <= start_ns[target]
         is_after &= stream_index[source] != stream_index[target]
-        source, target = source[is_after], target[is_after]
-        is_shown = timeline.first_start_of_launch_ns[target] == start_ns[target]
-        is_shown |= not has_many
-        is_shown &= graph.binding.constraint[target] != Constraint.LAUNCH
-        sources.append(source)
-        targets.append(target)
-        shown_ns.append((start_ns[target] - end_ns[source])[is_shown])
-    source, target, delay_ns = map(np.concatenate, (sources, targets, shown_ns))
+        pairs.append((source[is_after], target[is_after]))
+    source, target = join_pairs(pairs)
+    is_shown = timeline.first_start_of_launch_ns[target] == start_ns[target]
+    is_shown |= ~_is_of_many(timeline, replays)[source]
+    is_shown &= graph.binding.constraint[target] != Constraint.LAUNCH
+    delay_ns = (start_ns[target] - end_ns[source])[is_shown]
     latency_ns = lower_median(delay_ns) if len(delay_ns) else _typical_gap_ns(graph, source, target)
     return edges(source, target, Via.EVENT, latency_ns)
 
@@ -324,7 +316,7 @@ def _around_branches(graph: Graph, replays: Sequence[_Replay]) -> Edges:
     ]
     first_row = np.array([stream.first_row for stream in timeline.streams], dtype=np.intp)
     row_count = np.array([len(latest) for latest in latest_ns], dtype=np.intp)
-    pairs = [np.zeros((2, 0), dtype=np.intp)]
+    pairs = []
     for row, *_ in replays:
         first_ns, last_ns, begun_ns = start_ns[row].min(), end_ns[row].max(), launched_ns[row[0]]
         over = int(np.searchsorted(ended_ns, first_ns, side="right"))
@@ -333,7 +325,7 @@ def _around_branches(graph: Graph, replays: Sequence[_Replay]) -> Edges:
             over -= 1
         before = by_end[max(over - 1, 0) : over]
         roots = _roots(timeline, row)
-        pairs.append(np.stack((np.repeat(before, len(roots)), np.tile(roots, len(before)))))
+        pairs.append((np.repeat(before, len(roots)), np.tile(roots, len(before))))
         last = row[[end_ns[row].argmax()]]
         later = np.array(
             [latest.searchsorted(begun_ns, side="right") for latest in latest_ns], dtype=np.intp
@@ -341,8 +333,8 @@ def _around_branches(graph: Graph, replays: Sequence[_Replay]) -> Edges:
         after = (first_row + later)[later < row_count]
         is_apart = ~np.isin(stream_index[after], stream_index[row])
         after = after[is_apart & (start_ns[after] >= last_ns)]
-        pairs.append(np.stack((np.repeat(last, len(after)), after)))
-    source, target = np.concatenate(pairs, axis=1)
+        pairs.append((np.repeat(last, len(after)), after))
+    source, target = join_pairs(pairs)
     return edges(source, target, Via.EVENT, _typical_gap_ns(graph, source, target))
 
 

@@ -22,10 +22,10 @@ from tracelab.model.latencies import (
     launch_index,
     lower_median,
 )
-from tracelab.model.lookup import groups_of
+from tracelab.model.lookup import groups_of, rows_of
 from tracelab.model.nesting import is_nested
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category, Trace
-from tracelab.simulate.program import Edges, Via, edges
+from tracelab.simulate.program import Edges, Via, edges, join_pairs
 
 # A thread that waits for another one records nothing meanwhile. Between two operators of a thread
 # that works pass up to some 20 us.
@@ -347,10 +347,9 @@ def _synchronizations(graph: Graph, nodes: Nodes, cost_ns: Int64Array) -> Edges:
     """Calls that do nothing but wait; of those whose wait is known, their own cost is set."""
     timeline, calls = graph.host.timeline, nodes.calls
     only_waits = np.isin(calls.blocking, RETURNS_WHEN_DONE)
-    row_of = np.full(len(timeline.trace), ABSENT, dtype=np.intp)
-    row_of[timeline.event_id] = np.arange(len(timeline.event_id))
     is_sync = graph.kind == EdgeKind.SYNC
-    row, call = row_of[graph.source_id[is_sync]], calls.index_of[graph.target_id[is_sync]]
+    row = rows_of(timeline.event_id, graph.source_id[is_sync])
+    call = calls.index_of[graph.target_id[is_sync]]
     is_wait = (call != ABSENT) & only_waits[call]
     row, call = row[is_wait], call[is_wait]
     awaited_ns = np.full(len(calls), ABSENT, dtype=np.int64)
@@ -393,8 +392,7 @@ def _copies(graph: Graph, nodes: Nodes, cost_ns: Int64Array) -> Edges:
 def _full_queues(graph: Graph, nodes: Nodes, cost_ns: Int64Array) -> Edges:
     """Launches wait while their stream has a full queue; what such a call takes itself is set."""
     timeline, calls = graph.host.timeline, nodes.calls
-    sources: list[NDArray[np.intp]] = [np.zeros(0, dtype=np.intp)]
-    targets: list[NDArray[np.intp]] = [np.zeros(0, dtype=np.intp)]
+    pairs = []
     for stream in timeline.streams:
         row = np.arange(stream.first_row, stream.end_row)
         launch = nodes.launch_call[row]
@@ -404,9 +402,8 @@ def _full_queues(graph: Graph, nodes: Nodes, cost_ns: Int64Array) -> Edges:
         source, before = row[:-LAUNCHES_IN_QUEUE], row[np.maximum(np.arange(len(waiting)) - 1, 0)]
         # Some queues take one more: one that had done only the launch before that by then.
         is_done = timeline.end_ns[source] <= calls.end_ns[waiting]
-        sources.append(np.where(is_done, source, before))
-        targets.append(waiting)
-    row, call = np.concatenate(sources), np.concatenate(targets)
+        pairs.append((np.where(is_done, source, before), waiting))
+    row, call = join_pairs(pairs)
     # Where the recording shows a longer queue, this one is no limit.
     is_limit = timeline.end_ns[row] <= calls.end_ns[call]
     row, call = row[is_limit], call[is_limit]

@@ -84,7 +84,7 @@ def predict(baseline: Baseline, sites: Sites, fixes: Sequence[Fix]) -> tuple[Pre
     """
     if baseline.program is None or baseline.step_ns is None:
         return ()
-    bases, basis = (baseline.program, *baseline.loose), baseline.printed_basis
+    bases, basis = (baseline.program, *baseline.loose), baseline.printed
     at_once = max(1, _MAX_PROGRAMS // (_PER_BASE * len(bases)))
     return tuple(
         prediction
@@ -115,7 +115,7 @@ def _predict_some(
         [apply_changes(fix.edits, start, sites) for start in starts[fix.after]] for fix in fixes
     ]
     begun = [program for of_after in starts.values() for program in of_after]
-    wanted = [program for of_fix in edited for program in _programs(of_fix)]
+    wanted = [program for of_fix in edited for of_base in of_fix for program in of_base.programs]
     replayed_ns = _replayed([*bases, *begun, *wanted])
     base_ns, begun_ns, wanted_ns = np.split(replayed_ns, np.cumsum((len(bases), len(begun))))
     start_ns = dict(zip(starts, begun_ns.reshape(-1, len(bases)), strict=True))
@@ -175,12 +175,6 @@ def _changed(change: Change, program: Program, sites: Sites) -> Edited:
     return Edited.exactly(change(program), 1)
 
 
-def _programs(edited: Sequence[Edited]) -> Iterator[Program]:
-    """The programs that a fix needs: `_PER_BASE` for each baseline."""
-    for of_base in edited:
-        yield from (of_base.program, of_base.low, of_base.high)
-
-
 def _replayed(programs: Sequence[Program]) -> Int64Array:
     """int64[p], ns, what a step of each program takes; each of them is replayed once.
 
@@ -198,7 +192,7 @@ def _bounds(step_ns: int, fix: Fix, base_ns: Int64Array, replayed_ns: Int64Array
         step_ns: the measured step, with the changes before.
         fix: the fix.
         base_ns: the replayed step of each baseline, with the changes before.
-        replayed_ns: those of `_programs`.
+        replayed_ns: those of the programs with it, `_PER_BASE` for each baseline.
     """
     # By how much the replay is off without a change, it is with one, in proportion.
     new_ns = np.rint(replayed_ns * (step_ns / np.repeat(base_ns, _PER_BASE))).astype(np.int64)

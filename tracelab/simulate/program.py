@@ -8,6 +8,7 @@ the changes below.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from enum import IntEnum
 from typing import Any
@@ -24,7 +25,7 @@ from tracelab.model.trace import ABSENT
 NEVER = -(2**60)  # ns, the latency of an edge that an edit took away
 
 # The columns of a program's nodes that stay as they are where only some of its nodes are kept.
-NODE_COLUMNS = (
+_NODE_COLUMNS = (
     "kind",
     "event_id",
     "row",
@@ -34,6 +35,7 @@ NODE_COLUMNS = (
     "stream_index",
     "activity_kind",
 )
+_EDGE_COLUMNS = ("via", "lag", "latency_ns")  # likewise of its edges
 
 
 class NodeKind(IntEnum):
@@ -109,6 +111,28 @@ class Program(Frozen):
     def __len__(self) -> int:
         return len(self.kind)
 
+    def select(
+        self, nodes: NDArray[np.bool_], edges: NDArray[np.bool_], source: NDArray[np.intp]
+    ) -> Program:
+        """The same with some nodes, numbered anew, and some of the edges between these.
+
+        Args:
+            nodes: bool[n], which nodes.
+            edges: bool[e], which edges.
+            source: intp[e], the node that each edge comes from now.
+        """
+        number = np.full(len(self), ABSENT, dtype=np.intp)
+        number[nodes] = np.arange(int(nodes.sum()))
+        launch_node = self.launch_node[nodes]
+        return replace(
+            self,
+            **{name: getattr(self, name)[nodes] for name in _NODE_COLUMNS},
+            **{name: getattr(self, name)[edges] for name in _EDGE_COLUMNS},
+            launch_node=np.where(launch_node == ABSENT, ABSENT, number[launch_node]),
+            source=number[source[edges]],
+            target=number[self.target[edges]],
+        )
+
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Edges(Frozen):
@@ -142,6 +166,16 @@ def edges(
 TRUE_DEPENDENCY = "true_dependency"
 
 
+def join_pairs(
+    pairs: Iterable[tuple[NDArray[np.intp], NDArray[np.intp]]],
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The sources and the targets of several sets of pairs, one after another: intp[k] each."""
+    source, target = np.concatenate(
+        [np.zeros((2, 0), dtype=np.intp), *map(np.stack, pairs)], axis=1
+    )
+    return source, target
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Edited(OneLine):
     """A program with a change, as far as the change is known.
@@ -163,6 +197,17 @@ class Edited(OneLine):
     def exactly(cls, program: Program, count: int, reason: str | None = None) -> Edited:
         """A change that leaves nothing open."""
         return cls(program, program, program, count, reason)
+
+    @property
+    def programs(self) -> tuple[Program, Program, Program]:
+        """What is predicted, and the bounds."""
+        return self.program, self.low, self.high
+
+    def after(self, change: Callable[[Program], Program]) -> Edited:
+        """The same with a further change, which is made once of what is one program."""
+        changed = {program: change(program) for program in dict.fromkeys(self.programs)}
+        program, low, high = (changed[program] for program in self.programs)
+        return replace(self, program=program, low=low, high=high)
 
 
 def replace_cost(program: Program, nodes: NDArray[np.bool_], cost_ns: ArrayLike) -> Program:

@@ -19,7 +19,7 @@ from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.gpu_edges import gpu_edges
 from tracelab.simulate.host_edges import Nodes, find_nodes, launch_edges, wait_edges, work_edges
-from tracelab.simulate.program import NODE_COLUMNS, Edges, NodeKind, Program, Via
+from tracelab.simulate.program import Edges, NodeKind, Program, Via
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -182,28 +182,18 @@ def repeat(graph: Graph, recorded: Recorded, first_step: int, last_step: int) ->
     timeline, whole = graph.host.timeline, recorded.program
     first, last = timeline.steps[first_step], timeline.steps[last_step]
     is_inside = _is_inside(graph, recorded, first_step, last_step)
-    node = np.full(len(whole), ABSENT, dtype=np.intp)
-    node[is_inside] = np.arange(int(is_inside.sum()))
     stands_in, wrapped = _wrapped(recorded, is_inside)
     lag = (~is_inside[whole.source]).astype(np.int8)
-    source = node[np.where(lag == 1, stands_in[whole.source], whole.source)]
+    source = np.where(lag == 1, stands_in[whole.source], whole.source)
     # A thread goes on with the next step as between the recorded ones.
-    is_kept = is_inside[whole.target] & (source != ABSENT) & ((lag == 0) | (whole.via != Via.HOST))
+    is_kept = is_inside[whole.target] & is_inside[source] & ((lag == 0) | (whole.via != Via.HOST))
     program = replace(
-        whole,
-        **{name: getattr(whole, name)[is_inside] for name in NODE_COLUMNS},
-        launch_node=np.where(whole.launch_node == ABSENT, ABSENT, node[whole.launch_node])[
-            is_inside
-        ],
-        source=source[is_kept],
-        target=node[whole.target[is_kept]],
-        via=whole.via[is_kept],
-        lag=lag[is_kept],
-        latency_ns=whole.latency_ns[is_kept],
+        replace(whole, lag=lag).select(is_inside, is_kept, source),
         steps=last_step - first_step + 1,
         length_ns=last.end_ns - first.start_ns,
         is_repeated=True,
     )
+    node = np.cumsum(is_inside) - 1
     return _add_wraps(graph, program, node[wrapped], first_step, last_step)
 
 
@@ -222,19 +212,15 @@ def whole(graph: Graph, recorded: Recorded) -> Program:
     since_ns = np.maximum(program.moment_ns - window.start_ns, 0)
     from_before = is_before[program.source]
     arrival_ns = program.moment_ns[program.source] + program.latency_ns - window.start_ns
-    latency_ns = np.where(from_before, np.maximum(arrival_ns, 0), program.latency_ns)
-    is_inside = ~is_before[program.target]
-    return replace(
+    changed = replace(
         program,
         cost_ns=np.where(is_before, 0, np.minimum(program.cost_ns, since_ns)),
         moment_ns=window.start_ns + since_ns,
-        source=program.source[is_inside],
-        target=program.target[is_inside],
-        via=program.via[is_inside],
-        lag=program.lag[is_inside],
-        latency_ns=latency_ns[is_inside],
+        latency_ns=np.where(from_before, np.maximum(arrival_ns, 0), program.latency_ns),
         length_ns=window.length_ns,
     )
+    every_node = np.ones(len(program), dtype=np.bool_)
+    return changed.select(every_node, ~is_before[program.target], program.source)
 
 
 def once(graph: Graph, recorded: Recorded, first_step: int, last_step: int) -> Program:
@@ -251,22 +237,10 @@ def once(graph: Graph, recorded: Recorded, first_step: int, last_step: int) -> P
     """
     timeline, whole = graph.host.timeline, recorded.program
     into = _is_inside(graph, recorded, first_step, last_step)[whole.target]
-    source, target = whole.source[into], whole.target[into]
-    kept = np.union1d(source, target)
-    node = np.full(len(whole), ABSENT, dtype=np.intp)
-    node[kept] = np.arange(len(kept))
-    launch_node = whole.launch_node[kept]
-    return replace(
-        whole,
-        **{name: getattr(whole, name)[kept] for name in NODE_COLUMNS},
-        launch_node=np.where(launch_node == ABSENT, ABSENT, node[launch_node]),
-        source=node[source],
-        target=node[target],
-        via=whole.via[into],
-        lag=whole.lag[into],
-        latency_ns=whole.latency_ns[into],
-        length_ns=timeline.steps[last_step].end_ns - timeline.steps[first_step].start_ns,
-    )
+    is_kept = np.zeros(len(whole), dtype=np.bool_)
+    is_kept[whole.source[into]] = is_kept[whole.target[into]] = True
+    length_ns = timeline.steps[last_step].end_ns - timeline.steps[first_step].start_ns
+    return replace(whole.select(is_kept, into, whole.source), length_ns=length_ns)
 
 
 def _is_inside(

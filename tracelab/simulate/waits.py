@@ -7,7 +7,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, dataclass
 from tracelab.base.intervals import Int64Array
 from tracelab.model.blocking_calls import RETURNS_WHEN_DONE, Blocking
 from tracelab.model.kernel_kinds import Kind, copies_pageable_memory
@@ -483,12 +482,11 @@ def side_stream(program: Program, selection: Selection) -> Edited:
     return Edited(by_next_wait, by_step_end, by_next_wait, count, _USE_UNKNOWN)
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class _Uses(Frozen):
-    """Deadlines of results.
+class _Uses(NamedTuple):
+    """Deadlines of the results of activities.
 
     Attributes:
-        target: intp[k], the activity that needs each result, ABSENT for none.
+        target: intp[k], the activity that needs each result.
         lag: int8[k], 1 where it is of the next repetition.
     """
 
@@ -496,21 +494,18 @@ class _Uses(Frozen):
     lag: NDArray[np.int8]
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class _Feeds(Frozen):
+class _Feeds(NamedTuple):
     """Activities that move, and what waits for them.
 
     Attributes:
         source: intp[k], nodes that move.
         target: intp[k], what waits for each now.
-        lag: int8[k], 1 where that is of the next repetition.
         next_wait: by when each is needed if that is the next wait of the target's stream.
         step_end: the same if it is the end of the step.
     """
 
     source: NDArray[np.intp]
     target: NDArray[np.intp]
-    lag: NDArray[np.int8]
     next_wait: _Uses
     step_end: _Uses
 
@@ -521,8 +516,7 @@ def _find_feeds(program: Program, sites: Sites, nodes: NDArray[np.bool_]) -> _Fe
     edges &= nodes[program.source] & ~nodes[program.target]
     source, target, lag = program.source[edges], program.target[edges], program.lag[edges]
     step_index = sites.gpu_step_index
-    end, end_lag = np.full(len(target), ABSENT, dtype=np.intp), lag.copy()
-    wait, wait_lag = np.full(len(target), ABSENT, dtype=np.intp), lag.copy()
+    end, end_lag, wait, wait_lag = target.copy(), lag.copy(), target.copy(), lag.copy()
     for stream, index in groups_of(program.stream_index[target]):
         of_stream = np.flatnonzero((program.stream_index == stream) & ~nodes)
         first = np.searchsorted(step_index[of_stream], step_index[target[index]], side="right")
@@ -536,7 +530,7 @@ def _find_feeds(program: Program, sites: Sites, nodes: NDArray[np.bool_]) -> _Fe
         )
         wait[index] = np.where(is_same_step, following, end[index])
         wait_lag[index] = np.where(is_same_step, lag[index], end_lag[index])
-    return _Feeds(source, target, lag, _Uses(wait, wait_lag), _Uses(end, end_lag))
+    return _Feeds(source, target, _Uses(wait, wait_lag), _Uses(end, end_lag))
 
 
 def _moved(program: Program, sites: Sites, nodes: NDArray[np.bool_]) -> Program:
@@ -565,8 +559,7 @@ def _moved(program: Program, sites: Sites, nodes: NDArray[np.bool_]) -> Program:
 def _waited_for(program: Program, sites: Sites, feeds: _Feeds, uses: _Uses) -> Program:
     """The same, where moved activities are waited for by the time their results are used."""
     for lag in (0, 1):
-        of_lag = (uses.target != ABSENT) & (uses.lag == lag)
-        of_lag &= (uses.lag == 1) | (feeds.source < uses.target)
+        of_lag = (uses.lag == lag) & ((uses.lag == 1) | (feeds.source < uses.target))
         source, target = feeds.source[of_lag], uses.target[of_lag]
         latency_ns = sites.event_ns[program.activity_kind[target]]
         program = add_edges(program, source, target, Via.EVENT, latency_ns, lag)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.build.rows import US
 from tests.unit.simulate.test_edits import pageable_copy, synchronized
-from tracelab.simulate.baseline import Baseline
+from tracelab.simulate.baseline import Baseline, StepBasis
 from tracelab.simulate.edits import parse_edit
 from tracelab.simulate.predict import Fix, bounds_ns, predict
 from tracelab.simulate.program import NodeKind, replace_cost
@@ -18,7 +18,12 @@ from tracelab.simulate.replay import replay
 
 def baseline_of(the_scene, **columns):
     step_ns = the_scene.step_ns()
-    return Baseline(program=the_scene.program, step_ns=step_ns, replayed_ns=step_ns, **columns)
+    return Baseline(
+        program=the_scene.program,
+        step_ns=step_ns,
+        replayed_ns=step_ns,
+        **{"printed": StepBasis(step_ns, step_ns), **columns},
+    )
 
 
 def predictions(the_scene, *fixes, **columns):
@@ -29,7 +34,8 @@ def predictions(the_scene, *fixes, **columns):
 def test_a_prediction_is_as_far_off_the_replay_as_the_baseline_is():
     the_scene = synchronized()
     baseline = baseline_of(the_scene)
-    measured = replace(baseline, step_ns=baseline.step_ns + 700)
+    step_ns = baseline.step_ns + 700
+    measured = replace(baseline, step_ns=step_ns, printed=StepBasis(step_ns, step_ns))
     [found] = predict(measured, the_scene.sites, [Fix("TL101", (parse_edit("unblock"),), (3,))])
     share = the_scene.step_ns("unblock") / the_scene.step_ns()
     assert found.predicted_ns == round(share * measured.step_ns)
