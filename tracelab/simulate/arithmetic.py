@@ -38,7 +38,7 @@ from tracelab.model.arithmetic import (
 from tracelab.model.lookup import match_names
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
-from tracelab.simulate.program import Edited, Program, replace_cost, times
+from tracelab.simulate.program import Edited, Program, times
 from tracelab.simulate.sites import Selection
 from tracelab.simulate.waits import remove_host_work
 
@@ -293,17 +293,11 @@ def _scaled(program: Program, nodes: NDArray[np.intp], factors: NDArray[np.float
         nodes: intp[k].
         factors: float64[k, 3], at least, typically and at most.
     """
-    is_changed = np.zeros(len(program.cost_ns), dtype=np.bool_)
-    is_changed[nodes] = True
-    low, middle, high = (
-        replace_cost(program, is_changed, times(program.cost_ns, _spread(is_changed, of_nodes)))
-        for of_nodes in factors.T
-    )
+
+    def scaled(of_nodes: NDArray[np.float64]) -> Program:
+        cost_ns = program.cost_ns.copy()
+        cost_ns[nodes] = times(cost_ns[nodes], of_nodes)
+        return replace(program, cost_ns=cost_ns)
+
+    low, middle, high = map(scaled, factors.T)
     return Edited(middle, low, high, len(nodes))
-
-
-def _spread(is_changed: NDArray[np.bool_], of_nodes: NDArray[np.float64]) -> NDArray[np.float64]:
-    """float64[n], the factors of the changed nodes among all nodes; 1 of the others."""
-    factors = np.ones(len(is_changed))
-    factors[is_changed] = of_nodes
-    return factors

@@ -264,8 +264,9 @@ def _stays(sites: Sites) -> tuple[NDArray[np.float64], NDArray[np.float64], NDAr
     contains it. Other silence that is longer than PyTorch takes from one launch to the next stays
     at most.
     """
-    stays = np.maximum(np.maximum(sites.loading_share, sites.other_work), sites.unknown_share)
-    return stays, stays, np.maximum(stays, sites.silent_share)
+    silent, unknown = sites.silent_shares
+    stays = np.maximum(np.maximum(sites.loading_share, sites.other_work), unknown)
+    return stays, stays, np.maximum(stays, silent)
 
 
 def _merge_calls(

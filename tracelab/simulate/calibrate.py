@@ -22,8 +22,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, dataclass
-from tracelab.base.intervals import Int64Array, Intervals, contains, measure_within
+from tracelab.base.arrays import Frozen, dataclass, rows_at
+from tracelab.base.intervals import Int64Array, Intervals, contains, measure_within, union
 from tracelab.model.constraints import Constraint
 from tracelab.model.driver_api import is_graph_launch
 from tracelab.model.frames import MODULE_PREFIX
@@ -91,48 +91,33 @@ class Recording(Frozen):
             quarter of one; 0 for edges of the GPU.
         of_node: float64[n], likewise during calls, themselves included.
         profiler_ns: int64[e], ns, the time in the profiler's own code meanwhile.
-        pieces: what functions begin and end cuts the time of edges into.
+        piece_edge: intp[p], edges, of each piece that what begins and ends cuts their time into.
+        piece_ns: int64[p], ns, how long each piece is.
+        piece_functions: float64[p], half of what counts for the functions that begin or end it.
 
-    Example row of an edge: ``of_edge=3.5, profiler_ns=0``: three events, and of one the begin.
+    Example row of an edge: ``of_edge=3.5, profiler_ns=0``: three events, and of one the begin; of a
+    piece between two ends of functions: ``piece_edge=40, piece_ns=130, piece_functions=0.125``.
     """
 
     of_edge: NDArray[np.float64]
     of_node: NDArray[np.float64]
     profiler_ns: Int64Array
-    pieces: Pieces
+    piece_edge: NDArray[np.intp]
+    piece_ns: Int64Array
+    piece_functions: NDArray[np.float64]
 
     def edge_overheads_ns(self, event_ns: float) -> NDArray[np.float64]:
-        """float64[e], ns, what the profiler took of each edge, if an event took so long."""
-        taken_ns: NDArray[np.float64] = self.of_edge * event_ns
-        taken_ns -= self.pieces.too_much_ns(event_ns, len(taken_ns))
-        return taken_ns
+        """float64[e], ns, what the profiler took of each edge, if an event took so long.
 
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Pieces(Frozen):
-    """The time between events that were recorded along edges, one after another.
-
-    Attributes:
-        edge: intp[p], whose time it is.
-        length_ns: int64[p], ns.
-        of_functions: float64[p], half of what counts for the functions that begin or end it.
-
-    Example row, between two ends of functions: ``edge=40, length_ns=130, of_functions=0.125``.
-    """
-
-    edge: NDArray[np.intp]
-    length_ns: Int64Array
-    of_functions: NDArray[np.float64]
-
-    def too_much_ns(self, event_ns: float, edges: int) -> NDArray[np.float64]:
-        """float64[edges], ns, by how much functions would take more of pieces than these can lose.
-
-        A line of Python that calls functions of C has one every 200 ns: recording takes less of
-        these than of functions that are entered now and then.
+        Functions take no more of a piece than it can lose. A line of Python that calls functions of
+        C has one every 200 ns: recording takes less of these than of functions that are entered now
+        and then.
         """
-        most_ns = self.length_ns * (1 - MIN_LEFT_SHARE)
-        too_much_ns = np.maximum(self.of_functions * event_ns - most_ns, 0)
-        return np.bincount(self.edge, too_much_ns, edges).astype(np.float64)
+        most_ns = self.piece_ns * (1 - MIN_LEFT_SHARE)
+        too_much_ns = np.maximum(self.piece_functions * event_ns - most_ns, 0)
+        of_edge_ns = np.bincount(self.piece_edge, too_much_ns, len(self.of_edge))
+        taken_ns: NDArray[np.float64] = self.of_edge * event_ns - of_edge_ns
+        return taken_ns
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -469,42 +454,30 @@ def count_recorded(graph: Graph, program: Program) -> Recording:
     """Count what was recorded while the host worked: a half at an event's begin, one at its end."""
     begin_ns = graph.host.timeline.trace.start_ns[program.event_id]
     call = np.flatnonzero(program.kind == NodeKind.CALL)
-    inside = _Stretches(program.thread_index[call], begin_ns[call], program.moment_ns[call] + 1)
+    inside = program.thread_index[call], begin_ns[call], program.moment_ns[call] + 1
     recorded = RecordedEvents(graph)
-    edge, between = _between_calls(recorded, program, begin_ns)
+    edge, thread_index, since_ns, until_ns = _between_calls(recorded, program, begin_ns)
     of_node, of_edge = np.zeros(len(program)), np.zeros(len(program.source))
     # Recording its activities takes a call longer, that of a CUDA graph most of all.
     launch_node = program.launch_node[program.launch_node != ABSENT]
-    of_node[call] = recorded.count(inside)
+    of_node[call], *_ = recorded.measure(*inside)
     of_node += np.bincount(launch_node, minlength=len(program))
-    np.add.at(of_edge, edge, recorded.count(between))
-    of_stretch, length_ns, of_functions = recorded.pieces(between)
+    count, in_profiler_ns, cut = recorded.measure(thread_index, since_ns, until_ns)
+    of_stretch, length_ns, of_functions = cut
+    np.add.at(of_edge, edge, count)
     profiler_ns = np.zeros(len(program.source), dtype=np.int64)
-    np.add.at(profiler_ns, edge, recorded.profiler_ns(between))
+    np.add.at(profiler_ns, edge, in_profiler_ns)
     wrap = (program.lag == 1) & (program.via == Via.HOST)
     profiler_ns[wrap] += recorded.between_steps_ns()
     is_segment = program.via == Via.HOST
-    return Recording(
-        of_edge,
-        of_node,
-        np.where(is_segment, np.minimum(profiler_ns, program.latency_ns), 0),
-        Pieces(edge[of_stretch], length_ns, of_functions),
-    )
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class _Stretches(Frozen):
-    """Stretches of a thread's time: int[k] index of the thread, int64[k] since and until, ns."""
-
-    thread_index: NDArray[np.int32]
-    since_ns: Int64Array
-    until_ns: Int64Array
+    profiler_ns = np.where(is_segment, np.minimum(profiler_ns, program.latency_ns), 0)
+    return Recording(of_edge, of_node, profiler_ns, edge[of_stretch], length_ns, of_functions)
 
 
 def _between_calls(
     recorded: RecordedEvents, program: Program, begin_ns: Int64Array
-) -> tuple[NDArray[np.intp], _Stretches]:
-    """The time that edges of the host stand for: intp[k], edges, and the stretches of each.
+) -> tuple[NDArray[np.intp], NDArray[np.int32], Int64Array, Int64Array]:
+    """The time that edges of the host stand for: edges, threads, since and until, ns.
 
     Where one thread goes on after another one, the other's time counts until the first wakes up.
     From the end of the last step to the begin of the next it is the end of the one, and the
@@ -522,29 +495,19 @@ def _between_calls(
     step_start_ns, step_end_ns = recorded.step_start_ns, recorded.step_end_ns
     first = np.searchsorted(step_start_ns, until_ns[wrap], side="right") - 1
     last = np.searchsorted(step_start_ns, begin_ns[source[wrap]], side="right") - 1
-    edge = np.concatenate((direct, handed, wrap, wrap))
-    return edge, _Stretches(
-        np.concatenate(
-            (
-                thread[target[direct]],
-                thread[source[handed]],
-                thread[source[wrap]],
-                thread[target[wrap]],
-            )
-        ),
-        1
-        + np.concatenate(
-            (since_ns[direct], since_ns[handed], since_ns[wrap], step_start_ns[first])
-        ),
-        np.concatenate(
-            (
-                until_ns[direct],
-                np.minimum(woke_ns, until_ns[handed]),
-                step_end_ns[last],
-                until_ns[wrap],
-            )
-        ),
+    stretches = (
+        (direct, target, since_ns[direct], until_ns[direct]),
+        (handed, source, since_ns[handed], np.minimum(woke_ns, until_ns[handed])),
+        (wrap, source, since_ns[wrap], step_end_ns[last]),
+        (wrap, target, step_start_ns[first], until_ns[wrap]),
     )
+    rows = ((of, thread[end[of]], begun_ns, ended_ns) for of, end, begun_ns, ended_ns in stretches)
+    edge, thread_index, begun_ns, ended_ns = map(np.concatenate, zip(*rows, strict=True))
+    return edge, thread_index, begun_ns + 1, ended_ns
+
+
+# Of each piece of stretches the index of its stretch, its length, ns, and what counts at its ends.
+_Cut = tuple[NDArray[np.intp], Int64Array, NDArray[np.float64]]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -568,9 +531,7 @@ class Marks(Frozen):
         count: NDArray[np.float64] = before[np.maximum(first, end)] - before[first]
         return count
 
-    def cut(
-        self, since_ns: Int64Array, until_ns: Int64Array
-    ) -> tuple[NDArray[np.intp], Int64Array, NDArray[np.float64]]:
+    def cut(self, since_ns: Int64Array, until_ns: Int64Array) -> _Cut:
         """Cut stretches that begin and end at none of these moments.
 
         Args:
@@ -595,10 +556,14 @@ class Marks(Frozen):
             np.append((begun + self.events[mark]) / 2, self.events[last] / 2),
         )
 
+    def functions(self) -> Marks:
+        """The same marks, of which only those of functions count."""
+        is_function = self.events < _OF_EVENT / 2
+        return Marks(self.moment_ns, np.where(is_function, self.events, 0))
+
     def inside(self, part: Intervals) -> Marks:
         """Select the marks inside some intervals."""
-        is_inside = contains(part, self.moment_ns)
-        return Marks(self.moment_ns[is_inside], self.events[is_inside])
+        return rows_at(self, contains(part, self.moment_ns))
 
 
 def _marks_of(trace: Trace, event_id: NDArray[np.intp]) -> Marks:
@@ -642,46 +607,33 @@ class RecordedEvents:
         """Return the starts and ends of a thread's events."""
         return self._marks.get(thread_index, Marks(np.zeros(0, dtype=np.int64), np.zeros(0)))
 
-    def count(self, stretches: _Stretches) -> NDArray[np.float64]:
-        """float64[k], how many events were recorded in each stretch."""
-        count = np.zeros(len(stretches.thread_index))
-        for thread, index in groups_of(stretches.thread_index):
-            marks = self.marks(thread)
-            count[index] = marks.count(stretches.since_ns[index], stretches.until_ns[index])
-        return count
+    def profiler_calls(self, thread_index: int) -> Intervals:
+        """Return when a thread was in the profiler's own code."""
+        return self._host.profiler_calls.get(thread_index, union([], []))
 
-    def pieces(
-        self, stretches: _Stretches
-    ) -> tuple[NDArray[np.intp], Int64Array, NDArray[np.float64]]:
-        """Cut stretches at events as `Marks.cut` does; among functions only."""
-        cut = [
-            (index[piece], length_ns, of_functions)
-            for thread, index in groups_of(stretches.thread_index)
-            for piece, length_ns, of_functions in (
-                self._functions_of(thread).cut(
-                    stretches.since_ns[index], stretches.until_ns[index]
-                ),
-            )
-        ]
-        stretch, length_ns, of_functions = map(np.concatenate, zip(*cut, strict=True))
-        return stretch, length_ns, of_functions
+    def measure(
+        self, thread_index: NDArray[np.int32], since_ns: Int64Array, until_ns: Int64Array
+    ) -> tuple[NDArray[np.float64], Int64Array, _Cut]:
+        """Measure what the profiler did in stretches of threads, int64[k] since and until, ns.
 
-    def _functions_of(self, thread_index: int) -> Marks:
-        """Return the starts and ends of a thread's events; only functions count."""
-        marks = self.marks(thread_index)
-        is_function = marks.events < _OF_EVENT / 2
-        return Marks(marks.moment_ns, np.where(is_function, marks.events, 0))
-
-    def profiler_ns(self, stretches: _Stretches) -> Int64Array:
-        """int64[k], ns, how long the thread was in the profiler in each stretch."""
-        in_profiler_ns = np.zeros(len(stretches.thread_index), dtype=np.int64)
-        for thread, index in groups_of(stretches.thread_index):
-            if (calls := self._host.profiler_calls.get(thread)) is not None:
-                since_ns, until_ns = stretches.since_ns[index], stretches.until_ns[index]
-                in_profiler_ns[index] = measure_within(
-                    calls, since_ns, np.maximum(since_ns, until_ns)
-                )
-        return in_profiler_ns
+        Returns:
+            float64[k], how many events it recorded; int64[k], ns, how long it ran itself; and the
+            stretches cut at events as by `Marks.cut`, among which only functions count.
+        """
+        count, profiler_ns = (
+            np.zeros(len(thread_index)),
+            np.zeros(len(thread_index), dtype=np.int64),
+        )
+        cuts = []
+        for thread, index in groups_of(thread_index):
+            marks, since, until = self.marks(thread), since_ns[index], until_ns[index]
+            count[index] = marks.count(since, until)
+            profiler_calls = self.profiler_calls(thread)
+            profiler_ns[index] = measure_within(profiler_calls, since, np.maximum(since, until))
+            piece, length_ns, of_functions = marks.functions().cut(since, until)
+            cuts.append((index[piece], length_ns, of_functions))
+        stretch, length_ns, of_functions = map(np.concatenate, zip(*cuts, strict=True))
+        return count, profiler_ns, (stretch, length_ns, of_functions)
 
     def next_ns(self, thread_index: NDArray[np.int32], since_ns: Int64Array) -> Int64Array:
         """int64[k], ns, when the next event begins or ends after some moments."""
@@ -699,11 +651,9 @@ class RecordedEvents:
         if len(timeline.steps) < 2:
             return 0
         thread = int(timeline.trace.thread_index[timeline.steps[0].event_id])
-        calls = self._host.profiler_calls.get(thread)
-        if calls is None:
-            return 0
-        since_ns, until_ns = self.step_end_ns[:-1], self.step_start_ns[1:]
-        return int(np.median(measure_within(calls, since_ns, np.maximum(since_ns, until_ns))))
+        calls, since_ns = self.profiler_calls(thread), self.step_end_ns[:-1]
+        until_ns = np.maximum(since_ns, self.step_start_ns[1:])
+        return int(np.median(measure_within(calls, since_ns, until_ns)))
 
 
 # --- how long blocks of steps take ---

@@ -30,7 +30,7 @@ from tracelab.model.trace import ABSENT, HOST_CALLS, Category, Trace
 from tracelab.simulate.baseline import Baseline, gpu_chain
 from tracelab.simulate.edits import host, remove, scale
 from tracelab.simulate.program import NodeKind, Program, Via
-from tracelab.simulate.replay import replay, replay_edits
+from tracelab.simulate.replay import replay, replay_edits, weights_ns
 from tracelab.simulate.sites import Selection, Sites
 from tracelab.simulate.waits import unblock, waits_for_gpu
 
@@ -270,17 +270,16 @@ class CriticalCycle(Frozen):
         steps: how many steps it is long.
         host_ns: ns per step that work of the host decides.
         gpu_ns: ns per step that GPU activities decide, with the gaps between those of a stream.
-        between_ns: ns per step from one to the other: launches, and waking up from a wait.
 
-    Example: ``CriticalCycle(edge=[41, 40, 12], steps=3, host_ns=300_000, gpu_ns=9_100_000,
-    between_ns=8_000)``.
+    What is left of a step lies between the two: launches, and waking up from a wait.
+
+    Example: ``CriticalCycle(edge=[41, 40, 12], steps=3, host_ns=300_000, gpu_ns=9_100_000)``.
     """
 
     edge: NDArray[np.intp]
     steps: int
     host_ns: int
     gpu_ns: int
-    between_ns: int
 
 
 def critical_cycle(program: Program, time_ns: Int64Array, step_ns: int) -> CriticalCycle:
@@ -307,17 +306,12 @@ def critical_cycle(program: Program, time_ns: Int64Array, step_ns: int) -> Criti
     is_activity = program.kind[target] == NodeKind.ACTIVITY
     host_ns = cost_ns[~is_activity].sum() + latency_ns[np.isin(via, _HOST)].sum()
     gpu_ns = cost_ns[is_activity].sum() + latency_ns[np.isin(via, _GPU)].sum()
-    between_ns = latency_ns[~np.isin(via, (*_HOST, *_GPU))].sum()
-    return CriticalCycle(
-        edge, steps, *(int(part_ns // steps) for part_ns in (host_ns, gpu_ns, between_ns))
-    )
+    return CriticalCycle(edge, steps, int(host_ns // steps), int(gpu_ns // steps))
 
 
 def _last_edges(program: Program, time_ns: Int64Array, step_ns: int) -> NDArray[np.intp]:
     """intp[n], of each node the edge by which it was reached last; ABSENT without any."""
-    adds_cost = program.via != Via.WAIT
-    arrived_ns = time_ns[program.source] + program.latency_ns
-    arrived_ns += np.where(adds_cost, program.cost_ns[program.target], 0)
+    arrived_ns = time_ns[program.source] + weights_ns(program)
     arrived_ns[program.lag == 1] -= step_ns * program.steps
     order = np.lexsort((arrived_ns, program.target))
     last_edge = np.full(len(program), ABSENT, dtype=np.intp)
@@ -515,27 +509,16 @@ def _whole(sites: Sites, cycle: CriticalCycle) -> list[_Part]:
     calls, activities = int((program.kind == NodeKind.CALL).sum()), int(is_activity.sum())
     host_ns = int(_work_ns(program).sum() + program.cost_ns[~is_activity].sum())
     gpu_ns = int(program.cost_ns[is_activity].sum())
-    blocks = bool(waits_for_gpu(sites).any())
     per_step = program.steps
     return [
         _Part(
-            {
-                **_names(ALL, ItemName(HOST)),
-                **_figures(calls, host_ns, 0, per_step),
-                "critical_ns": cycle.host_ns,
-            },
+            _known(ALL, ItemName(HOST), calls, host_ns, 0, cycle.host_ns, per_step),
             lambda: host(program, everything, 0).program,
             lambda: host(program, everything, 0.5).program,
-            (lambda: unblock(program, everything).program) if blocks else None,
+            (lambda: unblock(program, everything).program) if waits_for_gpu(sites).any() else None,
         ),
-        _Part(
-            {
-                **_names(ALL, ItemName(GPU)),
-                **_figures(activities, 0, gpu_ns, per_step),
-                "critical_ns": cycle.gpu_ns,
-            },
-            lambda: scale(program, everything, 0).program,
-            lambda: scale(program, everything, 0.5).program,
+        _kernel_part(
+            everything, _known(ALL, ItemName(GPU), activities, 0, gpu_ns, cycle.gpu_ns, per_step)
         ),
     ]
 
@@ -554,12 +537,11 @@ def _parts(items: Items, cycle: CriticalCycle, by: str) -> tuple[list[_Part], li
 
     def part(name: ItemName, numbers: list[int]) -> _Part:
         selection = items.select(numbers)
-        calls, on_host_ns, on_gpu_ns = (int(x[numbers].sum()) for x in (count, host_ns, gpu_ns))
-        known = {
-            **_names(by, name, len(numbers)),
-            **_figures(calls, on_host_ns, on_gpu_ns, program.steps),
-            "critical_ns": int(critical_ns[numbers].sum()) // cycle.steps,
-        }
+        figures = (int(x[numbers].sum()) for x in (count, host_ns, gpu_ns, critical_ns))
+        calls, on_host_ns, on_gpu_ns, decided_ns = figures
+        decides_ns = decided_ns // cycle.steps
+        known = _known(by, name, calls, on_host_ns, on_gpu_ns, decides_ns, program.steps)
+        known["names"] = len(numbers)
         if by == KERNEL:
             return _kernel_part(selection, known)
         mostly_waits = bool(waited_ns[numbers].sum() > own_ns[numbers].sum())
@@ -599,13 +581,20 @@ def _kernel_part(selection: Selection, known: Mapping[str, Any]) -> _Part:
     )
 
 
-def _names(by: str, item: ItemName, names: int = 1) -> dict[str, Any]:
-    return {"by": by, "name": item.name, "where": item.where, "names": names}
-
-
-def _figures(count: int, host_ns: int, gpu_ns: int, steps: int) -> dict[str, Any]:
-    """Return the count and the own time per step."""
-    return {"count": count / steps, "host_ns": host_ns // steps, "gpu_ns": gpu_ns // steps}
+def _known(
+    by: str, item: ItemName, count: int, host_ns: int, gpu_ns: int, critical_ns: int, steps: int
+) -> dict[str, Any]:
+    """Return the fields of an item's row that no replay tells, per step."""
+    return {
+        "by": by,
+        "name": item.name,
+        "where": item.where,
+        "names": 1,
+        "count": count / steps,
+        "host_ns": host_ns // steps,
+        "gpu_ns": gpu_ns // steps,
+        "critical_ns": critical_ns,
+    }
 
 
 def _work_ns(program: Program) -> Int64Array:

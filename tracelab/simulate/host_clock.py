@@ -138,9 +138,8 @@ def _recorded(
     """
     events = RecordedEvents(graph)
     in_profiler = gaps(in_steps, int(in_steps.starts[0]), int(in_steps.ends[-1]))
-    for calls in map(graph.host.profiler_calls.get, in_charge):
-        if calls is not None:
-            in_profiler = join(in_profiler, calls)
+    for thread in in_charge:
+        in_profiler = join(in_profiler, events.profiler_calls(thread))
     marks = [events.marks(thread).inside(part) for thread, part in in_charge.items()]
     return marks, in_profiler
 

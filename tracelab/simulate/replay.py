@@ -313,12 +313,12 @@ def _joined_edges(
         np.concatenate((getattr(base, name), added[row].astype(getattr(base, name).dtype)))
         for row, name in enumerate(("source", "target", "lag"))
     )
-    base_ns = _weights_ns(base)
+    base_ns = weights_ns(base)
     weight_ns = np.full((len(source), len(programs)), NEVER, dtype=np.int64)
     weight_ns[:shared] = base_ns[:, np.newaxis]
     added_index = shared + index.ravel()
     for number, program in enumerate(programs):
-        of_program = _weights_ns(program)
+        of_program = weights_ns(program)
         # Few edges differ from the base.
         changed = np.flatnonzero(of_program[:shared] != base_ns)
         weight_ns[changed, number] = of_program[changed]
@@ -336,7 +336,7 @@ def _is_along(base: Program, weight_ns: NDArray[np.int64]) -> NDArray[np.bool_]:
     return is_along
 
 
-def _weights_ns(program: Program) -> Int64Array:
+def weights_ns(program: Program) -> Int64Array:
     """int64[e], ns, from one node to the next: a blocking call returns when what it awaited did."""
     adds_cost = program.via != Via.WAIT
     return program.latency_ns + np.where(adds_cost, program.cost_ns[program.target], 0)

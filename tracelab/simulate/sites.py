@@ -68,7 +68,7 @@ class Selection(OneLine):
         sites: whose place it is.
         calls: bool[n], the nodes of host calls that were made there.
         activities: bool[n], those that these calls launched, or whose name it is.
-        share_of: a function that gives `host_share`.
+        share_of: a function that gives `host_share`; None for what `regions` hold, or is for them.
         made_there: of some host events (int64[k], event ids), bool[k], which were made there.
         is_everywhere: whether it is all of the program.
         regions: a function that gives when each thread was there, by its index.
@@ -77,7 +77,7 @@ class Selection(OneLine):
     sites: Sites
     calls: NDArray[np.bool_]
     activities: NDArray[np.bool_]
-    share_of: Callable[[], NDArray[np.float64]]
+    share_of: Callable[[], NDArray[np.float64]] | None = None
     made_there: Callable[[Int64Array], NDArray[np.bool_]] = _none_of
     is_everywhere: bool = False
     regions: Callable[[], Mapping[int, Intervals]] = dict
@@ -88,7 +88,7 @@ class Selection(OneLine):
 
         0 for all other edges.
         """
-        return self.share_of()
+        return self.sites.share_for(self.regions()) if self.share_of is None else self.share_of()
 
     @cached_property
     def python_share(self) -> NDArray[np.float64]:
@@ -217,18 +217,16 @@ class Sites:
         return read_only(self.inside(self.regions(self.first_use)))
 
     @cached_property
-    def silent_share(self) -> NDArray[np.float64]:
-        """float64[e], of each edge of host work the share without any event; 0 for all others."""
-        return read_only(self.share_within(self._silence.all))
+    def silent_shares(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Of each edge of host work the share without any event, and that without any region.
 
-    @cached_property
-    def unknown_share(self) -> NDArray[np.float64]:
-        """The same outside all regions that somebody named."""
-        return read_only(self.share_within(self._silence.unknown))
-
-    @cached_property
-    def _silence(self) -> Silence:
-        return find_silence(self.graph.host)
+        Each is float64[e], 0 for all other edges.
+        """
+        silence = find_silence(self.graph.host)
+        return (
+            read_only(self.share_within(silence.all)),
+            read_only(self.share_within(silence.unknown)),
+        )
 
     @cached_property
     def stream_wait_id(self) -> Int64Array:
@@ -358,10 +356,7 @@ class Sites:
 
     def _nothing(self) -> Selection:
         none = np.zeros(len(self.program.kind), dtype=np.bool_)
-        return Selection(self, none, none, self._no_share)
-
-    def _no_share(self) -> NDArray[np.float64]:
-        return np.zeros(len(self.program.via))
+        return Selection(self, none, none)
 
     def _select_rank(self, rank: str) -> Selection:
         if not rank.isdecimal():
@@ -382,7 +377,7 @@ class Sites:
         calls = self._is_host & np.isin(
             self.program.event_id, self.program.event_id[launch[launch != ABSENT]]
         )
-        return Selection(self, calls, activities, self._no_share)
+        return Selection(self, calls, activities)
 
     def _select_remedy(self, remedy: str) -> Selection:
         events = self.remedies.get(remedy)
@@ -443,8 +438,7 @@ class Sites:
             self,
             calls,
             activities,
-            lambda: self.share_for(regions()),
-            lambda events: np.isin(events, of_calls),
+            made_there=lambda events: np.isin(events, of_calls),
             regions=regions,
         )
 
@@ -488,14 +482,7 @@ class Sites:
         calls[calls] = made_there(self.program.event_id[calls])
         launch = self.program.launch_node
         activities = (launch != ABSENT) & calls[launch]
-        return Selection(
-            self,
-            calls,
-            activities,
-            lambda: self.share_for(regions()),
-            made_there,
-            regions=regions,
-        )
+        return Selection(self, calls, activities, made_there=made_there, regions=regions)
 
     def regions(self, events: Iterable[int]) -> Mapping[int, Intervals]:
         """Return the intervals of each thread in some events (event ids)."""
