@@ -502,5 +502,5 @@ def _rank_program(baseline: Baseline, changes: Mapping[str, Edited]) -> RankProg
     if not baseline.steps:
         return "The file has no steps. Call `profiler.step()` after each."
     return RankProgram(
-        program, baseline.steps, step_ns, baseline.basis, baseline.printed_basis, changes
+        program, baseline.steps, step_ns, baseline.basis, baseline.printed, changes
     )

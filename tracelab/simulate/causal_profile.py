@@ -190,12 +190,9 @@ def lines_of(sites: Sites) -> Items:
 def operators_of(sites: Sites) -> Items:
     """Group by operator."""
     operators, strings = sites.timeline.operators, sites.timeline.trace.strings
-    is_tensor = sites.is_tensor_operator
-    is_called_by_one = (operators.parent_index != ABSENT) & is_tensor[operators.parent_index]
-    is_outermost = ~(is_tensor & is_called_by_one)
 
     def names(events: Int64Array) -> tuple[list[ItemName], NDArray[np.intp]]:
-        called = operators.around(operators.innermost(events), is_outermost)
+        called = operators.around(operators.innermost(events), sites.is_outermost)
         numbers, index = np.unique(operators.names(called), return_inverse=True)
         texts = (OUTSIDE_OPERATORS if x == ABSENT else strings[x] for x in numbers.tolist())
         return list(map(ItemName, texts)), index

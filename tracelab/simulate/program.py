@@ -118,9 +118,10 @@ class Program(Frozen):
 
         Args:
             nodes: bool[n], which nodes.
-            edges: bool[e], which edges.
-            source: intp[e], the node that each edge comes from now.
+            edges: bool[e], which edges, as far as both of their nodes are among these.
+            source: intp[e], the node that each edge comes from now; ABSENT for none.
         """
+        edges = edges & nodes[self.target] & nodes[source] & (source != ABSENT)
         number = np.full(len(self), ABSENT, dtype=np.intp)
         number[nodes] = np.arange(int(nodes.sum()))
         launch_node = self.launch_node[nodes]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, dataclass
+from tracelab.base.arrays import Frozen, concatenated, dataclass
 from tracelab.base.intervals import Int64Array
 from tracelab.model.graph import Graph
 from tracelab.model.latencies import previous_index
@@ -93,11 +93,8 @@ def _program(
     moment_ns = np.concatenate((calls.end_ns, calls.begin_ns[nodes.begin_call], timeline.end_ns))[
         order
     ]
-    edge = {
-        field.name: np.concatenate([getattr(of, field.name) for of in all_edges])
-        for field in fields(Edges)
-    }
-    source, target = position[edge["source"]], position[edge["target"]]
+    edge = concatenated(all_edges)
+    source, target = position[edge.source], position[edge.target]
     is_forward = source < target
     kind = np.repeat(
         (NodeKind.CALL, NodeKind.BEGIN, NodeKind.ACTIVITY),
@@ -120,9 +117,9 @@ def _program(
         moment_ns=moment_ns,
         source=source[is_forward],
         target=target[is_forward],
-        via=edge["via"][is_forward],
+        via=edge.via[is_forward],
         lag=np.zeros(int(is_forward.sum()), dtype=np.int8),
-        latency_ns=edge["latency_ns"][is_forward],
+        latency_ns=edge.latency_ns[is_forward],
         steps=1,
         length_ns=int(moment_ns.max() - moment_ns.min()),
         is_repeated=False,
@@ -151,7 +148,7 @@ def typical_steps(timeline: Timeline, node_count: int) -> tuple[int, int] | None
     steady = timeline.steady
     if steady is None:
         return None
-    lengths_ns = [timeline.steps[i].end_ns - timeline.steps[i].start_ns for i in steady.indices]
+    lengths_ns = timeline.typical_lengths_ns
     longest_ns = _MAX_TYPICAL_FACTOR * median(lengths_ns)
     runs: list[list[int]] = []
     for index, length_ns in zip(steady.indices, lengths_ns, strict=True):
@@ -186,7 +183,7 @@ def repeat(graph: Graph, recorded: Recorded, first_step: int, last_step: int) ->
     lag = (~is_inside[whole.source]).astype(np.int8)
     source = np.where(lag == 1, stands_in[whole.source], whole.source)
     # A thread goes on with the next step as between the recorded ones.
-    is_kept = is_inside[whole.target] & is_inside[source] & ((lag == 0) | (whole.via != Via.HOST))
+    is_kept = (lag == 0) | (whole.via != Via.HOST)
     program = replace(
         replace(whole, lag=lag).select(is_inside, is_kept, source),
         steps=last_step - first_step + 1,

@@ -306,6 +306,12 @@ class Sites:
         """bool[operators], which of `Timeline.operators` are PyTorch's own."""
         return read_only(self.timeline.operators.have_name(is_tensor_operator))
 
+    @cached_property
+    def is_outermost(self) -> NDArray[np.bool_]:
+        """bool[operators], all but PyTorch's own that one of PyTorch's own calls."""
+        is_tensor, parent_index = self.is_tensor_operator, self.timeline.operators.parent_index
+        return read_only(~(is_tensor & (parent_index != ABSENT) & is_tensor[parent_index]))
+
     def operators_of(self, nodes: NDArray[np.bool_]) -> Int64Array:
         """int64[n], index into `Timeline.operators` of the innermost operator around host calls.
 

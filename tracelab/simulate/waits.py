@@ -67,7 +67,7 @@ def unblock(program: Program, selection: Selection) -> Edited:
     """
     sites = selection.sites
     calls = calls_in_same_operators(sites, selection.calls & waits_for_gpu(sites))
-    if calls.any() and _all_inside(sites, calls, DECIDES):
+    if calls.any() and (_enclosing(sites, calls, DECIDES) != ABSENT).all():
         return Edited.exactly(program, int(calls.sum()), TRUE_DEPENDENCY)
     read_copies = _read_copies(sites, calls)
     is_copy = calls & (sites.blocking == Blocking.COPY)
@@ -217,18 +217,13 @@ def calls_in_same_operators(sites: Sites, calls: NDArray[np.bool_]) -> NDArray[n
 
 
 def _enclosing(sites: Sites, calls: NDArray[np.bool_], names: frozenset[str]) -> Int64Array:
-    """int64[k], index into `Timeline.operators` of those of these names around calls."""
+    """int64[k], of each call the operator of these names around it, else ABSENT.
+
+    It is an index into `Timeline.operators`.
+    """
     operators = sites.timeline.operators
     is_named = operators.have_name(names.__contains__)
-    index = operators.around(sites.operators_of(calls)[calls], is_named)
-    return np.unique(index[index != ABSENT])
-
-
-def _all_inside(sites: Sites, calls: NDArray[np.bool_], names: frozenset[str]) -> bool:
-    """Return True if all of these calls are inside operators of these names."""
-    operators = sites.timeline.operators
-    is_named = operators.have_name(names.__contains__)
-    return bool((operators.around(sites.operators_of(calls)[calls], is_named) != ABSENT).all())
+    return operators.around(sites.operators_of(calls)[calls], is_named)
 
 
 def _outermost(sites: Sites, operators: Int64Array) -> Int64Array:
@@ -236,17 +231,11 @@ def _outermost(sites: Sites, operators: Int64Array) -> Int64Array:
 
     Args:
         sites: whose places they are.
-        operators: int64[k], index into `Timeline.operators`.
+        operators: int64[k], index into `Timeline.operators`, or ABSENT.
     """
     nesting = sites.timeline.operators
-    called, is_tensor_operator = operators.copy(), sites.is_tensor_operator
-    open_ = np.arange(len(called))
-    while len(open_):
-        outer = nesting.parent_index[called[open_]]
-        is_called = (outer != ABSENT) & is_tensor_operator[outer]
-        open_ = open_[is_called]
-        called[open_] = outer[is_called]
-    event_id: Int64Array = nesting.event_id[np.unique(called)]
+    outermost = nesting.around(operators[operators != ABSENT], sites.is_outermost)
+    event_id: Int64Array = nesting.event_id[np.unique(outermost)]
     return event_id
 
 
@@ -266,7 +255,8 @@ def remove_waits(program: Program, calls: NDArray[np.bool_], is_copy: NDArray[np
 def _read_copies(sites: Sites, calls: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """bool[n], the copies to the host that some calls made only to look at a value."""
     reads = _enclosing(sites, calls, _READS | SIZED_BY_DATA)
-    is_read = calls & sites.inside(sites.regions(sites.timeline.operators.event_id[reads]))
+    read_id = sites.timeline.operators.event_id[np.unique(reads[reads != ABSENT])]
+    is_read = calls & sites.inside(sites.regions(read_id))
     launch = sites.program.launch_node
     copies: NDArray[np.bool_] = sites.copy_direction == "d2h"
     copies &= (launch != ABSENT) & is_read[launch]
