@@ -91,6 +91,17 @@ _PASSES = {
 _OF_USED_ROWS = np.array([2.0, 3.5, 6.0])
 _MIN_BITS, _TYPICAL_BITS = 6, 8
 
+# What is left of activities whose names pass a test, float64[4, 3], by how long they took: least,
+# typical and most. Of several tests that a name passes the last counts.
+LeftByName = Mapping[Callable[[str], bool], NDArray[np.float64]]
+FLOAT32: LeftByName = {is_float64: _OF_FLOAT64, is_float64_product: _OF_FLOAT64_PRODUCT}
+CHANNELS_LAST: LeftByName = {
+    is_layout_change: _OF_LAYOUT_CHANGES,
+    is_of_nchw: _OF_NCHW,
+    interpolates_nchw: _OF_INTERPOLATION,
+}
+HALF_ATTENTION: LeftByName = {is_float32_attention: _OF_FLOAT32_ATTENTION}
+
 
 def left_in_tf32(
     timeline: Timeline, rows: NDArray[np.intp], length_ns: Int64Array
@@ -116,26 +127,6 @@ def tf32(program: Program, selection: Selection) -> Edited:
     timeline = selection.sites.timeline
     nodes, rows = _chosen(program, selection, products_without_tf32(timeline))
     return _scaled(program, nodes, left_in_tf32(timeline, rows, program.cost_ns[nodes]))
-
-
-def float32(program: Program, selection: Selection) -> Edited:
-    """Its float64 tensors are float32."""
-    return _scale_by_name(
-        program, selection, {is_float64: _OF_FLOAT64, is_float64_product: _OF_FLOAT64_PRODUCT}
-    )
-
-
-def channels_last(program: Program, selection: Selection) -> Edited:
-    """Its images have their channels last, so that convolutions need no change of layout."""
-    return _scale_by_name(
-        program,
-        selection,
-        {
-            is_layout_change: _OF_LAYOUT_CHANGES,
-            is_of_nchw: _OF_NCHW,
-            interpolates_nchw: _OF_INTERPOLATION,
-        },
-    )
 
 
 def left_of_table_gradients(timeline: Timeline) -> NDArray[np.float64]:
@@ -201,11 +192,6 @@ def sparse_gradients(program: Program, selection: Selection) -> Edited:
     return _scaled(program, nodes, left[rows])
 
 
-def half_attention(program: Program, selection: Selection) -> Edited:
-    """Its fused attention in float32 is in half precision."""
-    return _scale_by_name(program, selection, {is_float32_attention: _OF_FLOAT32_ATTENTION})
-
-
 def attention(program: Program, selection: Selection) -> Edited:
     """Attention written by hand becomes one fused operator: only its products remain, scaled.
 
@@ -250,18 +236,8 @@ def _left_of_products(
     return left
 
 
-def _scale_by_name(
-    program: Program,
-    selection: Selection,
-    left: Mapping[Callable[[str], bool], NDArray[np.float64]],
-) -> Edited:
-    """Scale the time of activities by what their names leave of it.
-
-    Args:
-        program: any.
-        selection: a place of it.
-        left: of a name that passes a test float64[4, 3], by length; the last that passes counts.
-    """
+def scale_by_name(program: Program, selection: Selection, left: LeftByName) -> Edited:
+    """Scale the time of activities by what their names leave of it, such as of `FLOAT32`."""
     timeline = selection.sites.timeline
     kind = np.full(len(timeline.event_id), ABSENT, dtype=np.int64)
     for number, is_named in enumerate(left):

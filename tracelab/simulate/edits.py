@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -19,11 +20,12 @@ from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import match_names
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.arithmetic import (
+    CHANNELS_LAST,
+    FLOAT32,
+    HALF_ATTENTION,
     attention,
-    channels_last,
-    float32,
     fuse_chains,
-    half_attention,
+    scale_by_name,
     sparse_gradients,
     tf32,
 )
@@ -206,13 +208,19 @@ EDITS: Mapping[str, EditKind] = MappingProxyType(
         "comm": EditKind(comm, "its communication takes so many times as long", has_value=True),
         "tf32": EditKind(tf32, "its float32 products use TF32"),
         "float32": EditKind(
-            float32, "its float64 tensors are float32, and their products use TF32"
+            partial(scale_by_name, left=FLOAT32),
+            "its float64 tensors are float32, and their products use TF32",
         ),
-        "channels-last": EditKind(channels_last, "its images have their channels last"),
+        "channels-last": EditKind(
+            partial(scale_by_name, left=CHANNELS_LAST), "its images have their channels last"
+        ),
         "attention": EditKind(
             attention, "its attention in one operator, instead of by hand", needs_place=True
         ),
-        "half-attention": EditKind(half_attention, "its attention in half precision, not float32"),
+        "half-attention": EditKind(
+            partial(scale_by_name, left=HALF_ATTENTION),
+            "its attention in half precision, not float32",
+        ),
         "fuse-chains": EditKind(
             fuse_chains, "its chains of elementwise kernels become one each", needs_place=True
         ),

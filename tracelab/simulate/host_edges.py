@@ -285,11 +285,23 @@ def launch_edges(graph: Graph, nodes: Nodes) -> list[Edges]:
     ]
 
 
+def own_latency_ns(shown_ns: Int64Array, least: int, typical_ns: np.int64 | int) -> int:
+    """The median latency of a trace, if enough show it and it needs no explanation itself, ns.
+
+    Args:
+        shown_ns: int64[k], ns, how long it took where nothing else was waited for.
+        least: how many are enough.
+        typical_ns: the latency otherwise, ns.
+    """
+    if len(shown_ns) >= least and (own_ns := lower_median(shown_ns)) <= UNEXPLAINED_NS:
+        return own_ns
+    return int(typical_ns)
+
+
 def _replay_start_ns(graph: Graph, rows: NDArray[np.intp]) -> int:
     """Time from a replay's return to its first activity, if that waited for the launch.
 
-    The median of the trace, if it needs no explanation itself. All later nodes of a graph follow
-    from the first ones.
+    All later nodes of a graph follow from the first ones.
 
     Args:
         graph: the file's dependencies.
@@ -298,17 +310,15 @@ def _replay_start_ns(graph: Graph, rows: NDArray[np.intp]) -> int:
     timeline, trace = graph.host.timeline, graph.host.timeline.trace
     is_first = timeline.start_ns[rows] == timeline.first_start_of_launch_ns[rows]
     first = rows[is_first & (graph.binding.constraint[rows] == Constraint.LAUNCH)]
-    if not len(first):
-        return REPLAY_START_NS
-    start_ns = lower_median(timeline.start_ns[first] - trace.end_ns[timeline.launch_id[first]])
-    return start_ns if start_ns <= UNEXPLAINED_NS else REPLAY_START_NS
+    shown_ns = timeline.start_ns[first] - trace.end_ns[timeline.launch_id[first]]
+    return own_latency_ns(shown_ns, 1, REPLAY_START_NS)
 
 
 def _staged_start_ns(graph: Graph, rows: NDArray[np.intp]) -> int:
     """Time from a call's return to its copy of pageable memory, if that waited for the call.
 
-    The median of the trace, where it has enough of them: 2.4 us in one whose steps copy 515 tensors
-    of 28 kB, each of which the host waits for.
+    It takes 2.4 us in a trace whose steps copy 515 tensors of 28 kB, each of which the host waits
+    for.
 
     Args:
         graph: the file's dependencies.
@@ -317,9 +327,8 @@ def _staged_start_ns(graph: Graph, rows: NDArray[np.intp]) -> int:
     timeline, binding = graph.host.timeline, graph.binding
     waited = rows[binding.constraint[rows] == Constraint.LAUNCH]
     delay_ns = timeline.start_ns[waited] - timeline.trace.end_ns[timeline.launch_id[waited]]
-    if len(waited) >= MIN_STARTS and (own_ns := lower_median(delay_ns)) <= UNEXPLAINED_NS:
-        return own_ns
-    return int(binding.latencies.typical_ns[launch_index(np.array([Kind.COPY], dtype=np.int8))][0])
+    [typical_ns] = binding.latencies.typical_ns[launch_index(np.array([Kind.COPY], dtype=np.int8))]
+    return own_latency_ns(delay_ns, MIN_STARTS, typical_ns)
 
 
 def _first_callback_ns(graph: Graph) -> Int64Array:
@@ -360,20 +369,10 @@ def _synchronizations(graph: Graph, nodes: Nodes, cost_ns: Int64Array) -> Edges:
     own_ns = lower_median(without_wait_ns) if is_shown else _OWN_WAIT_NS
     cost_ns[is_known] = np.minimum(cost_ns[is_known], own_ns)
     has_waited = is_known & (awaited_ns >= calls.begin_ns)
-    wake_up_ns = _wake_up_ns(graph, (calls.end_ns - awaited_ns)[has_waited])
+    shown_ns = (calls.end_ns - awaited_ns)[has_waited]
+    typical_ns = graph.binding.latencies.typical_ns[AWAITED]
+    wake_up_ns = own_latency_ns(shown_ns, _MIN_WAKE_UPS, typical_ns)
     return edges(nodes.activity[row], call, Via.WAIT, wake_up_ns)
-
-
-def _wake_up_ns(graph: Graph, shown_ns: Int64Array) -> int:
-    """Time from the end of a wait to the call's return: usually the trace's median.
-
-    Args:
-        graph: the file's dependencies.
-        shown_ns: int64[k], ns, how long it took in the calls that had to wait.
-    """
-    if len(shown_ns) >= _MIN_WAKE_UPS and (own_ns := lower_median(shown_ns)) <= UNEXPLAINED_NS:
-        return own_ns
-    return int(graph.binding.latencies.typical_ns[AWAITED])
 
 
 def _copies(graph: Graph, nodes: Nodes, cost_ns: Int64Array) -> Edges:

@@ -251,9 +251,9 @@ def add_edges(
     program: Program,
     source: NDArray[np.intp],
     target: NDArray[np.intp],
-    via: Via,
+    via: ArrayLike,
     latency_ns: ArrayLike,
-    lag: int = 0,
+    lag: ArrayLike = 0,
 ) -> Program:
     """The same with further edges.
 
@@ -261,23 +261,19 @@ def add_edges(
         program: any.
         source: intp[k], nodes.
         target: intp[k], nodes; without a lag they come after their sources.
-        via: why the target comes after the source.
+        via: int8[k] or one `Via`, why each target comes after its source.
         latency_ns: int64[k] or one number, ns.
-        lag: 1 where the source is of the repetition before.
+        lag: int8[k] or one number, 1 where the source is of the repetition before.
     """
-    count = len(source)
-    if not count:
+    if not len(source):
         return program
-    return replace(
-        program,
-        source=np.append(program.source, source),
-        target=np.append(program.target, target),
-        via=np.append(program.via, np.full(count, via, dtype=np.int8)),
-        lag=np.append(program.lag, np.full(count, lag, dtype=np.int8)),
-        latency_ns=np.append(program.latency_ns, np.broadcast_to(latency_ns, count)).astype(
-            np.int64
-        ),
-    )
+    added = {"source": source, "target": target, "via": via, "lag": lag, "latency_ns": latency_ns}
+    columns: dict[str, Any] = {}
+    for name, values in added.items():
+        column = getattr(program, name)
+        new = np.broadcast_to(np.asarray(values, dtype=column.dtype), len(source))
+        columns[name] = np.append(column, new)
+    return replace(program, **columns)
 
 
 def kept_before(
@@ -344,19 +340,15 @@ def out_of_stream(program: Program, nodes: NDArray[np.bool_], gap_ns: Int64Array
     before, lag = kept_before(program, nodes)
     of_gpu = (Via.STREAM, Via.QUEUE, Via.SM)
     is_gone = np.isin(program.via, of_gpu) & (into | out_of)
+    lag_now = program.lag + lag[program.source]
     is_followed = out_of & ~into & np.isin(program.via, (Via.STREAM, Via.EVENT, Via.WAIT))
     is_followed &= (before[program.source] != ABSENT) & (program.latency_ns != NEVER)
+    edges = np.flatnonzero(is_followed & (lag_now <= 1))
+    source, target, via = before[program.source[edges]], program.target[edges], program.via[edges]
+    own_gap_ns = gap_ns[program.activity_kind[source], program.activity_kind[target]]
+    latency_ns = np.where(via == Via.STREAM, own_gap_ns, program.latency_ns[edges])
     changed = remove_edges(program, is_gone)
-    for edge_lag in (0, 1):
-        edges = is_followed & (program.lag + lag[program.source] == edge_lag)
-        for via in (Via.STREAM, Via.EVENT, Via.WAIT):
-            of_via = edges & (program.via == via)
-            source, target = before[program.source[of_via]], program.target[of_via]
-            latency_ns = program.latency_ns[of_via]
-            if via == Via.STREAM:
-                latency_ns = gap_ns[program.activity_kind[source], program.activity_kind[target]]
-            changed = add_edges(changed, source, target, via, latency_ns, edge_lag)
-    return changed
+    return add_edges(changed, source, target, via, latency_ns, lag_now[edges])
 
 
 def chain_activities(program: Program, nodes: NDArray[np.intp], gap_ns: ArrayLike) -> Program:

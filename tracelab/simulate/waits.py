@@ -286,14 +286,30 @@ def _keep_order(
         first = launched[np.where(is_next, 0, index)] if len(launched) else index
         other &= ~_waits_between(sites, call, program.launch_node[first])
         target = launched[np.where(is_next, 0, index)[other]]
-        for of_lag in (0, 1):
-            edges = np.flatnonzero(lag[other] + is_next[other] == of_lag)
-            edges = edges[(of_lag == 1) | (source[other][edges] < target[edges])]
-            latency_ns = sites.event_ns[program.activity_kind[target[edges]]]
-            program = add_edges(
-                program, source[other][edges], target[edges], Via.EVENT, latency_ns, of_lag
-            )
+        program = _await(program, sites, source[other], target, lag[other] + is_next[other])
     return program
+
+
+def _await(
+    program: Program,
+    sites: Sites,
+    source: NDArray[np.intp],
+    target: NDArray[np.intp],
+    lag: NDArray[np.int8],
+) -> Program:
+    """The same, where activities wait as for an event for others, as far as these come before.
+
+    Args:
+        program: any.
+        sites: whose places they are.
+        source: intp[k], what is waited for.
+        target: intp[k], what waits for each.
+        lag: int8[k], how many repetitions later.
+    """
+    comes_before = (lag == 1) | ((lag == 0) & (source < target))
+    source, target = source[comes_before], target[comes_before]
+    latency_ns = sites.event_ns[program.activity_kind[target]]
+    return add_edges(program, source, target, Via.EVENT, latency_ns, lag[comes_before])
 
 
 # From and to pinned memory over PCIe Gen 5, as measured on H100 and H200: shared/REPLAY.md.
@@ -411,19 +427,13 @@ def _ahead(program: Program, sites: Sites, copies: NDArray[np.bool_]) -> Program
 
     What followed them in their stream waits for them as for an event.
     """
-    kind = program.activity_kind
     feeds = (program.via == Via.STREAM) & (program.latency_ns != NEVER)
     feeds &= copies[program.source] & ~copies[program.target]
     waits = np.isin(program.via, (Via.LAUNCH, Via.EVENT)) & copies[program.target]
     changed = out_of_stream(remove_edges(program, waits), copies, sites.gap_ns)
-    changed = slower_beside(
-        changed, sites.copy_direction, program.source[feeds], program.target[feeds]
-    )
-    for lag in (0, 1):
-        edges = feeds & (program.lag == lag)
-        source, target = program.source[edges], program.target[edges]
-        latency_ns = sites.event_ns[kind[target]]
-        changed = add_edges(changed, source, target, Via.EVENT, latency_ns, lag)
+    source, target = program.source[feeds], program.target[feeds]
+    changed = slower_beside(changed, sites.copy_direction, source, target)
+    changed = _await(changed, sites, source, target, program.lag[feeds])
     for _, nodes in groups_of(np.where(copies, sites.device_number, ABSENT)):
         changed = chain_activities(changed, nodes, sites.gap_ns[Kind.COPY, Kind.COPY])
         changed = _launched_ahead(changed, nodes, sites.copy_launch_ns)
@@ -436,10 +446,10 @@ def _launched_ahead(program: Program, nodes: NDArray[np.intp], launch_ns: int) -
     per_step = -(-len(nodes) // program.steps) if program.is_repeated else 1
     call = np.roll(program.launch_node[nodes], per_step)
     is_first = np.arange(len(nodes)) < per_step
-    for lag in (0, 1):
-        of_lag = (is_first == lag) & (call != ABSENT)
-        program = add_edges(program, call[of_lag], nodes[of_lag], Via.LAUNCH, launch_ns, lag)
-    return program
+    has_call = call != ABSENT
+    return add_edges(
+        program, call[has_call], nodes[has_call], Via.LAUNCH, launch_ns, is_first[has_call]
+    )
 
 
 _MAY_FILL_GPU = "whether these kernels leave multiprocessors free for others is not known"
@@ -463,7 +473,10 @@ def side_stream(program: Program, selection: Selection) -> Edited:
     moved = _moved(program, sites, nodes)
     by_step_end, by_next_wait = (
         slower_beside(
-            _waited_for(moved, sites, feeds, uses), sites.copy_direction, feeds.source, feeds.target
+            _await(moved, sites, feeds.source, uses.target, uses.lag),
+            sites.copy_direction,
+            feeds.source,
+            feeds.target,
         )
         for uses in (feeds.step_end, feeds.next_wait)
     )
@@ -536,21 +549,9 @@ def _moved(program: Program, sites: Sites, nodes: NDArray[np.bool_]) -> Program:
     changed = remove_edges(
         changed, np.append(feeds, np.zeros(len(changed.via) - len(feeds), np.bool_))
     )
-    for edge_lag in (0, 1):
-        target = np.flatnonzero(has_input & (lag == edge_lag))
-        latency_ns = sites.event_ns[program.activity_kind[target]]
-        changed = add_edges(changed, before[target], target, Via.EVENT, latency_ns, edge_lag)
+    target = np.flatnonzero(has_input)
+    changed = _await(changed, sites, before[target], target, lag[target])
     for _, moved in groups_of(np.where(nodes, program.stream_index, ABSENT)):
         kinds = program.activity_kind[moved]
         changed = chain_activities(changed, moved, sites.gap_ns[np.roll(kinds, 1), kinds])
     return changed
-
-
-def _waited_for(program: Program, sites: Sites, feeds: _Feeds, uses: _Uses) -> Program:
-    """The same, where moved activities are waited for by the time their results are used."""
-    for lag in (0, 1):
-        of_lag = (uses.lag == lag) & ((uses.lag == 1) | (feeds.source < uses.target))
-        source, target = feeds.source[of_lag], uses.target[of_lag]
-        latency_ns = sites.event_ns[program.activity_kind[target]]
-        program = add_edges(program, source, target, Via.EVENT, latency_ns, lag)
-    return program
