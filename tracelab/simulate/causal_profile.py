@@ -55,6 +55,9 @@ class HostPieces(Frozen):
     share: NDArray[np.float64]
 
 
+_NO_PIECES = HostPieces(np.zeros(0, np.intp), np.zeros(0, np.int64), np.zeros(0))
+
+
 def host_pieces(trace: Trace, program: Program) -> HostPieces:
     """Name the host's work between the calls of a program, which was recorded in a trace.
 
@@ -75,8 +78,7 @@ def host_pieces(trace: Trace, program: Program) -> HostPieces:
         _thread_pieces(nesting, thread, edges[own], start_ns[own], end_ns[own], sleeps[own])
         for thread, own in groups_of(program.thread_index[target])
     ]
-    none = HostPieces(np.zeros(0, np.intp), np.zeros(0, np.int64), np.zeros(0))
-    return concatenated([none, *parts])
+    return concatenated([_NO_PIECES, *parts])
 
 
 def _host_events(trace: Trace, start_ns: Int64Array, end_ns: Int64Array) -> NDArray[np.intp]:
@@ -207,9 +209,8 @@ def kernels_of(sites: Sites) -> Items:
     names, item = np.unique(trace.name_index[program.event_id[is_activity]], return_inverse=True)
     of_node = np.full(len(program), ABSENT, dtype=np.intp)
     of_node[is_activity] = item
-    no_pieces = HostPieces(np.zeros(0, np.intp), np.zeros(0, np.int64), np.zeros(0))
     item_names = tuple(ItemName(trace.strings[name]) for name in names.tolist())
-    return Items(sites, item_names, of_node, np.zeros(0, np.intp), no_pieces)
+    return Items(sites, item_names, of_node, np.zeros(0, np.intp), _NO_PIECES)
 
 
 def _host_work_items(
@@ -421,7 +422,7 @@ def causal_profile(
     cycle = critical_cycle(program, replayed.time_ns[:, 0], replayed_ns)
     whole, (parts, others) = _whole(sites, cycle), _parts(items, cycle, by)
     asked = [*whole, *parts, *others]
-    changes = [change for part in asked for change in part.changes]
+    changes = [change for part in asked for change in part.changes.values()]
     steps_ns = replay_edits(program, (change() for change in changes))
     remains_ns = replay_edits(gpu_chain(program), (gpu_chain(change()) for change in changes))
     # By how much the replay is off without a change, it is with one, in proportion.
@@ -435,38 +436,26 @@ def causal_profile(
     return (*rows[:first], *_sort_by_saving(rows[first:last]), *rows[last:])
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(NamedTuple):
     """A part of the program, and what is asked of it.
 
     Attributes:
         known: the fields of its row that are known without a replay.
-        free, half, no_wait: make the programs whose steps the fields of these names are.
+        changes: make the programs whose steps the fields of these names are.
     """
 
     known: Mapping[str, Any]
-    free: Callable[[], Program]
-    half: Callable[[], Program] | None = None
-    no_wait: Callable[[], Program] | None = None
-
-    @property
-    def changes(self) -> Iterator[Callable[[], Program]]:
-        """Changes to replay, in the order of the fields."""
-        return (change for change in (self.free, self.half, self.no_wait) if change is not None)
+    changes: Mapping[str, Callable[[], Program]]
 
 
 def _answered(
     part: _Part, step_ns: int, answers_ns: Iterator[int], per_replayed: float
 ) -> CausalMetrics:
     """The row of a part, which takes its answers; what it decides is a part of the same step."""
+    answered = {name: next(answers_ns) for name in part.changes}
     known = {**part.known, "critical_ns": round(part.known["critical_ns"] * per_replayed)}
     return CausalMetrics(
-        rank=0,
-        step_ns=step_ns,
-        free_ns=next(answers_ns),
-        half_ns=None if part.half is None else next(answers_ns),
-        no_wait_ns=None if part.no_wait is None else next(answers_ns),
-        **known,
+        rank=0, step_ns=step_ns, **{"half_ns": None, "no_wait_ns": None, **answered, **known}
     )
 
 
@@ -507,13 +496,14 @@ def _whole(sites: Sites, cycle: CriticalCycle) -> list[_Part]:
     host_ns = int(_work_ns(program).sum() + program.cost_ns[~is_activity].sum())
     gpu_ns = int(program.cost_ns[is_activity].sum())
     per_step = program.steps
+    changes = {
+        "free_ns": lambda: host(program, everything, 0).program,
+        "half_ns": lambda: host(program, everything, 0.5).program,
+    }
+    if waits_for_gpu(sites).any():
+        changes["no_wait_ns"] = lambda: unblock(program, everything).program
     return [
-        _Part(
-            _known(ALL, ItemName(HOST), calls, host_ns, 0, cycle.host_ns, per_step),
-            lambda: host(program, everything, 0).program,
-            lambda: host(program, everything, 0.5).program,
-            (lambda: unblock(program, everything).program) if waits_for_gpu(sites).any() else None,
-        ),
+        _Part(_known(ALL, ItemName(HOST), calls, host_ns, 0, cycle.host_ns, per_step), changes),
         _kernel_part(
             everything, _known(ALL, ItemName(GPU), activities, 0, gpu_ns, cycle.gpu_ns, per_step)
         ),
@@ -565,7 +555,12 @@ def _host_part(selection: Selection, known: Mapping[str, Any], *, mostly_waits: 
     def half() -> Program:
         return scale(host(program, selection, 0.5).program, selection, 0.5).program
 
-    return _Part(known, free, None if mostly_waits else half, no_wait if blocks else None)
+    changes = {"free_ns": free}
+    if not mostly_waits:
+        changes["half_ns"] = half
+    if blocks:
+        changes["no_wait_ns"] = no_wait
+    return _Part(known, changes)
 
 
 def _kernel_part(selection: Selection, known: Mapping[str, Any]) -> _Part:
@@ -573,8 +568,10 @@ def _kernel_part(selection: Selection, known: Mapping[str, Any]) -> _Part:
     program = selection.sites.program
     return _Part(
         known,
-        lambda: scale(program, selection, 0).program,
-        lambda: scale(program, selection, 0.5).program,
+        {
+            "free_ns": lambda: scale(program, selection, 0).program,
+            "half_ns": lambda: scale(program, selection, 0.5).program,
+        },
     )
 
 

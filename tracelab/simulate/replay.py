@@ -200,12 +200,7 @@ def replay(programs: Sequence[Program], repetitions: int = REPETITIONS) -> Repla
             places, before those that an edit added.
         repetitions: how often a repeated program runs.
     """
-    base = programs[0]
-    at_once = _programs_at_once(base)
-    parts = [
-        _replay(programs[first : first + at_once], base, repetitions)
-        for first in range(0, len(programs), at_once)
-    ]
+    parts = list(_replay_in_parts(programs[0], programs, repetitions))
     return Replayed(
         np.concatenate([part.step_ns for part in parts]),
         np.concatenate([part.time_ns for part in parts], axis=1),
@@ -219,13 +214,18 @@ def replay_edits(base: Program, edited: Iterable[Program]) -> Iterator[int]:
         base: any program.
         edited: its edits, requested in groups that are replayed together.
     """
-    rest = iter(edited)
-    while some := list(islice(rest, _programs_at_once(base))):
-        yield from _replay(some, base, REPETITIONS).step_ns.tolist()
+    for part in _replay_in_parts(base, edited, REPETITIONS):
+        yield from part.step_ns.tolist()
 
 
-def _programs_at_once(base: Program) -> int:
-    return max(1, min(_MAX_PROGRAMS, _MAX_ROWS // (len(base) + len(base.source) + 1)))
+def _replay_in_parts(
+    base: Program, programs: Iterable[Program], repetitions: int
+) -> Iterator[Replayed]:
+    """Replay as many programs at once as the memory of a pass holds."""
+    rest = iter(programs)
+    at_once = max(1, min(_MAX_PROGRAMS, _MAX_ROWS // (len(base) + len(base.source) + 1)))
+    while some := list(islice(rest, at_once)):
+        yield _replay(some, base, repetitions)
 
 
 def _replay(programs: Sequence[Program], base: Program, repetitions: int) -> Replayed:
