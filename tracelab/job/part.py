@@ -501,6 +501,4 @@ def _rank_program(baseline: Baseline, changes: Mapping[str, Edited]) -> RankProg
         return baseline.not_replayed
     if not baseline.steps:
         return "The file has no steps. Call `profiler.step()` after each."
-    return RankProgram(
-        program, baseline.steps, step_ns, baseline.basis, baseline.printed, changes
-    )
+    return RankProgram(program, baseline.steps, step_ns, baseline.basis, baseline.printed, changes)

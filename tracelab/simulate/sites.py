@@ -218,7 +218,7 @@ class Sites:
 
     @cached_property
     def silent_shares(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Of each edge of host work the share without any event, and that without any region.
+        """Shares of each edge of host work: that without any event, and that outside any region.
 
         Each is float64[e], 0 for all other edges.
         """
