@@ -11,16 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tracelab.base.errors import TracelabError, UsageError, reason_of
-from tracelab.cli.flags import sentence_of
-from tracelab.cli.numbers import parse_assignments, parse_number
-from tracelab.cli.options import CommPattern, Markdown, NoCache, StepOn, shared_options
+from tracelab.cli.options import CommPattern, Markdown, NoCache, StepOn, sentence_of, shared_options
 from tracelab.cli.outputs import require_one, require_outputs
 from tracelab.cli.saved import require_same_options
 from tracelab.system.console import output_in_color, output_width, tell, write_result
 from tracelab.system.files import write_file
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from tracelab.base.options import Options
     from tracelab.comparison.budgets import Budgets
@@ -193,6 +191,47 @@ def _parsed(file: Path, *, at_top: bool) -> Budgets | None:
     return replace(found, baseline=str(file.parent / found.baseline))
 
 
+def parse_number(text: str | None, flag: str) -> float | None:
+    """The number that a flag gives, if it is given.
+
+    >>> parse_number("5", "--max-idle")
+    5.0
+
+    Raises:
+        UsageError: it is not a number.
+    """
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        raise UsageError(f"{flag} takes a number, not {text!r}") from None
+
+
+def parse_assignments(texts: Iterable[str], flag: str, example: str) -> dict[str, float]:
+    """KEY=NUMBER, as flags give it, as the table that TOML would have.
+
+    >>> parse_assignments(["comm:compute=80"], "--min-overlap", "comm:compute=80")
+    {'comm:compute': 80.0}
+
+    Args:
+        texts: what the flag gives, each time that it is given.
+        flag: its name, for errors.
+        example: how to write it, for errors.
+
+    Raises:
+        UsageError: one of them is written in another way.
+    """
+    assignments: dict[str, float] = {}
+    for text in texts:
+        key, _, number = text.rpartition("=")
+        try:
+            assignments[key.strip()] = float(number)
+        except ValueError:
+            key = ""
+        if not key:
+            raise UsageError(f"{flag} takes a kind and a percentage, as {example}, not {text!r}")
+    return assignments
+
+
 # --- what was measured ---
 
 
@@ -282,6 +321,3 @@ def _tell_of_traces(reports: Sequence[Report]) -> None:
                 tell(f"{paths.get(finding.rank, 'trace')}: {finding.rule}: {finding.title}")
         for file in report.provenance.unread:
             tell(f"left out of the saved report: {file.reason}")
-
-
-# --- messages ---

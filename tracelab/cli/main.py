@@ -20,7 +20,7 @@ from tracelab.cli.cache import cache
 from tracelab.cli.check import check
 from tracelab.cli.diff import diff
 from tracelab.cli.explain import explain
-from tracelab.cli.flags import sentence_of
+from tracelab.cli.options import sentence_of
 from tracelab.cli.run import SETTINGS, run
 from tracelab.cli.timeline import timeline
 from tracelab.cli.view import view

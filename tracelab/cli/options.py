@@ -1,10 +1,14 @@
-"""The options that several commands have."""
+"""Options of several commands, and the flag of each option that has another name in Python."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import typer
+
+from tracelab.base.errors import TracelabError
 
 StepOn = Annotated[
     str | None,
@@ -61,3 +65,31 @@ def shared_options(
         "step_pattern": step_on or PROFILER_STEP,
         "cache": not no_cache,
     }
+
+
+# The flags of Python's options, for sentences that name one.
+FLAGS: Mapping[str, str] = MappingProxyType(
+    {
+        "collector": "--collector",
+        "comm_patterns": "--comm-pattern",
+        "edits": "--edit",
+        "fixes": "--fix",
+        "job": "--job",
+        "processes": "--jobs",
+        "profile_by": "--by",
+        "source_folders": "--source",
+        "step": "--step",
+        "step_pattern": "--step-on",
+    }
+)
+
+
+def sentence_of(error: TracelabError) -> str:
+    """Return the error's sentence with the flag in place of the option's Python name.
+
+    >>> sentence_of(TracelabError("say `step`", option="step"))
+    'say --step'
+    """
+    if error.option is None:
+        return str(error)
+    return str(error).replace(f"`{error.option}`", FLAGS[error.option])

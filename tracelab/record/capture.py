@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import functools
 import os
+import time
 from base64 import b64encode
 from collections.abc import Callable
 from html import escape
@@ -13,15 +14,18 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from tracelab.analysis.analysis import Analysis, analyze_source
+from tracelab.analysis.reports import analyze_file, merge_results
 from tracelab.base.errors import MissingSupportError, TracelabError, UsageError
+from tracelab.base.options import DEFAULTS
+from tracelab.outputs.output import Request
 from tracelab.outputs.picture import draw
+from tracelab.outputs.registry import reduce_file, write_files
 from tracelab.read.sources import find_sources
-from tracelab.record.announce import announce, why_kineto, why_no_gpu
 from tracelab.record.collector import CollectorSetting
 from tracelab.record.hooks import around
 from tracelab.record.recorder import Recorder
 from tracelab.report.schema import Report
-from tracelab.system.console import tell
+from tracelab.system.console import output_in_color, output_width, tell, write_result
 from tracelab.system.crash import report_crash
 
 if TYPE_CHECKING:
@@ -31,6 +35,7 @@ FOLDER = Path("tracelab-run")
 # For the other ranks of this machine to write their files.
 MAX_WAIT_S = 60.0
 _WAIT_AFTER_ERROR_S = 5.0
+_POLL_S = 0.2
 
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
@@ -134,7 +139,7 @@ class capture(Recorder):  # noqa: N801 (like torch.profiler.profile, it is used 
                 f"<p>{self.count} of {self.calls} steps completed; the report follows the last.</p>"
             )
         if not (self.done and self.has_gpu):
-            reason = why_no_gpu(self) if self.done else self.why_nothing()
+            reason = _why_no_gpu(self) if self.done else self.why_nothing()
             return f"<p>{escape(reason)}</p>"
         png = b64encode(self.png()._repr_png_()).decode()
         return f'{render_notebook(self.report())}<img src="data:image/png;base64,{png}">'
@@ -144,7 +149,7 @@ class capture(Recorder):  # noqa: N801 (like torch.profiler.profile, it is used 
         if not self.done:
             raise UsageError(self.why_nothing())
         if not self.has_gpu:
-            raise MissingSupportError(why_no_gpu(self))
+            raise MissingSupportError(_why_no_gpu(self))
         if self._finished_analysis is None:
             [source] = find_sources([str(self.path)])
             self._finished_analysis = analyze_source(source)
@@ -158,10 +163,10 @@ class capture(Recorder):  # noqa: N801 (like torch.profiler.profile, it is used 
     def _announce(self, *, wait_s: float) -> None:
         self._is_announced = True
         if self.collector_reason and self.rank in {None, 0}:
-            tell(why_kineto(self))
+            tell(_why_kineto(self))
         if not self._prints_report:
             if not self.has_gpu:
-                tell(why_no_gpu(self))
+                tell(_why_no_gpu(self))
             return
         try:
             announce(self, wait_s=wait_s)
@@ -170,6 +175,65 @@ class capture(Recorder):  # noqa: N801 (like torch.profiler.profile, it is used 
         except Exception as error:  # whatever it is, it is no reason to end somebody's training
             tell(f"recorded {self.path}, but the analysis failed")
             tell(report_crash(error))
+
+
+def announce(recorder: Recorder, *, wait_s: float) -> None:
+    """Print what was recorded and draw it; in a job, of all ranks of this machine, by the first.
+
+    Args:
+        recorder: what has written its trace.
+        wait_s: how long to wait for the other ranks' files, in seconds.
+
+    Raises:
+        TracelabError: the traces cannot be analyzed.
+    """
+    from tracelab.render.text.report import render_text
+
+    if recorder.rank not in {None, 0}:
+        return
+    if not recorder.has_gpu:
+        tell(_why_no_gpu(recorder))
+        return
+    paths = [str(path) for path in _files_of_all_ranks(recorder, wait_s)]
+    picture = recorder.path.parent / "timeline.png"
+    requests = {"png": Request(picture, len(paths))}
+    then = functools.partial(reduce_file, requests=requests)
+    results = [analyze_file(source, DEFAULTS, then=then) for source in find_sources(paths)]
+    report = merge_results(results, paths, DEFAULTS)
+    write_result(render_text(report, width=output_width(), color=output_in_color()))
+    tell(f"traces: {', '.join(paths)}")
+    for drawn in write_files(report, results, requests):
+        tell(str(drawn))
+
+
+def _why_no_gpu(recorder: Recorder) -> str:
+    """Say that a trace holds no GPU activity, because there is no GPU here."""
+    return (
+        f"recorded {recorder.path}, but there is no GPU here: the file contains only "
+        "CPU events, so there is nothing to analyze"
+    )
+
+
+def _why_kineto(recorder: Recorder) -> str:
+    """Say why the trace is Kineto's, although this torch has a collector that says more."""
+    return (
+        "recorded with Kineto, not with Cuspy, PyTorch's own CUPTI collector: "
+        f"{recorder.collector_reason}"
+    )
+
+
+def _files_of_all_ranks(recorder: Recorder, wait_s: float) -> list[Path]:
+    """The files that the ranks of this machine wrote in this run; waits for the late ones."""
+    if recorder.rank is None or recorder.local_world_size == 1:
+        return [recorder.path]
+    pattern = recorder.path.name.replace(f"rank{recorder.rank}", "rank*")
+    deadline_s = time.monotonic() + wait_s
+    while True:
+        files = sorted(recorder.path.parent.glob(pattern))
+        files = [file for file in files if file.stat().st_mtime >= recorder.created_s]
+        if len(files) >= recorder.local_world_size or time.monotonic() > deadline_s:
+            return files
+        time.sleep(_POLL_S)
 
 
 @overload

@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
-from tracelab.record.announce import announce
+from tracelab.record.capture import announce
 
 TRACES = Path(__file__).parents[3] / "traces"
 

@@ -10,7 +10,7 @@ import pytest
 import tracelab
 from tests.unit.comparison.test_budgets import make_report, make_steps, make_window
 from tracelab.base.errors import UnreadableInputError, UsageError
-from tracelab.cli.flags import FLAGS, sentence_of
+from tracelab.cli.options import FLAGS, sentence_of
 from tracelab.comparison.budgets import Budgets
 from tracelab.comparison.check import check
 from tracelab.model.kernel_kinds import comm_test

@@ -1,7 +1,7 @@
 import pytest
 
 from tracelab.base.errors import UsageError
-from tracelab.cli.numbers import parse_assignments, parse_number
+from tracelab.cli.check import parse_assignments, parse_number
 
 
 def test_a_number_or_nothing():
