@@ -38,6 +38,23 @@ class Program:
         return self._start_ns + round(start * US), self._start_ns + round(end * US)
 
 
+def back_through(name, node):
+    """The "args" that number an operator's calls, and its nodes from the last open call on."""
+
+    def arguments(trace, event_ids):
+        numbers, made = {}, []
+        for event, of_event in enumerate(trace.name_index.tolist()):
+            if trace.strings[of_event] == name:
+                numbers[event] = len(numbers)
+                made.append(numbers[event])
+            elif trace.strings[of_event] == node and made:
+                numbers[event] = made.pop()
+        known = [event for event in event_ids if event in numbers]
+        return {x: {"Sequence number": numbers[x], "Fwd thread id": 1} for x in known}
+
+    return arguments
+
+
 def recognized(
     make, *, in_steps=range(STEPS), steps=STEPS, outside=(), remedies=REMEDIES, arguments=None
 ):

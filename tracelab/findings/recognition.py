@@ -18,10 +18,9 @@ from tracelab.measures.idle_causes import Bubbles
 from tracelab.model.cuda_graphs.origins import ReadArguments
 from tracelab.model.graph import Graph
 from tracelab.model.host import Host
-from tracelab.model.lookup import groups_of
 from tracelab.model.nesting import Nesting
 from tracelab.model.profiler_calls import is_inside
-from tracelab.model.program.call_sites import calling_threads
+from tracelab.model.program.call_sites import regions_around
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Category, Trace
 
@@ -105,11 +104,7 @@ class _Regions:
         """int64[k], the number of the remedy of each event (event ids), else ABSENT."""
         found = np.full(len(events), ABSENT, dtype=np.int64)
         known = np.flatnonzero(events != ABSENT)
-        event_id = events[known].astype(np.int64)
-        index = self._nesting.innermost(event_id)
-        caller = calling_threads(timeline, event_id)
-        for thread, position in groups_of(np.where(index == ABSENT, caller, ABSENT)):
-            index[position] = self._nesting.innermost_on(thread, event_id[position])
+        index = regions_around(timeline, self._nesting, events[known])
         found[known] = np.where(index == ABSENT, ABSENT, self._number[index])
         return found
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Hashable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,19 +15,18 @@ from tracelab.findings.remedies.recognizers import (
     counts_inside,
     forward_numbers,
     named,
+    nodes_back_through,
     recurs,
-    step_indices,
 )
 from tracelab.model.cuda_graphs.origins import ReadArguments
-from tracelab.model.frames import is_engine_operator, is_optimizer_step, is_program_frame
+from tracelab.model.frames import is_engine_operator, is_optimizer_step
 from tracelab.model.graph import Graph
-from tracelab.model.lookup import expand_ranges, groups_of, match_names
+from tracelab.model.lookup import groups_of, match_names
 from tracelab.model.nesting import Nesting
-from tracelab.model.program.call_sites import calling_threads, python_frames
+from tracelab.model.program.call_sites import regions_around
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Category
 
-_GRAD = r"(?:^|/)torch/autograd/__init__\.py\(\d+\): grad$"
 _ACCUMULATES = re.compile(r"^autograd::engine::evaluate_function: \S*AccumulateGrad$")
 _RUN_BACKWARD = re.compile(r"^<built-in (?:method|function) run_backward\b")
 # The engine's own start of a pass: `loss.backward()` makes a gradient of one.
@@ -47,18 +44,7 @@ _ONLY_FORWARD = re.compile(
 )
 
 
-def calls_of_grad(graph: Graph, events: Int64Array) -> Int64Array:
-    """The calls that run nodes of the same names as another one of their function and step."""
-    trace = graph.host.timeline.trace
-    call, node = _nodes_of(graph, events)
-    keys = _keys(trace.name_index[node].tolist(), call, len(events))
-    steps = step_indices(graph, events).tolist()
-    keys = [key and (step, key) for step, key in zip(steps, keys, strict=True)]
-    owner = _owners(graph, events, keys)
-    return chosen(events, owner != ABSENT)
-
-
-def calls_of_grad_again(graph: Graph, events: Int64Array, arguments: ReadArguments) -> Int64Array:
+def calls_again(graph: Graph, events: Int64Array, arguments: ReadArguments) -> Int64Array:
     """All but the first of the calls that run the same nodes, and what goes back through them.
 
     Calls that ask for a single leaf each: where they ask for several at once they are of different
@@ -66,118 +52,29 @@ def calls_of_grad_again(graph: Graph, events: Int64Array, arguments: ReadArgumen
     """
     timeline = graph.host.timeline
     trace = timeline.trace
-    calls = named(trace, re.compile(_GRAD).search, Category.PYTHON)
-    calls = calls[np.argsort(trace.start_ns[calls], kind="stable")]
-    call, node = _nodes_of(graph, calls)
+    calls = Nesting(trace, events)
+    node = named(trace, is_engine_operator, Category.OPERATOR)
+    node = node[np.argsort(trace.start_ns[node], kind="stable")]
+    call = regions_around(timeline, calls, node)
+    node, call = node[call != ABSENT], call[call != ABSENT]
     number, thread = forward_numbers(node, arguments)
     known = number != ABSENT  # a leaf whose gradient is requested has none
-    keys = _keys(
-        [*zip(number[known].tolist(), thread[known].tolist(), strict=True)], call[known], len(calls)
-    )
-    leaves = np.bincount(call[~known], minlength=len(calls))
-    keys = [key if one else () for key, one in zip(keys, (leaves == 1).tolist(), strict=True)]
-    owner = _owners(graph, calls, keys).tolist()
-    is_again, seen = np.zeros(len(calls), dtype=np.bool_), set[Hashable]()
-    for i, key in enumerate(zip(owner, keys, strict=True)):
-        is_again[i] = owner[i] != ABSENT and key in seen
+    again, seen = [], set[tuple[tuple[int, int], ...]]()
+    for index, own in groups_of(call):
+        nodes = own[known[own]]
+        key = (*zip(number[nodes].tolist(), thread[nodes].tolist(), strict=True),)
+        if not key or len(own) > len(nodes) + 1:
+            continue
+        if key in seen:
+            again.append(index)
         seen.add(key)
-    again = calls[is_again & np.isin(calls, events)]
-    back = _back_through(graph, (call, node), is_again, {*thread[known].tolist()}, arguments)
-    return recurs(graph, np.union1d(again, back).astype(np.int64)) if len(again) else NO_EVENTS
-
-
-def _keys(of_nodes: Sequence[Hashable], call: NDArray[np.intp], count: int) -> list[Hashable]:
-    """The keys of the nodes of each call, in their order."""
-    keys: list[list[Hashable]] = [[] for _ in range(count)]
-    for i, of_node in zip(call.tolist(), of_nodes, strict=True):
-        keys[i].append(of_node)
-    return [*map(tuple, keys)]
-
-
-def _owners(graph: Graph, calls: Int64Array, keys: Sequence[Hashable]) -> NDArray[np.intp]:
-    """intp[k], the innermost function of the program with several calls of a key, else ABSENT.
-
-    An index into `python_frames`.
-    """
-    frames = python_frames(graph.host.timeline)
-    is_program, parent_index = frames.have_name(is_program_frame), frames.parent_index
-    innermost = frames.innermost(calls).copy()
-    around: list[list[int]] = [[] for _ in keys]
-    while len(open_ := np.flatnonzero(innermost != ABSENT)):
-        for i in open_[is_program[innermost[open_]]].tolist():
-            around[i].append(int(innermost[i]))
-        innermost[open_] = parent_index[innermost[open_]]
-    count = Counter(
-        (frame, key) for key, own in zip(keys, around, strict=True) if key for frame in own
-    )
-    owners = (
-        next((frame for frame in own if count[frame, key] > 1), ABSENT)
-        for key, own in zip(keys, around, strict=True)
-    )
-    return np.array([*owners], dtype=np.intp)
-
-
-def _nodes_of(graph: Graph, calls: Int64Array) -> tuple[NDArray[np.intp], Int64Array]:
-    """The nodes that run while a thread is in calls, by start.
-
-    Returns:
-        intp[n], the index of each node's call, and int64[n], event ids.
-    """
-    timeline = graph.host.timeline
-    trace = timeline.trace
-    nodes = named(trace, is_engine_operator, Category.OPERATOR)
-    nodes = nodes[np.argsort(trace.start_ns[nodes], kind="stable")]
-    caller = calling_threads(timeline, nodes)
-    caller = np.where(caller == ABSENT, trace.thread_index[nodes], caller)
-    start_ns = trace.start_ns[nodes]
-    call, index = expand_ranges(
-        np.searchsorted(start_ns, trace.start_ns[calls]),
-        np.searchsorted(start_ns, trace.end_ns[calls]),
-    )
-    is_own = caller[index] == trace.thread_index[calls[call]]
-    return call[is_own], nodes[index[is_own]]
-
-
-def _back_through(
-    graph: Graph,
-    of_calls: tuple[NDArray[np.intp], Int64Array],
-    is_again: NDArray[np.bool_],
-    threads: set[int],
-    arguments: ReadArguments,
-) -> Int64Array:
-    """The nodes of later passes that go back through what some calls computed.
-
-    Args:
-        graph: the file's dependencies.
-        of_calls: as of `_nodes_of`.
-        is_again: bool[k], those calls.
-        threads: whose operators the calls themselves go back through.
-        arguments: reads what the file says of events.
-    """
-    timeline = graph.host.timeline
-    call, node = of_calls
-    nesting = Nesting(timeline.trace, node)
-    operators = timeline.operators.event_id
-    inside = nesting.innermost(operators)
-    operators, inside = operators[inside != ABSENT], nesting.event_id[inside[inside != ABSENT]]
-    by_node = np.argsort(node)
-    of_operator = call[by_node][np.searchsorted(node[by_node], inside)]
-    number, _ = forward_numbers(operators, arguments)
-    is_made = (number != ABSENT) & ~np.isin(operators, node)
-    first = np.full(len(is_again), np.iinfo(np.int64).max)
-    last = np.full(len(is_again), ABSENT)
-    np.minimum.at(first, of_operator[is_made], number[is_made])
-    np.maximum.at(last, of_operator[is_made], number[is_made])
-    others = named(timeline.trace, is_engine_operator, Category.OPERATOR)
-    others = others[~np.isin(others, node)]
-    number, thread = forward_numbers(others, arguments)
-    is_other = (thread != ABSENT) & ~np.isin(thread, [*threads])
-    if len(np.unique(thread[is_other])) != 1:
+    if not again:
         return NO_EVENTS
-    order = np.argsort(first, kind="stable")
-    index = order[np.searchsorted(first[order], number, side="right") - 1]
-    is_back = is_other & is_again[index] & (first[index] <= number) & (number <= last[index])
-    return chosen(others, is_back)
+    of_again = node[np.isin(call, again)]
+    operators = timeline.operators.event_id
+    made = operators[are_inside(trace, operators, of_again)]
+    back = nodes_back_through(graph, made, arguments, np.unique(thread[known]).tolist())
+    return recurs(graph, np.union1d(calls.event_id[again], back).astype(np.int64))
 
 
 def gradients_for_nothing(graph: Graph, _events: Int64Array) -> Int64Array:

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.intervals import Int64Array, measure_within, union
-from tracelab.findings.remedies.loops import backward_of
 from tracelab.findings.remedies.recognizers import (
     NO_EVENTS,
     are_in_launching_thread,
@@ -95,7 +94,7 @@ def before_rest(graph: Graph, events: Int64Array) -> Int64Array:
 
 
 def calls_without_code(graph: Graph, events: Int64Array) -> Int64Array:
-    """Calls that look for compiled code, find none and make none, with what goes back through them.
+    """Calls that look for compiled code, find none and make none.
 
     A function that is not to be compiled is not looked up. One that may not be compiled again is,
     and then runs as it is written.
@@ -105,8 +104,7 @@ def calls_without_code(graph: Graph, events: Int64Array) -> Int64Array:
     is_eager = launches_inside(graph.host.timeline, events) >= _MIN_LAUNCHES_OF_GRAPH
     is_eager &= counts_inside(trace, events, named(trace, _LOOKUP.__eq__, *_NAMED)) > 0
     is_eager &= counts_inside(trace, events, np.concatenate(compiled)) == 0
-    calls = recurring(graph, events[is_eager])
-    return np.union1d(calls, backward_of(graph, calls)) if len(calls) else calls
+    return recurring(graph, events[is_eager])
 
 
 def regions_cut_by_reads(graph: Graph, _events: Int64Array) -> Int64Array:

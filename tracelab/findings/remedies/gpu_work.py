@@ -13,8 +13,8 @@ from tracelab.findings.remedies.recognizers import (
     NO_EVENTS,
     are_inside,
     chosen,
-    forward_numbers,
     named,
+    nodes_back_through,
     operators_named,
 )
 from tracelab.measures.independent_work import launched_by_optimizer, launched_in_backward
@@ -171,10 +171,7 @@ def joined_by_backward_of_chains(
     called = operators.event_id[operators.parent_index == ABSENT]
     calls = np.unique(_calls_of_functions(timeline, events))
     called = called[np.isin(_calls_of_functions(timeline, called), calls)]
-    node = operators.event_id[operators.have_name(is_engine_operator)]
-    numbers, _ = forward_numbers(np.concatenate((called, node)), arguments)  # one look at the file
-    number, number_of_node = np.split(numbers, [len(called)])
-    node = node[np.isin(number_of_node, number[number != ABSENT])]
+    node = nodes_back_through(graph, called, arguments)
     launch_id = timeline.launch_id[_launched_one_by_one(timeline)]
     inside = Nesting(timeline.trace, node).innermost(launch_id) != ABSENT
     return np.unique(np.concatenate((events, launch_id[inside])))

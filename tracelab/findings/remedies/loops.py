@@ -37,7 +37,7 @@ from tracelab.model.frames import (
 )
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind
-from tracelab.model.lookup import expand_ranges, groups_of, match_names
+from tracelab.model.lookup import groups_of, match_names
 from tracelab.model.nesting import Nesting
 from tracelab.model.program.call_sites import python_frames
 from tracelab.model.timeline import Timeline
@@ -50,9 +50,6 @@ _MIN_MODULES_OF_CLASS = 8
 _MAX_LAUNCHES_OF_MODULE = 3
 # A kernel that takes longer is worth a launch of its own.
 _MAX_KERNEL_NS = 10_000
-# Functions of autograd from one of a turn to one of the next.
-_MAX_FUNCTIONS_OF_TURN = 8
-_BACKWARD = re.compile(r"^autograd::engine::evaluate_function: (\w+)Backward\d*$")
 # Where products follow one another, each most likely needs the one before.
 _PRODUCTS = re.compile(r"matmul|linear|conv|^aten::(?:add|b)?mm$")
 _COLLECTS = r"^aten::(?:stack|cat)$"  # what each turn made
@@ -93,8 +90,7 @@ def turns(graph: Graph, _events: Int64Array, *, with_masks: bool) -> Int64Array:
 
     A loop is recognized by built-in functions, or operators that Python calls without a name
     (``x + y``), which a function of the program calls for a small kernel each; or by modules of one
-    class. What makes one call of them makes one of everything else in its turns, too, and of their
-    backward pass.
+    class. What makes one call of them makes one of everything else in its turns, too.
 
     Args:
         graph: the file's dependencies.
@@ -102,17 +98,6 @@ def turns(graph: Graph, _events: Int64Array, *, with_masks: bool) -> Int64Array:
     """
     if with_masks and len(_masks(graph)) < _MIN_TURNS:
         return NO_EVENTS
-    found = _turns(graph, with_masks=with_masks)
-    return np.concatenate((found, backward_of(graph, found))) if len(found) else NO_EVENTS
-
-
-def _turns(graph: Graph, *, with_masks: bool) -> Int64Array:
-    """The calls that functions with a loop make in each turn of the forward pass.
-
-    Args:
-        graph: the file's dependencies.
-        with_masks: as of `turns`.
-    """
     timeline = graph.host.timeline
     is_work = (timeline.kind == Kind.COMPUTE) & (timeline.launch_id != ABSENT)
     calls = _calls_of_program(graph, np.unique(timeline.launch_id[is_work]).astype(np.int64))
@@ -302,96 +287,6 @@ def _calls_of_program(graph: Graph, launch_id: Int64Array) -> _Calls:
         is_direct=~has_name | (is_built_in_frame[called] & (innermost[known] == called)),
         is_product=operators.have_name(_PRODUCTS.search)[operator],
     )
-
-
-def backward_of(graph: Graph, calls: Int64Array) -> Int64Array:
-    """The functions of autograd that go back through what calls hold.
-
-    They are known by name, as ``SubBackward0`` of ``aten::sub``. Where a step has as many of a name
-    as operators before its backward pass, the last function goes back through the first operator,
-    and so on; else it is all of a name, if most of the operators of that name are in these calls,
-    and it is called for most of those.
-    """
-    timeline = graph.host.timeline
-    trace, operators = timeline.trace, timeline.operators
-    is_function = operators.have_name(_BACKWARD.match)
-    functions = operators.event_id[is_function]
-    nodes = sorted({_BACKWARD.findall(name)[0] for name in _names(trace, functions)})
-    number_of = {node: number for number, node in enumerate(nodes)}
-    names = _names(trace, operators.event_id)
-    of_operator = np.array([number_of.get(_node_of(name), ABSENT) for name in names], dtype=np.intp)
-    of_operator[is_function] = ABSENT
-    forward = operators.event_id[of_operator != ABSENT]
-    of_operator = of_operator[of_operator != ABSENT]
-    of_function = np.array(
-        [number_of[_BACKWARD.findall(name)[0]] for name in _names(trace, functions)], dtype=np.intp
-    )
-    is_inside = are_inside(trace, forward, calls)
-    step, function_step = step_indices(graph, forward), step_indices(graph, functions)
-    is_of_calls = np.zeros(len(functions), dtype=np.bool_)
-    for node in np.unique(of_operator[is_inside]).tolist():
-        own, back = np.flatnonzero(of_operator == node), np.flatnonzero(of_function == node)
-        pairs = [
-            _pairs(trace, forward, own[step[own] == x], functions, back[function_step[back] == x])
-            for x in np.unique(function_step[back]).tolist()
-        ]
-        known = [pair for pair in pairs if pair is not None]
-        if len(known) == len(pairs):
-            for operator, function in known:
-                is_of_calls[function] = is_inside[operator]
-        else:
-            inside = int(is_inside[own].sum())
-            is_of_calls[back] = 2 * inside > len(own) and 2 * len(back) > inside
-    return _add_those_between(graph, functions[is_of_calls])
-
-
-def _pairs(
-    trace: Trace,
-    operators: Int64Array,
-    own: NDArray[np.intp],
-    functions: Int64Array,
-    back: NDArray[np.intp],
-) -> tuple[NDArray[np.intp], NDArray[np.intp]] | None:
-    """The operators of a step with the functions that go back through them, None if unknown.
-
-    Args:
-        trace: any.
-        operators: int64[k], event ids.
-        own: indices of those of one name.
-        functions: int64[f], event ids.
-        back: indices of those of that name.
-    """
-    own = own[trace.start_ns[operators[own]] < trace.start_ns[functions[back]].min()]
-    if len(own) != len(back):
-        return None
-    by_start = np.argsort(trace.start_ns[operators[own]], kind="stable")
-    by_end = np.argsort(-trace.start_ns[functions[back]], kind="stable")
-    return own[by_start], back[by_end]
-
-
-def _names(trace: Trace, events: Int64Array) -> list[str]:
-    return [trace.strings[index] for index in trace.name_index[events].tolist()]
-
-
-def _add_those_between(graph: Graph, functions: Int64Array) -> Int64Array:
-    """Add the autograd functions of the same turns: few from one to the next."""
-    trace, operators = graph.host.timeline.trace, graph.host.timeline.operators
-    all_ = operators.event_id[operators.have_name(is_engine_operator)]
-    all_ = all_[np.lexsort((trace.start_ns[all_], trace.thread_index[all_]))]
-    chosen = np.flatnonzero(np.isin(all_, functions))
-    is_near = np.diff(chosen) <= _MAX_FUNCTIONS_OF_TURN
-    is_near &= np.diff(step_indices(graph, all_[chosen])) == 0
-    _, between = expand_ranges(chosen[:-1][is_near], chosen[1:][is_near])
-    return np.union1d(functions, all_[between]).astype(np.int64)
-
-
-def _node_of(operator: str) -> str:
-    """The name of an operator's node in autograd.
-
-    >>> _node_of("aten::leaky_relu")
-    'LeakyRelu'
-    """
-    return "".join(word.title() for word in operator.removeprefix("aten::").split("_"))
 
 
 def _one_after_another(graph: Graph, calls: Int64Array) -> Int64Array:

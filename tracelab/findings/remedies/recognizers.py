@@ -9,7 +9,7 @@ next to this one.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,10 +22,10 @@ from tracelab.model.blocking_calls import Blocking
 from tracelab.model.cuda_graphs.graph_replays import mostly_replays
 from tracelab.model.cuda_graphs.origins import ReadArguments
 from tracelab.model.driver_api import is_graph_launch
-from tracelab.model.frames import is_source_function, is_tensor_operator
+from tracelab.model.frames import is_engine_operator, is_source_function, is_tensor_operator
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import copies_pageable_memory
-from tracelab.model.lookup import calls_of_name, groups_of, match_names
+from tracelab.model.lookup import calls_of_name, expand_ranges, groups_of, match_names
 from tracelab.model.nesting import Nesting
 from tracelab.model.program.call_sites import python_frames
 from tracelab.model.timeline import Timeline
@@ -42,6 +42,8 @@ _PASSES_ON = re.compile(
 _COMPILED_FUNCTION = re.compile(r"^Torch-Compiled Region")
 _COMPILED_CODE = re.compile(rf"{_COMPILED_FUNCTION.pattern}|^## Call CompiledFxGraph")
 _OPERATORS = (Category.OPERATOR, Category.ANNOTATION)
+# Nodes of autograd from one of a turn of a loop to one of the next.
+_MAX_NODES_OF_TURN = 8
 # A pitfall of fewer steps came by chance.
 _MIN_STEADY_STEPS = 2
 
@@ -216,6 +218,52 @@ def recorded_with(graph: Graph, events: Int64Array, *, function: str) -> Int64Ar
     """All events of a file in which such a function of CUDA is called anywhere, else none."""
     trace = graph.host.timeline.trace
     return events if len(named(trace, re.compile(function).search, *HOST_CALLS)) else NO_EVENTS
+
+
+# --- what goes back through them ---
+
+
+def joined_by_backward(graph: Graph, events: Int64Array, arguments: ReadArguments) -> Int64Array:
+    """Add the nodes of autograd that go back through operators inside some events.
+
+    So do those between two of them that follow one another closely: they are of the same turns.
+    """
+    timeline = graph.host.timeline
+    trace, operators = timeline.trace, timeline.operators
+    inside = operators.event_id[are_inside(trace, operators.event_id, events)]
+    back = nodes_back_through(graph, inside, arguments)
+    nodes = operators.event_id[operators.have_name(is_engine_operator)]
+    nodes = nodes[np.lexsort((trace.start_ns[nodes], trace.thread_index[nodes]))]
+    index = np.flatnonzero(np.isin(nodes, back))
+    is_near = np.diff(index) <= _MAX_NODES_OF_TURN
+    is_near &= np.diff(step_indices(graph, nodes[index])) == 0
+    _, between = expand_ranges(index[:-1][is_near], index[1:][is_near])
+    return np.unique(np.concatenate((events, back, nodes[between])))
+
+
+def nodes_back_through(
+    graph: Graph,
+    operators: Int64Array,
+    arguments: ReadArguments,
+    other_threads: Sequence[int] = (),
+) -> Int64Array:
+    """int64[n], the nodes of autograd that go back through some operators of one thread.
+
+    Args:
+        graph: the file's dependencies.
+        operators: int64[k], event ids.
+        arguments: reads the "args", in which a node has the number of its operator.
+        other_threads: the file's numbers of threads whose operators these are not.
+    """
+    of_file = graph.host.timeline.operators
+    node = of_file.event_id[of_file.have_name(is_engine_operator)]
+    made = np.setdiff1d(operators, node)
+    numbers, threads = forward_numbers(np.concatenate((made, node)), arguments)
+    number, thread = numbers[len(made) :], threads[len(made) :]
+    is_back = (number != ABSENT) & np.isin(number, numbers[: len(made)])
+    is_back &= ~np.isin(thread, other_threads)
+    known, count = np.unique(thread[is_back], return_counts=True)
+    return chosen(node, is_back & np.isin(thread, known[count == count.max(initial=0)][:1]))
 
 
 # --- what recognizers are made of ---

@@ -103,6 +103,26 @@ def calling_threads(timeline: Timeline, events: NDArray[np.integer[Any]]) -> Int
     return _locator(timeline).calling_threads(np.asarray(events, dtype=np.int64))
 
 
+def regions_around(
+    timeline: Timeline, regions: Nesting, events: NDArray[np.integer[Any]]
+) -> Int64Array:
+    """int64[k], the innermost region around each host event, of its thread or of its caller's.
+
+    Args:
+        timeline: the trace.
+        regions: host events as trees.
+        events: int[k], event ids.
+
+    Returns:
+        indices of regions; ABSENT for events that are in none.
+    """
+    event_id = np.asarray(events, dtype=np.int64)
+    index, caller = regions.innermost(event_id), calling_threads(timeline, event_id)
+    for thread, position in groups_of(np.where(index == ABSENT, caller, ABSENT)):
+        index[position] = regions.innermost_on(thread, event_id[position])
+    return index
+
+
 def waiting_threads(timeline: Timeline, events: NDArray[np.integer[Any]]) -> Int64Array:
     """The only thread that waited for others when a thread without Python made host events.
 

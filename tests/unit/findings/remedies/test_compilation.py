@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.build.remedy_programs import recognized
+from tests.build.remedy_programs import back_through, recognized
 from tests.build.rows import AUTOGRAD, annotation, call, kernel, operator, python
 
 COMPILE = "_compile.compile_inner (dynamo_timed)"
@@ -194,6 +194,7 @@ def test_reads_that_break_a_compiled_graph(run, found):
 
 WRAPPER = "torch/_dynamo/eval_frame.py(956): compile_wrapper"
 LOOKUP = "TorchDynamo Cache Lookup"
+MUL_BACKWARD = "autograd::engine::evaluate_function: MulBackward0"
 
 
 def wrapped(*inside, kernels=10, wrapper=WRAPPER):
@@ -208,8 +209,7 @@ def wrapped(*inside, kernels=10, wrapper=WRAPPER):
             program.add(operator, "aten::mul", at, at + 40)
             program.launch(at + 10, at + 20)
             at += 1_000
-            name = "autograd::engine::evaluate_function: MulBackward0"
-            program.add(operator, name, at, at + 40, thread=AUTOGRAD)
+            program.add(operator, MUL_BACKWARD, at, at + 40, thread=AUTOGRAD)
             program.launch(at + 10, at + 20, thread=AUTOGRAD)
 
     return run
@@ -218,7 +218,7 @@ def wrapped(*inside, kernels=10, wrapper=WRAPPER):
 @pytest.mark.parametrize(
     ("run", "in_steps", "found"),
     [
-        # A call and ten functions of autograd in each of five steps.
+        # A call and ten nodes of autograd in each of five steps.
         (wrapped(LOOKUP), range(5), {"recompile-limit": 5 * 11}),
         # Of PyTorch before 2.9.
         (
@@ -236,4 +236,5 @@ def wrapped(*inside, kernels=10, wrapper=WRAPPER):
     ids=["eager", "old", "first", "compiled", "graph", "compiles", "disabled", "small"],
 )
 def test_compiled_functions_that_run_eagerly(run, in_steps, found):
-    assert recognized(run, in_steps=in_steps) == found
+    arguments = back_through("aten::mul", MUL_BACKWARD)
+    assert recognized(run, in_steps=in_steps, arguments=arguments) == found

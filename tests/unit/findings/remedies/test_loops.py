@@ -1,5 +1,7 @@
 """Loops in Python: each pitfall, and beside it what is none."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -15,6 +17,7 @@ from tests.build.call_trees import (
     positions,
     program,
 )
+from tests.build.remedy_programs import back_through
 from tests.build.rows import graph
 from tracelab.findings.recognition import recognize
 from tracelab.findings.remedies import REMEDIES
@@ -126,14 +129,17 @@ FEATURES = "dgcnn.py(10): edge_features"
 SUB_BACKWARD = "autograd::engine::evaluate_function: SubBackward0"
 VIEW_BACKWARD = "autograd::engine::evaluate_function: ViewBackward0"
 CDIST = function("torch/functional.py(1434): cdist", operator("aten::cdist", LAUNCH))
+OF_SUBTRACTIONS = back_through("aten::sub", SUB_BACKWARD)
 TURN = (CDIST, operator("aten::index", LAUNCH), operator("aten::sub", LAUNCH))
 
 
 def test_a_loop_of_launches_has_all_of_its_turns_and_their_backward_pass(recognized):
     # GIVEN 30 turns, each with two operators of Python's and one within a function of PyTorch's
     turns_back = map(on_autograd, (operator(SUB_BACKWARD, LAUNCH), operator(VIEW_BACKWARD)) * 30)
-    found = recognized(function(FEATURES, TURN * 30), *turns_back, steps=4)
-    # THEN autograd's functions for them are of the loop, and those between two of them
+    found = recognized(
+        function(FEATURES, TURN * 30), *turns_back, steps=4, arguments=OF_SUBTRACTIONS
+    )
+    # THEN the nodes that go back through them are of the loop, and those between two of them
     names = {CDIST.name, "aten::index", "aten::sub", SUB_BACKWARD, VIEW_BACKWARD}
     assert found["launch-loop"] == names
 
@@ -158,23 +164,25 @@ def test_a_solver_is_no_loop_of_launches(recognized, more, is_loop):
 
 
 def test_what_autograd_does_for_others_is_not_of_the_loop(recognized):
-    # GIVEN a loop without a backward pass, and two of another subtraction
-    back = map(on_autograd, operator(SUB_BACKWARD, LAUNCH) * 2)
-    found = recognized(function(FEATURES, TURN * 30), *back, steps=4)
+    # GIVEN a loop without a backward pass, and that of a subtraction which is none of the loop's
+    other = operator("aten::sub", LAUNCH), on_autograd(operator(SUB_BACKWARD, LAUNCH))
+    found = recognized(function(FEATURES, TURN * 30), *other, steps=4, arguments=OF_SUBTRACTIONS)
     assert found["launch-loop"] == {CDIST.name, "aten::index", "aten::sub"}
 
 
-def test_autograd_goes_back_in_the_reverse_order():
-    # GIVEN as many functions as subtractions, of which the last is none of the loop's
+def test_autograd_goes_back_through_the_operators_of_the_loop():
+    # GIVEN a node of each subtraction, of which the last is none of the loop's
     rows = program(
         function(FEATURES, TURN * 30),
         operator("aten::sub", LAUNCH),
         *map(on_autograd, operator(SUB_BACKWARD, LAUNCH) * 31),
         steps=4,
     )
-    events = recognize(graph(*rows), REMEDIES).places["launch-loop"]
+    built = graph(*rows)
+    arguments = partial(OF_SUBTRACTIONS, built.host.timeline.trace)
+    events = recognize(built, REMEDIES, arguments).places["launch-loop"]
     back = [event for event in range(len(rows)) if rows[event].name == SUB_BACKWARD]
-    # THEN the first function is that last one's
+    # THEN the first node is that last one's
     assert [event for event in back if event not in events] == back[::31]
 
 
