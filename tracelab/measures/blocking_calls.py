@@ -25,8 +25,7 @@ from tracelab.base.arrays import Frozen, OneLine, concatenated, dataclass
 from tracelab.base.intervals import Int64Array, Intervals, measure_within, overlapping_pairs, union
 from tracelab.measures.host_stalls import HostStalls, host_stalls, waits_for
 from tracelab.measures.idle_causes import Gaps, device_gaps, inside_replays
-from tracelab.measures.measure import Measure, constrained
-from tracelab.measures.ranking import summed
+from tracelab.measures.measure import Measure, constrained, summed
 from tracelab.model.blocking_calls import Blocking, BlockingCalls
 from tracelab.model.graph import EdgeKind, Graph
 from tracelab.model.host import Host
