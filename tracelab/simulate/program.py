@@ -201,7 +201,7 @@ class Edited(OneLine):
 
     @property
     def programs(self) -> tuple[Program, Program, Program]:
-        """What is predicted, and the bounds."""
+        """The prediction and its bounds."""
         return self.program, self.low, self.high
 
     def after(self, change: Callable[[Program], Program]) -> Edited:
