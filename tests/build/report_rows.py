@@ -3,9 +3,8 @@
 from dataclasses import replace
 
 from tests.build.reports import report
-from tracelab.findings.finding import Finding, Where
+from tracelab.findings.finding import Finding, Savings, Where
 from tracelab.findings.registry import about_of
-from tracelab.findings.savings import Savings
 from tracelab.measures.overlap import StreamTime
 from tracelab.measures.steady import SteadyMetrics
 from tracelab.render.document import detailed

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tracelab.base.arrays import OneLine, dataclass
 from tracelab.base.intervals import Int64Array, Intervals, join
-from tracelab.findings.finding import SPECIFIC, Where
+from tracelab.findings.finding import CALL_SITE_FIELDS, SPECIFIC, Where
 from tracelab.findings.remedy import Remedy
 from tracelab.model.program.call_sites import CallSite
 
@@ -134,14 +134,5 @@ def where(call_site: CallSite, *, count: int, **more: Any) -> Where:
     >>> where(CallSite(operator="aten::item"), count=2, api="cudaStreamSynchronize").operator
     'aten::item'
     """
-    return Where(
-        count=count,
-        operator=call_site.operator,
-        annotation=call_site.annotation,
-        function=call_site.function,
-        file=call_site.file,
-        line=call_site.line,
-        call=call_site.call,
-        waited_in=call_site.waited_in,
-        **more,
-    )
+    place = {name: getattr(call_site, name) for name in CALL_SITE_FIELDS}
+    return Where(count=count, **place, **more)

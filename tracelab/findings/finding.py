@@ -1,12 +1,13 @@
-"""A finding: one thing to do about the time that a window lost, and where it is."""
+"""A finding: one thing to do about the time that a window lost, where it is, and what it saves."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import field, replace
+from dataclasses import field, fields, replace
 
 from tracelab.base.arrays import OneLine, dataclass
 from tracelab.measures.measure import constrained
+from tracelab.measures.steady import PROFILED, UNPROFILED
 from tracelab.model.program.call_sites import CallSite
 
 CRITICAL, WARNING, INFO = "critical", "warning", "info"
@@ -15,6 +16,7 @@ UNMET = "unmet"  # why what a fix saves is a bound: a condition of it is not sho
 MAX_SHORT_LETTERS = 160
 # The place of a finding among the others.
 SPECIFIC, GENERIC, REST, ASIDE = "specific", "generic", "rest", "aside"
+CALL_SITE_FIELDS = tuple(field.name for field in fields(CallSite))
 _ADDED = {"added": True}  # after the first version: reports of before have no such key
 
 # Shares of the window, or of the step, that a finding is about.
@@ -155,17 +157,43 @@ class Finding(OneLine):
         return f"After that: {self.title[:1].lower()}{self.title[1:]}"
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class Savings(OneLine):
+    """Savings of the fixes of one file's findings together, by one replay with all of them.
+
+    Example row: ``Savings(rank=0, step=None, step_ns=12_400_000, basis="profiled",
+    is_of_trace=False, saves_ns=4_100_000, saves_low_ns=3_500_000, saves_high_ns=4_400_000,
+    edits=("unblock:train.py:40", "load=0"), not_replayed=None)``.
+
+    Attributes:
+        step: None, as of the whole trace.
+        step_ns: the mean length of the steps that were replayed, ns; None without a replay.
+        basis: whether that is with the profiler or without it.
+        is_of_trace: whether it is the whole trace, which has no steps.
+        saves_ns: what all edits together save of it, ns; None without any. It is not the sum of
+            what the findings save one by one.
+        saves_low_ns, saves_high_ns: the interval in which it lies.
+        edits: those of the findings, each once.
+        not_replayed: why nothing is predicted, a sentence; None where it is.
+        is_of_job: whether the step is the job's, replayed with all its ranks.
+    """
+
+    rank: int
+    step: int | None
+    step_ns: int | None
+    basis: str = field(metadata=constrained(enum=[PROFILED, UNPROFILED]))
+    is_of_trace: bool
+    saves_ns: int | None
+    saves_low_ns: int | None
+    saves_high_ns: int | None
+    edits: tuple[str, ...]
+    not_replayed: str | None
+    is_of_job: bool = field(default=False, metadata={"added": True})
+
+
 def call_site_of(where: Where) -> CallSite:
     """The call site that a finding is at."""
-    return CallSite(
-        where.operator,
-        where.annotation,
-        where.function,
-        where.file,
-        where.line,
-        where.call,
-        where.waited_in,
-    )
+    return CallSite(*(getattr(where, name) for name in CALL_SITE_FIELDS))
 
 
 def severity_of(time_ns: float, of_ns: float, spread_ns: float = 0) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import PurePosixPath, PureWindowsPath
+from typing import NamedTuple
 
-from tracelab.base.arrays import OneLine, dataclass
 from tracelab.base.file_names import shortest_ends
 from tracelab.base.names import threads_of
 from tracelab.findings.finding import Finding, Where, call_site_of
@@ -82,8 +82,7 @@ def add_surroundings(
         if where.file is None:
             return finding
         more = found(call_site_of(where))
-        known = replace(where, lines=more.lines, function_line=more.function_line, code=more.code)
-        return replace(finding, where=known)
+        return replace(finding, where=replace(where, **more._asdict()))
 
     return tuple(map(located, findings))
 
@@ -188,8 +187,7 @@ def segment_text(segment: PathSegment) -> str:
 _MAX_LINES = 5
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Surroundings(OneLine):
+class Surroundings(NamedTuple):
     """The source around a call site.
 
     Example: ``Surroundings(lines=(40, 44), function_line=27)``: it is one of two lines of a

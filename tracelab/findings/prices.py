@@ -21,6 +21,7 @@ from tracelab.findings.finding import (
     UNMET,
     WARNING_SHARE,
     Finding,
+    Savings,
     add_bound,
     add_saving,
     call_site_of,
@@ -28,7 +29,7 @@ from tracelab.findings.finding import (
     sort_findings,
 )
 from tracelab.findings.places import ALL_SPECIFIC, JOINT, TOGETHER, places_of
-from tracelab.findings.savings import Savings
+from tracelab.job.replay import JobPrediction
 from tracelab.model.frames import is_source_function, parse_frame
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.program.call_sites import python_frames
@@ -108,8 +109,8 @@ def price_findings(
     groups = (fixes, rests, bounds)
     wanted = [*(fix for group in groups for fix in group.values()), specific, together]
     *others, of_specific, of_all = predict(baseline, sites, wanted)
-    predictions = iter(others)
-    alone, added, at_most = ({i: saved_ns(next(predictions)) for i in group} for group in groups)
+    savings_ns = (saved_ns(prediction, prediction.step_ns) for prediction in others)
+    alone, added, at_most = ({i: next(savings_ns) for i in group} for group in groups)
     step_ns = baseline.printed.step_ns
     slowed = baseline.printed.profiled_step_ns / step_ns
     findings = list(found)
@@ -118,7 +119,7 @@ def price_findings(
     for i, (*_, high_ns) in at_most.items():
         findings[i] = add_bound(findings[i], step_ns, high_ns)
     savings = _savings(context, baseline, of_all if fixes else None)
-    specific_ns, *_ = saved_ns(of_specific)
+    specific_ns, *_ = saved_ns(of_specific, of_specific.step_ns)
     at_most_ns = [x.saves_high_ns or 0 for x in findings if x.is_generic and x.saves_reason]
     all_ns = (savings.saves_ns or 0) + max(at_most_ns, default=0)
     least_ns = WARNING_SHARE * step_ns
@@ -255,17 +256,18 @@ def edits_of(finding: Finding) -> tuple[Edit, ...]:
     return tuple(map(parse_edit, finding.edit.split(JOINT))) if finding.edit else ()
 
 
-def saved_ns(prediction: Prediction) -> tuple[int, int, int]:
-    """Return the saving of a fix, its least and its most, ns; 0 if it makes the step longer."""
+def saved_ns(prediction: Prediction | JobPrediction, step_ns: int) -> tuple[int, int, int]:
+    """Return the saving of a step, its least and its most, ns; 0 if the step becomes longer."""
     saves_ns, low_ns, high_ns = (
-        max(0, prediction.step_ns - ns)
+        max(0, step_ns - ns)
         for ns in (prediction.predicted_ns, prediction.high_ns, prediction.low_ns)
     )
     return saves_ns, low_ns, high_ns
 
 
 def _savings(context: Context, baseline: Baseline, together: Prediction | None) -> Savings:
-    saves_ns, low_ns, high_ns = (None, None, None) if together is None else saved_ns(together)
+    saved = (None, None, None) if together is None else saved_ns(together, together.step_ns)
+    saves_ns, low_ns, high_ns = saved
     basis = baseline.printed
     return Savings(
         rank=context.rank,

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, dataclass, read_only
+from tracelab.base.arrays import read_only
 from tracelab.base.intervals import Int64Array
 from tracelab.measures.host_stalls import host_stalls, waits_for
 from tracelab.model.constraints import Constraint
@@ -57,40 +57,6 @@ _PASSED = read_only(
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class _StallsOfThread(Frozen):
-    """The host stalls of one thread, by start.
-
-    Attributes:
-        stall_index: intp[s], index into the host stalls.
-        start_ns: int64[s], ns.
-        reach_ns: int64[s], ns, the latest end of each one and those before it.
-    """
-
-    stall_index: NDArray[np.intp]
-    start_ns: Int64Array
-    reach_ns: Int64Array
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class _Hop(Frozen):
-    """One step back from each of some rows to what was binding.
-
-    Attributes:
-        blocker: int8[k], an `OverlapBlocker`.
-        blocking_call_id: int64[k], event id of the blocking call behind HOST_SYNC, else ABSENT.
-        source_row: int64[k], the row to go on with, if it goes on.
-        passed: int8[k], what would be in the way if the next row is the requested one.
-        goes_on: bool[k], whether the blocker is not known yet.
-    """
-
-    blocker: NDArray[np.int8]
-    blocking_call_id: Int64Array
-    source_row: Int64Array
-    passed: NDArray[np.int8]
-    goes_on: NDArray[np.bool_]
-
-
 class OverlapBlockers:
     """Says of two rows of a timeline what kept the one from overlapping the other.
 
@@ -119,11 +85,13 @@ class OverlapBlockers:
         self._graph = graph
         self._stalls = host_stalls(host)
         by_start = np.argsort(self._stalls.start_ns, kind="stable")
+        # The host stalls of each thread by start: their index, when they start, and the latest end
+        # of each one and those before it.
         self._stalls_of_thread = {
-            thread: _StallsOfThread(
-                stall_index=by_start[indices],
-                start_ns=self._stalls.start_ns[by_start[indices]],
-                reach_ns=np.maximum.accumulate(self._stalls.end_ns[by_start[indices]]),
+            thread: (
+                by_start[indices],
+                self._stalls.start_ns[by_start[indices]],
+                np.maximum.accumulate(self._stalls.end_ns[by_start[indices]]),
             )
             for thread, indices in groups_of(self._stalls.thread_index[by_start])
         }
@@ -145,56 +113,38 @@ class OverlapBlockers:
             int8[k], an `OverlapBlocker`, and int64[k], event id of the blocking call behind
             HOST_SYNC, else ABSENT: ``([OverlapBlocker.HOST_SYNC], [17])``.
         """
-        launch_id = self.timeline.launch_id
+        timeline, binding = self.timeline, self._graph.binding
         blocker = np.full(len(row), OverlapBlocker.TRUE_DEPENDENCY, dtype=np.int8)
         blocking_call_id = np.full(len(row), ABSENT, dtype=np.int64)
         row, passed = row.astype(np.int64), np.full(len(row), OverlapBlocker.SAME_STREAM, np.int8)
         # Within one replay of a CUDA graph the driver decides which nodes share a queue, whatever
         # depends on what, and mostly the file does not say that either; nor without a launch.
-        open_index = np.flatnonzero(launch_id[row] != launch_id[other_row])
+        open_index = np.flatnonzero(timeline.launch_id[row] != timeline.launch_id[other_row])
         for _ in range(_MAX_HOPS):
             if not len(open_index):
                 break
-            hop = self._hop(
-                row[open_index], other_row[open_index], since_ns[open_index], passed[open_index]
+            open_row, open_since_ns = row[open_index], since_ns[open_index]
+            constraint, source_row = binding.constraint[open_row], binding.source_row[open_row]
+            # What was met before the other one ran leaves no more than a latency.
+            is_bound = binding.ready_ns[open_row] >= open_since_ns
+            is_late = is_bound & (constraint == Constraint.LAUNCH)
+            is_bound &= np.isin(constraint, _LEADS_ON)
+            is_reached = is_bound & self._reaches(source_row, other_row[open_index])
+            is_later = timeline.start_ns[open_row] > open_since_ns
+            late_index, reached_index = open_index[is_late], open_index[is_reached]
+            blocker[late_index], blocking_call_id[late_index] = self._late_launch(
+                open_row[is_late], open_since_ns[is_late]
             )
-            blocker[open_index] = hop.blocker
-            blocking_call_id[open_index] = hop.blocking_call_id
-            row[open_index], passed[open_index] = hop.source_row, hop.passed
-            open_index = open_index[hop.goes_on]
+            for binds, reason in (
+                (Constraint.NO_FREE_SM, OverlapBlocker.NO_FREE_SM),
+                (Constraint.UNKNOWN, OverlapBlocker.UNKNOWN),
+            ):
+                blocker[open_index[is_later & (constraint == binds)]] = reason
+            passed[open_index] = np.maximum(passed[open_index], _PASSED[constraint])
+            blocker[reached_index] = passed[reached_index]
+            row[open_index] = source_row
+            open_index = open_index[is_bound & ~is_reached]
         return read_only(blocker), read_only(blocking_call_id)
-
-    def _hop(
-        self,
-        row: Int64Array,
-        other_row: NDArray[np.intp],
-        since_ns: Int64Array,
-        passed: NDArray[np.int8],
-    ) -> _Hop:
-        timeline, binding = self.timeline, self._graph.binding
-        constraint, source_row = binding.constraint[row], binding.source_row[row]
-        # What was met before the other one ran leaves no more than a latency.
-        is_bound = binding.ready_ns[row] >= since_ns
-        is_late = is_bound & (constraint == Constraint.LAUNCH)
-        is_bound &= np.isin(constraint, _LEADS_ON)
-        passed = np.maximum(passed, _PASSED[constraint])
-        is_reached = is_bound & self._reaches(source_row, other_row)
-        blocker = np.full(len(row), OverlapBlocker.TRUE_DEPENDENCY, dtype=np.int8)
-        blocking_call_id = np.full(len(row), ABSENT, dtype=np.int64)
-        blocker[is_late], blocking_call_id[is_late] = self._late_launch(
-            row[is_late], since_ns[is_late]
-        )
-        is_later = timeline.start_ns[row] > since_ns
-        blocker[is_later & (constraint == Constraint.NO_FREE_SM)] = OverlapBlocker.NO_FREE_SM
-        blocker[is_later & (constraint == Constraint.UNKNOWN)] = OverlapBlocker.UNKNOWN
-        blocker[is_reached] = passed[is_reached]
-        return _Hop(
-            blocker=blocker,
-            blocking_call_id=blocking_call_id,
-            source_row=source_row,
-            passed=passed,
-            goes_on=is_bound & ~is_reached,
-        )
 
     def _reaches(self, row: Int64Array, other_row: NDArray[np.intp]) -> NDArray[np.bool_]:
         """bool[k], whether a row is the other, comes after it in its stream or is of its kind."""
@@ -234,13 +184,13 @@ class OverlapBlockers:
         host, stalls = self._graph.host, self._stalls
         until_ns, thread_index = self.launched_ns[row], self.thread_index[row]
         indices, stall_indices = [np.zeros(0, dtype=np.intp)], [np.zeros(0, dtype=np.intp)]
-        for thread, of_thread in self._stalls_of_thread.items():
+        for thread, (stall_index, start_ns, reach_ns) in self._stalls_of_thread.items():
             may_wait = np.flatnonzero((thread_index == thread) | (thread in host.launching_threads))
-            first = np.searchsorted(of_thread.reach_ns, since_ns[may_wait], side="right")
-            last = np.searchsorted(of_thread.start_ns, until_ns[may_wait])
+            first = np.searchsorted(reach_ns, since_ns[may_wait], side="right")
+            last = np.searchsorted(start_ns, until_ns[may_wait])
             range_index, position = expand_ranges(first, last)
             indices.append(may_wait[range_index])
-            stall_indices.append(of_thread.stall_index[position])
+            stall_indices.append(stall_index[position])
         index, stall_index = np.concatenate(indices), np.concatenate(stall_indices)
         waits = stalls.end_ns[stall_index] > since_ns[index]
         waits &= waits_for(

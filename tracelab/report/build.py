@@ -9,11 +9,15 @@ from typing import Any
 
 from tracelab.base.options import Options
 from tracelab.base.version import __version__
-from tracelab.findings.finding import Finding
-from tracelab.findings.job_findings import deciding_ranks, find_in_job, limit_to_job
-from tracelab.findings.job_prices import predict_in_job, price_in_job
+from tracelab.findings.finding import Finding, Savings
+from tracelab.findings.job_findings import (
+    deciding_ranks,
+    find_in_job,
+    limit_to_job,
+    predict_in_job,
+    price_in_job,
+)
 from tracelab.findings.rules.trace_quality import OTHER_RANKS
-from tracelab.findings.savings import Savings
 from tracelab.job.merge import Job, merge
 from tracelab.job.part import RankPart
 from tracelab.job.replay import JobReplay

@@ -16,8 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
-from tracelab.findings.finding import Finding
-from tracelab.findings.savings import Savings
+from tracelab.findings.finding import Finding, Savings
 from tracelab.job.merge import Job
 from tracelab.measures.measure import Measure
 from tracelab.measures.registry import MEASURES

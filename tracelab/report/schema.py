@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any
 from tracelab.base import printing
 from tracelab.base.arrays import OneLine, dataclass
 from tracelab.base.safe_text import json_bytes
-from tracelab.findings.finding import Finding
-from tracelab.findings.savings import Savings
+from tracelab.findings.finding import Finding, Savings
 from tracelab.job.clocks import Alignment
 from tracelab.job.collective_metrics import CollectiveMetrics
 from tracelab.job.lateness import RECORDING_START, UNEVEN_WORK

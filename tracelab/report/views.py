@@ -12,8 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from tracelab.base.arrays import OneLine, dataclass
-from tracelab.findings.finding import Finding, is_worth_showing
-from tracelab.findings.savings import Savings
+from tracelab.findings.finding import Finding, Savings, is_worth_showing
 from tracelab.measures.critical_path import CriticalPathMetrics
 from tracelab.measures.registry import MEASURES
 from tracelab.measures.steady import SteadyMetrics

@@ -6,10 +6,9 @@ import pytest
 
 from tests.build.jobs import Turn, job_of, one_clock
 from tests.build.rows import US
-from tracelab.findings.finding import CRITICAL, INFO, Finding, Where
-from tracelab.findings.job_prices import predict_in_job, price_in_job
+from tracelab.findings.finding import CRITICAL, INFO, Finding, Savings, Where
+from tracelab.findings.job_findings import predict_in_job, price_in_job
 from tracelab.findings.places import TOGETHER
-from tracelab.findings.savings import Savings
 from tracelab.job.members import find_members
 from tracelab.job.replay import replay_job
 from tracelab.measures.steady import PROFILED

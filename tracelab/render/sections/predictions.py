@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tracelab.base.safe_text import counted
+from tracelab.findings.finding import Savings
 from tracelab.findings.fixes import NO_EDIT, NO_FINDING
 from tracelab.findings.places import TOGETHER
-from tracelab.findings.savings import Savings
 from tracelab.render.section import LABEL, PART, Cell, Section, Tone, table
 from tracelab.render.text.hints import MORE_IN_JSON
 from tracelab.render.text.savings import REASONS

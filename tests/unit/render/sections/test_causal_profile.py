@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from tests.figures import figures
-from tracelab.findings.savings import Savings
+from tracelab.findings.finding import Savings
 from tracelab.measures.steady import PROFILED, UNPROFILED
 from tracelab.measures.what_ran import OUTSIDE_FUNCTIONS
 from tracelab.render.sections.predictions import causal_section
