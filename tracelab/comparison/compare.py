@@ -235,12 +235,13 @@ def prediction_diffs(
             name=prediction.name,
             edits=prediction.edits,
             basis=whatif.basis,
-            saves_ns=prediction.step_ns - prediction.predicted_ns,
-            saves_low_ns=prediction.step_ns - prediction.high_ns,
-            saves_high_ns=prediction.step_ns - prediction.low_ns,
+            saves_ns=saves_ns,
+            saves_low_ns=saves_low_ns,
+            saves_high_ns=saves_high_ns,
             measured_ns=None if before_ns is None or after_ns is None else before_ns - after_ns,
         )
         for prediction in whatif.predictions
+        for saves_ns, saves_low_ns, saves_high_ns in [prediction.saving_ns]
     )
 
 

@@ -74,20 +74,19 @@ def judge(both: Pair) -> Judgment:
     judged = replace(length, noise_ns=length.noise_ns + sum(explained_ns.values()))
     judged = replace(judged, beyond_noise=abs(length.difference_ns) > judged.noise_ns)
     doubts = tuple(_doubts(both, length, judged, explained_ns))
-    percent = None if speed is None else speed.percent
     if Doubt.SPREAD in doubts:
         judged = length  # nothing needs to be explained
-    return _judgment(both, replace(judged, beyond_noise=not doubts), percent, doubts)
-
-
-def _judgment(
-    both: Pair, length: Change, speed_percent: float | None, doubts: tuple[Doubt, ...]
-) -> Judgment:
+    verdict = CANNOT_TELL
     if not doubts:
-        return Judgment(_direction(length), length, speed_percent, ())
-    if doubts == (Doubt.SPREAD,) and _is_steady(both, length):
-        return Judgment(NO_CHANGE, length, speed_percent, ())
-    return Judgment(CANNOT_TELL, length, speed_percent, doubts)
+        verdict = LONGER if length.difference_ns > 0 else SHORTER
+    elif doubts == (Doubt.SPREAD,) and _is_steady(both, judged):
+        verdict, doubts = NO_CHANGE, ()
+    return Judgment(
+        verdict=verdict,
+        length=replace(judged, beyond_noise=verdict in (LONGER, SHORTER)),
+        speed_percent=None if speed is None else speed.percent,
+        doubts=doubts,
+    )
 
 
 def _doubts(
@@ -107,10 +106,6 @@ def _doubts(
         yield Doubt.PROFILER
     elif not length.beyond_noise:
         yield Doubt.SPREAD
-
-
-def _direction(length: Change) -> str:
-    return LONGER if length.difference_ns > 0 else SHORTER
 
 
 def _is_steady(both: Pair, length: Change) -> bool:

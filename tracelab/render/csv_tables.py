@@ -10,16 +10,18 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, is_dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
+
+import orjson
 
 from tracelab.base.safe_text import clean
 from tracelab.report.schema import Report
 from tracelab.system.files import identities, require_output, write_file
 
 JOINT = "; "  # between the items of a list
+_NO_TABLES = ("schema", "version", "provenance")
 _KEYS = ("rank", "step", "device")  # of a row, by which the rows below it are known
 _FORMULA = ("=", "+", "-", "@")  # a spreadsheet would compute what begins so
 _NUMBER = "number"
@@ -33,23 +35,14 @@ def csv_tables(report: Report) -> dict[str, str]:
     >>> csv_tables(tracelab.analyze("traces/events_item.pt.trace.json.gz"))["headline"][:27]
     'rank,step,step_ns,profiled_'
     """
-    numbered = [
-        {_NUMBER: number, **_content(finding)} for number, finding in enumerate(report.findings, 1)
+    content = orjson.loads(report.to_json())
+    content["findings"] = [
+        {_NUMBER: number, **finding} for number, finding in enumerate(content["findings"], 1)
     ]
-    parts: dict[str, Sequence[Any]] = {
-        "traces": report.traces,
-        "headline": report.headline,
-        "findings": numbered,
-        **report.tables,
-        "notes": report.notes,
-        "savings": report.savings,
-        "causal": report.causal,
-        "whatif": [] if report.whatif is None else [report.whatif],
-        "job": [] if report.job is None else [report.job],
-    }
     tables: dict[str, list[_Row]] = {}
-    for name, rows in parts.items():
-        _add_rows(tables, name, rows, {})
+    for name, rows in content.items():
+        if name not in _NO_TABLES and rows is not None:
+            _add_rows(tables, name, rows if isinstance(rows, list) else [rows], {})
     return {name: _written(rows) for name, rows in tables.items()}
 
 
@@ -77,20 +70,20 @@ def write_csv(report: Report, folder: str | PathLike[str]) -> list[Path]:
 
 
 def _add_rows(
-    tables: dict[str, list[_Row]], name: str, rows: Iterable[Any], keys: Mapping[str, Any]
+    tables: dict[str, list[_Row]], name: str, rows: Iterable[_Row], keys: Mapping[str, Any]
 ) -> None:
     """Add rows to a table, and what they hold as lists of rows to tables of their own.
 
     Args:
         tables: by name; those without rows are not there.
         name: of the table.
-        rows: dataclasses or mappings.
+        rows: of the JSON.
         keys: what tells to which row above these belong.
     """
     for row in rows:
         cells: _Row = dict(keys)
-        lists: dict[str, Sequence[Any]] = {}
-        _flatten("", _content(row), cells, lists)
+        lists: dict[str, Sequence[_Row]] = {}
+        _flatten("", row, cells, lists)
         own_keys = {key: cells[key] for key in _KEYS if key in cells}
         if cells.keys() - own_keys:
             tables.setdefault(name, []).append(cells)
@@ -98,31 +91,16 @@ def _add_rows(
             _add_rows(tables, f"{name}.{key}", below, own_keys)
 
 
-def _flatten(
-    prefix: str, content: Mapping[str, Any], cells: _Row, lists: dict[str, Sequence[Any]]
-) -> None:
+def _flatten(prefix: str, row: _Row, cells: _Row, lists: dict[str, Sequence[_Row]]) -> None:
     """Sort what a row holds into cells by their column, and lists of rows."""
-    for key, value in content.items():
+    for key, value in row.items():
         name = f"{prefix}{key}"
-        if _is_rows(value):
+        if isinstance(value, list) and any(isinstance(item, dict) for item in value):
             lists[name] = value
-        elif isinstance(value, Mapping) or is_dataclass(value):
-            _flatten(f"{name}.", _content(value), cells, lists)
+        elif isinstance(value, dict):
+            _flatten(f"{name}.", value, cells, lists)
         else:
             cells[name] = value
-
-
-def _is_rows(value: Any) -> bool:
-    """Tell whether a value is a list of rows."""
-    return isinstance(value, list | tuple) and any(
-        isinstance(item, Mapping) or is_dataclass(item) for item in value
-    )
-
-
-def _content(row: Any) -> Mapping[str, Any]:
-    if isinstance(row, Mapping):
-        return row
-    return {field.name: getattr(row, field.name) for field in fields(row)}
 
 
 def _written(rows: Sequence[_Row]) -> str:
@@ -138,7 +116,7 @@ def _written(rows: Sequence[_Row]) -> str:
 def _cell(value: Any) -> str | int | float:
     """Return a number as it is, and a text that no spreadsheet takes for a formula.
 
-    >>> _cell(-5), _cell(None), _cell(True), _cell((3, 5)), _cell("=1+1")
+    >>> _cell(-5), _cell(None), _cell(True), _cell([3, 5]), _cell("=1+1")
     (-5, '', 'true', '3; 5', "'=1+1")
     """
     if isinstance(value, bool):
@@ -147,7 +125,7 @@ def _cell(value: Any) -> str | int | float:
         return value
     if value is None:
         return ""
-    items = value if isinstance(value, list | tuple) else [value]
+    items = value if isinstance(value, list) else [value]
     text = clean(JOINT.join(map(str, items)))
     is_name = any(isinstance(item, str) for item in items)
     return f"'{text}" if is_name and text.lstrip().startswith(_FORMULA) else text

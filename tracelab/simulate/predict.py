@@ -67,6 +67,15 @@ class Prediction(OneLine):
     high_ns: int
     reason: str | None = None
 
+    @property
+    def saving_ns(self) -> tuple[int, int, int]:
+        """The saving as predicted, at least and at most, ns; negative if a step gets longer."""
+        return (
+            self.step_ns - self.predicted_ns,
+            self.step_ns - self.high_ns,
+            self.step_ns - self.low_ns,
+        )
+
 
 def predict(baseline: Baseline, sites: Sites, fixes: Sequence[Fix]) -> tuple[Prediction, ...]:
     """Replay the baseline's program with each fix.

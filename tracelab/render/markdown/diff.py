@@ -35,10 +35,8 @@ from tracelab.render.sections.diff import (
     left_out,
 )
 from tracelab.render.sections.diff_words import (
-    device_changes,
-    gpu_name,
+    changes_of_devices,
     headline,
-    needs_device_names,
     predicted,
 )
 from tracelab.render.words import shorten
@@ -85,13 +83,8 @@ def _name(diff: Diff, rank: RankDiff) -> str:
 
 def _changes(rank: RankDiff) -> str:
     """List the length of a step and the times that changed by more than the noise."""
-    with_device = needs_device_names(rank)
-    changes = [(rank.basis, rank.length)] + [
-        (f"{gpu_name(device)} {name.strip()}" if with_device else name.strip(), change)
-        for device in rank.devices
-        for name, change in device_changes(device)
-        if change.beyond_noise
-    ]
+    beyond_noise = (named for named in changes_of_devices(rank) if named[1].beyond_noise)
+    changes = [(rank.basis, rank.length), *beyond_noise]
     rows = ((name, *change_cells(change, rank)) for name, change in changes)
     return table(("", *change_titles(rank)), ([*map(cell, row)] for row in rows))
 

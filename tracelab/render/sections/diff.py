@@ -141,8 +141,8 @@ def predictions(diffs: Sequence[PredictionDiff]) -> list[Section]:
     """Show several predictions; it is not known which of the changes were made."""
     if len(diffs) < 2:
         return []
-    interval: Cell[PredictionDiff] = ("saves (interval)", interval_of)
-    return [table("Predicted savings", diffs, ("change", lambda x: x.name, LABEL), interval)]
+    change: Cell[PredictionDiff] = ("change", lambda x: x.name, LABEL)
+    return [table("Predicted savings", diffs, change, ("saves (interval)", interval_of))]
 
 
 def details(rank: RankDiff) -> Iterator[Section]:

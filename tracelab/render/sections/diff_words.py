@@ -195,21 +195,15 @@ def _parts(rank: RankDiff) -> list[str]:
 
 def _main_figures(rank: RankDiff) -> Iterator[tuple[str, Change]]:
     """List the figures that lengthen a step, or would."""
-    with_device = needs_device_names(rank)
+    gpu = "{} " if needs_device_names(rank) else ""
     for device in rank.devices:
         for name in _MAIN_FIGURES:
-            gpu = f"{gpu_name(device)} " if with_device else ""
-            yield f"{gpu}{column_title(name)}", device.figures[name]
+            yield gpu.format(gpu_name(device)) + column_title(name), device.figures[name]
 
 
 def _other_figures(rank: RankDiff) -> Iterator[list[tuple[str, Change]]]:
     """List the other figures, for where no main figure changed; in the order of interest."""
-    with_device = needs_device_names(rank)
-    named = [
-        (f"{gpu_name(device)} {name.strip()}" if with_device else name.strip(), change)
-        for device in rank.devices
-        for name, change in device_changes(device)
-    ]
+    named = changes_of_devices(rank)
     yield [(name, change) for name, change in named if "stream" not in name]
     yield [(bare_name(kernel.name), kernel.total) for kernel in rank.kernels or ()]
     yield [(f"idle caused by {call.api}", call.caused_idle) for call in rank.calls]
@@ -349,6 +343,16 @@ def device_changes(device: DeviceDiff) -> Iterator[tuple[str, Change]]:
         yield stream_name(stream), stream.busy
     if device.graph_streams:
         yield graph_streams_name(device.graph_streams), device.graph_streams.busy
+
+
+def changes_of_devices(rank: RankDiff) -> list[tuple[str, Change]]:
+    """The times of all devices, with the name of their device where it is needed."""
+    with_device = needs_device_names(rank)
+    return [
+        (f"{gpu_name(device)} {name.strip()}" if with_device else name.strip(), change)
+        for device in rank.devices
+        for name, change in device_changes(device)
+    ]
 
 
 def gpu_name(device: DeviceDiff) -> str:

@@ -78,7 +78,7 @@ def _saves(row: CausalMetrics) -> bool:
 
 def _why_empty(savings: Savings | None) -> str:
     if savings is not None and savings.not_replayed is not None:
-        return f"No causal profile: {savings.not_replayed[:1].lower()}{savings.not_replayed[1:]}"
+        return f"No causal profile: {_lower(savings.not_replayed)}"
     return "No causal profile: nothing in these steps has a change that can be replayed."
 
 
@@ -152,16 +152,6 @@ def prediction_sections(whatif: WhatIf) -> list[Section]:
     return [opening, _table(whatif)]
 
 
-def _saves_ns(prediction: Prediction) -> tuple[int, int, int]:
-    """Return how much shorter the step gets: as predicted, at least, at most."""
-    step_ns = prediction.step_ns
-    return (
-        step_ns - prediction.predicted_ns,
-        step_ns - prediction.high_ns,
-        step_ns - prediction.low_ns,
-    )
-
-
 def _lower(sentence: str) -> str:
     return sentence[:1].lower() + sentence[1:]
 
@@ -193,8 +183,8 @@ def _table(whatif: WhatIf) -> Section:
         [None, *whatif.predictions],
         ("change", lambda x: _change(x) if x else "as it is", LABEL),
         (f"{unit}\ntakes", lambda x: time_text(x.predicted_ns if x else step_ns)),
-        ("saves (interval)", lambda x: interval_text(*_saves_ns(x)) if x else ""),
-        (f"of\n{unit}", lambda x: signed_percent(_saves_ns(x)[0], x.step_ns) if x else ""),
+        ("saves (interval)", lambda x: interval_text(*x.saving_ns) if x else ""),
+        (f"of\n{unit}", lambda x: signed_percent(x.saving_ns[0], x.step_ns) if x else ""),
         notes=_reasons(whatif.predictions),
     )
 
@@ -224,7 +214,7 @@ def _change(prediction: Prediction) -> str:
 
 def picture_titles(name: str, prediction: Prediction) -> tuple[str, str]:
     """Return the headlines of a step as it is and of the step with a change."""
-    saves = interval_text(*_saves_ns(prediction))
+    saves = interval_text(*prediction.saving_ns)
     return (
         f"{name}{PART}a step as it is: {time_text(prediction.step_ns)}",
         f"{prediction.name}{PART}predicted: {time_text(prediction.predicted_ns)}, saves {saves}",
