@@ -169,7 +169,6 @@ class GraphNodes(Frozen):
         return len(self.node_number) - 1
 
 
-NO_NUMBERS = read_only(np.zeros(0, dtype=np.int64))
 ABSENT = arrays.ABSENT  # in an integer column: the file does not say
 
 
@@ -294,9 +293,6 @@ class Trace(Frozen):
         losses: what could not be used: a count by the names in `tracelab.model.losses.LOSSES`.
         loss_names: of some losses what it was, as the file calls it: a count by its name.
         info: what is used of the metadata, and of the file's name.
-        memory_ns: int64[m], ns, when the allocator changed how much of a GPU's memory it uses.
-        memory_device: int64[m], the GPU.
-        memory_bytes: int64[m], how much is allocated from then on.
         unknown_gpu_ns: of the names of "unknown_categories" those of which something ran on a GPU:
             by its device, how long that took, ns, added up.
     """
@@ -327,9 +323,6 @@ class Trace(Frozen):
     losses: Mapping[str, int]
     loss_names: Mapping[str, Mapping[str, int]]
     info: FileInfo = field(default_factory=FileInfo)
-    memory_ns: Int64Array = field(default_factory=lambda: NO_NUMBERS)
-    memory_device: Int64Array = field(default_factory=lambda: NO_NUMBERS)
-    memory_bytes: Int64Array = field(default_factory=lambda: NO_NUMBERS)
     unknown_gpu_ns: Mapping[str, Mapping[int, int]] = field(
         default_factory=lambda: MappingProxyType({})
     )

@@ -211,8 +211,6 @@ class _Maker:
         yield from self.steps()
         for lane in self.stream_rows:
             yield self.stream(lane)
-        for device in self.timeline.device_numbers:
-            yield from self._memory(device)
         yield from self.hosts()
 
     def hosts(self) -> Iterator[Lane]:
@@ -220,25 +218,6 @@ class _Maker:
         for thread in self.threads:
             yield self.host(thread)
             yield self.annotations(thread)
-
-    def _memory(self, device: int) -> Iterator[Lane]:
-        """Yield the lane of how much of a GPU's memory is allocated, if the file says so."""
-        trace, window = self.trace, self.window
-        chosen = np.flatnonzero(trace.memory_device == device)
-        start_ns = trace.memory_ns[chosen]
-        end_ns = np.append(start_ns[1:], max(window.end_ns, start_ns.max(initial=0)))
-        kept = np.flatnonzero(self.overlaps_window(start_ns, end_ns[: len(start_ns)]))
-        if len(kept):
-            yield Lane(
-                id=f"memory:{device}",
-                label=f"GPU {device} memory",
-                device=device,
-                kinds=("MiB",),
-                start_ns=start_ns[kept],
-                end_ns=end_ns[kept],
-                kind=np.zeros(len(kept), dtype=np.uint8),
-                more={"value": trace.memory_bytes[chosen[kept]] >> 20},
-            )
 
     def _places(self, event_id: Int64Array) -> Places:
         """List where events are."""
@@ -373,7 +352,6 @@ class _DetailMaker(_Maker):
         for device in self.timeline.device_numbers:
             yield self._idle(device)
             yield from self._exposed(device)
-            yield from self._memory(device)
             yield from (
                 self.stream(lane) for lane in self.stream_rows if lane.device_number == device
             )

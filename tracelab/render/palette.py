@@ -66,7 +66,6 @@ KINDS: Mapping[str, SpanKind] = MappingProxyType(
             is_striped=True,
         ),
         "transfer": SpanKind("#E69F00", "#e69f00", ink=_BLACK),
-        "MiB": SpanKind("#7461B0", "#9c8ad6", "MiB allocated"),
         "idle": SpanKind(
             "#EFF0F2", word="idle (no stream busy)", hatch="////", hatch_ink="#CDD2D7"
         ),

@@ -74,7 +74,6 @@ LANE_TYPES: Mapping[str, LaneType] = MappingProxyType(
         ),
         "path": LaneType(16, (_ROW,), follows_rows=True),
         "host": LaneType(22, (_NAME, Column("line", 2), Column("cost", 4), _ROW)),
-        "memory": LaneType(36, (Column("value", 4),)),
         "wait": LaneType(18, (_NAME,)),
     }
 )

@@ -85,7 +85,6 @@ const timelineItems = (meta) => {
     fact("duration", exactTime(end - start));
     fact("start", exactTime(start));
     fact("on", lane.streams ? `${placeOf(item)}, one of ${lane.label}` : lane.label);
-    if (lane.value) fact(kind, counted(lane.value[i]));
     if (lane.op) fact("operator", fullName(lane.op[i]));
     if (lane.line) fact("line", fullName(lane.line[i]));
     if (lane.captured) fact("in a CUDA graph", fullName(lane.captured[i]));

@@ -193,7 +193,7 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
     const since = Math.max(from, low), until = Math.min(to, high); // where single activities are known
     const first = firstAbove(lane.upto, since), last = firstFrom(lane.start, until);
     const axis = { left: labelPx, t0: from, px: nsPerPx() };
-    const isCrowded = !lane.value && last - first > (CROWDED * (until - since)) / axis.px;
+    const isCrowded = last - first > (CROWDED * (until - since)) / axis.px;
     row.isCrowded = isCrowded;
     if (from < low) paintShares(g, lane, axis, y + 2, full, from, Math.min(low, to), true);
     if (isCrowded) paintShares(g, lane, axis, y + 2, full, since, until, false);
@@ -274,11 +274,6 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
   const secondPx = (lane) => (lane.overlaps && !lane.levels ? SECOND_PX : 0);
   /** The upper edge and the height of an activity in a lane that begins at y and is that high. */
   function barOf(lane, i, y, full) {
-    if (lane.value) {
-      lane.most ??= Math.max(1, ...lane.value);
-      const h = (full * lane.value[i]) / lane.most;
-      return [y + full - h, h];
-    }
     if (isSecond(lane, i)) return [y + full + 1, SECOND_PX - 1];
     if (kindOf(lane, i) === "launch_call") return [y + full * 0.55, full * 0.45];
     if (levelsOf(lane) === 1) return [y, full];
@@ -301,7 +296,7 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
       let w = Math.max(right - x, 0.5);
       if (w > 4) w -= 0.75; // so that neighbors can be told apart
       const look = palette.kinds.get(kindOf(lane, i));
-      if (w < 1 && levelsOf(lane) === 1 && !isSecond(lane, i) && lane.type !== "host" && !lane.value) {
+      if (w < 1 && levelsOf(lane) === 1 && !isSecond(lane, i) && lane.type !== "host") {
         if (Math.floor(x) !== thinX) paintThin();
         thinX = Math.floor(x);
         thinPx += right - x;

@@ -13,14 +13,13 @@ from tracelab.base.arrays import dataclass
 from tracelab.base.errors import UsageError
 from tracelab.base.intervals import Int64Array, Intervals, clip, gaps, measure, union
 from tracelab.render.picture.coverage import Grid
-from tracelab.render.scene import NOTHING, Lane, Scene, Span, Thread
+from tracelab.render.scene import Lane, Scene, Thread
 from tracelab.render.words import ELLIPSIS, duration_text
 
 MAX_ID_LETTERS = 8
 # Bars that are thinner than a pixel are not lower.
 MIN_BAND_HEIGHT_SHARE = 0.16
 _LEVEL_GAP_SHARE = 0.1
-VALUE_BANDS = 8
 _LANE_NAME = re.compile(r"host|device:\d+|stream:\d+/(\d+|graphs)|kind:(compute|comm|copy|memset)")
 
 
@@ -99,7 +98,7 @@ def choose(scene: Scene, names: Sequence[str] | None) -> Choice:
     if names is None:
         if not lanes:
             raise UsageError("the trace has no GPU activity to draw")
-        return Choice((*hosts, *lanes, *scene.lanes_of_type("memory")), kinds)
+        return Choice((*hosts, *lanes), kinds)
     places = dict.fromkeys(name for lane in lanes for name in _stream_names(lane))
     kind_names = {f"kind:{kind}": kind for kind in kinds}
     known = [*(["host"] if hosts else []), *places, *kind_names]
@@ -171,8 +170,6 @@ def build_rows(scene: Scene, choice: Choice, grid: Grid) -> list[Row]:
     return [
         _stream_row(lane, choice.kinds, grid)
         if lane.type == "stream"
-        else _value_row(lane, grid)
-        if "value" in lane.more
         else _host_row(lane, scene.lane(f"annotation:{lane.thread}"), scene.threads, grid)
         for lane in choice.lanes
     ]
@@ -228,22 +225,6 @@ def _host_row(lane: Lane, annotations: Lane | None, threads: Sequence[Thread], g
     bands = (Band(0, 0.64, 0.4, (blocking,)), *(Band(0.72, 1, 1, (layer,)) for layer in strip))
     label = f"CPU thread {_short_id(threads[lane.thread].thread)}"
     return Row(label, None, measure(blocking.covered), bands)
-
-
-def _value_row(lane: Lane, grid: Grid) -> Row:
-    """Build the row of a number over time: each band is filled while the number reaches it."""
-    value = lane.more["value"]
-    most = int(value.max(initial=1))
-    names = np.zeros(len(lane), dtype=np.int32)
-    bands = []
-    for i in range(VALUE_BANDS):
-        reaches = lane.select(value * VALUE_BANDS > i * most)
-        within = Span(grid.start_ns, grid.end_ns)
-        covered = reaches.covered(lane.kinds[0], within)
-        layer = Layer(lane.kinds[0], covered, NOTHING, NOTHING, names[:0])
-        top = 1 - (i + 1) / VALUE_BANDS
-        bands.append(Band(top, top + 1 / VALUE_BANDS, MIN_BAND_HEIGHT_SHARE, (layer,)))
-    return Row(f"memory to {most:,} MiB", lane.device, 0, tuple(bands))
 
 
 def busiest(rows: Sequence[Row], most: int) -> list[Row]:
