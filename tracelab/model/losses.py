@@ -5,8 +5,10 @@ The names come from the file: there may be many, and they may be long, or anythi
 
 from __future__ import annotations
 
+import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
 
@@ -18,7 +20,7 @@ from tracelab.model.trace import Category, Trace
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Loss(OneLine):
-    """A kind of loss; a report counts how often it happened.
+    """A kind of loss, a record of ``losses.toml``; a report counts how often it happened.
 
     Example: ``Loss("negative_durations", "warning", "reader", "events with a negative duration
     were left out", group="times")``.
@@ -40,213 +42,16 @@ class Loss(OneLine):
     group: Literal["damage", "times", "unknown"] | None = None
 
 
-# In the order of a report. A loss that is zero is not listed there.
-LOSSES = (
-    Loss(
-        "truncated",
-        "warning",
-        "reader",
-        "the file is truncated: the events after that point are missing",
-        counted=False,
-        group="damage",
-    ),
-    Loss(
-        "unparsable_events",
-        "warning",
-        "reader",
-        "events that are not valid JSON were left out",
-        group="damage",
-    ),
-    Loss(
-        "repairs",
-        "info",
-        "reader",
-        "places that were not valid JSON (bare nan or inf, bare quotes or backslashes, "
-        "broken UTF-8, stray commas) were repaired and used",
-        group="damage",
-    ),
-    Loss(
-        "incomplete_events",
-        "warning",
-        "reader",
-        "events without a name, a time or a duration were left out",
-        group="damage",
-    ),
-    Loss(
-        "negative_durations",
-        "warning",
-        "reader",
-        "events with a negative duration were left out",
-        group="times",
-    ),
-    Loss(
-        "absurd_times",
-        "warning",
-        "reader",
-        "events with an impossible time or duration were left out",
-        group="times",
-    ),
-    Loss(
-        "endless_functions",
-        "info",
-        "reader",
-        "Python functions that would end after the function that called them were left out: "
-        "the profiler missed their end, as it does in code of torch.compile",
-        group="times",
-    ),
-    Loss(
-        "unmatched_begin_end",
-        "warning",
-        "reader",
-        "begin or end events without their partner were left out",
-        group="damage",
-    ),
-    Loss(
-        "unknown_phases",
-        "warning",
-        "reader",
-        "events with a phase that the format does not define were left out",
-        group="damage",
-    ),
-    Loss(
-        "unreadable_metadata",
-        "warning",
-        "reader",
-        "the text before or after the events is not valid JSON: rank or versions may be missing",
-        counted=False,
-        group="damage",
-    ),
-    Loss(
-        "activities_without_lane",
-        "warning",
-        "reader",
-        "GPU activities without a device or stream were left out",
-        group="damage",
-    ),
-    Loss(
-        "unknown_categories",
-        "info",
-        "reader",
-        "events of categories that tracelab does not know were left out",
-        group="unknown",
-    ),
-    Loss(
-        "copies_without_direction",
-        "info",
-        "reader",
-        "copies whose direction the file does not say: they are busy time, but no finding is about "
-        "them",
-        group="unknown",
-    ),
-    Loss(
-        "unknown_memories",
-        "info",
-        "reader",
-        "copies and memsets of a kind of memory that is not known: whether it is pinned cannot be "
-        "judged",
-        group="unknown",
-    ),
-    Loss(
-        "unknown_waits",
-        "info",
-        "reader",
-        "waits of a kind that tracelab does not know were left out",
-        group="unknown",
-    ),
-    Loss(
-        "unresolved_node_links",
-        "info",
-        "reader",
-        "dependencies between nodes of CUDA graphs that begin or end where no node does were left "
-        "out",
-        group="unknown",
-    ),
-    Loss(
-        "arrows_without_end",
-        "info",
-        "reader",
-        "arrows from launches to GPU activities that are not in the file: somebody filtered it, or "
-        "a part of it was lost",
-    ),
-    Loss(
-        "activities_without_launch",
-        "info",
-        "timeline",
-        "GPU activities whose launch is not in the file: they are busy time, but belong to no step",
-    ),
-    Loss(
-        "launches_without_activity",
-        "info",
-        "timeline",
-        "kernel launches whose kernel is not in the file (cut off or dropped): the steps that "
-        "launched them are incomplete and do not count as steady",
-    ),
-    Loss(
-        "copies_without_activity",
-        "info",
-        "timeline",
-        "asynchronous copies that are in the file only as calls: the steps that asked for them "
-        "are incomplete and do not count as steady",
-    ),
-    Loss(
-        "replays_without_activity",
-        "info",
-        "timeline",
-        "replays of CUDA graphs of which nothing that they ran is in the file: the steps that "
-        "launched them are incomplete and do not count as steady",
-    ),
-    Loss(
-        "incomplete_replays",
-        "info",
-        "timeline",
-        "replays of CUDA graphs that lack nodes which another replay of the graph has: the steps "
-        "that launched them are incomplete and do not count as steady",
-    ),
-    Loss(
-        "overlapping_activities",
-        "info",
-        "timeline",
-        "GPU activities that start before the previous one on their stream has ended, although "
-        "their launch does not allow that: the time in which both ran is counted once",
-    ),
-    Loss(
-        "nested_steps",
-        "info",
-        "timeline",
-        "step annotations inside another step: the outer one is the step, and their work is part "
-        "of it",
-    ),
-    Loss(
-        "repeated_steps",
-        "warning",
-        "timeline",
-        "step annotations with the number of an earlier step, or one too long to be a number: "
-        "the number stands for the first of them, the work of the others is in no step, only in "
-        "the whole trace",
-    ),
-    Loss(
-        "streams_not_compared",
-        "info",
-        "timeline",
-        "streams left out of the overlap table, which compares only the busiest streams",
-    ),
-    Loss(
-        "waits_without_record",
-        "info",
-        "graph",
-        "stream waits whose event record is not in the file, so their source is unknown",
-    ),
-    Loss(
-        "edges_against_time",
-        "info",
-        "graph",
-        "dependencies that would run backward in time were left out: activities or calls overlap "
-        "that should not, or two clocks disagree",
-    ),
+# By name, in the order of a report. A loss that is zero is not listed there.
+LOSSES: Mapping[str, Loss] = MappingProxyType(
+    {
+        name: Loss(name, **record)
+        for name, record in tomllib.loads(
+            Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
+        ).items()
+    }
 )
-DAMAGE = tuple(loss.name for loss in LOSSES if loss.group == "damage")
-
-LOSSES_BY_NAME: Mapping[str, Loss] = MappingProxyType({loss.name: loss for loss in LOSSES})
+DAMAGE = tuple(name for name, loss in LOSSES.items() if loss.group == "damage")
 
 
 def count_losses(losses: Mapping[str, int]) -> str:

@@ -10,14 +10,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
+from pathlib import Path
+
+import msgspec
 
 from tracelab.base.arrays import dataclass
-from tracelab.model.trace import Category
 
 
 @dataclass(frozen=True, slots=True)
 class Platform:
     """A sort of device, or a profiler, and what is in no other file.
+
+    It is a record of ``platforms.toml``.
 
     Example: ``Platform("Google TPU or another device of XLA", processes=r"/device:")``.
 
@@ -26,45 +30,20 @@ class Platform:
         categories: of events.
         processes: a pattern of the names of processes; "" for none.
         is_read: its rows say what an analysis needs: when work ran on which device and queue.
-        not_kernels: patterns of the names of rows that its files call kernels, and what they are.
+        not_kernels: patterns of names of rows that its files call kernels, and their `Category`.
     """
 
     name: str
     categories: frozenset[str] = frozenset()
     processes: str = ""
     is_read: bool = False
-    not_kernels: tuple[tuple[str, Category], ...] = ()
+    not_kernels: tuple[tuple[str, str], ...] = ()
 
 
-PLATFORMS = (
-    Platform(
-        "Intel XPU",
-        frozenset(("xpu_runtime", "xpu_driver", "xpu_sync")),
-        is_read=True,
-        # The scope profiler repeats each kernel, a nanosecond longer on both sides.
-        not_kernels=((r"metrics: ", Category.OTHER),),
-    ),
-    Platform(
-        "Meta MTIA",
-        frozenset(("mtia_runtime", "mtia_ccp_events", "mtia_insight")),
-        is_read=True,
-        not_kernels=(
-            (r"dma_request$", Category.MEMCPY),
-            (r"event_(?:wait|record)$", Category.OTHER),
-        ),
-    ),
-    Platform("Cambricon MLU", frozenset(("mlu_runtime", "mlu_memcpy", "mlu_memset")), is_read=True),
-    Platform("Intel Gaudi", frozenset(("hpu_op",))),
-    Platform("Huawei Ascend NPU", processes=r"Ascend Hardware|CANN"),
-    Platform("Google TPU, or another device of XLA", processes=r"/device:\w+:\d+.*"),
-    Platform("rocmProfileData (rpd)", processes=r"GPU\d+"),
-    # Last, for MTIA and Gaudi are written through it, too.
-    Platform(
-        "Moore Threads MUSA, or another device of PyTorch's PrivateUse1",
-        frozenset(("privateuse1_runtime", "privateuse1_driver")),
-        is_read=True,
-    ),
-)
+# The first whose signs are in a file counts.
+PLATFORMS = msgspec.toml.decode(
+    Path(__file__).with_suffix(".toml").read_bytes(), type=dict[str, tuple[Platform, ...]]
+)["platform"]
 
 READ_PLATFORMS = tuple(platform.name for platform in PLATFORMS if platform.is_read)
 

@@ -100,7 +100,7 @@ def build_trace_info(
         gpu_activities=len(timeline.event_id),
         software=dict(trace.info.software),
         gpus=_gpus(timeline),
-        losses={loss.name: losses[loss.name] for loss in LOSSES if losses.get(loss.name)},
+        losses={name: losses[name] for name in LOSSES if losses.get(name)},
         event_links=links,
         unrecognised=unrecognised_kernels(graph),
         launched_only=launched_only,

@@ -95,7 +95,7 @@ _ENTRIES = tomllib.loads(
 _OF_CODE: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
         "reasons": {reason.name.lower(): text for reason, text in REASONS.items()},
-        "losses": {loss.name: loss.text for loss in LOSSES},
+        "losses": {name: loss.text for name, loss in LOSSES.items()},
     }
 )
 GROUPS = tuple(map(_group_of, _ENTRIES))

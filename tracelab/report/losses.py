@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tracelab.base.arrays import OneLine, dataclass
 from tracelab.findings.finding import INFO, WARNING
-from tracelab.model.losses import LOSSES_BY_NAME, listed_names, merged_loss_names
+from tracelab.model.losses import LOSSES, listed_names, merged_loss_names
 from tracelab.model.lost_work import KINDS
 from tracelab.report.schema import TraceInfo
 
@@ -54,10 +54,10 @@ def losses_of(traces: Sequence[TraceInfo]) -> list[LossCount]:
         files.update(trace.losses.keys())
     names = [name for trace in traces for name in trace.loss_names]
     shown = merged_loss_names(names) if len(traces) > 1 else names
-    order = {name: i for i, name in enumerate(LOSSES_BY_NAME)}
+    order = {name: i for i, name in enumerate(LOSSES)}
     rows = []
     for name in sorted(counts, key=lambda name: order.get(name, len(order))):
-        loss = LOSSES_BY_NAME.get(name)
+        loss = LOSSES.get(name)
         rows.append(
             LossCount(
                 name=name,

@@ -9,7 +9,7 @@ import pytest
 
 import tracelab
 from tracelab.findings.finding import INFO, WARNING
-from tracelab.model.losses import LOSSES, LOSSES_BY_NAME, count_losses
+from tracelab.model.losses import LOSSES, count_losses
 from tracelab.model.lost_work import KINDS
 
 PACKAGE = Path(tracelab.__file__).parent
@@ -54,19 +54,15 @@ def counted_in(path: Path) -> set[str]:
 
 
 def test_every_loss_that_is_counted_is_in_the_table_and_every_one_there_is_counted():
-    assert set().union(KINDS, *map(counted_in, COUNTERS)) == set(LOSSES_BY_NAME)
+    assert set().union(KINDS, *map(counted_in, COUNTERS)) == set(LOSSES)
 
 
 def test_the_reader_counts_those_that_it_is_said_to_find():
     in_reader = set().union(*(counted_in(path) for path in COUNTERS if "read" in path.parts))
-    assert in_reader == {loss.name for loss in LOSSES if loss.source == "reader"}
+    assert in_reader == {loss.name for loss in LOSSES.values() if loss.source == "reader"}
 
 
-def test_each_name_is_there_once():
-    assert list(LOSSES_BY_NAME) == [loss.name for loss in LOSSES]
-
-
-@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=lambda loss: loss.name)
 def test_severities_are_those_of_findings_and_a_group_is_of_the_reader(loss):
     assert loss.severity in (INFO, WARNING)
     # Arrows are judged with the calls whose work is lost, by their share.

@@ -54,7 +54,7 @@ def test_every_part_of_a_bubble_and_every_cause_of_it_has_a_meaning():
 
 def test_every_field_of_a_finding_and_every_loss_has_a_meaning():
     assert {field.name for field in fields(Finding)} <= set(glossary.FINDING_FIELDS.meanings)
-    assert {loss.name for loss in LOSSES} == set(glossary.LOSS_KINDS.meanings)
+    assert set(LOSSES) == set(glossary.LOSS_KINDS.meanings)
 
 
 def test_every_cause_that_a_rule_names_has_a_meaning():

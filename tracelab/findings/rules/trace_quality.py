@@ -55,7 +55,9 @@ def _lack(cause: str, count: int, sentence: str, severity: str = INFO) -> list[C
 
 def _losses(context: Context, group: str, cause: str) -> list[Candidate]:
     """Make one candidate of all losses of a group; warnings come first and make it a warning."""
-    losses = [loss for loss in LOSSES if loss.group == group and context.losses.get(loss.name)]
+    losses = [
+        loss for loss in LOSSES.values() if loss.group == group and context.losses.get(loss.name)
+    ]
     losses.sort(key=lambda loss: loss.severity != WARNING)
     return _lack(
         cause,

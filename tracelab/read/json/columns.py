@@ -354,9 +354,9 @@ class Columns:
     def _correct_categories(self, columns: Mapping[str, NDArray[Any]], platform: Platform) -> None:
         """Give what a platform wrongly writes as kernels its category."""
         category, is_kernel = columns["category"], columns["category"] == Category.KERNEL
-        for pattern, is_truly in platform.not_kernels:
+        for pattern, name_of_category in platform.not_kernels:
             such = [i for name, i in self._names.rows.items() if re.match(pattern, name)]
-            category[is_kernel & np.isin(columns["name_index"], such)] = is_truly
+            category[is_kernel & np.isin(columns["name_index"], such)] = Category[name_of_category]
 
     def _add_complete(self, events: list[Event], file_index: Int64Array) -> None:
         starts, durations = [event.ts for event in events], [event.dur for event in events]

@@ -27,7 +27,7 @@ from tests.build.files import (
 from tests.build.read_scene import SCENE, assert_equal, read_bytes
 from tests.examples import examples
 from tracelab.model.kernel_kinds import copies_pageable_memory, copy_direction
-from tracelab.model.losses import LOSSES_BY_NAME
+from tracelab.model.losses import LOSSES
 from tracelab.model.trace import ABSENT, Category
 from tracelab.read.cache import load_trace
 from tracelab.read.json import array as json_array
@@ -126,7 +126,7 @@ def test_each_loss_is_counted_once_under_its_name(tmp_path, fault):
     bad, loss = LEFT_OUT[fault]
     trace = read_bytes(tmp_path, f"[{GOOD}, {bad}, {GOOD}]".encode())
     assert dict(trace.losses) == {loss: 1}
-    assert loss in LOSSES_BY_NAME
+    assert loss in LOSSES
     assert trace.name_index.tolist() == [trace.name_index[0]] * 2
     assert trace.start_ns.tolist() == [0, 0]
     assert trace.objects == (2 if loss == "unparsable_events" else 3)
