@@ -99,10 +99,10 @@ if TYPE_CHECKING:
         EdgeKind as EdgeKind,
         Graph as Graph,
         build_graph as build_graph,
+        window_graph as window_graph,
     )
     from tracelab.model.host import Host as Host, observe_host as observe_host
     from tracelab.model.kernel_kinds import Kind as Kind
-    from tracelab.model.networkx_view import window_graph as window_graph
     from tracelab.model.steps import Step as Step, Window as Window
     from tracelab.model.timeline import Timeline as Timeline, build_timeline as build_timeline
     from tracelab.model.trace import Category as Category, Trace as Trace
@@ -181,8 +181,7 @@ _PUBLIC = {
     "model.host": "Host observe_host",
     "model.binding": "Binding",
     "model.constraints": "Constraint Reason",
-    "model.graph": "EdgeKind Graph build_graph",
-    "model.networkx_view": "window_graph",
+    "model.graph": "EdgeKind Graph build_graph window_graph",
     "measures.measure": "Measure",
     "measures.measured": "Measured",
     "measures.registry": "MEASURES",

@@ -12,9 +12,8 @@ import sys
 import time
 from multiprocessing import get_context
 
-from tracelab.model.graph import build_graph
+from tracelab.model.graph import build_graph, window_graph
 from tracelab.model.host import observe_host
-from tracelab.model.networkx_view import window_graph
 from tracelab.model.timeline import build_timeline
 from tracelab.read.cache import load_trace
 from tracelab.read.streams import Source

@@ -72,35 +72,3 @@ class Awaited(Frozen):
     after_unresolved_wait: NDArray[np.bool_]
     follows_wait_call: NDArray[np.bool_]
     any_stream_waits: bool
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Met(Frozen):
-    """Times at which the constraints in the file were met, by row of the timeline.
-
-    The times are those of `Binding`; `stream_row` (int64[m]) is the row of its stream that let it
-    start, or the node that it depends on and that still ran. `is_dependent` (bool[m]) says where
-    that one still ran, `is_queued` (bool[m]) where it is a node on which it does not depend.
-    `callback_ns` (int64[m]) is when the callback had returned that it depends on.
-    """
-
-    stream_ns: Int64Array
-    stream_row: Int64Array
-    event_ns: Int64Array
-    callback_ns: Int64Array
-    launch_ns: Int64Array
-    is_dependent: NDArray[np.bool_]
-    is_queued: NDArray[np.bool_]
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Constraints(Frozen):
-    """Waits of some rows; columns as in `Binding`."""
-
-    constraint: NDArray[np.int8]
-    source_row: Int64Array
-    is_inferred: NDArray[np.bool_]
-    ready_ns: Int64Array
-    delay_ns: Int64Array
-    unexplained_ns: Int64Array
-    reason: NDArray[np.int8]

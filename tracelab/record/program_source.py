@@ -13,9 +13,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from tracelab.model.program.recorded_scopes import scopes_as_lists, text_as_stored
 from tracelab.model.program.source_lines import quoted, read_rows
-from tracelab.model.program.source_scopes import Scope, read_scopes
+from tracelab.model.program.source_scopes import Scope, read_scopes, scopes_as_lists, text_as_stored
 
 _INSTALLED = frozenset(("site-packages", "dist-packages"))
 _NO_ESCAPES = frozenset('"\\')  # Kineto writes a backslash as a slash, which breaks its JSON

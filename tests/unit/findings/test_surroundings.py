@@ -8,9 +8,8 @@ import pytest
 from tests.build.rows import call, operator, python, timeline
 from tracelab.findings.places import surroundings
 from tracelab.model.program.call_sites import call_sites
-from tracelab.model.program.recorded_scopes import scopes_as_lists
 from tracelab.model.program.source_lines import SourceLines
-from tracelab.model.program.source_scopes import read_scopes
+from tracelab.model.program.source_scopes import read_scopes, scopes_as_lists
 
 SOURCE = """\
 import torch

@@ -24,8 +24,7 @@ from tests.examples import examples
 from tests.reference.ticks import TICK, Account, scaled
 from tracelab.model.blocking_calls import Blocking
 from tracelab.model.constraints import Reason
-from tracelab.model.graph import EdgeKind, EventLinks
-from tracelab.model.networkx_view import window_graph
+from tracelab.model.graph import EdgeKind, EventLinks, window_graph
 from tracelab.model.trace import ABSENT, GPU_ACTIVITIES, Category
 
 EVER = 2**40

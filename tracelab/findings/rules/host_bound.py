@@ -29,11 +29,10 @@ from tracelab.model.cuda_graphs.graph_replays import mostly_replays, replayed
 from tracelab.model.driver_api import is_asynchronous_copy, is_graph_launch, is_kernel_launch
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.latencies import MIN_DELAY_NS, REPLAY_START_NS
-from tracelab.model.launching import Doing, work_at
 from tracelab.model.lookup import rows_of
 from tracelab.model.phases import Phase
 from tracelab.model.program.call_sites import NO_CALL_SITE, CallSite, calling_threads
-from tracelab.model.thread_states import is_in_launching_thread
+from tracelab.model.thread_states import Doing, is_in_launching_thread, work_at
 from tracelab.model.trace import ABSENT
 from tracelab.model.wording import called
 

@@ -12,9 +12,10 @@ import re
 import stat
 import tokenize
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from msgspec.structs import replace
 
 from tracelab.base.safe_text import clean
 
@@ -177,7 +178,7 @@ class SourceLines:
         texts = self._texts[name] if name is not None else None
         text = texts.get(str(line)) if isinstance(texts, Mapping) else None
         if isinstance(text, str):
-            from tracelab.model.program.recorded_scopes import text_from_stored
+            from tracelab.model.program.source_scopes import text_from_stored
 
             return quoted(text_from_stored(text)) or None
         for scopes, path in self._sources(file):
@@ -211,7 +212,7 @@ class SourceLines:
     def _recorded_source(self, file: str) -> Iterator[_Source]:
         name = _recorded_name(file, self._recorded)
         if name is not None:
-            from tracelab.model.program.recorded_scopes import scopes_from_lists
+            from tracelab.model.program.source_scopes import scopes_from_lists
 
             yield _Source(scopes_from_lists(self._recorded[name]), None)
 
@@ -246,7 +247,8 @@ def _is_same(today: Scope, recorded: Scope) -> bool:
     """
     names = {spot.name for spot in recorded.spots}
     spots = tuple(x for x in today.spots if x.name in names or not x.name.startswith("__"))
-    return replace(today, spots=spots) == recorded
+    is_alike = dict(today.reachable) == dict(recorded.reachable)
+    return is_alike and replace(today, spots=spots, reachable=recorded.reachable) == recorded
 
 
 def quoted(text: str) -> str:
@@ -317,7 +319,7 @@ def _entered(
     named = [scope for scope in scopes if scope.name == function]
     entered = [scope for scope in named if line in scope.first_lines]
     resumed = [(scope, r) for scope in named for r in scope.resumes if r.line == line]
-    running = [(s, s.reachable_from[line]) for s in named if line in s.reachable_from]
+    running = [(scope, floor) for scope in named for at, floor in scope.reachable if at == line]
     if entered:
         # Two of one name on one line cannot be distinguished. One that is all on one line may as
         # well have resumed there.

@@ -1,4 +1,7 @@
-"""Calls of the functions of a source file, and their lines: parsed as text, never run."""
+"""Calls of the functions of a source file, and their lines: parsed as text, never run.
+
+A recording stores them as lists, and the lines as text.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,14 @@ import ast
 import re
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import field
 from pathlib import Path
-from types import MappingProxyType
+from typing import Any
+from urllib.parse import quote, unquote
+
+import msgspec
 
 from tracelab.base.arrays import dataclass
 from tracelab.model.frames import NUMBER, TRUTH
@@ -39,25 +45,31 @@ _CONSUMES = re.compile(
     r"^(?:all|any|dict|extend|frozenset|join|list|max|min|next|set|sorted|sum|tuple|update)$"
 )
 ITERATE, NEXT = "__iter__", "__next__"
+# Kineto writes every backslash as a slash: what JSON escapes would end the text, or change it.
+_PLAIN = "".join(c for c in map(chr, range(32, 127)) if c not in '%"\\')
 _TRUE_OR_FALSE = {"isinstance", "issubclass", "hasattr", "callable", "len", "any", "all", "bool"}
 
 Position = tuple[int, int]  # line and column
 BlockPath = tuple[tuple[str, int], ...]  # the ("loop" | "branch", number) around, outermost first
 
 
-@dataclass(frozen=True, slots=True)
-class Spot:
-    """A spot that calls something; `end` is where it has been read, which orders calls."""
+class Spot(msgspec.Struct, array_like=True, frozen=True):
+    """A spot that calls something."""
 
     name: str
     line: int | None
-    end: Position
+    end_line: int
+    end_column: int
     path: BlockPath
     is_call: bool
 
+    @property
+    def end(self) -> Position:
+        """Position at which it has been read, which orders calls."""
+        return self.end_line, self.end_column
 
-@dataclass(frozen=True, slots=True)
-class Resume:
+
+class Resume(msgspec.Struct, array_like=True, frozen=True):
     """A `yield` or `await`: the generator goes on from here; `floor` is what it can reach again."""
 
     line: int
@@ -66,8 +78,7 @@ class Resume:
     floor: Position
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(msgspec.Struct, array_like=True, frozen=True):
     """The body of one function, lambda, class, comprehension or module, without nested ones.
 
     Attributes:
@@ -75,15 +86,15 @@ class Scope:
         first_lines: the lines at which a trace may say that it begins.
         spots: what it calls, in the order of reading.
         resumes: where it goes on after it has been left.
-        reachable_from: line of each call to the first position that can still run once it runs.
+        reachable: line of each call, and the first position that can still run once it runs.
         skips: whether it has a `continue`.
     """
 
     name: str
-    first_lines: frozenset[int]
+    first_lines: tuple[int, ...]
     spots: tuple[Spot, ...]
     resumes: tuple[Resume, ...]
-    reachable_from: Mapping[int, Position]
+    reachable: tuple[tuple[int, Position], ...]
     skips: bool
 
 
@@ -115,10 +126,10 @@ class _OpenScope:
     def complete(self) -> Scope:
         return Scope(
             name=self.name,
-            first_lines=self.first_lines,
+            first_lines=tuple(sorted(self.first_lines)),
             spots=tuple(self.spots),
             resumes=tuple(self.resumes),
-            reachable_from=MappingProxyType(self.reachable_from),
+            reachable=tuple(self.reachable_from.items()),
             skips=self.skips,
         )
 
@@ -430,9 +441,8 @@ class _Reader(ast.NodeVisitor):
     def _add_spot_at(self, name: str, line: int, end: Position, *, is_call: bool = False) -> None:
         for scope in self._open:
             path = self._path[scope.depth :]
-            scope.spots.append(
-                Spot(name, None if self._lines_are_wrong else line, end, path, is_call)
-            )
+            known_line = None if self._lines_are_wrong else line
+            scope.spots.append(Spot(name, known_line, *end, path, is_call))
 
     def _add_next(self, node: ast.expr) -> None:
         """Add the spots that a loop asks for the next item; it does not evaluate them again."""
@@ -495,3 +505,30 @@ def _is_plain_truth(node: ast.expr) -> bool:
     if isinstance(node, ast.Call):
         return isinstance(node.func, ast.Name) and node.func.id in _TRUE_OR_FALSE
     return isinstance(node, ast.Constant | ast.JoinedStr)
+
+
+def text_as_stored(text: str) -> str:
+    """A line of source without anything that JSON escapes.
+
+    >>> text_as_stored('print("100 %")')
+    'print(%22100 %25%22)'
+    """
+    return quote(text, safe=_PLAIN)
+
+
+def text_from_stored(stored: str) -> str:
+    """The line of source that `text_as_stored` made this of."""
+    return unquote(stored)
+
+
+def scopes_as_lists(scopes: tuple[Scope, ...]) -> Any:
+    """Scopes as nested lists of their fields, for JSON; those without a call are left out."""
+    return msgspec.to_builtins([scope for scope in scopes if scope.spots])
+
+
+def scopes_from_lists(lists: object) -> tuple[Scope, ...]:
+    """The scopes that `scopes_as_lists` made lists of; none where something else did."""
+    try:
+        return msgspec.convert(lists, tuple[Scope, ...])
+    except msgspec.ValidationError:
+        return ()

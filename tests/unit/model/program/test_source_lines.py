@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 import tracelab
-from tracelab.model.program.recorded_scopes import scopes_as_lists, scopes_from_lists
 from tracelab.model.program.source_lines import SourceLines, quoted
-from tracelab.model.program.source_scopes import read_scopes
+from tracelab.model.program.source_scopes import read_scopes, scopes_as_lists, scopes_from_lists
 
 PACKAGE = Path(tracelab.__file__).parent
 
