@@ -233,7 +233,7 @@ class SparseColumn(Frozen):
     """
 
     value_index: NDArray[np.int32]
-    values: Int64Array | NDArray[np.int32]
+    values: NDArray[np.signedinteger[Any]]
 
     def __len__(self) -> int:
         return len(self.value_index)

@@ -11,20 +11,20 @@ import mmap
 import os
 import time
 from contextlib import suppress
-from dataclasses import astuple, fields
+from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
 import numpy as np
-import orjson
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import dataclass
 from tracelab.base.errors import OutputError, reason_of
 from tracelab.base.version import __version__
-from tracelab.model.trace import GraphNodes, GroupText, Messages, SparseColumn, Thread, Trace
+from tracelab.model.trace import FileInfo, Trace
 from tracelab.read.json.metadata import read_file_info, used_devices
 from tracelab.read.reader import read_trace_in_chunks
 from tracelab.read.streams import Source, fast_zlib, report_read
@@ -83,7 +83,7 @@ def load_trace(source: Source, processes: int = 1) -> Trace:
         report_read(state[0])
     else:
         trace = read_trace_in_chunks(source, processes)
-        with suppress(OSError, orjson.JSONEncodeError):  # what orjson reads may nest too deep
+        with suppress(OSError, RecursionError):  # what orjson reads may nest too deep
             if _state(path) == state:
                 _save(trace, entry, digest)
     return trace
@@ -171,7 +171,9 @@ def _open(entry: Path, digest: str, source: Source) -> Trace | None:
         return None
     with suppress(OSError):
         os.utime(entry)
-    return trace_from_bytes(data, digest, source)
+    with suppress(RecursionError):  # its metadata nests as deep as could be written
+        return trace_from_bytes(data, digest, source)
+    return None
 
 
 def _save(trace: Trace, entry: Path, digest: str) -> None:
@@ -219,8 +221,22 @@ def _kept_in(folder: Path) -> list[KeptFile]:
 _BEGIN = np.dtype([("magic", "S8"), ("header_bytes", "<u8"), ("checksum", "<u8")])
 _MAGIC = b"tracelab"
 _ALIGNMENT = 64
-# Before the names of the columns of `Trace.messages` and `Trace.graph_nodes`.
-_MESSAGES, _NODES = "messages.", "graph_nodes."
+
+
+class _Header(msgspec.Struct):
+    """Contents of an entry before its columns.
+
+    Attributes:
+        digest: what tells the content of the file that it was read from.
+        columns: type, length, offset and checksum of each.
+        column_bytes: how many bytes they take.
+        trace: JSON, in which arrays are numbers of columns.
+    """
+
+    digest: str
+    columns: list[tuple[str, int, int, int]]
+    column_bytes: int
+    trace: msgspec.Raw
 
 
 def trace_as_blocks(trace: Trace, digest: str) -> list[bytes | memoryview]:
@@ -231,47 +247,24 @@ def trace_as_blocks(trace: Trace, digest: str) -> list[bytes | memoryview]:
         digest: what tells the content of the file that it was read from.
 
     Raises:
-        orjson.JSONEncodeError: the file's metadata nests too deep to be written.
+        RecursionError: the file's metadata nests too deep to be written.
     """
-    values = {field.name: getattr(trace, field.name) for field in fields(Trace)}
-    sparse = {name: value for name, value in values.items() if isinstance(value, SparseColumn)}
-    values |= {name: column.values for name, column in sparse.items()}
-    values["value_index"] = next(iter(sparse.values())).value_index  # of all of them
-    of_tables = {
-        f"{prefix}{field.name}": getattr(table, field.name)
-        for prefix, table in ((_MESSAGES, trace.messages), (_NODES, trace.graph_nodes))
-        for field in fields(table)
-    }
-    arrays: dict[str, NDArray[Any]] = {
-        name: value for name, value in (of_tables | values).items() if isinstance(value, np.ndarray)
-    }
+    arrays: dict[int, NDArray[Any]] = {}
+
+    def as_json(value: Any) -> Any:
+        if isinstance(value, MappingProxyType):
+            return dict(value)
+        arrays.setdefault(id(value), value)
+        return list(arrays).index(id(value))
+
+    # The path and what depends on the file's name are not kept.
+    kept = replace(trace, path="", info=FileInfo(platform=trace.info.platform))
+    text = msgspec.Raw(msgspec.json.encode(kept, enc_hook=as_json))
     columns, offset = [], 0
-    for name, array in arrays.items():
-        checksum = fast_zlib.crc32(array)
-        columns.append((name, array.dtype.str, len(array), offset, checksum))
+    for array in arrays.values():
+        columns.append((array.dtype.str, len(array), offset, fast_zlib.crc32(array)))
         offset = _aligned(offset + array.nbytes)
-    header = orjson.dumps(
-        {
-            "digest": digest,
-            "columns": columns,
-            "column_bytes": offset,
-            "sparse": list(sparse),
-            "origin_ns": trace.origin_ns,
-            "message_names": trace.messages.names,
-            "message_groups": list(map(tuple, trace.messages.groups)),
-            "annotations": trace.graph_nodes.annotations,
-            "strings": trace.strings,
-            "threads": [astuple(thread) for thread in trace.threads],
-            "metadata": dict(trace.metadata),
-            "objects": trace.objects,
-            "losses": dict(trace.losses),
-            "loss_names": {loss: dict(names) for loss, names in trace.loss_names.items()},
-            "unknown_gpu_ns": [
-                (name, list(of_name.items())) for name, of_name in trace.unknown_gpu_ns.items()
-            ],
-            "platform": trace.info.platform,
-        }
-    )
+    header = msgspec.json.encode(_Header(digest, columns, offset, text))
     begin = np.array([(_MAGIC, len(header), fast_zlib.crc32(header))], _BEGIN).tobytes()
     blocks: list[bytes | memoryview] = [begin + header, _padding(len(begin) + len(header))]
     for array in arrays.values():
@@ -297,53 +290,24 @@ def trace_from_bytes(data: mmap.mmap, digest: str, source: Source) -> Trace | No
     text = data[_BEGIN.itemsize : end]
     if begin["magic"] != _MAGIC or begin["checksum"] != fast_zlib.crc32(text):
         return None
-    header = orjson.loads(text)
+    header = msgspec.json.decode(text, type=_Header)
     columns_begin = _aligned(end)
-    if header["digest"] != digest or len(data) != columns_begin + header["column_bytes"]:
+    if header.digest != digest or len(data) != columns_begin + header.column_bytes:
         return None
-    columns: dict[str, Any] = {}
-    for name, dtype, count, offset, checksum in header["columns"]:
-        columns[name] = np.frombuffer(data, dtype, count, columns_begin + offset)
-        if fast_zlib.crc32(columns[name]) != checksum:
+    arrays = []
+    for dtype, count, offset, checksum in header.columns:
+        arrays.append(np.frombuffer(data, dtype, count, columns_begin + offset))
+        if fast_zlib.crc32(arrays[-1]) != checksum:
             return None
-
-    def columns_of(prefix: str) -> dict[str, Any]:
-        names = [name for name in columns if name.startswith(prefix)]
-        return {name.removeprefix(prefix): columns.pop(name) for name in names}
-
-    messages = Messages(
-        **columns_of(_MESSAGES),
-        names=tuple(header["message_names"]),
-        groups=tuple(map(GroupText._make, header["message_groups"])),
-    )
-    graph_nodes = GraphNodes(**columns_of(_NODES), annotations=tuple(header["annotations"]))
-    value_index = columns.pop("value_index")
-    for name in header["sparse"]:
-        columns[name] = SparseColumn(value_index, columns[name])
-    return Trace(
-        path=source.path,
-        origin_ns=header["origin_ns"],
-        **columns,
-        messages=messages,
-        graph_nodes=graph_nodes,
-        strings=tuple(header["strings"]),
-        threads=tuple(Thread(*thread) for thread in header["threads"]),
-        metadata=MappingProxyType(header["metadata"]),
-        objects=header["objects"],
-        losses=MappingProxyType(header["losses"]),
-        loss_names=MappingProxyType(
-            {loss: MappingProxyType(names) for loss, names in header["loss_names"].items()}
-        ),
-        info=read_file_info(
-            header["metadata"],
-            source,
-            header["platform"],
-            used_devices(columns["category"], columns["device_number"]),
-        ),
-        unknown_gpu_ns=MappingProxyType(
-            {name: MappingProxyType(dict(of_name)) for name, of_name in header["unknown_gpu_ns"]}
-        ),
-    )
+    trace = msgspec.json.decode(header.trace, type=Trace, dec_hook=lambda _, number: arrays[number])
+    mappings: dict[str, Any] = {
+        field.name: MappingProxyType(value)
+        for field in fields(trace)
+        if isinstance(value := getattr(trace, field.name), dict)
+    }
+    devices = used_devices(trace.category, trace.device_number)
+    info = read_file_info(trace.metadata, source, trace.info.platform, devices)
+    return replace(trace, path=source.path, info=info, **mappings)
 
 
 def _padding(byte_count: int) -> bytes:
