@@ -74,6 +74,23 @@ ENDS_TOGETHER = (
 )
 # One recording is compared with the longest and with these.
 _MAX_COMPARED_RECORDINGS = 3
+_PROBE_OPERATIONS = 16
+# Only the most likely shifts are compared in full.
+_MAX_SHIFTS = 32
+# Fewer operations say nothing about clocks.
+_MIN_OVERLAP_OPERATIONS = 4
+_SAMPLES = 256
+# By how much the best shift is better than the next best one.
+_MIN_CLEAR_FACTOR = 4
+# Synchronized clocks of hosts are at least as close.
+_MAX_CLOCK_DIFFERENCE_NS = 1_000_000
+# Of bundled jobs the ends of one collective are at most 70 us apart on two ranks of one host.
+_ENDS_APART_NS = 100_000
+# Or a tenth of a long collective.
+_ENDS_APART_DIVISOR = 10
+_MAX_OUTLIERS = 0.2
+# Neighboring operations show how far the clocks are apart.
+_MAX_NEIGHBORS = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -150,16 +167,14 @@ class _Operations(Frozen):
     def __len__(self) -> int:
         return len(self.part_index)
 
-    def recorded(self, index: NDArray[np.intp]) -> Recorded:
-        """Select operations of one part, as they are compared with those of another part."""
-        return Recorded(
-            self.operation[index],
-            self.size_bytes[index],
-            self.step_number[index],
-            self.start_ns[index],
-            self.end_ns[index],
-            np.isin(self.operation[index], ENDS_TOGETHER),
-        )
+    @property
+    def ends_together(self) -> NDArray[np.bool_]:
+        """bool[n], no rank can end before all have begun."""
+        return np.isin(self.operation, ENDS_TOGETHER)
+
+    def select(self, index: NDArray[np.intp] | slice) -> _Operations:
+        """Select some of the operations."""
+        return _Operations(*(getattr(self, name)[index] for name in self.__slots__))
 
 
 def match(parts: Sequence[RankPart]) -> Matches:
@@ -329,10 +344,10 @@ def _shift_keys(operations: _Operations, index: NDArray[np.intp]) -> tuple[NDArr
     left = sorted(of_part, key=len, reverse=True)
     is_whole = True
     while left:
-        placed = [(left[0], operations.recorded(index[left[0]]), 0)]
+        placed = [(left[0], operations.select(index[left[0]]), 0)]
         others, left = left[1:], []
         for chosen in others:
-            other = operations.recorded(index[chosen])
+            other = operations.select(index[chosen])
             begin = _begin_among(placed, other)
             if begin is None:
                 left.append(chosen)
@@ -349,11 +364,11 @@ def _shift_keys(operations: _Operations, index: NDArray[np.intp]) -> tuple[NDArr
 
 
 def _begin_among(
-    placed: Sequence[tuple[NDArray[np.intp], Recorded, int]], other: Recorded
+    placed: Sequence[tuple[NDArray[np.intp], _Operations, int]], other: _Operations
 ) -> int | None:
     """Find where a recording begins on the scale of those that have their place on it."""
     for _, one, begin in (placed[0], *placed[1:][-_MAX_COMPARED_RECORDINGS:]):
-        shift = find_shift(one, other)
+        shift = _find_shift(one, other)
         if shift is not None:
             return begin + shift
     return None
@@ -423,21 +438,14 @@ def number_peers(parts: Sequence[RankPart]) -> tuple[RankPart, ...]:
     """Number the peers of messages as the ranks are numbered in the report.
 
     A file that does not say which rank it is has the number of its place in the report, but the
-    messages of others name it by its rank: by that number they would be with the wrong file. Two
-    files that exchange messages in a group of two are each other's peer. Otherwise a message
-    from or to a file whose rank is not known, or that could be with one, has no known peer.
+    messages of others name it by its rank: by that number they would be with the wrong file. So a
+    message from or to a file whose rank is not known, or that could be with one, has no known peer.
 
     Args:
         parts: what the files of one job give to it, by their numbers.
     """
     if all(part.is_rank_known for part in parts):
         return tuple(parts)
-    if _are_a_pair(parts):
-        peers = [[parts[1].rank], [parts[0].rank]]
-        return tuple(
-            replace(part, peer_rank=np.where(part.peer_rank == ABSENT, ABSENT, peer))
-            for part, peer in zip(parts, peers, strict=True)
-        )
     known = [part.rank for part in parts if part.is_rank_known]
     return tuple(
         replace(
@@ -450,85 +458,15 @@ def number_peers(parts: Sequence[RankPart]) -> tuple[RankPart, ...]:
     )
 
 
-def _are_a_pair(parts: Sequence[RankPart]) -> bool:
-    """Return true if two parts exchange messages with each other alone, as their groups say."""
-    if len(parts) != 2:
-        return False
-    peers_of, groups = [], set()
-    for part in parts:
-        index = np.flatnonzero(part.peer_rank != ABSENT)
-        peers_of.append(set(part.peer_rank[index].tolist()))
-        groups |= {part.groups[i].ranks for i in np.unique(part.group_index[index]).tolist()}
-    if {len(peers) for peers in peers_of} != {1} or any(len(ranks) != 2 for ranks in groups):
-        return False
-    (of_second,), (of_first,) = peers_of
-    return all(set(ranks) == {of_first, of_second} for ranks in groups) and all(
-        not part.is_rank_known or part.rank == rank
-        for part, rank in zip(parts, (of_first, of_second), strict=True)
-    )
-
-
 # --- order without numbers ---
 
-_PROBE_OPERATIONS = 16
-# Only the most likely shifts are compared in full.
-_MAX_SHIFTS = 32
-# Fewer operations say nothing about clocks.
-_MIN_OVERLAP_OPERATIONS = 4
-_SAMPLES = 256
-# By how much the best shift is better than the next best one.
-_MIN_CLEAR_FACTOR = 4
-# Synchronized clocks of hosts are at least as close.
-_MAX_CLOCK_DIFFERENCE_NS = 1_000_000
-# Of bundled jobs the ends of one collective are at most 70 us apart on two ranks of one host.
-_ENDS_APART_NS = 100_000
-# Or a tenth of a long collective.
-_ENDS_APART_DIVISOR = 10
-_MAX_OUTLIERS = 0.2
-# Neighboring operations show how far the clocks are apart.
-_MAX_NEIGHBORS = 3
 
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Recorded(Frozen):
-    """Operations of one rank that others may have recorded too, in order.
-
-    Attributes:
-        operation: int8[n], an `Operation`.
-        size_bytes: int64[n], what must agree between ranks, ABSENT where it need not.
-        step_number: int64[n], the step that launched it, ABSENT outside all.
-        start_ns, end_ns: int64[n], by the rank's own clock, since 1970 or since it started.
-        ends_together: bool[n], whether no rank can end before all have begun.
-
-    Example row: ``(operation=Operation.ALL_REDUCE, size_bytes=4_000_000, step_number=3,
-    start_ns=120_000, end_ns=190_000, ends_together=True)``.
-    """
-
-    operation: NDArray[np.int8]
-    size_bytes: Int64Array
-    step_number: Int64Array
-    start_ns: Int64Array
-    end_ns: Int64Array
-    ends_together: NDArray[np.bool_]
-
-    def __len__(self) -> int:
-        return len(self.operation)
-
-
-def find_shift(one: Recorded, other: Recorded) -> int | None:
+def _find_shift(one: _Operations, other: _Operations) -> int | None:
     """The shift at which ``other[i]`` is the same operation as ``one[i + shift]``; None if unclear.
 
     All operations that both recorded agree at it, in kind and in size. Of several such shifts the
     clocks decide where they are clear, then the numbers of the steps; two recordings without
     steps that are alike from end to end begin with the same operation.
-
-    Example, a rank that began to record one all-reduce later:
-        >>> size, zeros = np.array([8, 4, 4, 2, 6, 4]), np.zeros(6, dtype=np.int64)
-        >>> end_ns, together = np.array([20, 40, 70, 90, 120, 150]), zeros == 0
-        >>> one = Recorded(zeros, size, zeros - 1, end_ns - 9, end_ns, together)
-        >>> other = Recorded(*(getattr(one, name)[1:] for name in Recorded.__slots__))
-        >>> find_shift(one, other)
-        1
     """
     numbers = one.step_number[one.step_number != ABSENT]
     other_numbers = other.step_number[other.step_number != ABSENT]
@@ -545,26 +483,25 @@ def find_shift(one: Recorded, other: Recorded) -> int | None:
     return shift if shift is not None and _end_together(one, other, shift) else None
 
 
-def _overlap(one: Recorded, other: Recorded, shift: int) -> tuple[slice, slice]:
+def _overlap(one: _Operations, other: _Operations, shift: int) -> tuple[_Operations, _Operations]:
     """Select the operations of each that both recorded."""
-    first, end = max(0, shift), min(len(one), len(other) + shift)
-    return slice(first, max(first, end)), slice(first - shift, max(first, end) - shift)
+    first, end = max(0, shift), max(0, shift, min(len(one), len(other) + shift))
+    return one.select(slice(first, end)), other.select(slice(first - shift, end - shift))
 
 
-def _agree(one: Recorded, other: Recorded, shift: int) -> bool:
-    """Return true if all that both recorded is of the same kind and size."""
+def _agree(one: _Operations, other: _Operations, shift: int) -> bool:
+    """Return true if both recorded some operations, all of the same kind and size."""
     here, there = _overlap(one, other, shift)
-    return here.stop > here.start and bool(
-        np.all(one.operation[here] == other.operation[there])
-        and np.all(_are_same_size(one.size_bytes[here], other.size_bytes[there]))
-    )
+    is_same = _are_same(here.operation, there.operation)
+    is_same &= _are_same(here.size_bytes, there.size_bytes)
+    return len(here) > 0 and bool(is_same.all())
 
 
-def _are_same_size(one: Int64Array, other: Int64Array) -> NDArray[np.bool_]:
+def _are_same(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.bool_]:
     return np.asarray((one == other) | (one == ABSENT) | (other == ABSENT))
 
 
-def _shift_by_step(one: Recorded, other: Recorded) -> int | None:
+def _shift_by_step(one: _Operations, other: _Operations) -> int | None:
     """The shift at which most steps that both recorded begin together, if any.
 
     The first step of a recording may lack operations: it counts where both have equally many of it.
@@ -583,16 +520,15 @@ def _shift_by_step(one: Recorded, other: Recorded) -> int | None:
     return int(shifts[votes.argmax()]) if 2 * votes.max(initial=0) > votes.sum() else None
 
 
-def _candidates(one: Recorded, other: Recorded, by_step: int | None) -> list[int]:
+def _candidates(one: _Operations, other: _Operations, by_step: int | None) -> list[int]:
     """Shifts at which a few operations of each recording agree, the most likely ones."""
     width = min(_PROBE_OPERATIONS, (1 + min(len(one), len(other))) // 2)
     likely = {0} if by_step is None else {by_step}
     found: set[int] = set()
     for first in {0, (len(other) - width) // 2, len(other) - width}:
         probe = slice(first, first + width)
-        is_hit = _windows_equal(one.operation, other.operation[probe]) & _windows_same_size(
-            one.size_bytes, other.size_bytes[probe]
-        )
+        is_hit = _find_windows(one.operation, other.operation[probe])
+        is_hit &= _find_windows(one.size_bytes, other.size_bytes[probe])
         found.update((np.flatnonzero(is_hit) - first).tolist())
     nearest = np.searchsorted(one.end_ns, other.end_ns[len(other) // 2]) - len(other) // 2
     near = np.array([*likely, int(nearest)])
@@ -600,18 +536,13 @@ def _candidates(one: Recorded, other: Recorded, by_step: int | None) -> list[int
     return sorted({*ordered[:_MAX_SHIFTS], *likely})
 
 
-def _windows_equal(values: NDArray[Any], probe: NDArray[Any]) -> NDArray[np.bool_]:
+def _find_windows(values: NDArray[Any], probe: NDArray[Any]) -> NDArray[np.bool_]:
     windows = np.lib.stride_tricks.sliding_window_view(values, len(probe))
-    return np.asarray((windows == probe).all(axis=1))
-
-
-def _windows_same_size(values: Int64Array, probe: Int64Array) -> NDArray[np.bool_]:
-    windows = np.lib.stride_tricks.sliding_window_view(values, len(probe))
-    return np.asarray(_are_same_size(windows, probe).all(axis=1))
+    return np.asarray(_are_same(windows, probe).all(axis=1))
 
 
 def _choose(
-    one: Recorded, other: Recorded, shifts: list[int], by_step: int | None, *, has_steps: bool
+    one: _Operations, other: _Operations, shifts: list[int], by_step: int | None, *, has_steps: bool
 ) -> int | None:
     """Choose the right one of the shifts that agree; None if nothing tells."""
     by_clock = _shifts_by_clock(one, other, shifts)
@@ -625,7 +556,7 @@ def _choose(
     return 0 if is_alike and not has_steps else None
 
 
-def _shifts_by_clock(one: Recorded, other: Recorded, shifts: list[int]) -> set[int]:
+def _shifts_by_clock(one: _Operations, other: _Operations, shifts: list[int]) -> set[int]:
     """The shift at which ends are clearly closest, and the one at which they are most evenly apart.
 
     None where nothing is clear or a rank may end long before the others.
@@ -640,10 +571,10 @@ def _shifts_by_clock(one: Recorded, other: Recorded, shifts: list[int]) -> set[i
     return {shifts[index] for index in (nearest, evenest) if index is not None}
 
 
-def _ends_apart(one: Recorded, other: Recorded, shift: int) -> Int64Array:
+def _ends_apart(one: _Operations, other: _Operations, shift: int) -> Int64Array:
     """int64[samples], ns, how much later each operation ended on one rank."""
     here, there = _overlap(one, other, shift)
-    apart_ns: Int64Array = one.end_ns[here] - other.end_ns[there]
+    apart_ns = here.end_ns - there.end_ns
     return apart_ns[:: 1 + len(apart_ns) // _SAMPLES]
 
 
@@ -668,19 +599,17 @@ def _clearly_least(values: list[float], most: float) -> int | None:
     return least if is_clear else None
 
 
-def _end_together(one: Recorded, other: Recorded, shift: int) -> bool:
+def _end_together(one: _Operations, other: _Operations, shift: int) -> bool:
     """Return true if the ends are apart as those of one operation on two ranks can be.
 
     They differ by what the clocks differ, which changes slowly, and otherwise by little.
     """
     here, there = _overlap(one, other, shift)
-    length_ns = np.minimum(
-        one.end_ns[here] - one.start_ns[here], other.end_ns[there] - other.start_ns[there]
-    )
-    chosen = np.flatnonzero(one.ends_together[here] & other.ends_together[there])
+    length_ns = np.minimum(here.end_ns - here.start_ns, there.end_ns - there.start_ns)
+    chosen = np.flatnonzero(here.ends_together & there.ends_together)
     if not len(chosen):
         return True
-    apart_ns = (one.end_ns[here] - other.end_ns[there])[chosen]
+    apart_ns = (here.end_ns - there.end_ns)[chosen]
     width = min(len(chosen), _MAX_NEIGHBORS)
     typical_ns = np.median(np.lib.stride_tricks.sliding_window_view(apart_ns, width), axis=1)
     typical_ns = np.pad(typical_ns, (width // 2, (width - 1) // 2), mode="edge")

@@ -333,7 +333,6 @@ def test_each_operation_is_in_one_match_or_counted(parts):
 
 # --- messages of files that do not say which rank they are ---
 
-FOURTH_AND_FIFTH = Group(name="0", ranks=(4, 5), size=2)
 FOUR = Group(name="0", ranks=(4, 5, 6, 7), size=4)
 
 
@@ -341,30 +340,11 @@ def unknown(*parts):
     return [replace(each, is_rank_known=False) for each in parts]
 
 
-def two_files(group, *, first_peer=5, second_peer=4):
-    return unknown(
-        part(0, send(10, 20, peer=first_peer, group=group, step=1)),
-        part(1, receive(12, 20, peer=second_peer, group=group, step=1)),
-    )
+def test_files_that_may_be_others_are_not_matched():
+    first = part(0, send(10, 20, peer=5, group=FOUR, step=1))
+    second = part(1, receive(12, 20, peer=4, group=FOUR, step=1))
 
-
-def test_two_files_of_a_group_of_two_are_each_others_peers():
-    parts = number_peers(two_files(FOURTH_AND_FIFTH))
-
-    assert [each.peer_rank.tolist() for each in parts] == [[1], [0]]
-    assert match(parts).unmatched.tolist() == [0, 0]
-
-
-@pytest.mark.parametrize(
-    "parts",
-    [
-        two_files(FOUR),
-        two_files(FOURTH_AND_FIFTH, second_peer=5),
-        two_files(FOURTH_AND_FIFTH, first_peer=6),
-    ],
-)
-def test_files_that_may_be_others_are_not_matched(parts):
-    parts = number_peers(parts)
+    parts = number_peers(unknown(first, second))
 
     assert [each.peer_rank.tolist() for each in parts] == [[ABSENT], [ABSENT]]
     assert match(parts).unmatched_why == ("1 with ranks whose files are not known",) * 2
