@@ -19,8 +19,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -201,32 +200,41 @@ def find_pipeline(members: Members) -> Pipeline | None:
         for index, part in enumerate(members.parts)
         if any(part.rank in chain.ranks and chain.messages for chain in chains)
     }
-    [(kind, count)] = Counter(map(_kind, chains)).most_common(1)
-    alike = [chain for chain in chains if _kind(chain) == kind]
+    [(order, count)] = Counter(chain.order for chain in chains).most_common(1)
+    alike = [chain for chain in chains if chain.order == order]
     measured = [
         _measure(lines, chain, number) for number, chain in enumerate(alike) if chain.messages
     ]
-    first = alike[0]
-    theory = theory_bubble(len(first.ranks), first.microbatches, first.chunks)
-    result = Pipeline(
-        stages=len(first.ranks),
-        microbatches=first.microbatches,
-        chunks=first.chunks,
-        schedule=first.schedule,
-        why=first.why,
+    per_stage = [stage for _, stages in measured for stage in stages]
+    schedule_ns = sum(length_ns for length_ns, _ in measured)
+    theory = theory_bubble(order.stages, order.microbatches, order.chunks)
+    bubble, parts = None, None
+    if schedule_ns:
+        bubble, parts = _bubbles(per_stage, order.stages, schedule_ns, theory or 0.0)
+    launches = [
+        (stage.host_microbatch_ns / stage.microbatch_ns, stage.rank)
+        for stage in per_stage
+        if stage.host_microbatch_ns is not None and stage.microbatch_ns
+    ]
+    smallest, smallest_rank = max(launches, default=(None, None))
+    return Pipeline(
+        stages=order.stages,
+        microbatches=order.microbatches,
+        chunks=order.chunks,
+        schedule=order.schedule,
+        why=order.why,
         pipelines=count,
         other_pipelines=len(chains) - count,
-        steps=len(first.steps),
+        steps=len(alike[0].steps),
         other_steps=sum(chain.other_steps for chain in alike),
-        schedule_ns=sum(length_ns for length_ns, _ in measured),
+        schedule_ns=schedule_ns,
         theory_bubble=theory,
-        measured_bubble=None,
-        parts=None,
-        smallest_microbatch=None,
-        smallest_microbatch_rank=None,
-        per_stage=tuple(stage for _, stages in measured for stage in stages),
+        measured_bubble=bubble,
+        parts=parts,
+        smallest_microbatch=smallest,
+        smallest_microbatch_rank=smallest_rank,
+        per_stage=tuple(per_stage),
     )
-    return _add_bubbles(_add_smallest_microbatch(result))
 
 
 def theory_bubble(stages: int, microbatches: int | None, chunks: int) -> float | None:
@@ -238,11 +246,6 @@ def theory_bubble(stages: int, microbatches: int | None, chunks: int) -> float |
     if microbatches is None:
         return None
     return (stages - 1) / (chunks * microbatches + stages - 1)
-
-
-def _kind(chain: Chain) -> tuple[int, int | None, int, str, str]:
-    """Return what two pipelines have in common that are replicas of one."""
-    return len(chain.ranks), chain.microbatches, chain.chunks, chain.schedule, chain.why
 
 
 def _measure(
@@ -265,7 +268,7 @@ def _measure(
             bounds_ns = _bounds(line, messages[stage], passes[rank], stage, len(rows))
             own_ns = _stage_times(line, passes[rank], (start_ns, end_ns), bounds_ns)
             rows[stage] += (*own_ns, *path[rank])
-    count = (chain.microbatches or 1) * len(chain.steps)
+    count = (chain.order.microbatches or 1) * len(chain.steps)
     stages = []
     for stage, rank in enumerate(chain.ranks):
         times = dict[str, Any](zip(_TIMES, rows[stage].tolist(), strict=True))
@@ -285,17 +288,12 @@ def _measure(
     return length_ns, stages
 
 
-def _step_index(part: RankPart, step: int) -> int:
-    """The index of a step, by its number."""
-    return int(np.flatnonzero(part.steps.number == step)[0])
-
-
 def _passes(line: Line, step: int, messages: Sequence[Message], stage: int) -> tuple[int, int]:
     """Find when the passes of a rank began and ended in a step, ns on the job's clock.
 
     What a later stage computes before its first activation has arrived is not of the schedule.
     """
-    index = _step_index(line.part, step)
+    [index] = np.flatnonzero(line.part.steps.number == step)
     start_ns, end_ns = int(line.passes_start_ns[index]), int(line.passes_end_ns[index])
     if stage == 0:
         return start_ns, end_ns
@@ -354,8 +352,8 @@ def _host_microbatch_ns(part: RankPart, chain: Chain, stage: int) -> int | None:
     From a stage's first message to its last it launches all of them; the first stage, which sends
     before it receives, all but one.
     """
-    assert chain.microbatches is not None
-    count = chain.microbatches - (stage == 0)
+    assert chain.order.microbatches is not None
+    count = chain.order.microbatches - (stage == 0)
     total_ns = 0
     for messages in chain.messages:
         ends = [messages[stage][0].operation_index, messages[stage][-1].operation_index]
@@ -375,42 +373,25 @@ def _evidence(part: RankPart, chain: Chain, stage: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys(part.kernel_id[longest].tolist()))[:_MAX_EVIDENCE]
 
 
-def _add_smallest_microbatch(pipeline: Pipeline) -> Pipeline:
-    """The pipeline with the size of a microbatch at which its first stage becomes launch bound."""
-    known = [
-        (stage.host_microbatch_ns / stage.microbatch_ns, stage.rank)
-        for stage in pipeline.per_stage
-        if stage.host_microbatch_ns is not None and stage.microbatch_ns
-    ]
-    if not known:
-        return pipeline
-    smallest, rank = max(known)
-    return replace(pipeline, smallest_microbatch=smallest, smallest_microbatch_rank=rank)
-
-
-def _add_bubbles(pipeline: Pipeline) -> Pipeline:
-    """The pipeline with its measured bubble and what it consists of."""
-    if not pipeline.schedule_ns:
-        return pipeline
-    total_ns = pipeline.stages * pipeline.schedule_ns
-    compute_ns = sum(stage.compute_ns for stage in pipeline.per_stage)
-    theory = pipeline.theory_bubble or 0.0
+def _bubbles(
+    per_stage: Sequence[StageMetrics], stages: int, schedule_ns: int, theory: float
+) -> tuple[float, BubbleParts]:
+    """Return the measured bubble, and what it consists of."""
+    total_ns = stages * schedule_ns
+    compute_ns = sum(stage.compute_ns for stage in per_stage)
     left_ns = total_ns - compute_ns
     taken_ns = {}
     for name, part_ns in (
-        ("transfer", pipeline.stages * sum(x.critical_transfer_ns for x in pipeline.per_stage)),
-        ("host", pipeline.stages * sum(x.critical_host_ns for x in pipeline.per_stage)),
-        ("rest", pipeline.stages * sum(x.critical_other_ns for x in pipeline.per_stage)),
+        ("transfer", stages * sum(x.critical_transfer_ns for x in per_stage)),
+        ("host", stages * sum(x.critical_host_ns for x in per_stage)),
+        ("rest", stages * sum(x.critical_other_ns for x in per_stage)),
         ("theory", round(compute_ns * theory / (1 - theory))),
         ("imbalance", left_ns),
     ):
         taken_ns[name] = min(part_ns, left_ns)
         left_ns -= taken_ns[name]
-    return replace(
-        pipeline,
-        measured_bubble=1 - compute_ns / total_ns,
-        parts=BubbleParts(**{name: ns / total_ns for name, ns in taken_ns.items()}),
-    )
+    parts = BubbleParts(**{name: ns / total_ns for name, ns in taken_ns.items()})
+    return 1 - compute_ns / total_ns, parts
 
 
 # --- one rank on the job's clock, and the path ---
@@ -458,22 +439,6 @@ class Line(Frozen):
     def host_idle_by(self, times_ns: Int64Array) -> Int64Array:
         """int64[k], ns, how long the GPU had been idle because of the host by then."""
         return _interpolated(times_ns, self.moment_ns, self.host_idle_ns)
-
-
-class Path(NamedTuple):
-    """Parts of the path through one schedule on one rank, without compute, ns.
-
-    Attributes:
-        transfer_ns: messages moved while the rank did not compute.
-        host_ns: it was idle because of its host.
-        rest_ns: anything else: copies, other communication, what came before its passes.
-
-    Example: ``Path(transfer_ns=640_000, host_ns=120_000, rest_ns=0)``.
-    """
-
-    transfer_ns: int
-    host_ns: int
-    rest_ns: int
 
 
 def line_of(members: Members, part_index: int) -> Line:
@@ -539,7 +504,7 @@ def line_of(members: Members, part_index: int) -> Line:
 
 def walk_back(
     lines: Mapping[int, Line], passes: Mapping[int, tuple[int, int]], start_ns: int
-) -> dict[int, Path]:
+) -> dict[int, tuple[int, ...]]:
     """Walk back through one schedule.
 
     Args:
@@ -548,9 +513,10 @@ def walk_back(
         start_ns: when the schedule began.
 
     Returns:
-        rank to its part of the path.
+        rank to its part of the path without compute, ns: messages that moved while it did not
+        compute, idle because of its host, and anything else.
     """
-    parts = {rank: Path(0, 0, 0) for rank in passes}
+    spent = {rank: np.zeros(3, dtype=np.int64) for rank in passes}
     rank = max(passes, key=lambda rank: passes[rank][1])
     time_ns = passes[rank][1]
     seen = {rank}  # the ranks that the path has been on at this very moment
@@ -561,35 +527,29 @@ def walk_back(
         following = rank
         if piece_end_ns < time_ns:
             reached_ns = max(start_ns, piece_end_ns)
-            spent = _between(line, passes[rank], reached_ns, time_ns)
+            times_ns = np.array((reached_ns, time_ns))
+            [computed_ns] = computed_within(line, passes[rank], times_ns)
+            [idle_ns] = np.diff(line.host_idle_by(times_ns))
+            spent[rank] += (0, idle_ns, time_ns - reached_ns - computed_ns - idle_ns)
         else:
             piece_start_ns = max(start_ns, int(line.piece_start_ns[piece]))
             reached_ns = min(time_ns, max(piece_start_ns, int(line.piece_wait_ns[piece])))
+            spent[rank] += (time_ns - reached_ns, 0, 0)
             neighbor = int(line.neighbor[piece])
-            spent = Path(time_ns - reached_ns, 0, 0)
             if reached_ns > piece_start_ns and neighbor in lines and neighbor not in seen:
                 following = neighbor
             else:
-                spent = spent._replace(rest_ns=reached_ns - piece_start_ns)
+                spent[rank] += (0, 0, reached_ns - piece_start_ns)
                 reached_ns = piece_start_ns
-        parts[rank] = Path(*(x + y for x, y in zip(parts[rank], spent, strict=True)))
         rank = following
         seen = seen | {rank} if reached_ns == time_ns else {rank}
         time_ns = reached_ns
-    return parts
+    return {rank: tuple(of_rank.tolist()) for rank, of_rank in spent.items()}
 
 
 def computed_within(line: Line, passes: tuple[int, int], times_ns: Int64Array) -> Int64Array:
     """int64[k - 1], ns, what a stage computed in its passes between each two of some times."""
     return np.diff(line.computed_by(np.clip(times_ns, *passes)))
-
-
-def _between(line: Line, passes: tuple[int, int], start_ns: int, end_ns: int) -> Path:
-    """Measure what a stage did between two of its messages, without the compute of its passes."""
-    times_ns = np.array([start_ns, end_ns])
-    [computed_ns] = computed_within(line, passes, times_ns).tolist()
-    [idle_ns] = np.diff(line.host_idle_by(times_ns)).tolist()
-    return Path(0, idle_ns, end_ns - start_ns - computed_ns - idle_ns)
 
 
 def _neighbors(members: Members, part_index: int) -> Int64Array:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -60,46 +61,52 @@ class Message(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
+class Order(OneLine):
+    """Order of the messages of a pipeline.
+
+    Attributes:
+        stages: ranks in it.
+        microbatches: per step; None where the schedule is unknown.
+        chunks: of the model on each rank.
+        schedule: what the order of sends and receives shows; "unknown" where it shows none.
+        why: what was seen instead, where the schedule is unknown.
+
+    Example: ``Order(stages=4, microbatches=4, chunks=1, schedule="gpipe", why="")``.
+    """
+
+    stages: int
+    microbatches: int | None
+    chunks: int
+    schedule: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Chain(OneLine):
     """One pipeline of the job.
 
     Attributes:
         ranks: by stage; with several chunks per rank those of the first p stages.
-        microbatches: per step; None where the schedule is unknown.
-        chunks: of the model on each rank.
-        schedule: what the order of sends and receives shows; "unknown" where it shows none.
-        why: what was seen instead, where the schedule is unknown.
+        order: that of its messages.
         steps: the numbers of the steady steps that have this order, ascending.
         other_steps: how many steady steps have another.
         messages: per step, per stage, the messages in the order of their launches; without those
             of an unknown schedule.
 
-    Example: ``Chain(ranks=(0, 1, 2, 3), microbatches=4, chunks=1, schedule="gpipe", why="",
-    steps=(3, 4), other_steps=0, messages=<2 items>)``.
+    Example: ``Chain(ranks=(0, 1, 2, 3), order=Order(...), steps=(3, 4), other_steps=0,
+    messages=<2 items>)``.
     """
 
     ranks: tuple[int, ...]
-    microbatches: int | None
-    chunks: int
-    schedule: str
-    why: str
+    order: Order
     steps: tuple[int, ...]
     other_steps: int
     messages: tuple[tuple[tuple[Message, ...], ...], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Order:
-    """Order of messages that one step shows of a pipeline; attributes as in `Chain`."""
-
-    ranks: tuple[int, ...]
-    microbatches: int | None
-    chunks: int
-    schedule: str
-    why: str = ""
-
-
 _OfStages = tuple[tuple[Message, ...], ...]
+_Ranked = tuple[tuple[int, ...], Order]  # the ranks by stage, and their order of messages
+_Seen = tuple[int | None, _Ranked, _OfStages]  # in a step
 
 
 def find_chains(parts: Sequence[RankPart]) -> tuple[Chain, ...]:
@@ -110,7 +117,7 @@ def find_chains(parts: Sequence[RankPart]) -> tuple[Chain, ...]:
     """
     part_of = {part.rank: part for part in parts if (part.peer_rank != ABSENT).any()}
     steps = _common_steps(part_of.values())
-    found: dict[tuple[int, ...], list[tuple[int | None, _Order, _OfStages]]] = defaultdict(list)
+    found: dict[tuple[int, ...], list[_Seen]] = defaultdict(list)
     all_steps: Sequence[int | None] = steps or (None,)
     for step in all_steps:
         chosen = {rank: _select_messages(part, step) for rank, part in part_of.items()}
@@ -121,20 +128,21 @@ def find_chains(parts: Sequence[RankPart]) -> tuple[Chain, ...]:
                 found[members].append((step, *seen))
     chains = []
     for of_chain in found.values():
-        [(order, count)] = Counter(order for _, order, _ in of_chain).most_common(1)
-        is_measured = bool(steps) and order.microbatches is not None
+        [(ranked, count)] = Counter(ranked for _, ranked, _ in of_chain).most_common(1)
+        ranks, order = ranked
+        if not steps:
+            why = "the files have no steady steps in common"
+            order = replace(order, microbatches=None, schedule=UNKNOWN, why=why)
+        is_measured = order.microbatches is not None
         chains.append(
             Chain(
-                ranks=order.ranks,
-                microbatches=order.microbatches if steps else None,
-                chunks=order.chunks,
-                schedule=order.schedule if steps else UNKNOWN,
-                why=order.why if steps else "the files have no steady steps in common",
+                ranks=ranks,
+                order=order,
                 steps=tuple(
-                    step for step, other, _ in of_chain if step is not None and other == order
+                    step for step, other, _ in of_chain if step is not None and other == ranked
                 ),
                 other_steps=len(of_chain) - count,
-                messages=tuple(x for _, other, x in of_chain if is_measured and other == order),
+                messages=tuple(x for _, other, x in of_chain if is_measured and other == ranked),
             )
         )
     return tuple(sorted(chains, key=lambda chain: chain.ranks))
@@ -185,7 +193,7 @@ def _components(
 
 def _look_at(
     part_of: Mapping[int, RankPart], chosen: Mapping[int, NDArray[np.intp]], members: Sequence[int]
-) -> tuple[_Order, _OfStages] | None:
+) -> tuple[_Ranked, _OfStages] | None:
     """Find the pipeline that these ranks are in one step; None if they are no pipeline.
 
     Args:
@@ -201,9 +209,7 @@ def _look_at(
     if missing:
         *others, last = missing
         which = f"ranks {', '.join(others)} and {last}" if others else f"rank {last}"
-        why = f"no file of {which}"
-        order = _Order(tuple(members), None, 1, UNKNOWN, why)
-        return (order, ()) if len(begin) < 2 else None
+        return _unknown(members, f"no file of {which}") if len(begin) < 2 else None
     ranks = _order_stages(part_of, chosen, peers, begin[0]) if len(begin) == 1 else []
     messages = _messages(part_of, chosen)
     by_direction = _split_by_direction(messages, ranks)
@@ -213,16 +219,20 @@ def _look_at(
         return None
     why = _why_unknown(messages, forward, by_phase)
     if why:
-        return _Order(tuple(ranks), None, 1, UNKNOWN, why), ()
+        return _unknown(ranks, why)
     activations = [sum(of_rank) for of_rank in forward.values()]
     microbatches = activations[0] - activations[-1]
     chunks = activations[0] // microbatches
     of_stages = _directed(messages, forward)
     schedule = _schedule(of_stages, chunks)
     if schedule in (_NO_GRADIENTS, _MANY_IN_FLIGHT):
-        why = schedule + ("" if by_phase is not None else _NO_PHASES)
-        return _Order(tuple(ranks), None, 1, UNKNOWN, why), ()
-    return _Order(tuple(ranks), microbatches, chunks, schedule), of_stages
+        return _unknown(ranks, schedule + ("" if by_phase is not None else _NO_PHASES))
+    return (tuple(ranks), Order(len(ranks), microbatches, chunks, schedule, "")), of_stages
+
+
+def _unknown(ranks: Sequence[int], why: str) -> tuple[_Ranked, _OfStages]:
+    """Return what is known of a pipeline without a known schedule."""
+    return (tuple(ranks), Order(len(ranks), None, 1, UNKNOWN, why)), ()
 
 
 def _begins(part: RankPart, index: NDArray[np.intp]) -> bool:

@@ -30,7 +30,7 @@ def chain_of(parts):
 
 def shown(parts):
     chain = chain_of(parts)
-    return chain.schedule, chain.microbatches, chain.chunks
+    return chain.order.schedule, chain.order.microbatches, chain.order.chunks
 
 
 @examples(100)
@@ -60,7 +60,11 @@ def test_order_of_messages_tells_stages_microbatches_and_schedule(
 
     chain = chain_of(made.parts)
     assert (chain.ranks, chain.steps, chain.other_steps) == (ranks, (0, 1), 0)
-    assert (chain.schedule, chain.microbatches, chain.chunks) == (name, microbatches, 1)
+    assert (chain.order.schedule, chain.order.microbatches, chain.order.chunks) == (
+        name,
+        microbatches,
+        1,
+    )
 
 
 @pytest.mark.parametrize("stages", [2, 3, 4])
@@ -103,7 +107,7 @@ def test_more_in_flight_than_1f1b_has_is_of_no_known_schedule():
         return order
 
     assert shown(job(eager, 4, 12).parts) == ("unknown", None, 1)
-    assert chain_of(job(eager, 4, 12).parts).why == "more is in flight than 1F1B has"
+    assert chain_of(job(eager, 4, 12).parts).order.why == "more is in flight than 1F1B has"
 
 
 def test_forward_passes_alone_are_of_no_known_schedule():
@@ -111,7 +115,7 @@ def test_forward_passes_alone_are_of_no_known_schedule():
         return gpipe(stage, stages, microbatches)[:microbatches]
 
     assert shown(job(inference, 3, 4).parts) == ("unknown", None, 1)
-    assert chain_of(job(inference, 3, 4).parts).why == "no gradients are sent"
+    assert chain_of(job(inference, 3, 4).parts).order.why == "no gradients are sent"
     assert find_chains(job(inference, 3, 1).parts) == ()  # one message that is sent on
 
 
@@ -141,7 +145,7 @@ def test_a_step_with_another_order_is_left_out():
 
     chain = chain_of(parts)
 
-    assert (chain.microbatches, chain.steps, chain.other_steps) == (3, (0, 2), 1)
+    assert (chain.order.microbatches, chain.steps, chain.other_steps) == (3, (0, 2), 1)
 
 
 def test_steps_that_are_not_steady_are_left_out():
@@ -167,9 +171,9 @@ def test_a_missing_file_is_told():
 
     chain = chain_of(made.parts[:3])
 
-    assert (chain.schedule, chain.microbatches) == ("unknown", None)
-    assert chain.why == "no file of rank 3"
-    assert chain_of(made.parts[1:3]).why == "no file of ranks 0 and 3"
+    assert (chain.order.schedule, chain.order.microbatches) == ("unknown", None)
+    assert chain.order.why == "no file of rank 3"
+    assert chain_of(made.parts[1:3]).order.why == "no file of ranks 0 and 3"
 
 
 def test_activations_both_ways_between_neighbors_are_of_no_known_schedule():
@@ -181,8 +185,8 @@ def test_activations_both_ways_between_neighbors_are_of_no_known_schedule():
 
     chain = chain_of(parts)
 
-    assert (chain.schedule, chain.microbatches) == ("unknown", None)
-    assert chain.why.startswith("activations go both ways")
+    assert (chain.order.schedule, chain.order.microbatches) == ("unknown", None)
+    assert chain.order.why.startswith("activations go both ways")
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4])
@@ -245,8 +249,8 @@ def test_files_without_steps_do_not_say_how_many_microbatches_a_step_has():
 
     chain = chain_of(parts)
 
-    assert (chain.schedule, chain.microbatches, chain.steps) == ("unknown", None, ())
-    assert chain.why == "the files have no steady steps in common"
+    assert (chain.order.schedule, chain.order.microbatches, chain.steps) == ("unknown", None, ())
+    assert chain.order.why == "the files have no steady steps in common"
 
 
 def test_a_step_in_which_a_gradient_is_missing_is_of_no_known_schedule(snapshot):
@@ -257,8 +261,8 @@ def test_a_step_in_which_a_gradient_is_missing_is_of_no_known_schedule(snapshot)
 
     chain = chain_of(parts)
 
-    assert (chain.schedule, chain.microbatches) == ("unknown", None)
-    assert chain.why == snapshot
+    assert (chain.order.schedule, chain.order.microbatches) == ("unknown", None)
+    assert chain.order.why == snapshot
 
 
 def test_a_rank_whose_messages_are_not_recorded_is_in_no_pipeline():
@@ -305,13 +309,13 @@ def test_interleaved_schedules_of_torch(name, schedule):
 def test_v_shaped_schedule_of_torch_is_not_known():
     chain = chain_of(of_torch("ScheduleZBVZeroBubble"))
 
-    assert (chain.schedule, chain.microbatches) == ("unknown", None)
-    assert chain.why.startswith("activations go both ways")
+    assert (chain.order.schedule, chain.order.microbatches) == ("unknown", None)
+    assert chain.order.why.startswith("activations go both ways")
 
 
 @pytest.mark.parametrize("name", TORCH)
 def test_two_ranks_do_not_tell_chunks_without_phases(name, snapshot):
     chain = chain_of(of_torch(name, has_phases=False))
 
-    assert (chain.schedule, chain.microbatches) == ("unknown", None)
-    assert chain.why == snapshot
+    assert (chain.order.schedule, chain.order.microbatches) == ("unknown", None)
+    assert chain.order.why == snapshot
