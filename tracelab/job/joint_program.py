@@ -13,10 +13,9 @@ rank 1  ──────── arrives ─┘             └── transfer �
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import count, pairwise, repeat
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,7 @@ from tracelab.job.matching import ENDS_TOGETHER
 from tracelab.job.members import Members
 from tracelab.job.part import RankPart
 from tracelab.model.trace import ABSENT
-from tracelab.simulate.program import NodeKind, Program, Via
+from tracelab.simulate.program import NODE_COLUMNS, NodeKind, Program, Via
 
 # --- where ranks meet: in collectives, and each sender with its receiver ---
 
@@ -83,22 +82,6 @@ def find_meetings(members: Members, programs: Sequence[Program]) -> Meetings:
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Visits(Frozen):
-    """The activities that meet others, each once; v of them.
-
-    Attributes:
-        rank_index, node: int64[v], ascending.
-        transfer_ns: int64[v], ns, what is left of each once all have met.
-        of_member: intp[k], of each member of a meeting its activity.
-    """
-
-    rank_index: Int64Array
-    node: Int64Array
-    transfer_ns: Int64Array
-    of_member: NDArray[np.intp]
-
-
 def _activity_nodes(program: Program, part: RankPart) -> Int64Array:
     """int64[c], the node of each operation's activity; ABSENT where the program lacks it."""
     node = np.flatnonzero(program.kind == NodeKind.ACTIVITY)
@@ -108,109 +91,6 @@ def _activity_nodes(program: Program, part: RankPart) -> Int64Array:
     if not len(node):
         return np.full(len(part), ABSENT, dtype=np.int64)
     return np.where(event_id[place] == part.kernel_id, node[order[place]], ABSENT)
-
-
-def find_visits(programs: Sequence[Program], meetings: Meetings) -> Visits:
-    """Find the activities that meet others, and what is left of each from then.
-
-    The rank that comes last does not wait: a transfer is as long as the shortest activity of its
-    meeting, and an activity as long as the longest of its transfers.
-    """
-    key = np.stack((meetings.rank_index, meetings.node))
-    (rank_index, node), of_member = np.unique(key, axis=1, return_inverse=True)
-    of_member = of_member.reshape(-1)
-    first = np.cumsum([0, *(len(program.kind) for program in programs)])
-    cost_ns = np.concatenate([program.cost_ns for program in programs])[first[rank_index] + node]
-    shortest_ns = np.full(len(meetings), np.iinfo(np.int64).max)
-    np.minimum.at(shortest_ns, meetings.meeting_index, cost_ns[of_member])
-    transfer_ns = np.zeros(len(node), dtype=np.int64)
-    np.maximum.at(transfer_ns, of_member, shortest_ns[meetings.meeting_index])
-    return Visits(rank_index, node, transfer_ns, of_member)
-
-
-def take_turns(
-    programs: Sequence[Program], meetings: Meetings, visits: Visits
-) -> Int64Array | None:
-    """Number the turn in which each node, arrival and meeting is reached; None if no order fits.
-
-    In a turn a rank goes on in its own order, up to what has to wait for the end of an activity
-    that has not met the others; or some meet; or an activity ends, once it has met all.
-    """
-    sizes = [len(program.kind) for program in programs]
-    first, total = np.cumsum([0, *sizes]).tolist(), sum(sizes)
-    visit_count = len(visits.node)
-    visited = (np.array(first)[visits.rank_index] + visits.node).tolist()
-    waiting = np.flatnonzero(meetings.waits)
-    absent = np.bincount(meetings.meeting_index, minlength=len(meetings)).tolist()
-    open_count = (np.bincount(visits.of_member[waiting], minlength=visit_count) + 1).tolist()
-    meetings_of = _grouped(meetings.meeting_index, visits.of_member, visit_count)
-    waiting_of = _grouped(visits.of_member[waiting], meetings.meeting_index[waiting], len(meetings))
-    stops = [_stops(program, rank, visits) for rank, program in enumerate(programs)]
-    reached = [0] * len(programs)
-    turn = np.full(total + visit_count + len(meetings), ABSENT, dtype=np.int64)
-    turns = count()
-    goes_on = True
-    while goes_on:
-        goes_on = False
-        for rank, of_rank in enumerate(stops):
-            now, until, arrived = next(turns), sizes[rank], []
-            while of_rank:
-                node, is_arrival, visit = of_rank[0]
-                if not is_arrival and open_count[visit]:
-                    until = node
-                    break
-                of_rank.popleft()
-                if is_arrival:
-                    arrived.append(visit)
-            goes_on |= until > reached[rank]
-            turn[first[rank] + reached[rank] : first[rank] + until] = now
-            reached[rank] = until
-            for visit in arrived:
-                turn[total + visit] = now
-                ended = [visit]
-                for meeting in meetings_of[visit]:
-                    absent[meeting] -= 1
-                    if not absent[meeting]:
-                        turn[total + visit_count + meeting] = next(turns)
-                        ended += waiting_of[meeting]
-                for other in ended:
-                    open_count[other] -= 1
-                    if not open_count[other]:
-                        turn[visited[other]] = next(turns)
-    return turn if reached == sizes else None
-
-
-def _stops(program: Program, rank: int, visits: Visits) -> deque[tuple[int, bool, int]]:
-    """List where a rank arrives, and what waits for the end of what meets others, in its order.
-
-    Returns:
-        node, whether it arrives there, and the activity, an index into `visits`.
-    """
-    index = np.flatnonzero(visits.rank_index == rank)
-    visit_of = np.full(len(program.kind), ABSENT, dtype=np.int64)
-    visit_of[visits.node[index]] = index
-    edge = np.flatnonzero((program.lag == 0) & (visit_of[program.source] != ABSENT))
-    ends = zip(
-        program.target[edge].tolist(),
-        repeat(False),
-        visit_of[program.source[edge]].tolist(),
-        strict=False,
-    )
-    arrivals = zip(visits.node[index].tolist(), repeat(True), index.tolist(), strict=False)
-    return deque(sorted((*ends, *arrivals)))
-
-
-def _grouped(
-    values: NDArray[np.integer[Any]], group: NDArray[np.integer[Any]], group_count: int
-) -> list[list[int]]:
-    """The values of each group.
-
-    >>> _grouped(np.array([7, 8, 9]), np.array([1, 0, 1]), 3)
-    [[8], [7, 9], []]
-    """
-    order = np.argsort(group, kind="stable")
-    bounds = np.searchsorted(group[order], np.arange(1, group_count))
-    return [part.tolist() for part in np.split(values[order], bounds)]
 
 
 # --- the programs as one ---
@@ -261,7 +141,9 @@ class Joined(Frozen):
             count = len(before.source)
             latency_ns[first_edge[index] : first_edge[index + 1]] = program.latency_ns[:count]
             added.append(_edges_of(program, self.ends[index], self.entries[index], count))
-        return _add_edges(replace(self.program, cost_ns=cost_ns, latency_ns=latency_ns), added)
+        edges = {name: getattr(self.program, name) for name in _EDGE_COLUMNS}
+        columns = _concatenate_edges([edges | {"latency_ns": latency_ns}, *added])
+        return replace(self.program, cost_ns=cost_ns, **columns)
 
 
 def join(programs: Sequence[Program], meetings: Meetings) -> Joined | None:
@@ -274,59 +156,103 @@ def join(programs: Sequence[Program], meetings: Meetings) -> Joined | None:
     Returns:
         None where no order of the meetings fits all ranks.
     """
-    visits = find_visits(programs, meetings)
-    turn = take_turns(programs, meetings, visits)
-    if turn is None:
-        return None
-    sizes = [len(program.kind) for program in programs]
+    sizes = [len(program) for program in programs]
     first, total = np.cumsum([0, *sizes]), sum(sizes)
-    rank_index = np.repeat(np.arange(len(programs)), sizes)
+    rank_of = np.repeat(np.arange(len(programs)), sizes)
     # Numbered rank by rank, then the arrivals, then the meetings; then put in order.
-    visited = first[visits.rank_index] + visits.node
+    node_of_member = first[meetings.rank_index] + meetings.node
+    visited, of_member = np.unique(node_of_member, return_inverse=True)
     arrival = total + np.arange(len(visited))
     meeting = total + len(visited) + np.arange(len(meetings))
-    within = np.concatenate((np.arange(total) - first[rank_index], visits.node, 0 * meeting))
-    order = np.lexsort((within, turn))
+    entry = np.arange(total)
+    entry[visited] = arrival
+    ranges = [slice(*bounds) for bounds in pairwise(first.tolist())]
+    edges = [
+        _edges_of(program, np.arange(total)[of_rank], entry[of_rank], 0)
+        for program, of_rank in zip(programs, ranges, strict=True)
+    ]
+    waits, meeting_of_member = meetings.waits, meeting[meetings.meeting_index]
+    edges.append(
+        _meeting_edges(
+            np.concatenate((arrival[of_member], meeting_of_member[waits], arrival)),
+            np.concatenate((meeting_of_member, node_of_member[waits], visited)),
+        )
+    )
+    columns = _concatenate_edges(edges)
+    # A rank goes on in its own order, whatever an edit will make it wait for.
+    is_one_rank = rank_of[1:] == rank_of[:-1]
+    order = _find_order(
+        total + len(visited) + len(meetings),
+        np.concatenate((columns["source"][columns["lag"] == 0], entry[:-1][is_one_rank])),
+        np.concatenate((columns["target"][columns["lag"] == 0], entry[1:][is_one_rank])),
+    )
+    if order is None:
+        return None
     position = np.empty(len(order), dtype=np.intp)
     position[order] = np.arange(len(order))
-    entry = position[:total].copy()
-    entry[visited] = position[arrival]
-    ranges = [slice(*bounds) for bounds in pairwise(first)]
-    ends = tuple(position[:total][of_rank] for of_rank in ranges)
-    entries = tuple(entry[of_rank] for of_rank in ranges)
     transfer_ns = np.full(len(order), ABSENT, dtype=np.int64)
-    transfer_ns[position[visited]] = visits.transfer_ns
+    transfer_ns[visited] = _transfers_ns(programs, meetings, node_of_member, of_member)
+    columns |= {name: position[columns[name]] for name in ("source", "target")}
     # An arrival is of the same event as what it is the arrival of; a meeting of none.
-    like = np.concatenate((np.arange(total), visited))
-    nodes: _Columns = {
-        name: _laid_out(columns[like], len(meetings), order)
-        for name, columns in _node_columns(programs, first).items()
-    }
-    is_activity = nodes["launch_node"] != ABSENT
-    nodes["launch_node"][is_activity] = position[nodes["launch_node"][is_activity]]
-    nodes["kind"][position[arrival]] = NodeKind.ARRIVAL
-    nodes["kind"][position[meeting]] = NodeKind.MEETING
-    nodes["cost_ns"][position[arrival]] = nodes["cost_ns"][position[meeting]] = 0
-    nodes["cost_ns"][position[visited]] = visits.transfer_ns
-    nodes |= {name: np.zeros(0, dtype=dtype) for name, dtype in _EDGE_COLUMNS.items()}
-    base = replace(
-        programs[0],
-        **nodes,
-        length_ns=max(program.length_ns for program in programs),
-    )
-    of_ranks = [_edges_of(*of_rank, 0) for of_rank in zip(programs, ends, entries, strict=True)]
-    of_meetings = _meeting_edges(meetings, visits, position, visited)
+    for name, column in _node_columns(programs, first).items():
+        of_meetings = np.full(len(meetings), ABSENT, dtype=column.dtype)
+        columns[name] = np.concatenate((column, column[visited], of_meetings))
+    is_launched = columns["launch_node"] != ABSENT
+    columns["launch_node"][is_launched] = position[columns["launch_node"][is_launched]]
+    columns["kind"][arrival], columns["kind"][meeting] = NodeKind.ARRIVAL, NodeKind.MEETING
+    columns["cost_ns"][total:], columns["cost_ns"][visited] = 0, transfer_ns[visited]
+    of_nodes = {name: columns[name][order] for name in (*NODE_COLUMNS, "launch_node")}
+    length_ns = max(program.length_ns for program in programs)
+    rank_index = np.concatenate((rank_of, rank_of[visited], np.full(len(meetings), ABSENT)))
     return Joined(
-        program=_add_edges(base, (*of_ranks, of_meetings)),
-        rank_index=_laid_out(rank_index[like], len(meetings), order).astype(np.int64),
-        transfer_ns=transfer_ns,
+        program=replace(programs[0], **columns | of_nodes, length_ns=length_ns),
+        rank_index=rank_index[order],
+        transfer_ns=transfer_ns[order],
         programs=tuple(programs),
-        ends=ends,
-        entries=entries,
+        ends=tuple(position[of_rank] for of_rank in ranges),
+        entries=tuple(position[entry[of_rank]] for of_rank in ranges),
         meeting_nodes=tuple(
-            visits.node[visits.rank_index == rank] for rank in range(len(programs))
+            visited[rank_of[visited] == rank] - begin for rank, begin in enumerate(first[:-1])
         ),
     )
+
+
+def _find_order(
+    count: int, source: NDArray[np.intp], target: NDArray[np.intp]
+) -> NDArray[np.intp] | None:
+    """intp[n], the nodes, each after all that lead to it; None if there is no such order."""
+    by_source = np.argsort(source, kind="stable")
+    targets = target[by_source].tolist()
+    bounds = np.searchsorted(source[by_source], np.arange(count + 1)).tolist()
+    missing = np.bincount(target, minlength=count)
+    ready, left, order = np.flatnonzero(missing == 0).tolist(), missing.tolist(), []
+    while ready:
+        node = ready.pop()
+        order.append(node)
+        for other in targets[bounds[node] : bounds[node + 1]]:
+            left[other] -= 1
+            if not left[other]:
+                ready.append(other)
+    return np.array(order, dtype=np.intp) if len(order) == count else None
+
+
+def _transfers_ns(
+    programs: Sequence[Program],
+    meetings: Meetings,
+    node_of_member: Int64Array,
+    of_member: NDArray[np.intp],
+) -> Int64Array:
+    """int64[v], ns, what is left of each activity that meets others once all have met.
+
+    The rank that comes last does not wait: a transfer is as long as the shortest activity of its
+    meeting, and an activity as long as the longest of its transfers.
+    """
+    cost_ns = np.concatenate([program.cost_ns for program in programs])
+    shortest_ns = np.full(len(meetings), np.iinfo(np.int64).max)
+    np.minimum.at(shortest_ns, meetings.meeting_index, cost_ns[node_of_member])
+    transfer_ns = np.zeros(int(of_member.max(initial=-1)) + 1, dtype=np.int64)
+    np.maximum.at(transfer_ns, of_member, shortest_ns[meetings.meeting_index])
+    return transfer_ns
 
 
 _Columns = dict[str, Any]  # arrays by the name of the column
@@ -337,46 +263,25 @@ _EDGE_COLUMNS = {
     "lag": np.int8,
     "latency_ns": np.int64,
 }
-_NODE_COLUMNS = (
-    "kind",
-    "event_id",
-    "row",
-    "cost_ns",
-    "moment_ns",
-    "activity_kind",
-)
 _OF_RANK = ("thread_index", "stream_index")  # columns with numbers of one file
 
 
 def _node_columns(programs: Sequence[Program], first: Int64Array) -> _Columns:
-    """The columns of the nodes of all programs, one after another."""
-    columns = {
-        name: np.concatenate([getattr(program, name) for program in programs])
-        for name in _NODE_COLUMNS
-    }
-    for name in _OF_RANK:  # no two ranks have the same one
-        stride = 1 + max(int(getattr(program, name).max(initial=0)) for program in programs)
-        columns[name] = np.concatenate(
-            [_moved(getattr(program, name), rank * stride) for rank, program in enumerate(programs)]
-        )
-    columns["launch_node"] = np.concatenate(
-        [
-            _moved(program.launch_node, begin)
-            for program, begin in zip(programs, first, strict=False)
-        ]
-    )
+    """The columns of the nodes of all programs, one after another; no two have the same numbers."""
+    columns: _Columns = {}
+    for name in (*NODE_COLUMNS, "launch_node"):
+        of_ranks = [getattr(program, name) for program in programs]
+        if name in _OF_RANK:
+            stride = 1 + max(int(column.max(initial=0)) for column in of_ranks)
+            of_ranks = [_moved(column, rank * stride) for rank, column in enumerate(of_ranks)]
+        elif name == "launch_node":
+            of_ranks = [_moved(*of_rank) for of_rank in zip(of_ranks, first, strict=False)]
+        columns[name] = np.concatenate(of_ranks)
     return columns
 
 
 def _moved(index: NDArray[np.integer[Any]], by: int) -> NDArray[np.integer[Any]]:
     return np.where(index == ABSENT, ABSENT, index + by).astype(index.dtype)
-
-
-def _laid_out(
-    column: NDArray[np.integer[Any]], meeting_count: int, order: NDArray[np.intp]
-) -> NDArray[np.integer[Any]]:
-    """A column of all nodes and arrivals, with ABSENT for the meetings, in order."""
-    return np.append(column, np.full(meeting_count, ABSENT, dtype=column.dtype))[order]
 
 
 def _edges_of(
@@ -392,31 +297,16 @@ def _edges_of(
     }
 
 
-def _meeting_edges(
-    meetings: Meetings, visits: Visits, position: NDArray[np.intp], visited: Int64Array
-) -> _Columns:
-    """Make edges from arrivals to meetings and to what ends, and from meetings to waiting ends."""
-    total = len(position) - len(visited) - len(meetings)
-    arrival = total + np.arange(len(visited))
-    meeting = total + len(visited) + meetings.meeting_index
-    waits = meetings.waits
-    source = np.concatenate((arrival[visits.of_member], meeting[waits], arrival))
-    target = np.concatenate((meeting, visited[visits.of_member[waits]], visited))
+def _meeting_edges(source: NDArray[np.intp], target: NDArray[np.intp]) -> _Columns:
+    """The edges between arrivals, meetings and what ends after them."""
     none = np.zeros(len(source), dtype=np.int64)
+    via = none + Via.MEETING
+    return {"source": source, "target": target, "via": via, "lag": none, "latency_ns": none}
+
+
+def _concatenate_edges(edges: Iterable[_Columns]) -> _Columns:
+    """The columns of some edges, one after another."""
     return {
-        "source": position[source],
-        "target": position[target],
-        "via": none + Via.MEETING,
-        "lag": none,
-        "latency_ns": none,
-    }
-
-
-def _add_edges(program: Program, edges: Iterable[_Columns]) -> Program:
-    """The program with more edges after its own."""
-    all_edges = [{name: getattr(program, name) for name in _EDGE_COLUMNS}, *edges]
-    columns: _Columns = {
-        name: np.concatenate([of[name] for of in all_edges]).astype(dtype)
+        name: np.concatenate([of[name] for of in edges]).astype(dtype)
         for name, dtype in _EDGE_COLUMNS.items()
     }
-    return replace(program, **columns)
