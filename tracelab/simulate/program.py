@@ -25,7 +25,7 @@ from tracelab.model.trace import ABSENT
 NEVER = -(2**60)  # ns, the latency of an edge that an edit took away
 
 # The columns of a program's nodes that stay as they are where only some of its nodes are kept.
-_NODE_COLUMNS = (
+NODE_COLUMNS = (
     "kind",
     "event_id",
     "row",
@@ -127,7 +127,7 @@ class Program(Frozen):
         launch_node = self.launch_node[nodes]
         return replace(
             self,
-            **{name: getattr(self, name)[nodes] for name in _NODE_COLUMNS},
+            **{name: getattr(self, name)[nodes] for name in NODE_COLUMNS},
             **{name: getattr(self, name)[edges] for name in _EDGE_COLUMNS},
             launch_node=np.where(launch_node == ABSENT, ABSENT, number[launch_node]),
             source=number[source[edges]],
