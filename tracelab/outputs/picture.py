@@ -249,7 +249,7 @@ def _inputs(
 
 def whole_of(analysis: Analysis, *, is_busy_shown: bool = True) -> Part:
     """Return all of what was analyzed, with the busy shares that its report prints."""
-    from tracelab.render.facts import busy_shares
+    from tracelab.render.first_screen import busy_shares
     from tracelab.render.picture.timeline import Part
 
     window, calls = analysis.windows[0], analysis.blocking_calls.calls

@@ -15,8 +15,7 @@ from tracelab.base.safe_text import clean
 from tracelab.read.streams import Source
 from tracelab.record.export import path_of_rank, save_trace
 from tracelab.record.pytorch import lacks_gpu, rank_of_process, require_pytorch
-from tracelab.render.facts import FIXES
-from tracelab.render.first_screen import first_screen
+from tracelab.render.first_screen import FIXES, first_screen
 from tracelab.render.text.hints import analyze_command
 from tracelab.report.schema import Report
 from tracelab.system.files import make_folder_of

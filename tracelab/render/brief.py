@@ -16,11 +16,10 @@ from tracelab.base.arrays import OneLine, dataclass
 from tracelab.base.safe_text import clean, json_bytes
 from tracelab.findings.finding import CRITICAL, INFO, WARNING, Finding
 from tracelab.render.document import Document, document_of
-from tracelab.render.facts import RANKS
-from tracelab.render.first_screen import FirstScreen, Item
+from tracelab.render.first_screen import RANKS, FirstScreen, Item
 from tracelab.render.recordings import Recording, Recordings
-from tracelab.render.text.hints import brief_command
-from tracelab.render.text.savings import AT_MOST, SAVES, TAKES, Price
+from tracelab.render.text.hints import analyze_command
+from tracelab.render.text.savings import AT_MOST, SAVES, TAKES
 from tracelab.report.headline import PERCENTS, Headline
 from tracelab.report.schema import Report, constrained
 
@@ -289,10 +288,7 @@ def _brief_of_screen(document: Document, said: FirstScreen) -> Brief:
         findings=tuple(map(_finding, said.items)),
         recordings=(),
         more=BriefRest(said.more, said.minor, len(said.notes) - len(warnings), 0),
-        notes=tuple(
-            _fitted(f"{note.text} ({note.rule})" if note.rule else note.text, _MAX_TITLE)
-            for note in warnings
-        ),
+        notes=tuple(_fitted(note.full, _MAX_TITLE) for note in warnings),
         next=tuple(_fitted(command, _MAX_TITLE) for command in said.commands),
     )
 
@@ -314,21 +310,13 @@ def _brief_of_recordings(document: Document, said: Recordings) -> Brief:
         recordings=tuple(map(_recording, rows)),
         more=BriefRest(0, 0, 0, len(said.rows) - len(rows)),
         notes=tuple(_fitted(note.text, _MAX_TITLE) for note in said.notes),
-        next=(_fitted(brief_command(first), _MAX_TITLE),),
+        next=(_fitted(f"{analyze_command(first)} --brief", _MAX_TITLE),),
     )
 
 
 def _headline(figures: Headline) -> BriefHeadline:
     causes = [*figures.causes.items()][:_MAX_CAUSES]
-    saving = None
-    if figures.saves_share is not None:
-        low, high = figures.saves_low_share, figures.saves_high_share
-        saving = BriefSaving(
-            _percent(figures.saves_share),
-            _known_percent(low),
-            _known_percent(high),
-            _known_ms(figures.saves_ns),
-        )
+    low, high = figures.saves_low_share, figures.saves_high_share
     return BriefHeadline(
         rank=figures.rank,
         step=figures.step,
@@ -339,7 +327,7 @@ def _headline(figures: Headline) -> BriefHeadline:
         idle_percent=_percent(figures.idle_share),
         idle_causes_percent={_fitted(x, _MAX_NAME): _percent(share) for x, share in causes},
         predicted_ms=_known_ms(figures.predicted_step_ns),
-        saves=saving,
+        saves=_saving(figures.saves_share, low, high, figures.saves_ns),
     )
 
 
@@ -353,7 +341,12 @@ def _finding(item: Item) -> BriefFinding:
         remedy=_named(finding.remedy, _MAX_NAME),
         severity=finding.severity,
         ranks=_fitted(item.on, _MAX_NAME),
-        saves=_saving(figures) if figures.how == SAVES else None,
+        saves=_saving(
+            figures.share if figures.how == SAVES else None,
+            figures.low_share,
+            figures.high_share,
+            figures.time_ns,
+        ),
         at_most_percent=shares.get(AT_MOST),
         takes_percent=shares.get(TAKES),
         title=_fitted(item.title, _MAX_TITLE),
@@ -381,12 +374,13 @@ def _evidence(finding: Finding) -> BriefEvidence:
     )
 
 
-def _saving(figures: Price) -> BriefSaving:
+def _saving(
+    share: float | None, low: float | None, high: float | None, time_ns: int | None
+) -> BriefSaving | None:
+    if share is None:
+        return None
     return BriefSaving(
-        _percent(figures.share),
-        _known_percent(figures.low_share),
-        _known_percent(figures.high_share),
-        _known_ms(figures.time_ns),
+        _percent(share), _known_percent(low), _known_percent(high), _known_ms(time_ns)
     )
 
 

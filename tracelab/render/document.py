@@ -7,8 +7,13 @@ from dataclasses import replace
 
 from tracelab.base.arrays import OneLine, dataclass
 from tracelab.base.safe_text import counted
-from tracelab.render.facts import Fact, facts_of_file, facts_of_job
-from tracelab.render.first_screen import FirstScreen, first_screen
+from tracelab.render.first_screen import (
+    Fact,
+    FirstScreen,
+    facts_of_file,
+    facts_of_job,
+    first_screen,
+)
 from tracelab.render.ranks import Ranks, ranks_of_job
 from tracelab.render.recordings import Recordings, are_recordings, recordings_of
 from tracelab.render.section import PART, Chapter, Section, Tone
@@ -82,25 +87,25 @@ def _chapters(report: Report, *, every_step: bool, top: int) -> list[Chapter]:
     views, all_ranks = views_of(report), ranks_of(report)
     numbers = [trace.rank for trace in report.traces]
     told_apart = len(set(numbers)) == len(numbers)
-    opening = _opening(report)
+    sections = opening(report)
     if report.job:
-        opening[0] = replace(opening[0], lines=(*opening[0].lines, *machines(all_ranks)))
-        opening += [_said(facts_of_job(report, all_ranks)), *job_sections(report)]
+        sections[0] = replace(sections[0], lines=(*sections[0].lines, *machines(all_ranks)))
+        sections += [_said(facts_of_job(report, all_ranks)), *job_sections(report)]
     if len(numbers) > 1:
-        opening.append(ranks(report, views))
+        sections.append(ranks(report, views))
     if told_apart and len(numbers) <= MAX_DETAILED_RANKS:
         details = [
             chapter for rank in all_ranks for chapter in _rank(rank, report, every_step, top)
         ]
-        return [Chapter("", tuple(opening)), *details]
+        return [Chapter("", tuple(sections)), *details]
     if report.job:
-        opening += findings_of_all_ranks(finding_groups(report, all_ranks))
-    opening += all_losses(report.traces)
-    opening.append(details_hint(report))
-    return [Chapter("", tuple(opening))]
+        sections += findings_of_all_ranks(finding_groups(report, all_ranks))
+    sections += all_losses(report.traces)
+    sections.append(details_hint(report))
+    return [Chapter("", tuple(sections))]
 
 
-def _opening(report: Report) -> list[Section]:
+def opening(report: Report) -> list[Section]:
     """Say what was analyzed, and what could not be."""
     provenance = report.provenance
     lines = [f"tracelab {report.version}{PART}{counted(len(report.traces), 'file', 'files')}"]

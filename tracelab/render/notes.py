@@ -42,6 +42,11 @@ class Note:
     rule: str | None
     is_warning: bool
 
+    @property
+    def full(self) -> str:
+        """The sentence with the rule that explains it, without its end."""
+        return f"{self.text} ({self.rule})" if self.rule else self.text
+
 
 def notes_of(findings: Sequence[Finding], traces: Sequence[TraceInfo]) -> list[Note]:
     """List the notes about traces, each once, warnings first."""

@@ -13,6 +13,7 @@ from tracelab.base.safe_text import counted
 from tracelab.findings.finding import INFO
 from tracelab.findings.places import place_text
 from tracelab.render.notes import Note, unread
+from tracelab.render.section import LABEL, PROSE, Section, table
 from tracelab.render.sections.files import machines
 from tracelab.render.text.hints import JOB
 from tracelab.render.text.savings import amount, percent
@@ -83,6 +84,27 @@ class Recordings(OneLine):
     def has_jobs(self) -> bool:
         """True if one of the rows is a job."""
         return any(len(row.paths) > 1 for row in self.rows)
+
+
+def recordings_table(said: Recordings, most: int) -> Section:
+    """Show files that are not one job in a table of at most `most` rows."""
+    left_out = len(said.rows) - most
+    return table(
+        "",
+        said.rows[:most],
+        ("file", lambda row: row.name, LABEL),
+        said.has_jobs and ("ranks", lambda row: str(len(row.paths))),
+        ("step", lambda row: row.step),
+        ("GPU busy", lambda row: row.busy),
+        ("fixes save", lambda row: row.saves),
+        ("first finding", _first_finding, PROSE),
+        lines=filter(None, [said.why]),
+        notes=[f"… and {left_out} more"] if left_out > 0 else [],
+    )
+
+
+def _first_finding(row: Recording) -> str:
+    return row.title + (f" ({row.place})" if row.place else "")
 
 
 def are_recordings(report: Report) -> bool:

@@ -23,7 +23,7 @@ from tests.build.report_rows import (
 )
 from tracelab.findings.rules.exposed_time import PEER_WAIT
 from tracelab.model.steady import LeftOut
-from tracelab.render.facts import facts_of_file, facts_of_job, gpu_facts, length_of
+from tracelab.render.first_screen import facts_of_file, facts_of_job, gpu_facts, length_of
 from tracelab.report.schema import Job
 from tracelab.report.views import ranks_of
 

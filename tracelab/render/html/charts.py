@@ -1,4 +1,4 @@
-"""The page's charts as geometry: what stands where, in percent of a width or in pixels.
+"""The page's charts, without their geometry: what they show, and how large each part is.
 
 They say nothing that no table says; the template makes SVG of them.
 """
@@ -6,25 +6,33 @@ They say nothing that no table says; the template makes SVG of them.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from itertools import accumulate
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from tracelab.base.arrays import OneLine, dataclass
-from tracelab.render.html.summary import Part, parts_of
+from tracelab.render.first_screen import busy_parts, idle_parts
 from tracelab.render.job_heat_map import COMPUTE, COPIES, IDLE, TRANSFER, WAIT, heat_map, merged
-from tracelab.render.sections.times import selection_name
-from tracelab.render.words import percent_text, share_text, ticks, time_text, time_unit
-from tracelab.report.schema import Job, OverlapMetrics
+from tracelab.render.ranks import RankShares, rank_shares
+from tracelab.render.words import (
+    CAUSE_NAMES,
+    meaning_of,
+    share_text,
+    ticks,
+    time_text,
+    time_unit,
+)
+from tracelab.report.glossary import CAUSES
+from tracelab.report.headline import PERCENTS, headline_of
+from tracelab.report.schema import DeviceMetrics, Report
 from tracelab.report.views import RankView
 
+_MAX_RANK_BARS, _MAX_HEAT_ROWS = 8, 64
 _CHART_PX, _COLUMN_PX, _MAX_STEPS = 150, 64, 400
 _TOP_PX = 6
-_MAX_SELECTIONS = 12
+_WIDE_COLUMNS = 12  # with more, each is narrower
 _MAX_HEAT_MAP_COLUMNS = 40
-_LETTER_PX, _CELL_PX, _MIN_CELL_PX, _ROW_PX = 6.6, 46, 9, 22
-_SORTS = {"kind": "compute", "stream": "copy", "device": "graph"}
-_Value = tuple[float | None, str]  # a share, and what it says
+_LETTER_PX, _CELL_PX, _MIN_CELL_PX, _MIN_TEXT_PX = 6.6, 46, 9, 24
+_CORNER = "% of step"  # of a heat map
 _KINDS: Mapping[str, str] = MappingProxyType(
     {
         COMPUTE: "compute",
@@ -34,6 +42,46 @@ _KINDS: Mapping[str, str] = MappingProxyType(
         IDLE: "unknown",
     }
 )
+_OF_RANKS = MappingProxyType(  # color and name of each part of `RankShares.percents`
+    {
+        "compute": ("compute", "compute"),
+        "wait": ("wait", "wait for other ranks"),
+        "transfer": ("transfer", "transfer"),
+        "unmatched": ("comm", "unmatched communication"),
+        "copies": ("copy", "copies"),
+        "idle": ("unknown", "idle"),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Segment(OneLine):
+    """A part of a bar, or of the column of a step.
+
+    Example row: ``Segment(kind="host_blocked", name="idle: blocking calls", size=25)``
+
+    Attributes:
+        kind: the name of its color.
+        name: what it is called.
+        size: whole percents; in the column of a step its length, ns.
+    """
+
+    kind: str
+    name: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Bar(OneLine):
+    """A step in parts that add up to 100 %: ``Bar("rank 0", (Segment("compute", ...), ...))``.
+
+    Attributes:
+        name: what it is about.
+        parts: from left to right, each larger than nothing.
+    """
+
+    name: str
+    parts: tuple[Segment, ...]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -85,35 +133,22 @@ class StepChart(OneLine):
     boxes: tuple[Box, ...]
     steps: tuple[Label, ...]
     lines: tuple[Label, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[Segment, ...]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Cell(OneLine):
-    """A cell of a heat map.
-
-    Example row: ``Cell(text="42", title="compute, then comm: 42 %", x=100, strength="0.29")``
+    """A cell of a heat map: ``Cell("42", "rank 0, step 3: compute 42 %", strength="0.29")``.
 
     Attributes:
         text: what stands in it.
         title: what it says when it is pointed at.
-        x: its left edge in pixels.
         strength: how opaque its color is, 0 to 1; "" without a value.
     """
 
     text: str
     title: str
-    x: int
     strength: str
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class HeatRow(OneLine):
-    """A row of a heat map, N pixels from the top: ``HeatRow("rank 0", 22, (Cell(...),))``."""
-
-    name: str
-    y: int
-    cells: tuple[Cell, ...]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -123,34 +158,72 @@ class HeatChart(OneLine):
     Attributes:
         title: what it shows.
         kind: the name of its color.
-        corner: what its rows are.
-        columns: their names, at pixels from the left.
-        rows: from above.
-        left, cell, width, height: of the rows' names, of a cell, and of all, in pixels.
+        columns: their names; "" where there is no room for one.
+        rows: names and cells, from above.
+        left, cell: width of the rows' names and of a cell, in pixels.
     """
 
     title: str
     kind: str
-    corner: str
-    columns: tuple[Label, ...]
-    rows: tuple[HeatRow, ...]
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[Cell, ...]], ...]
     left: int
     cell: int
-    width: int
-    height: int
 
 
-def placed(parts: Sequence[Part]) -> list[Box]:
-    """Place the parts of a bar, which are in percent, one after another.
-
-    >>> [(box.x, box.width) for box in placed([Part("compute", "", 70), Part("launch", "", 30)])]
-    [('0', '70'), ('70', '30')]
-    """
-    starts = accumulate((part.size for part in parts), initial=0)
+def bars_of_ranks(report: Report) -> list[Bar]:
+    """Show how each rank of a job spends a step."""
     return [
-        Box(part.kind, str(start), "0", str(part.size), "100%", f"{part.name} {part.size} %")
-        for start, part in zip(starts, parts, strict=False)
+        Bar(
+            f"rank {shares.rank}",
+            tuple(Segment(*_OF_RANKS[key], size) for key, size in shares.percents.items() if size),
+        )
+        for shares in _most_waiting(report, _MAX_RANK_BARS)
     ]
+
+
+def _most_waiting(report: Report, most: int) -> list[RankShares]:
+    """Choose the stragglers of very many ranks, and those that wait longest."""
+    late = {x.rank for x in report.job.stragglers} if report.job else set()
+    order = sorted(
+        rank_shares(report), key=lambda x: (x.rank not in late, -x.wait_ns / max(1, x.length_ns))
+    )
+    return sorted(order[:most], key=lambda x: x.rank)
+
+
+def bar_of(rank: RankView) -> Bar:
+    """Divide a step into the work and the idle time of the GPU that decides."""
+    headline = headline_of(rank)
+    if headline.device is None:
+        return Bar("", ())
+    idle = [(_color_of(x.key), f"idle: {x.name}", x.share) for x in idle_parts(headline)]
+    busy = [(x.key, x.name, x.share) for x in busy_parts(rank)]
+    shares = [*busy, *(idle or [("unknown", "idle", headline.idle_share)])]
+    parts = (Segment(kind, name, round(share * PERCENTS)) for kind, name, share in shares)
+    name = f"GPU {headline.device} in {rank.main.scope.name}: work, and causes of idle time"
+    return Bar(name, tuple(part for part in parts if part.size))
+
+
+def parts_of(device: DeviceMetrics) -> Iterable[Segment]:
+    """Divide a step into the work and the idle time of a GPU, ns."""
+    order = [term.key for term in CAUSES.terms]
+    causes = [*order, *(cause for cause in device.bubbles if cause not in order)]
+    parts = (
+        Segment("compute", "compute", device.compute_ns),
+        Segment("exposed_comm", "exposed communication", device.exposed_comm_ns),
+        Segment("exposed_copy", "exposed copies", device.exposed_copy_ns),
+        Segment("memset", "memsets", device.alone_memset_ns),
+        *(
+            Segment(_color_of(x), f"idle: {meaning_of(CAUSE_NAMES, x)}", device.bubbles.get(x, 0))
+            for x in causes
+        ),
+    )
+    return (part for part in parts if part.size)
+
+
+def _color_of(cause: str) -> str:
+    """Return the color of a cause; that of "unknown" if it has none of its own."""
+    return cause if cause in CAUSE_NAMES else "unknown"
 
 
 def step_chart(rank: RankView) -> StepChart | None:
@@ -167,7 +240,7 @@ def step_chart(rank: RankView) -> StepChart | None:
     longest_ns = max(view.length_ns for view, _ in steps)
     slot, boxes, labels = 100 / len(steps), [], []
     every = math.ceil(len(steps) / _MAX_HEAT_MAP_COLUMNS)
-    kinds: dict[str, Part] = {}
+    kinds: dict[str, Segment] = {}
     for index, (view, device) in enumerate(steps):
         bottom = float(_TOP_PX + _CHART_PX)
         for part in parts_of(device):
@@ -196,61 +269,11 @@ def step_chart(rank: RankView) -> StepChart | None:
     )
 
 
-def overlap_charts(pairs: Sequence[OverlapMetrics], *, several: bool) -> list[HeatChart]:
-    """Return the charts of overlap between kinds, streams or GPUs.
-
-    Args:
-        pairs: those of one window.
-        several: whether more than one GPU worked.
-    """
-    charts = []
-    for sort, title in (("kind", "Kinds"), ("stream", "Streams"), ("device", "GPUs")):
-        of_sort = [pair for pair in pairs if pair.a.startswith(f"{sort}:")]
-        times = {name: ns for x in of_sort for name, ns in ((x.a, x.a_ns), (x.b, x.b_ns))}
-        busiest = sorted(times, key=lambda name: -times[name])[:_MAX_SELECTIONS]
-        chosen = [name for name in times if name in busiest]
-        together = {(x.a, x.b): x.overlap_ns for x in of_sort}
-        together |= {(x.b, x.a): x.overlap_ns for x in of_sort}
-        if len(chosen) < 2:
-            continue
-        names = [selection_name(name, several=several) for name in chosen]
-        charts.append(
-            _heat_chart(
-                f"{title}: how much of the row's time the column ran, too",
-                _SORTS[sort],
-                "",
-                names,
-                names,
-                [
-                    [_beside(row, other, times, together, several=several) for other in chosen]
-                    for row in chosen
-                ],
-            )
-        )
-    return charts
-
-
-def _beside(
-    row: str,
-    other: str,
-    times: Mapping[str, int],
-    together: Mapping[tuple[str, str], int],
-    *,
-    several: bool,
-) -> _Value:
-    """Return the share of one's time in which the other ran, too."""
-    if (row, other) not in together:
-        return None, ""
-    ns, of_ns = together[row, other], times[row]
-    name, other_name = (selection_name(x, several=several) for x in (row, other))
-    share = percent_text(ns, of_ns)
-    text = f"{time_text(ns)} of the {time_text(of_ns)} of {name} ({share}) ran next to {other_name}"
-    return ns / max(1, of_ns), text
-
-
-def job_charts(job: Job, ranks: Sequence[int]) -> list[HeatChart]:
+def job_charts(report: Report) -> list[HeatChart]:
     """Return heat maps of each rank's steps: compute, waits, transfers, copies, idle."""
-    content = heat_map(job, ranks)
+    if report.job is None:
+        return []
+    content = heat_map(report.job, [x.rank for x in _most_waiting(report, _MAX_HEAT_ROWS)])
     if not content.steps or not content.ranks:
         return []
     every = math.ceil(len(content.steps) / _MAX_HEAT_MAP_COLUMNS)
@@ -258,71 +281,43 @@ def job_charts(job: Job, ranks: Sequence[int]) -> list[HeatChart]:
     for title, share in content.shares.items():
         shown, first = merged(share, every)
         steps = [content.steps[index] for index in first]
-        values = [
-            [_step_value(value, rank, step, title) for value, step in zip(row, steps, strict=True)]
-            for row, rank in zip(shown.tolist(), content.ranks, strict=True)
-        ]
-        rows = [f"rank {rank}" for rank in content.ranks]
-        numbers = [str(step) for step in steps]
-        charts.append(
-            _heat_chart(title.capitalize(), _KINDS[title], "% of step", rows, numbers, values)
-        )
+        charts.append(_heat_chart(title, content.ranks, steps, shown.tolist()))
     return charts
 
 
-def _step_value(value: float, rank: int, step: int, title: str) -> _Value:
-    if math.isnan(value):
-        return None, ""
-    return value, f"rank {rank}, step {step}: {title} {_share_text(value)}"
-
-
 def _heat_chart(
-    title: str,
-    kind: str,
-    corner: str,
-    rows: Sequence[str],
-    columns: Sequence[str],
-    values: Sequence[Sequence[_Value]],
+    title: str, ranks: Sequence[int], steps: Sequence[int], shares: Sequence[Sequence[float]]
 ) -> HeatChart:
-    left = round(_LETTER_PX * max(map(len, [corner, *rows]))) + 10
-    widest = round(_LETTER_PX * max(map(len, columns))) + 8
-    room = max(_MIN_CELL_PX, round(12 * _CELL_PX / max(12, len(columns))))
-    cell = max(room, widest) if len(columns) <= _MAX_SELECTIONS else room
+    names = [f"rank {rank}" for rank in ranks]
+    widest = round(_LETTER_PX * max(len(str(step)) for step in steps)) + 8
+    room = max(_MIN_CELL_PX, round(_WIDE_COLUMNS * _CELL_PX / max(_WIDE_COLUMNS, len(steps))))
+    cell = max(room, widest) if len(steps) <= _WIDE_COLUMNS else room
     every = math.ceil(widest / cell)
-    has_text = cell >= 24
     return HeatChart(
-        title=title,
-        kind=kind,
-        corner=corner,
-        columns=tuple(
-            Label(text, str(left + cell * index + cell // 2))
-            for index, text in enumerate(columns)
-            if index % every == 0
-        ),
+        title=title.capitalize(),
+        kind=_KINDS[title],
+        columns=tuple("" if i % every else str(step) for i, step in enumerate(steps)),
         rows=tuple(
-            HeatRow(
+            (
                 name,
-                _ROW_PX * (row + 1),
                 tuple(
-                    _cell(value, left + cell * column, has_text=has_text)
-                    for column, value in enumerate(of_row)
+                    _cell(share, f"{name}, step {step}: {title}", has_text=cell >= _MIN_TEXT_PX)
+                    for share, step in zip(of_rank, steps, strict=True)
                 ),
             )
-            for row, (name, of_row) in enumerate(zip(rows, values, strict=True))
+            for name, of_rank in zip(names, shares, strict=True)
         ),
-        left=left,
+        left=round(_LETTER_PX * max(map(len, [_CORNER, *names]))) + 10,
         cell=cell,
-        width=left + cell * len(columns) + 2,
-        height=_ROW_PX * (len(rows) + 1) + 2,
     )
 
 
-def _cell(value: _Value, x: int, *, has_text: bool) -> Cell:
-    share, title = value
-    if share is None:
-        return Cell("", "", x, "")
-    text = _share_text(share).removesuffix(" %") if has_text else ""
-    return Cell(text, title, x, _digits(0.04 + 0.56 * min(1.0, share)))
+def _cell(share: float, about: str, *, has_text: bool) -> Cell:
+    if math.isnan(share):
+        return Cell("", "", "")
+    text = _share_text(share)
+    strength = _digits(0.04 + 0.56 * min(1.0, share))
+    return Cell(text.removesuffix(" %") if has_text else "", f"{about} {text}", strength)
 
 
 def _share_text(share: float) -> str:

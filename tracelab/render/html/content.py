@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import PurePath
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from tracelab.base.arrays import OneLine, dataclass
-from tracelab.base.safe_text import counted
 from tracelab.findings.registry import RULES
-from tracelab.render.html.finding_items import FindingItem, finding_items
-from tracelab.render.html.summary import Summary, name_of, summaries_of
+from tracelab.findings.remedies import REMEDIES
+from tracelab.render.document import document_of, opening
+from tracelab.render.first_screen import Fact, Item, all_notes, item_of
+from tracelab.render.html.charts import Bar, Segment, bar_of, bars_of_ranks
 from tracelab.render.html.tables import Part, PartGroup, part_groups
-from tracelab.render.notes import asides, notes_of, unread
+from tracelab.render.recordings import Recordings, recordings_table
 from tracelab.render.section import PART, Section
-from tracelab.render.sections.files import file_facts, hardware, machines, recorded
+from tracelab.render.sections.files import file_facts
+from tracelab.render.sections.findings import circumstances
 from tracelab.render.text.hints import steps_hint
-from tracelab.render.text.savings import not_predicted
+from tracelab.render.text.savings import REASONS, price
+from tracelab.render.words import FINDING_CAUSE_NAMES, meaning_of
+from tracelab.report.finding_groups import finding_groups
 from tracelab.report.glossary import (
     BLOCKERS,
     BLOCKING_KINDS,
@@ -38,7 +43,11 @@ from tracelab.report.views import RankView, ranks_of
 if TYPE_CHECKING:
     from tracelab.render.html.tables import FilePart
 
-_MAX_FILES_WITH_FACTS = 64
+_MAX_FILES_WITH_FACTS, _MAX_RECORDINGS = 64, 50
+# The only addresses that a page links to: those of our own table.
+_LINKS: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {remedy.documented: (remedy.source, remedy.url) for remedy in REMEDIES if remedy.url}
+)
 # By part of the page the groups whose words it uses; those of TERMS mean the same everywhere.
 _PLACES: Mapping[str, tuple[Group, ...]] = MappingProxyType(
     {
@@ -55,36 +64,65 @@ _PLACES: Mapping[str, tuple[Group, ...]] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True, repr=False)
+class PageFinding(OneLine):
+    """A finding, with what the first screen of the text has no room for.
+
+    Attributes:
+        item: the finding as the first screen has it.
+        circumstances: cause, count, place and cost.
+        reason: why no saving is predicted, or only a bound; "" for a saving.
+        source: text and address of its documentation, the address "" if it is not one of ours;
+            None without documentation.
+        others: number, severity, rank and price of the same place on each of the other ranks.
+    """
+
+    item: Item
+    circumstances: str
+    reason: str
+    source: tuple[str, str] | None
+    others: tuple[tuple[int, str, int, str], ...]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Content(OneLine):
     """Content of the page.
 
     Attributes:
-        version: of the package.
-        name: of the file, or of all files together.
-        facts: ranks, GPUs, versions and steps.
-        path: of the file, where there is one.
+        name: of the file, of the folder of a job, or how many files there are.
+        path: the whole of that name; "" for files that are not one job.
+        about: ranks, GPUs, versions and steps.
         warnings: what the files lack that matters, and files that could not be used.
-        summaries: the first part of the page, for each file or for the job.
+        facts: step, GPUs and savings of a file or a job, as on the first screen.
+        answer: the sentence printed if no finding is worth a place; else "".
+        recordings: the table of files that are not one job; None for a file or a job.
+        bars: one for a file; for a job one for each rank.
         findings: about the program.
-        notes: what to know beside them.
+        notes: what to know in addition to them.
         lacks: findings about what the files lack.
         groups: tables and charts.
         provenance: what was analyzed, and how.
         definitions: the words.
     """
 
-    version: str
     name: str
-    facts: str
     path: str
+    about: str
     warnings: tuple[str, ...]
-    summaries: tuple[Summary, ...]
-    findings: tuple[FindingItem, ...]
+    facts: tuple[Fact, ...]
+    answer: str
+    recordings: Section | None
+    bars: tuple[Bar, ...]
+    findings: tuple[PageFinding, ...]
     notes: tuple[str, ...]
-    lacks: tuple[FindingItem, ...]
+    lacks: tuple[PageFinding, ...]
     groups: tuple[PartGroup, ...]
     provenance: tuple[Section, ...]
     definitions: tuple[Definition, ...]
+
+    @property
+    def legend(self) -> tuple[Segment, ...]:
+        """Each sort of part of the bars once."""
+        return tuple({part.name: part for bar in self.bars for part in bar.parts}.values())
 
 
 def content_of(report: Report, files: Sequence[FilePart]) -> Content:
@@ -95,21 +133,40 @@ def content_of(report: Report, files: Sequence[FilePart]) -> Content:
         files: what else is known of each file while it is analyzed; empty of a saved report.
     """
     ranks = [rank for rank in ranks_of(report) if rank.views]
-    findings = finding_items(report, ranks, about="program")
-    lacks = finding_items(report, ranks, about="trace")
-    summaries = summaries_of(report, ranks)
+    document = document_of(report)
+    said = document.said
+    facts: tuple[Fact, ...] = ()
+    bars: list[Bar] = []
+    path, answer, recordings = "", "", None
+    if isinstance(said, Recordings):
+        name, recordings = said.about[0], recordings_table(said, _MAX_RECORDINGS)
+    else:
+        name, facts, answer = said.name, said.facts, said.answer
+        path = said.paths[0] if len(said.paths) == 1 else name
+        bars = bars_of_ranks(report) if report.job else [bar_of(ranks[0])]
+    findings = page_findings(report, ranks, about="program")
+    lacks = page_findings(report, ranks, about="trace")
     groups = part_groups(report, ranks, files)
-    sentences = [text for summary in summaries for text in summary.words]
     parts = [part for group in groups for part in group.parts]
+    notes = all_notes(report, ranks)
+    sentences = [answer, *(x.text for x in facts), *(x.name for bar in bars for x in bar.parts)]
     return Content(
-        version=report.version,
-        name=name_of(report),
-        facts=_facts(ranks),
-        path=report.traces[0].path if len(report.traces) == 1 else "",
-        warnings=tuple(_warnings(report)),
-        summaries=tuple(summaries),
+        name=PurePath(name).name or name,
+        path=path,
+        about=PART.join(text for text in said.about if text != name),
+        warnings=(
+            *(f"{note.full}." for note in notes if note.is_warning),
+            *([document.ranks.unlike] if document.ranks and document.ranks.unlike else []),
+        ),
+        facts=facts,
+        answer=answer,
+        recordings=recordings,
+        bars=tuple(bar for bar in bars if bar.parts),
         findings=tuple(findings),
-        notes=tuple(_notes(report, ranks)),
+        notes=(
+            *dict.fromkeys(filter(None, map(steps_hint, report.traces))),
+            *(f"{x.text}." for x in notes if x.rule is None and not x.is_warning),
+        ),
         lacks=tuple(lacks),
         groups=tuple(groups),
         provenance=tuple(_provenance(report, ranks)),
@@ -117,49 +174,45 @@ def content_of(report: Report, files: Sequence[FilePart]) -> Content:
     )
 
 
-def _facts(ranks: Sequence[RankView]) -> str:
-    """The GPUs, versions and steps, in a line."""
-    if len(ranks) != 1:
-        return PART.join(machines(ranks))
-    trace, views = ranks[0].trace, ranks[0].views
-    rank = [] if trace.rank_source == "position" else [f"rank {trace.rank}"]
-    return " · ".join([*rank, *hardware(trace, views), recorded(views)])
+def page_findings(report: Report, ranks: Sequence[RankView], *, about: str) -> list[PageFinding]:
+    """List the findings of a report, the most expensive first; of a job each place once.
 
-
-def _warnings(report: Report) -> list[str]:
-    """List the warnings about what is missing."""
-    notes = [*unread(report.provenance), *notes_of(report.findings, report.traces)]
-    notes += asides(ranks_of(report))
-    return [f"{note.text}." for note in notes if note.is_warning]
-
-
-def _notes(report: Report, ranks: Sequence[RankView]) -> list[str]:
-    """List what to know in addition to the findings."""
-    shown = {(rank.trace.rank, rank.main.step) for rank in ranks}
-    notes = [note.text for note in report.notes if (note.rank, note.step) in shown]
-    unpredicted = [text for rank in ranks for text in not_predicted(rank.main.scope)]
-    steps = filter(None, (steps_hint(rank.trace) for rank in ranks))
-    return list(dict.fromkeys([*notes, *unpredicted, *steps]))
+    Args:
+        report: the report.
+        ranks: its files.
+        about: "program", or "trace" for what the files lack.
+    """
+    numbers = {id(finding): index for index, finding in enumerate(report.findings, start=1)}
+    found = []
+    for group in finding_groups(report, ranks, about=about):
+        item, finding = item_of(group, report, len(ranks)), group.finding
+        others = [
+            (numbers[id(x)], x.severity, x.rank, price(x, scope))
+            for x, scope in group.members
+            if numbers[id(x)] != item.number
+        ]
+        source = None
+        if finding.source is not None:
+            source = _LINKS.get(finding.source, (finding.source, ""))
+        reason = REASONS.get(finding.saves_reason or "", "")
+        found.append(
+            PageFinding(item, circumstances(finding), reason, source, tuple(sorted(others)))
+        )
+    return found
 
 
 def _provenance(report: Report, ranks: Sequence[RankView]) -> list[Section]:
-    """The files, and how they were analyzed."""
-    asked = report.provenance
-    lines = [
-        f"tracelab {report.version}, {counted(len(report.traces), 'file', 'files')}",
-        f"Steps are annotations that match {' or '.join(report.step_patterns)}",
+    """Name the files, and say how they were analyzed."""
+    asked = report.provenance.job
+    lines = [f"Steps are annotations that match {' or '.join(report.step_patterns)}"]
+    if asked is not None:
+        lines.append(f"{'One job' if asked.is_job else 'Not one job'}: {asked.why}.")
+    in_job = report.job is not None
+    facts = [
+        Section(rank.trace.path, file_facts(rank.trace, rank.views, in_job=in_job).lines)
+        for rank in ranks[:_MAX_FILES_WITH_FACTS]
     ]
-    if asked.comm_patterns:
-        patterns = " · ".join(asked.comm_patterns)
-        lines.append(f"Counted as communication as well: kernels that match {patterns}")
-    if asked.job is not None:
-        what = "One job" if asked.job.is_job else "Not one job"
-        lines.append(f"{what}: {asked.job.why}.")
-    sections = [Section("", tuple(lines))]
-    for rank in ranks[:_MAX_FILES_WITH_FACTS]:
-        facts = file_facts(rank.trace, rank.views, in_job=report.job is not None)
-        sections.append(Section(rank.trace.path, facts.lines))
-    return sections
+    return [*opening(report), Section("", tuple(lines)), *facts]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -180,21 +233,20 @@ class Definition(OneLine):
 
 
 def definitions(
-    parts: Iterable[Part], findings: Iterable[FindingItem], sentences: Iterable[str]
+    parts: Iterable[Part], findings: Iterable[PageFinding], sentences: Iterable[str]
 ) -> list[Definition]:
-    """The words of the glossary that a page uses, each once for each of its meanings.
+    """List the words of the glossary that a page uses, each once for each of its meanings.
 
     Args:
         parts: the parts of the page.
         findings: its findings.
         sentences: what else it says in our words.
     """
-    findings, parts = list(findings), list(parts)
-    ids = sorted({finding.rule[0] for finding in findings})
-    names = {rule.id: rule.name for rule in RULES}
-    found = [Definition(x, "a rule", names[x], "") for x in ids if x in names]
-    facts = " ".join(fact for finding in findings for fact in finding.facts[:1])
-    found += [x for group in (BLOCKERS, FINDING_CAUSES) for x in _used(group, facts)]
+    found_in, parts = [x.item.finding for x in findings], list(parts)
+    ids = {finding.rule for finding in found_in}
+    found = [Definition(x.id, "a rule", x.name, "") for x in RULES if x.id in ids]
+    causes = " ".join(meaning_of(FINDING_CAUSE_NAMES, finding.cause) for finding in found_in)
+    found += [x for group in (BLOCKERS, FINDING_CAUSES) for x in _used(group, causes)]
     for part in parts:
         text = " ".join(_words(part.sections))
         for group in _PLACES.get(part.key, ()):
@@ -205,7 +257,7 @@ def definitions(
 
 
 def _words(sections: Iterable[Section]) -> Iterator[str]:
-    """Our own words in tables, and the first cell of each row: what it is about."""
+    """Yield our own words in tables, and the first cell of each row: what it is about."""
     for section in sections:
         yield from (section.title, *section.lines, *section.notes)
         yield from (column.title.replace("\n", " ") for column in section.columns)

@@ -20,7 +20,6 @@ from markupsafe import Markup, escape
 
 from tracelab.base.arrays import OneLine, dataclass
 from tracelab.base.safe_text import visible
-from tracelab.render.html.charts import placed
 from tracelab.render.html.content import content_of
 from tracelab.render.html.tables import table_of
 from tracelab.render.palette import KINDS
@@ -149,11 +148,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         finalize=_shown,
     )
-    environment.filters |= {
-        "prose": _prose,
-        "placed": lambda bar: placed(bar.parts),
-        "table": table_of,
-    }
+    environment.filters |= {"prose": _prose, "table": table_of}
     return environment
 
 

@@ -11,8 +11,7 @@ from types import MappingProxyType
 from tracelab.base.arrays import OneLine, dataclass
 from tracelab.base.file_names import short_names
 from tracelab.render.document import MAX_DETAILED_RANKS
-from tracelab.render.html.charts import HeatChart, StepChart, job_charts, overlap_charts, step_chart
-from tracelab.render.ranks import rank_shares
+from tracelab.render.html.charts import HeatChart, StepChart, job_charts, step_chart
 from tracelab.render.scene import Scene
 from tracelab.render.section import PART, Column, Fit, Section
 from tracelab.render.sections.files import all_losses, details_hint, ranks as table_of_ranks
@@ -26,7 +25,6 @@ from tracelab.report.views import RankView, views_of
 
 # Kernels, lines, modules and operators.
 MAX_WORK_ROWS = 30
-_MAX_HEAT_ROWS = 64
 # Parts whose titles do not say which stretch of time they are about.
 _OF_WINDOW = frozenset(("bubbles", "overlap", "blocking-calls", "critical-path", "starts", "other"))
 _COLORED = ("cause", "kind", "biggest idle cause")  # columns
@@ -149,16 +147,11 @@ def part_groups(
 def _parts_of_all(report: Report, *, has_details: bool) -> Iterator[Part]:
     """Make the parts about all files together."""
     sections = job_sections(report)
-    heat: list[HeatChart] = []
-    if report.job is not None:
-        waits = {x.rank: x.wait_ns / max(1, x.length_ns) for x in rank_shares(report)}
-        late = {x.rank for x in report.job.stragglers}
-        ordered = sorted(waits, key=lambda rank: (rank not in late, -waits[rank]))
-        heat = job_charts(report.job, sorted(ordered[:_MAX_HEAT_ROWS]))
     sections.append(table_of_ranks(report, views_of(report)))
     if not has_details:
         sections.append(details_hint(report))
-    yield Part("ranks", "", "Ranks" if report.job else "Files", tuple(sections), heat=tuple(heat))
+    heat = tuple(job_charts(report))
+    yield Part("ranks", "", "Ranks" if report.job else "Files", tuple(sections), heat=heat)
     if report.job and (predictions := _predictions(report.whatif)):
         yield Part("whatif", "", "What if", tuple(predictions))
     lost = all_losses(report.traces)
@@ -177,15 +170,11 @@ def _parts_of_file(
         yield Part("whatif", suffix, "What if", tuple(whatif))
     for key, sections in page_sections(Subject(rank, view, MAX_WORK_ROWS)).items():
         if sections and not (key == "losses" and report.job is not None):
-            is_overlap = key == "overlap"
             yield Part(
                 key,
                 suffix,
                 PARTS[key] or sections[0].title,
                 tuple(sections),
-                heat=tuple(
-                    overlap_charts(view.overlaps, several=view.several) if is_overlap else ()
-                ),
                 columns=step_chart(rank) if key == "bubbles" else None,
                 of=view.name.lower() if key in _OF_WINDOW else "",
             )

@@ -114,12 +114,13 @@ def section_blocks(section: Section) -> list[str]:
     return [
         f"**{brief_prose(section.title)}**" if section.title else "",
         *map(brief_prose, section.lines),
-        _section_table(section) if section.rows else "",
+        section_table(section) if section.rows else "",
         *map(brief_prose, section.notes),
     ]
 
 
-def _section_table(section: Section) -> str:
+def section_table(section: Section) -> str:
+    """Return the table of a section."""
     titles = [" ".join(column.title.split()) for column in section.columns]
     return table(titles, ([*map(cell, row)] for row in section.rows))
 

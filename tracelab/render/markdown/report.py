@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from tracelab.base.safe_text import counted
 from tracelab.render.document import document_of
-from tracelab.render.facts import Fact
-from tracelab.render.first_screen import FirstScreen, Item
+from tracelab.render.first_screen import Fact, FirstScreen, Item
 from tracelab.render.markdown.blocks import (
     brief_prose,
     bullets,
@@ -16,11 +15,12 @@ from tracelab.render.markdown.blocks import (
     comment,
     details,
     prose,
+    section_table,
     table,
 )
 from tracelab.render.notes import Note
 from tracelab.render.ranks import Ranks
-from tracelab.render.recordings import Recordings
+from tracelab.render.recordings import Recordings, recordings_table
 from tracelab.render.section import PART
 from tracelab.render.text.hints import ONE_OF_THEM
 from tracelab.render.words import shorten
@@ -134,24 +134,11 @@ def _next(said: FirstScreen) -> str:
 
 def _recordings(said: Recordings) -> Iterator[str]:
     """Show files that are not one job in a table."""
+    listed = recordings_table(said, _MAX_FILE_ROWS)
     yield "### tracelab"
     yield brief_prose(PART.join(said.about))
-    yield brief_prose(said.why)
+    yield from map(brief_prose, listed.lines)
     yield from (f"> **Warning:** {_note(note)}" for note in said.notes)
-    ranks = ["ranks"] if said.has_jobs else []
-    rows = said.rows[:_MAX_FILE_ROWS]
-    yield table(
-        ("file", *ranks, "step", "GPU busy", "fixes save", "first finding"),
-        (
-            (
-                cell(row.name),
-                *(str(len(row.paths)) for _ in ranks),
-                *map(cell, (row.step, row.busy, row.saves)),
-                cell(row.title + (f" ({row.place})" if row.place else "")),
-            )
-            for row in rows
-        ),
-    )
-    if len(rows) < len(said.rows):
-        yield f"… and {len(said.rows) - len(rows)} more"
+    yield section_table(listed)
+    yield from listed.notes
     yield f"Next: {code(ONE_OF_THEM.partition(' (')[0])} of one line"

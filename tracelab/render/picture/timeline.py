@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from tracelab.base.arrays import dataclass
 from tracelab.base.errors import UsageError
 from tracelab.base.intervals import Intervals, measure
-from tracelab.render.facts import BusyShares
+from tracelab.render.first_screen import BusyShares
 from tracelab.render.picture.coverage import Grid
 from tracelab.render.picture.draw_lanes import (
     draw_axis,

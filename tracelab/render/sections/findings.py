@@ -47,7 +47,7 @@ def _finding_section(number: int, finding: Finding, scope: Scope) -> Section:
     title = PART.join((f"{number}. {finding.severity}", price(finding, scope), *names))
     reason = REASONS.get(finding.saves_reason or "")
     lines = (
-        f"{sentence_of(finding.shown_title, finding.where)}. {_circumstances(finding)}",
+        f"{sentence_of(finding.shown_title, finding.where)}. ({circumstances(finding)})",
         *filter(None, [reason]),
         f"Fix: {finding.fix}",
         *([f"Source: {finding.source}."] if finding.source else []),
@@ -55,7 +55,8 @@ def _finding_section(number: int, finding: Finding, scope: Scope) -> Section:
     return Section(title, lines, tone=TONES[finding.severity])
 
 
-def _circumstances(finding: Finding) -> str:
+def circumstances(finding: Finding) -> str:
+    """Say what a finding is about: its cause, how often and where it happened, what it cost."""
     where = finding.where
     parts = [
         f"cause {meaning_of(FINDING_CAUSE_NAMES, finding.cause)}",
@@ -68,7 +69,7 @@ def _circumstances(finding: Finding) -> str:
     parts.append(time_text(finding.cost_ns))
     if finding.bound_ns != finding.cost_ns:
         parts[-1] += f", {time_text(finding.bound_ns)} of it attributed"
-    return f"({', '.join(parts)})"
+    return ", ".join(parts)
 
 
 def _brief(findings: Sequence[Finding], scope: Scope) -> Section:

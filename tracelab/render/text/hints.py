@@ -100,11 +100,6 @@ def analyze_command(paths: Sequence[str]) -> str:
     return f"tracelab analyze {_typed(paths)}"
 
 
-def brief_command(paths: Sequence[str]) -> str:
-    """Return the command that says the most important of some files as JSON."""
-    return f"{analyze_command(paths)} --brief"
-
-
 def _typed(paths: Sequence[str]) -> str:
     """Quote paths for a shell; where they are long or cannot be printed, a word stands for them."""
     typed = " ".join(shlex.quote(f"./{x}" if x.startswith("-") else x) for x in paths)

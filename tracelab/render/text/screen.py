@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.cells import cell_len
 
 from tracelab.base.safe_text import clean, counted
 from tracelab.render.document import Document
-from tracelab.render.facts import Fact
-from tracelab.render.first_screen import FirstScreen, Item
+from tracelab.render.first_screen import Fact, FirstScreen, Item
 from tracelab.render.notes import Note
 from tracelab.render.ranks import Column, Ranks
 from tracelab.render.recordings import Recordings
@@ -41,7 +40,7 @@ def screen(document: Document, *, width: int) -> list[Line]:
             *_title(said, width),
             _BLANK,
             *_facts(said.facts, width),
-            *(Line((Span(line, Tone.DIM),)) for line in wrap(clean(said.steps), width)),
+            *_lines(wrap(clean(said.steps), width), Tone.DIM),
             *_warnings(said.notes, width),
             *(ranks_table(ranks, rows, width) if ranks and rows else []),
             *_items(said.items[:count], width, is_tight=is_tight),
@@ -68,7 +67,7 @@ def _title(said: FirstScreen, width: int) -> list[Line]:
     rest = first.removeprefix(name)
     return [
         Line((Span(name, Tone.STRONG), Span(rest, Tone.DIM))),
-        *(Line((Span(line, Tone.DIM),)) for line in others[: _TITLE_LINES - 1]),
+        *_lines(others[: _TITLE_LINES - 1], Tone.DIM),
     ]
 
 
@@ -86,15 +85,9 @@ def _facts(facts: Sequence[Fact], width: int) -> Iterator[Line]:
 
 
 def _warnings(notes: Sequence[Note], width: int) -> list[Line]:
-    return [
-        Line((Span(line, Tone.WARNING),))
-        for note in [note for note in notes if note.is_warning][:_MAX_WARNINGS]
-        for line in wrap(clean(f"{note.text}{_explained(note)}."), width)
-    ]
-
-
-def _explained(note: Note) -> str:
-    return f" ({note.rule})" if note.rule else ""
+    shown = [note for note in notes if note.is_warning][:_MAX_WARNINGS]
+    texts = [line for note in shown for line in wrap(clean(f"{note.full}."), width)]
+    return _lines(texts, Tone.WARNING)
 
 
 def _items(items: Sequence[Item], width: int, *, is_tight: bool) -> Iterator[Line]:
@@ -134,8 +127,8 @@ def _where(place: str, code: str, room: int) -> str:
     )
 
 
-def _indented(lines: Sequence[str], tone: Tone) -> Iterator[Line]:
-    return (Line((Span(" " * _INDENT + line, tone),)) for line in lines)
+def _indented(lines: Sequence[str], tone: Tone) -> list[Line]:
+    return _lines([" " * _INDENT + line for line in lines], tone)
 
 
 def _shortened(title: str, room: int) -> list[str]:
@@ -152,7 +145,7 @@ def _foot(said: FirstScreen, count: int, width: int, *, is_after_table: bool) ->
     """Draw the answer if nothing is worth changing; else what is left out, and what comes next."""
     if not said.answer or is_after_table:
         yield _BLANK
-    yield from (Line((Span(line),)) for line in wrap(clean(said.answer), width))
+    yield from _lines(wrap(clean(said.answer), width))
     more = said.more + len(said.items) - count
     notes = sum(not note.is_warning for note in said.notes)
     notes += max(0, len(said.notes) - notes - _MAX_WARNINGS)
@@ -166,8 +159,8 @@ def _foot(said: FirstScreen, count: int, width: int, *, is_after_table: bool) ->
         *([counted(notes, "note about this trace", "notes about this trace")] if notes else []),
     ]
     if left_out and not said.is_healthy:
-        yield Line((Span(f"{'. '.join(left_out)}: {FULL}", Tone.DIM),))
-    yield from (Line((Span(line, Tone.DIM),)) for line in _next(said.next, width))
+        yield from _lines([f"{'. '.join(left_out)}: {FULL}"], Tone.DIM)
+    yield from _lines(_next(said.next, width), Tone.DIM)
 
 
 def _next(commands: Sequence[str], width: int) -> list[str]:
@@ -188,35 +181,39 @@ def _next(commands: Sequence[str], width: int) -> list[str]:
 def ranks_table(ranks: Ranks, most: int, width: int) -> list[Line]:
     """Draw the `most` ranks that matter most in a table, after an empty line."""
     columns = _fitting(ranks.columns(most), width)
-    widths = _widths(columns)
-    cells = [[title for title, _ in columns], *zip(*(x for _, x in columns), strict=True)]
-    lines = [
-        Line(
-            (
-                Span(
-                    "  ".join(f"{cell:>{size}}" for cell, size in pairs),
-                    Tone.PLAIN if i else Tone.DIM,
-                ),
-            )
-        )
-        for i, row in enumerate(cells)
-        for pairs in [zip(row, widths, strict=True)]
+    titles, *rows = _aligned([(title, cells, ">") for title, cells in columns])
+    return [
+        _BLANK,
+        *_lines([titles], Tone.DIM),
+        *_lines(rows),
+        *_lines(filter(None, [ranks.more(most)]), Tone.DIM),
+        *_lines(paragraph(ranks.unlike, width, 2), Tone.WARNING),
     ]
-    if more := ranks.more(most):
-        lines.append(Line((Span(more, Tone.DIM),)))
-    lines += [Line((Span(line, Tone.WARNING),)) for line in paragraph(ranks.unlike, width, 2)]
-    return [Line(), *lines]
 
 
-def _widths(columns: Sequence[Column]) -> list[int]:
-    return [max(map(len, [title, *cells])) for title, cells in columns]
+def _aligned(columns: Sequence[tuple[str, Sequence[str], str]]) -> list[str]:
+    """Return the lines of a table, its titles first.
+
+    Args:
+        columns: title, cells and "<" or ">" of each.
+    """
+    widths = [max(map(len, [title, *cells])) for title, cells, _ in columns]
+    rows = zip(*([title, *cells] for title, cells, _ in columns), strict=True)
+    return [
+        "  ".join(
+            f"{cell:{side}{size}}"
+            for cell, size, (_, _, side) in zip(row, widths, columns, strict=True)
+        )
+        for row in rows
+    ]
 
 
 def _fitting(columns: Sequence[Column], room: int) -> list[Column]:
     """Leave out the columns that can be spared, if they need more room."""
     kept = list(columns)
     for spared in _SPARED:
-        if sum(_widths(kept)) + 2 * len(kept) > room:
+        needed = sum(2 + max(map(len, [title, *cells])) for title, cells in kept)
+        if needed > room:
             kept = [(title, cells) for title, cells in kept if title != spared]
     return kept
 
@@ -226,17 +223,15 @@ def _fitting(columns: Sequence[Column], room: int) -> list[Column]:
 
 def _folder(said: Recordings, width: int) -> list[Line]:
     """Draw a line for each file or job, the most expensive first, and how to see one of them."""
-    about = PART.join(said.about)
-    notes = [f"{note.text}." for note in said.notes]
-    why = [said.why] if said.why else []
+    notes = [line for note in said.notes for line in wrap(clean(f"{note.text}."), width)]
     return [
-        *(Line((Span(line, Tone.DIM),)) for line in paragraph(clean(about), width, 2)),
-        *(Line((Span(line, Tone.WARNING),)) for text in notes for line in wrap(clean(text), width)),
-        *(Line((Span(line),)) for text in why for line in wrap(clean(text), width)),
-        Line(),
+        *_lines(paragraph(clean(PART.join(said.about)), width, 2), Tone.DIM),
+        *_lines(notes, Tone.WARNING),
+        *_lines(wrap(clean(said.why), width)),
+        _BLANK,
         *_recordings(said, width),
-        Line(),
-        Line((Span(f"Next: {ONE_OF_THEM}", Tone.DIM),)),
+        _BLANK,
+        *_lines([f"Next: {ONE_OF_THEM}"], Tone.DIM),
     ]
 
 
@@ -254,20 +249,20 @@ def _recordings(said: Recordings, width: int) -> Iterator[Line]:
         ("busy", [row.busy for row in shown], ">"),
         ("saves", [row.saves for row in shown], ">"),
     ]
-    widths = [max(map(len, [title, *cells])) for title, cells, _ in columns]
-
-    def line(cells: Sequence[str], last: Span, tone: Tone) -> Line:
-        padded = (
-            f"{cell:{align}{size}}"
-            for cell, size, (_, _, align) in zip(cells, widths, columns, strict=True)
-        )
-        before = "  ".join(padded) + "  "
-        [text, *_] = paragraph(last.text, max(10, width - len(before)), 1)
-        return Line((Span(before, tone), Span(text, last.tone)))
-
-    yield line([title for title, _, _ in columns], Span("first finding", Tone.DIM), Tone.DIM)
-    for row, *cells in zip(shown, *(cells for _, cells, _ in columns), strict=True):
-        first = Span(clean(row.title), Tone.DIM if row.is_minor else Tone.PLAIN)
-        yield line(cells, first, Tone.PLAIN)
+    titles, *lines = _aligned(columns)
+    yield _recording(titles, "first finding", Tone.DIM, Tone.DIM, width)
+    for row, line in zip(shown, lines, strict=True):
+        tone = Tone.DIM if row.is_minor else Tone.PLAIN
+        yield _recording(line, clean(row.title), Tone.PLAIN, tone, width)
     if len(shown) < len(rows):
-        yield Line((Span(f"… and {len(rows) - len(shown)} more", Tone.DIM),))
+        yield from _lines([f"… and {len(rows) - len(shown)} more"], Tone.DIM)
+
+
+def _recording(line: str, title: str, tone: Tone, title_tone: Tone, width: int) -> Line:
+    """Draw a row: the aligned cells, then as much of a title as has room."""
+    [text, *_] = paragraph(title, max(10, width - len(line) - 2), 1)
+    return Line((Span(f"{line}  ", tone), Span(text, title_tone)))
+
+
+def _lines(texts: Iterable[str], tone: Tone = Tone.PLAIN) -> list[Line]:
+    return [Line((Span(text, tone),)) for text in texts]

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import given, strategies as st
 
 from tests.build.report_rows import MS, make_device, make_steady_report
 from tests.bundled_traces import files_of, report_of
-from tracelab.measures.overlap import OverlapMetrics
-from tracelab.render.html.charts import job_charts, overlap_charts, placed, step_chart
-from tracelab.render.html.summary import Part, bar_of, parts_of, summaries_of
+from tracelab.render.html.charts import (
+    bar_of,
+    bars_of_ranks,
+    job_charts,
+    parts_of,
+    step_chart,
+)
 from tracelab.report.views import ranks_of
 
 ONE_FILE = ("train_step_sinful", "data_parallel_data_parallel", "copies_one_stream", "events_item")
@@ -65,20 +67,10 @@ def test_a_bar_of_a_gpu_that_is_hardly_idle_has_no_causes():
 
 
 def test_bars_of_ranks_tile_their_steps():
-    report = report_of(*files_of(JOB))
-    [summary] = summaries_of(report, ranks(JOB))
-    assert [bar.name for bar in summary.bars] == ["rank 0", "rank 1"]
-    for bar in summary.bars:
+    bars = bars_of_ranks(report_of(*files_of(JOB)))
+    assert [bar.name for bar in bars] == ["rank 0", "rank 1"]
+    for bar in bars:
         assert sum(part.size for part in bar.parts) == 100
-
-
-@given(st.lists(st.integers(1, 100), min_size=1, max_size=12))
-def test_boxes_follow_each_other_without_gaps(sizes):
-    boxes = placed([Part("compute", "", size) for size in sizes])
-    for box, after in itertools.pairwise(boxes):
-        assert int(box.x) + int(box.width) == int(after.x)
-    assert int(boxes[0].x) == 0
-    assert int(boxes[-1].x) + int(boxes[-1].width) == sum(sizes)
 
 
 @pytest.mark.parametrize("name", ONE_FILE)
@@ -102,29 +94,11 @@ def test_one_step_is_no_chart():
     assert step_chart(replace(rank, steps=rank.steps[:1])) is None
 
 
-def test_overlap_by_hand():
-    # GIVEN copies that ran for 300 ns, 240 ns of them beside compute, which ran for 1,200 ns
-    pairs = [
-        OverlapMetrics(0, None, "kind:0/compute", "kind:0/copy", 1_200, 300, 240),
-        OverlapMetrics(0, None, "stream:0/7", "stream:0/13", 1_200, 300, 0),
-    ]
-    kinds, streams = overlap_charts(pairs, several=False)
-    # THEN 20 % of the compute ran beside copies, and 80 % of the copies beside compute
-    assert [[cell.text for cell in row.cells] for row in kinds.rows] == [["", "20"], ["80", ""]]
-    assert kinds.rows[1].cells[0].title == (
-        "240 ns of the 300 ns of copy (80.0 %) ran next to compute"
-    )
-    assert [row.name for row in streams.rows] == ["stream 7", "stream 13"]
-    assert streams.rows[0].cells[1].text == "0"
-    assert not overlap_charts(pairs[:0], several=False)
-
-
 def test_many_steps_of_a_job_share_columns():
-    job = report_of(*files_of(JOB)).job
-    charts = job_charts(job, job.ranks)
-    compute = charts[0]
-    assert [row.name for row in compute.rows] == ["rank 0", "rank 1"]
-    times = job.per_rank[1].steps[2]
+    report = report_of(*files_of(JOB))
+    compute = job_charts(report)[0]
+    assert [name for name, _ in compute.rows] == ["rank 0", "rank 1"]
+    times = report.job.per_rank[1].steps[2]
     share = times.compute_ns / (times.end_ns - times.start_ns)
-    assert compute.rows[1].cells[2].text == f"{100 * share:.0f}"
-    assert all(np.isfinite(float(cell.strength)) for row in compute.rows for cell in row.cells)
+    assert compute.rows[1][1][2].text == f"{100 * share:.0f}"
+    assert all(np.isfinite(float(cell.strength)) for _, cells in compute.rows for cell in cells)

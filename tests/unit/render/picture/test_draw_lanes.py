@@ -22,7 +22,7 @@ from tests.build.pictures import (
     texts_of,
 )
 from tracelab.model.timeline import build_timeline
-from tracelab.render.facts import BusyShares
+from tracelab.render.first_screen import BusyShares
 from tracelab.render.palette import KINDS
 from tracelab.render.picture.coverage import Grid
 from tracelab.render.picture.draw_lanes import step_labels
