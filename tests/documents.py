@@ -24,7 +24,7 @@ from tests.bundled_traces import PATHS, files_of, report_of
 from tests.golden.test_steps import tells_the_story
 from tracelab.cli.main import main as command_line
 from tracelab.record.trace_handler import report_lines
-from tracelab.render import brief, glossary, remedies as remedies_page
+from tracelab.render import brief, glossary
 from tracelab.report import json_schema
 
 ROOT = Path(__file__).parents[1]
@@ -176,10 +176,10 @@ DOCUMENTS = (
     Document(ROOT / "workloads" / "README.md", _workloads),
     Document(DOCS / "findings.md", _findings),
     Document(DOCS / "first_findings.md", _first_findings),
-    Document(DOCS / "glossary.md", lambda _: glossary.markdown()),
+    Document(DOCS / "glossary.md", lambda _: glossary.glossary_page()),
     Document(DOCS / "jobs.md", _jobs),
     Document(DOCS / "profile.md", _profile),
-    Document(DOCS / "remedies.md", lambda _: remedies_page.markdown()),
+    Document(DOCS / "remedies.md", lambda _: glossary.remedies_page()),
     Document(DOCS / "remedies_measured.md", _remedies_measured),
     Document(DOCS / "whatif.md", _predictions),
     Document(

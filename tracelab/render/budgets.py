@@ -24,7 +24,7 @@ def render_budgets(results: Sequence[BudgetResult], *, width: int, color: bool) 
         width: columns of the terminal; lines are at most this long, but at least 80.
         color: whether to use the terminal's colors.
     """
-    from tracelab.render.text.terminal import draw
+    from tracelab.render.text.report import draw
 
     return draw([_chapter(results)], width=width, color=color)
 

@@ -6,10 +6,8 @@ The text report takes the meanings next to its figures from here, ``tracelab exp
 
 from __future__ import annotations
 
-import difflib
-import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from importlib.resources import files
 from types import MappingProxyType
 
@@ -99,84 +97,18 @@ _OF_CODE: Mapping[str, Mapping[str, str]] = MappingProxyType(
     }
 )
 GROUPS = tuple(map(_group_of, _ENTRIES))
-_BY_KEY = {group.key: group for group in GROUPS}
-FAMILIES = _BY_KEY["rules"]
-TERMS = _BY_KEY["terms"]
-CAUSES = _BY_KEY["causes"]
-REASONS_UNKNOWN = _BY_KEY["reasons"]
-BLOCKERS = _BY_KEY["blockers"]
-FINDING_CAUSES = _BY_KEY["finding causes"]
-ORIGINS = _BY_KEY["origins"]
-LATENESS = _BY_KEY["lateness"]
-PIPELINE = _BY_KEY["pipeline bubble"]
-KINDS = _BY_KEY["kinds"]
-BLOCKING_KINDS = _BY_KEY["blocking calls"]
-PATH_KINDS = _BY_KEY["path"]
-CONSTRAINTS = _BY_KEY["constraints"]
-NODE_WAITS = _BY_KEY["graph_idle"]
-EDGE_KINDS = _BY_KEY["edges"]
-PHASES = _BY_KEY["phases"]
-FINDING_FIELDS = _BY_KEY["finding"]
-PREDICTION_FIELDS = _BY_KEY["prediction"]
-SEVERITIES = _BY_KEY["severities"]
-LOSS_KINDS = _BY_KEY["losses"]
-
-
-def find_terms(word: str) -> list[tuple[Group, Term]]:
-    """Find a word in every group that has it; capitals and separators do not matter.
-
-    >>> [group.key for group, _ in find_terms("trace boundary")]
-    ['causes']
-    >>> [term.key for _, term in find_terms("caused_idle_ns")]
-    ['caused idle']
-
-    A word that is no term stands for the terms that contain it.
-
-    >>> [term.key for _, term in find_terms("steady")]
-    ['steady steps', 'steady window', 'steady step']
-    """
-    wanted = normalized(word)
-    terms = [(group, term) for group in GROUPS for term in group.terms]
-    exact = [pair for pair in terms if wanted in _names(pair[1])]
-    return exact or [
-        pair for pair in terms if any(f" {wanted} " in f" {name} " for name in _names(pair[1]))
-    ]
-
-
-def _names(term: Term) -> tuple[str, str]:
-    """List the texts by which a term is found."""
-    return normalized(term.key), normalized(term.name)
-
-
-def find_group(word: str) -> Group | None:
-    """Find the group of that key or title; None without one.
-
-    >>> find_group("Causes").title
-    'Causes of idle time'
-    """
-    wanted = normalized(word)
-    return next(
-        (group for group in GROUPS if wanted in (normalized(group.key), normalized(group.title))),
-        None,
-    )
-
-
-def nearest(word: str, others: Iterable[str] = ()) -> list[str]:
-    """List at most three known words, or others, that are most like an unknown one.
-
-    >>> nearest("exposd")[0]
-    'exposed'
-    """
-    names = [group.key for group in GROUPS]
-    names += [name for group in GROUPS for term in group.terms for name in (term.key, term.name)]
-    known = {normalized(name): name for name in (*others, *names)}
-    return [known[close] for close in difflib.get_close_matches(normalized(word), known, n=3)]
-
-
-def normalized(word: str) -> str:
-    """Remove capitals, separators and the unit from a word, which do not tell words apart.
-
-    >>> normalized("Caused-Idle_ns")
-    'caused idle'
-    """
-    return re.sub(r"[\s_-]+", " ", word).strip().casefold().removesuffix(" ns")
+BY_KEY = {group.key: group for group in GROUPS}
+FAMILIES = BY_KEY["rules"]
+TERMS = BY_KEY["terms"]
+CAUSES = BY_KEY["causes"]
+REASONS_UNKNOWN = BY_KEY["reasons"]
+BLOCKERS = BY_KEY["blockers"]
+FINDING_CAUSES = BY_KEY["finding causes"]
+ORIGINS = BY_KEY["origins"]
+LATENESS = BY_KEY["lateness"]
+PIPELINE = BY_KEY["pipeline bubble"]
+KINDS = BY_KEY["kinds"]
+BLOCKING_KINDS = BY_KEY["blocking calls"]
+PATH_KINDS = BY_KEY["path"]
+CONSTRAINTS = BY_KEY["constraints"]
+PHASES = BY_KEY["phases"]

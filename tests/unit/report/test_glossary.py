@@ -20,7 +20,7 @@ from tracelab.model.graph import EdgeKind
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.losses import LOSSES
 from tracelab.model.phases import Phase
-from tracelab.render.glossary import markdown
+from tracelab.render.glossary import glossary_page, normalized
 from tracelab.report import glossary
 
 DOCUMENT = Path(__file__).parents[3] / "tracelab" / "docs" / "glossary.md"
@@ -36,8 +36,8 @@ DOCUMENT = Path(__file__).parents[3] / "tracelab" / "docs" / "glossary.md"
         (glossary.BLOCKING_KINDS, Blocking),
         (glossary.PATH_KINDS, PathKind),
         (glossary.CONSTRAINTS, Constraint),
-        (glossary.NODE_WAITS, NodeWait),
-        (glossary.EDGE_KINDS, EdgeKind),
+        (glossary.BY_KEY["graph_idle"], NodeWait),
+        (glossary.BY_KEY["edges"], EdgeKind),
         (glossary.PHASES, Phase),
         (glossary.ORIGINS, Basis),
     ],
@@ -53,8 +53,8 @@ def test_every_part_of_a_bubble_and_every_cause_of_it_has_a_meaning():
 
 
 def test_every_field_of_a_finding_and_every_loss_has_a_meaning():
-    assert {field.name for field in fields(Finding)} <= set(glossary.FINDING_FIELDS.meanings)
-    assert set(LOSSES) == set(glossary.LOSS_KINDS.meanings)
+    assert {field.name for field in fields(Finding)} <= set(glossary.BY_KEY["finding"].meanings)
+    assert set(LOSSES) == set(glossary.BY_KEY["losses"].meanings)
 
 
 def test_every_cause_that_a_rule_names_has_a_meaning():
@@ -72,11 +72,11 @@ def test_every_rule_is_of_a_family():
 
 @pytest.mark.parametrize("group", glossary.GROUPS, ids=lambda group: group.key)
 def test_no_word_stands_twice_in_a_group_and_meanings_are_phrases(group):
-    keys = [glossary.normalized(term.key) for term in group.terms]
+    keys = [normalized(term.key) for term in group.terms]
     assert len(set(keys)) == len(keys)
     assert not [term.meaning for term in group.terms if term.meaning.endswith(".")]
     assert not [term.detail for term in group.terms if term.detail and term.detail[-1] != "."]
 
 
 def test_document_is_what_the_table_makes():
-    assert DOCUMENT.read_text(encoding="utf-8") == markdown(), "make documents"
+    assert DOCUMENT.read_text(encoding="utf-8") == glossary_page(), "make documents"

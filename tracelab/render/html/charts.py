@@ -13,10 +13,10 @@ from tracelab.base.arrays import OneLine, dataclass
 from tracelab.render.first_screen import busy_parts, idle_parts
 from tracelab.render.job_heat_map import COMPUTE, COPIES, IDLE, TRANSFER, WAIT, heat_map, merged
 from tracelab.render.ranks import RankShares, rank_shares
+from tracelab.render.text.savings import percent
 from tracelab.render.words import (
     CAUSE_NAMES,
     meaning_of,
-    share_text,
     ticks,
     time_text,
     time_unit,
@@ -315,13 +315,9 @@ def _heat_chart(
 def _cell(share: float, about: str, *, has_text: bool) -> Cell:
     if math.isnan(share):
         return Cell("", "", "")
-    text = _share_text(share)
+    text = percent(share)
     strength = _digits(0.04 + 0.56 * min(1.0, share))
     return Cell(text.removesuffix(" %") if has_text else "", f"{about} {text}", strength)
-
-
-def _share_text(share: float) -> str:
-    return share_text(round(1_000_000 * share), 1_000_000)
 
 
 def _digits(value: float) -> str:

@@ -1,21 +1,53 @@
-"""Results as text for a terminal: reports, predictions, differences."""
+"""Results as text for a terminal, drawn with rich: reports, predictions, differences.
+
+Whatever is drawn may come from a file: it is cleaned here, and never read as markup.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from io import StringIO
 from typing import TYPE_CHECKING
 
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from tracelab.base.arrays import dataclass
+from tracelab.base.safe_text import clean
 from tracelab.render.document import MAX_WORK_ROWS, detailed, document_of
-from tracelab.render.section import PART, Chapter, Section
+from tracelab.render.section import NONE, PART, Chapter, Column, Fit, Line, Section, Tone
 from tracelab.render.sections.predictions import causal_section, prediction_sections
 from tracelab.render.text.hints import COMPARE_WITH_PREDICTION
 from tracelab.render.text.screen import screen
+from tracelab.render.words import shorten_middle, wrap
 from tracelab.report.schema import Report, WhatIf
 
 if TYPE_CHECKING:  # what a difference is made of is not needed to show one trace
     from tracelab.comparison.diff import Diff
 
 _NOTEBOOK_WIDTH = 110
+# A narrower report cuts numbers, which misleads more than lines that are too long.
+_MIN_WIDTH = 80
+_INDENT = 2
+# Lines must not be wrapped, and every letter needs the same width: the tables would fall apart.
+# Pages give their own font to <pre>, and some to the <code> or <span> in it.
+_PAGE_PART = (
+    '<pre style="white-space:pre;overflow-x:auto;line-height:1.3;font-size:13px;'
+    "font-family:Menlo,Consolas,'DejaVu Sans Mono','Liberation Mono',monospace;"
+    'font-variant-ligatures:none;letter-spacing:0">{code}</pre>'
+)
+_TONES = {
+    Tone.PLAIN: "",
+    Tone.STRONG: "bold",
+    Tone.DIM: "dim",
+    Tone.WARNING: "yellow",
+    Tone.CRITICAL: "red",
+}
 
 
 def render_text(
@@ -40,43 +72,34 @@ def render_text(
         recordings: of files that are not one job a report for each job among them, and for each
             other file.
     """
-    from tracelab.render.text.terminal import console_width, draw
-
     if full or every_step:
         document = detailed(report, every_step=every_step, top=top)
         return draw(document.chapters, width=width, color=color)
-    lines = screen(document_of(report, recordings), width=console_width(width))
+    lines = screen(document_of(report, recordings), width=_console_width(width))
     return draw(lines, width=width, color=color)
 
 
 def render_notebook(report: Report, *, full: bool = False) -> str:
     """Return the text as HTML, for a notebook's cell: a first screen, or all of it."""
-    from tracelab.render.text.terminal import draw_html
-
     if full:
-        return draw_html(detailed(report).chapters, width=_NOTEBOOK_WIDTH)
-    return draw_html(screen(document_of(report), width=_NOTEBOOK_WIDTH), width=_NOTEBOOK_WIDTH)
+        return _draw_html(detailed(report).chapters, width=_NOTEBOOK_WIDTH)
+    return _draw_html(screen(document_of(report), width=_NOTEBOOK_WIDTH), width=_NOTEBOOK_WIDTH)
 
 
 def render_diff(diff: Diff, *, width: int, color: bool) -> str:
     """Return what changed as text; lines are at most `width` long, but at least 80."""
     from tracelab.render.sections.diff import chapters
-    from tracelab.render.text.terminal import draw
 
     return draw(chapters(diff), width=width, color=color)
 
 
 def render_whatif(whatif: WhatIf, *, width: int, color: bool) -> str:
     """Return predictions as text; lines are at most `width` long, but at least 80."""
-    from tracelab.render.text.terminal import draw
-
     return draw([Chapter("", tuple(prediction_sections(whatif)))], width=width, color=color)
 
 
 def render_predictions(report: Report, *, width: int, color: bool) -> str:
     """Return all that ``tracelab whatif`` prints of a report: predictions, then the profile."""
-    from tracelab.render.text.terminal import draw
-
     first, *others = report.traces
     what = f"a job of {len(report.traces)} ranks{PART}{first.path}" if others else first.path
     shown = [Section("", (f"tracelab {report.version}{PART}{what}",))]
@@ -87,3 +110,149 @@ def render_predictions(report: Report, *, width: int, color: bool) -> str:
     if report.causal or report.whatif is None:
         shown.append(causal_section(report.causal, next(iter(report.savings), None)))
     return draw([Chapter("", tuple(shown))], width=width, color=color)
+
+
+# --- drawing ---
+
+
+def draw(parts: Iterable[Chapter | Line], *, width: int, color: bool) -> str:
+    """Chapters and lines as text of at most this width, but at least 80 columns."""
+    console = _console(width, color=color)
+    with console.capture() as captured:
+        _draw(console, parts)
+    return "\n".join(line.rstrip() for line in captured.get().splitlines()).strip("\n") + "\n"
+
+
+def _draw_html(parts: Iterable[Chapter | Line], *, width: int) -> str:
+    """The same text as a part of a page, in the page's own colors; what it says is escaped."""
+    console = _console(width, color=True, record=True)
+    _draw(console, parts)
+    return console.export_html(code_format=_PAGE_PART, inline_styles=True)
+
+
+def _console_width(width: int) -> int:
+    """Return the width of a text for a terminal of this width."""
+    return max(width, _MIN_WIDTH)
+
+
+def _console(width: int, *, color: bool, record: bool = False) -> Console:
+    return Console(
+        file=StringIO(),
+        record=record,
+        width=_console_width(width),
+        height=100,
+        color_system="standard" if color else None,
+        force_terminal=color,
+        force_jupyter=False,
+        no_color=not color,
+        legacy_windows=False,
+        markup=False,
+        emoji=False,
+        highlight=False,
+        _environ={},
+    )
+
+
+def _draw(console: Console, parts: Iterable[Chapter | Line]) -> None:
+    for part in parts:
+        if isinstance(part, Chapter):
+            _draw_chapter(console, part)
+        else:
+            spans = [(clean(span.text), _TONES[span.tone]) for span in part.spans]
+            console.print(Text.assemble(*spans), no_wrap=True, overflow="ellipsis", crop=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Label:
+    """A name that is shortened to its room; parts beyond a line stand below or are left out."""
+
+    text: str
+    style: str
+    brief: bool
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        longest = cell_len(self.text)
+        return Measurement(min(longest, 8), longest)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        lines = _packed(self.text.split(PART), options.max_width)
+        for line in lines[:1] if self.brief else lines:
+            yield Text(line, style=self.style, no_wrap=True, overflow="crop")
+
+
+def _packed(parts: Sequence[str], room: int) -> list[str]:
+    lines: list[str] = []
+    for part in parts:
+        longer = f"{lines[-1]}{PART}{part}" if lines else part
+        if lines and cell_len(longer) <= room:
+            lines[-1] = longer
+        else:
+            lines.append(shorten_middle(part, room))
+    return lines
+
+
+def _draw_chapter(console: Console, chapter: Chapter) -> None:
+    if chapter.title:
+        title = shorten_middle(clean(chapter.title), console.width - 8)
+        rest = "─" * (console.width - cell_len(title) - 4)
+        console.print()
+        console.print(Text.assemble(("── ", "dim"), (title, "bold"), (f" {rest}", "dim")))
+    for section in chapter.sections:
+        console.print()
+        _draw_section(console, section)
+
+
+def _draw_section(console: Console, section: Section) -> None:
+    style = _TONES[section.tone]
+    if section.title:
+        console.print(
+            Text(clean(section.title), style=f"bold {style}", no_wrap=True, overflow="ellipsis")
+        )
+    indent = _INDENT if section.title else 0
+    room = console.width - indent
+    parts: list[RenderableType] = []
+    if section.lines:
+        parts.append(_sentences(section.lines, room, style))
+    if section.lines and section.rows:
+        parts.append("")
+    if section.rows:
+        parts.append(_table(section, style))
+    if section.notes:
+        parts.append(_sentences(section.notes, room, "dim"))
+    console.print(Padding(Group(*parts), (0, 0, 0, indent)))
+
+
+def _sentences(sentences: Iterable[str], room: int, style: str) -> Text:
+    lines = [line for text in sentences for line in wrap(clean(text), room)]
+    return Text("\n".join(lines), style=style, no_wrap=True)
+
+
+def _table(section: Section, style: str) -> Table:
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+        header_style="dim",
+        border_style="dim",
+        show_header=any(column.title for column in section.columns),
+    )
+    for column in section.columns:
+        table.add_column(
+            Text(column.title),
+            justify="right" if column.fit is Fit.NUMBER else "left",
+            no_wrap=column.fit is Fit.NUMBER,
+            vertical="top",
+        )
+    for row in section.rows:
+        cells = zip(section.columns, row, strict=True)
+        table.add_row(*(_cell(column, clean(text), style) for column, text in cells))
+    return table
+
+
+def _cell(column: Column, text: str, style: str) -> RenderableType:
+    if column.fit in (Fit.LABEL, Fit.BRIEF):
+        return _Label(text, style, brief=column.fit is Fit.BRIEF)
+    if column.fit is Fit.PROSE:
+        return Text(text, style=style or "dim", overflow="fold")
+    return Text(text, style="yellow" if text == NONE else style)

@@ -8,7 +8,7 @@ from tests.short_fixes import assert_short
 from tracelab.findings.places import JOINT
 from tracelab.findings.registry import RULES
 from tracelab.findings.remedies import REMEDIES
-from tracelab.render.remedies import markdown
+from tracelab.render.glossary import remedies_page
 from tracelab.simulate.edits import parse_edit
 
 PAGE = Path(__file__).parents[4] / "tracelab" / "docs" / "remedies.md"
@@ -46,4 +46,4 @@ def test_each_fix_has_a_short_form_for_every_version(remedy):
 
 
 def test_the_page_is_made_from_the_table():
-    assert PAGE.read_text(encoding="utf-8") == markdown(), "make documents"
+    assert PAGE.read_text(encoding="utf-8") == remedies_page(), "make documents"
