@@ -18,7 +18,16 @@ from tracelab.render.notes import Note, asides, notes_of, unread
 from tracelab.render.ranks import RankShares, job_sentences, rank_shares
 from tracelab.render.sections.files import left_out_steps, machines
 from tracelab.render.sections.work import busy_answer, is_worth_compiling
-from tracelab.render.text.hints import RECORD, RECORD_COMMAND, commands, next_steps, steps_hint
+from tracelab.render.text.hints import (
+    FULL,
+    PAGE,
+    RECORD,
+    RECORD_COMMAND,
+    about_finding,
+    analyze_command,
+    steps_hint,
+    typed_paths,
+)
 from tracelab.render.text.savings import (
     Price,
     interval_text,
@@ -182,6 +191,8 @@ def first_screen(report: Report) -> FirstScreen:
     )
     healthy = not items and is_healthy(ranks, rank_shares(report))
     is_minor = [group for group in groups if group not in worth and group.finding.role != ASIDE]
+    has_steps = any(rank.steps for rank in ranks)
+    steps = (PAGE, *_about_first(items, "FILE")) if items else ()
     paths = report.provenance.paths or [trace.path for trace in report.traces]
     return FirstScreen(
         name=_name(ranks),
@@ -197,8 +208,12 @@ def first_screen(report: Report) -> FirstScreen:
         is_healthy=healthy,
         steps=next(filter(None, map(steps_hint, report.traces)), ""),
         notes=tuple(all_notes(report, ranks)),
-        next=_next(items, ranks),
-        commands=_commands(items, ranks, paths),
+        next=steps if has_steps else (RECORD,),
+        commands=(
+            *([] if has_steps else [RECORD_COMMAND]),
+            *_about_first(items, typed_paths(paths)),
+            f"{analyze_command(paths)} {FULL}",
+        ),
     )
 
 
@@ -247,29 +262,13 @@ def short_fix(finding: Finding) -> str:
     return first
 
 
-def _next(items: Sequence[Item], ranks: Sequence[RankView]) -> tuple[str, ...]:
-    """List what to type next: to record steps if there are none, else about the first finding."""
-    if not any(rank.steps for rank in ranks):
-        return (RECORD,)
+def _about_first(items: Sequence[Item], typed: str) -> tuple[str, ...]:
+    """Return the commands that say more about the first finding."""
     if not items:
         return ()
     finding = items[0].finding
-    return next_steps(
-        items[0].number, finding.remedy or finding.rule, is_priced=finding.saves_ns is not None
-    )
-
-
-def _commands(
-    items: Sequence[Item], ranks: Sequence[RankView], paths: Sequence[str]
-) -> tuple[str, ...]:
-    """Return what to type next as complete commands, and what prints everything."""
-    record = () if any(rank.steps for rank in ranks) else (RECORD_COMMAND,)
-    if not items:
-        return (*record, *commands(paths, None, "", is_priced=False))
-    finding = items[0].finding
-    name = finding.remedy or finding.rule
-    is_priced = finding.saves_ns is not None
-    return (*record, *commands(paths, items[0].number, name, is_priced=is_priced))
+    rule, is_priced = finding.remedy or finding.rule, finding.saves_ns is not None
+    return about_finding(typed, items[0].number, rule, is_priced=is_priced)
 
 
 def _deciding(ranks: Sequence[RankView]) -> RankView:

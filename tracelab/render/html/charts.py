@@ -18,7 +18,6 @@ from tracelab.render.words import (
     CAUSE_NAMES,
     meaning_of,
     ticks,
-    time_text,
     time_unit,
 )
 from tracelab.report.glossary import CAUSES
@@ -27,8 +26,7 @@ from tracelab.report.schema import DeviceMetrics, Report
 from tracelab.report.views import RankView
 
 _MAX_RANK_BARS, _MAX_HEAT_ROWS = 8, 64
-_CHART_PX, _COLUMN_PX, _MAX_STEPS = 150, 64, 400
-_TOP_PX = 6
+_MAX_STEPS = 400
 _WIDE_COLUMNS = 12  # with more, each is narrower
 _MAX_HEAT_MAP_COLUMNS = 40
 _LETTER_PX, _CELL_PX, _MIN_CELL_PX, _MIN_TEXT_PX = 6.6, 46, 9, 24
@@ -85,55 +83,25 @@ class Bar(OneLine):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Box(OneLine):
-    """A rectangle.
-
-    Example row: ``Box(kind="compute", x="12.5", y="0", width="25", height="100", text="...")``
-
-    Attributes:
-        kind: the name of its color.
-        x, width: in percent of the chart's width.
-        y, height: in pixels.
-        text: what it says when it is pointed at.
-    """
-
-    kind: str
-    x: str
-    y: str
-    width: str
-    height: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Label(OneLine):
-    """A text at a place: ``Label("step 3", "12.5")``."""
-
-    text: str
-    at: str
-
-
-@dataclass(frozen=True, slots=True, repr=False)
 class StepChart(OneLine):
     """A column per step, as high as the step is long, of what the GPU did and why it was idle.
 
     Attributes:
         name: what it shows, for those who do not see it.
-        height: in pixels, without the labels below.
-        width: in pixels, where there is room for it.
-        boxes: the parts of the columns.
-        steps: the numbers below, at percents of the width.
-        lines: times, at pixels from above.
-        parts: each sort of part once, as a legend has them.
+        longest_ns: length of the longest step.
+        columns: of each step its number, that as a label or "" without room for one, and its parts.
+        lines: names of times, and their heights, ns.
     """
 
     name: str
-    height: int
-    width: int
-    boxes: tuple[Box, ...]
-    steps: tuple[Label, ...]
-    lines: tuple[Label, ...]
-    parts: tuple[Segment, ...]
+    longest_ns: int
+    columns: tuple[tuple[int, str, tuple[Segment, ...]], ...]
+    lines: tuple[tuple[str, int], ...]
+
+    @property
+    def legend(self) -> tuple[Segment, ...]:
+        """Each sort of part once."""
+        return legend_of(parts for *_, parts in self.columns)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -221,6 +189,11 @@ def parts_of(device: DeviceMetrics) -> Iterable[Segment]:
     return (part for part in parts if part.size)
 
 
+def legend_of(bars: Iterable[Sequence[Segment]]) -> tuple[Segment, ...]:
+    """Return each sort of part of some bars once."""
+    return tuple({part.name: part for parts in bars for part in parts}.values())
+
+
 def _color_of(cause: str) -> str:
     """Return the color of a cause; that of "unknown" if it has none of its own."""
     return cause if cause in CAUSE_NAMES else "unknown"
@@ -238,34 +211,20 @@ def step_chart(rank: RankView) -> StepChart | None:
     if not 2 <= len(steps) <= _MAX_STEPS:
         return None
     longest_ns = max(view.length_ns for view, _ in steps)
-    slot, boxes, labels = 100 / len(steps), [], []
     every = math.ceil(len(steps) / _MAX_HEAT_MAP_COLUMNS)
-    kinds: dict[str, Segment] = {}
-    for index, (view, device) in enumerate(steps):
-        bottom = float(_TOP_PX + _CHART_PX)
-        for part in parts_of(device):
-            height = _CHART_PX * part.size / longest_ns
-            bottom -= height
-            kinds.setdefault(part.name, part)
-            text = f"step {view.step}, {part.name}: {time_text(part.size)}"
-            x, width = _digits(slot * (index + 0.1)), _digits(slot * 0.8)
-            boxes.append(Box(part.kind, x, _digits(bottom), width, _digits(height), text))
-        if index % every == 0:
-            labels.append(Label(str(view.step), _digits(slot * (index + 0.5))))
-    tick_ns, texts = ticks(longest_ns, at_most=4)
     unit, _ = time_unit(longest_ns)
-    lines = (
-        Label(f"{text} {unit}" if ns else "0", _digits(_TOP_PX + _CHART_PX * (1 - ns / longest_ns)))
-        for ns, text in zip(tick_ns.tolist(), texts, strict=True)
-    )
+    tick_ns, texts = ticks(longest_ns, at_most=4)
     return StepChart(
-        f"Each step on GPU {number}: what ran, and why nothing ran",
-        _CHART_PX,
-        _COLUMN_PX * len(steps),
-        tuple(boxes),
-        tuple(labels),
-        tuple(lines),
-        tuple(kinds.values()),
+        name=f"Each step on GPU {number}: what ran, and why nothing ran",
+        longest_ns=longest_ns,
+        columns=tuple(
+            (view.step or 0, "" if i % every else str(view.step), tuple(parts_of(device)))
+            for i, (view, device) in enumerate(steps)
+        ),
+        lines=tuple(
+            (f"{text} {unit}" if ns else "0", ns)
+            for ns, text in zip(tick_ns.tolist(), texts, strict=True)
+        ),
     )
 
 
@@ -316,9 +275,5 @@ def _cell(share: float, about: str, *, has_text: bool) -> Cell:
     if math.isnan(share):
         return Cell("", "", "")
     text = percent(share)
-    strength = _digits(0.04 + 0.56 * min(1.0, share))
+    strength = f"{0.04 + 0.56 * min(1.0, share):.4f}"
     return Cell(text.removesuffix(" %") if has_text else "", f"{about} {text}", strength)
-
-
-def _digits(value: float) -> str:
-    return f"{value:.4f}".rstrip("0").rstrip(".")

@@ -13,7 +13,7 @@ from tracelab.findings.registry import RULES
 from tracelab.findings.remedies import REMEDIES
 from tracelab.render.document import document_of, opening
 from tracelab.render.first_screen import Fact, Item, all_notes, item_of
-from tracelab.render.html.charts import Bar, Segment, bar_of, bars_of_ranks
+from tracelab.render.html.charts import Bar, Segment, bar_of, bars_of_ranks, legend_of
 from tracelab.render.html.tables import Part, PartGroup, part_groups
 from tracelab.render.recordings import Recordings, recordings_table
 from tracelab.render.section import PART, Section
@@ -122,7 +122,7 @@ class Content(OneLine):
     @property
     def legend(self) -> tuple[Segment, ...]:
         """Each sort of part of the bars once."""
-        return tuple({part.name: part for bar in self.bars for part in bar.parts}.values())
+        return legend_of(bar.parts for bar in self.bars)
 
 
 def content_of(report: Report, files: Sequence[FilePart]) -> Content:

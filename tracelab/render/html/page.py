@@ -24,6 +24,7 @@ from tracelab.render.html.content import content_of
 from tracelab.render.html.tables import table_of
 from tracelab.render.palette import KINDS
 from tracelab.render.scene import LANE_TYPES
+from tracelab.render.words import time_text
 from tracelab.report.schema import Report
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         finalize=_shown,
     )
-    environment.filters |= {"prose": _prose, "table": table_of}
+    environment.filters |= {"prose": _prose, "table": table_of, "time": time_text}
     return environment
 
 

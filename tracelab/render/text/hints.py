@@ -66,41 +66,30 @@ def steps_hint(trace: TraceInfo) -> str:
 
 RECORD_COMMAND = "tracelab run train.py"
 RECORD = f"{RECORD_COMMAND} (records steps)"
+PAGE = "--html step.html (page)"
 ONE_OF_THEM = "tracelab analyze FILE... (the files of one line)"
 
 
-def next_steps(number: int, rule: str, *, is_priced: bool) -> tuple[str, ...]:
-    """List what to type next, after the first screen.
+def about_finding(typed: str, number: int, rule: str, *, is_priced: bool) -> tuple[str, ...]:
+    """Return the commands that say more about a finding.
 
-    >>> next_steps(1, "TL101", is_priced=True)
-    ('--html step.html (page)', 'tracelab whatif FILE --fix 1', 'tracelab explain TL101')
+    >>> about_finding("FILE", 1, "TL101", is_priced=True)
+    ('tracelab whatif FILE --fix 1', 'tracelab explain TL101')
     """
-    whatif = (f"tracelab whatif FILE --fix {number}",) if is_priced else ()
-    return ("--html step.html (page)", *whatif, f"tracelab explain {rule}")
-
-
-def commands(
-    paths: Sequence[str], number: int | None, rule: str, *, is_priced: bool
-) -> tuple[str, ...]:
-    """Return the commands that say more, complete and quoted for a shell.
-
-    >>> commands(["my trace.json"], 1, "TL101", is_priced=True)[:2]
-    ("tracelab whatif 'my trace.json' --fix 1", 'tracelab explain TL101')
-    >>> commands(["trace.json"], None, "", is_priced=False)
-    ('tracelab analyze trace.json --full',)
-    """
-    typed = _typed(paths)
-    about = () if number is None else (f"tracelab explain {rule}",)
     whatif = (f"tracelab whatif {typed} --fix {number}",) if is_priced else ()
-    return (*whatif, *about, f"{analyze_command(paths)} --full")
+    return (*whatif, f"tracelab explain {rule}")
 
 
 def analyze_command(paths: Sequence[str]) -> str:
-    """Return the command that analyzes some files."""
-    return f"tracelab analyze {_typed(paths)}"
+    """Return the command that analyzes some files.
+
+    >>> analyze_command(["my trace.json"])
+    "tracelab analyze 'my trace.json'"
+    """
+    return f"tracelab analyze {typed_paths(paths)}"
 
 
-def _typed(paths: Sequence[str]) -> str:
+def typed_paths(paths: Sequence[str]) -> str:
     """Quote paths for a shell; where they are long or cannot be printed, a word stands for them."""
     typed = " ".join(shlex.quote(f"./{x}" if x.startswith("-") else x) for x in paths)
     if typed and len(typed) <= _MAX_PATH_LETTERS and clean(typed) == typed:
