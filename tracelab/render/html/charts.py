@@ -27,7 +27,8 @@ from tracelab.report.views import RankView
 
 _MAX_RANK_BARS, _MAX_HEAT_ROWS = 8, 64
 _MAX_STEPS = 400
-_WIDE_COLUMNS = 12  # with more, each is narrower
+# With more, each is narrower.
+_WIDE_COLUMNS = 12
 _MAX_HEAT_MAP_COLUMNS = 40
 _LETTER_PX, _CELL_PX, _MIN_CELL_PX, _MIN_TEXT_PX = 6.6, 46, 9, 24
 _CORNER = "% of step"  # of a heat map
