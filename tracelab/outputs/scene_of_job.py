@@ -12,9 +12,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import ABSENT, Frozen, dataclass
+from tracelab.base.arrays import ABSENT
 from tracelab.base.file_names import short_names
-from tracelab.base.intervals import Int64Array, clip, union
+from tracelab.base.intervals import clip, union
 from tracelab.base.safe_text import visible
 from tracelab.findings.finding import Finding, call_site_of
 from tracelab.findings.rules import waiting_ranks
@@ -36,32 +36,6 @@ MAX_STEPS = 8
 # A picture has some hundred pixels for it.
 BINS_OF_STEP = 8192
 WORK_KINDS = ("compute", "forward", "backward", "other_compute", "comm", "copy", "memset")
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class JobClock(Frozen):
-    """The relation of a file's times to the clock of its job: even between known moments.
-
-    Attributes:
-        own_ns: int64[k], ns since the file's first event, ascending, at least one.
-        shift_ns: int64[k], ns, what to add to each for the job's clock.
-
-    Example row: ``own_ns=9_000, shift_ns=-1_204_000``.
-    """
-
-    own_ns: Int64Array
-    shift_ns: Int64Array
-
-    def __call__(self, moments_ns: Int64Array) -> Int64Array:
-        """int64[n], moments of the file on the job's clock."""
-        shift_ns = np.interp(moments_ns, self.own_ns, self.shift_ns)
-        return moments_ns + np.rint(shift_ns).astype(np.int64)
-
-    @property
-    def pairs(self) -> tuple[tuple[int, int], ...]:
-        """The same as `Scene.clock`."""
-        job_ns = (self.own_ns + self.shift_ns).tolist()
-        return tuple(zip(job_ns, self.own_ns.tolist(), strict=True))
 
 
 def scene_of_rank(graph: Graph, window: Window, device: int) -> Scene:
@@ -176,14 +150,13 @@ def align_scenes(job: Job, scenes: Sequence[Scene]) -> list[Scene]:
     waits = _waits(job)
     moved = []
     for scene in scenes:
-        clock = clocks[scene.rank]
-        timed = scene.moved_to_clock(clock, clock.pairs)
+        timed = scene.moved_to_clock(clocks[scene.rank])
         moved.append(_add_waits(timed, waits[scene.rank]) if waits[scene.rank] else timed)
     return moved
 
 
-def job_clocks(job: Job, scenes: Mapping[int, Scene]) -> dict[int, JobClock]:
-    """Relate each rank's times to the job's clock: by its steps, which are known on both.
+def job_clocks(job: Job, scenes: Mapping[int, Scene]) -> dict[int, tuple[tuple[int, int], ...]]:
+    """Relate each rank's times to the job's clock, as `Scene.clock`: by its steps.
 
     A file without steps has the offset of its clock, and no drift.
 
@@ -196,19 +169,16 @@ def job_clocks(job: Job, scenes: Mapping[int, Scene]) -> dict[int, JobClock]:
     clocks = {}
     for x in job.per_rank:
         scene = scenes[x.rank]
-        own = {scene.step: scene.window} | dict(scene.steps.items())
-        pairs = [
-            (own_ns, job_ns - own_ns)
-            for step in x.steps
-            if (span := own.get(step.step))
-            for own_ns, job_ns in zip(span, (step.start_ns, step.end_ns), strict=True)
-        ]
+        spans = {scene.step: scene.window} | dict(scene.steps.items())
+        pairs: dict[int, int] = {}
+        for step in x.steps:
+            span = spans.get(step.step, ())
+            for own_ns, job_ns in zip(span, (step.start_ns, step.end_ns), strict=False):
+                pairs.setdefault(own_ns, job_ns)
         if not pairs:
             ahead_ns = _first_event_ns(scene) - _first_event_ns(reference or scene)
-            pairs = [(scene.start_ns, ahead_ns - offsets.get(x.rank, 0))]
-        own_ns, shift_ns = np.array(pairs, dtype=np.int64).T
-        own_ns, first = np.unique(own_ns, return_index=True)
-        clocks[x.rank] = JobClock(own_ns, shift_ns[first])
+            pairs[scene.start_ns] = scene.start_ns + ahead_ns - offsets.get(x.rank, 0)
+        clocks[x.rank] = tuple((job_ns, own_ns) for own_ns, job_ns in sorted(pairs.items()))
     return clocks
 
 

@@ -7,7 +7,7 @@ its scene on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import field, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -79,8 +79,6 @@ LANE_TYPES: Mapping[str, LaneType] = MappingProxyType(
 )
 
 NOTHING: NDArray[Any] = read_only(np.zeros(0, dtype=np.int64))
-
-Clock = Callable[[Int64Array], Int64Array]
 
 
 class Thread(NamedTuple):
@@ -163,10 +161,6 @@ class Lane(OneLine):
             kind=self.kind[chosen],
             more={name: column[chosen] for name, column in self.more.items()},
         )
-
-    def moved(self, clock: Clock) -> Lane:
-        """Return the lane on another clock."""
-        return replace(self, start_ns=clock(self.start_ns), end_ns=clock(self.end_ns))
 
     def covered(self, kind: str, within: Span) -> Intervals:
         """Return when spans of a kind run within a stretch of time."""
@@ -313,13 +307,17 @@ class Scene(OneLine):
         starts = np.concatenate([lane.start_ns for lane in lanes])
         return clip(union(starts, np.concatenate([lane.end_ns for lane in lanes])), *within)
 
-    def moved_to_clock(self, clock: Clock, pairs: tuple[tuple[int, int], ...]) -> Scene:
+    def moved_to_clock(self, pairs: tuple[tuple[int, int], ...]) -> Scene:
         """Return the scene with the times of all lanes and places on another clock.
 
         Args:
-            clock: brings moments of this one to the other.
-            pairs: as `Scene.clock`.
+            pairs: as `Scene.clock`, by time, at least one; between them the clocks drift evenly.
         """
+        other_ns, own_ns = np.array(pairs, dtype=np.int64).T
+
+        def clock(moments_ns: Int64Array) -> Int64Array:
+            shift_ns = np.interp(moments_ns, own_ns, other_ns - own_ns)
+            return moments_ns + np.rint(shift_ns).astype(np.int64)
 
         def spans(*moments_ns: int) -> Span:
             return Span(*clock(np.array(moments_ns, dtype=np.int64)).tolist())
@@ -334,7 +332,9 @@ class Scene(OneLine):
             focus=spans(*self.focus),
             start_ns=start_ns,
             end_ns=end_ns,
-            lanes=tuple(lane.moved(clock) for lane in self.lanes),
+            lanes=tuple(
+                replace(x, start_ns=clock(x.start_ns), end_ns=clock(x.end_ns)) for x in self.lanes
+            ),
             path_places=places(self.path_places),
             places=places(self.places),
             clock=pairs,

@@ -51,7 +51,7 @@ def test_columns_refer_to_what_is_there(name):
 
 def test_a_moved_scene_has_all_its_times_on_the_other_clock():
     scene = scene_of("events_item")
-    later = scene.moved_to_clock(lambda moments_ns: moments_ns + 7, ((7, 0),))
+    later = scene.moved_to_clock(((7, 0),))
     assert later.steps == {n: (x + 7, y + 7) for n, (x, y) in scene.steps.items()}
     assert later.start_ns == scene.start_ns + 7
     for before, after in zip(scene.lanes, later.lanes, strict=True):

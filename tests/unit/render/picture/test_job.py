@@ -161,14 +161,13 @@ class TestClock:
         slow = work(1, 2, COMPUTE=[(0, 4)])
         steps = (jobs.rank_step(1, 100, length=10), jobs.rank_step(2, 110, length=11))
         job = jobs.job(jobs.RankTimes(0, steps))
-        job_ns_of = job_clocks(job, {0: slow})[0]
-        assert (job_ns_of(np.array([0, 5, 10, 15, 20]) * MS) / MS).tolist() == [
-            100,
-            105,
-            110,
-            115.5,
-            121,
-        ]
+        [work_lane] = slow.lanes_of_type("work")
+        moments_ns = np.array([0, 5, 10, 15, 20]) * MS
+        lane = replace(
+            work_lane, start_ns=moments_ns, end_ns=moments_ns, kind=np.zeros(5, dtype=np.uint8)
+        )
+        moved = replace(slow, lanes=(lane,)).moved_to_clock(job_clocks(job, {0: slow})[0])
+        assert (moved.lanes[0].start_ns / MS).tolist() == [100, 105, 110, 115.5, 121]
 
     def test_files_without_steps_have_their_offset(self):
         """By the recorded clocks rank 1 began 3 ms after rank 0, but its clock is 2 ms ahead."""
