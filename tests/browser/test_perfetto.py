@@ -20,7 +20,7 @@ from tests.build.perfetto import (
 )
 from tests.bundled_traces import FOLDER
 from tests.shared_traces import path_of
-from tracelab.render.perfetto.events import perfetto_ns
+from tracelab.render.perfetto import perfetto_ns
 from tracelab.report.schema import Report
 
 OWN = "slice.category glob 'tracelab.*'"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tracelab import Options, write_perfetto
-from tracelab.render.perfetto.events import perfetto_ns
+from tracelab.render.perfetto import perfetto_ns
 from tracelab.report.glossary import CAUSES, PATH_KINDS
 from tracelab.report.schema import Report
 

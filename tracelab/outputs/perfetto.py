@@ -24,7 +24,7 @@ from tracelab.outputs.scene_of_file import scene_of_file
 from tracelab.outputs.scene_of_job import marks_of
 from tracelab.read.event_array import EventArray, Selection, locate_events, selected_events
 from tracelab.read.streams import READ_ERRORS, Source, fast_zlib, open_source, unreadable
-from tracelab.render.perfetto.events import event_lines
+from tracelab.render.perfetto import event_lines
 from tracelab.render.scene import Scene, Span
 from tracelab.report.schema import Report, TraceInfo
 from tracelab.system.files import identities, require_output, writing

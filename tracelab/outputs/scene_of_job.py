@@ -188,7 +188,11 @@ def _first_event_ns(scene: Scene) -> int:
 
 
 def _waits(job: Job) -> dict[int, list[tuple[int, int, int, str]]]:
-    """List for each rank per collective: its start, when all had arrived, its end, and a text."""
+    """List for each rank its waits for others in communication, and its transfers.
+
+    Returns:
+        start and end, ns, 0 for a wait and 1 for a transfer, and a text.
+    """
     waits: dict[int, list[tuple[int, int, int, str]]] = {rank: [] for rank in job.ranks}
     for x in job.collectives:
         text = visible(x.operation)
@@ -197,36 +201,33 @@ def _waits(job: Job) -> dict[int, list[tuple[int, int, int, str]]]:
         columns = zip(x.ranks, x.arrival_ns, x.wait_ns, x.transfer_ns, strict=True)
         for rank, start_ns, wait_ns, transfer_ns in columns:
             arrived_ns = start_ns + wait_ns
-            waits[rank].append((start_ns, arrived_ns, arrived_ns + transfer_ns, text))
+            waits[rank].append((start_ns, arrived_ns, 0, text))
+            waits[rank].append((arrived_ns, arrived_ns + transfer_ns, 1, text))
     return waits
 
 
 def _add_waits(scene: Scene, waits: Sequence[tuple[int, int, int, str]]) -> Scene:
-    """Add the lane of a rank's waits for others in communication, and of its transfers."""
-    begun, arrived, ended = np.array([x[:3] for x in waits], dtype=np.int64).T
-    start_ns, end_ns = np.concatenate((begun, arrived)), np.concatenate((arrived, ended))
-    kind = np.repeat(np.array([0, 1], dtype=np.uint8), len(waits))
+    """Add the lane of a rank's waits and transfers."""
+    lasting = sorted((x for x in waits if x[1] > x[0]), key=lambda x: x[:3])
     texts = {
         text: i for i, text in enumerate(dict.fromkeys((*scene.texts, *(x[3] for x in waits))))
     }
-    text = np.tile([texts[x[3]] for x in waits], 2)
-    order = np.lexsort((end_ns, start_ns))
-    order = order[end_ns[order] > start_ns[order]]
+    columns = np.array([(*x[:3], texts[x[3]]) for x in lasting], dtype=np.int64).reshape(-1, 4)
+    start_ns, end_ns, kind, text = columns.T
     lane = Lane(
         id="wait",
         label="waits for other ranks",
         device=None,
         kinds=("wait", "transfer"),
-        start_ns=start_ns[order],
-        end_ns=end_ns[order],
-        kind=kind[order],
-        more={"text": text[order]},
+        start_ns=start_ns,
+        end_ns=end_ns,
+        kind=kind.astype(np.uint8),
+        more={"text": text},
         summary=True,
     )
     steps = tuple(scene.lanes_of_type("steps"))
-    return replace(
-        scene, texts=tuple(texts), lanes=(*steps, lane, *(x for x in scene.lanes if x not in steps))
-    )
+    others = (x for x in scene.lanes if x not in steps)
+    return replace(scene, texts=tuple(texts), lanes=(*steps, lane, *others))
 
 
 # --- findings ---

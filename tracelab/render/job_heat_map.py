@@ -64,7 +64,7 @@ def heat_map(job: Job, ranks: Sequence[int]) -> HeatMap:
 
 
 def merged(share: Shares, every: int) -> tuple[Shares, list[int]]:
-    """The mean of so many neighboring steps, of very many, and the first step of each column.
+    """The mean of N neighboring steps, of very many, and the first step of each column.
 
     Args:
         share: float64[ranks, steps].

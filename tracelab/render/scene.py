@@ -316,8 +316,10 @@ class Scene(OneLine):
         other_ns, own_ns = np.array(pairs, dtype=np.int64).T
 
         def clock(moments_ns: Int64Array) -> Int64Array:
-            shift_ns = np.interp(moments_ns, own_ns, other_ns - own_ns)
-            return moments_ns + np.rint(shift_ns).astype(np.int64)
+            shift_ns: Int64Array = np.rint(np.interp(moments_ns, own_ns, other_ns - own_ns)).astype(
+                np.int64
+            )
+            return moments_ns + shift_ns
 
         def spans(*moments_ns: int) -> Span:
             return Span(*clock(np.array(moments_ns, dtype=np.int64)).tolist())

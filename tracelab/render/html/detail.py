@@ -437,7 +437,7 @@ def _steps(groups: Sequence[Group]) -> tuple[list[int], Int64Array]:
 
 
 def _first_step(bounds_ns: Int64Array, cited: Sequence[Cited], count: int) -> int:
-    """The first of so many steps in a row that findings cite most; of equal ones the most usual."""
+    """The first of N steps in a row that findings cite most; of equal ones the most usual."""
     length_ns = bounds_ns[:, 1] - bounds_ns[:, 0]
     weight = np.array(
         [

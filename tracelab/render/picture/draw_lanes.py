@@ -19,8 +19,7 @@ from tracelab.render.picture.coverage import (
     seams,
     spaced,
 )
-from tracelab.render.picture.layout import Segment, Sheet, fit, printable, text_width
-from tracelab.render.picture.style import (
+from tracelab.render.picture.layout import (
     DPI,
     GRAY,
     GRID_LINE,
@@ -33,7 +32,12 @@ from tracelab.render.picture.style import (
     TEXT_PX,
     TITLE_PX,
     TOP_PX,
+    Segment,
+    Sheet,
+    fit,
     points,
+    printable,
+    text_width,
 )
 from tracelab.render.scene import Span
 from tracelab.render.words import bare_name, shorten, ticks, time_unit

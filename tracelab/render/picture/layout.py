@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import lru_cache
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -19,19 +20,25 @@ from tracelab.base.arrays import dataclass
 from tracelab.render.palette import KINDS, kind_word
 from tracelab.render.picture.coverage import FloatArray, Grid
 from tracelab.render.picture.rows import Band, Row
-from tracelab.render.picture.style import (
-    AXIS_PX,
-    BOTTOM_PX,
-    DARK,
-    DPI,
-    FONT,
-    LEFT_PX,
-    MARGIN_PX,
-    TEXT_PX,
-    TOP_PX,
-    points,
-)
 from tracelab.render.words import shorten
+
+GROUND, GRID_LINE, DARK, GRAY = "#F5F6F8", "#E4E6E9", "#202124", "#5F6368"
+STEP_LINES: Mapping[str, Any] = MappingProxyType(
+    {"colors": "#3C4043", "zorder": 4, "clip_on": False}
+)
+FONT = "DejaVu Sans"  # it comes with matplotlib
+
+# With a power of two as the resolution, whole pixels stay whole in floats.
+DPI = 128
+# Left and right of the lanes.
+LEFT_PX, RIGHT_PX = 240, 30
+MIN_WIDTH_PX, MAX_WIDTH_PX = 400, 16_384
+# Left of the headline and of the devices.
+MARGIN_PX = 20
+# Above the lanes, below them, below the legend.
+TOP_PX, AXIS_PX, BOTTOM_PX = 98, 46, 14
+# Letters.
+TITLE_PX, TEXT_PX, SMALL_PX = 20, 14, 12
 
 Segment = tuple[tuple[float, float], tuple[float, float]]  # ns from the start, pixels from the top
 
@@ -40,6 +47,15 @@ _LARGE_LANE, _SMALL_LANE, _LANES_WITH_ROOM = 40, 22, 8
 _MIN_BAND_PX = 8
 _LEGEND_ROW_PX, _LEGEND_ENTRY_PX = 24, 160
 _MIN_LETTERS = 8
+
+
+def points(px: float) -> float:
+    """A length in points, which matplotlib takes for letters and lines.
+
+    >>> points(128)
+    72.0
+    """
+    return px * 72 / DPI
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracelab.base.arrays import dataclass
 from tracelab.base.errors import UsageError
-from tracelab.render.picture.style import fixed_style
 from tracelab.system.files import write_file
 
 if TYPE_CHECKING:
@@ -63,3 +64,13 @@ def _content(figure: Figure, suffix: str) -> bytes:
     with fixed_style():
         figure.savefig(content, format=suffix[1:], metadata=undated)
     return content.getvalue()
+
+
+@contextmanager
+def fixed_style() -> Iterator[None]:
+    """Matplotlib's own defaults, whatever the user's are, and what a timeline needs."""
+    import matplotlib as mpl
+
+    defaults = {k: v for k, v in mpl.rcParamsDefault.items() if not k.startswith("backend")}
+    with mpl.rc_context({**defaults, "hatch.linewidth": 0.8, "svg.hashsalt": "tracelab"}):
+        yield

@@ -23,7 +23,17 @@ from tracelab.render.picture.draw_lanes import (
     draw_lanes,
     draw_steps,
 )
-from tracelab.render.picture.layout import draw_legend, legend_px, new_sheets
+from tracelab.render.picture.layout import (
+    GRAY,
+    LEFT_PX,
+    MAX_WIDTH_PX,
+    MIN_WIDTH_PX,
+    RIGHT_PX,
+    TOP_PX,
+    draw_legend,
+    legend_px,
+    new_sheets,
+)
 from tracelab.render.picture.rows import (
     Choice,
     Row,
@@ -35,15 +45,7 @@ from tracelab.render.picture.rows import (
     require_lane_names,
     visible_idle,
 )
-from tracelab.render.picture.style import (
-    GRAY,
-    LEFT_PX,
-    MAX_WIDTH_PX,
-    MIN_WIDTH_PX,
-    RIGHT_PX,
-    TOP_PX,
-    fixed_style,
-)
+from tracelab.render.picture.save import fixed_style
 from tracelab.render.scene import Scene, Span
 from tracelab.render.text.savings import percent
 from tracelab.render.words import duration_text

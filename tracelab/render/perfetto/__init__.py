@@ -1,1 +1,0 @@
-"""A scene as events for Perfetto and chrome://tracing, to be put into the user's own trace."""
