@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, OneLine, concatenated, dataclass
+from tracelab.base.arrays import Frozen, OneLine, concatenated, dataclass, rows_at
 from tracelab.base.intervals import Int64Array, Intervals, measure_within, overlapping_pairs, union
 from tracelab.measures.host_stalls import HostStalls, host_stalls, waits_for
 from tracelab.measures.idle_causes import Gaps, device_gaps, inside_replays
@@ -29,7 +29,7 @@ from tracelab.measures.measure import Measure, constrained, summed
 from tracelab.model.blocking_calls import Blocking, BlockingCalls
 from tracelab.model.graph import EdgeKind, Graph
 from tracelab.model.host import Host
-from tracelab.model.lookup import expand_ranges, groups_of
+from tracelab.model.lookup import expand_ranges, groups_of, reach_in_group
 from tracelab.model.program.call_sites import CallSite, call_sites
 from tracelab.model.program.source_lines import SourceLines
 from tracelab.model.steps import Window
@@ -156,20 +156,13 @@ def _owed(
 def _disjoint(delays: _Delays) -> _Delays:
     """The same delays by gap and start: a moment of several in one gap is that of the first."""
     order = np.lexsort((delays.call_index, delays.start_ns, delays.gap_index))
-    gap_index, end_ns = delays.gap_index[order], delays.end_ns[order]
-    # The latest end so far within each gap: ranks of ends, not ends, so that gaps stay apart.
-    by_end = np.argsort(end_ns, kind="stable")
-    rank = np.empty(len(order), dtype=np.int64)
-    rank[by_end] = np.arange(len(order))
-    own = gap_index * len(order)
-    reach_ns = end_ns[by_end][np.maximum.accumulate(own + rank) - own]
+    ordered = rows_at(delays, order)
+    gap_index, start_ns = ordered.gap_index, ordered.start_ns.copy()
+    reach_ns = reach_in_group(gap_index, ordered.end_ns)[:-1]
     is_followed = gap_index[1:] == gap_index[:-1]
-    start_ns = delays.start_ns[order]
-    start_ns[1:] = np.where(is_followed, np.maximum(start_ns[1:], reach_ns[:-1]), start_ns[1:])
-    is_left = end_ns > start_ns
-    return _Delays(
-        gap_index[is_left], delays.call_index[order][is_left], start_ns[is_left], end_ns[is_left]
-    )
+    start_ns[1:] = np.where(is_followed, np.maximum(start_ns[1:], reach_ns), start_ns[1:])
+    is_left = ordered.end_ns > start_ns
+    return rows_at(replace(ordered, start_ns=start_ns), is_left)
 
 
 def _delays(host: Host, stalls: HostStalls, idle: Gaps, device: int) -> _Delays:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from enum import IntEnum
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +20,7 @@ from tracelab.base.intervals import Int64Array, Intervals, measure_within, union
 from tracelab.measures.overlap_blockers import OverlapBlockers
 from tracelab.model.frames import is_autograd_node
 from tracelab.model.kernel_kinds import Kind, copy_direction
-from tracelab.model.lookup import groups_of, match_names
+from tracelab.model.lookup import groups_of, match_names, reach_in_group
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Category
 
@@ -202,23 +201,11 @@ def _backward_end_ns(
     is_same_thread = thread_index[next_index[has_next]] == blockers.thread_index[rows[has_next]]
     followed = has_next[is_same_thread]
     end_ns = timeline.end_ns[rows]
-    run_end_ns = _last_of_run(thread_index, timeline.end_ns[ordered_rows])
+    # From the back, so that the last end of a run is the latest so far.
+    run = np.cumsum(np.diff(thread_index[::-1], prepend=thread_index[-1:]) != 0)
+    run_end_ns = reach_in_group(run, timeline.end_ns[ordered_rows[::-1]])[::-1]
     end_ns[followed] = run_end_ns[next_index[followed]]
     return end_ns
-
-
-def _last_of_run(thread_index: NDArray[np.integer[Any]], end_ns: Int64Array) -> Int64Array:
-    """The greatest end from each entry on, up to where the thread changes: int64[k], ns.
-
-    >>> _last_of_run(np.array([1, 1, 1, 2]), np.array([30, 50, 40, 90])).tolist()
-    [50, 50, 40, 90]
-    """
-    unique_end_ns, end_index = np.unique(end_ns, return_inverse=True)
-    # From the back each run ranks above the ones before, so that a maximum never leaves its run.
-    run = np.cumsum(np.diff(thread_index[::-1], prepend=thread_index[-1:]) != 0)
-    rank = np.maximum.accumulate(run * len(unique_end_ns) + end_index[::-1])
-    last_ns: Int64Array = unique_end_ns[(rank - run * len(unique_end_ns))[::-1]]
-    return last_ns
 
 
 def _copies_to(direction: str, name: str) -> bool:

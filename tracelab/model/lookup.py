@@ -117,6 +117,23 @@ def last_in_group(
     return last_index
 
 
+def reach_in_group(group: NDArray[np.integer[Any]], end_ns: Int64Array) -> Int64Array:
+    """The latest end so far within its group, of each entry: int64[k], ns.
+
+    Args:
+        group: int[k], ascending, from 0 on.
+        end_ns: int64[k], ns.
+
+    >>> reach_in_group(np.array([0, 0, 0, 1]), np.array([30, 50, 40, 20])).tolist()
+    [30, 50, 50, 20]
+    """
+    # Ranks of ends, not ends, so that those of one group lie above all of the groups before.
+    ordered_ns, rank = np.unique(end_ns, return_inverse=True)
+    own = group.astype(np.int64) * len(ordered_ns)
+    reach_ns: Int64Array = ordered_ns[np.maximum.accumulate(own + rank.reshape(-1)) - own]
+    return reach_ns
+
+
 class ByCorrelation:
     """The events of some categories by correlation; the first where several share one.
 

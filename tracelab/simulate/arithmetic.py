@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.intervals import Int64Array, subtract
+from tracelab.base.intervals import Int64Array
 from tracelab.measures.independent_work import launched_by_optimizer
 from tracelab.model.arithmetic import (
     are_convolutions,
@@ -39,7 +39,7 @@ from tracelab.model.lookup import match_names
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.program import Edited, Program, times
-from tracelab.simulate.sites import Selection
+from tracelab.simulate.sites import Selection, without
 from tracelab.simulate.waits import remove_host_work
 
 _UP_TO_US = np.array([10, 30, 100])  # lengths of activities that the tables below tell apart
@@ -203,10 +203,7 @@ def attention(program: Program, selection: Selection) -> Edited:
     operator_index = sites.operators_of(selection.calls)
     launches = selection.calls & is_product[operator_index]
     kept = sites.regions(operators.event_id[np.unique(operator_index[launches])])
-    regions = {
-        thread: subtract(region, kept[thread]) if thread in kept else region
-        for thread, region in selection.regions().items()
-    }
+    regions = without(selection.regions(), kept)
     calls = selection.calls & ~launches
     changed = remove_host_work(program, sites, calls, sites.share_within(regions))
     nodes, products = _chosen(program, selection, launched_by(timeline, is_batched_product))

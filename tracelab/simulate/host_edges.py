@@ -86,30 +86,19 @@ def find_calls(host: Host) -> Calls:
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class HandOvers(Frozen):
-    """Hand-overs: a thread continues because another one stopped, as autograd's after the main one.
-
-    Attributes:
-        call_index: int64[h], the first call of the thread that goes on.
-        source_index: int64[h], the last call of the other thread before that.
-        latency_ns: int64[h], ns, from the return of the one to the begin of the other.
-        asleep_ns: int64[h], ns, how long the thread had waited: not its own work.
-
-    Example row: ``(call_index=80, source_index=40, latency_ns=60_000, asleep_ns=4_000_000)``.
-    """
-
-    call_index: Int64Array
-    source_index: Int64Array
-    latency_ns: Int64Array
-    asleep_ns: Int64Array
-
-
-def find_hand_overs(trace: Trace, calls: Calls) -> HandOvers:
+def find_hand_overs(
+    trace: Trace, calls: Calls
+) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array]:
     """Find where threads waited for others between two of their calls, and for which call.
 
     A thread that records nothing while another one returns from calls, and then goes on, waited for
-    the last of those. There is no slow reference model: tests have programs made by hand.
+    the last of those, as autograd's does for the main one. There is no slow reference model: tests
+    have programs made by hand.
+
+    Returns:
+        the first call of the thread that goes on: int64[h]; the last call of the other thread
+        before that: int64[h]; from the return of the one to the begin of the other: int64[h], ns;
+        and how long the thread had waited, which is not its own work: int64[h], ns.
     """
     columns: list[tuple[int, int, int, int]] = []
     event_id = trace.of_category(*HOST_CALLS, Category.OPERATOR, Category.PYTHON)
@@ -121,8 +110,8 @@ def find_hand_overs(trace: Trace, calls: Calls) -> HandOvers:
         events = event_id[trace.thread_index[event_id] == thread]
         marks_ns = np.sort(np.concatenate((trace.start_ns[events], trace.end_ns[events])))
         columns += _hand_overs_of(calls, of_thread, others, marks_ns)
-    by_column = np.array(columns, dtype=np.int64).reshape(-1, 4).T
-    return HandOvers(*by_column)
+    call, source, latency_ns, asleep_ns = np.array(columns, dtype=np.int64).reshape(-1, 4).T
+    return call, source, latency_ns, asleep_ns
 
 
 def _hand_overs_of(
@@ -239,15 +228,14 @@ def work_edges(graph: Graph, nodes: Nodes) -> list[Edges]:
     """The work of each thread between its calls, and the threads that wait for each other."""
     calls = nodes.calls
     call = np.flatnonzero(calls.thread_index[1:] == calls.thread_index[:-1]) + 1
-    hand_overs = find_hand_overs(graph.host.timeline.trace, calls)
+    woken, source, latency_ns, slept_ns = find_hand_overs(graph.host.timeline.trace, calls)
     asleep_ns = np.zeros(len(calls), dtype=np.int64)
-    asleep_ns[hand_overs.call_index] = hand_overs.asleep_ns
+    asleep_ns[woken] = slept_ns
     work_ns = calls.begin_ns[call] - calls.end_ns[call - 1] - asleep_ns[call]
-    after_sleep = nodes.entry[hand_overs.call_index]
     return [
         edges(call - 1, nodes.entry[call], Via.HOST, work_ns),
         edges(nodes.entry[nodes.begin_call], nodes.begin_call, Via.HOST, 0),
-        edges(hand_overs.source_index, after_sleep, Via.THREAD, hand_overs.latency_ns),
+        edges(source, nodes.entry[woken], Via.THREAD, latency_ns),
     ]
 
 

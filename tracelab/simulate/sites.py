@@ -93,12 +93,7 @@ class Selection(OneLine):
     @cached_property
     def python_share(self) -> NDArray[np.float64]:
         """float64[e], the same of what is not PyTorch's: Python, numpy, other libraries."""
-        torch_times = self.sites.torch_times
-        regions = {
-            thread: subtract(region, torch_times[thread]) if thread in torch_times else region
-            for thread, region in self.regions().items()
-        }
-        return self.sites.share_within(regions)
+        return self.sites.share_within(without(self.regions(), self.sites.torch_times))
 
 
 class Sites:
@@ -562,6 +557,14 @@ class Sites:
                 within_ns = measure_within(region, from_ns[index], to_ns[index])
                 share[edges[index]] = within_ns / length_ns[index]
         return share
+
+
+def without(
+    regions: Mapping[int, Intervals], others: Mapping[int, Intervals]
+) -> Mapping[int, Intervals]:
+    """Take others out of the regions of each thread."""
+    none = union([], [])
+    return {thread: subtract(own, others.get(thread, none)) for thread, own in regions.items()}
 
 
 def _is_named(text: str, name: str) -> bool:
