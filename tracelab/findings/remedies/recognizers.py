@@ -101,6 +101,26 @@ def launches(graph: Graph, events: Int64Array, *, least: int) -> Int64Array:
     return _if_enough(graph, events, launches_inside(timeline, events), least)
 
 
+def launches_each(
+    graph: Graph, events: Int64Array, *, least: int, alike: bool = False
+) -> Int64Array:
+    """The events that launch at least so many activities each.
+
+    Args:
+        graph: the file's dependencies.
+        events: int64[k], event ids.
+        least: that number.
+        alike: True for those of a name that launch the same number each time.
+    """
+    timeline = graph.host.timeline
+    count = launches_inside(timeline, events)
+    is_chosen = count >= least
+    if alike:
+        for _, index in groups_of(timeline.trace.name_index[events]):
+            is_chosen[index] &= len(np.unique(count[index])) == 1
+    return chosen(events, is_chosen)
+
+
 def blocks(graph: Graph, events: Int64Array) -> Int64Array:
     """The events inside which the host waited for the GPU."""
     calls = graph.host.blocking_calls
@@ -139,10 +159,13 @@ def calls(graph: Graph, events: Int64Array, *, function: str) -> Int64Array:
     return _select_around(graph, events, named(trace, re.compile(function).search, Category.PYTHON))
 
 
-def calls_cuda(graph: Graph, events: Int64Array, *, function: str = "") -> Int64Array:
-    """The events inside which a function of CUDA is called (or HIP) with a match of a pattern."""
+def calls_cuda(
+    graph: Graph, events: Int64Array, *, function: str = "", least: int = 1
+) -> Int64Array:
+    """The events inside which functions of CUDA (or HIP) with a match are called so many times."""
     trace = graph.host.timeline.trace
-    return _select_around(graph, events, named(trace, re.compile(function).search, *HOST_CALLS))
+    calls = named(trace, re.compile(function).search, *HOST_CALLS)
+    return chosen(events, counts_inside(trace, events, calls) >= least)
 
 
 # --- what they are inside of ---
