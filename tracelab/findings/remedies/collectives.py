@@ -9,7 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.intervals import Int64Array
-from tracelab.findings.remedies.recognizers import NO_EVENTS, named
+from tracelab.findings.remedies.recognizers import (
+    NO_EVENTS,
+    chosen,
+    named,
+    operators_named,
+    outermost,
+)
 from tracelab.measures.exposed import exposed
 from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.measures.small_collectives import (
@@ -25,18 +31,16 @@ from tracelab.model.nesting import Nesting
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Category
 
-_ISSUES = re.compile(
+_ISSUES = (
     r"^c10d::|^record_param_comms$|torch/distributed/(distributed_c10d|c10d_logger)\.py\(\d+\): "
 )
 _NAMED = (Category.OPERATOR, Category.ANNOTATION)
-_FORWARD = "DistributedDataParallel.forward"
-_SYNC_BUFFERS = re.compile(r"torch/nn/parallel/distributed\.py\(\d+\): _sync_buffers$")
 _COPIES_BACK = "torch.distributed.ddp.reducer::copy_bucket_to_grad"
 _COPIES_GRADIENT = re.compile(rf"^torch::distributed::reducer::mul_out$|^{_COPIES_BACK}$")
 _OPTIMIZER_STEP = "Optimizer.step#"
 _OF_INTEGERS = re.compile(r"AllReduce_.*([iu]32|u?int32)")
-_READS = re.compile(r"^aten::(item|is_nonzero|_local_scalar_dense)$")
-_COPIES = re.compile(r"^aten::(item|_local_scalar_dense|to|_to_copy|copy_)$")
+_READS = r"^aten::(item|is_nonzero|_local_scalar_dense)$"
+_COPIES = r"^aten::(item|_local_scalar_dense|to|_to_copy|copy_)$"
 _CHECKS_FOR_INF = "aten::_amp_foreach_non_finite_check_and_unscale_"
 _SCALARS_BYTES = 64
 # From an all-reduce to the read of its result.
@@ -55,11 +59,6 @@ def recurs_in_most_steps(graph: Graph, events: Int64Array) -> Int64Array:
     return events if 2 * has_some.sum() > len(windows) else NO_EVENTS
 
 
-def outermost_calls(graph: Graph, events: Int64Array) -> Int64Array:
-    """The outermost calls of torch.distributed around some events, else these."""
-    return _outermost(graph.host.timeline, events, _ISSUES)
-
-
 def search_for_unused(graph: Graph, events: Int64Array) -> Int64Array:
     """The searches, and what asks the other ranks: all-reduces of integers with the gradients."""
     timeline = graph.host.timeline
@@ -67,27 +66,18 @@ def search_for_unused(graph: Graph, events: Int64Array) -> Int64Array:
     is_map = match_names(timeline.trace, timeline.event_id[rows], _OF_INTEGERS.search)
     rows = rows[is_map]
     rows = rows[launched_for_gradients(timeline, rows)]
-    return np.concatenate((events, _issuing(timeline, rows)))
+    return np.concatenate((events, _issuing(graph, rows)))
 
 
-def small_buckets(graph: Graph, _events: Int64Array) -> Int64Array:
-    """The calls that send small all-reduces of gradients, but one of each backward pass."""
+def small_ones(graph: Graph, _events: Int64Array, *, of_gradients: bool) -> Int64Array:
+    """The calls that send small collectives in a row, but one of each row or backward pass.
+
+    Args:
+        graph: the file's dependencies.
+        of_gradients: True for all-reduces of gradients, False for all others.
+    """
     small = small_collectives(graph.host.timeline)
-    return _issuing(graph.host.timeline, small.row[small.is_gradient])
-
-
-def rows_of_small_ones(graph: Graph, _events: Int64Array) -> Int64Array:
-    """The calls that send other small collectives in a row, but one of each row."""
-    small = small_collectives(graph.host.timeline)
-    return _issuing(graph.host.timeline, small.row[~small.is_gradient])
-
-
-def buffer_broadcasts(graph: Graph, events: Int64Array) -> Int64Array:
-    """Broadcasts in the forward pass of DDP, with the function that sends the buffers."""
-    timeline = graph.host.timeline
-    forward = named(timeline.trace, _FORWARD.__eq__, *_NAMED)
-    events = events[Nesting(timeline.trace, forward).innermost(events) != ABSENT]
-    return _outermost(timeline, events, _SYNC_BUFFERS)
+    return _issuing(graph, small.row[small.is_gradient == of_gradients])
 
 
 def gradients_of_microbatches(graph: Graph, _events: Int64Array) -> Int64Array:
@@ -114,7 +104,7 @@ def gradients_of_microbatches(graph: Graph, _events: Int64Array) -> Int64Array:
     for i in range(len(first) - 2, -1, -1):  # a backward pass each
         is_same = before_step[i] == before_step[i + 1] < len(step_ns)
         is_excess[i] = is_same and sent[i] == sent[i + 1]
-    sends = _issuing(timeline, rows[is_excess[pass_number]] if len(rows) else rows)
+    sends = _issuing(graph, rows[is_excess[pass_number]] if len(rows) else rows)
     copies = named(trace, _COPIES_GRADIENT.search, *_NAMED)
     # Into a bucket before the last one of a pass is sent, and back after that.
     last_ns = launch_ns[np.append(first[1:], len(rows)) - 1] if len(rows) else launch_ns
@@ -140,15 +130,15 @@ def reduced_and_read(graph: Graph, _events: Int64Array) -> Int64Array:
     launch_id = timeline.launch_id[rows]
     checks = named(trace, _CHECKS_FOR_INF.__eq__, *_NAMED)
     is_check = np.isin(np.arange(len(rows)), _next(timeline, checks, launch_id))
-    reads = _outermost(timeline, named(trace, _READS.search, *_NAMED), _READS)
+    reads = outermost(graph, operators_named(timeline, _READS), function=_READS)
     read_index = _next(timeline, launch_id, reads)
     is_read = (read_index != ABSENT) & ~is_check
     between = _launches_between(
         timeline, launch_id[is_read], trace.start_ns[reads[read_index[is_read]]]
     )
     is_read[is_read] = between <= _MAX_LAUNCHES_BETWEEN
-    chosen = np.concatenate((_issuing(timeline, rows[is_read]), reads[read_index[is_read]]))
-    return recurs_in_most_steps(graph, np.unique(chosen))
+    found_id = np.concatenate((_issuing(graph, rows[is_read]), reads[read_index[is_read]]))
+    return recurs_in_most_steps(graph, np.unique(found_id))
 
 
 def split_sizes(graph: Graph, events: Int64Array) -> Int64Array:
@@ -162,16 +152,8 @@ def split_sizes(graph: Graph, events: Int64Array) -> Int64Array:
     next_index = _next(timeline, launch_id, events)
     launch_id, next_index = launch_id[next_index != ABSENT], next_index[next_index != ABSENT]
     between = _launches_between(timeline, launch_id, trace.start_ns[events[next_index]])
-    return np.unique(_outermost(timeline, launch_id[between <= _MAX_LAUNCHES_BETWEEN], _COPIES))
-
-
-def communicating(graph: Graph, events: Int64Array) -> Int64Array:
-    """The events in which something is communicated."""
-    timeline = graph.host.timeline
-    launch_id = timeline.launch_id[timeline.kind == Kind.COMM]
-    nesting = Nesting(timeline.trace, events)
-    index = nesting.innermost(launch_id[launch_id != ABSENT])
-    return np.unique(nesting.event_id[index[index != ABSENT]])
+    launch_id = launch_id[between <= _MAX_LAUNCHES_BETWEEN]
+    return outermost(graph, launch_id, function=_COPIES)
 
 
 def late_gathers(graph: Graph, events: Int64Array) -> Int64Array:
@@ -184,34 +166,11 @@ def late_gathers(graph: Graph, events: Int64Array) -> Int64Array:
     return events if (late != ABSENT).any() else NO_EVENTS
 
 
-def _issuing(timeline: Timeline, rows: NDArray[np.integer[Any]]) -> Int64Array:
+def _issuing(graph: Graph, rows: NDArray[np.integer[Any]]) -> Int64Array:
     """The outermost calls of torch.distributed that issue some collectives (timeline rows)."""
-    return np.unique(_outermost(timeline, timeline.launch_id[rows], _ISSUES, is_known=False))
-
-
-def _outermost(
-    timeline: Timeline, events: Int64Array, pattern: re.Pattern[str], *, is_known: bool = True
-) -> Int64Array:
-    """The outermost Python function or operator around each event whose name has a match.
-
-    Args:
-        timeline: the file.
-        events: int64[k], event ids.
-        pattern: searched in names.
-        is_known: True if an event without any stands for itself.
-    """
-    trace = timeline.trace
-    hosts = trace.of_category(Category.PYTHON, Category.OPERATOR)
-    nesting = Nesting(trace, hosts[match_names(trace, hosts, pattern.search)])
-    index = nesting.innermost(events)
-    inside = np.flatnonzero(index != ABSENT)
-    around = index[inside]
-    while (parent := np.where(around == ABSENT, ABSENT, nesting.parent_index[around])).max(
-        initial=ABSENT
-    ) != ABSENT:
-        around = np.where(parent == ABSENT, around, parent)
-    alone = events[index == ABSENT] if is_known else NO_EVENTS
-    return np.unique(np.concatenate((nesting.event_id[around], alone)))
+    launch_id = graph.host.timeline.launch_id[rows]
+    calls = outermost(graph, launch_id, function=_ISSUES)
+    return chosen(calls, ~np.isin(calls, launch_id))
 
 
 def _next(timeline: Timeline, events: Int64Array, others: Int64Array) -> Int64Array:

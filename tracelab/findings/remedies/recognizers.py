@@ -24,7 +24,7 @@ from tracelab.model.cuda_graphs.origins import ReadArguments
 from tracelab.model.driver_api import is_graph_launch
 from tracelab.model.frames import is_engine_operator, is_source_function, is_tensor_operator
 from tracelab.model.graph import Graph
-from tracelab.model.kernel_kinds import copies_pageable_memory
+from tracelab.model.kernel_kinds import Kind, copies_pageable_memory
 from tracelab.model.lookup import calls_of_name, expand_ranges, groups_of, match_names
 from tracelab.model.nesting import Nesting
 from tracelab.model.program.call_sites import python_frames
@@ -148,6 +148,13 @@ def copies(
     return _select_around(graph, events, calls)
 
 
+def communicates(graph: Graph, events: Int64Array) -> Int64Array:
+    """The events inside which a collective is launched."""
+    timeline = graph.host.timeline
+    launch_id = timeline.launch_id[timeline.kind == Kind.COMM]
+    return _select_around(graph, events, launch_id[launch_id != ABSENT])
+
+
 def holds(graph: Graph, events: Int64Array, *, operator: str) -> Int64Array:
     """The events inside which an operator or annotation runs with a match of a pattern."""
     return _select_around(graph, events, operators_named(graph.host.timeline, operator))
@@ -180,6 +187,16 @@ def inside(graph: Graph, events: Int64Array, *, operator: str) -> Int64Array:
         is_itself = (index != ABSENT) & (regions.event_id[index] == events)
         index = np.where(is_itself, regions.parent_index[index], index)
     return chosen(events, index != ABSENT)
+
+
+def outermost(graph: Graph, events: Int64Array, *, function: str) -> Int64Array:
+    """The outermost Python function or operator with a match around each event, else that event."""
+    trace = graph.host.timeline.trace
+    matching = named(trace, re.compile(function).search, Category.PYTHON, Category.OPERATOR)
+    regions = Nesting(trace, matching)
+    index = regions.around(regions.innermost(events), regions.parent_index == ABSENT)
+    outer = regions.event_id[index[index != ABSENT]]
+    return np.unique(np.concatenate((outer, events[index == ABSENT])))
 
 
 def called_by(graph: Graph, events: Int64Array, *, operator: str) -> Int64Array:
