@@ -77,8 +77,8 @@ class Figure:
     Attributes:
         name: of the field of the row.
         title: its heading, in which a line may end.
-        unit: says how a figure is written: "ns", "share", "bytes" or "count" (of a step, which may
-            be a part); "" for what the name ends in.
+        unit: says how a figure is written: "ns", "share", "bytes" or "per step" (a count, perhaps
+            with a decimal); "" for what the name ends in.
 
     Example: ``Figure("host_ns", "CPU")``.
     """

@@ -499,13 +499,13 @@ class _Sums:
 
 _GPU_SHARE = "of GPU\ntime"
 _KERNEL_FIGURES = (
-    Figure("count", "count", "count"),
+    Figure("count", "count", "per step"),
     Figure("total_ns", "time"),
     Figure("mean_ns", "mean"),
     Figure("share", _GPU_SHARE),
 )
 _WORK_FIGURES = (
-    Figure("launches", "launches", "count"),
+    Figure("launches", "launches", "per step"),
     Figure("host_ns", "CPU"),
     Figure("host_unprofiled_ns", "without\nprofiler"),
     Figure("gpu_ns", "GPU"),

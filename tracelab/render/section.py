@@ -9,14 +9,13 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from enum import Enum
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 from tracelab.base.arrays import OneLine, dataclass
 from tracelab.base.safe_text import counted
 from tracelab.findings.finding import CRITICAL, INFO, WARNING
 from tracelab.render.text.hints import ALL_IN_JSON
-from tracelab.render.words import bytes_text, count_text, exact_percent, time_text
+from tracelab.render.words import UNITS
 from tracelab.report.schema import Figure
 
 NONE = "none"  # an overlap that is missing
@@ -24,10 +23,6 @@ PART = " · "  # between the parts of a cell that may stand on lines of their ow
 
 _MAX_ROWS = 10
 _KEYS = ("rank", "step")
-# How a figure is written, by its unit.
-_WRITTEN: Mapping[str, Callable[[Any], str]] = MappingProxyType(
-    {"ns": time_text, "share": exact_percent, "bytes": bytes_text, "count": count_text}
-)
 
 _Row = TypeVar("_Row")
 
@@ -181,7 +176,7 @@ def column_title(name: str) -> str:
     'idle'
     """
     start, _, unit = name.rpartition("_")
-    return (start if start and unit in ("ns", "share", "bytes") else name).replace("_", " ")
+    return (start if start and unit in UNITS else name).replace("_", " ")
 
 
 def cell(name: str, value: Any, unit: str = "") -> tuple[str, Fit]:
@@ -189,15 +184,15 @@ def cell(name: str, value: Any, unit: str = "") -> tuple[str, Fit]:
 
     >>> cell("idle_ns", 1500)[0], cell("busy_share", 0.25)[0], cell("count", 1200)[0]
     ('1.50 \u00b5s', '25.0 %', '1,200')
-    >>> cell("largest_bytes", 1536)[0], cell("launches", 1.5, "count")[0]
+    >>> cell("largest_bytes", 1536)[0], cell("launches", 1.5, "per step")[0]
     ('1.5 KiB', '1.5')
     """
     unit = unit or name.rpartition("_")[2]
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "-"}[value], Fit.NUMBER
     if isinstance(value, int | float):
-        is_written = unit in _WRITTEN and math.isfinite(1e6 * value)
-        return _WRITTEN[unit](value) if is_written else f"{value:,}", Fit.NUMBER
+        is_written = unit in UNITS and math.isfinite(1e6 * value)
+        return UNITS[unit](value) if is_written else f"{value:,}", Fit.NUMBER
     if isinstance(value, Mapping):
         return ", ".join(f"{key} {cell(name, part)[0]}" for key, part in value.items()), Fit.PROSE
     return str(value), Fit.LABEL

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import accumulate
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from rich.cells import cell_len, chop_cells
@@ -310,3 +312,9 @@ def shorten_names(text: str, most: int) -> str:
 def _beginning(text: str, room: int) -> str:
     widths = accumulate(cell_len(letter) for letter in text)
     return text[: sum(width <= room for width in widths)]
+
+
+# How figures are written, by the unit that the name of their column ends in.
+UNITS: Mapping[str, Callable[[Any], str]] = MappingProxyType(
+    {"ns": time_text, "share": exact_percent, "bytes": bytes_text, "per step": count_text}
+)
