@@ -13,7 +13,6 @@ from tracelab.findings.attribution import find_all
 from tracelab.findings.context import Context
 from tracelab.findings.finding import Finding, is_same_place
 from tracelab.findings.fixes import choose_fixes, predict_choices
-from tracelab.findings.notes import few_blocks, recording_start
 from tracelab.findings.places import add_surroundings, sentence_of
 from tracelab.findings.prices import Priced, changed_programs, price_findings
 from tracelab.findings.recognition import FirstUse, Recognized, find_first_use, recognize
@@ -21,6 +20,8 @@ from tracelab.findings.registry import RULES
 from tracelab.findings.remedies import REMEDIES
 from tracelab.findings.remedy import Remedy
 from tracelab.findings.rule import Rule
+from tracelab.findings.rules.serialized_streams import few_blocks
+from tracelab.findings.rules.untypical_time import recording_start
 from tracelab.job.part import RankPart, rank_part
 from tracelab.measures.measure import Measure
 from tracelab.measures.measured import Measured

@@ -148,8 +148,7 @@ def steps_of(context: Context) -> int:
 
 def step_ns_of(context: Context) -> float:
     """One of these steps, without the profiler where that is known, ns."""
-    length_ns = context.window_without_profiler_ns or context.window.length_ns
-    return length_ns / steps_of(context)
+    return context.length_ns / steps_of(context)
 
 
 def _joined(context: Context, findings: Iterable[tuple[Finding, Candidate]]) -> list[Finding]:
@@ -202,8 +201,6 @@ def merge_group(context: Context, group: Sequence[Finding], cost_ns: int) -> Fin
     if len(group) == 1:
         return first
     bound_ns = sum(finding.bound_ns for finding in group)
-    steps = max(1, len(context.typical_steps))
-    length_ns = context.window_without_profiler_ns or context.window.length_ns
     others = (finding for finding in group if finding is not first)
     # Rules count different things, calls or gaps.
     count = sum(finding.where.count for finding in group if finding.rule == first.rule)
@@ -214,7 +211,9 @@ def merge_group(context: Context, group: Sequence[Finding], cost_ns: int) -> Fin
         first,
         edit=JOINT.join(dict.fromkeys(edits)) or None,
         fix=" For the rest of it: ".join(fixes.values()),
-        severity=severity_of(bound_ns, length_ns, (first.spread_ns or 0) * steps),
+        severity=severity_of(
+            bound_ns, context.length_ns, (first.spread_ns or 0) * steps_of(context)
+        ),
         cost_ns=max(cost_ns, bound_ns),  # bounds may be of several devices
         bound_ns=bound_ns,
         where=replace(first.where, count=count),
@@ -284,7 +283,6 @@ def _finding(
 ) -> Finding:
     """The finding of a candidate that counts on a device."""
     lost_by_step_ns = _lost_by_step_ns(context, candidate.lost.get(device, _NOTHING))
-    length_ns = context.window_without_profiler_ns or context.window.length_ns
     spread_ns = _spread_ns(context, lost_by_step_ns)
     of_all_ns = (spread_ns or 0) * len(lost_by_step_ns)
     remedy = candidate.remedy
@@ -292,7 +290,7 @@ def _finding(
     return Finding(
         rule=rule.id,
         title=(remedy and remedy.title) or candidate.title,
-        severity=candidate.severity_override or severity_of(bound_ns, length_ns, of_all_ns),
+        severity=candidate.severity_override or severity_of(bound_ns, context.length_ns, of_all_ns),
         rank=context.rank,
         step=context.window.step,
         cause=candidate.cause,

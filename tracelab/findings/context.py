@@ -171,6 +171,11 @@ class Context(OneLine):
         """Length of this window without the profiler, ns; None if unknown, or hardly less."""
         return unprofiled_ns(self.graph, [self.window], self.bubbles, self.start_up)[0]
 
+    @property
+    def length_ns(self) -> int:
+        """Length of this window, without the profiler where that is known, ns."""
+        return self.window_without_profiler_ns or self.window.length_ns
+
     @cached_property
     def unprofiled_idle_ns(self) -> Mapping[int, int]:
         """Idle time of each device in this window's steps without the profiler, ns.

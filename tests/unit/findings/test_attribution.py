@@ -22,7 +22,9 @@ def context_of(**fields):
     """What the attribution looks at."""
     known = {"window": WINDOW, "rank": 3, "deciding_device": 0, "typical_steps": ()}
     without_profiler = {"window_without_profiler_ns": None, "unprofiled_idle_ns": {}}
-    return SimpleNamespace(**{**known, **without_profiler, "recording_idle": {}, **fields})
+    context = SimpleNamespace(**{**known, **without_profiler, "recording_idle": {}, **fields})
+    context.length_ns = context.window_without_profiler_ns or context.window.length_ns
+    return context
 
 
 CONTEXT = context_of()

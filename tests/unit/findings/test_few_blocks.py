@@ -7,7 +7,7 @@ from tests.build.files import US
 from tests.build.finding_events import work
 from tests.figures import figures
 from tracelab import Options, analyze
-from tracelab.findings import notes as module
+from tracelab.findings.rules import serialized_streams as module
 
 GPU = {"deviceProperties": [{"id": 0, "name": "NVIDIA H200", "numSms": 132}]}
 STEPS = 4

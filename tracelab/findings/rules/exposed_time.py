@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.intervals import Int64Array, Intervals, gaps, intersect, measure
+from tracelab.base.intervals import Int64Array, Intervals, intersect, measure
 from tracelab.findings.candidates import (
     MAX_EVIDENCE,
     Candidate,
@@ -411,14 +411,8 @@ def _waits_at_receivers(context: Context, copy_row: NDArray[np.intp]) -> dict[in
     return {
         device: idle
         for device, wait in waits.items()
-        if len(idle := intersect(wait, _idle(context, device)))
+        if len(idle := intersect(wait, context.idle(device)))
     }
-
-
-def _idle(context: Context, device: int) -> Intervals:
-    """Return the time in which a device had no work, within the window."""
-    busy = context.timeline.busy(context.timeline.select(device=device))
-    return gaps(busy, context.window.start_ns, context.window.end_ns)
 
 
 # --- TL207 ---

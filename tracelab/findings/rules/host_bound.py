@@ -19,7 +19,7 @@ from tracelab.findings.candidates import (
     where,
 )
 from tracelab.findings.context import Context
-from tracelab.findings.finding import GENERIC, INFO, WARNING_SHARE
+from tracelab.findings.finding import GENERIC, INFO, WARNING_SHARE, Where
 from tracelab.findings.remedy import Remedy
 from tracelab.findings.rule import Case, load_rule
 from tracelab.measures.idle_causes import Cause
@@ -193,11 +193,7 @@ def _late_candidate(
     late_ns = {device: measure(context.idle(device, is_late)) for device in lost}
     left = {device: _subtract_profiler_ns(context, device, ns) for device, ns in late_ns.items()}
     return case.candidate(
-        where(
-            call_site,
-            count=max(map(len, lost.values())),
-            device=max(lost, key=lambda device: measure(lost[device])),
-        ),
+        _where(call_site, lost),
         {"at": at if what else ""},
         evidence=evidence,
         remedy=remedy,
@@ -205,11 +201,16 @@ def _late_candidate(
         limit_ns={
             device: measure(idle) * left[device][0] // late_ns[device]
             for device, idle in lost.items()
-            if late_ns[device]
         },
         severity_override=INFO if all(is_bound for _, is_bound in left.values()) else None,
         **advice,
     )
+
+
+def _where(call_site: CallSite, lost: Mapping[int, Intervals]) -> Where:
+    """Place idle time on the device that has most of it; that with most gaps tells how many."""
+    device = max(lost, key=lambda device: measure(lost[device]))
+    return where(call_site, count=max(map(len, lost.values())), device=device)
 
 
 def _subtract_profiler_ns(context: Context, device: int, late_ns: int) -> tuple[int, bool]:
@@ -228,8 +229,7 @@ def _subtract_profiler_ns(context: Context, device: int, late_ns: int) -> tuple[
     if late_ns > overhead_ns or _has_collectives(context):
         return max(0, late_ns - overhead_ns), False
     idle_ns = min(late_ns, context.unprofiled_idle_ns.get(device, 0))
-    length_ns = context.window_without_profiler_ns or context.window.length_ns
-    return (idle_ns if idle_ns >= WARNING_SHARE * length_ns else 0), True
+    return (idle_ns if idle_ns >= WARNING_SHARE * context.length_ns else 0), True
 
 
 def _has_collectives(context: Context) -> bool:
@@ -355,11 +355,7 @@ def _loading_candidate(
     is_in_thread = any(map(is_in_launching_thread, map(context.trace.name_of, loading_id.tolist())))
     what = "data loaded in the launching thread" if is_in_thread else "the data loader"
     return INPUT_BOUND.cases["input_bound"].candidate(
-        where(
-            call_site,
-            count=max(map(len, lost.values())),
-            device=max(lost, key=lambda device: measure(lost[device])),
-        ),
+        _where(call_site, lost),
         {"what": what},
         evidence=tuple(loading_id[:MAX_EVIDENCE].tolist()),
         lost=lost,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
@@ -22,6 +22,7 @@ from tracelab.model.kernel_kinds import Kind, copy_direction
 from tracelab.model.lookup import match_names
 from tracelab.model.losses import LOSSES, LossName, find_loss_names, listed_names
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category
+from tracelab.model.wording import capitalize_start
 
 NO_STACKS = "no_Python_stacks"  # a cause of TL903
 OTHER_RANKS, UNKNOWN_EVENTS = "TL909", "TL911"
@@ -38,19 +39,18 @@ _MAX_NAMES_IN_TITLE = 3
 _SYNCHRONIZES = (Blocking.DEVICE, Blocking.STREAM, Blocking.EVENT)
 
 
-def _lack(cause: str, count: int, sentence: str, severity: str = INFO) -> list[Candidate]:
+def _lack(cause: str, count: int, severity: str = INFO, **values: object) -> list[Candidate]:
     """Make the candidate of something that a file lacks; none if the count is 0.
 
-    >>> [candidate] = _lack("no_stacks", 1, "no Python functions were recorded")
+    >>> [candidate] = _lack("other_ranks", 8, size=8)
     >>> candidate.title, candidate.severity_override
-    ('No Python functions were recorded', 'info')
-    >>> _lack("unresolved_waits", 0, "0 waits")
+    ('This is one rank of 8', 'info')
+    >>> _lack("unresolved_waits", 0, waits="0 waits")
     []
     """
     if not count:
         return []
-    title = sentence[0].upper() + sentence[1:]
-    return [Candidate(title, cause, Where(count), severity_override=severity)]
+    return [_CASES[cause].candidate(Where(count), values, severity_override=severity)]
 
 
 def _losses(context: Context, group: str, cause: str) -> list[Candidate]:
@@ -62,8 +62,8 @@ def _losses(context: Context, group: str, cause: str) -> list[Candidate]:
     return _lack(
         cause,
         sum(context.losses[loss.name] for loss in losses),
-        "; ".join(loss.text for loss in losses),
         losses[0].severity if losses else INFO,
+        losses=capitalize_start("; ".join(loss.text for loss in losses)),
     )
 
 
@@ -72,15 +72,14 @@ def _damage(context: Context) -> list[Candidate]:
     lost = context.timeline.lost_work
     missing, is_much = context.timeline.missing_work
     calls = int(lost.is_lost.sum())
-    missing = missing or f"{counted(calls, 'call', 'calls')} of the steps that are left out"
-    text = f"the file lacks GPU work of {missing}"
     return [
         *_losses(context, "damage", "damaged_file"),
         *_lack(
             "lost_work",
             calls or context.losses.get("arrows_without_end", 0),
-            f"{text}: the GPU was busy for longer than these figures say" if is_much else text,
             WARNING if is_much else INFO,
+            missing=missing or f"{counted(calls, 'call', 'calls')} of the steps that are left out",
+            effect=": the GPU was busy for longer than these figures say" if is_much else "",
         ),
     ]
 
@@ -94,8 +93,7 @@ def _waits_without_rows(context: Context) -> list[Candidate]:
     stream_waits = match_names(trace, trace.of_category(*HOST_CALLS), is_stream_wait)
     count = int(stream_waits.sum() + np.isin(blocking.kind, _SYNCHRONIZES).sum())
     waits = "1 wait" if count == 1 else f"{count} waits"
-    text = f"the trace does not say what {waits} waited for"
-    return _lack("no_synchronisation_rows", count, text)
+    return _lack("no_synchronisation_rows", count, waits=waits)
 
 
 def _stacks(context: Context) -> list[Candidate]:
@@ -111,17 +109,17 @@ def _stacks(context: Context) -> list[Candidate]:
     ]
     names = sorted({file.rpartition("/")[2] for file in files})
     source = " and ".join(names) if len(names) < 3 else f"{names[0]} and {len(names) - 1} more"
-    text = f"{counted(len(files), 'call site has', 'call sites have')} no line number: no source of"
+    have = counted(len(files), "call site has", "call sites have")
     return [
-        *_lack(NO_STACKS, int(lacks_stacks), "no Python functions were recorded"),
-        *_lack("no_source", len(files), f"{text} {source}"),
+        *_lack(NO_STACKS, int(lacks_stacks)),
+        *_lack("no_source", len(files), sites_have=have, source=source),
     ]
 
 
 def _unresolved_waits(context: Context) -> list[Candidate]:
     count = context.graph.links.unresolved
     waits = "1 stream wait waits" if count == 1 else f"{count} stream waits wait"
-    return _lack("unresolved_waits", count, f"the trace does not say what {waits} for")
+    return _lack("unresolved_waits", count, waits=waits)
 
 
 def _missing_launches(context: Context) -> list[Candidate]:
@@ -131,19 +129,14 @@ def _missing_launches(context: Context) -> list[Candidate]:
     count = int(has_no_launch.sum())
     length_ns = (timeline.end_ns - timeline.start_ns).astype(float)
     share = float(length_ns[has_no_launch].sum() / max(1.0, length_ns.sum()))
-    return _lack(
-        "launches_before_the_recording",
-        count,
-        f"{count} GPU activities ({100 * share:.1f} % of their time) have no launch in the file",
-        WARNING if share >= _MIN_SHARE_WITHOUT_LAUNCH else INFO,
-    )
+    severity = WARNING if share >= _MIN_SHARE_WITHOUT_LAUNCH else INFO
+    cause = "launches_before_the_recording"
+    return _lack(cause, count, severity, activities=count, percent=100 * share)
 
 
 def _overlaps(context: Context) -> list[Candidate]:
     count = context.timeline.overlapping_count
-    starts = counted(count, "activity starts", "activities start")
-    text = f"{starts} before the previous one of the stream has ended"
-    return _lack("overlapping_activities", count, text)
+    return _lack("overlapping_activities", count, activities_start=_activities_start(count))
 
 
 def _early_kernels(context: Context) -> list[Candidate]:
@@ -152,9 +145,12 @@ def _early_kernels(context: Context) -> list[Candidate]:
     is_launched = timeline.launch_id != ABSENT
     launch_ns = context.trace.start_ns[timeline.launch_id[is_launched]]
     count = int((timeline.start_ns[is_launched] < launch_ns).sum())
-    starts = counted(count, "activity starts", "activities start")
-    text = f"{starts} before the launch: CPU and GPU clocks disagree"
-    return _lack("kernels_before_their_launch", count, text, WARNING)
+    cause = "kernels_before_their_launch"
+    return _lack(cause, count, WARNING, activities_start=_activities_start(count))
+
+
+def _activities_start(count: int) -> str:
+    return counted(count, "activity starts", "activities start")
 
 
 def _impossible_times(context: Context) -> list[Candidate]:
@@ -164,7 +160,7 @@ def _impossible_times(context: Context) -> list[Candidate]:
 def _other_ranks(context: Context) -> list[Candidate]:
     """Report the number of ranks; merging the files of a job checks that all are given."""
     size = context.trace.info.world_size or 0
-    return _lack("other_ranks", size if size > 1 else 0, f"this is one rank of {size}")
+    return _lack("other_ranks", size if size > 1 else 0, size=size)
 
 
 def _profiler_overhead(context: Context) -> list[Candidate]:
@@ -172,54 +168,44 @@ def _profiler_overhead(context: Context) -> list[Candidate]:
 
     If the capture did not measure that, Python's stacks in the file say that the host was slowed.
     """
-    without_profiler_ns = context.step_without_profiler_ns
-    if without_profiler_ns is None:
+    unprofiled_ns = context.step_without_profiler_ns
+    if unprofiled_ns is None:
         has_stacks = len(context.trace.of_category(Category.PYTHON)) > 0
         waits = context.idle_by_device(context.is_idle_by(Cause.HOST_BUSY, Cause.LAUNCH))
         wait_ns = max(map(measure, waits.values()), default=0)
-        return _lack(
-            INFLATED,
-            int(has_stacks and wait_ns >= _MIN_HOST_WAIT_WINDOW_SHARE * context.window.length_ns),
-            "Python stacks were recorded: CPU times are inflated, typically 1.5 to 3 times, and "
-            "idle time before late launches is an upper bound",
-        )
+        is_much = wait_ns >= _MIN_HOST_WAIT_WINDOW_SHARE * context.window.length_ns
+        return _lack(INFLATED, int(has_stacks and is_much))
     if context.window_without_profiler_ns is None:
         return []
     step_ns = statistics.median(context.timeline.typical_lengths_ns)
-    return _lack(
-        "profiler_overhead",
-        1,
-        f"a step takes {step_ns / 1e6:.2f} ms here and {without_profiler_ns / 1e6:.2f} ms without "
-        "the profiler",
-    )
+    return _lack("profiler_overhead", 1, step_ms=step_ns / 1e6, unprofiled_ms=unprofiled_ns / 1e6)
 
 
 def _unknown_events(context: Context) -> list[Candidate]:
     """Report events, copies and waits of unknown kinds, if that matters."""
-    names = find_loss_names(context.trace)
+    names = defaultdict(list)
+    for name in find_loss_names(context.trace):
+        names[name.loss].append(name)
+    waits = context.losses.get("unknown_waits", 0)
     return [
-        *_unknown_categories(context, [x for x in names if x.loss == "unknown_categories"]),
+        *_unknown_categories(context, names["unknown_categories"]),
         *_unknown_copies(
             context,
             "copies_without_direction",
-            names,
+            names["copies_without_direction"],
             lambda name: copy_direction(name) == "",
-            "the file does not say the direction of {share:.0f} % of the copy time, so TL102 and "
-            "TL201 cannot judge it",
         ),
         *_unknown_copies(
             context,
             "unknown_memories",
-            names,
+            names["unknown_memories"],
             context.trace.loss_names.get("unknown_memories", {}).__contains__,
-            "the file does not say what kind of memory {share:.0f} % of the copy time uses, so "
-            "TL102 cannot judge it",
         ),
-        *_unknown(
+        *_lack(
             "unknown_waits",
-            context.losses.get("unknown_waits", 0),
-            ("wait of an unknown kind", "waits of unknown kinds"),
-            [x for x in names if x.loss == "unknown_waits"],
+            waits,
+            waits_are=counted(waits, "wait of an unknown kind is", "waits of unknown kinds are"),
+            names=_top_names(names["unknown_waits"], waits),
         ),
     ]
 
@@ -227,6 +213,7 @@ def _unknown_events(context: Context) -> list[Candidate]:
 def _unknown_categories(context: Context, names: Iterable[LossName]) -> list[Candidate]:
     """Report events of unknown categories in the rows of a GPU."""
     on_gpu = [x for x in names if x.devices]
+    count = sum(x.count for x in on_gpu)
     unknown_ns: Counter[int] = Counter()
     for of_name in context.trace.unknown_gpu_ns.values():
         unknown_ns.update(of_name)
@@ -235,24 +222,21 @@ def _unknown_categories(context: Context, names: Iterable[LossName]) -> list[Can
         length_ns > _MIN_UNKNOWN_SHARE * measure(timeline.busy(timeline.select(device=device)))
         for device, length_ns in unknown_ns.items()
     )
-    what = ("event of an unknown category on GPUs", "events of unknown categories on GPUs")
-    severity = WARNING if is_much else INFO
-    return _unknown("unknown_categories", sum(x.count for x in on_gpu), what, on_gpu, severity)
-
-
-def _unknown(
-    loss: str, count: int, what: tuple[str, str], names: Sequence[LossName], severity: str = INFO
-) -> list[Candidate]:
-    is_in = f"{counted(count, *what)} {'is' if count == 1 else 'are'} in no figure"
-    return _lack(loss, count, f"{is_in}: {_top_names(names, count)}", severity)
+    return _lack(
+        "unknown_categories",
+        count,
+        WARNING if is_much else INFO,
+        events_are=counted(
+            count,
+            "event of an unknown category on GPUs is",
+            "events of unknown categories on GPUs are",
+        ),
+        names=_top_names(on_gpu, count),
+    )
 
 
 def _unknown_copies(
-    context: Context,
-    loss: str,
-    names: Iterable[LossName],
-    is_unknown: Callable[[str], bool],
-    sentence: str,
+    context: Context, loss: str, names: Sequence[LossName], is_unknown: Callable[[str], bool]
 ) -> list[Candidate]:
     """Report copies that no rule can judge, if they are much of the copy time."""
     timeline = context.timeline
@@ -262,9 +246,8 @@ def _unknown_copies(
     share = int(length_ns[unknown].sum()) / max(1, int(length_ns[is_copy].sum()))
     if share < _MIN_SHARE_OF_COPIES:
         return []
-    listed = _top_names([x for x in names if x.loss == loss], context.losses.get(loss, 0))
-    text = f"{sentence.format(share=100 * share)}: {listed}"
-    return _lack(loss, int(unknown.sum()), text, WARNING)
+    listed = _top_names(names, context.losses.get(loss, 0))
+    return _lack(loss, int(unknown.sum()), WARNING, percent=100 * share, names=listed)
 
 
 def _top_names(names: Sequence[LossName], total: int) -> str:
@@ -285,3 +268,4 @@ RULES = (
     load_rule("TL910", _profiler_overhead),
     load_rule(UNKNOWN_EVENTS, _unknown_events),
 )
+_CASES = {cause: case for rule in RULES for cause, case in rule.cases.items()}

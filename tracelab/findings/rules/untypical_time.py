@@ -28,7 +28,7 @@ from tracelab.findings.candidates import (
     where,
 )
 from tracelab.findings.context import Context
-from tracelab.findings.finding import ASIDE, INFO
+from tracelab.findings.finding import ASIDE, INFO, WARNING_SHARE
 from tracelab.findings.remedy import Remedy
 from tracelab.findings.rule import load_rule
 from tracelab.measures.idle_causes import Cause
@@ -289,3 +289,18 @@ def _idle_of(context: Context, device: int, stalls: _Stalls) -> Intervals:
 
 FIRST_USE = load_rule("TL305", _first_use)
 STALL = load_rule("TL306", _irregular_stalls)
+
+
+# --- a note ---
+
+
+def recording_start(context: Context) -> str:
+    """Describe idle time at the start of the recording, from 2 % of the window on; else ""."""
+    device, length_ns = context.deciding_device, context.window.length_ns
+    idle_ns = measure(context.idle(device, context.start_up.not_ahead))
+    if idle_ns == 0 or idle_ns < WARNING_SHARE * length_ns:
+        return ""
+    return (
+        f"For {100 * idle_ns / length_ns:.1f} % of the time GPU {device} is idle because the "
+        "recording had just begun and the CPU had not run ahead yet: no finding is about that."
+    )
