@@ -29,12 +29,11 @@ from tracelab.findings.finding import (
     sort_findings,
 )
 from tracelab.findings.places import ALL_SPECIFIC, JOINT, TOGETHER, places_of
-from tracelab.job.replay import JobPrediction
 from tracelab.model.frames import is_source_function, parse_frame
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.program.call_sites import python_frames
 from tracelab.model.trace import ABSENT
-from tracelab.simulate.baseline import Baseline, StepBasis
+from tracelab.simulate.baseline import Baseline, Bounds, StepBasis
 from tracelab.simulate.edits import Edit, apply_edit, parse_edit
 from tracelab.simulate.predict import Change, Fix, Prediction, apply_changes, describe, predict
 from tracelab.simulate.program import TRUE_DEPENDENCY, Edited, NodeKind, Program, Via
@@ -256,7 +255,7 @@ def edits_of(finding: Finding) -> tuple[Edit, ...]:
     return tuple(map(parse_edit, finding.edit.split(JOINT))) if finding.edit else ()
 
 
-def saved_ns(prediction: Prediction | JobPrediction, step_ns: int) -> tuple[int, int, int]:
+def saved_ns(prediction: Prediction | Bounds, step_ns: int) -> tuple[int, int, int]:
     """Return the saving of a step, its least and its most, ns; 0 if the step becomes longer."""
     saves_ns, low_ns, high_ns = (
         max(0, step_ns - ns)

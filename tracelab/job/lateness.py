@@ -43,14 +43,15 @@ LATE_LAUNCH, OTHER_COLLECTIVE, RECORDING_START = (
     "other_collective",
     "recording_start",
 )
-_CAUSES = {
-    Work.COMPUTE: MORE_WORK,
-    Work.COMM: OTHER_COLLECTIVE,
-    Work.COPY: "copies",
-    Work.HOST_BLOCKED: "blocked",
-    Work.INPUT: "data_loading",
-    Work.HOST_BUSY: LATE_LAUNCH,
-    Work.OTHER_IDLE: "unknown",
+# The cause in one word, and a clause that follows "rank N".
+_WORDS = {
+    Work.COMPUTE: (MORE_WORK, "computes for longer"),
+    Work.COMM: (OTHER_COLLECTIVE, "is kept by other communication"),
+    Work.COPY: ("copies", "spends more time on copies that are not overlapped"),
+    Work.HOST_BLOCKED: ("blocked", "is blocked"),
+    Work.INPUT: ("data_loading", "loads data"),
+    Work.HOST_BUSY: (LATE_LAUNCH, "launches late"),
+    Work.OTHER_IDLE: ("unknown", "has an idle GPU for reasons that its file does not tell"),
 }
 _MS = 1_000_000
 # An operator or a call with less does not explain the excess.
@@ -352,19 +353,14 @@ def explain(
         known = [(culprit, idle_ns) for culprit, idle_ns in found if culprit is not None]
         culprit, idle_ns = known[0] if known else (None, 0)
         return explain_host(Work(work), culprit, idle_ns, late_ns)
-    what = {
-        Work.COMM: "is kept by other communication",
-        Work.COPY: "spends more time on copies that are not overlapped",
-        Work.OTHER_IDLE: "has an idle GPU for reasons that its file does not tell",
-    }[Work(work)]
-    return Explanation(_CAUSES[Work(work)], what, _length(late_ns), NO_CALL_SITE)
+    return Explanation(*_WORDS[Work(work)], _length(late_ns), NO_CALL_SITE)
 
 
 def explain_compute(more: MoreWork | None, own_ns: float, usual_ns: float) -> Explanation:
     """Explain a rank that computes for longer than the others, ns each."""
     longer = f"{_length(own_ns)} before it, the others {_length(usual_ns)}"
     if more is None:
-        return Explanation(_CAUSES[Work.COMPUTE], "computes for longer", longer, NO_CALL_SITE)
+        return Explanation(*_WORDS[Work.COMPUTE], longer, NO_CALL_SITE)
     if more.is_slower:
         figures = f"{more.ratio:.3g} times as long"
         return Explanation(SLOWER_GPU, "runs the same kernels more slowly", figures, NO_CALL_SITE)
@@ -382,23 +378,19 @@ def explain_compute(more: MoreWork | None, own_ns: float, usual_ns: float) -> Ex
         what, figures = f"has more work in {place}", f"{more.ratio:.3g} times as much{of_name}"
         if round(more.calls, 1) != round(more.usual_calls, 1):
             figures += f": {more.calls:.4g} calls a step, the others {more.usual_calls:.4g}"
-    return Explanation(_CAUSES[Work.COMPUTE], what, figures, site)
+    return Explanation(MORE_WORK, what, figures, site)
 
 
 def explain_host(work: Work, culprit: Culprit | None, idle_ns: int, late_ns: int) -> Explanation:
     """Explain a rank whose host made it late: most of all in one place, if that is known."""
-    what = {
-        Work.HOST_BLOCKED: "is blocked",
-        Work.INPUT: "loads data",
-        Work.HOST_BUSY: "launches late",
-    }[work]
+    cause, what = _WORDS[work]
     if culprit is None:
-        return Explanation(_CAUSES[work], what, _length(late_ns), NO_CALL_SITE)
+        return Explanation(cause, what, _length(late_ns), NO_CALL_SITE)
     joint = "because of" if work == Work.HOST_BUSY else "in"
     if idle_ns < _MIN_SHARE_OF_EXCESS * late_ns:
         idle_ns, joint = late_ns, f"in many places, mostly {joint}"
     where = f"{what} {joint} {called(culprit.site, culprit.call)}"
-    return Explanation(_CAUSES[work], where, _length(idle_ns), culprit.site)
+    return Explanation(cause, where, _length(idle_ns), culprit.site)
 
 
 def _length(length_ns: float) -> str:

@@ -31,24 +31,6 @@ from tracelab.job.pipeline_stages import Chain, Message, find_chains
 from tracelab.model.trace import ABSENT
 
 _MAX_EVIDENCE = 20
-_TIMES = (  # of a stage in a schedule
-    "compute_ns",
-    "wait_ns",
-    "transfer_ns",
-    "host_idle_ns",
-    "other_ns",
-    "before_ns",
-    "after_ns",
-    "warm_up_ns",
-    "steady_ns",
-    "drain_ns",
-    "warm_up_bubble_ns",
-    "steady_bubble_ns",
-    "drain_bubble_ns",
-    "critical_transfer_ns",
-    "critical_host_ns",
-    "critical_other_ns",
-)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -111,6 +93,14 @@ class StageMetrics(OneLine):
     microbatch_ns: int
     host_microbatch_ns: int | None
     evidence: tuple[int, ...]
+
+
+# Those that are added up over the schedules, in order.
+_TIMES = [
+    name
+    for name in StageMetrics.__dataclass_fields__
+    if name.endswith("_ns") and "microbatch" not in name
+]
 
 
 @dataclass(frozen=True, slots=True, repr=False)

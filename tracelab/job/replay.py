@@ -27,7 +27,7 @@ from tracelab.measures.steady import PROFILED, UNPROFILED
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import groups_of
 from tracelab.model.trace import ABSENT
-from tracelab.simulate.baseline import StepBasis, gpu_chain
+from tracelab.simulate.baseline import Bounds, StepBasis, gpu_chain
 from tracelab.simulate.predict import bounds_ns
 from tracelab.simulate.program import NEVER, NodeKind, Program, Via
 from tracelab.simulate.replay import replay
@@ -129,18 +129,6 @@ class Change(OneLine):
         return self.programs, self.low, self.high
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class JobPrediction(OneLine):
-    """Length of the job's step with a change, ns.
-
-    Example: ``JobPrediction(predicted_ns=20_100_000, low_ns=19_400_000, high_ns=21_000_000)``.
-    """
-
-    predicted_ns: int
-    low_ns: int
-    high_ns: int
-
-
 def replay_job(members: Members, more_of: Sequence[MoreWork | None]) -> JobReplay | None:
     """Replay the ranks of a job unchanged; None if not requested.
 
@@ -166,7 +154,8 @@ def replay_job(members: Members, more_of: Sequence[MoreWork | None]) -> JobRepla
     baseline = _baseline(ranks, int(replayed.step_ns[0]))
     if baseline.not_replayed is not None:
         return JobReplay(baseline)
-    in_pairs = bool((members.matches.basis == Basis.PEERS).any())
+    counts, in_pairs = {*map(len, joined.meeting_nodes)}, members.matches.basis == Basis.PEERS
+    are_alike = len(counts) == 1 and not in_pairs.any()
     slowed_ns = _slowed_ns(members, joined)
     unslowed = [
         replace(
@@ -178,7 +167,10 @@ def replay_job(members: Members, more_of: Sequence[MoreWork | None]) -> JobRepla
         baseline=baseline,
         ranks=ranks,
         joined=joined,
-        stretches=find_stretches(unslowed, joined.meeting_nodes, in_pairs=in_pairs),
+        stretches=tuple(
+            _stretches(program, nodes if are_alike else nodes[:0])
+            for program, nodes in zip(unslowed, joined.meeting_nodes, strict=True)
+        ),
         surplus_ns=tuple(_surplus_ns(more, baseline) for more in more_of),
         slowed_ns=slowed_ns,
         waited_ns=_waited_ns(joined, joined.program, replayed.time_ns[:, 0]),
@@ -225,7 +217,7 @@ def _basis(of_ranks: Sequence[StepBasis]) -> StepBasis:
 # --- predictions ---
 
 
-def predict_job(job: JobReplay, changes: Sequence[Change]) -> tuple[JobPrediction, ...]:
+def predict_job(job: JobReplay, changes: Sequence[Change]) -> tuple[Bounds, ...]:
     """Predict the job's step with each change; nothing if the job is not replayed.
 
     Where a rank waits less with a change, its compute no longer shares the GPU with a kernel that
@@ -252,28 +244,22 @@ def predict_job(job: JobReplay, changes: Sequence[Change]) -> tuple[JobPredictio
     slow_ns, freed_ns = first.step_ns[1:], second.step_ns[1:].reshape(-1, 2)
     fastest = (freed[position[id(change.low)]][1] for change in changes)
     _, *remains_ns = replay([*map(gpu_chain, (joined.program, *fastest))]).step_ns.tolist()
-    return tuple(
-        _prediction(
-            change,
-            basis,
-            remain_ns,
-            step_ns,
-            step_ns
-            / base_ns
-            * np.array(
-                (
-                    freed_ns[position[id(change.programs)], 0],
-                    freed_ns[position[id(change.low)], 1],
-                    slow_ns[position[id(change.high)]],
-                )
-            ),
+    predicted = []
+    for change, remain_ns in zip(changes, remains_ns, strict=True):
+        new_ns = (
+            freed_ns[position[id(change.programs)], 0],
+            freed_ns[position[id(change.low)], 1],
+            slow_ns[position[id(change.high)]],
         )
-        for change, remain_ns in zip(changes, remains_ns, strict=True)
-    )
+        scaled_ns = np.rint(step_ns / base_ns * np.array(new_ns)).astype(np.int64)
+        shorter, longer = (max(margin, _MARGIN) for margin in change.margin)
+        bounds = bounds_ns(step_ns, scaled_ns, (shorter, longer))
+        predicted.append(basis.carry(step_ns, step_ns, bounds, remain_ns))
+    return tuple(predicted)
 
 
 def leveled(job: JobReplay, programs: Mapping[int, Program], rank: int) -> dict[int, Program]:
-    """Programs of a job in which one rank works as the median rank does.
+    """Programs of a job in which one rank works as the median rank does, where it works more.
 
     Args:
         job: a job that is replayed.
@@ -281,14 +267,24 @@ def leveled(job: JobReplay, programs: Mapping[int, Program], rank: int) -> dict[
         rank: its index.
     """
     assert job.joined is not None
+    own, usual, surplus_ns = job.stretches[rank], _usual(job.stretches, rank), job.surplus_ns[rank]
+    too_much_ns = np.maximum(own.gpu_ns - usual["gpu_ns"], 0)
+    if surplus_ns is not None:
+        too_much_ns = too_much_ns * min(1.0, surplus_ns / max(1, int(too_much_ns.sum())))
     program = programs.get(rank, job.joined.programs[rank])
-    return {**programs, rank: level(program, rank, job.stretches, job.surplus_ns[rank])}
+    program = _scaled(program, own, 1 - too_much_ns / np.maximum(own.gpu_ns, 1))
+    program = _remove_waits(_capped(program, own, usual["host_ns"]), own, usual["waits"])
+    return {**programs, rank: program}
 
 
 def balanced(job: JobReplay, programs: Mapping[int, Program]) -> dict[int, Program]:
-    """Programs of a job in which all ranks do the mean of the work; as of `leveled`."""
+    """Programs of a job in which all ranks do the mean of the GPU work; as of `leveled`."""
     assert job.joined is not None
-    return balance({**dict(enumerate(job.joined.programs)), **programs}, job.stretches)
+    mean_ns = np.mean([own.gpu_ns for own in job.stretches], axis=0)
+    return {
+        rank: _scaled(programs.get(rank, program), own, mean_ns / np.maximum(own.gpu_ns, 1))
+        for rank, (program, own) in enumerate(zip(job.joined.programs, job.stretches, strict=True))
+    }
 
 
 def _surplus_ns(more: MoreWork | None, baseline: JobBaseline) -> int | None:
@@ -296,15 +292,6 @@ def _surplus_ns(more: MoreWork | None, baseline: JobBaseline) -> int | None:
     if more is None or more.calls <= _MIN_MORE_CALLS_FACTOR * more.usual_calls:
         return None
     return more.surplus_ns * len(baseline.steps)
-
-
-def _prediction(
-    change: Change, basis: StepBasis, remains_ns: int, step_ns: int, new_ns: NDArray[np.float64]
-) -> JobPrediction:
-    """Bounds around what is predicted, of the step that is printed."""
-    shorter, longer = (max(margin, _MARGIN) for margin in change.margin)
-    bounds = bounds_ns(step_ns, np.rint(new_ns).astype(np.int64), (shorter, longer))
-    return JobPrediction(*basis.carry(step_ns, step_ns, bounds, remains_ns))
 
 
 def _slowed_ns(members: Members, joined: Joined) -> Int64Array:
@@ -366,58 +353,8 @@ class Stretches(Frozen):
     waits: Int64Array
 
 
-def find_stretches(
-    programs: Sequence[Program], meeting_nodes: Sequence[Int64Array], *, in_pairs: bool
-) -> tuple[Stretches, ...]:
-    """The work of each rank by stretch.
-
-    Args:
-        programs: of each rank.
-        meeting_nodes: of each rank the activities that meet others.
-        in_pairs: whether some meet in pairs only.
-    """
-    are_alike = len({len(nodes) for nodes in meeting_nodes}) == 1 and not in_pairs
-    return tuple(
-        _stretches(program, nodes if are_alike else nodes[:0])
-        for program, nodes in zip(programs, meeting_nodes, strict=True)
-    )
-
-
-def level(
-    program: Program, rank: int, stretches: Sequence[Stretches], surplus_ns: int | None
-) -> Program:
-    """A rank's work as the median rank's, where it is more.
-
-    Args:
-        program: of the rank.
-        rank: its index.
-        stretches: the work of each rank.
-        surplus_ns: ns, what its GPU computes too much in all steps, at its own speed, where that is
-            known: GPUs that wait clock higher, so that the others are no measure of its speed.
-    """
-    own, usual = stretches[rank], _usual(stretches, rank)
-    too_much_ns = np.maximum(own.gpu_ns - usual["gpu_ns"], 0)
-    if surplus_ns is not None:
-        too_much_ns = too_much_ns * min(1.0, surplus_ns / max(1, int(too_much_ns.sum())))
-    scaled = _scaled(program, own, 1 - too_much_ns / np.maximum(own.gpu_ns, 1))
-    return _remove_waits(_capped(scaled, own, usual["host_ns"]), own, usual["waits"])
-
-
-def balance(programs: Mapping[int, Program], stretches: Sequence[Stretches]) -> dict[int, Program]:
-    """All ranks do the mean of the GPU work.
-
-    Args:
-        programs: of all ranks, by their index.
-        stretches: the work of each.
-    """
-    mean_ns = np.mean([of_rank.gpu_ns for of_rank in stretches], axis=0)
-    return {
-        rank: _scaled(programs[rank], own, mean_ns / np.maximum(own.gpu_ns, 1))
-        for rank, own in enumerate(stretches)
-    }
-
-
 def _stretches(program: Program, meeting_nodes: Int64Array) -> Stretches:
+    """The work of one rank between the activities that meet others."""
     launched = np.sort(program.launch_node[meeting_nodes])
     is_comm = program.activity_kind == Kind.COMM
     is_activity = program.kind == NodeKind.ACTIVITY
