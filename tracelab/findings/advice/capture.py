@@ -18,12 +18,11 @@ from tracelab.base.arrays import OneLine, dataclass
 from tracelab.base.intervals import Int64Array
 from tracelab.findings.advice.needs import Need, cannot_go
 from tracelab.findings.advice.repeats import have_same_sizes
-from tracelab.findings.candidates import grouped, where
+from tracelab.findings.candidates import grouped, is_regular, where
 from tracelab.findings.context import Context
 from tracelab.findings.places import JOINT, edit_text
 from tracelab.findings.remedies.recognizers import compiled_regions
 from tracelab.findings.remedy import is_available
-from tracelab.measures.recurrence import is_regular
 from tracelab.model.blocking_calls import Blocking
 from tracelab.model.driver_api import is_free, is_graph_launch
 from tracelab.model.frames import MODULE_PREFIX, called_name, is_tensor_operator

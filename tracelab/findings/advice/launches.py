@@ -6,15 +6,13 @@ shows how much work it adds to the GPU's. The sentences are those of ``advice.to
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 
 from tracelab.findings.advice.capture import Blocker, Capture, Launched, Segment, Way, find_capture
+from tracelab.findings.advice.needs import SENTENCES
 from tracelab.findings.advice.repeats import Change, find_change
 from tracelab.findings.context import Context
 from tracelab.findings.finding import MAX_SHORT_LETTERS, MIN_REPORTED_SHARE, WARNING_SHARE
@@ -76,14 +74,8 @@ class _Plan(NamedTuple):
     change: Change | None
 
 
-def _read_sentences() -> tuple[Mapping[str, Step], Mapping[str, str]]:
-    path = Path(__file__).parents[1] / "advice.toml"
-    tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    steps = {name: Step(**step) for name, step in tables["steps"].items()}
-    return MappingProxyType(steps), MappingProxyType(tables["sentences"])
-
-
-_STEPS, _SENTENCES = _read_sentences()
+_STEPS = {name: Step(**step) for name, step in SENTENCES["steps"].items()}
+_SENTENCES: Mapping[str, str] = SENTENCES["launches"]
 
 
 def advise(context: Context, lost_ns: int) -> Advice:

@@ -9,10 +9,12 @@ after the first wait that covers it.
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
 from enum import IntEnum
+from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +32,9 @@ from tracelab.model.program.call_sites import call_sites
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.waits import DECIDES, SIZED_BY_DATA
 
+SENTENCES: Mapping[str, Any] = MappingProxyType(
+    tomllib.loads(Path(__file__).parents[1].joinpath("advice.toml").read_text(encoding="utf-8"))
+)
 _NEVER = np.iinfo(np.int64).min
 # The host computes between a read and the next copy to the GPU if that takes so many times as long
 # as it usually takes from launch to launch.
@@ -303,22 +308,7 @@ class Need(IntEnum):
 
 
 # What can be moved if no remedy knows the library that reads.
-_MOVES: Mapping[Need, Instead] = MappingProxyType(
-    {
-        Need.SIZE: Instead(
-            "The CPU needs the size of the result. If it is the same in every step, find the "
-            "positions once, before the loop.",
-            short="Compute this result once, before the loop, if it is the same in every step.",
-        ),
-        Need.BRANCH: Instead(
-            "The CPU needs this value: it decides what is done next. Decide one step late, by a "
-            "copy that has arrived by then, or ask only every N steps. A check in a library may "
-            "have a switch.",
-            short="Decide one step late: copy the value with `non_blocking=True` into pinned "
-            "memory and test it in the next step. Or test it every N steps.",
-        ),
-    }
-)
+_MOVES = {Need[name]: Instead(**move) for name, move in SENTENCES["moves"].items()}
 
 
 def host_needs(graph: Graph) -> NDArray[np.int8]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from tracelab.base.arrays import read_only
 from tracelab.base.intervals import Int64Array
-from tracelab.measures.recurrence import is_regular
+from tracelab.findings.candidates import is_regular
 from tracelab.model.blocking_calls import Blocking
 from tracelab.model.cuda_graphs.graph_replays import mostly_replays
 from tracelab.model.cuda_graphs.origins import ReadArguments

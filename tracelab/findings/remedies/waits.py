@@ -68,21 +68,17 @@ def reads_of_results(graph: Graph, events: Int64Array) -> Int64Array:
     return np.concatenate((reads, synchronizes(graph, events, awaited="result")))
 
 
-def fed_back_reads(graph: Graph, _events: Int64Array, *, kind: str) -> Int64Array:
-    """The reads that block for what is copied to the GPU next.
+def fed_back_calls(graph: Graph, _events: Int64Array, *, kind: str) -> Int64Array:
+    """The reads that block for what is copied to the GPU next, or these copies.
 
     Args:
         graph: the file's dependencies.
-        kind: "input" where the host computes that from what it read, "returned" where it is that.
+        kind: "input" for reads from which the host computes it, "returned" for those of the same
+            value, "copy" for copies of what was computed.
     """
-    found = fed_back(graph)
-    is_chosen = {"input": found.is_input, "returned": found.is_returned}[kind]
-    return graph.host.blocking_calls.event_id[is_chosen]
-
-
-def fed_back_copies(graph: Graph, _events: Int64Array) -> Int64Array:
-    """The copies to the GPU of what the host computed from a read."""
-    return fed_back(graph).copy_id
+    found, calls = fed_back(graph), graph.host.blocking_calls.event_id
+    reads = {"input": found.is_input, "returned": found.is_returned}
+    return found.copy_id if kind == "copy" else calls[reads[kind]]
 
 
 def copy_calls(
@@ -96,11 +92,10 @@ def copy_calls(
         min_bytes: of each, where the file says its size.
     """
     timeline = graph.host.timeline
+    size_bytes = timeline.trace.copied_bytes[timeline.event_id]
+    is_small = (size_bytes != ABSENT) & (size_bytes < min_bytes)
     calls = calls_of_copies(timeline, direction, is_pageable=True)
-    row = np.flatnonzero(np.isin(timeline.launch_id, calls))
-    size_bytes = timeline.trace.copied_bytes[timeline.event_id[row]]
-    is_chosen = (size_bytes == ABSENT) | (size_bytes >= min_bytes)
-    return np.unique(timeline.launch_id[row[is_chosen]])
+    return np.setdiff1d(calls, timeline.launch_id[is_small])
 
 
 def allocations(graph: Graph, _events: Int64Array) -> Int64Array:

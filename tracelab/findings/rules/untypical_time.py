@@ -22,6 +22,7 @@ from tracelab.base.intervals import (
 from tracelab.findings.candidates import (
     MAX_EVIDENCE,
     Candidate,
+    are_rare,
     grouped,
     join_by_device,
     most_expensive,
@@ -32,7 +33,6 @@ from tracelab.findings.finding import ASIDE, INFO, WARNING_SHARE
 from tracelab.findings.remedy import Remedy
 from tracelab.findings.rule import load_rule
 from tracelab.measures.idle_causes import Cause
-from tracelab.measures.recurrence import are_rare
 from tracelab.model.program.call_sites import CallSite
 from tracelab.model.steady import MIN_STEPS
 from tracelab.model.trace import ABSENT, HOST_CALLS
