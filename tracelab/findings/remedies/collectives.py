@@ -15,6 +15,7 @@ from tracelab.findings.remedies.recognizers import (
     named,
     operators_named,
     outermost,
+    recurs_in_most_steps,
 )
 from tracelab.measures.exposed import exposed
 from tracelab.measures.overlap_blockers import OverlapBlocker
@@ -45,18 +46,6 @@ _CHECKS_FOR_INF = "aten::_amp_foreach_non_finite_check_and_unscale_"
 _SCALARS_BYTES = 64
 # From an all-reduce to the read of its result.
 _MAX_LAUNCHES_BETWEEN = 2
-
-
-def recurs_in_most_steps(graph: Graph, events: Int64Array) -> Int64Array:
-    """All events if most steps have some: what comes every N steps is as it should be."""
-    windows = graph.host.timeline.steps
-    if len(windows) < 2 or not len(events):
-        return events
-    at_ns = np.sort(graph.host.timeline.trace.start_ns[events])
-    start_ns = np.array([window.start_ns for window in windows])
-    end_ns = np.array([window.end_ns for window in windows])
-    has_some = np.searchsorted(at_ns, end_ns) > np.searchsorted(at_ns, start_ns)
-    return events if 2 * has_some.sum() > len(windows) else NO_EVENTS
 
 
 def search_for_unused(graph: Graph, events: Int64Array) -> Int64Array:

@@ -16,7 +16,6 @@ from tracelab.findings.remedies.recognizers import (
     functions_around,
     named,
     parents_match,
-    step_indices,
 )
 from tracelab.measures.idle_culprits import innermost_functions
 from tracelab.model.driver_api import is_kernel_launch
@@ -29,14 +28,9 @@ from tracelab.model.program.call_sites import python_frames
 from tracelab.model.thread_states import is_in_launching_thread, thread_waits
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category
 
-_IN_PROCESS = re.compile(r"_SingleProcessDataLoaderIter\.__next__$")
-_OF_WORKERS = re.compile(r"_MultiProcessingDataLoaderIter\.__next__$")
 _NEXT = re.compile(r"torch/utils/data/dataloader\.py\(\d+\): __next__$")
 # To hand a batch over takes 0.1 to 1 ms itself.
 _MIN_LOAD_NS_OF_STEP = 1_000_000
-# A batch that is ready is taken from the queue in 0.05 to 0.3 ms.
-_MIN_WAIT_NS = 500_000
-_REGIONS = (Category.ANNOTATION, Category.OPERATOR)
 # Of the time of a function.
 _MIN_WAITING_SHARE = 0.5
 # At most 2 % of the launches of ordinary files end after their kernel.
@@ -57,37 +51,24 @@ _KEEPS_VALUES = re.compile(
 MIN_COMPUTED_NS = 100_000
 
 
-def _add_functions(graph: Graph, regions: Int64Array) -> Int64Array:
-    """Regions of a loader's `__next__`, and the Python functions of that name around them."""
+def joined_by_functions(graph: Graph, events: Int64Array) -> Int64Array:
+    """Add the Python functions of a loader's `__next__` around its regions."""
     trace = graph.host.timeline.trace
     functions = named(trace, _NEXT.search, Category.PYTHON)
-    return np.concatenate((regions, functions[counts_inside(trace, functions, regions) > 0]))
+    return np.concatenate((events, functions[counts_inside(trace, functions, events) > 0]))
 
 
-def loads_in_process(graph: Graph, _events: Int64Array) -> Int64Array:
+def long_loads(graph: Graph, events: Int64Array) -> Int64Array:
     """The loads of the main process, if they take long enough that worker processes pay.
 
     The profiler makes them longer: they count for the share of a step that is left without it.
     """
     timeline = graph.host.timeline
-    loads = named(timeline.trace, _IN_PROCESS.search, *_REGIONS)
     step_ns = float(np.median(timeline.typical_lengths_ns)) if timeline.steps else 0
     share = min(1, (timeline.trace.info.unprofiled_step_ns or step_ns) / (step_ns or 1))
-    load_ns = timeline.trace.duration_ns[loads].sum() / max(1, len(timeline.steps))
+    load_ns = timeline.trace.duration_ns[events].sum() / max(1, len(timeline.steps))
     pays = not step_ns or load_ns * share >= _MIN_LOAD_NS_OF_STEP
-    return _add_functions(graph, loads) if pays else loads[:0]
-
-
-def waits_for_workers(graph: Graph, _events: Int64Array) -> Int64Array:
-    """The waits for worker processes, if most steady steps have one."""
-    timeline = graph.host.timeline
-    waits = named(timeline.trace, _OF_WORKERS.search, *_REGIONS)
-    waits = waits[timeline.trace.duration_ns[waits] >= _MIN_WAIT_NS]
-    if timeline.steady is None:
-        return _add_functions(graph, waits)
-    steady = timeline.steady.indices
-    has_one = np.intersect1d(step_indices(graph, waits), steady)
-    return _add_functions(graph, waits) if 2 * len(has_one) > len(steady) else waits[:0]
+    return events if pays else NO_EVENTS
 
 
 def loads_in_launching_thread(graph: Graph, _events: Int64Array) -> Int64Array:

@@ -73,6 +73,18 @@ def recurring(graph: Graph, events: Events) -> Int64Array:
     return events.astype(np.int64) if len(seen) >= _MIN_STEADY_STEPS else NO_EVENTS
 
 
+def recurs_in_most_steps(graph: Graph, events: Int64Array) -> Int64Array:
+    """All events if most steady steps have some, else none; all in a file without steps.
+
+    What comes every N steps is as it should be.
+    """
+    steady = graph.host.timeline.steady
+    if steady is None:
+        return events
+    seen = np.intersect1d(step_indices(graph, events), steady.indices)
+    return events if 2 * len(seen) > len(steady.indices) else NO_EVENTS
+
+
 def lasts(graph: Graph, events: Int64Array, *, least_us: float) -> Int64Array:
     """Choose the events that take at least `least_us` microseconds."""
     return events[graph.host.timeline.trace.duration_ns[events] >= 1e3 * least_us]
