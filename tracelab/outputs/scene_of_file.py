@@ -124,8 +124,8 @@ def scene_of_file(analysis: Analysis) -> Scene:
     return maker.scene(
         maker.lanes(),
         analysis.part.device,
-        path_id=maker.path_id(),
         cited_id=maker.cited_id(),
+        path_id=maker.path_id(),
         lines=tuple(Line(*name) for name in maker.program_lines.names),
     )
 
@@ -164,8 +164,8 @@ class _Maker:
         lanes: Iterable[Lane],
         device: int,
         *,
-        path_id: Int64Array = NOTHING,
         cited_id: Int64Array = NOTHING,
+        path_id: Int64Array = NOTHING,
         lines: tuple[Line, ...] = (),
     ) -> Scene:
         """Make the scene with these lanes.
@@ -173,14 +173,14 @@ class _Maker:
         Args:
             lanes: in the order in which they are shown.
             device: the GPU that decides.
+            cited_id: the events that findings may cite.
             path_id: the events of the critical path, in order.
-            cited_id: the events that findings may cite, ascending.
             lines: of the program.
         """
         trace, shown = self.trace, tuple(lanes)
-        path_places, places = self._places(path_id), self._places(cited_id)
+        places = self._places(np.union1d(cited_id, path_id))
         columns = [x for lane in shown for key, x in lane.more.items() if key in NAME_COLUMNS]
-        used = np.unique(np.concatenate([*columns, path_places.name, places.name, [ABSENT]]))[1:]
+        used = np.unique(np.concatenate([*columns, places.name, [ABSENT]]))[1:]
         index_of = np.full(len(trace.strings) + 1, ABSENT, dtype=np.int64)  # the last is ABSENT's
         index_of[used] = np.arange(len(used))
         filled = [lane for lane in shown if len(lane)]
@@ -201,8 +201,8 @@ class _Maker:
             base_ns=trace.info.clock_base_ns,
             texts=tuple(self._texts),
             lines=lines,
-            path_places=replace(path_places, name=index_of[path_places.name]),
             places=replace(places, name=index_of[places.name]),
+            critical_path=np.searchsorted(places.event_id, path_id),
             usual_steps=steady_numbers(self.timeline, self.window),
         )
 
@@ -367,12 +367,10 @@ class _DetailMaker(_Maker):
         return changed
 
     def cited_id(self) -> Int64Array:
-        """int64[k], ascending: what the file's findings cite, and what those of its job may."""
+        """int64[k]: what the file's findings cite, and what those of its job may."""
         cited = [event_id for x in self._analysis.report.findings for event_id in x.evidence]
         is_comm = self.timeline.select(kind=Kind.COMM)
-        return np.unique(
-            np.concatenate((np.array(cited, np.int64), self.timeline.event_id[is_comm]))
-        )
+        return np.concatenate((np.array(cited, np.int64), self.timeline.event_id[is_comm]))
 
     def stream(self, of_streams: GraphStreams) -> Lane:
         """Make the lane of a stream, with what launched its activities and what they waited for."""

@@ -28,7 +28,7 @@ from tracelab.base.arrays import ABSENT, Frozen, dataclass
 from tracelab.base.intervals import Int64Array, stacked, union
 from tracelab.base.names import short_kernel_name
 from tracelab.base.safe_text import clean
-from tracelab.render.scene import NOTHING, Lane, Mark, Places, Scene
+from tracelab.render.scene import NOTHING, Lane, Mark, Scene
 from tracelab.render.words import shorten
 from tracelab.report.glossary import BLOCKERS, BLOCKING_KINDS, CAUSES, PATH_KINDS
 
@@ -108,7 +108,8 @@ def event_lines(name: str, scene: Scene, threads: Threads, notes: Sequence[str])
     for numbers in scene.lanes:
         if "value" in numbers.more:
             yield from _values(numbers, process, scene.origin_ns)
-    pairs = [*_evidence(process, findings, scene, threads), *_along(scene, threads)]
+    ends = _Ends(scene, threads)
+    pairs = [*_evidence(process, findings, scene.origin_ns, ends), *_along(scene, ends)]
     for number, (kind, source, target) in enumerate(pairs, process * _MAX_ARROWS_OF_PROCESS):
         begun = f'"cat":"tracelab.{kind}","name":"{kind.replace("_", " ")}","id":{number}'
         yield f'{{"ph":"s",{begun},{source}}}'
@@ -190,26 +191,23 @@ def _values(numbers: Lane, process: int, origin_ns: int) -> Iterator[str]:
 
 
 def _evidence(
-    process: int, findings: Sequence[Track], scene: Scene, threads: Threads
+    process: int, findings: Sequence[Track], origin_ns: int, ends: _Ends
 ) -> Iterator[tuple[str, str, str]]:
     """The arrows from the slices of findings to what they cite: kind, source, target."""
-    ends = _Ends(scene.places, scene, threads)
     for order, finding in enumerate(findings, 1):
-        start_ns = finding.start_ns + scene.origin_ns
+        start_ns = finding.start_ns + origin_ns
         for index, row in zip(finding.slice_index.tolist(), finding.place.tolist(), strict=True):
             time = microseconds(int(start_ns[index]))
             yield "evidence", f'"pid":{process},"tid":{process + order},"ts":{time}', ends.json(row)
 
 
-def _along(scene: Scene, threads: Threads) -> Iterator[tuple[str, str, str]]:
+def _along(scene: Scene, ends: _Ends) -> Iterator[tuple[str, str, str]]:
     """The arrows from each event of the critical path to the next.
 
     A call that waits has begun before what it waits for: the arrow reaches it when that begins.
     """
-    path = scene.path_places
-    ends = _Ends(path, scene, threads)
-    starts_ns, ends_ns = path.start_ns.tolist(), path.end_ns.tolist()
-    for source, target in pairwise(range(len(starts_ns))):
+    starts_ns, ends_ns = scene.places.start_ns.tolist(), scene.places.end_ns.tolist()
+    for source, target in pairwise(scene.critical_path.tolist()):
         time_ns = max(starts_ns[source], starts_ns[target])
         if time_ns == starts_ns[target] or time_ns < ends_ns[target]:
             yield "critical_path", ends.json(source), ends.json(target, time_ns)
@@ -222,10 +220,10 @@ class _Ends:
     from ours, but is read as the same.
     """
 
-    def __init__(self, places: Places, scene: Scene, threads: Threads) -> None:
+    def __init__(self, scene: Scene, threads: Threads) -> None:
         written = [_written(*threads.get(x[:2], (None, None))) for x in scene.threads]
-        self._thread = [written[thread] for thread in places.thread.tolist()]
-        self._start_ns = places.start_ns.tolist()
+        self._thread = [written[thread] for thread in scene.places.thread.tolist()]
+        self._start_ns = scene.places.start_ns.tolist()
         self._origin_ns = scene.origin_ns
 
     def json(self, row: int, time_ns: int | None = None) -> str:

@@ -243,8 +243,8 @@ class Scene(OneLine):
         base_ns: what the file adds to its own times to get those of the machine's clock.
         texts: other texts.
         lines: of the program.
-        path_places: the events of the critical path, in order.
-        places: the events that findings may cite, by event id.
+        places: the events that findings may cite and those of the critical path, by event id.
+        critical_path: intp[k], the rows of `places` of its events, in order.
         usual_steps: the numbers of the steady steps whose spans are known.
         notes: sentences about it.
         label: the heading of its lanes: "rank 3".
@@ -270,8 +270,8 @@ class Scene(OneLine):
     base_ns: int = 0
     texts: tuple[str, ...] = ()
     lines: tuple[Line, ...] = ()
-    path_places: Places = field(default_factory=Places)
     places: Places = field(default_factory=Places)
+    critical_path: NDArray[np.intp] = field(default_factory=lambda: NOTHING)
     usual_steps: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
     label: str = ""
@@ -324,10 +324,8 @@ class Scene(OneLine):
         def spans(*moments_ns: int) -> Span:
             return Span(*clock(np.array(moments_ns, dtype=np.int64)).tolist())
 
-        def places(of: Places) -> Places:
-            return replace(of, start_ns=clock(of.start_ns), end_ns=clock(of.end_ns))
-
         start_ns, end_ns = spans(self.start_ns, self.end_ns)
+        places = self.places
         return replace(
             self,
             window=spans(*self.window),
@@ -337,7 +335,6 @@ class Scene(OneLine):
             lanes=tuple(
                 replace(x, start_ns=clock(x.start_ns), end_ns=clock(x.end_ns)) for x in self.lanes
             ),
-            path_places=places(self.path_places),
-            places=places(self.places),
+            places=replace(places, start_ns=clock(places.start_ns), end_ns=clock(places.end_ns)),
             clock=pairs,
         )

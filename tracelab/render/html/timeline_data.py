@@ -214,27 +214,20 @@ def _shown(finding: _Located, detail: tuple[int, int], group: Group) -> dict[str
 
 def _windows(groups: Sequence[Group], *, on_one_clock: bool) -> list[dict[str, Any]]:
     """The steps to choose from: of a job each once, from its first start to its last end."""
-    if not on_one_clock:
-        several = len(groups) > 1
-        return [
-            _window(
-                f"{group.scene.label} step {number}" if several else f"step {number}",
-                bounds,
-                number in group.scene.usual_steps,
-                index,
-            )
-            for index, group in enumerate(groups)
-            for number, bounds in group.scene.steps.items()
-        ]
-    numbers = sorted({number for group in groups for number in group.scene.steps})
+    clocks = [groups] if on_one_clock else [[group] for group in groups]
     windows = []
-    for number in numbers:
-        having = [group for group in groups if number in group.scene.steps]
-        starts, ends = zip(*(group.scene.steps[number] for group in having), strict=True)
-        steady = all(number in group.scene.usual_steps for group in having)
-        windows.append(_window(f"step {number}", (min(starts), max(ends)), steady, 0))
+    for index, together in enumerate(clocks):
+        file = f"{together[0].scene.label} " if len(clocks) > 1 else ""
+        for number in sorted({number for group in together for number in group.scene.steps}):
+            having = [group.scene for group in together if number in group.scene.steps]
+            starts_ns, ends_ns = zip(*(scene.steps[number] for scene in having), strict=True)
+            windows.append(
+                {
+                    "label": f"{file}step {number}",
+                    "start": min(starts_ns),
+                    "end": max(ends_ns),
+                    "steady": all(number in scene.usual_steps for scene in having),
+                    "group": index,
+                }
+            )
     return windows
-
-
-def _window(label: str, bounds: tuple[int, int], steady: bool, group: int) -> dict[str, Any]:
-    return {"label": label, "start": bounds[0], "end": bounds[1], "steady": steady, "group": group}

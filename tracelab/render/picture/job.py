@@ -15,7 +15,6 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, to_rgb
 from matplotlib.figure import Figure
 
-from tracelab.base.arrays import dataclass
 from tracelab.base.intervals import Intervals, clip, intersect, join, measure, subtract, union
 from tracelab.render.job_heat_map import (
     COMPUTE,
@@ -47,7 +46,7 @@ from tracelab.render.picture.layout import (
     new_sheet,
     points,
 )
-from tracelab.render.picture.rows import Band, Layer, Row, kinds_in
+from tracelab.render.picture.rows import Band, Layer, Row, kinds_in, visible
 from tracelab.render.picture.save import fixed_style
 from tracelab.render.ranks import RankShares
 from tracelab.render.scene import NOTHING, Scene, Span
@@ -80,23 +79,6 @@ _COLORS: Mapping[str, str] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RankRow:
-    """A rank in the picture of its job.
-
-    Attributes:
-        rank: its number.
-        row: its work, above, and its communication, below.
-        idle: when it did neither.
-        bounds_ns: where its steps begin and end, ns on the job's clock.
-    """
-
-    rank: int
-    row: Row
-    idle: Intervals
-    bounds_ns: tuple[int, ...]
-
-
 def draw_job(
     job: Job,
     scenes: Mapping[int, Scene],
@@ -119,12 +101,9 @@ def draw_job(
     ranks = _chosen(job)
     steps = choose_steps(job, scenes)
     grid = _grid(job, scenes, steps, width_px - LEFT_PX - RIGHT_PX)
-    bounds = {
-        x.rank: sorted({ns for y in x.steps for ns in (y.start_ns, y.end_ns)}) for x in job.per_rank
-    }
-    rows = [_row(scenes[rank], grid, bounds[rank]) for rank in ranks]
-    kinds = kinds_in([x.row for x in rows])
-    if any(len(x.idle) for x in rows):
+    rows, idle = zip(*(_row(scenes[rank], grid) for rank in ranks), strict=True)
+    kinds = kinds_in(rows)
+    if any(map(len, idle)):
         kinds.add("idle")
     content = heat_map(job, ranks)
     lane_px = min(_MAX_LANE_PX, max(_MIN_LANE_PX, _ALL_LANES_PX // len(ranks) - 2))
@@ -138,11 +117,11 @@ def draw_job(
         figure = new_figure(width_px, height_px)
         tops = [i * (lane_px + gap_px) for i in range(len(ranks))]
         below_px = height_px - _HEADER_PX - lanes_px
-        sheet = new_sheet(figure, "ranks", grid, [x.row for x in rows], tops, lane_px, below_px)
-        draw_work(sheet, {x.rank: x.idle for x in rows})
-        _draw_bounds(sheet, rows)
-        _draw_labels(sheet, rows, _roles(job), {x.rank for x in job.stragglers}, shares)
-        _draw_steps(sheet, job, steps, rows)
+        sheet = new_sheet(figure, "ranks", grid, rows, tops, lane_px, below_px)
+        draw_work(sheet, dict(zip(ranks, idle, strict=True)))
+        _draw_bounds(sheet, job)
+        _draw_labels(sheet, _roles(job), {x.rank for x in job.stragglers}, shares)
+        _draw_steps(sheet, job, steps)
         draw_axis(sheet)
         of = ["shares of a mean step"] if shares else []
         caption = "  ·  ".join([*_caption(job, ranks, steps, grid), *of])
@@ -201,8 +180,8 @@ def _grid(job: Job, scenes: Mapping[int, Scene], steps: Sequence[int], columns: 
     return Grid(min(starts), max(ends), columns)
 
 
-def _row(scene: Scene, grid: Grid, bounds_ns: Sequence[int]) -> RankRow:
-    """Build the row of a rank: its work, and which part of its communication waited."""
+def _row(scene: Scene, grid: Grid) -> tuple[Row, Intervals]:
+    """Build the row of a rank: its work and, below, its communication; return when it is idle."""
     within = Span(grid.start_ns, grid.end_ns)
     [work] = scene.lanes_of_type("work")
     covered = {kind: work.covered(kind, within) for kind in work.kinds}
@@ -229,14 +208,8 @@ def _row(scene: Scene, grid: Grid, bounds_ns: Sequence[int]) -> RankRow:
         Band(0.66, 0.83, 0.3, beside),
     )
     known = clip(union([scene.start_ns], [scene.end_ns]), *within)
-    idle = subtract(known, busy)
-    wide = idle.ends - idle.starts >= grid.pixel_ns
-    return RankRow(
-        rank=scene.rank,
-        row=Row(f"rank {scene.rank}", scene.rank, measure(busy), bands),
-        idle=Intervals(idle.starts[wide], idle.ends[wide]),
-        bounds_ns=tuple(bounds_ns),
-    )
+    row = Row(f"rank {scene.rank}", scene.rank, measure(busy), bands)
+    return row, visible(subtract(known, busy), grid)
 
 
 def _caption(job: Job, ranks: Sequence[int], steps: Sequence[int], grid: Grid) -> list[str]:
@@ -264,7 +237,6 @@ def _roles(job: Job) -> dict[int, str]:
 
 def _draw_labels(
     sheet: Sheet,
-    rows: Sequence[RankRow],
     roles: Mapping[int, str],
     stragglers: Set[int],
     shares: Mapping[int, RankShares],
@@ -274,34 +246,35 @@ def _draw_labels(
     left = MARGIN_PX - LEFT_PX
     for name, x_px in _SHARE_X.items() if shares else ():
         sheet.write(x_px - LEFT_PX, _STEPS_Y - _HEADER_PX, name, SMALL_PX, ha="right", color=GRAY)
-    for x, top in zip(rows, sheet.tops, strict=True):
-        middle = top + sheet.lane_px / 2
-        role = roles.get(x.rank, "") if sheet.is_spacious else ""
-        color, role_color = (_STRAGGLER,) * 2 if x.rank in stragglers else (DARK, GRAY)
+    for row, top, bottom in sheet.places():
+        rank, middle = row.device or 0, (top + bottom) / 2
+        role = roles.get(rank, "") if sheet.is_spacious else ""
+        color, role_color = (_STRAGGLER,) * 2 if rank in stragglers else (DARK, GRAY)
         name_y = middle - 8 if role else middle
-        sheet.write(left, name_y, x.row.label, size_px, weight="bold", color=color)
+        sheet.write(left, name_y, row.label, size_px, weight="bold", color=color)
         sheet.write(left, middle + 9, role, SMALL_PX, color=role_color)
-        for name, x_px in _SHARE_X.items() if x.rank in shares else ():
-            share = f"{shares[x.rank].percents[name]} %"
+        for name, x_px in _SHARE_X.items() if rank in shares else ():
+            share = f"{shares[rank].percents[name]} %"
             sheet.write(x_px - LEFT_PX, middle, share, size_px, ha="right", color=GRAY)
 
 
-def _draw_bounds(sheet: Sheet, rows: Sequence[RankRow]) -> None:
-    """A fine line in each lane where the rank's step begins or ends."""
+def _draw_bounds(sheet: Sheet, job: Job) -> None:
+    """Draw a fine line in each lane where the rank's step begins or ends."""
     grid = sheet.grid
+    steps = {times.rank: times.steps for times in job.per_rank}
     segments = [
-        ((ns - grid.start_ns, top), (ns - grid.start_ns, top + sheet.lane_px))
-        for x, top in zip(rows, sheet.tops, strict=True)
-        for ns in x.bounds_ns
+        ((ns - grid.start_ns, top), (ns - grid.start_ns, bottom))
+        for row, top, bottom in sheet.places()
+        for ns in sorted({ns for x in steps[row.device or 0] for ns in (x.start_ns, x.end_ns)})
         if grid.start_ns <= ns <= grid.end_ns
     ]
     sheet.draw_lines("steps", segments, 1.4, **STEP_LINES)
 
 
-def _draw_steps(sheet: Sheet, job: Job, steps: Sequence[int], rows: Sequence[RankRow]) -> None:
-    """The steps' numbers above the first lane."""
+def _draw_steps(sheet: Sheet, job: Job, steps: Sequence[int]) -> None:
+    """Write the steps' numbers above the first lane."""
     grid = sheet.grid
-    [times] = [times for times in job.per_rank if times.rank == rows[0].rank]
+    [times] = [times for times in job.per_rank if times.rank == sheet.rows[0].device]
     starts_ns = {x.step: x.start_ns for x in times.steps}
     for step in steps:
         x_px = max(0.0, (starts_ns[step] - grid.start_ns) / grid.pixel_ns)

@@ -44,7 +44,6 @@ Segment = tuple[tuple[float, float], tuple[float, float]]  # ns from the start, 
 
 _LANE_GAP, _DEVICE_GAP = 4, 14
 _LARGE_LANE, _SMALL_LANE, _LANES_WITH_ROOM = 40, 22, 8
-_MIN_BAND_PX = 8
 _LEGEND_ROW_PX, _LEGEND_ENTRY_PX = 24, 160
 _MIN_LETTERS = 8
 
@@ -209,8 +208,8 @@ def _lane_height_px(lanes: int) -> int:
 
 
 def lane_height_px(lane: Row, lane_px: int) -> int:
-    """The height of a lane: that of every lane, or what its bands need to be seen."""
-    return max(lane_px, _MIN_BAND_PX * len(lane.bands))
+    """The height of a lane: that of every lane, or what it needs to be seen."""
+    return max(lane_px, lane.min_px)
 
 
 def lane_tops(lanes: Sequence[Row], lane_px: int) -> list[int]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tracelab.base.arrays import dataclass
 from tracelab.base.errors import UsageError
-from tracelab.base.intervals import Int64Array, Intervals, clip, gaps, measure, union
+from tracelab.base.intervals import Int64Array, Intervals, clip, measure, union
 from tracelab.render.picture.coverage import Grid
 from tracelab.render.scene import Lane, Scene, Thread
 from tracelab.render.words import ELLIPSIS, duration_text
@@ -19,6 +19,7 @@ from tracelab.render.words import ELLIPSIS, duration_text
 MAX_ID_LETTERS = 8
 # Bars that are thinner than a pixel are not lower.
 MIN_BAND_HEIGHT_SHARE = 0.16
+_MIN_BAND_PX = 8
 _LEVEL_GAP_SHARE = 0.1
 _LANE_NAME = re.compile(r"host|device:\d+|stream:\d+/(\d+|graphs)|kind:(compute|comm|copy|memset)")
 
@@ -78,6 +79,7 @@ class Row:
         busy_ns: how much of the shown time its stream worked; of a host thread, was blocked.
         bands: what lies in it.
         streams: how many streams share it.
+        min_px: the least height at which its bands are seen.
     """
 
     label: str
@@ -85,6 +87,7 @@ class Row:
     busy_ns: int
     bands: tuple[Band, ...]
     streams: int = 1
+    min_px: int = 0
 
 
 def choose(scene: Scene, names: Sequence[str] | None) -> Choice:
@@ -197,7 +200,8 @@ def _stream_row(lane: Lane, kinds: Sequence[str], grid: Grid) -> Row:
     else:
         number = str(lane.streams[0])
         label = lane.label.replace(number, _short_id(number))
-    return Row(label, lane.device, measure(busy), bands, len(lane.streams))
+    min_px = _MIN_BAND_PX * len(bands)
+    return Row(label, lane.device, measure(busy), bands, len(lane.streams), min_px)
 
 
 def _levels(lane: Lane, kinds: Sequence[str], grid: Grid) -> tuple[Band, ...]:
@@ -224,7 +228,8 @@ def _host_row(lane: Lane, annotations: Lane | None, threads: Sequence[Thread], g
     strip = [*steps, _layer(lane, "launch_call", grid)]
     bands = (Band(0, 0.64, 0.4, (blocking,)), *(Band(0.72, 1, 1, (layer,)) for layer in strip))
     label = f"CPU thread {_short_id(threads[lane.thread].thread)}"
-    return Row(label, None, measure(blocking.covered), bands)
+    min_px = _MIN_BAND_PX * len(bands)
+    return Row(label, None, measure(blocking.covered), bands, min_px=min_px)
 
 
 def busiest(rows: Sequence[Row], most: int) -> list[Row]:
@@ -233,9 +238,8 @@ def busiest(rows: Sequence[Row], most: int) -> list[Row]:
     return [rows[i] for i in sorted(order[:most])]
 
 
-def visible_idle(busy: Intervals, grid: Grid) -> Intervals:
-    """Return when a device that is busy then is idle for at least a pixel."""
-    idle = gaps(busy, grid.start_ns, grid.end_ns)
+def visible(idle: Intervals, grid: Grid) -> Intervals:
+    """Return the intervals of at least a pixel."""
     wide = idle.ends - idle.starts >= grid.pixel_ns
     return Intervals(idle.starts[wide], idle.ends[wide])
 

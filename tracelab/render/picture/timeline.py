@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from tracelab.base.arrays import dataclass
 from tracelab.base.errors import UsageError
-from tracelab.base.intervals import Intervals, measure
+from tracelab.base.intervals import Intervals, gaps, measure
 from tracelab.render.first_screen import BusyShares
 from tracelab.render.picture.coverage import Grid
 from tracelab.render.picture.draw_lanes import (
@@ -43,7 +43,7 @@ from tracelab.render.picture.rows import (
     choose,
     kinds_in,
     require_lane_names,
-    visible_idle,
+    visible,
 )
 from tracelab.render.picture.save import fixed_style
 from tracelab.render.scene import Scene, Span
@@ -183,7 +183,10 @@ def _draw_panels(panels: Sequence[Panel], width_px: int, ticks: Grid | None = No
     """
     kinds = {kind for panel in panels for kind in kinds_in(panel.rows)}
     idle = [
-        {device: visible_idle(covered, panel.grid) for device, covered in panel.busy.items()}
+        {
+            device: visible(gaps(covered, panel.grid.start_ns, panel.grid.end_ns), panel.grid)
+            for device, covered in panel.busy.items()
+        }
         for panel in panels
     ]
     if any(len(of_gpu) for of_panel in idle for of_gpu in of_panel.values()):

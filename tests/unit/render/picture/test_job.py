@@ -1,6 +1,7 @@
 """The picture of a job, of hand-made ranks. Times are in milliseconds."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -254,3 +255,13 @@ def test_any_number_of_ranks_fits(ranks):
     texts = texts_of(figure)
     assert f"rank {ranks - 1}" in texts  # the straggler is never left out
     assert any("128 of 1,000 ranks" in text for text in texts) == (ranks == 1000)
+
+
+def test_lanes_of_very_many_ranks_do_not_overlap():
+    job = jobs.job(*map(jobs.rank_times, range(64)))
+    axes = draw(job, dict.fromkeys(range(64), WORKS[0])).axes[0]
+    [work_of_all] = [c for c in axes.collections if c.get_gid() == "compute"]
+    edges = {tuple(path.vertices[:, 1]) for path in work_of_all.get_paths()}
+    assert len(edges) == 64
+    ordered = sorted((min(y), max(y)) for y in edges)
+    assert all(below <= top for (_, below), (top, _) in pairwise(ordered))

@@ -8,7 +8,7 @@ from tracelab.render.picture.rows import Band, Row
 def make_lane(device, bands=1):
     """A lane with nothing in it."""
     parts = tuple(Band(i / bands, (i + 1) / bands, 0.1, ()) for i in range(bands))
-    return Row("stream 7", device, 0, parts)
+    return Row("stream 7", device, 0, parts, min_px=8 * bands)
 
 
 def test_lanes_of_a_device_stand_closer_than_devices():
