@@ -16,7 +16,7 @@ from tracelab.render.first_screen import (
 )
 from tracelab.render.ranks import Ranks, ranks_of_job
 from tracelab.render.recordings import Recordings, are_recordings, recordings_of
-from tracelab.render.section import PART, Chapter, Section, Tone
+from tracelab.render.section import PART, Chapter, Section, Tone, keyed
 from tracelab.render.sections.files import (
     all_losses,
     details_hint,
@@ -90,9 +90,10 @@ def _chapters(report: Report, *, every_step: bool, top: int) -> list[Chapter]:
     sections = opening(report)
     if report.job:
         sections[0] = replace(sections[0], lines=(*sections[0].lines, *machines(all_ranks)))
-        sections += [_said(facts_of_job(report, all_ranks)), *job_sections(report)]
+        sections.append(_said(facts_of_job(report, all_ranks)))
+        sections += keyed("ranks", job_sections(report))
     if len(numbers) > 1:
-        sections.append(ranks(report, views))
+        sections += keyed("ranks", [ranks(report, views)])
     if told_apart and len(numbers) <= MAX_DETAILED_RANKS:
         details = [
             chapter for rank in all_ranks for chapter in _rank(rank, report, every_step, top)
@@ -100,8 +101,8 @@ def _chapters(report: Report, *, every_step: bool, top: int) -> list[Chapter]:
         return [Chapter("", tuple(sections)), *details]
     if report.job:
         sections += findings_of_all_ranks(finding_groups(report, all_ranks))
-    sections += all_losses(report.traces)
-    sections.append(details_hint(report))
+    sections += keyed("losses", all_losses(report.traces))
+    sections += keyed("ranks", [details_hint(report)])
     return [Chapter("", tuple(sections))]
 
 
@@ -125,7 +126,10 @@ def opening(report: Report) -> list[Section]:
 def _rank(rank: RankView, report: Report, every_step: bool, top: int) -> list[Chapter]:
     """Make the chapters of a file: its window, and each of its steps if that is wanted."""
     trace, in_job = rank.trace, report.job is not None
-    sections = [file_facts(trace, rank.views, in_job=in_job), *losses(trace)]
+    sections = [
+        file_facts(trace, rank.views, in_job=in_job),
+        *keyed("losses", losses(trace)),
+    ]
     if rank.views:
         view = rank.main
         sections.append(_said(facts_of_file(rank)))

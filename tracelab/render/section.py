@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -60,7 +60,10 @@ class Column:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Section(OneLine):
-    """Sentences, a table and notes below it, under a title; each may be missing."""
+    """Sentences, a table and notes below it, under a title; each may be missing.
+
+    Sections of one key are one part of the page; those without a key are in other places of it.
+    """
 
     title: str
     lines: tuple[str, ...] = ()
@@ -68,6 +71,7 @@ class Section(OneLine):
     rows: tuple[tuple[str, ...], ...] = ()
     notes: tuple[str, ...] = ()
     tone: Tone = Tone.PLAIN
+    key: str = ""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -126,6 +130,11 @@ def table(
         tuple(notes),
         tone,
     )
+
+
+def keyed(key: str, sections: Iterable[Section]) -> list[Section]:
+    """Give sections a key."""
+    return [replace(section, key=key) for section in sections]
 
 
 def more_rows(left_out: int, one: str, many: str, where: str) -> list[str]:

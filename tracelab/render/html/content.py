@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tracelab.base.arrays import OneLine, dataclass
 from tracelab.findings.registry import RULES
 from tracelab.findings.remedies import REMEDIES
-from tracelab.render.document import document_of, opening
+from tracelab.render.document import detailed, opening
 from tracelab.render.first_screen import Fact, Item, all_notes, item_of
 from tracelab.render.html.charts import Bar, Segment, bar_of, bars_of_ranks, legend_of
 from tracelab.render.html.tables import Part, PartGroup, part_groups
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from tracelab.render.html.tables import FilePart
 
 _MAX_FILES_WITH_FACTS, _MAX_RECORDINGS = 64, 50
+# Kernels, lines, modules and operators.
+_MAX_WORK_ROWS = 30
 # The only addresses that a page links to: those of our own table.
 _LINKS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {remedy.documented: (remedy.source, remedy.url) for remedy in REMEDIES if remedy.url}
@@ -133,7 +135,7 @@ def content_of(report: Report, files: Sequence[FilePart]) -> Content:
         files: what else is known of each file while it is analyzed; empty of a saved report.
     """
     ranks = [rank for rank in ranks_of(report) if rank.views]
-    document = document_of(report)
+    document = detailed(report, top=_MAX_WORK_ROWS)
     said = document.said
     facts: tuple[Fact, ...] = ()
     bars: list[Bar] = []
@@ -146,7 +148,7 @@ def content_of(report: Report, files: Sequence[FilePart]) -> Content:
         bars = bars_of_ranks(report) if report.job else [bar_of(ranks[0])]
     findings = page_findings(report, ranks, about="program")
     lacks = page_findings(report, ranks, about="trace")
-    groups = part_groups(report, ranks, files)
+    groups = part_groups(report, document.chapters, files)
     parts = [part for group in groups for part in group.parts]
     notes = all_notes(report, ranks)
     sentences = [answer, *(x.text for x in facts), *(x.name for bar in bars for x in bar.parts)]

@@ -10,21 +10,22 @@ from types import MappingProxyType
 
 from tracelab.base.arrays import OneLine, dataclass
 from tracelab.base.file_names import short_names
-from tracelab.render.document import MAX_DETAILED_RANKS
 from tracelab.render.html.charts import HeatChart, StepChart, job_charts, step_chart
 from tracelab.render.scene import Scene
-from tracelab.render.section import PART, Column, Fit, Section
-from tracelab.render.sections.files import all_losses, details_hint, ranks as table_of_ranks
-from tracelab.render.sections.job import job_sections
+from tracelab.render.section import PART, Chapter, Column, Fit, Section
+from tracelab.render.sections.files import causes_by_step
 from tracelab.render.sections.predictions import causal_section, prediction_sections
-from tracelab.render.sections.registry import PARTS, Subject, page_sections
 from tracelab.render.words import bare_name, shorten
 from tracelab.report.glossary import CAUSES, KINDS, PATH_KINDS
 from tracelab.report.schema import CausalMetrics, Report, WhatIf
-from tracelab.report.views import RankView, views_of
+from tracelab.report.views import RankView, ranks_of
 
-# Kernels, lines, modules and operators.
-MAX_WORK_ROWS = 30
+# Of parts that have several sections.
+_TITLES = {
+    "bubbles": "Idle by cause and step",
+    "times": "Busy and idle",
+    "other": "Other tables",
+}
 # Parts whose titles do not say which stretch of time they are about.
 _OF_WINDOW = frozenset(("bubbles", "overlap", "blocking-calls", "critical-path", "starts", "other"))
 _COLORED = ("cause", "kind", "biggest idle cause")  # columns
@@ -117,67 +118,67 @@ class PartGroup(OneLine):
 
 
 def part_groups(
-    report: Report, ranks: Sequence[RankView], files: Sequence[FilePart]
+    report: Report, chapters: Sequence[Chapter], files: Sequence[FilePart]
 ) -> list[PartGroup]:
     """Make everything below the first screen except where it comes from, in order.
 
     Args:
         report: the report.
-        ranks: its files that have windows.
+        chapters: its tables: of all files, then of each unless there are many.
         files: what else is known of each file while it is analyzed; empty of a saved report.
     """
     several = len(report.traces) > 1
-    told_apart = len({trace.rank for trace in report.traces}) == len(report.traces)
-    has_details = told_apart and len(report.traces) <= MAX_DETAILED_RANKS
-    of_all = tuple(_parts_of_all(report, has_details=has_details)) if several else ()
-    groups = [PartGroup("all", "", "", of_all)] if of_all else []
-    if not has_details:
-        return groups
+    opening, *others = chapters
+    groups = [PartGroup("all", "", "", tuple(_parts_of_all(report, opening)))] if several else []
     by_path = {part.path: part for part in files}
-    names = short_names([rank.trace.path for rank in ranks])
-    for index, (rank, file) in enumerate(zip(ranks, names, strict=True)):
+    shown = [(x, chapter) for x, chapter in zip(ranks_of(report), others, strict=False) if x.views]
+    names = short_names([rank.trace.path for rank, _ in shown])
+    for index, ((rank, chapter), file) in enumerate(zip(shown, names, strict=True)):
         suffix = f"-{index}" if several else ""
-        parts = tuple(_parts_of_file(report, rank, by_path.get(rank.trace.path), suffix))
+        part = by_path.get(rank.trace.path)
+        parts = tuple(_parts_of_file(report, rank, chapter, part, suffix))
         name = f"Rank {rank.trace.rank}" if report.job else file
-        path = f"{name}{PART}{rank.trace.path}" if report.job else rank.trace.path
-        groups.append(PartGroup(f"file{suffix}", name, path if several else "", parts))
+        groups.append(PartGroup(f"file{suffix}", name, chapter.title if several else "", parts))
     return groups
 
 
-def _parts_of_all(report: Report, *, has_details: bool) -> Iterator[Part]:
+def _parts_of_all(report: Report, chapter: Chapter) -> Iterator[Part]:
     """Make the parts about all files together."""
-    sections = job_sections(report)
-    sections.append(table_of_ranks(report, views_of(report)))
-    if not has_details:
-        sections.append(details_hint(report))
-    heat = tuple(job_charts(report))
-    yield Part("ranks", "", "Ranks" if report.job else "Files", tuple(sections), heat=heat)
+    for key, sections in _by_key(chapter).items():
+        heat = tuple(job_charts(report)) if key == "ranks" else ()
+        title = ("Ranks" if report.job else "Files") if key == "ranks" else sections[0].title
+        yield Part(key, "", title, tuple(sections), heat=heat)
     if report.job and (predictions := _predictions(report.whatif)):
         yield Part("whatif", "", "What if", tuple(predictions))
-    lost = all_losses(report.traces)
-    if lost:
-        yield Part("losses", "", lost[0].title, tuple(lost))
 
 
 def _parts_of_file(
-    report: Report, rank: RankView, part: FilePart | None, suffix: str
+    report: Report, rank: RankView, chapter: Chapter, part: FilePart | None, suffix: str
 ) -> Iterator[Part]:
     """Make the parts of a file, those about what to do before those about what was measured."""
-    view = rank.main
     if causal := _causal(report, rank, part):
         yield Part("causal", suffix, "Causal profile", tuple(causal))
     if whatif := _whatif(report, part):
         yield Part("whatif", suffix, "What if", tuple(whatif))
-    for key, sections in page_sections(Subject(rank, view, MAX_WORK_ROWS)).items():
-        if sections and not (key == "losses" and report.job is not None):
-            yield Part(
-                key,
-                suffix,
-                PARTS[key] or sections[0].title,
-                tuple(sections),
-                columns=step_chart(rank) if key == "bubbles" else None,
-                of=view.name.lower() if key in _OF_WINDOW else "",
-            )
+    for key, sections in _by_key(chapter).items():
+        is_idle = key == "bubbles"
+        yield Part(
+            key,
+            suffix,
+            _TITLES.get(key) or sections[0].title,
+            (*sections, *(causes_by_step(rank) if is_idle else ())),
+            columns=step_chart(rank) if is_idle else None,
+            of=rank.main.name.lower() if key in _OF_WINDOW else "",
+        )
+
+
+def _by_key(chapter: Chapter) -> dict[str, list[Section]]:
+    """Return the sections of each part."""
+    parts: dict[str, list[Section]] = {}
+    for section in chapter.sections:
+        if section.key:
+            parts.setdefault(section.key, []).append(section)
+    return parts
 
 
 def _causal(report: Report, rank: RankView, part: FilePart | None) -> list[Section]:

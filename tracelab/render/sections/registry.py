@@ -1,16 +1,14 @@
-"""List of all sections about a file: which come in the text, and in which part of the page."""
+"""List of all sections about a file, in the order of the text and the page."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from tracelab.base.arrays import OneLine, dataclass
-from tracelab.render.section import Section, table_of_rows
+from tracelab.render.section import Section, keyed, table_of_rows
 from tracelab.render.sections.files import (
-    causes_by_step,
     launched_only,
     left_out_steps,
-    losses,
     steps,
     unrecognised,
 )
@@ -43,17 +41,13 @@ class Entry(OneLine):
     """The sections of one sort.
 
     Attributes:
-        key: names them.
+        key: names them; sections of one key are one part of the page.
         make: makes them, none if there is nothing to say.
-        part: the part of the page that has them; "" for none.
-        in_text: True if the full text has them.
         of_window: True if the text of a single step has them, too.
     """
 
     key: str
     make: Callable[[Subject], list[Section]]
-    part: str
-    in_text: bool = True
     of_window: bool = True
 
 
@@ -72,76 +66,40 @@ def other_tables(view: View) -> list[Section]:
     return [table_of_rows(key, rows) for key, rows in view.other_tables.items() if rows]
 
 
-def _window_entry(key: str, make: Callable[[View], list[Section]], part: str) -> Entry:
-    return Entry(key, lambda x: make(x.view), part)
+def _of_view(key: str, make: Callable[[View], list[Section]]) -> Entry:
+    return Entry(key, lambda x: make(x.view))
 
 
-def _work_entry(key: str) -> Entry:
-    return Entry(key, lambda x: work(x.view, key, x.top), key)
+def _of_work(key: str) -> Entry:
+    return Entry(key, lambda x: work(x.view, key, x.top))
 
 
-# In the order of the text; within a part of the page likewise.
 SECTIONS = (
-    _window_entry("times", times, "times"),
-    _window_entry("idle", idle, "bubbles"),
-    _window_entry("culprits", culprits, "bubbles"),
-    _window_entry("graph_idle", graph_idle, "bubbles"),
-    _window_entry("phases", phases, "phases"),
-    _work_entry("kernels"),
-    _work_entry("lines"),
-    _work_entry("modules"),
-    _work_entry("operators"),
-    _window_entry("streams", streams, "times"),
-    _window_entry("overlap", overlap, "overlap"),
-    _window_entry("blocking_calls", blocking_calls, "blocking-calls"),
-    _window_entry("critical_path", critical_path, "critical-path"),
-    _window_entry("starts", starts, "starts"),
-    _window_entry("latencies", latencies, "starts"),
-    _window_entry("other", other_tables, "other"),
-    Entry("losses", lambda x: losses(x.rank.trace), "losses", in_text=False),
-    Entry("kernels_unknown", lambda x: unrecognised(x.rank.trace), "unrecognized", of_window=False),
-    Entry(
-        "launched", lambda x: launched_only(x.rank.trace, x.view), "unrecognized", of_window=False
-    ),
-    Entry("steps", _steps, "bubbles", of_window=False),
-    Entry("step_causes", lambda x: causes_by_step(x.rank), "bubbles", in_text=False),
+    _of_view("times", times),
+    _of_view("bubbles", idle),
+    _of_view("bubbles", culprits),
+    _of_view("bubbles", graph_idle),
+    _of_view("phases", phases),
+    _of_work("kernels"),
+    _of_work("lines"),
+    _of_work("modules"),
+    _of_work("operators"),
+    _of_view("times", streams),
+    _of_view("overlap", overlap),
+    _of_view("blocking-calls", blocking_calls),
+    _of_view("critical-path", critical_path),
+    _of_view("starts", starts),
+    _of_view("starts", latencies),
+    _of_view("other", other_tables),
+    Entry("unrecognized", lambda x: unrecognised(x.rank.trace), of_window=False),
+    Entry("unrecognized", lambda x: launched_only(x.rank.trace, x.view), of_window=False),
+    Entry("bubbles", _steps, of_window=False),
 )
-# The parts of the page in order, with their titles; "" for that of the first section.
-PARTS = {
-    "bubbles": "Idle by cause and step",
-    "times": "Busy and idle",
-    "overlap": "",
-    "blocking-calls": "",
-    "critical-path": "",
-    "phases": "",
-    "kernels": "",
-    "operators": "",
-    "lines": "",
-    "modules": "",
-    "starts": "",
-    "other": "Other tables",
-    "losses": "",
-    "unrecognized": "",
-}
 
 
 def text_sections(subject: Subject) -> list[Section]:
-    """Make the sections of the full text; of a single step only those about its window."""
+    """Make the sections about a window; about a single step only those that are of it."""
     is_file = subject.view is subject.rank.main
-    entries = [x for x in SECTIONS if x.in_text and (x.of_window or is_file)]
-    return [section for _, made in _made(subject, entries) for section in made]
-
-
-def page_sections(subject: Subject) -> dict[str, list[Section]]:
-    """Make the sections of the page, by part; a part may have none."""
-    entries = [entry for part in PARTS for entry in SECTIONS if entry.part == part]
-    parts: dict[str, list[Section]] = {part: [] for part in PARTS}
-    for entry, made in _made(subject, entries):
-        parts[entry.part] += made
-    return parts
-
-
-def _made(subject: Subject, entries: Iterable[Entry]) -> list[tuple[Entry, list[Section]]]:
-    made = [(entry, entry.make(subject)) for entry in entries]
-    note_graphs(subject.view, [(entry.key, sections) for entry, sections in made])
-    return made
+    made = [(x.key, x.make(subject)) for x in SECTIONS if x.of_window or is_file]
+    note_graphs(subject.view, made)
+    return [section for key, sections in made for section in keyed(key, sections)]
