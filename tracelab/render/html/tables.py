@@ -144,7 +144,7 @@ def part_groups(
 
 def _parts_of_all(report: Report, chapter: Chapter) -> Iterator[Part]:
     """Make the parts about all files together."""
-    for key, sections in _by_key(chapter).items():
+    for key, sections in _sections_by_key(chapter).items():
         heat = tuple(job_charts(report)) if key == "ranks" else ()
         title = ("Ranks" if report.job else "Files") if key == "ranks" else sections[0].title
         yield Part(key, "", title, tuple(sections), heat=heat)
@@ -160,7 +160,7 @@ def _parts_of_file(
         yield Part("causal", suffix, "Causal profile", tuple(causal))
     if whatif := _whatif(report, part):
         yield Part("whatif", suffix, "What if", tuple(whatif))
-    for key, sections in _by_key(chapter).items():
+    for key, sections in _sections_by_key(chapter).items():
         is_idle = key == "bubbles"
         yield Part(
             key,
@@ -172,7 +172,7 @@ def _parts_of_file(
         )
 
 
-def _by_key(chapter: Chapter) -> dict[str, list[Section]]:
+def _sections_by_key(chapter: Chapter) -> dict[str, list[Section]]:
     """Return the sections of each part."""
     parts: dict[str, list[Section]] = {}
     for section in chapter.sections:

@@ -66,31 +66,31 @@ def other_tables(view: View) -> list[Section]:
     return [table_of_rows(key, rows) for key, rows in view.other_tables.items() if rows]
 
 
-def _of_view(key: str, make: Callable[[View], list[Section]]) -> Entry:
+def _view_entry(key: str, make: Callable[[View], list[Section]]) -> Entry:
     return Entry(key, lambda x: make(x.view))
 
 
-def _of_work(key: str) -> Entry:
+def _work_entry(key: str) -> Entry:
     return Entry(key, lambda x: work(x.view, key, x.top))
 
 
 SECTIONS = (
-    _of_view("times", times),
-    _of_view("bubbles", idle),
-    _of_view("bubbles", culprits),
-    _of_view("bubbles", graph_idle),
-    _of_view("phases", phases),
-    _of_work("kernels"),
-    _of_work("lines"),
-    _of_work("modules"),
-    _of_work("operators"),
-    _of_view("times", streams),
-    _of_view("overlap", overlap),
-    _of_view("blocking-calls", blocking_calls),
-    _of_view("critical-path", critical_path),
-    _of_view("starts", starts),
-    _of_view("starts", latencies),
-    _of_view("other", other_tables),
+    _view_entry("times", times),
+    _view_entry("bubbles", idle),
+    _view_entry("bubbles", culprits),
+    _view_entry("bubbles", graph_idle),
+    _view_entry("phases", phases),
+    _work_entry("kernels"),
+    _work_entry("lines"),
+    _work_entry("modules"),
+    _work_entry("operators"),
+    _view_entry("times", streams),
+    _view_entry("overlap", overlap),
+    _view_entry("blocking-calls", blocking_calls),
+    _view_entry("critical-path", critical_path),
+    _view_entry("starts", starts),
+    _view_entry("starts", latencies),
+    _view_entry("other", other_tables),
     Entry("unrecognized", lambda x: unrecognised(x.rank.trace), of_window=False),
     Entry("unrecognized", lambda x: launched_only(x.rank.trace, x.view), of_window=False),
     Entry("bubbles", _steps, of_window=False),
