@@ -146,7 +146,7 @@ def more_rows(left_out: int, one: str, many: str, where: str) -> list[str]:
 
 
 def table_of_rows(key: str, rows: Sequence[Any]) -> Section:
-    """Make a table of all fields of rows of one dataclass, but for rank and step."""
+    """Make a table of all fields of rows of one dataclass, except rank and step."""
     names = [x.name for x in fields(rows[0]) if x.name not in _KEYS]
     cells = [[cell(name, getattr(row, name)) for name in names] for row in rows[:_MAX_ROWS]]
     return Section(
