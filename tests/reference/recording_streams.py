@@ -111,21 +111,11 @@ class Recordings:
         self.calls, self.asked = calls, asked
 
     def answers(self) -> list[Answer]:
-        found: list[tuple[int, int] | None] = [self.through_idle(one) for one in self.asked]
-        through = list(found)
-        rules = (
-            self.around_copy,
-            self.given_before,
-            self.same_event,
-            self.as_elsewhere,
-            self.given_next,
-        )
-        for rule in rules:
-            known = [None if x else y for x, y in zip(through, found, strict=True)]
-            said = [rule(one, known) for one in self.asked]
+        found: list[tuple[int, int] | None] = [None] * len(self.asked)
+        for rule in (self.around_copy, self.given_before, self.same_event, self.given_next):
+            said = [rule(one, list(found)) for one in self.asked]
             for i, one in enumerate(self.asked):
                 is_new = one.is_open and found[i] is None and said[i] is not None
-                is_new &= through[i] is None
                 if is_new and self.possible(one, said[i]):
                     found[i] = said[i]
         return [
@@ -158,17 +148,6 @@ class Recordings:
     def waits(self, one: Asked) -> bool:
         """Whether the stream that waits ever works."""
         return self.waiting(one) in self.calls.stream_of_row
-
-    def through_idle(self, one: Asked) -> tuple[int, int] | None:
-        if not (one.is_open and self.is_adjacent(one) and self.waits(one)):
-            return None
-        idle = {
-            self.waiting(other)
-            for other in self.asked
-            if self.is_adjacent(other) and not self.waits(other)
-            if other.wait.event == one.wait.event != ABSENT
-        }
-        return idle.pop() if len(idle) == 1 else None
 
     def around_copy(self, one: Asked, _: object) -> tuple[int, int] | None:
         if not self.is_adjacent(one):
@@ -209,18 +188,6 @@ class Recordings:
             if stream is not None and other.wait.event == one.wait.event
         }
         return streams.pop() if one.wait.event != ABSENT and len(streams) == 1 else None
-
-    def as_elsewhere(self, one: Asked, found: list) -> tuple[int, int] | None:
-        if not self.is_adjacent(one):
-            return None
-        stream = self.calls.stream_of(self.calls.run(one.record)[1])
-        elsewhere = {
-            other
-            for other, wait in zip(found, self.asked, strict=True)
-            if other and self.is_adjacent(wait) and self.waiting(wait) == self.waiting(one)
-        }
-        is_same = stream is not None and elsewhere == {stream}
-        return stream if is_same and stream[0] == one.wait.device else None
 
     def given_next(self, one: Asked, _: object) -> tuple[int, int] | None:
         if not self.is_adjacent(one):

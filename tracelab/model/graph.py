@@ -27,10 +27,9 @@ from tracelab.model.latencies import MAX_WAKE_UP_NS
 from tracelab.model.lookup import ByCorrelation, groups_of
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, GPU_ACTIVITIES, HOST_CALLS, Category
-from tracelab.model.waits.recording_streams import order_stream_calls
 from tracelab.model.waits.stream_progress import StreamProgress, StreamQueues
 from tracelab.model.waits.stream_waits import StreamWaits, resolve_waits
-from tracelab.model.waits.wait_records import follows_wait_call
+from tracelab.model.waits.wait_records import follows_wait_call, order_stream_calls
 
 if TYPE_CHECKING:
     import networkx as nx

@@ -24,9 +24,12 @@ from tracelab.model.latencies import MAX_WAKE_UP_NS, MIN_DELAY_NS, UNEXPLAINED_N
 from tracelab.model.lookup import calls_of_name, match_names
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Category, Trace
-from tracelab.model.waits.recording_streams import infer_recording_streams
 from tracelab.model.waits.stream_progress import LONG_AGO, StreamProgress, StreamQueues, ready_after
-from tracelab.model.waits.wait_records import WaitRecords, find_wait_records
+from tracelab.model.waits.wait_records import (
+    WaitRecords,
+    find_wait_records,
+    infer_recording_streams,
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
