@@ -16,7 +16,7 @@ from tracelab.comparison.recordings import MIN_PERCENT, Compared, Pair, Recordin
 from tracelab.findings.rules.trace_quality import NO_STACKS
 from tracelab.measures.window_times import DeviceMetrics
 from tracelab.model.kernel_kinds import comm_test, copy_direction
-from tracelab.model.steady import MIN_STEPS
+from tracelab.model.steps import MIN_STEPS
 
 # Of a step: with more noise than that "no change" says nothing.
 _MAX_NOISE_PERCENT = 5

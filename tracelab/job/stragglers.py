@@ -42,7 +42,8 @@ from tracelab.job.part import RankPart, Work
 from tracelab.job.replay import JobReplay
 from tracelab.measures.steady import UNPROFILED, SteadyMetrics
 from tracelab.model.program.call_sites import NO_CALL_SITE
-from tracelab.model.steady import MIN_STEPS, spread_ns
+from tracelab.model.steady import spread_ns
+from tracelab.model.steps import MIN_STEPS
 from tracelab.model.trace import ABSENT
 
 # Shares of a step. GPUs of one model differ in speed: ranks of bundled jobs that do the same cost

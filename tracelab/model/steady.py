@@ -14,11 +14,8 @@ from tracelab.base.arrays import OneLine, dataclass
 from tracelab.base.intervals import Int64Array, measure_within
 from tracelab.model.activities import Activities
 from tracelab.model.lost_work import LostWork
-from tracelab.model.steps import Step, Window, bounds_of
+from tracelab.model.steps import MIN_STEPS, Step, Window, bounds_of
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category
-
-# Fewer steps show no spread.
-MIN_STEPS = 3
 
 BACKLOG = "holds work launched before the recording, or whose launch was lost"
 CUT = "lacks work that it launched: the recording ended first, or lost it"

@@ -1,21 +1,29 @@
-"""The steps of a program and the windows that their GPU work makes of them."""
+"""The steps of a program: the annotations that are them, and the windows of their GPU work.
+
+Most frameworks call ``torch.profiler``'s ``step()``, so that their steps are ``ProfilerStep#N``:
+torchtitan, Megatron-LM, Lightning's ``PyTorchProfiler``, accelerate and vLLM with a schedule. The
+others name their steps themselves. Where none are marked, annotations that repeat are offered.
+"""
 
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import dataclass
+from tracelab.base.arrays import OneLine, dataclass
 from tracelab.base.errors import UsageError
-from tracelab.base.intervals import Int64Array
-from tracelab.model.lookup import match_names
+from tracelab.base.intervals import Int64Array, Intervals, union
+from tracelab.base.options import PROFILER_STEP
+from tracelab.model.lookup import groups_of, match_names
 from tracelab.model.trace import ABSENT, Category, Trace
 
+# Fewer steps show no spread.
+MIN_STEPS = 3
 _NUMBER = re.compile(r"#([0-9]+)")
 _MAX_INT64_DIGITS = 18
 
@@ -196,3 +204,203 @@ def step_annotations(trace: Trace, pattern: str | None) -> list[int]:
     order = np.lexsort((-trace.end_ns[events], trace.start_ns[events]))
     by_start: list[int] = events[order].tolist()
     return by_start
+
+
+# Steps launch more than this share of the GPU's work.
+MIN_GPU_SHARE = 0.5
+_MAX_CANDIDATES = 50
+_MAX_LISTED = 10
+_MAX_NAME_LETTERS = 200
+# torch.distributed annotates every call of a collective.
+_OF_COLLECTIVE = re.compile(r"(?:nccl|gloo|mpi|ucc|xccl):")
+_DIGITS = re.compile(r"\d+")
+_OF_PATTERNS = re.compile(r"[.^$*+?{}\[\]\\|()]")
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSteps:
+    r"""Step names of a framework.
+
+    Example: ``KnownSteps("SGLang", r"^step\[\w+ bs=\d")``.
+
+    Attributes:
+        framework: the one that does.
+        pattern: regular expression of the names.
+    """
+
+    framework: str
+    pattern: str
+
+
+# The first whose annotations are steps counts.
+KNOWN_STEPS = (
+    # Worker.annotate_profile, without a schedule: execute_context_1(512)_generation_0(0), with
+    # detailed_trace_annotation execute_512_context_1(sq512...)_generation_0(...), before 0.12
+    # execute_new_1_cached_0.
+    KnownSteps("vLLM", r"^execute_(\d+_)?(context|new)_\d"),
+    # ModelRunner.forward, since April 2026: step[DECODE bs=8], step[EXTEND bs=1 toks=512].
+    KnownSteps("SGLang", r"^step\[\w+ bs=\d"),
+    # PyTorchProfiler with schedule=None: of the training loop, then of the others.
+    KnownSteps("Lightning", r"^\[pl\]\[profile\]run_training_batch$"),
+    KnownSteps("Lightning", r"^\[pl\]\[profile\]\[Strategy\]\w+\.(validation|test|predict)_step$"),
+)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class RepeatedAnnotation(OneLine):
+    r"""Annotations of one name in a file without steps, or of names that differ in a number.
+
+    Example: ``RepeatedAnnotation(name="batch N", pattern=r"^batch \d+$", count=40,
+    gpu_share=0.97)``: "batch 0" to "batch 39" launch 97 % of the GPU's work.
+
+    Attributes:
+        name: with N for the digits of names that differ in them.
+        pattern: regular expression that matches these annotations and no other.
+        count: how many there are, at least two.
+        gpu_share: which share of the GPU's time is of activities that were launched in them.
+    """
+
+    name: str
+    pattern: str
+    count: int
+    gpu_share: float
+
+    @property
+    def may_be_step(self) -> bool:
+        """True if they launch most of what the GPU does, as steps do."""
+        return self.gpu_share > MIN_GPU_SHARE
+
+
+def framework_of(pattern: str) -> str:
+    """Name the framework whose annotations a pattern of steps matches; "" for any other."""
+    return next((x.framework for x in KNOWN_STEPS if x.pattern == pattern), "")
+
+
+def choose_pattern(
+    trace: Trace, asked: str | None, launch_id: Int64Array, activity_ns: Int64Array
+) -> str | None:
+    """The pattern of the annotations that are the steps.
+
+    A requested pattern is returned as it is. By default, if the profiler has marked no step, it is
+    that of the first known framework whose annotations are steps: at least three, all of one
+    thread, none overlapping another, which together launch more than half of what the GPU does. A
+    wrong step is worse than none.
+
+    Args:
+        trace: the trace.
+        asked: regular expression; `PROFILER_STEP` by default, None for no steps.
+        launch_id: int64[m], event id of the call that launched each activity, else ABSENT.
+        activity_ns: int64[m], how long each activity takes, ns.
+    """
+    if asked != PROFILER_STEP or step_annotations(trace, asked):
+        return asked
+    annotations = trace.of_category(Category.ANNOTATION)
+    for known in KNOWN_STEPS:
+        events = annotations[match_names(trace, annotations, re.compile(known.pattern).search)]
+        if len(events) < MIN_STEPS or not _are_apart(trace, events):
+            continue
+        if LaunchedWork(trace, launch_id, activity_ns).share(trace, events) > MIN_GPU_SHARE:
+            return known.pattern
+    return asked
+
+
+def find_repeated(
+    trace: Trace, launch_id: Int64Array, activity_ns: Int64Array
+) -> tuple[RepeatedAnnotation, ...]:
+    """The annotations that repeat and launch work, those that launch most first; at most ten.
+
+    Those of collectives are not among them, nor names that are too long to type.
+
+    Args:
+        trace: the trace.
+        launch_id: int64[m], event id of the call that launched each activity, else ABSENT.
+        activity_ns: int64[m], how long each activity takes, ns.
+    """
+    events = trace.of_category(Category.ANNOTATION)
+    events = events[match_names(trace, events, _may_be_a_step)]
+    by_name = {name: events[index] for name, index in groups_of(trace.name_index[events])}
+    groups = _alike({trace.strings[name]: of_name for name, of_name in by_name.items()})
+    groups = {key: alike for key, alike in groups.items() if len(alike) > 1}
+    took_ns = {key: int(trace.duration_ns[alike].sum()) for key, alike in groups.items()}
+    longest = sorted(groups, key=lambda key: -took_ns[key])[:_MAX_CANDIDATES]
+    work = LaunchedWork(trace, launch_id, activity_ns)
+    repeated = [
+        RepeatedAnnotation(name, pattern, len(groups[name, pattern]), share)
+        for name, pattern in longest
+        if (share := work.share(trace, groups[name, pattern])) > 0
+    ]
+    return tuple(sorted(repeated, key=lambda x: -x.gpu_share)[:_MAX_LISTED])
+
+
+class LaunchedWork:
+    """GPU time by the moment of its launch."""
+
+    def __init__(self, trace: Trace, launch_id: Int64Array, activity_ns: Int64Array) -> None:
+        """Order the activities by launch.
+
+        Args:
+            trace: the trace.
+            launch_id: int64[m], event id of the call that launched each activity, else ABSENT.
+            activity_ns: int64[m], how long each activity takes, ns.
+        """
+        launched = np.flatnonzero(launch_id != ABSENT)
+        launch_ns = trace.start_ns[launch_id[launched]]
+        order = np.argsort(launch_ns, kind="stable")
+        self._launch_ns = launch_ns[order]
+        self._work_ns = np.concatenate(([0], np.cumsum(activity_ns[launched[order]])))
+        self._all_ns = int(activity_ns.sum())
+
+    def share(self, trace: Trace, events: NDArray[np.intp]) -> float:
+        """Return the share of GPU time that was launched during these events, on any thread."""
+        spans: Intervals = union(trace.start_ns[events], trace.end_ns[events])
+        first, end = np.searchsorted(self._launch_ns, (spans.starts, spans.ends))
+        return int((self._work_ns[end] - self._work_ns[first]).sum()) / max(1, self._all_ns)
+
+
+def _may_be_a_step(name: str) -> bool:
+    """Return True if a repeating annotation of this name is worth to be offered as the step."""
+    return len(name) <= _MAX_NAME_LETTERS and not _OF_COLLECTIVE.match(name)
+
+
+def _are_apart(trace: Trace, events: NDArray[np.intp]) -> bool:
+    """Return True if these events are of one thread and none of them overlaps another."""
+    order = np.argsort(trace.start_ns[events], kind="stable")
+    start_ns, end_ns = trace.start_ns[events[order]], trace.end_ns[events[order]]
+    is_one_thread = len(np.unique(trace.thread_index[events])) == 1
+    return is_one_thread and bool((end_ns[:-1] <= start_ns[1:]).all())
+
+
+def _alike(
+    by_name: Mapping[str, NDArray[np.intp]],
+) -> dict[tuple[str, str], NDArray[np.intp]]:
+    r"""Events of one name, or of names that differ in numbers only: by name and pattern.
+
+    Numbers count something where a name with them is there only once; where every name repeats,
+    as ``layer1`` and ``layer2`` do in each step, each is a group of its own.
+
+    >>> once, twice = np.array([0]), np.array([1, 2])
+    >>> list(_alike({"step_7": once, "step_8": once}))
+    [('step_N', '^step_\\d+$')]
+    >>> list(_alike({"layer1": twice, "layer2": twice}))
+    [('layer1', '^layer1$'), ('layer2', '^layer2$')]
+    """
+    by_pattern: dict[str, list[str]] = defaultdict(list)
+    for name in by_name:
+        by_pattern[_DIGITS.sub(r"\\d+", _escaped(name))].append(name)
+    groups: dict[tuple[str, str], NDArray[np.intp]] = {}
+    for pattern, names in by_pattern.items():
+        if len(names) > 1 and any(len(by_name[name]) == 1 for name in names):
+            numbered = _DIGITS.sub("N", names[0])
+            groups[numbered, pattern] = np.concatenate([by_name[name] for name in names])
+        else:
+            groups |= {(name, _escaped(name)): by_name[name] for name in names}
+    return groups
+
+
+def _escaped(name: str) -> str:
+    r"""A pattern that matches this name only, as a person would write it.
+
+    >>> _escaped("## forward (1) ##")
+    '^## forward \\(1\\) ##$'
+    """
+    return f"^{_OF_PATTERNS.sub(lambda match: chr(92) + match[0], name)}$"

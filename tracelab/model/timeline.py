@@ -18,8 +18,7 @@ from tracelab.model.kernel_kinds import CommTest, classify, comm_test
 from tracelab.model.lookup import match_names
 from tracelab.model.lost_work import LostWork, find_lost_work, missing_work
 from tracelab.model.steady import SteadySteps, find_steady
-from tracelab.model.step_names import choose_pattern
-from tracelab.model.steps import find_steps
+from tracelab.model.steps import choose_pattern, find_steps
 from tracelab.model.trace import ABSENT, HOST_CALLS, Trace
 
 

@@ -25,8 +25,7 @@ from tracelab.measures.graph_streams import compared_streams, graph_streams
 from tracelab.measures.work import unrecognised_kernels
 from tracelab.model.graph import Graph
 from tracelab.model.losses import LOSSES, find_loss_names
-from tracelab.model.step_names import find_repeated
-from tracelab.model.steps import UnusedSteps
+from tracelab.model.steps import UnusedSteps, find_repeated
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 from tracelab.report.finding_groups import put_groups_first

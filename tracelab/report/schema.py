@@ -41,8 +41,7 @@ from tracelab.measures.window_times import DeviceMetrics, WindowMetrics
 from tracelab.measures.work import KernelMetrics, KernelTotal, WorkMetrics
 from tracelab.model.graph import EventLinks
 from tracelab.model.losses import LossName
-from tracelab.model.step_names import RepeatedAnnotation, framework_of
-from tracelab.model.steps import UnusedSteps
+from tracelab.model.steps import RepeatedAnnotation, UnusedSteps, framework_of
 from tracelab.simulate.causal_profile import CausalMetrics
 from tracelab.simulate.predict import Prediction
 from tracelab.system.files import identities, require_output, write_file

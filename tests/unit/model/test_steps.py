@@ -1,10 +1,13 @@
-"""Which annotations are steps, and how they are numbered: as the file names them."""
+"""Which annotations are steps, how they are numbered, and what is offered where none are."""
+
+import re
 
 import pytest
 from hypothesis import given, strategies as st
 
-from tests.build.rows import annotation, kernel, launch, timeline
-from tracelab.model.steps import UnusedSteps
+from tests.build.rows import MAIN, THREADS, annotation, kernel, launch, timeline
+from tracelab.base.options import PROFILER_STEP
+from tracelab.model.steps import KNOWN_STEPS, RepeatedAnnotation, UnusedSteps, find_repeated
 from tracelab.model.trace import ABSENT
 
 
@@ -167,3 +170,251 @@ def test_windows_tile_and_every_annotation_is_a_step_or_told(spans):
     ends = [window.end_ns for window in made.windows[1:]]
     starts = [window.start_ns for window in made.windows[1:]]
     assert all(end <= start for end, start in zip(ends, starts[1:], strict=False))
+
+
+OTHER = next(i for i in range(len(THREADS)) if i != MAIN)
+VLLM, SGLANG, LIGHTNING, LIGHTNING_LOOPS = (known.pattern for known in KNOWN_STEPS)
+BATCH = "[pl][profile]run_training_batch"
+
+# As the frameworks' sources write them.
+NAMES = {
+    VLLM: [
+        "execute_context_1(512)_generation_0(0)",
+        "execute_context_0(0)_generation_8(8)",
+        "execute_32_context_0(sq0sk0sqsq0sqsk0)_generation_32(sq32sk32785sqsq32sqsk32785)",
+        "execute_new_1_cached_0",
+    ],
+    SGLANG: [
+        "step[DECODE bs=8]",
+        "step[EXTEND bs=1 toks=512]",
+        "step[TARGET_VERIFY bs=4]",
+        "step[DECODE bs=8 g_sq=8 forward_id=7]",
+    ],
+    LIGHTNING: [BATCH],
+    LIGHTNING_LOOPS: [
+        "[pl][profile][Strategy]DDPStrategy.validation_step",
+        "[pl][profile][Strategy]SingleDeviceStrategy.test_step",
+        "[pl][profile][Strategy]FSDPStrategy.predict_step",
+    ],
+}
+PARTS_OF_STEPS = [
+    "[pl][profile][Strategy]DDPStrategy.training_step",
+    "[pl][profile][Strategy]DDPStrategy.optimizer_step",
+    "[pl][profile]run_training_epoch",
+    "[pl][profile][LightningModule]Model.on_train_batch_start",
+    "Optimizer.step#AdamW.step",
+    "Optimizer.zero_grad#AdamW.zero_grad",
+    "DistributedDataParallel.forward",
+    "CustomFSDP.forward",
+    "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__",
+    "gpu_model_runner: forward",
+    "execute_model",
+    "step",
+    "step_3",
+    "my step[DECODE bs=8]",
+]
+
+
+def span(name, start, *, work=60, key=0, thread=MAIN, length=100):
+    """An annotation that launches a kernel of so many ns, which runs from 10 ns after its start."""
+    key = key or start + 1
+    return [
+        annotation(name, start, start + length, thread=thread),
+        launch(start + 1, start + 2, key, thread=thread),
+        kernel(start + 10, start + 10 + work, correlation=key),
+    ]
+
+
+def spans(*names, start=0, **of_each):
+    """One after another, each 100 ns after the one before."""
+    return [row for i, name in enumerate(names) for row in span(name, start + 100 * i, **of_each)]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name"), [(pattern, name) for pattern in NAMES for name in NAMES[pattern]]
+)
+def test_each_name_is_of_one_framework_and_is_found(pattern, name):
+    matching = [known.pattern for known in KNOWN_STEPS if re.search(known.pattern, name)]
+    made = timeline(*spans(name, name, name))
+
+    assert matching == [pattern]
+    assert (made.step_pattern, [step.number for step in made.steps]) == (pattern, [0, 1, 2])
+
+
+@pytest.mark.parametrize("name", PARTS_OF_STEPS)
+def test_what_is_only_a_part_of_a_step_is_none(name):
+    made = timeline(*spans(name, name, name))
+
+    assert (made.step_pattern, made.steps) == (PROFILER_STEP, ())
+
+
+def test_windows_are_those_of_the_annotations():
+    # GIVEN three steps of other names, the second of which launches a kernel of 150 ns
+    rows = [
+        *span("step[EXTEND bs=1 toks=512]", 0),
+        *span("step[DECODE bs=1]", 100, work=150),
+        *span("step[DECODE bs=2]", 200),
+    ]
+
+    # WHEN nobody says what the steps are
+    made = timeline(*rows)
+
+    # THEN the second lasts until its kernel ends, and the third begins there
+    assert [(x.number, x.start_ns, x.end_ns) for x in made.steps] == [
+        (0, 0, 100),
+        (1, 100, 260),
+        (2, 260, 300),
+    ]
+    assert made.step_index.tolist() == [0, 1, 2]
+
+
+def test_two_are_too_few():
+    made = timeline(*spans("step[DECODE bs=8]", "step[DECODE bs=8]"))
+
+    assert made.steps == ()
+
+
+@pytest.mark.parametrize(("elsewhere_ns", "count"), [(179, 3), (180, 0)])
+def test_they_launch_more_than_half_of_the_work(elsewhere_ns, count):
+    # GIVEN three steps that launch 60 ns each, 180 in all, and a kernel launched after them
+    rows = spans(*["step[DECODE bs=8]"] * 3)
+    rows += [launch(301, 302, 9), kernel(310, 310 + elsewhere_ns, correlation=9)]
+
+    assert len(timeline(*rows).steps) == count
+
+
+def test_work_without_a_launch_counts_as_elsewhere():
+    rows = [*spans(*["step[DECODE bs=8]"] * 3), kernel(400, 580)]
+
+    assert timeline(*rows).steps == ()
+
+
+@pytest.mark.parametrize(
+    ("start", "thread", "count"),
+    [
+        (300, MAIN, 4),
+        (299, MAIN, 0),  # overlaps the third
+        (220, MAIN, 0),  # begins in it, too
+        (300, OTHER, 0),
+        (220, OTHER, 0),
+    ],
+)
+def test_they_are_apart_and_of_one_thread(start, thread, count):
+    rows = spans(*["step[DECODE bs=8]"] * 3)
+    rows += span("step[DECODE bs=8]", start, key=7, thread=thread)
+
+    assert len(timeline(*rows).steps) == count
+
+
+def test_nested_ones_are_no_steps():
+    rows = spans(*["step[DECODE bs=8]"] * 3)
+    rows += [annotation("step[DECODE bs=4]", 110, 120)]
+
+    assert timeline(*rows).steps == ()
+
+
+def test_the_profilers_own_come_first_even_one():
+    rows = [annotation("ProfilerStep#7", 0, 300), *spans(*["step[DECODE bs=8]"] * 3)]
+    made = timeline(*rows)
+
+    assert (made.step_pattern, [step.number for step in made.steps]) == (PROFILER_STEP, [7])
+
+
+def test_what_is_asked_for_comes_first():
+    rows = [*spans(*["step[DECODE bs=8]"] * 3), *spans("mine", start=300)]
+
+    assert len(timeline(*rows, step_pattern="^mine$").steps) == 1
+    assert len(timeline(*rows, step_pattern="^nothing$").steps) == 0
+
+
+def test_the_first_framework_whose_annotations_are_steps_counts():
+    # GIVEN vLLM's name twice, which is too few, and Lightning's of training and of validation
+    validation = "[pl][profile][Strategy]DDPStrategy.validation_step"
+    rows = [
+        *spans("execute_context_1(5)_generation_0(0)", "execute_context_0(0)_generation_1(1)"),
+        *spans(BATCH, BATCH, BATCH, start=200),
+        *spans(validation, validation, validation, start=500, work=20),
+    ]
+
+    # WHEN / THEN 180 of 360 ns are not most of them, with a longer kernel they are
+    assert timeline(*rows).steps == ()
+    made = timeline(*rows, *span(BATCH, 800))
+    assert (made.step_pattern, len(made.steps)) == (LIGHTNING, 4)
+    assert made.unused_steps == ()
+
+
+def test_with_a_pattern_nested_ones_are_told_as_ever():
+    rows = [*spans(*["step[DECODE bs=8]"] * 3), annotation("step[DECODE bs=4]", 110, 120)]
+    made = timeline(*rows, step_pattern=SGLANG)
+
+    assert made.unused_steps == (UnusedSteps("nested_steps", "step[DECODE bs=4]", 1),)
+
+
+# --- what repeats ---
+
+
+def repeated(*rows):
+    made = timeline(*rows)
+    return find_repeated(made.trace, made.launch_id, made.end_ns - made.start_ns)
+
+
+def test_what_repeats_is_told_by_what_it_launches():
+    # GIVEN 240 ns of work: 2 times 80 in forward, 2 times 30 in backward, 20 in a step of its own
+    rows = [
+        *spans("forward", start=0, work=80),
+        *spans("backward", start=100, work=30),
+        *spans("forward", start=200, work=80),
+        *spans("backward", start=300, work=30),
+        *spans("save", start=400, work=20),
+        annotation("nothing", 500, 510),
+        annotation("nothing", 520, 530),
+    ]
+
+    assert repeated(*rows) == (
+        RepeatedAnnotation("forward", "^forward$", 2, 160 / 240),
+        RepeatedAnnotation("backward", "^backward$", 2, 60 / 240),
+    )
+
+
+def test_what_differs_in_a_number_repeats():
+    rows = [*spans("batch 8 of 10", "batch 9 of 10", "batch 10 of 10"), *spans("b", "b", start=300)]
+
+    assert repeated(*rows) == (
+        RepeatedAnnotation("batch N of N", r"^batch \d+ of \d+$", 3, 3 / 5),
+        RepeatedAnnotation("b", "^b$", 2, 2 / 5),
+    )
+
+
+def test_numbers_that_repeat_are_names():
+    rows = spans("layer 1", "layer 2", "layer 1", "layer 2")
+
+    assert [x.pattern for x in repeated(*rows)] == ["^layer 1$", "^layer 2$"]
+
+
+def test_work_of_annotations_inside_each_other_counts_once():
+    rows = [annotation("outer", 0, 100), annotation("outer", 0, 100), *spans("a", "a")]
+
+    assert [(x.name, x.gpu_share) for x in repeated(*rows)] == [("a", 1.0), ("outer", 0.5)]
+
+
+@pytest.mark.parametrize("name", ["nccl:all_reduce", "gloo:broadcast", "x" * 201])
+def test_what_is_no_step_of_anybody_is_not_offered(name):
+    assert repeated(*spans(name, name)) == ()
+
+
+def test_at_most_ten_are_told():
+    rows = [row for i in range(12) for row in spans(f"a{i}", f"a{i}", start=200 * i)]
+
+    assert len(repeated(*rows)) == 10
+
+
+NAME = st.text("aN12.#(*$[\\ ", min_size=1, max_size=4)
+
+
+@given(st.lists(NAME, min_size=2, max_size=8))
+def test_patterns_match_what_they_count_and_nothing_else(names):
+    for annotations in repeated(*spans(*names)):
+        matching = [name for name in names if re.search(annotations.pattern, name)]
+        assert len(matching) == annotations.count
+        made = timeline(*spans(*names), step_pattern=annotations.pattern)
+        assert len(made.steps) + sum(x.count for x in made.unused_steps) == annotations.count

@@ -34,7 +34,7 @@ from tracelab.model.driver_api import (
 from tracelab.model.graph import Graph
 from tracelab.model.lookup import calls_of_name, groups_of, match_names
 from tracelab.model.nesting import Nesting
-from tracelab.model.steady import MIN_STEPS
+from tracelab.model.steps import MIN_STEPS
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category, Trace
 
 # An operator of cuDNN that has its plan takes below 0.2 ms of the host, one that makes it 5 to 80.

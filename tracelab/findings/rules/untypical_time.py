@@ -34,7 +34,7 @@ from tracelab.findings.remedy import Remedy
 from tracelab.findings.rule import load_rule
 from tracelab.measures.idle_causes import Cause
 from tracelab.model.program.call_sites import CallSite
-from tracelab.model.steady import MIN_STEPS
+from tracelab.model.steps import MIN_STEPS
 from tracelab.model.trace import ABSENT, HOST_CALLS
 from tracelab.model.wording import called
 

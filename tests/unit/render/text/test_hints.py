@@ -5,7 +5,7 @@ import pytest
 from tests.build.report_rows import make_report, make_trace
 from tests.figures import figures
 from tracelab.base.options import PROFILER_STEP
-from tracelab.model.step_names import KNOWN_STEPS, RepeatedAnnotation
+from tracelab.model.steps import KNOWN_STEPS, RepeatedAnnotation
 from tracelab.render.document import detailed, document_of
 from tracelab.render.text.hints import steps_hint
 from tracelab.render.text.screen import screen
