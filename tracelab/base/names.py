@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
 
 _LAUNCHED_BY_CUTLASS = re.compile(r"(?:void )?cutlass\w*::(?:Kernel2?|device_kernel)<([^<>(),\s]+)")
 _START_THREADS = ("parallel_apply", "DataParallel.forward")
+
+
+def name_test(pattern: str, flags: int = 0) -> Callable[[str], bool]:
+    """Make a test that says whether a pattern is found in a name.
+
+    >>> is_copy = name_test("^Memcpy")
+    >>> is_copy("Memcpy DtoD"), is_copy("gemm")
+    (True, False)
+    """
+    search = re.compile(pattern, flags).search
+    return lambda name: search(name) is not None
 
 
 def qualified_name(name: str) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.intervals import Int64Array
+from tracelab.base.names import name_test
 from tracelab.model.lookup import match_names
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
@@ -21,7 +22,8 @@ from tracelab.model.trace import ABSENT
 # Matrix products and convolutions by float32 multiply-adds of the CUDA cores, and those by tensor
 # cores in TF32. Not in it are cuDNN's engines for few channels (`dgrad_engine`,
 # `wgrad_alg0_engine`, `implicit_convolve_sgemm`), which it chooses with TF32, too.
-_FLOAT32_PRODUCT = re.compile(
+# A kernel multiplies float32 matrices, or convolves, without tensor cores.
+is_float32_product = name_test(
     r"""
     (?<![A-Za-z0-9])(?:maxwell|volta|turing|ampere|hopper)_s(?:gemm|cudnn)_
     | \bsgemm_largek | simt_s(?:gemm|fprop|dgrad|wgrad)
@@ -30,34 +32,44 @@ _FLOAT32_PRODUCT = re.compile(
     """,
     re.VERBOSE,
 )
-_TF32_PRODUCT = re.compile(r"tf32|tensorop_s1688(?:gemm|fprop|dgrad|wgrad)|nvjet_(?:sm\d+_)?sss_")
+# A kernel multiplies float32 matrices in TF32.
+is_tf32_product = name_test(r"tf32|tensorop_s1688(?:gemm|fprop|dgrad|wgrad)|nvjet_(?:sm\d+_)?sss_")
 _CONVOLUTION = re.compile(r"conv|fprop|dgrad|wgrad|winograd|_scudnn_|fft2d", re.IGNORECASE)
 _RNN = re.compile(r"_cudnn_rnn")  # for which cuDNN chooses, whatever the switches say
-_FLOAT64 = re.compile(
+# A kernel's tensors are of double precision; arguments alone do not make it so.
+is_float64 = name_test(
     r"(?<![A-Za-z])dgem[mv]|_dgemm|_d884|f64f64|(?<!optional)<(?:(?:c10|std)::complex<)?double\b"
 )
-_FLOAT64_PRODUCT = re.compile(r"dgemm|_d884|f64f64")
-_HALF_PRODUCT = re.compile(
+# A kernel multiplies matrices of double precision.
+is_float64_product = name_test(r"dgemm|_d884|f64f64")
+# A kernel multiplies matrices of half precision, float16 or bfloat16, by its name.
+is_half_product = name_test(
     r"bf(?:loat)?16|fp16|_f16|half|_h\d*gemm|nvjet_(?:sm\d+_)?[ht]s[ht]_|Cijk_\w+?_[BH][BHS]S?_",
     re.IGNORECASE,
 )
 # The only fused operator that takes float32.
-_FLOAT32_ATTENTION = re.compile(r"fmha_cutlass[FB]_f32_")
+# A kernel is of a fused attention in float32.
+is_float32_attention = name_test(r"fmha_cutlass[FB]_f32_")
 _PRODUCT = re.compile(r"^aten::(?:_?addmm\w*|mm|bmm|baddbmm)$")
 # Those of PyTorch that only read and write memory, except those of several tensors.
-_ELEMENTWISE = re.compile(
+# A kernel computes element by element, sums up or copies: bound by memory.
+is_elementwise = name_test(
     r"at::native::.*?(?:elementwise_kernel|reduce_kernel|CatArrayBatchedCopy)|^Memcpy DtoD"
 )
 # A product of batches, which linear layers do not make.
-_BATCHED_PRODUCT = re.compile(r"^aten::(?:baddbmm|bmm)$")
+# An operator multiplies batches of matrices.
+is_batched_product = name_test(r"^aten::(?:baddbmm|bmm)$")
 # PyTorch has a kernel for each power of two up to 1,024 numbers, and one for all longer rows.
 _SOFTMAX = re.compile(r"softmax_warp_\w+<[^<>]*?, (\d+)[,>]|cunn_SoftMax")
 _MIN_LONG_BITS = 11
-_LAYOUT_CHANGE = re.compile(r"nchwToNhwc|nhwcToNchw")
-_NCHW = re.compile(
+# A kernel only brings images from one memory layout to another, for a convolution.
+is_layout_change = name_test(r"nchwToNhwc|nhwcToNchw")
+# A normalization or pooling works on images whose channels are not last.
+is_of_nchw = name_test(
     r"batch_norm_\w+(?<!channels_last)_kernel<|bn_(?:fw|bw)_\w*(?:NCHW|1C11)|pool\w*_nchw"
 )
-_INTERPOLATION_OF_NCHW = re.compile(r"upsample_[a-z]+2d_(?:backward_)?out_frame<")
+# A kernel interpolates images whose channels are not last.
+interpolates_nchw = name_test(r"upsample_[a-z]+2d_(?:backward_)?out_frame<")
 # How many times as fast products are in TF32 as in float32, by the makers' figures without
 # sparsity: https://www.nvidia.com/en-us/data-center/ (data sheets). A GeForce GPU does them equally
 # fast (82.6 TFLOPS of an RTX 4090 both ways), and an older one than Ampere has no TF32.
@@ -72,90 +84,6 @@ _TF32_SPEEDUP: Mapping[str, float] = MappingProxyType(
 )
 
 
-def is_float32_product(name: str) -> bool:
-    """Return True if a kernel multiplies float32 matrices, or convolves, without tensor cores.
-
-    >>> is_float32_product("ampere_sgemm_128x64_tn")
-    True
-    >>> is_float32_product("ampere_fp16_sgemm_fp16_64x64_tn")
-    False
-    """
-    return _FLOAT32_PRODUCT.search(name) is not None
-
-
-def is_tf32_product(name: str) -> bool:
-    """Return True if a kernel multiplies float32 matrices in TF32.
-
-    >>> is_tf32_product("cutlass_80_tensorop_s1688gemm_128x256_16x3_nt_align4")
-    True
-    >>> is_tf32_product("cutlass_75_tensorop_bf16_s1688gemm_bf16_256x128_tn_align1")
-    False
-    """
-    return _TF32_PRODUCT.search(name) is not None
-
-
-def is_float64(name: str) -> bool:
-    """Return True if a kernel's tensors are of double precision; arguments alone do not make it so.
-
-    >>> is_float64("elementwise_kernel<2, CUDAFunctor_add<double> >")
-    True
-    >>> is_float64("multi_tensor_apply_kernel<FusedSgdMathFunctor<float, 2>, double, double>")
-    False
-    """
-    return _FLOAT64.search(name) is not None
-
-
-def is_float64_product(name: str) -> bool:
-    """Return True if a kernel multiplies matrices of double precision.
-
-    >>> is_float64_product("cutlass_80_tensorop_d884gemm_64x32_16x4_tn_align1")
-    True
-    """
-    return _FLOAT64_PRODUCT.search(name) is not None
-
-
-def is_half_product(name: str) -> bool:
-    """True if a kernel multiplies matrices of half precision, float16 or bfloat16, by its name.
-
-    >>> is_half_product("nvjet_sm90_tst_64x256_64x5_1x2_h_bz_NNN")
-    True
-    >>> is_half_product("ampere_sgemm_128x64_tn")
-    False
-    """
-    return _HALF_PRODUCT.search(name) is not None
-
-
-def is_elementwise(name: str) -> bool:
-    """Return True if a kernel computes element by element, sums up or copies: bound by memory.
-
-    >>> is_elementwise("void at::native::vectorized_elementwise_kernel<4, at::native::AddFunctor>")
-    True
-    >>> is_elementwise("triton_poi_fused_add_0")
-    False
-    """
-    return _ELEMENTWISE.search(name) is not None
-
-
-def is_float32_attention(name: str) -> bool:
-    """Return True if a kernel is of a fused attention in float32.
-
-    >>> is_float32_attention("fmha_cutlassF_f32_aligned_64x64_rf_sm80(AttentionKernel::Params)")
-    True
-    >>> is_float32_attention("fmha_cutlassF_bf16_aligned_64x64_rf_sm80(AttentionKernel::Params)")
-    False
-    """
-    return _FLOAT32_ATTENTION.search(name) is not None
-
-
-def is_batched_product(name: str) -> bool:
-    """Return True if an operator multiplies batches of matrices.
-
-    >>> is_batched_product("aten::bmm"), is_batched_product("aten::mm")
-    (True, False)
-    """
-    return _BATCHED_PRODUCT.search(name) is not None
-
-
 def softmax_bits(name: str) -> int | None:
     """The binary logarithm of the row that a softmax kernel is for; None of another kernel.
 
@@ -166,37 +94,6 @@ def softmax_bits(name: str) -> int | None:
     """
     found = _SOFTMAX.search(name)
     return None if found is None else int(found[1] or _MIN_LONG_BITS)
-
-
-def is_layout_change(name: str) -> bool:
-    """True if a kernel only brings images from one memory layout to another, for a convolution.
-
-    >>> is_layout_change("cudnn::ops::nchwToNhwcKernel<float, float, float, false, true>")
-    True
-    """
-    return _LAYOUT_CHANGE.search(name) is not None
-
-
-def is_of_nchw(name: str) -> bool:
-    """Return True if a normalization or pooling works on images whose channels are not last.
-
-    >>> is_of_nchw("void at::native::batch_norm_backward_kernel<c10::BFloat16, float, float, int>")
-    True
-    >>> is_of_nchw("at::native::batch_norm_backward_reduce_channels_last_kernel<4, float>")
-    False
-    """
-    return _NCHW.search(name) is not None
-
-
-def interpolates_nchw(name: str) -> bool:
-    """Return True if a kernel interpolates images whose channels are not last.
-
-    >>> interpolates_nchw("void at::native::upsample_nearest2d_backward_out_frame<float>")
-    True
-    >>> interpolates_nchw("void at::native::upsample_nearest2d_nhwc_out_frame<float>")
-    False
-    """
-    return _INTERPOLATION_OF_NCHW.search(name) is not None
 
 
 def tf32_speedup(timeline: Timeline) -> NDArray[np.float64]:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Collection
 
 from tracelab.base.arrays import dataclass
+from tracelab.base.names import name_test
 
 TRUTH = "__bool__"  # `if x`, `while x`, `not x`, `x and y` ...
 MODULE_PREFIX = "nn.Module: "  # of the call of a module
@@ -45,24 +46,31 @@ _SPECIAL_METHOD = re.compile(
 _MODULE = re.compile(r"^nn\.Module: (?P<name>.+?)(?:_\d+)?$")
 _MODULE_FUNCTIONS = ("_wrapped_call_impl", "_call_impl")
 # The recorder's `hooks.py` and `script.py` stand around the program's own code.
-_PROFILER_FRAME = re.compile(
+# A frame is of the profiler's own code, or of tracelab's recorder.
+is_profiler_frame = name_test(
     r"(?:^|/)torch/(?:profiler/|autograd/profiler\.py\(\d+\): _(?:prepare|start)_trace$)"
     r"|(?:^|/)tracelab/record/(?:recorder|capture)\.py\("
 )
-_RUN_BACKWARD = re.compile(r"^<built-in (?:method|function) run_backward\b")
+# A frame is a call into autograd's engine.
+is_backward = name_test(r"^<built-in (?:method|function) run_backward\b")
 # What only waits for other threads; PyTorch's `parallel_apply` starts them itself.
-_THREAD_WAIT = re.compile(
+# A frame does nothing but wait for another thread.
+is_thread_wait = name_test(
     r"^<built-in method (?:acquire|join) of _thread\.\w+ object"
     r"|^<built-in method get of _queue\.SimpleQueue object"
     r"|(?:^|/)threading\.py\(\d+\): (?:join|wait|wait_for|_wait_for_tstate_lock)$"
     r"|(?:^|/)concurrent/futures/_base\.py\(\d+\): (?:result|exception|wait|as_completed)$"
     r"|(?:^|/)queue\.py\(\d+\): (?:get|put|join)$"
 )
-_STARTS_THREADS = re.compile(r"(?:^|/)torch/nn/parallel/parallel_apply\.py\(\d+\): parallel_apply$")
+# A frame starts threads and waits until all of them have ended.
+starts_threads = name_test(r"(?:^|/)torch/nn/parallel/parallel_apply\.py\(\d+\): parallel_apply$")
 # Built-in functions in which a thread sleeps: it neither works nor needs the GIL.
-_SLEEP = re.compile(r"^<built-in (?:method|function) (?:sleep|poll|select|epoll|kevent|accept)\b")
-_OF_TORCH = re.compile(r"(?:^|/)torch/")
-_WRAPPERS = re.compile(
+# A frame sleeps, until something happens or some time has passed.
+is_sleep = name_test(r"^<built-in (?:method|function) (?:sleep|poll|select|epoll|kevent|accept)\b")
+# A function of this name is PyTorch's.
+is_of_torch = name_test(r"(?:^|/)torch/")
+# A frame stands around the function that the program called, by a name of its own.
+is_wrapper = name_test(
     r"(?:^|/)torch/(?:"
     r"optim/optimizer\.py\(\d+\): (?:wrapper|_use_grad)"
     r"|optim/lr_scheduler\.py\(\d+\): wrapper"
@@ -202,28 +210,6 @@ def is_own_frame(files: Collection[str], name: str) -> bool:
     )
 
 
-def is_profiler_frame(name: str) -> bool:
-    """Return True if a frame is of the profiler's own code, or of tracelab's recorder.
-
-    >>> is_profiler_frame("torch/profiler/profiler.py(884): step")
-    True
-    >>> is_profiler_frame("torch/autograd/profiler.py(854): __enter__")  # of `record_function`
-    False
-    """
-    return _PROFILER_FRAME.search(name) is not None
-
-
-def is_wrapper(name: str) -> bool:
-    """True if a frame stands around the function that the program called, by a name of its own.
-
-    >>> is_wrapper("torch/optim/optimizer.py(480): wrapper")
-    True
-    >>> is_wrapper("tracelab/record/hooks.py(58): called")
-    True
-    """
-    return _WRAPPERS.search(name) is not None
-
-
 def is_built_in(name: str) -> bool:
     """Return True if a frame is a built-in function.
 
@@ -242,15 +228,6 @@ def is_module_call(name: str) -> bool:
     return name.startswith("nn.Module:") or called_name(name) in _MODULE_FUNCTIONS
 
 
-def is_backward(name: str) -> bool:
-    """Return True if a frame is a call into autograd's engine.
-
-    >>> is_backward("<built-in method run_backward of torch._C._EngineBase object at 0x7f>")
-    True
-    """
-    return _RUN_BACKWARD.match(name) is not None
-
-
 def is_optimizer_step(name: str) -> bool:
     """Return True if an annotation is a step of an optimizer.
 
@@ -260,38 +237,9 @@ def is_optimizer_step(name: str) -> bool:
     return name.startswith("Optimizer.step#")
 
 
-def is_thread_wait(name: str) -> bool:
-    """Return True if a frame does nothing but wait for another thread.
-
-    >>> is_thread_wait("<built-in method acquire of _thread.lock object at 0x7f>")
-    True
-    >>> is_thread_wait("threading.py(1087): join"), is_thread_wait("train.py(12): wait")
-    (True, False)
-    """
-    return _THREAD_WAIT.search(name) is not None
-
-
-def starts_threads(name: str) -> bool:
-    """Return True if a frame starts threads and waits until all of them have ended.
-
-    >>> starts_threads("torch/nn/parallel/parallel_apply.py(31): parallel_apply")
-    True
-    """
-    return _STARTS_THREADS.search(name) is not None
-
-
 def is_parallel_forward(name: str) -> bool:
     """True if an annotation is the forward pass of `nn.DataParallel`, which starts threads."""
     return name == "DataParallel.forward"
-
-
-def is_sleep(name: str) -> bool:
-    """Return True if a frame sleeps, until something happens or some time has passed.
-
-    >>> is_sleep("<built-in function sleep>"), is_sleep("<built-in function len>")
-    (True, False)
-    """
-    return _SLEEP.match(name) is not None
 
 
 def is_source_function(name: str) -> bool:
@@ -301,15 +249,6 @@ def is_source_function(name: str) -> bool:
     (True, False)
     """
     return not (is_built_in(name) or is_module_call(name) or is_wrapper(name))
-
-
-def is_of_torch(name: str) -> bool:
-    """True if a function of this name is PyTorch's.
-
-    >>> is_of_torch("torch/optim/adam.py(213): step"), is_of_torch("train.py(3): step")
-    (True, False)
-    """
-    return _OF_TORCH.search(name) is not None
 
 
 def is_engine_operator(name: str) -> bool:

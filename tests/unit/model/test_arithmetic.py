@@ -4,6 +4,7 @@ import pytest
 
 from tests.build import rows
 from tests.build.rows import US
+from tracelab.model import arithmetic
 from tracelab.model.arithmetic import (
     is_float32_product,
     is_float64,
@@ -153,3 +154,64 @@ def _timeline(ran, gpu):
         some.append(rows.launch(at + US, at + 3 * US, i + 1))
         some.append(rows.kernel(at + 10 * US, at + 15 * US, name, correlation=i + 1))
     return rows.timeline(*some, gpu=gpu)
+
+
+@pytest.mark.parametrize(
+    ("test", "name", "expected"),
+    [
+        ("is_float32_product", "ampere_sgemm_128x64_tn", True),
+        ("is_float32_product", "ampere_fp16_sgemm_fp16_64x64_tn", False),
+        ("is_tf32_product", "cutlass_80_tensorop_s1688gemm_128x256_16x3_nt_align4", True),
+        ("is_tf32_product", "cutlass_75_tensorop_bf16_s1688gemm_bf16_256x128_tn_align1", False),
+        ("is_float64", "elementwise_kernel<2, CUDAFunctor_add<double> >", True),
+        (
+            "is_float64",
+            "multi_tensor_apply_kernel<FusedSgdMathFunctor<float, 2>, double, double>",
+            False,
+        ),
+        ("is_float64_product", "cutlass_80_tensorop_d884gemm_64x32_16x4_tn_align1", True),
+        ("is_half_product", "nvjet_sm90_tst_64x256_64x5_1x2_h_bz_NNN", True),
+        ("is_half_product", "ampere_sgemm_128x64_tn", False),
+        (
+            "is_elementwise",
+            "void at::native::vectorized_elementwise_kernel<4, at::native::AddFunctor>",
+            True,
+        ),
+        ("is_elementwise", "triton_poi_fused_add_0", False),
+        (
+            "is_float32_attention",
+            "fmha_cutlassF_f32_aligned_64x64_rf_sm80(AttentionKernel::Params)",
+            True,
+        ),
+        (
+            "is_float32_attention",
+            "fmha_cutlassF_bf16_aligned_64x64_rf_sm80(AttentionKernel::Params)",
+            False,
+        ),
+        ("is_batched_product", "aten::bmm", True),
+        ("is_batched_product", "aten::mm", False),
+        (
+            "is_layout_change",
+            "cudnn::ops::nchwToNhwcKernel<float, float, float, false, true>",
+            True,
+        ),
+        (
+            "is_of_nchw",
+            "void at::native::batch_norm_backward_kernel<c10::BFloat16, float, float, int>",
+            True,
+        ),
+        (
+            "is_of_nchw",
+            "at::native::batch_norm_backward_reduce_channels_last_kernel<4, float>",
+            False,
+        ),
+        (
+            "interpolates_nchw",
+            "void at::native::upsample_nearest2d_backward_out_frame<float>",
+            True,
+        ),
+        ("interpolates_nchw", "void at::native::upsample_nearest2d_nhwc_out_frame<float>", False),
+    ],
+)
+def test_examples(test, name, expected):
+    assert getattr(arithmetic, test)(name) is expected

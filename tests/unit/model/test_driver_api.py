@@ -1,5 +1,7 @@
 """What calls of the CUDA runtime, the CUDA driver and HIP do, by their names."""
 
+import pytest
+
 from tests.checks import with_each
 from tracelab.model import driver_api
 
@@ -207,3 +209,52 @@ def test_synchronizing_calls_of_other_makers(kind_and_name):
     kind, name = kind_and_name
     assert kinds_of(name) == {kind}
     assert kinds_of(f"{name}Later") == set()
+
+
+@pytest.mark.parametrize(
+    ("test", "name", "expected"),
+    [
+        ("is_device_sync", "cudaDeviceSynchronize", True),
+        ("is_device_sync", "cudaStreamSynchronize", False),
+        ("is_stream_sync", "cudaStreamSynchronize_ptsz", True),
+        ("is_stream_sync", "cudaStreamQuery", False),
+        ("is_event_sync", "hipEventSynchronize", True),
+        ("is_event_sync", "cudaEventQuery", False),
+        ("is_synchronous_copy", "cuMemcpyHtoD_v2", True),
+        ("is_synchronous_copy", "cudaMemcpyAsync", False),
+        ("is_asynchronous_copy", "cuMemcpyHtoDAsync_v2", True),
+        ("is_asynchronous_copy", "cudaMemcpy", False),
+        ("is_asynchronous_memset", "cudaMemsetAsync", True),
+        ("is_asynchronous_memset", "cuMemsetD32Async", True),
+        ("is_asynchronous_memset", "cudaMemset", False),
+        ("is_allocation", "cudaHostAlloc", True),
+        ("is_allocation", "cudaFree", True),
+        ("is_allocation", "cudaMallocAsync", False),
+        ("is_free", "cuMemFree_v2", True),
+        ("is_free", "cudaFreeAsync", False),
+        ("is_free", "cudaMalloc", False),
+        ("is_stream_wait", "hipStreamWaitEvent", True),
+        ("is_stream_wait", "cudaEventSynchronize", False),
+        ("is_event_record", "cudaEventRecordWithFlags", True),
+        ("is_event_record", "cudaEventQuery", False),
+        ("is_graph_launch", "hipGraphLaunch", True),
+        ("is_graph_launch", "cudaGraphInstantiate", False),
+        ("is_kernel_launch", "cuLaunchKernelEx", True),
+        ("is_kernel_launch", "hipExtModuleLaunchKernel", True),
+        ("is_kernel_launch", "cudaGraphLaunch", False),
+        ("is_kernel_launch", "cudaMemsetAsync", False),
+        ("loads_module", "cuModuleLoadDataEx", True),
+        ("loads_module", "cuLibraryLoadData", True),
+        ("loads_module", "cudaLaunchKernel", False),
+        ("asks_about_kernel", "cudaFuncGetAttributes", True),
+        ("asks_about_kernel", "cudaStreamIsCapturing", False),
+        ("begins_capture", "cudaStreamBeginCapture_v2", True),
+        ("begins_capture", "cudaStreamEndCapture", False),
+        ("ends_capture", "hipStreamEndCapture", True),
+        ("ends_capture", "cudaGraphInstantiate", False),
+        ("is_extended_launch", "cudaLaunchKernelExC", True),
+        ("is_extended_launch", "cudaLaunchKernel", False),
+    ],
+)
+def test_examples(test, name, expected):
+    assert getattr(driver_api, test)(name) is expected
