@@ -117,10 +117,10 @@ def _why(
     members: Members, more_of: Sequence[MoreWork | None], lateness: Lateness, match: int
 ) -> Explanation:
     """Explain why the last rank of a match was late: by its own fault or by that of another one."""
-    source = int(lateness.source_match[match])
-    if source == match:
+    late = int(lateness.late_member[match])
+    if late == members.last_member[match]:
         return explain(members, more_of, lateness, [match])
-    at_fault = members.place(int(members.last_member[source]))[0].rank
+    at_fault = members.place(late)[0].rank
     what = f"waited for rank {at_fault} in another collective"
     return Explanation(OTHER_COLLECTIVE, what, "", NO_CALL_SITE)
 

@@ -63,27 +63,29 @@ class Lateness(Frozen):
     """Causes for which the last rank of each match was late; k members of m matches.
 
     Attributes:
-        previous_match: int64[m], the match before it of the same ranks, ABSENT for the first;
-            messages that share their kernels have the same one.
+        previous_member: int64[k], the same rank in the match before of the same ranks; ABSENT in
+            the first. Messages that share their kernels have the same one.
         reference_member: int64[m], the member that arrived in the middle (of two the first): what
             is usual there.
         spent_ns: int64[k, len(Work)], ns, how each member spent the time since it started the
             previous match; 0 without one.
         excess_ns: int64[k, len(Work) + 1], ns, how much later than the reference each member came,
             by what it spent more time on; the last column is what it was late by from the start.
-        source_match: int64[m], where the lateness comes from: the match itself, or one in which its
-            last rank had itself waited for another; ABSENT if no rank was late.
+        late_member: int64[m], the member that the lateness comes from: the last of the match, or of
+            one in which that rank had itself waited for another; ABSENT if no rank was late.
+        cause: int64[m], what that one spent most of it on, a column of `excess_ns`; else ABSENT.
 
     Example: two ranks average gradients once a step, rank 0 computes for 29 ms before, rank 1 for
     14: the match's members have ``spent_ns=[[29_000_000, 0, ...], [14_000_000, 15_000_000, ...]]``
     and ``excess_ns=[[15_000_000, 0, ...], [0, 0, ...]]``.
     """
 
-    previous_match: Int64Array
+    previous_member: Int64Array
     reference_member: Int64Array
     spent_ns: Int64Array
     excess_ns: Int64Array
-    source_match: Int64Array
+    late_member: Int64Array
+    cause: Int64Array
 
 
 def find_lateness(members: Members) -> Lateness:
@@ -91,7 +93,6 @@ def find_lateness(members: Members) -> Lateness:
 
     There is no slow reference model: ``tests/unit/job/test_lateness.py`` has jobs made by hand, and
     what must add up on random ones.
-
     """
     first = members.first
     previous_match = _previous_match(members)
@@ -113,23 +114,20 @@ def find_lateness(members: Members) -> Lateness:
         _held_back_ns(members),
         _more_host_ns(members, previous_member, reference_member),
     )
-    source_match = _source_match(members, previous_match, excess_ns)
-    return Lateness(previous_match, reference_member, spent_ns, excess_ns, source_match)
+    late_member = _late_member(members, previous_member, excess_ns)
+    cause = np.where(late_member == ABSENT, ABSENT, excess_ns[late_member].argmax(axis=1))
+    return Lateness(previous_member, reference_member, spent_ns, excess_ns, late_member, cause)
 
 
-def culprit_of(members: Members, lateness: Lateness, match: int) -> tuple[Culprit | None, int]:
-    """Find what kept the last rank of a match idle longest since the previous match; how long, ns.
+def culprit_of(members: Members, lateness: Lateness, member: int) -> tuple[Culprit | None, int]:
+    """Find what kept a late member idle longest since the match before; how long, ns.
 
     Of idle of the sort that made it late; None where the file does not say.
     """
-    member = int(members.last_member[match])
     work = int(lateness.excess_ns[member].argmax())
     part, end_index = members.place(member)
-    previous = int(lateness.previous_match[match])
-    first_index = 0
-    if previous != ABSENT:
-        before = members.first[previous] + member - members.first[match]
-        first_index = int(members.operation_index[before]) + 1
+    before = int(lateness.previous_member[member])
+    first_index = 0 if before == ABSENT else int(members.operation_index[before]) + 1
     index = np.arange(first_index, end_index + 1)
     index = index[part.culprit_index[index] != ABSENT]
     of_work = [part.culprits[i].work == work for i in part.culprit_index[index].tolist()]
@@ -268,12 +266,11 @@ def _remove_renamed_idle(idle_ns: Int64Array) -> Int64Array:
     return np.asarray(kept_ns, dtype=np.int64)
 
 
-def _source_match(
-    members: Members, previous_match: Int64Array, excess_ns: Int64Array
+def _late_member(
+    members: Members, previous_member: Int64Array, excess_ns: Int64Array
 ) -> Int64Array:
     """int64[m], as of `Lateness`: a rank that waited elsewhere is late by another rank's fault."""
-    is_late = members.last_member != ABSENT
-    source_match = np.where(is_late, np.arange(len(is_late)), ABSENT)
+    late_member = members.last_member.copy()
     of_part = [members.select(part_index) for part_index in range(len(members.parts))]
     for match in np.argsort(members.last_arrival_ns, kind="stable").tolist():
         last = int(members.last_member[match])
@@ -281,16 +278,15 @@ def _source_match(
             continue
         own = of_part[members.part_index[last]]
         # Since it started the previous match: the first one knows no communication before it.
-        before = int(members.first[previous_match[match]]) + last - int(members.first[match])
-        start_ns, end_ns = members.arrival_ns[[before, last]]
+        start_ns, end_ns = members.arrival_ns[[previous_member[last], last]]
         arrival_ns = members.arrival_ns[own]
         others = own[(arrival_ns > start_ns) & (arrival_ns < end_ns)]
-        others = others[source_match[members.match_index[others]] != ABSENT]
+        others = others[late_member[members.match_index[others]] != ABSENT]
         if len(others):
             longest = int(others[members.wait_ns[others].argmax()])
             if 2 * members.wait_ns[longest] > excess_ns[last, Work.COMM]:
-                source_match[match] = source_match[members.match_index[longest]]
-    return source_match
+                late_member[match] = late_member[members.match_index[longest]]
+    return late_member
 
 
 # --- in words ---
@@ -338,18 +334,17 @@ def explain(
         lateness: what the last rank spent more time on.
         chosen: the matches, at least one, the one that matters most first.
     """
-    sources = list(dict.fromkeys(int(lateness.source_match[match]) for match in chosen))
-    late = int(members.last_member[sources[0]])
-    work = int(lateness.excess_ns[late].argmax())
+    late = list(dict.fromkeys(lateness.late_member[list(chosen)].tolist()))
+    first, work = late[0], int(lateness.cause[chosen[0]])
     if work == BEFORE_RECORDING:
         return Explanation(RECORDING_START, "was late when the recording began", "", NO_CALL_SITE)
     if work == Work.COMPUTE:
-        reference = int(lateness.reference_member[sources[0]])
-        own_ns, usual_ns = lateness.spent_ns[[late, reference], Work.COMPUTE].tolist()
-        return explain_compute(more_of[members.part_index[late]], own_ns, usual_ns)
-    late_ns = int(lateness.excess_ns[late, work])
+        reference = lateness.reference_member[members.match_index[first]]
+        own_ns, usual_ns = lateness.spent_ns[[first, reference], Work.COMPUTE].tolist()
+        return explain_compute(more_of[members.part_index[first]], own_ns, usual_ns)
+    late_ns = int(lateness.excess_ns[first, work])
     if work in (Work.HOST_BLOCKED, Work.INPUT, Work.HOST_BUSY):
-        found = [culprit_of(members, lateness, source) for source in sources]
+        found = [culprit_of(members, lateness, member) for member in late]
         known = [(culprit, idle_ns) for culprit, idle_ns in found if culprit is not None]
         culprit, idle_ns = known[0] if known else (None, 0)
         return explain_host(Work(work), culprit, idle_ns, late_ns)

@@ -13,7 +13,6 @@ GPU works, and for how long its host waits for data.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
@@ -50,6 +49,7 @@ from tracelab.model.trace import ABSENT
 # each other up to 2.7 %.
 MIN_SHARE, MIN_SHARE_OF_COMPUTE, _MIN_SHARE_IN_TURN = 0.02, 0.04, 0.05
 _OF_COMPUTE = (MORE_WORK, SLOWER_GPU)
+_MAX_EVIDENCE = 20
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -138,7 +138,10 @@ def find_stragglers(
     is_message = members.matches.basis == Basis.PEERS
     if not in_pipeline:  # of kernels that both send and receive neither is first by nature
         is_message &= ~members.reduce(np.logical_and, members.column("is_exchange"))
-    blamed = _blamed_part(members, lateness, is_message)
+    # No rank is blamed for waits of messages, and for lateness from the start.
+    is_fault = (lateness.late_member != ABSENT) & (lateness.cause != BEFORE_RECORDING)
+    late_part = members.part_index[lateness.late_member]
+    blamed = np.where(is_fault & ~is_message, late_part, ABSENT).astype(np.int64)
     windows = common_steps(members)
     lost = _lost_by_rank(members, blamed, windows)
     found = []
@@ -152,8 +155,7 @@ def find_stragglers(
             by_it = by_it.subtract(overhead_ns[part_index])
         least = MIN_SHARE_OF_COMPUTE if explanation.cause in _OF_COMPUTE else MIN_SHARE
         if windows.is_typical(by_it.cost_ns, least):
-            evidence = evidence_of(members, late)
-            found.append(straggler_of(members, windows, part_index, by_it, explanation, evidence))
+            found.append(straggler_of(members, windows, part_index, by_it, explanation, late))
     if not found:
         found += _taking_turns(members, lateness, windows, lost, blamed)
     return tuple(sorted(found, key=lambda straggler: -straggler.cost_ns))
@@ -284,11 +286,11 @@ def straggler_of(
     part_index: int,
     lost: Lost,
     explanation: Explanation,
-    evidence: tuple[int, ...],
+    late: Sequence[int],
 ) -> Straggler:
-    """Make the row of one rank."""
+    """Make the row of one rank, with the kernels of the members that came late as evidence."""
     parts, site, step_ns = members.parts, explanation.site, windows.step_ns
-    cost_ns = _typical_ns(lost.cost_ns)
+    cost_ns, kernel_id = _typical_ns(lost.cost_ns), members.column("kernel_id")[list(late)]
     can_be_shared = explanation.cause in (MORE_WORK, UNEVEN_WORK)
     return Straggler(
         rank=parts[part_index].rank,
@@ -308,7 +310,7 @@ def straggler_of(
         file=site.file,
         line=site.line,
         call=site.call,
-        evidence=evidence,
+        evidence=tuple(dict.fromkeys(kernel_id.tolist()))[:_MAX_EVIDENCE],
     )
 
 
@@ -320,9 +322,7 @@ def _taking_turns(
     blamed: Int64Array,
 ) -> list[Straggler]:
     """The rank that costs most where in each step another one has the most to compute."""
-    source = np.maximum(lateness.source_match, 0)
-    last = np.maximum(members.last_member[source], 0)
-    is_compute = (blamed != ABSENT) & (lateness.excess_ns[last].argmax(axis=1) == Work.COMPUTE)
+    is_compute = (blamed != ABSENT) & (lateness.cause == Work.COMPUTE)
     lost = {part_index: lost[part_index] for part_index in np.unique(blamed[is_compute]).tolist()}
     if len(lost) < 2 or windows.steps < MIN_STEPS:
         return []
@@ -345,18 +345,9 @@ def _taking_turns(
         steps_of_others,
         NO_CALL_SITE,
     )
-    own = np.flatnonzero(is_compute & (blamed == part_index))
-    evidence = evidence_of(members, last[own].tolist())
-    return [
-        straggler_of(
-            members,
-            windows,
-            part_index,
-            Lost(lost[part_index].wait_ns, cost_ns, cost_ns),
-            explanation,
-            evidence,
-        )
-    ]
+    late = lateness.late_member[is_compute & (blamed == part_index)].tolist()
+    in_turn = Lost(lost[part_index].wait_ns, cost_ns, cost_ns)
+    return [straggler_of(members, windows, part_index, in_turn, explanation, late)]
 
 
 def common_steps(members: Members) -> CommonSteps:
@@ -373,21 +364,6 @@ def common_steps(members: Members) -> CommonSteps:
         starts_ns.append(clocks.job_ns_of(part_index, start_ns))
         ends_ns.append(clocks.job_ns_of(part_index, end_ns))
     return CommonSteps(len(common), tuple(starts_ns), tuple(ends_ns))
-
-
-def _blamed_part(members: Members, lateness: Lateness, is_message: NDArray[np.bool_]) -> Int64Array:
-    """int64[m], the rank to blame for the waits of each match, else ABSENT.
-
-    No rank is blamed for waits of messages, and for lateness from the start.
-    """
-    blamed = np.full(len(members.matches), ABSENT, dtype=np.int64)
-    source = lateness.source_match
-    chosen = np.flatnonzero(source != ABSENT)
-    last = members.last_member[source[chosen]]
-    was_late_before = lateness.excess_ns[last].argmax(axis=1) == BEFORE_RECORDING
-    is_fault = ~is_message[chosen] & ~was_late_before
-    blamed[chosen[is_fault]] = members.part_index[last[is_fault]]
-    return blamed
 
 
 def _exposed(members: Members, part_index: int) -> Intervals:
@@ -437,22 +413,11 @@ def _explain_waits(
     chosen: NDArray[np.intp],
 ) -> tuple[Explanation, list[int]]:
     """Explain most of the waiting for one rank, and list the members that were late by it."""
-    by_cause: dict[int, list[int]] = defaultdict(list)
     waited_ns = members.reduce(np.add, members.wait_ns)
-    for match in chosen.tolist():
-        source = int(lateness.source_match[match])
-        last = int(members.last_member[source])
-        by_cause[int(lateness.excess_ns[last].argmax())].append(match)
-    work = max(by_cause, key=lambda work: waited_ns[by_cause[work]].sum())
-    longest = sorted(by_cause[work], key=lambda match: -waited_ns[match])
-    explanation = explain(members, more_of, lateness, longest)
-    return explanation, [int(members.last_member[lateness.source_match[x]]) for x in longest]
-
-
-def evidence_of(members: Members, chosen: Sequence[int]) -> tuple[int, ...]:
-    """List the event ids of the kernels of some members, each once."""
-    kernel_id = members.column("kernel_id")[np.asarray(chosen, dtype=np.intp)]
-    return tuple(dict.fromkeys(kernel_id.tolist()))[:20]
+    work = np.bincount(lateness.cause[chosen], weights=waited_ns[chosen]).argmax()
+    own = chosen[lateness.cause[chosen] == work]
+    longest = own[np.argsort(-waited_ns[own], kind="stable")].tolist()
+    return explain(members, more_of, lateness, longest), lateness.late_member[longest].tolist()
 
 
 # --- without the profiler ---
@@ -579,8 +544,8 @@ def late_without_profiler(
     least = MIN_SHARE_OF_COMPUTE if work == Work.COMPUTE else MIN_SHARE
     if lost.cost_ns[0] <= least * step_ns:
         return (), None
-    evidence = evidence_of(members, members.select(late).tolist())
-    return (straggler_of(members, windows, late, lost, explanation, evidence),), None
+    own = members.select(late).tolist()
+    return (straggler_of(members, windows, late, lost, explanation, own),), None
 
 
 def _late_in_replay_ns(replayed: JobReplay | None) -> Int64Array | None:

@@ -39,7 +39,7 @@ def test_more_compute_is_why_a_rank_is_late():
     assert members.last_member.tolist() == [ABSENT, 2, 4]
     assert excess_of_last(members, lateness, 1) == {Work.COMPUTE: 40}
     assert excess_of_last(members, lateness, 2) == {Work.COMPUTE: 40}
-    assert lateness.previous_match.tolist() == [ABSENT, 0, 1]
+    assert lateness.previous_member.tolist() == [ABSENT, ABSENT, 0, 1, 2, 3]
 
 
 def test_idle_of_the_host_is_why_a_rank_is_late_and_has_a_culprit():
@@ -48,7 +48,7 @@ def test_idle_of_the_host_is_why_a_rank_is_late_and_has_a_culprit():
     members, lateness = lateness_of(parts, matches)
 
     assert excess_of_last(members, lateness, 1) == {Work.HOST_BUSY: 30}
-    culprit, idle_ns = culprit_of(members, lateness, 1)
+    culprit, idle_ns = culprit_of(members, lateness, int(members.last_member[1]))
     assert (culprit.call, idle_ns) == ("train.py(3): prepare", 29 * US)
 
 
@@ -182,7 +182,7 @@ def test_a_rank_that_waited_elsewhere_is_late_by_another_ones_fault():
     members, lateness = lateness_of(parts, matches)
 
     assert members.last_member.tolist()[2:] == [4, 6]
-    assert lateness.source_match.tolist() == [ABSENT, ABSENT, 2, 2]
+    assert lateness.late_member.tolist() == [ABSENT, ABSENT, 4, 4]
 
 
 _TURNS = st.builds(Turn, st.integers(1, 60), idle=st.integers(0, 20), beside=st.integers(0, 60))
@@ -201,11 +201,9 @@ def test_what_made_a_rank_late_is_no_more_than_its_lateness(ranks, count, data):
     assert (lateness.excess_ns >= 0).all()
     assert (lateness.excess_ns.sum(axis=1) <= late_ns).all()
     # All that a rank did since the collective before adds up to the time since then.
-    for match, previous in enumerate(lateness.previous_match.tolist()):
-        if previous != ABSENT:
-            now, before = (slice(*matches.first[[x, x + 1]]) for x in (match, previous))
-            since_ns = members.arrival_ns[now] - members.arrival_ns[before]
-            assert lateness.spent_ns[now].sum(axis=1).tolist() == since_ns.tolist()
+    now = np.flatnonzero(lateness.previous_member != ABSENT)
+    since_ns = members.arrival_ns[now] - members.arrival_ns[lateness.previous_member[now]]
+    assert lateness.spent_ns[now].sum(axis=1).tolist() == since_ns.tolist()
 
 
 # --- more GPU work than others ---
