@@ -24,7 +24,7 @@ from tracelab.findings.fixes import choose_fixes
 from tracelab.render.first_screen import FirstScreen, first_screen
 from tracelab.render.html.charts import bar_of, bars_of_ranks
 from tracelab.render.text.report import render_text
-from tracelab.render.words import CAUSE_NAMES
+from tracelab.report.glossary import CAUSES
 from tracelab.report.schema import Report
 from tracelab.report.views import ranks_of
 
@@ -173,7 +173,7 @@ def figures_are_those_of_the_json(printed):
         idle = text.partition(", idle ")[2]
         assert percents(idle)[0] == pytest.approx(of_json["idle_share"])
         for cause, share in of_json["causes"].items():
-            named = re.search(rf"{CAUSE_NAMES.get(cause, cause)}s? (\d+) %", idle)
+            named = re.search(rf"{CAUSES.name_of(cause)}s? (\d+) %", idle)
             assert named is None or int(named[1]) / 100 == pytest.approx(share)
     if " -> " in printed.fact("Fixes"):
         assert percents(printed.fact("Fixes")) == [pytest.approx(of_json["saves_share"])]

@@ -28,7 +28,7 @@ from tracelab.outputs.scene_of_file import shown_steps, steady_numbers, step_lan
 from tracelab.render.picture.coverage import gather
 from tracelab.render.scene import Lane, Mark, Places, Scene, Span
 from tracelab.render.text.savings import amount, price
-from tracelab.render.words import FINDING_CAUSE_NAMES
+from tracelab.report.glossary import FINDING_CAUSES
 from tracelab.report.schema import Job, Report
 from tracelab.report.views import Scope, ranks_of
 
@@ -264,7 +264,7 @@ def _mark(number: int, finding: Finding, scope: Scope, job: Job | None, scene: S
         "saves_low_ns": finding.saves_low_ns,
         "saves_high_ns": finding.saves_high_ns,
     }
-    cause = FINDING_CAUSE_NAMES.get(finding.cause, finding.cause)
+    cause = FINDING_CAUSES.name_of(finding.cause)
     return Mark(
         number=number,
         about=finding.about,

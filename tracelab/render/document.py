@@ -18,7 +18,6 @@ from tracelab.render.ranks import Ranks, ranks_of_job
 from tracelab.render.recordings import Recordings, are_recordings, recordings_of
 from tracelab.render.section import PART, Chapter, Section, Tone, keyed
 from tracelab.render.sections.files import (
-    all_losses,
     details_hint,
     file_facts,
     losses,
@@ -101,7 +100,7 @@ def _chapters(report: Report, *, every_step: bool, top: int) -> list[Chapter]:
         return [Chapter("", tuple(sections)), *details]
     if report.job:
         sections += findings_of_all_ranks(finding_groups(report, all_ranks))
-    sections += keyed("losses", all_losses(report.traces))
+    sections += keyed("losses", losses(report.traces))
     sections += keyed("ranks", [details_hint(report)])
     return [Chapter("", tuple(sections))]
 
@@ -128,7 +127,7 @@ def _rank(rank: RankView, report: Report, every_step: bool, top: int) -> list[Ch
     trace, in_job = rank.trace, report.job is not None
     sections = [
         file_facts(trace, rank.views, in_job=in_job),
-        *keyed("losses", losses(trace)),
+        *keyed("losses", losses([trace])),
     ]
     if rank.views:
         view = rank.main

@@ -36,8 +36,9 @@ from tracelab.render.text.savings import (
     price,
     price_of,
 )
-from tracelab.render.words import CAUSE_NAMES, duration_text, meaning_of
+from tracelab.render.words import duration_text
 from tracelab.report.finding_groups import FindingGroup, finding_groups
+from tracelab.report.glossary import CAUSES
 from tracelab.report.headline import PERCENTS, Headline, apportion, headline_of
 from tracelab.report.schema import Report
 from tracelab.report.views import RankView, Scope, ranks_of
@@ -443,7 +444,7 @@ def gpu_facts(rank: RankView) -> list[Fact]:
 def idle_parts(headline: Headline) -> list[SharePart]:
     """The largest causes of idle time, which add up to it; none where none of them has a name."""
     named = [
-        SharePart(cause, _MANY.get(cause) or meaning_of(CAUSE_NAMES, cause), share)
+        SharePart(cause, _MANY.get(cause) or CAUSES.name_of(cause), share)
         for cause, share in headline.causes.items()
         if share >= _MIN_NAMED_STEP_SHARE and cause != _NO_ANSWER
     ][:_MAX_NAMED_CAUSES]

@@ -13,13 +13,6 @@ from rich.cells import cell_len, chop_cells
 
 from tracelab.base.intervals import Int64Array
 from tracelab.base.names import qualified_name
-from tracelab.report.glossary import (
-    CAUSES,
-    CONSTRAINTS,
-    FINDING_CAUSES,
-    PATH_KINDS,
-    REASONS_UNKNOWN,
-)
 
 ELLIPSIS = "…"
 NO_SHARE = "-"  # of nothing
@@ -29,13 +22,6 @@ _UNITS = (("s", 1_000_000_000), ("ms", 1_000_000), ("µs", 1_000), ("ns", 1))
 _PLAIN = re.compile(r"Mem(?:cpy|set)\b|(?!.*(?:[<(]|::))")  # a copy, or no C++ at all
 # What must not be torn apart at the end of a line: a number and its unit, a thing and its number.
 _WORD = re.compile(r"\(?(?:GPU|[Ss]teps?|[Rr]ank) \S+|\S*\d (?:ns|µs|ms|s|%)(?!\w)\S*|\S+")
-CAUSE_NAMES = CAUSES.names
-CAUSE_MEANINGS = CAUSES.meanings
-FINDING_CAUSE_NAMES = FINDING_CAUSES.names
-REASON_MEANINGS = REASONS_UNKNOWN.meanings
-PATH_NAMES = PATH_KINDS.names
-PATH_MEANINGS = PATH_KINDS.meanings
-CONSTRAINT_MEANINGS = CONSTRAINTS.meanings
 
 
 def time_unit(length_ns: int) -> tuple[str, int]:
@@ -241,15 +227,6 @@ def graph_streams_label(count: int) -> str:
     '214 streams of CUDA graphs'
     """
     return f"{count:,} streams of CUDA graphs"
-
-
-def meaning_of(meanings: Mapping[str, str], key: str) -> str:
-    """Return a name or meaning of a word; the word itself if the table lacks it.
-
-    >>> meaning_of(PATH_MEANINGS, "memset"), meaning_of(PATH_MEANINGS, "magic")
-    ('memory sets', 'magic')
-    """
-    return meanings.get(key) or key
 
 
 def listed(words: Iterable[str], last: str = "and") -> str:

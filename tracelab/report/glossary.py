@@ -72,6 +72,22 @@ class Group(OneLine):
         """The name of each word in the text report."""
         return MappingProxyType({term.key: term.name for term in self.terms})
 
+    def meaning_of(self, key: str) -> str:
+        """Return the meaning of a word; the word itself if it is not in the group.
+
+        >>> PATH_KINDS.meaning_of("magic")
+        'magic'
+        """
+        return self.meanings.get(key) or key
+
+    def name_of(self, key: str) -> str:
+        """Return the name of a word in the text report; the word itself likewise.
+
+        >>> PATH_KINDS.name_of("memset")
+        'memset'
+        """
+        return self.names.get(key) or key
+
 
 def _group_of(key: str) -> Group:
     """Make a group from its entry in the file."""

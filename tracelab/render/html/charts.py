@@ -15,8 +15,6 @@ from tracelab.render.job_heat_map import COMPUTE, COPIES, IDLE, TRANSFER, WAIT, 
 from tracelab.render.ranks import RankShares, rank_shares
 from tracelab.render.text.savings import percent
 from tracelab.render.words import (
-    CAUSE_NAMES,
-    meaning_of,
     ticks,
     time_unit,
 )
@@ -183,7 +181,7 @@ def parts_of(device: DeviceMetrics) -> Iterable[Segment]:
         Segment("exposed_copy", "exposed copies", device.exposed_copy_ns),
         Segment("memset", "memsets", device.alone_memset_ns),
         *(
-            Segment(_color_of(x), f"idle: {meaning_of(CAUSE_NAMES, x)}", device.bubbles.get(x, 0))
+            Segment(_color_of(x), f"idle: {CAUSES.name_of(x)}", device.bubbles.get(x, 0))
             for x in causes
         ),
     )
@@ -197,7 +195,7 @@ def legend_of(bars: Iterable[Sequence[Segment]]) -> tuple[Segment, ...]:
 
 def _color_of(cause: str) -> str:
     """Return the color of a cause; that of "unknown" if it has none of its own."""
-    return cause if cause in CAUSE_NAMES else "unknown"
+    return cause if cause in CAUSES.names else "unknown"
 
 
 def step_chart(rank: RankView) -> StepChart | None:

@@ -21,7 +21,6 @@ from tracelab.render.sections.files import file_facts
 from tracelab.render.sections.findings import circumstances
 from tracelab.render.text.hints import steps_hint
 from tracelab.render.text.savings import REASONS, price
-from tracelab.render.words import FINDING_CAUSE_NAMES, meaning_of
 from tracelab.report.finding_groups import finding_groups
 from tracelab.report.glossary import (
     BLOCKERS,
@@ -247,7 +246,7 @@ def definitions(
     found_in, parts = [x.item.finding for x in findings], list(parts)
     ids = {finding.rule for finding in found_in}
     found = [Definition(x.id, "a rule", x.name, "") for x in RULES if x.id in ids]
-    causes = " ".join(meaning_of(FINDING_CAUSE_NAMES, finding.cause) for finding in found_in)
+    causes = " ".join(FINDING_CAUSES.name_of(finding.cause) for finding in found_in)
     found += [x for group in (BLOCKERS, FINDING_CAUSES) for x in _used(group, causes)]
     for part in parts:
         text = " ".join(_words(part.sections))

@@ -61,7 +61,6 @@ from tracelab.render.sections.diff_words import (
 from tracelab.render.text.hints import FULL_NAMES_IN_JSON, MORE_IN_JSON
 from tracelab.render.words import (
     ELLIPSIS,
-    FINDING_CAUSE_NAMES,
     bare_name,
     duration_text,
     exact_percent,
@@ -69,6 +68,7 @@ from tracelab.render.words import (
     percent_text,
     time_text,
 )
+from tracelab.report.glossary import FINDING_CAUSES
 
 MAX_DETAILED_RANKS = 4
 _MAX_CALLS, _MAX_FINDINGS, _MAX_KERNELS, _MAX_ROWS = 10, 10, 10, 10
@@ -314,7 +314,7 @@ def finding_row(finding: FindingDiff) -> tuple[str, ...]:
         exact_percent(finding.before_share) if finding.state != NEW else "-",
         exact_percent(finding.after_share) if finding.state != GONE else "-",
         "" if finding.beyond_noise else NOISE,
-        FINDING_CAUSE_NAMES.get(finding.cause, finding.cause),
+        FINDING_CAUSES.name_of(finding.cause),
         finding_counts(finding) + sentence_of(finding.title, finding.where),
     )
 

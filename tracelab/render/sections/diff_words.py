@@ -31,8 +31,6 @@ from tracelab.findings.places import TOGETHER
 from tracelab.findings.rules.trace_quality import INFLATED
 from tracelab.render.section import column_title
 from tracelab.render.words import (
-    CAUSE_NAMES,
-    FINDING_CAUSE_NAMES,
     bare_name,
     duration_text,
     exact_percent,
@@ -42,6 +40,7 @@ from tracelab.render.words import (
     percent_text,
     time_text,
 )
+from tracelab.report.glossary import CAUSES, FINDING_CAUSES
 from tracelab.report.schema import UNPROFILED
 
 ARROW = " → "
@@ -236,7 +235,7 @@ def _finding_name(finding: FindingDiff, *, with_cause: bool) -> str:
     """Name a finding; with its cause if another one would look the same."""
     name = f"{finding.rule} `{finding.name}`" if finding.name else finding.rule
     if with_cause:
-        name = f"{name} ({FINDING_CAUSE_NAMES.get(finding.cause, finding.cause)})"
+        name = f"{name} ({FINDING_CAUSES.name_of(finding.cause)})"
     if finding.state != CHANGED:
         return name
     return (
@@ -338,7 +337,7 @@ def device_changes(device: DeviceDiff) -> Iterator[tuple[str, Change]]:
         yield column_title(name), device.figures[name]
         if name == "idle_ns":
             for cause, bubble in device.bubbles.items():
-                yield f"  idle: {CAUSE_NAMES.get(cause, cause)}", bubble
+                yield f"  idle: {CAUSES.name_of(cause)}", bubble
     for stream in device.streams:
         yield stream_name(stream), stream.busy
     if device.graph_streams:

@@ -12,7 +12,7 @@ from tracelab.render.sections.idle import biggest_cause
 from tracelab.render.text.hints import ALL_IN_JSON, COMM_PATTERN, JOB, OF_LOSSES
 from tracelab.render.words import listed, percent_text, time_text
 from tracelab.report.glossary import CAUSES
-from tracelab.report.losses import LossCount, losses_of
+from tracelab.report.losses import losses_of
 from tracelab.report.schema import DeviceMetrics, Report, TraceInfo
 from tracelab.report.views import RankView, View
 
@@ -120,27 +120,20 @@ def _numbers(numbers: Sequence[str]) -> str:
     return ", ".join(numbers[:_MAX_GPUS_OF_NAME]) + (f" and {rest:,} more" if rest > 0 else "")
 
 
-def losses(trace: TraceInfo) -> list[Section]:
-    """Show what of a file is missing from its numbers."""
-    rows = [
-        (_count(x), _meaning(x) + _unused_steps(trace, x.name) + _names(x), "")
-        for x in losses_of([trace])
-    ]
-    if trace.event_links.inferred:
-        rows.append((f"{trace.event_links.inferred:,}", _INFERRED, ""))
-    return _losses(rows, is_of_several=False)
-
-
-def all_losses(traces: Sequence[TraceInfo]) -> list[Section]:
-    """Show what of many files is missing from their numbers, together."""
-    rows = [
-        (_count(x), _meaning(x) + _names(x), f"in {x.files} of {len(traces)} files")
-        for x in losses_of(traces)
-    ]
-    return _losses(rows, is_of_several=True)
-
-
-def _losses(rows: Sequence[tuple[str, str, str]], *, is_of_several: bool) -> list[Section]:
+def losses(traces: Sequence[TraceInfo]) -> list[Section]:
+    """Show what of a file, or of several together, is missing from its numbers."""
+    several = len(traces) > 1
+    rows = []
+    for loss in losses_of(traces):
+        hint = f" ({OF_LOSSES[loss.name]})" if loss.name in OF_LOSSES else ""
+        steps = "" if several else _unused_steps(traces[0], loss.name)
+        names = f": {loss.names}" if loss.names else ""
+        count = f"{loss.count:,}" if loss.is_counted else ""
+        where = f"in {loss.files} of {len(traces)} files"
+        rows.append((count, f"{loss.text}{hint}{steps}{names}", where))
+    inferred = traces[0].event_links.inferred
+    if inferred and not several:
+        rows.append((f"{inferred:,}", _INFERRED, ""))
     if not rows:
         return []
     return [
@@ -149,23 +142,10 @@ def _losses(rows: Sequence[tuple[str, str, str]], *, is_of_several: bool) -> lis
             rows,
             ("", lambda row: row[0]),
             ("", lambda row: row[1], PROSE),
-            is_of_several and ("", lambda row: row[2]),
+            several and ("", lambda row: row[2]),
             tone=Tone.WARNING,
         )
     ]
-
-
-def _count(loss: LossCount) -> str:
-    return f"{loss.count:,}" if loss.is_counted else ""
-
-
-def _meaning(loss: LossCount) -> str:
-    hint = f" ({OF_LOSSES[loss.name]})" if loss.name in OF_LOSSES else ""
-    return loss.text + hint
-
-
-def _names(loss: LossCount) -> str:
-    return f": {loss.names}" if loss.names else ""
 
 
 def _unused_steps(trace: TraceInfo, loss: str) -> str:

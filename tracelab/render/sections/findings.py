@@ -10,8 +10,9 @@ from tracelab.findings.places import sentence_of
 from tracelab.render.section import LABEL, PART, PROSE, TONES, Section, table
 from tracelab.render.text.hints import ALL_IN_JSON
 from tracelab.render.text.savings import REASONS, amount, interval, price
-from tracelab.render.words import FINDING_CAUSE_NAMES, meaning_of, percent_text, time_text
+from tracelab.render.words import percent_text, time_text
 from tracelab.report.finding_groups import FindingGroup
+from tracelab.report.glossary import FINDING_CAUSES
 from tracelab.report.views import Scope, View
 
 _MAX_IN_FULL, _MAX_BRIEF = 5, 6
@@ -59,7 +60,7 @@ def circumstances(finding: Finding) -> str:
     """Say what a finding is about: its cause, how often and where it happened, what it cost."""
     where = finding.where
     parts = [
-        f"cause {meaning_of(FINDING_CAUSE_NAMES, finding.cause)}",
+        f"cause {FINDING_CAUSES.name_of(finding.cause)}",
         counted(where.count, "time", "times"),
     ]
     if where.activity and where.activity not in finding.title:
@@ -83,7 +84,7 @@ def _brief(findings: Sequence[Finding], scope: Scope) -> Section:
         ("takes", lambda x: percent_text(x.cost_ns, scope.length_ns)),
         ("up to", lambda x: percent_text(x.bound_ns, scope.base_ns)),
         is_priced and ("saves", lambda x: _saves(x, scope)),
-        ("cause", lambda x: meaning_of(FINDING_CAUSE_NAMES, x.cause), LABEL),
+        ("cause", lambda x: FINDING_CAUSES.name_of(x.cause), LABEL),
         ("what", lambda x: sentence_of(x.shown_title, x.where), PROSE),
         notes=(
             f"Shares are of {scope.name}: how much a finding takes, how much of that is attributed "

@@ -9,14 +9,11 @@ from tracelab.render.section import LABEL, PART, PROSE, Section, more_rows, tabl
 from tracelab.render.sections.times import section_title
 from tracelab.render.text.hints import ALL_IN_JSON
 from tracelab.render.words import (
-    CAUSE_MEANINGS,
-    CAUSE_NAMES,
-    REASON_MEANINGS,
     largest,
-    meaning_of,
     percent_text,
     time_text,
 )
+from tracelab.report.glossary import CAUSES, REASONS_UNKNOWN
 from tracelab.report.schema import (
     BlockingCallMetrics,
     CulpritMetrics,
@@ -42,7 +39,7 @@ def _idle(view: View, device: DeviceMetrics) -> Section:
     return table(
         title,
         _causes(device),
-        ("cause", lambda row: meaning_of(CAUSE_NAMES, row[0]), LABEL),
+        ("cause", lambda row: CAUSES.name_of(row[0]), LABEL),
         ("time", lambda row: time_text(row[1])),
         ("of idle", lambda row: percent_text(row[1], device.idle_ns)),
         ("of window", lambda row: percent_text(row[1], view.length_ns)),
@@ -56,11 +53,11 @@ def _causes(device: DeviceMetrics) -> Iterator[tuple[str, int, str]]:
     reasons = largest(device.unknown_reasons)
     for cause, time_ns in largest(device.bubbles):
         if cause == "unknown" and len(reasons) == 1:
-            yield cause, time_ns, meaning_of(REASON_MEANINGS, reasons[0][0])
+            yield cause, time_ns, REASONS_UNKNOWN.meaning_of(reasons[0][0])
             continue
-        yield cause, time_ns, meaning_of(CAUSE_MEANINGS, cause)
+        yield cause, time_ns, CAUSES.meaning_of(cause)
         for reason, part_ns in reasons if cause == "unknown" else ():
-            yield "  of it", part_ns, meaning_of(REASON_MEANINGS, reason)
+            yield "  of it", part_ns, REASONS_UNKNOWN.meaning_of(reason)
 
 
 def _call_notes(device: DeviceMetrics) -> Iterator[str]:
@@ -84,7 +81,7 @@ def culprits(view: View) -> list[Section]:
             "Idle by culprit",
             shown,
             view.several and ("GPU", lambda x: str(x.device)),
-            ("cause", lambda x: meaning_of(CAUSE_NAMES, x.cause), LABEL),
+            ("cause", lambda x: CAUSES.name_of(x.cause), LABEL),
             ("time", lambda x: time_text(x.idle_ns)),
             ("times", lambda x: f"{x.count:,}"),
             ("longest", lambda x: time_text(x.longest_ns)),
@@ -107,7 +104,7 @@ def _code(culprit: CulpritMetrics) -> str:
 def biggest_cause(device: DeviceMetrics) -> str:
     """Name the cause of most of a device's idle time, with its share."""
     return "".join(
-        f"{meaning_of(CAUSE_NAMES, cause)}{PART}{percent_text(cause_ns, device.idle_ns)}"
+        f"{CAUSES.name_of(cause)}{PART}{percent_text(cause_ns, device.idle_ns)}"
         for cause, cause_ns in largest(device.bubbles)[:1]
     )
 

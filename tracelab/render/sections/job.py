@@ -14,16 +14,14 @@ from tracelab.render.ranks import RankShares, is_unmatched, rank_shares
 from tracelab.render.section import LABEL, PROSE, Cell, Section, table
 from tracelab.render.text.hints import ALL_IN_JSON
 from tracelab.render.words import (
-    PATH_NAMES,
     bytes_text,
     exact_percent,
     largest,
-    meaning_of,
     percent_text,
     signed_time,
     time_text,
 )
-from tracelab.report.glossary import LATENESS
+from tracelab.report.glossary import LATENESS, PATH_KINDS
 from tracelab.report.schema import (
     Alignment,
     CollectiveMetrics,
@@ -75,7 +73,7 @@ def cause_text(cause: str) -> str:
     >>> cause_text("more_work")
     'more work'
     """
-    return meaning_of(LATENESS.names, cause).replace("_", " ")
+    return LATENESS.name_of(cause).replace("_", " ")
 
 
 def _kept(
@@ -128,7 +126,7 @@ def _critical_path(path: JobPath) -> Section:
     by_rank = sorted((x for x in path.by_rank if x.total_ns), key=lambda x: -x.total_ns)
     on_ranks = [f"{percent_text(x.total_ns, path.total_ns)} on rank {x.rank}" for x in by_rank]
     by_kind = [
-        f"{meaning_of(PATH_NAMES, kind)} {percent_text(kind_ns, path.total_ns)}"
+        f"{PATH_KINDS.name_of(kind)} {percent_text(kind_ns, path.total_ns)}"
         for kind, kind_ns in largest(path.by_kind)
     ]
     large = [x for x in path.segments if x.total_ns >= _MIN_SEGMENT_SHARE_OF_PATH * path.total_ns]
@@ -138,7 +136,7 @@ def _critical_path(path: JobPath) -> Section:
         "Critical path of the job",
         shown,
         ("rank", lambda x: str(x.rank)),
-        ("kind", lambda x: meaning_of(PATH_NAMES, x.kind)),
+        ("kind", lambda x: PATH_KINDS.name_of(x.kind)),
         ("share", lambda x: percent_text(x.total_ns, path.total_ns)),
         ("a step" if steps else "time", lambda x: a_step(x.total_ns)),
         ("what", lambda x: short_kernel_name(x.name), LABEL),

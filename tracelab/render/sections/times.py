@@ -8,17 +8,13 @@ from tracelab.base.safe_text import counted
 from tracelab.render.section import LABEL, NONE, PART, PROSE, Section, more_rows, table
 from tracelab.render.text.hints import ALL_IN_JSON
 from tracelab.render.words import (
-    CAUSE_NAMES,
-    CONSTRAINT_MEANINGS,
-    PATH_MEANINGS,
-    PATH_NAMES,
     graph_streams_label,
     largest,
     listed,
-    meaning_of,
     percent_text,
     time_text,
 )
+from tracelab.report.glossary import CAUSES, CONSTRAINTS, PATH_KINDS
 from tracelab.report.schema import DeviceMetrics, LatencyMetrics, StartMetrics
 from tracelab.report.views import View
 
@@ -49,7 +45,7 @@ def _headline(view: View, device: DeviceMetrics) -> str:
     busy = f"{name} was busy {percent_text(device.busy_ns, length)} of {time_text(length)}"
     causes = largest(device.bubbles)
     shares = [
-        f"{meaning_of(CAUSE_NAMES, cause)} {percent_text(cause_ns, device.idle_ns)}"
+        f"{CAUSES.name_of(cause)} {percent_text(cause_ns, device.idle_ns)}"
         for cause, cause_ns in causes[:_MAX_CAUSES_IN_HEADLINE]
     ]
     other_ns = sum(cause_ns for _, cause_ns in causes[_MAX_CAUSES_IN_HEADLINE:])
@@ -225,10 +221,10 @@ def critical_path(view: View) -> list[Section]:
         table(
             "Critical path",
             largest(path.by_kind),
-            ("kind", lambda row: meaning_of(PATH_NAMES, row[0]), LABEL),
+            ("kind", lambda row: PATH_KINDS.name_of(row[0]), LABEL),
             ("time", lambda row: time_text(row[1])),
             ("of window", lambda row: percent_text(row[1], path.total_ns)),
-            ("meaning", lambda row: meaning_of(PATH_MEANINGS, row[0]), PROSE),
+            ("meaning", lambda row: PATH_KINDS.meaning_of(row[0]), PROSE),
         )
     ]
 
@@ -242,7 +238,7 @@ def starts(view: View) -> list[Section]:
             ("waited for", lambda row: row[0], LABEL),
             ("activities", lambda row: f"{row[1]:,}"),
             ("of all", lambda row, of=x.activities: percent_text(row[1], of)),
-            ("meaning", lambda row: meaning_of(CONSTRAINT_MEANINGS, row[0]), PROSE),
+            ("meaning", lambda row: CONSTRAINTS.meaning_of(row[0]), PROSE),
             notes=(_certainty(view, x),),
         )
         for x in view.starts

@@ -11,7 +11,7 @@ from tests.figures import figures
 from tracelab import Options, analyze, load_report, write_page
 from tracelab.findings.finding import INFO, WARNING
 from tracelab.render.first_screen import first_screen
-from tracelab.render.sections.files import all_losses
+from tracelab.render.sections.files import losses
 from tracelab.report.redact import Redaction
 
 HOSTILE = "foo`\x1b[31m\u202e</script>\n/home/me/secret.py"
@@ -168,7 +168,7 @@ def test_names_of_several_files_are_counted_together(tmp_path, snapshot):
         )
         for rank in range(2)
     ]
-    [section] = all_losses(analyze(paths).traces)
+    [section] = losses(analyze(paths).traces)
     left_out = "events of categories that tracelab does not know were left out: `foo` (3)"
     assert ("3", left_out, "in 2 of 2 files") in section.rows
     [note] = [x for x in first_screen(analyze(paths)).notes if x.rule == "TL911"]

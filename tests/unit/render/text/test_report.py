@@ -29,10 +29,7 @@ from tracelab.measures.overlap import StreamTime
 from tracelab.render.document import detailed
 from tracelab.render.section import Tone
 from tracelab.render.text.report import render_text
-from tracelab.render.words import (
-    CAUSE_MEANINGS,
-    PATH_MEANINGS,
-)
+from tracelab.report.glossary import CAUSES, PATH_KINDS
 from tracelab.report.schema import (
     CriticalPathMetrics,
     Job,
@@ -144,7 +141,7 @@ class TestRanks:
 
 def make_full_report(name="a_name", *, several=True):
     """A report in which everything occurs, with names as long as one likes."""
-    bubbles = dict.fromkeys(CAUSE_MEANINGS, 99 * MS // 8)
+    bubbles = dict.fromkeys(CAUSES.meanings, 99 * MS // 8)
     reasons = {"launch_not_in_file": 99 * MS // 16, name: 99 * MS // 16}
     device = make_device(
         busy_ns=999_900_000,
@@ -174,6 +171,7 @@ def make_full_report(name="a_name", *, several=True):
         unrecognised=(KernelTotal(name, 1_000_000, 999_900_000),),
         launched_only=LaunchedOnly(0, 999_900_000, 968, devices),
     )
+    by_kind = dict.fromkeys(PATH_KINDS.meanings, 111_000_000)
     return make_report(
         *windows,
         traces=(trace,),
@@ -188,10 +186,7 @@ def make_full_report(name="a_name", *, several=True):
             for step in keys
             for api, kind in (("cudaStreamSynchronize", "allocation"), (name, name))
         ),
-        critical_path=tuple(
-            CriticalPathMetrics(0, step, 999_900_000, dict.fromkeys(PATH_MEANINGS, 111_000_000))
-            for step in keys
-        ),
+        critical_path=tuple(CriticalPathMetrics(0, step, 999_900_000, by_kind) for step in keys),
     )
 
 
