@@ -129,19 +129,15 @@ def scenes_of_report(report: Report, scenes: Sequence[Scene]) -> list[Scene]:
         report: of these files, and of others perhaps.
         scenes: at least one.
     """
-    scenes = _named(report, scenes)
-    return [replace(x, marks=tuple(marks_of(report, x))) for x in scenes]
-
-
-def _named(report: Report, scenes: Sequence[Scene]) -> list[Scene]:
-    """Give the scenes their headings and the clock of their job, by rank."""
     rank_of = {trace.path: trace.rank for trace in report.traces}
     by_rank = sorted((replace(x, rank=rank_of[x.path]) for x in scenes), key=lambda x: x.rank)
     job = report.job
-    if job is None or not job.per_rank or len(scenes) != len(job.ranks):
-        names = short_names([scene.path for scene in by_rank])
-        return [replace(x, label=visible(name)) for x, name in zip(by_rank, names, strict=True)]
-    return align_scenes(job, [replace(x, label=f"rank {x.rank}") for x in by_rank])
+    if job is not None and job.per_rank and len(scenes) == len(job.ranks):
+        shown = align_scenes(job, [replace(x, label=f"rank {x.rank}") for x in by_rank])
+    else:
+        names = map(visible, short_names([scene.path for scene in by_rank]))
+        shown = [replace(x, label=name) for x, name in zip(by_rank, names, strict=True)]
+    return [replace(x, marks=tuple(marks_of(report, x))) for x in shown]
 
 
 def align_scenes(job: Job, scenes: Sequence[Scene]) -> list[Scene]:
