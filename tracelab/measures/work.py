@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 
@@ -32,6 +31,7 @@ from tracelab.measures.what_ran import (
 from tracelab.model.cuda_graphs.origins import Basis
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind, is_recognised, work_of
+from tracelab.model.lookup import groups_of
 from tracelab.model.phases import Phase
 from tracelab.model.program.module_paths import OUTSIDE_MODULES, ModuleName
 from tracelab.model.trace import ABSENT, Category
@@ -73,33 +73,23 @@ def kernel_times(graph: Graph) -> tuple[NameTimes, ...]:
     """The time of every name among the GPU activities, per step that launched them.
 
     Activities that no step launched count in the whole trace only. There is no slow reference
-    model: ``tests/unit/measures/test_kernel_times.py`` has traces made by hand.
+    model: ``tests/unit/measures/test_work.py`` has traces made by hand.
 
     Args:
         graph: the file's dependencies.
     """
     timeline = graph.host.timeline
     length_ns = timeline.end_ns - timeline.start_ns
-    names, name_position = np.unique(
-        timeline.trace.name_index[timeline.event_id], return_inverse=True
-    )
-    # A cell for each name and step; the first column holds what no step launched.
-    shape = len(names), len(timeline.steps) + 1
-    cell = name_position * shape[1] + (timeline.step_index + 1)
-    # Sums below 2**53 are exact.
-    totals_ns = np.bincount(cell, weights=length_ns, minlength=math.prod(shape)).astype(np.int64)
-    counts = np.bincount(cell, minlength=math.prod(shape))
+    step, steps = timeline.step_index + 1, len(timeline.steps) + 1  # of no step, and of each
     return tuple(
         NameTimes(
             name=timeline.trace.strings[name_index],
-            steps_ns=tuple(name_ns[1:].tolist()),
-            step_counts=tuple(name_counts[1:].tolist()),
-            total_ns=int(name_ns.sum()),
-            count=int(name_counts.sum()),
+            steps_ns=tuple(summed(step[rows], length_ns[rows], steps)[1:].tolist()),
+            step_counts=tuple(np.bincount(step[rows], minlength=steps)[1:].tolist()),
+            total_ns=int(length_ns[rows].sum()),
+            count=len(rows),
         )
-        for name_index, name_ns, name_counts in zip(
-            names.tolist(), totals_ns.reshape(shape), counts.reshape(shape), strict=True
-        )
+        for name_index, rows in groups_of(timeline.trace.name_index[timeline.event_id])
     )
 
 
@@ -118,7 +108,7 @@ class KernelTotal:
 def unrecognised_kernels(graph: Graph) -> tuple[KernelTotal, ...]:
     """Long kernels that no rule recognizes, which count as compute; the longest first.
 
-    There is no slow reference model: ``tests/unit/measures/test_kernel_times.py`` has traces made
+    There is no slow reference model: ``tests/unit/measures/test_work.py`` has traces made
     by hand.
 
     Args:
@@ -128,19 +118,14 @@ def unrecognised_kernels(graph: Graph) -> tuple[KernelTotal, ...]:
     trace = timeline.trace
     is_kernel = trace.category[timeline.event_id] == Category.KERNEL
     rows = np.flatnonzero((timeline.kind == Kind.COMPUTE) & is_kernel)
-    names, name_position = np.unique(trace.name_index[timeline.event_id[rows]], return_inverse=True)
     length_ns = timeline.end_ns - timeline.start_ns
-    totals_ns = np.bincount(name_position, weights=length_ns[rows], minlength=len(names))
-    counts = np.bincount(name_position, minlength=len(names))
-    least_ns = _MIN_UNRECOGNISED_SHARE * float(length_ns.sum())
     kernels = [
-        KernelTotal(trace.strings[name_index], count, int(total_ns))
-        for name_index, count, total_ns in zip(
-            names.tolist(), counts.tolist(), totals_ns.tolist(), strict=True
-        )
-        if total_ns >= least_ns and not is_recognised(trace.strings[name_index])
+        KernelTotal(trace.strings[name_index], len(index), int(length_ns[rows[index]].sum()))
+        for name_index, index in groups_of(trace.name_index[timeline.event_id[rows]])
     ]
-    return tuple(sorted(kernels, key=lambda kernel: (-kernel.total_ns, kernel.name)))
+    least_ns = _MIN_UNRECOGNISED_SHARE * float(length_ns.sum())
+    asked = [x for x in kernels if x.total_ns >= least_ns and not is_recognised(x.name)]
+    return tuple(sorted(asked, key=lambda kernel: (-kernel.total_ns, kernel.name)))
 
 
 # --- kernels ---
