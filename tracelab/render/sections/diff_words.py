@@ -121,23 +121,13 @@ def why_not(rank: RankDiff) -> str:
 
 
 def _reason(doubt: Doubt, rank: RankDiff) -> str:
-    noise = percent_text(rank.length.noise_ns, rank.length.before_ns)
-    if doubt == Doubt.SPREAD and rank.has_repeats:
-        return f"Recordings of the same side differ too much (noise {noise}): record more of them."
-    if doubt == Doubt.SPREAD:
-        return (
-            f"Steps of the same side differ too much (noise {noise}): record more steps, or each "
-            "side several times."
-        )
-    if doubt == Doubt.SPEED and rank.speed_percent is not None:
-        faster = "faster" if rank.speed_percent < 0 else "slower"
-        return (
-            f"The same kernels ran {abs(rank.speed_percent):.1f} % {faster}, as they may from run "
-            "to run: record each side several times."
-        )
-    if doubt == Doubt.PROFILER:
-        return f"Without the profiler {_unprofiled(rank)}: record each side several times."
-    return _REASONS.get(doubt, "")
+    is_of_recordings = doubt == Doubt.SPREAD and rank.has_repeats
+    speed_percent = rank.speed_percent or 0
+    return (_SPREAD_OF_RECORDINGS if is_of_recordings else _REASONS[doubt]).format(
+        noise=percent_text(rank.length.noise_ns, rank.length.before_ns),
+        speed=f"{abs(speed_percent):.1f} % {'faster' if speed_percent < 0 else 'slower'}",
+        unprofiled=_unprofiled(rank),
+    )
 
 
 def _unprofiled(rank: RankDiff) -> str:
@@ -149,16 +139,27 @@ def _unprofiled(rank: RankDiff) -> str:
     return f"it got {abs(percent):.1f} % {LONGER if percent > 0 else SHORTER}"
 
 
+_SPREAD_OF_RECORDINGS = (
+    "Recordings of the same side differ too much (noise {noise}): record more of them."
+)
 _REASONS = {
     Doubt.FEW_STEPS: "A single steady step does not say how much steps vary: record more steps.",
     Doubt.NO_STEPS: (
         "Not every file has steady steps, and whole traces do not say how much steps vary: record "
         "at least three steps, with a call of the profiler's step() after each."
     ),
+    Doubt.SPREAD: (
+        "Steps of the same side differ too much (noise {noise}): record more steps, or each side "
+        "several times."
+    ),
+    Doubt.SPEED: (
+        "The same kernels ran {speed}, as they may from run to run: record each side several times."
+    ),
     Doubt.RECORDED_DIFFERENTLY: (
         "The GPU was idle for that long, and the two were recorded in different ways, so the "
         "profiler's overhead differs: record both in the same way."
     ),
+    Doubt.PROFILER: "Without the profiler {unprofiled}: record each side several times.",
     Doubt.INFLATED: (
         "Most of the difference is idle time in which the GPU waits for the CPU. Python stacks "
         "inflate that, perhaps more on one side than on the other: record both without stacks, or "
