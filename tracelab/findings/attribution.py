@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -21,7 +20,7 @@ from tracelab.base.intervals import (
     union,
 )
 from tracelab.findings.advice.repeats import have_same_sizes
-from tracelab.findings.candidates import MAX_EVIDENCE, Candidate
+from tracelab.findings.candidates import MAX_EVIDENCE, Candidate, join_by_device
 from tracelab.findings.context import Context
 from tracelab.findings.finding import (
     ASIDE,
@@ -79,10 +78,6 @@ class _Ledger:
         self, context: Context, candidate: Candidate, taken: Mapping[int, Intervals], device: int
     ) -> _Ledger:
         """Return the ledger after a candidate takes this time, by device, and counts on one."""
-        attributed = {
-            number: join(self.attributed.get(number, _NOTHING), time)
-            for number, time in taken.items()
-        }
         counted = join(self.counted, taken[device])
         idle_ns = {
             number: measure(intersect(time, context.idle(number)))
@@ -91,7 +86,7 @@ class _Ledger:
         }
         is_typical = candidate.is_typical
         return _Ledger(
-            {**self.attributed, **attributed},
+            join_by_device(self.attributed, taken),
             counted,
             _less(self.idle_left_ns, idle_ns),
             _less(self.typical_left_ns, idle_ns) if is_typical else self.typical_left_ns,
@@ -124,7 +119,7 @@ def find_all(context: Context, rules: Iterable[Rule]) -> tuple[Finding, ...]:
     )
     findings: list[tuple[Finding, Candidate]] = []
     for rule in rules:
-        for candidate in sorted(rule.find(context), key=lambda candidate: -_cost_ns(candidate)):
+        for candidate in sorted(rule.find(context), key=lambda x: -_longest_ns(x.lost)):
             free = ledger.free(candidate)
             bound_ns = _bound_ns(context, candidate, free, ledger)
             if not _is_reported(context, candidate, bound_ns):
@@ -174,20 +169,12 @@ def _joined(context: Context, findings: Iterable[tuple[Finding, Candidate]]) -> 
 
 def _one(context: Context, group: Sequence[tuple[Finding, Candidate]]) -> Finding:
     """Make one finding of what one change mends, no more severe than the largest may be."""
-    findings, candidates = zip(*group, strict=True)
-    one = merge_group(context, findings, _joint_cost_ns(candidates))
+    lost: Mapping[int, Intervals] = {}
+    for _, candidate in group:
+        lost = join_by_device(lost, candidate.lost)
+    one = merge_group(context, [finding for finding, _ in group], _longest_ns(lost))
     _, largest = max(group, key=lambda pair: pair[0].bound_ns)
     return replace(one, severity=largest.severity_override or one.severity)
-
-
-def _joint_cost_ns(candidates: Sequence[Candidate]) -> int:
-    """Time lost to any of some candidates on the device that loses most, ns."""
-    devices = {device for candidate in candidates for device in candidate.lost}
-    lost = (
-        functools.reduce(join, (candidate.lost.get(device, _NOTHING) for candidate in candidates))
-        for device in devices
-    )
-    return max(map(measure, lost), default=0)
 
 
 def merge_group(context: Context, group: Sequence[Finding], cost_ns: int) -> Finding:
@@ -238,9 +225,9 @@ def _device(context: Context, candidate: Candidate, bound_ns: Mapping[int, int])
     return max(bound_ns, key=lambda device: (bound_ns[device], measure(candidate.lost[device])))
 
 
-def _cost_ns(candidate: Candidate) -> int:
+def _longest_ns(lost: Mapping[int, Intervals]) -> int:
     """Time lost on the device that loses most, ns."""
-    return max(map(measure, candidate.lost.values()), default=0)
+    return max(map(measure, lost.values()), default=0)
 
 
 def _idle_without_profiler_ns(context: Context) -> dict[int, int]:
@@ -274,7 +261,7 @@ def _is_reported(context: Context, candidate: Candidate, bound_ns: Mapping[int, 
         return candidate.severity_override is not None
     is_actionable = any(candidate.limit_ns.get(device) != 0 for device in candidate.lost)
     share = MIN_REPORTED_SHARE if is_actionable else MIN_REPORTED_SHARE_WITHOUT_FIX
-    if _cost_ns(candidate) < share * context.window.length_ns:
+    if _longest_ns(candidate.lost) < share * context.window.length_ns:
         return False
     return not is_actionable or any(bound_ns.values())
 
@@ -295,7 +282,7 @@ def _finding(
         rank=context.rank,
         step=context.window.step,
         cause=candidate.cause,
-        cost_ns=_cost_ns(candidate),
+        cost_ns=_longest_ns(candidate.lost),
         bound_ns=bound_ns,
         where=candidate.where,
         evidence=candidate.evidence,

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import OneLine, read_only
-from tracelab.base.intervals import Int64Array, Intervals, clip, measure_within, union
+from tracelab.base.intervals import Int64Array, Intervals, clip, intersect, measure_within, union
 from tracelab.base.names import short_kernel_name
 from tracelab.findings.advice.needs import host_needs
 from tracelab.findings.recognition import FirstUse, Recognized
@@ -107,11 +107,6 @@ class Context(OneLine):
         """The blocking calls of the file."""
         return self.measured.blocking_calls
 
-    @property
-    def losses(self) -> Mapping[str, int]:
-        """The losses of the file, by the names in `LOSSES`."""
-        return self.trace.losses
-
     def arguments(self, event_ids: Iterable[int]) -> Mapping[int, Mapping[str, Any]]:
         """Read the "args" of a few events by event id; the file is read again."""
         return self.measured.arguments(event_ids)
@@ -154,11 +149,6 @@ class Context(OneLine):
     def torch(self) -> str | None:
         """The version of PyTorch that recorded the file; None where it does not say."""
         return self.trace.info.software.get("torch")
-
-    @property
-    def step_without_profiler_ns(self) -> float | None:
-        """Length of a step without the profiler, ns, if the capture measured it; else None."""
-        return self.trace.info.unprofiled_step_ns
 
     @cached_property
     def profiler_overhead_ns(self) -> Mapping[int, int]:
@@ -295,6 +285,11 @@ class Context(OneLine):
         if is_chosen is not None:
             is_wanted &= is_chosen
         return self.inside(self.bubbles.start_ns[is_wanted], self.bubbles.end_ns[is_wanted])
+
+    def idle_within(self, times: Mapping[int, Intervals]) -> dict[int, Intervals]:
+        """Device to its idle during its own of these times, where there is any."""
+        idle = {device: intersect(time, self.idle(device)) for device, time in times.items()}
+        return {device: time for device, time in idle.items() if len(time)}
 
     def idle_by_device(self, is_chosen: NDArray[np.bool_]) -> dict[int, Intervals]:
         """Device to its chosen bubbles within the window, where there are any."""

@@ -98,7 +98,7 @@ class Finding(OneLine):
             a tenth of a step is no alarm. It is of the step that the saving is of. None of fewer
             than `MIN_STEPS` steps.
         edit: the change to the program that a replay makes for it, such as "unblock:train.py:40";
-            several are joined by " + ". None where nothing can be done, or nobody knows what.
+            several are joined by " + ". None where nothing can be done, or the change is not known.
         saves_ns: what that change saves of a steady step by a replay, ns; of a file without steps,
             of the whole trace. None without a replay or an edit.
         saves_low_ns, saves_high_ns: the interval in which it lies.
@@ -111,7 +111,7 @@ class Finding(OneLine):
             fixes, and saves what it adds to them; "aside", where it is of no typical step, so that
             nothing is to be done yet.
         fix_short: the fix in one or two imperative sentences with the code to write, at most
-            `MAX_SHORT_LETTERS` long; "" where nobody wrote it so short.
+            `MAX_SHORT_LETTERS` long; "" without such a form.
     """
 
     rule: str = field(metadata=constrained(pattern="^[A-Z]+[0-9]+$"))
@@ -272,9 +272,9 @@ def order_of(finding: Finding, share: float, cost_share: float) -> tuple[object,
 
     First is what saves 2 % of a step or more, and of that a change of one place before the rest
     that a rebuilding adds. What has no such price comes next, by what it saves or by its share, and
-    there, too, a rebuilding that saves at most so much behind changes of one place. What alarms
-    nobody and has no known change is no such one. Then comes what is not worth a place: what is
-    small, of no typical step or about the trace.
+    there, too, a rebuilding that saves at most as much after changes of one place. Findings
+    without an alarm and a known change do not count as such. Then comes what is not worth a place:
+    what is small, of no typical step or about the trace.
 
     Args:
         finding: one of a window.
@@ -300,7 +300,7 @@ def order_of(finding: Finding, share: float, cost_share: float) -> tuple[object,
 
 
 def add_bound(finding: Finding, step_ns: int, high_ns: int) -> Finding:
-    """A finding whose edit saves at most so much: a warning where that and its share are one.
+    """Limit the saving of a finding: it is a warning if that limit and its share are one.
 
     Args:
         finding: as it is judged by its share.
@@ -317,7 +317,7 @@ def sort_findings(findings: Iterable[Finding], steps: int, step_ns: float) -> tu
 
     Args:
         findings: in any order.
-        steps: how many steady steps the window has; 1 of a window that is none.
+        steps: the number of steady steps in the window; 1 in another window.
         step_ns: the length of one of them, ns.
     """
 

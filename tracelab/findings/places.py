@@ -33,19 +33,9 @@ def edit_text(edit: str | None, where: Where) -> str | None:
     >>> edit_text("unblock:{place}", where), edit_text("queues", where)
     ('unblock:train.py:40', 'queues')
     """
-    texts = edit_texts(edit, where)
-    return texts[0] if texts else None
-
-
-def edit_texts(edit: str | None, where: Where) -> list[str]:
-    """The edit of a candidate with each place that the file gives, the most exact first.
-
-    >>> edit_texts("pin:{place}", Where(1, operator="aten::to", function="train", call="to"))
-    ['pin:train.to', 'pin:train', 'pin:aten::to']
-    """
     if edit is None or PLACE not in edit:
-        return [] if edit is None else [edit]
-    return [edit.replace(PLACE, place) for place in places_of(where)]
+        return edit
+    return next((edit.replace(PLACE, place) for place in places_of(where)), None)
 
 
 def places_of(where: Where) -> list[str]:

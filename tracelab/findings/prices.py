@@ -152,7 +152,7 @@ def _needs_others(findings: Iterable[Finding], least_ns: float) -> bool:
 
 
 def _cover_late_time(findings: Iterable[Finding], least_ns: float) -> bool:
-    """Tell whether changes of one place that save so much are about enough of the late launches.
+    """Tell whether changes of one place that save this much are about enough of the late launches.
 
     A rebuilding saves most of what these cost as well: beside it, their own saving looks small.
     """

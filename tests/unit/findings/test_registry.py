@@ -18,7 +18,10 @@ CASES = [
     if case.fix
 ]
 VALUES = {
-    "figures": "30 of them take 6 µs each.",
+    "figures": "Each of the 4 stages computes nothing in 3.0 % of the schedule.",
+    **dict.fromkeys(("slowest_us", "twin_us", "shortest_us", "length_us", "latency_us"), 12.5),
+    "number": 30,
+    "percent": 12.5,
     "longer": "12.0 %",
     "microbatches": "",
     "more": 16,
@@ -51,7 +54,7 @@ def test_the_fix_of_a_rule_has_a_short_form(rule):
 
 @pytest.mark.parametrize("case", CASES)
 def test_each_fix_of_a_case_has_a_short_form(case):
-    names = {"what", "reason", "at", "thread", "does", "blocked", "other", "often"}
+    names = {"what", "reason", "at", "period", "thread", "does", "blocked", "other", "often"}
     filled = case.filled(**VALUES, **dict.fromkeys(names, "it"))
 
     assert_short(filled.short)

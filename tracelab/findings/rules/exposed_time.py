@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.intervals import Int64Array, Intervals, intersect, measure
+from tracelab.base.intervals import Int64Array, Intervals, measure
 from tracelab.findings.candidates import (
     MAX_EVIDENCE,
     Candidate,
@@ -28,7 +28,7 @@ from tracelab.measures.exposed import Exposed
 from tracelab.measures.independent_work import Side, needed_at_once, side_of_independent_work
 from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.measures.peer_waits import PeerWaits, peer_waits
-from tracelab.measures.small_collectives import SmallCollectives, small_collectives
+from tracelab.measures.small_collectives import small_collectives
 from tracelab.model.collectives import Operation, operation_of
 from tracelab.model.kernel_kinds import Kind, copies_pageable_memory, copy_direction
 from tracelab.model.lookup import match_names
@@ -302,7 +302,7 @@ def _peer_waits(context: Context, waiting: Exposed, waits: PeerWaits) -> list[Ca
                 where(call_site, count=len(row), activity=name),
                 {
                     "what": collective_text(call_site, name),
-                    "figures": _figures_of_waits(context, waits, row, lost),
+                    **_measure_waits(context, waits, row, lost),
                 },
                 evidence=_evidence(context, row, waits.wait_ns[row]),
                 lost=lost,
@@ -313,28 +313,18 @@ def _peer_waits(context: Context, waiting: Exposed, waits: PeerWaits) -> list[Ca
     return candidates
 
 
-def _figures_of_waits(
+def _measure_waits(
     context: Context, waits: PeerWaits, row: NDArray[np.integer[Any]], lost: Mapping[int, Intervals]
-) -> str:
-    """Describe the length of the slowest of some collectives, next to its fastest twin."""
-    timeline = context.timeline
-    length_ns = timeline.end_ns[row] - timeline.start_ns[row]
+) -> dict[str, float]:
+    """Measure the slowest and the shortest of some collectives, and the slowest's fastest twin."""
+    length_ns = context.timeline.end_ns[row] - context.timeline.start_ns[row]
     slowest = int(np.argmax(waits.wait_ns[row]))
-    share = max(map(measure, lost.values())) / context.window.length_ns
-    total = f"{100 * share:.1f} % of the time was spent this way without overlapping compute."
-    if waits.is_slow[row[slowest]]:
-        return (
-            f"Each took {_us(length_ns.min())} or more, longer than a usual link needs for that "
-            f"many bytes: {total}"
-        )
-    return (
-        f"It took {_us(length_ns[slowest])} where its fastest twin took "
-        f"{_us(waits.fastest_ns[row[slowest]])}: it waited for a peer. {total}"
-    )
-
-
-def _us(length_ns: np.integer[Any]) -> str:
-    return f"{length_ns / 1000:,.0f} µs"
+    return {
+        "slowest_us": length_ns[slowest] / 1000,
+        "twin_us": waits.fastest_ns[row[slowest]] / 1000,
+        "shortest_us": length_ns.min() / 1000,
+        "percent": 100 * max(map(measure, lost.values())) / context.window.length_ns,
+    }
 
 
 # --- TL206 ---
@@ -408,11 +398,7 @@ def _waits_at_receivers(context: Context, copy_row: NDArray[np.intp]) -> dict[in
         np.maximum(launched_ns, timeline.start_ns[source_row]),
         np.minimum(timeline.end_ns[source_row], timeline.start_ns[waiting_row]),
     )
-    return {
-        device: idle
-        for device, wait in waits.items()
-        if len(idle := intersect(wait, context.idle(device)))
-    }
+    return context.idle_within(waits)
 
 
 # --- TL207 ---
@@ -431,22 +417,24 @@ def _small_collectives(context: Context) -> list[Candidate]:
     sites, names = context.call_sites(launch_id), map(context.kernel_name, row.tolist())
     remedies = context.recognized.remedies(launch_id, SMALL.id)
     keys = map(key_of, remedies, zip(sites, names, strict=True))
-    candidates = []
+    candidates, steps = [], len(context.typical_steps)
     for group in grouped(keys).values():
         index = inside[group]
         row = small.row[index]
         device = timeline.device_number[row]
         between = context.group_by_device(device, small.gap_start_ns[index], timeline.start_ns[row])
-        gaps_of = {
-            number: gap
-            for number, time in between.items()
-            if len(gap := intersect(time, context.idle(number)))
-        }
+        gaps_of = context.idle_within(between)
         is_moving = np.isin(moving.row, row)
         candidates.append(
             SMALL.cases["latency"].candidate(
                 where(sites[group[0]], count=len(row), activity=context.kernel_name(int(row[0]))),
-                {"figures": _figures_of_small(context, small, index)},
+                {
+                    "number": len(row) / max(1, steps),
+                    "period": "in each step" if steps else "in the trace",
+                    "length_us": float(np.median(timeline.end_ns[row] - timeline.start_ns[row]))
+                    / 1000,
+                    "latency_us": int(small.latency_ns[index].min()) / 1000,
+                },
                 evidence=_evidence(context, row, saved_ns[index]),
                 lost=join_by_device(
                     context.time_of_pieces(moving, np.flatnonzero(is_moving)), gaps_of
@@ -459,18 +447,6 @@ def _small_collectives(context: Context) -> list[Candidate]:
             )
         )
     return candidates
-
-
-def _figures_of_small(context: Context, small: SmallCollectives, index: NDArray[np.intp]) -> str:
-    """Describe their number, and what they take, in a sentence."""
-    timeline, row, steps = context.timeline, small.row[index], len(context.typical_steps)
-    period = "in each step" if steps else "in the trace"
-    length_us = float(np.median(timeline.end_ns[row] - timeline.start_ns[row])) / 1000
-    latency_us = int(small.latency_ns[index].min()) / 1000
-    return (
-        f"{len(row) / max(1, steps):,.0f} of them {period} take {length_us:,.0f} µs each, of which "
-        f"{latency_us:,.0f} µs are needed however little is sent."
-    )
 
 
 COPIES = load_rule("TL201", _pinned_copies)

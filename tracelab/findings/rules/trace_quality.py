@@ -56,12 +56,14 @@ def _lack(cause: str, count: int, severity: str = INFO, **values: object) -> lis
 def _losses(context: Context, group: str, cause: str) -> list[Candidate]:
     """Make one candidate of all losses of a group; warnings come first and make it a warning."""
     losses = [
-        loss for loss in LOSSES.values() if loss.group == group and context.losses.get(loss.name)
+        loss
+        for loss in LOSSES.values()
+        if loss.group == group and context.trace.losses.get(loss.name)
     ]
     losses.sort(key=lambda loss: loss.severity != WARNING)
     return _lack(
         cause,
-        sum(context.losses[loss.name] for loss in losses),
+        sum(context.trace.losses[loss.name] for loss in losses),
         losses[0].severity if losses else INFO,
         losses=capitalize_start("; ".join(loss.text for loss in losses)),
     )
@@ -76,7 +78,7 @@ def _damage(context: Context) -> list[Candidate]:
         *_losses(context, "damage", "damaged_file"),
         *_lack(
             "lost_work",
-            calls or context.losses.get("arrows_without_end", 0),
+            calls or context.trace.losses.get("arrows_without_end", 0),
             WARNING if is_much else INFO,
             missing=missing or f"{counted(calls, 'call', 'calls')} of the steps that are left out",
             effect=": the GPU was busy for longer than these figures say" if is_much else "",
@@ -168,7 +170,7 @@ def _profiler_overhead(context: Context) -> list[Candidate]:
 
     If the capture did not measure that, Python's stacks in the file say that the host was slowed.
     """
-    unprofiled_ns = context.step_without_profiler_ns
+    unprofiled_ns = context.trace.info.unprofiled_step_ns
     if unprofiled_ns is None:
         has_stacks = len(context.trace.of_category(Category.PYTHON)) > 0
         waits = context.idle_by_device(context.is_idle_by(Cause.HOST_BUSY, Cause.LAUNCH))
@@ -186,7 +188,7 @@ def _unknown_events(context: Context) -> list[Candidate]:
     names = defaultdict(list)
     for name in find_loss_names(context.trace):
         names[name.loss].append(name)
-    waits = context.losses.get("unknown_waits", 0)
+    waits = context.trace.losses.get("unknown_waits", 0)
     return [
         *_unknown_categories(context, names["unknown_categories"]),
         *_unknown_copies(
@@ -246,7 +248,7 @@ def _unknown_copies(
     share = int(length_ns[unknown].sum()) / max(1, int(length_ns[is_copy].sum()))
     if share < _MIN_SHARE_OF_COPIES:
         return []
-    listed = _top_names(names, context.losses.get(loss, 0))
+    listed = _top_names(names, context.trace.losses.get(loss, 0))
     return _lack(loss, int(unknown.sum()), WARNING, percent=100 * share, names=listed)
 
 

@@ -52,7 +52,11 @@ def test_damage_that_was_mended_is_only_mentioned(tmp_path, lacks_of_files):
     ],
 )
 def test_what_is_damage_and_how_bad_each_is(loss, severity):
-    [candidate] = RULE.find(SimpleNamespace(losses={loss: 3}, timeline=timeline(kernel_row(0, 5))))
+    context = SimpleNamespace(
+        trace=SimpleNamespace(losses={loss: 3}), timeline=timeline(kernel_row(0, 5))
+    )
+
+    [candidate] = RULE.find(context)
 
     assert (candidate.where.count, candidate.severity_override) == (3, severity)
 

@@ -21,6 +21,6 @@ def test_negative_and_absurd_times(lacks):
 
 @pytest.mark.parametrize("loss", ["negative_durations", "absurd_times"])
 def test_what_is_left_out_for_its_times_is_a_warning(loss):
-    [candidate] = RULE.find(SimpleNamespace(losses={loss: 3}))
+    [candidate] = RULE.find(SimpleNamespace(trace=SimpleNamespace(losses={loss: 3})))
 
     assert (candidate.where.count, candidate.severity_override) == (3, WARNING)
