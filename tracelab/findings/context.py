@@ -31,7 +31,7 @@ from tracelab.measures.serialized_streams import SerializedStreams
 from tracelab.model.frames import event_as_shown
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind, copies_pageable_memory
-from tracelab.model.lookup import match_names
+from tracelab.model.lookup import match_names, rows_of
 from tracelab.model.phases import Phases
 from tracelab.model.program.call_sites import NO_CALL_SITE, CallSite, call_sites
 from tracelab.model.steps import Window
@@ -76,6 +76,11 @@ class Context(OneLine):
     def bubbles(self) -> Bubbles:
         """The idle time of the whole file; a recording begins and ends with edges."""
         return mark_beginnings_as_edges(self.timeline, self.measured.bubbles)
+
+    @cached_property
+    def next_row(self) -> NDArray[np.intp]:
+        """intp[bubbles], timeline row of the activity that each bubble ends with, else ABSENT."""
+        return read_only(rows_of(self.timeline.event_id, self.bubbles.next_id))
 
     @property
     def start_up(self) -> StartUp:

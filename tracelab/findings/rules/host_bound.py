@@ -29,7 +29,6 @@ from tracelab.model.cuda_graphs.graph_replays import mostly_replays, replayed
 from tracelab.model.driver_api import is_asynchronous_copy, is_graph_launch, is_kernel_launch
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.latencies import MIN_DELAY_NS, REPLAY_START_NS
-from tracelab.model.lookup import rows_of
 from tracelab.model.phases import Phase
 from tracelab.model.program.call_sites import NO_CALL_SITE, CallSite, calling_threads
 from tracelab.model.thread_states import Doing, is_in_launching_thread, work_at
@@ -84,10 +83,10 @@ def _group_by_remedy(
 
     A bubble belongs to what the host was in, else to what the late launch was made in.
     """
-    bubbles, timeline = context.bubbles, context.timeline
+    bubbles = context.bubbles
     index = np.flatnonzero(is_late & context.is_inside(bubbles.start_ns, bubbles.end_ns))
     culprit_id = context.idle_culprits[index]
-    launch_id = timeline.launch_id[rows_of(timeline.event_id, bubbles.next_id[index])]
+    launch_id = context.timeline.launch_id[context.next_row[index]]
     in_culprit = context.recognized.remedies(culprit_id, LAUNCH_BOUND.id)
     in_launch = context.recognized.remedies(launch_id, LAUNCH_BOUND.id)
     remedies = [own or other for own, other in zip(in_culprit, in_launch, strict=True)]
@@ -135,17 +134,25 @@ def _late_launches(context: Context) -> tuple[NDArray[np.bool_], NDArray[np.bool
 
 def _is_launching(context: Context, index: NDArray[np.intp]) -> NDArray[np.bool_]:
     """bool[k], half-way through which bubbles the thread that launches next was launching."""
-    bubbles, timeline = context.bubbles, context.timeline
-    launch_id = timeline.launch_id[rows_of(timeline.event_id, bubbles.next_id[index])]
-    middle_ns = (bubbles.start_ns + bubbles.end_ns)[index] // 2
-    work = work_at(timeline, context.trace.thread_index[launch_id], middle_ns)
+    thread_index, middle_ns = _launching_threads(context, index)
+    work = work_at(context.timeline, thread_index, middle_ns)
     is_launching: NDArray[np.bool_] = work == Doing.LAUNCHING
     return is_launching
 
 
+def _launching_threads(
+    context: Context, index: NDArray[np.intp]
+) -> tuple[NDArray[np.int32], Int64Array]:
+    """Return the thread that launches after each bubble, int32[k], and its middle, int64[k], ns."""
+    bubbles = context.bubbles
+    launch_id = context.timeline.launch_id[context.next_row[index]]
+    middle_ns = (bubbles.start_ns + bubbles.end_ns)[index] // 2
+    return context.trace.thread_index[launch_id], middle_ns
+
+
 def _is_before_replay(context: Context) -> NDArray[np.bool_]:
     """bool[bubbles], which end with the first node of a graph's replay."""
-    row = rows_of(context.timeline.event_id, context.bubbles.next_id)
+    row = context.next_row
     is_before: NDArray[np.bool_] = (row != ABSENT) & replayed(context.timeline)[row]
     return is_before
 
@@ -155,9 +162,8 @@ def _late_replays(context: Context) -> NDArray[np.bool_]:
 
     The call of a replay takes so long that the GPU runs out of work in it, or before it can start.
     """
-    bubbles, timeline = context.bubbles, context.timeline
-    row = rows_of(timeline.event_id, bubbles.next_id)
-    is_late = context.is_idle_by(Cause.LAUNCH) & (row != ABSENT) & replayed(timeline)[row]
+    bubbles, timeline, row = context.bubbles, context.timeline, context.next_row
+    is_late = context.is_idle_by(Cause.LAUNCH) & _is_before_replay(context)
     return_ns = context.trace.end_ns[timeline.launch_id[row]]
     starts_soon = timeline.start_ns[row] - return_ns <= REPLAY_START_NS + MIN_DELAY_NS
     starts_soon &= bubbles.end_ns - bubbles.start_ns > _MAX_GAP_NS
@@ -269,11 +275,10 @@ def _top_culprit(
     longest = np.argsort(-length_ns, kind="stable")[:_MAX_LOOKED_UP_BUBBLES]
     cost_ns, culprit_id = length_ns[longest], context.idle_culprits[bubble_index[longest]]
     if remedy is not None:
-        timeline = context.timeline
         of_culprit = context.recognized.remedies(culprit_id, LAUNCH_BOUND.id)
         is_own = np.array([own is remedy for own in of_culprit], dtype=np.bool_)
-        row = rows_of(timeline.event_id, bubbles.next_id[bubble_index[longest]])
-        culprit_id = np.where(is_own, culprit_id, timeline.launch_id[row])
+        row = context.next_row[bubble_index[longest]]
+        culprit_id = np.where(is_own, culprit_id, context.timeline.launch_id[row])
     evidence = most_expensive(culprit_id.tolist(), cost_ns.tolist())
     if remedy is not None:
         culprit_id, cost_ns = _choose_forward(context, culprit_id, cost_ns, remedy)
@@ -322,7 +327,9 @@ def _late_data(context: Context) -> list[Candidate]:
     is_chosen &= np.isin(bubbles.device_number, context.active_devices)
     is_chosen &= context.is_inside(bubbles.start_ns, bubbles.end_ns)
     index = np.flatnonzero(is_chosen)
-    function_id = _functions_during(context, index)
+    threads, middle_ns = _launching_threads(context, index)
+    # The function that the launching thread was in, else ABSENT.
+    function_id = innermost_functions(context.timeline, middle_ns, threads)
     remedies = context.recognized.remedies(
         np.where(function_id == ABSENT, context.idle_culprits[index], function_id), INPUT_BOUND.id
     )
@@ -360,19 +367,6 @@ def _loading_candidate(
         evidence=tuple(loading_id[:MAX_EVIDENCE].tolist()),
         lost=lost,
         remedy=remedy,
-    )
-
-
-def _functions_during(context: Context, bubble_index: NDArray[np.intp]) -> Int64Array:
-    """The function that the launching thread was in half-way through each bubble, else ABSENT."""
-    bubbles, timeline = context.bubbles, context.timeline
-    next_id = bubbles.next_id[bubble_index]
-    launch_id = timeline.launch_id[rows_of(timeline.event_id, next_id)]
-    start_ns, end_ns = bubbles.start_ns[bubble_index], bubbles.end_ns[bubble_index]
-    return innermost_functions(
-        timeline,
-        start_ns + (end_ns - start_ns) // 2,
-        context.trace.thread_index[launch_id],
     )
 
 

@@ -33,7 +33,6 @@ from tracelab.findings.finding import ASIDE, INFO, WARNING_SHARE
 from tracelab.findings.remedy import Remedy
 from tracelab.findings.rule import load_rule
 from tracelab.measures.idle_causes import Cause
-from tracelab.model.program.call_sites import CallSite
 from tracelab.model.steps import MIN_STEPS
 from tracelab.model.trace import ABSENT, HOST_CALLS
 from tracelab.model.wording import called
@@ -49,20 +48,13 @@ _MIN_TYPICAL_SHARE = 0.5
 
 def _first_use(context: Context) -> list[Candidate]:
     """Find what should come once and recurs, by remedy; and all that comes once, as one."""
-    return [*_going_on(context), *_once(context)]
-
-
-def _going_on(context: Context) -> list[Candidate]:
-    """Idle time during the host events by which each remedy of what goes on is recognized."""
-    candidates = []
+    recurring = []
     for remedy, event_id in context.recognized.events_of:
         if FIRST_USE.id in remedy.rules and not remedy.is_first_use:
             lost, costly_id = _idle_during(context, event_id)
             if lost:
-                candidates.append(
-                    _first_use_candidate(context, remedy, costly_id, lost, "planning")
-                )
-    return candidates
+                recurring.append(_first_use_candidate(context, remedy, costly_id, lost, "planning"))
+    return [*recurring, *_once(context)]
 
 
 def _once(context: Context) -> list[Candidate]:
@@ -119,12 +111,17 @@ def _first_use_candidate(
 ) -> Candidate:
     """The candidate of a remedy's events that cost idle time."""
     trace = context.trace
-    name, call_site = _most_of(context, costly_id)
+    longest_id = costly_id[[int(np.argmax(trace.duration_ns[costly_id]))]]
+    [call_site] = context.call_sites(longest_id)
     is_call = trace.category[costly_id[0]] in HOST_CALLS
     return Candidate(
         title=remedy.title,
         cause=cause,
-        where=where(call_site, count=len(costly_id), api=name if is_call else None),
+        where=where(
+            call_site,
+            count=len(costly_id),
+            api=trace.name_of(int(longest_id[0])) if is_call else None,
+        ),
         evidence=most_expensive(costly_id.tolist(), trace.duration_ns[costly_id].tolist()),
         lost=lost,
         remedy=remedy,
@@ -146,13 +143,6 @@ def _idle_during(
     for time in idle.values():
         is_costly |= measure_within(time, start_ns, end_ns) > 0
     return {device: time for device, time in idle.items() if len(time)}, event_id[is_costly]
-
-
-def _most_of(context: Context, call_id: NDArray[np.integer[Any]]) -> tuple[str, CallSite]:
-    """The name and call site of the longest of some calls."""
-    longest_id = call_id[[int(np.argmax(context.trace.duration_ns[call_id]))]]
-    [call_site] = context.call_sites(longest_id)
-    return context.trace.name_of(int(longest_id[0])), call_site
 
 
 # --- TL306 ---
