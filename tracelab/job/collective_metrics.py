@@ -208,9 +208,6 @@ class BandwidthMetrics(OneLine):
 def find_transfers(members: Members) -> Transfers:
     """Find how much each matched operation moved, and how fast."""
     matched = np.diff(members.first)
-    if not len(matched):
-        nothing = np.zeros(0, dtype=np.int64)
-        return Transfers(nothing, nothing, nothing, np.zeros(0), np.zeros(0))
     operation = members.operation[members.first[:-1]]
     ranks = np.maximum(_group_sizes(members), matched)
     ranks[np.isin(operation, _PAIRED)] = 2
@@ -231,8 +228,6 @@ def find_transfers(members: Members) -> Transfers:
 
 def bandwidths(members: Members, transfers: Transfers) -> tuple[BandwidthMetrics, ...]:
     """Measure the bandwidths of process groups by operation and size class, the largest first."""
-    if not len(transfers.ranks):
-        return ()
     wait_ns = members.reduce(np.add, members.wait_ns)
     groups: dict[tuple[str, str, int], list[int]] = defaultdict(list)
     for match in np.flatnonzero(~np.isnan(transfers.bus_gbps)).tolist():

@@ -90,6 +90,12 @@ class Members(Frozen):
         return self.matches.operation_index
 
     @property
+    def steady_numbers(self) -> list[int]:
+        """The numbers of the steps that are steady on all ranks, ascending."""
+        steady = (set(part.steps.number[part.steps.is_steady].tolist()) for part in self.parts)
+        return sorted(set.intersection(*steady))
+
+    @property
     def length_ns(self) -> Int64Array:
         """int64[k], ns, the length of the kernel."""
         return self.wait_ns + self.transfer_ns

@@ -151,11 +151,7 @@ def _window(
     Returns:
         their numbers; ns on the job's clock; the index of each rank's last one among its ends.
     """
-    parts = members.parts
-    common = set[int].intersection(
-        *(set(part.steps.number[part.steps.is_steady].tolist()) for part in parts)
-    )
-    numbers = sorted(common)
+    parts, numbers = members.parts, members.steady_numbers
     starts_ns, ends = [], []
     for part_index, (part, of_part) in enumerate(zip(parts, ways, strict=True)):
         start_ns, end = np.array([of_part.first_ns]), len(of_part.end_ns) - 1

@@ -173,22 +173,13 @@ def _components(
     part_of: Mapping[int, RankPart], chosen: Mapping[int, NDArray[np.intp]]
 ) -> list[tuple[int, ...]]:
     """The ranks that exchange messages in a step, directly or through others."""
-    neighbors: dict[int, set[int]] = defaultdict(set)
+    components: list[set[int]] = []
     for rank, index in chosen.items():
-        for peer in set(part_of[rank].peer_rank[index].tolist()):
-            neighbors[rank].add(peer)
-            neighbors[peer].add(rank)
-    components, seen = [], set[int]()
-    for rank in sorted(neighbors):
-        members, open_ = set[int](), [rank] if rank not in seen else []
-        while open_:
-            member = open_.pop()
-            open_.extend(neighbors[member] - members)
-            members.add(member)
-        seen |= members
-        if members:
-            components.append(tuple(sorted(members)))
-    return components
+        if len(index):
+            joined = {rank, *part_of[rank].peer_rank[index].tolist()}
+            apart = [members for members in components if not members & joined]
+            components = [*apart, joined.union(*(x for x in components if x & joined))]
+    return sorted(tuple(sorted(members)) for members in components)
 
 
 def _look_at(

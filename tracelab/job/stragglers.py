@@ -352,9 +352,7 @@ def _taking_turns(
 
 def common_steps(members: Members) -> CommonSteps:
     """Find the steady steps of all ranks; without any, from their first operation to their last."""
-    parts, clocks = members.parts, members.clocks
-    numbers = [part.steps.number[part.steps.is_steady] for part in parts]
-    common = [number for number in numbers[0] if all(number in others for others in numbers)]
+    parts, clocks, common = members.parts, members.clocks, members.steady_numbers
     starts_ns, ends_ns = [], []
     for part_index, part in enumerate(parts):
         is_common = np.isin(part.steps.number, common) & part.steps.is_steady
