@@ -429,13 +429,11 @@ def _exposed_pieces(
 
     Operations that share a kernel stand one after the other; the first has its pieces.
     """
-    by_row = np.argsort(row, kind="stable")
-    ordered_row = row[by_row]
-    position = np.searchsorted(ordered_row, exposed.row)
-    is_operation = position < len(row)
-    is_operation[is_operation] = ordered_row[position[is_operation]] == exposed.row[is_operation]
+    operation_index = np.full(len(timeline.start_ns), ABSENT, dtype=np.int64)
+    operation_index[row[::-1]] = np.arange(len(row))[::-1]
+    is_operation = operation_index[exposed.row] != ABSENT
     piece_index = np.flatnonzero(is_operation & (timeline.device_number[exposed.row] == device))
-    return by_row[position[piece_index]].astype(np.int64), piece_index
+    return operation_index[exposed.row[piece_index]], piece_index
 
 
 def _culprits(
