@@ -103,19 +103,16 @@ def threads_of(trace: Trace) -> tuple[Thread, ...]:
     return tuple(Thread(x.process, x.thread, x.name) for x in trace.threads)
 
 
-def scene_of_timeline(
-    timeline: Timeline, blocking_id: Int64Array, window: Window, device: int = 0
-) -> Scene:
+def scene_of_timeline(timeline: Timeline, blocking_id: Int64Array, window: Window) -> Scene:
     """Make the scene of a timeline: steps, streams, and the calls that launch or block.
 
     Args:
         timeline: the GPU activities.
         blocking_id: event ids of the host calls that block.
         window: all of the trace, or the step that is shown.
-        device: the GPU that decides.
     """
     maker = _Maker(timeline, blocking_id, window)
-    return maker.scene(maker.lanes(), device)
+    return maker.scene(maker.lanes())
 
 
 def scene_of_file(analysis: Analysis) -> Scene:
@@ -123,7 +120,7 @@ def scene_of_file(analysis: Analysis) -> Scene:
     maker = _DetailMaker(analysis)
     return maker.scene(
         maker.lanes(),
-        analysis.part.device,
+        device=analysis.part.device,
         cited_id=maker.cited_id(),
         path_id=maker.path_id(),
         lines=tuple(Line(*name) for name in maker.program_lines.names),
@@ -162,8 +159,8 @@ class _Maker:
     def scene(
         self,
         lanes: Iterable[Lane],
-        device: int,
         *,
+        device: int = 0,
         cited_id: Int64Array = NOTHING,
         path_id: Int64Array = NOTHING,
         lines: tuple[Line, ...] = (),

@@ -164,8 +164,6 @@ class Lane(OneLine):
 
     def covered(self, kind: str, within: Span) -> Intervals:
         """Return when spans of a kind run within a stretch of time."""
-        if kind not in self.kinds:
-            return union([], [])
         chosen = self.kind == self.kinds.index(kind)
         return clip(union(self.start_ns[chosen], self.end_ns[chosen]), *within)
 
@@ -279,9 +277,9 @@ class Scene(OneLine):
     marks: tuple[Mark, ...] = ()
     clock: tuple[tuple[int, int], ...] = ()
 
-    def lanes_of_type(self, *types: str) -> Iterator[Lane]:
-        """Yield the lanes of some types, in order."""
-        return (lane for lane in self.lanes if lane.type in types)
+    def lanes_of_type(self, lane_type: str) -> Iterator[Lane]:
+        """Yield the lanes of a type, in order."""
+        return (lane for lane in self.lanes if lane.type == lane_type)
 
     def lane(self, lane_id: str) -> Lane | None:
         """Return a lane by its id; None if no lane has it."""
