@@ -57,14 +57,10 @@ _READS = r"^aten::item$"
 _LOOKS_UP = "aten::embedding"  # takes positions: what one made, another one cannot take
 _MASKS = r"^aten::(?:index|masked_select)$"
 _MIN_CELLS_OF_STEP = 8
-_MAX_OTHER_LAUNCHES_OF_CELL = 1
+_NEVER = np.iinfo(np.int64).max
 _CELL_BACKWARD = re.compile(
     r"^autograd::engine::evaluate_function: ThnnFused(?:Lstm|Gru)CellBackward"
 )
-# Of the host's time for cells: cuDNN launches as often, but from C++. Eight cells of an LSTM took
-# 0.9 ms forward and 2.2 ms backward under the profiler, as one layer 0.2 and 0.6 ms, which hardly
-# grows with their number.
-# Its kernels take 0.44 (an LSTM of 8 time steps) and 0.27 (a GRU of 96, batch 256) of the time.
 _ROUTES = r"^aten::(?:topk|one_hot)$"  # which experts a token goes to
 _MIN_EXPERTS_OF_LAYER = 2
 # More than its input.
@@ -79,9 +75,8 @@ _UPDATE = re.compile(r"^aten::(?:lerp_|copy_|mul_|add_|sub_)$")
 _ELEMENTWISE = re.compile(r"^aten::(?:lerp|copy|mul|add|sub|rsub|div|to|_to_copy|clone)_?$")
 # Before an optimizer's step: two may be of two losses.
 _MIN_BACKWARD_PASSES = 3
-_MAX_LAUNCHES_RATIO = (
-    1.5  # how many times as many launches one may have: the first accumulates nothing
-)
+# Times as many launches as another one has: the first accumulates nothing.
+_MAX_LAUNCHES_RATIO = 1.5
 _SCHEDULES = "torch/distributed/pipelining/"  # of pipelines, whose micro-batches fill it
 
 
@@ -131,11 +126,7 @@ def _find_masked(graph: Graph, calls: _Calls, in_loop: NDArray[np.intp]) -> Int6
     found = []
     for caller in np.unique(calls.caller[in_loop[is_mask[in_loop]]]).tolist():
         own_id = launch_id[is_mask & (calls.caller == caller)]
-        start_ns = trace.start_ns[launch_id]
-        is_between = trace.thread_index[launch_id] == trace.thread_index[own_id[0]]
-        is_between &= start_ns >= trace.start_ns[own_id].min()
-        is_between &= start_ns <= trace.start_ns[own_id].max()
-        if 2 * len(own_id) >= int(is_between.sum()):
+        if 2 * len(own_id) >= int(_are_between(trace, launch_id, own_id).sum()):
             found.append(caller)
     return np.array(found, dtype=np.int64)
 
@@ -194,20 +185,14 @@ def _modules_in_loops(
     for turns in loops.values():
         if len({names[row] for row in turns}) < _MIN_MODULES_OF_CLASS:
             continue
-        first_ns = trace.start_ns[calls.call_id[turns]].min()
-        end_ns = trace.end_ns[calls.call_id[turns]].max()
-        thread = trace.thread_index[calls.call_id[turns[0]]]
-        is_between = trace.thread_index[calls.launch_id] == thread
-        start_ns = trace.start_ns[calls.launch_id]
-        is_between &= (start_ns >= first_ns) & (start_ns <= end_ns)
-        if int(is_between.sum()) > _MAX_LAUNCHES_OF_MODULE * len(turns):
+        turn_id, caller = calls.call_id[turns], int(calls.caller[turns[0]])
+        launched = int(_are_between(trace, calls.launch_id, turn_id).sum())
+        if launched > _MAX_LAUNCHES_OF_MODULE * len(turns):
             continue
-        caller = int(calls.caller[turns[0]])
         looks_up = strings[calls.operator[turns[0]]] == _LOOKS_UP
-        if looks_up or _are_collected(graph, caller, int(end_ns)):
+        if looks_up or _are_collected(graph, caller, int(trace.end_ns[turn_id].max())):
             own_id = np.unique(calls.call_id[calls.caller == caller])
-            is_turn = (trace.start_ns[own_id] >= first_ns) & (trace.end_ns[own_id] <= end_ns)
-            chosen.append(own_id[is_turn])
+            chosen.append(own_id[_are_between(trace, own_id, turn_id)])
     return np.concatenate(chosen)
 
 
@@ -300,44 +285,34 @@ def _one_after_another(graph: Graph, calls: Int64Array) -> Int64Array:
 
 
 def cells_in_a_row(graph: Graph, events: Int64Array) -> Int64Array:
-    """The cells of steps in which little is launched between them, and their backward pass.
+    """The cells of steps that have many, with little launched in between, and their backward pass.
 
     What autograd's thread runs from the first cell's backward function to the last one's is of the
     loop, too.
     """
-    timeline = graph.host.timeline
-    trace = timeline.trace
-    step = step_indices(graph, events)
+    timeline, trace = graph.host.timeline, graph.host.timeline.trace
     launching = timeline.launch_id[timeline.launch_id != ABSENT]
+    own = counts_inside(trace, events, launching)
     operators = timeline.operators
-    functions = operators.event_id[operators.have_name(is_engine_operator)]
+    nodes = operators.event_id[operators.have_name(is_engine_operator)]
     backward = operators.event_id[operators.have_name(_CELL_BACKWARD.match)]
-    chosen = [NO_EVENTS]
+    found = [NO_EVENTS]
+    step = step_indices(graph, events)
     for number in np.unique(step).tolist():
         cells = events[step == number]
-        span = _launched_between(trace, cells, launching)
-        between = span - int(counts_inside(trace, cells, launching).sum())
-        if len(cells) < _MIN_CELLS_OF_STEP or between > _MAX_OTHER_LAUNCHES_OF_CELL * len(cells):
-            continue
-        chosen.append(cells)
-        own = backward[step_indices(graph, backward) == number]
-        if len(own):
-            is_between = trace.start_ns[functions] >= trace.start_ns[own].min()
-            is_between &= trace.end_ns[functions] <= trace.end_ns[own].max()
-            is_between &= np.isin(trace.thread_index[functions], trace.thread_index[own])
-            chosen.append(functions[is_between])
-    return np.concatenate(chosen)
+        between = int(_are_between(trace, launching, cells).sum()) - int(own[step == number].sum())
+        if len(cells) >= _MIN_CELLS_OF_STEP and between <= len(cells):
+            back = backward[step_indices(graph, backward) == number]
+            found += [cells, nodes[_are_between(trace, nodes, back)]]
+    return np.concatenate(found)
 
 
-def _launched_between(trace: Trace, cells: Int64Array, launching: Int64Array) -> int:
-    """Count the launches from the first of some cells to the last, on their threads."""
-    count = 0
-    for thread, index in groups_of(trace.thread_index[cells]):
-        first_ns, end_ns = trace.start_ns[cells[index]].min(), trace.end_ns[cells[index]].max()
-        of_thread = launching[trace.thread_index[launching] == thread]
-        is_between = (trace.start_ns[of_thread] >= first_ns) & (trace.start_ns[of_thread] < end_ns)
-        count += int(is_between.sum())
-    return count
+def _are_between(trace: Trace, events: Int64Array, others: Int64Array) -> NDArray[np.bool_]:
+    """bool[k], events from the first of some others to the last one, on their threads."""
+    is_between = np.isin(trace.thread_index[events], trace.thread_index[others])
+    is_between &= trace.start_ns[events] >= trace.start_ns[others].min(initial=_NEVER)
+    is_between &= trace.end_ns[events] <= trace.end_ns[others].max(initial=0)
+    return is_between
 
 
 def expert_loops(graph: Graph, _events: Int64Array) -> Int64Array:
