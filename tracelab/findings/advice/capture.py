@@ -384,14 +384,12 @@ def _allocation_blocker(
 
 def _remedy_edits(context: Context, call_id: Int64Array) -> list[str | None]:
     """Return the edit of the remedy of each call (event ids); None without one."""
-    edits: list[str | None] = [None] * len(call_id)
-    for rule_id in _RULES_OF_CALLS:
-        remedies = context.recognized.remedies(call_id, rule_id)
-        edits = [
-            edit or (remedy.edit_of_finding if remedy and not remedy.is_general else None)
-            for edit, remedy in zip(edits, remedies, strict=True)
-        ]
-    return edits
+    of_rules = [context.recognized.remedies(call_id, rule_id) for rule_id in _RULES_OF_CALLS]
+    edits = [
+        [x.edit_of_finding for x in remedies if x is not None and not x.is_general]
+        for remedies in zip(*of_rules, strict=True)
+    ]
+    return [next(filter(None, of_call), None) for of_call in edits]
 
 
 def _other_threads(context: Context, launches: _Calls, rows: NDArray[np.intp]) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import Frozen, dataclass
-from tracelab.base.intervals import Int64Array
+from tracelab.base.intervals import Int64Array, measure_within, union
 from tracelab.findings.remedies.recognizers import (
     NO_EVENTS,
     are_inside,
@@ -468,11 +468,10 @@ def joined_by_additions(graph: Graph, events: Int64Array) -> Int64Array:
     accumulates = operators.have_name(lambda name: name == "torch::autograd::AccumulateGrad")
     is_addition &= np.append(accumulates, False)[operators.parent_index]
     additions = operators.event_id[is_addition]
+    time = union(trace.start_ns[passes], trace.end_ns[passes])
     starts_ns = trace.start_ns[additions]
-    is_inside = np.zeros(len(additions), dtype=np.bool_)
-    for begins_ns, ends_ns in zip(trace.start_ns[passes], trace.end_ns[passes], strict=True):
-        is_inside |= (starts_ns >= begins_ns) & (starts_ns < ends_ns)
-    return np.concatenate((events, additions[is_inside]))
+    is_meanwhile = measure_within(time, starts_ns, starts_ns + 1) > 0
+    return np.concatenate((events, additions[is_meanwhile]))
 
 
 def small_micro_batches(graph: Graph, _events: Int64Array) -> Int64Array:
