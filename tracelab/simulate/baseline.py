@@ -26,7 +26,6 @@ from tracelab.model.blocking_calls import RETURNS_WHEN_DONE
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.latencies import UNEXPLAINED_NS
-from tracelab.model.lookup import groups_of
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.calibrate import Calibration, calibrate, set_pace
@@ -398,11 +397,8 @@ def _unknown_wait_share(graph: Graph, program: Program) -> float:
     is_unknown = (program.kind == NodeKind.CALL) & np.isin(program.event_id, waits)
     is_unknown &= ~is_explained & (program.cost_ns > UNEXPLAINED_NS)
     node = np.flatnonzero(is_unknown)
-    waited_ns = [
-        int(program.cost_ns[node[indices]].sum())
-        for _, indices in groups_of(program.thread_index[node])
-    ]
-    return max(waited_ns, default=0) / program.length_ns
+    waited_ns = np.bincount(program.thread_index[node], weights=program.cost_ns[node])
+    return float(waited_ns.max(initial=0) / program.length_ns)
 
 
 def _percent(share: float) -> str:

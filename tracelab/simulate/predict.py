@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from tracelab.base.arrays import OneLine, dataclass
 from tracelab.base.intervals import Int64Array
 from tracelab.simulate.baseline import Baseline, Bounds, StepBasis, gpu_chain
-from tracelab.simulate.edits import Edit, apply_edit
+from tracelab.simulate.edits import EDITS, NEAR, Edit, apply_edit
 from tracelab.simulate.program import Edited, Program
 from tracelab.simulate.replay import replay
 from tracelab.simulate.sites import Sites
@@ -161,20 +160,12 @@ def apply_changes(changes: Sequence[Change], program: Program, sites: Sites) -> 
     edited = Edited.exactly(program, 0)
     reasons: list[str] = []
     for change in changes:
-        after = {
-            id(base): _changed(change, base, sites)
-            for base in (edited.program, edited.low, edited.high)
-        }
-        middle = after[id(edited.program)]
+        after = {base: _changed(change, base, sites) for base in dict.fromkeys(edited.programs)}
+        middle, low, high = (after[base] for base in edited.programs)
         if middle.reason is not None or not middle.count:
             reasons.append(middle.reason or f"{describe(change)} matches nothing in these steps")
-        edited = Edited(
-            program=middle.program,
-            low=after[id(edited.low)].low,
-            high=after[id(edited.high)].high,
-            count=edited.count + middle.count,
-            reason="; ".join(dict.fromkeys(reasons)) or None,
-        )
+        reason = "; ".join(dict.fromkeys(reasons)) or None
+        edited = Edited(middle.program, low.low, high.high, edited.count + middle.count, reason)
     return edited
 
 
@@ -189,9 +180,9 @@ def _replayed(programs: Sequence[Program]) -> Int64Array:
 
     The first is the baseline that the others are edits of.
     """
-    different = list({id(program): program for program in programs}.values())
-    step_ns = dict(zip(map(id, different), replay(different).step_ns.tolist(), strict=True))
-    return np.array([step_ns[id(program)] for program in programs], dtype=np.int64)
+    different = list(dict.fromkeys(programs))
+    step_ns = dict(zip(different, replay(different).step_ns.tolist(), strict=True))
+    return np.array([step_ns[program] for program in programs], dtype=np.int64)
 
 
 def _bounds(step_ns: int, fix: Fix, base_ns: Int64Array, replayed_ns: Int64Array) -> Bounds:
@@ -210,46 +201,12 @@ def _bounds(step_ns: int, fix: Fix, base_ns: Int64Array, replayed_ns: Int64Array
 
 # --- the interval of a prediction ---
 
-# By kind of edit, how far the step of the fixed program was from its prediction, as a share of that
-# prediction: shared/REPLAY.md, "what to expect", of 19 fixes that were made and captured. The first
-# figure is by how much the step may be shorter, the second by how much it may be longer.
-_MARGIN: Mapping[str, tuple[float, float]] = MappingProxyType(
-    {
-        "unblock": (0.03, 0.03),
-        "pin": (0.03, 0.03),
-        "prefetch": (0.03, 0.10),
-        "no-wait": (0.03, 0.10),
-        "queues": (0.03, 0.10),
-        "side-stream": (0.03, 0.10),
-        "load": (0.03, 0.10),  # workers share the processors with the thread that launches
-        "workers": (0.03, 0.10),
-        "remove": (0.15, 0.15),
-        "scale": (0.03, 0.03),
-        "host": (0.03, 0.03),
-        "on-gpu": (0.03, 0.10),
-        "python": (0.15, 0.15),
-        "fuse": (0.15, 0.15),
-        "graph": (0.15, 0.15),
-        "one-batch": (0.15, 0.15),
-        "tf32": (0.03, 0.03),
-        "float32": (0.03, 0.03),
-        "channels-last": (0.03, 0.03),
-        "attention": (0.15, 0.15),
-        "half-attention": (0.03, 0.03),
-        "fuse-chains": (0.03, 0.03),
-        "sparse-gradients": (0.03, 0.03),
-        "level": (0.08, 0.08),
-        "balance": (0.08, 0.08),
-        "comm": (0.03, 0.03),
-    }
-)
 # By how much kernels may take longer on a GPU that hardly idles any more: the same matrix product
 # took 171 us in a step with waits and 191 us in one without (shared/REPLAY.md).
 _CLOCKS = 0.1
 # What is left of a step often takes less than predicted: by this share of what a fix takes away in
 # the median of 31 programs, by more than none in 29 (tests/benchmarks/judgement).
 _LIGHTER = 0.4
-_UNKNOWN_MARGIN = (0.03, 0.03)  # of a function of the user's own
 
 
 def bounds_ns(step_ns: int, new_ns: Int64Array, margin: tuple[float, float]) -> Bounds:
@@ -282,7 +239,7 @@ def bounds_ns(step_ns: int, new_ns: Int64Array, margin: tuple[float, float]) -> 
 def margin_of(changes: Sequence[object]) -> tuple[float, float]:
     """Return the shares by which a step may be shorter and longer than predicted."""
     margins = [
-        _MARGIN[change.kind] if isinstance(change, Edit) else _UNKNOWN_MARGIN for change in changes
+        EDITS[change.kind].margin if isinstance(change, Edit) else NEAR for change in changes
     ]
     shorter, longer = (max((margin[i] for margin in margins), default=0.0) for i in (0, 1))
     return shorter, longer

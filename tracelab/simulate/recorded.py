@@ -164,6 +164,18 @@ def typical_steps(timeline: Timeline, node_count: int) -> tuple[int, int] | None
     return first, min(last, first + most_steps - 1)
 
 
+def host_steps(timeline: Timeline, program: Program) -> NDArray[np.intp]:
+    """intp[n], index into `Timeline.steps` of the step in which the host made each node's call.
+
+    ABSENT before the first step. An activity has the call that launched it.
+    """
+    trace, launch = timeline.trace, program.launch_node
+    call = np.where(launch == ABSENT, np.arange(len(program)), launch)
+    step_start_ns = trace.start_ns[[step.event_id for step in timeline.steps]]
+    made_ns = trace.start_ns[program.event_id[call]]
+    return np.searchsorted(step_start_ns, made_ns, side="right") - 1
+
+
 def repeat(graph: Graph, recorded: Recorded, first_step: int, last_step: int) -> Program:
     """The steps from one to another as a program that is repeated.
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property, reduce
 from itertools import count
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +44,7 @@ from tracelab.model.thread_states import Doing, work_at
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Category, Trace
 from tracelab.simulate.program import NodeKind, Program, Via
+from tracelab.simulate.recorded import host_steps
 
 _KERNEL, _RANK = "kernel:", "rank:"
 _PAUSES = "@pauses"
@@ -217,11 +218,8 @@ class Sites:
 
         Each is float64[e], 0 for all other edges.
         """
-        silence = find_silence(self.graph.host)
-        return (
-            read_only(self.share_within(silence.all)),
-            read_only(self.share_within(silence.unknown)),
-        )
+        silent, unknown = map(self.share_within, find_silence(self.graph.host))
+        return read_only(silent), read_only(unknown)
 
     @cached_property
     def stream_wait_id(self) -> Int64Array:
@@ -260,13 +258,9 @@ class Sites:
     def host_step_index(self) -> NDArray[np.intp]:
         """intp[n], index into `Timeline.steps` of the step in which the host made each call.
 
-        ABSENT for activities, and before the first step.
+        ABSENT before the first step. An activity is in the step of the call that launched it.
         """
-        trace, steps = self.timeline.trace, self.timeline.steps
-        begins_ns = trace.start_ns[[step.event_id for step in steps]]
-        made_ns = trace.start_ns[self.program.event_id]
-        index = np.searchsorted(begins_ns, made_ns, side="right") - 1
-        return np.where(self._is_host, index, ABSENT)
+        return read_only(host_steps(self.timeline, self.program))
 
     @cached_property
     def gpu_step_index(self) -> NDArray[np.intp]:
@@ -635,22 +629,14 @@ def times_of(
     return np.where(is_own, source_ns, end_ns - program.latency_ns[edges]), end_ns
 
 
-class Silence(NamedTuple):
-    """Intervals in which nothing was recorded, thread by thread.
+def find_silence(host: Host) -> tuple[Mapping[int, Intervals], Mapping[int, Intervals]]:
+    """Find the intervals in which the file does not say what the host did, thread by thread.
 
-    Attributes:
-        all: index into `Trace.threads` to these times, where they are longer than launches take, or
-            unknown.
-        unknown: those outside all regions that somebody named, a step for one. Of a thread of which
-            the file has nothing but calls that is all of its time between them.
+    Returns:
+        by index into `Trace.threads` those that are longer than launches take, or unknown; and the
+        unknown ones, outside all regions that somebody named, a step for one. Of a thread of which
+        the file has nothing but calls that is all of its time between them.
     """
-
-    all: Mapping[int, Intervals]
-    unknown: Mapping[int, Intervals]
-
-
-def find_silence(host: Host) -> Silence:
-    """Find the intervals in which the file does not say what the host did."""
     trace = host.timeline.trace
     recorded = trace.thread_index[trace.of_category(Category.OPERATOR, Category.PYTHON)]
     all_, unknown = {}, {}
@@ -666,4 +652,4 @@ def find_silence(host: Host) -> Silence:
             named = join(own.annotated, states[1].annotated)
             unknown[thread] = subtract(long if (recorded == thread).any() else silent, named)
             all_[thread] = join(long, unknown[thread])
-    return Silence(all_, unknown)
+    return all_, unknown

@@ -155,13 +155,10 @@ def _waits_between(
 
 def asynchronous_call_ns(program: Program) -> int:
     """Typical length of an asynchronous copy's call, ns."""
-    is_copy = np.zeros(len(program.kind), dtype=np.bool_)
-    launch = program.launch_node[
-        (program.activity_kind == Kind.COPY) & (program.launch_node != ABSENT)
-    ]
-    is_copy[launch] = True
-    is_copy[program.target[program.via == Via.WAIT]] = False
-    return int(np.median(program.cost_ns[is_copy])) if is_copy.any() else _DEFAULT_COPY_CALL_NS
+    launch = program.launch_node[program.activity_kind == Kind.COPY]
+    awaiting = program.target[program.via == Via.WAIT]
+    calls = np.setdiff1d(launch[launch != ABSENT], awaiting)
+    return int(np.median(program.cost_ns[calls])) if len(calls) else _DEFAULT_COPY_CALL_NS
 
 
 def remove_operators(program: Program, sites: Sites, operators: Int64Array) -> Program:
