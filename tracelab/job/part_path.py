@@ -172,10 +172,7 @@ class _Ways:
 
     def _add_through_host(self, now_ns: int, thread: int) -> int:
         """Add the way back on the host; the activity that it last waited for, or ABSENT."""
-        links = self._links
-        row, stretches = through_host(
-            links.stalls, links.timeline.end_ns, thread, ABSENT, now_ns, self.first_ns
-        )
+        row, stretches = through_host(self._links, thread, ABSENT, now_ns, self.first_ns)
         for stretch in stretches:
             if stretch.kind == PathKind.HOST:
                 self._add_host(stretch.since_ns, now_ns, stretch.thread_index)

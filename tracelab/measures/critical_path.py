@@ -76,10 +76,6 @@ class PathStalls:
     awaited_row: tuple[int, ...]
     stalls_of: Callable[[int], tuple[int, ...]]
 
-    def begun_before(self, time_ns: int) -> int:
-        """Count the stalls that began before a moment."""
-        return bisect_left(self.start_ns, time_ns)
-
     def last_before(self, thread: int, stall_index: int, time_ns: int) -> int:
         """The last stall before another that a thread waited for and that was over, else ABSENT."""
         indices = self.stalls_of(thread)
@@ -104,7 +100,6 @@ class PathLinks(Frozen):
             `PathKind`; of a node of a graph that waited for a host function all of it is the
             host's.
         row_by_end: intp[m], the rows by end; of those that end together by device and start.
-        ordered_end_ns: int64[m], ns, the ends of these.
         stalls: the host stalls.
 
     Example row: ``(launch_thread_index=0, upstream_row=4, upstream_end_ns=390,
@@ -117,12 +112,11 @@ class PathLinks(Frozen):
     upstream_end_ns: tuple[int, ...]
     kind_between: NDArray[np.int8]
     row_by_end: NDArray[np.intp]
-    ordered_end_ns: Int64Array
     stalls: PathStalls
 
     def last_ended(self, time_ns: int) -> int:
         """The row that ended last by a moment, of any device, else ABSENT."""
-        return int(_last_ended(self.row_by_end, self.ordered_end_ns, np.array([time_ns]))[0])
+        return int(_last_ended(self.timeline, self.row_by_end, np.array([time_ns]))[0])
 
 
 def path_links(graph: Graph) -> PathLinks:
@@ -130,7 +124,6 @@ def path_links(graph: Graph) -> PathLinks:
     timeline, binding = graph.host.timeline, graph.binding
     launched_ns = _launched_ns(graph.host)
     row_by_end = np.lexsort((timeline.start_ns, -timeline.device_number, timeline.end_ns))
-    ordered_end_ns = timeline.end_ns[row_by_end]
     has_launch = timeline.launch_id != ABSENT
     is_unknown = binding.constraint == Constraint.UNKNOWN
     source_row, ready_ns = _find_last_ended(graph, np.flatnonzero(is_unknown))
@@ -151,8 +144,7 @@ def path_links(graph: Graph) -> PathLinks:
         upstream_end_ns=tuple(upstream_end_ns.tolist()),
         kind_between=kind_between.astype(np.int8),
         row_by_end=row_by_end,
-        ordered_end_ns=ordered_end_ns,
-        stalls=_path_stalls(graph, launched_ns, row_by_end, ordered_end_ns),
+        stalls=_path_stalls(graph, launched_ns, row_by_end),
     )
 
 
@@ -182,10 +174,10 @@ def _find_last_ended(graph: Graph, row: NDArray[np.intp]) -> tuple[Int64Array, I
 
 
 def _last_ended(
-    row_by_end: NDArray[np.intp], ordered_end_ns: Int64Array, time_ns: Int64Array
+    timeline: Timeline, row_by_end: NDArray[np.intp], time_ns: Int64Array
 ) -> NDArray[np.intp]:
     """The row that ended last by each moment, else ABSENT: intp[k]."""
-    position = np.searchsorted(ordered_end_ns, time_ns, side="right") - 1
+    position = np.searchsorted(timeline.end_ns, time_ns, side="right", sorter=row_by_end) - 1
     return np.where(position >= 0, row_by_end[position], ABSENT)
 
 
@@ -200,12 +192,7 @@ def _launched_ns(host: Host) -> Int64Array:
     return launched_ns
 
 
-def _path_stalls(
-    graph: Graph,
-    launched_ns: Int64Array,
-    row_by_end: NDArray[np.intp],
-    ordered_end_ns: Int64Array,
-) -> PathStalls:
+def _path_stalls(graph: Graph, launched_ns: Int64Array, row_by_end: NDArray[np.intp]) -> PathStalls:
     host, calls, stalled = graph.host, graph.host.blocking_calls, graph.host.stalled_calls
     timeline = host.timeline
     # They come by start: of the allocations that stalled a call, the first is the earliest.
@@ -217,7 +204,7 @@ def _path_stalls(
     # Where the work was done before, the call did not wait.
     has_waited = (awaited_row == ABSENT) | (timeline.end_ns[awaited_row] > start_ns)
     silences = unrecorded_waits(host)
-    ended_row = _last_ended(row_by_end, ordered_end_ns, silences.starts)
+    ended_row = _last_ended(timeline, row_by_end, silences.starts)
     follows_work = ended_row != ABSENT
     silent = np.full(int(follows_work.sum()), ABSENT)
     event_id = np.append(event_id[has_waited], silent)
@@ -225,7 +212,9 @@ def _path_stalls(
     end_ns = np.append(end_ns[has_waited], silences.ends[follows_work])
     awaited_row = np.append(awaited_row[has_waited], ended_row[follows_work])
     order = np.argsort(start_ns, kind="stable")
-    event_id, start_ns = event_id[order], start_ns[order]
+    event_id, start_ns, end_ns, awaited_row = (
+        column[order] for column in (event_id, start_ns, end_ns, awaited_row)
+    )
     thread_index = np.where(event_id == ABSENT, ABSENT, timeline.trace.thread_index[event_id])
 
     @cache  # it is asked of few threads, of each one at every turn
@@ -239,9 +228,9 @@ def _path_stalls(
     return PathStalls(
         event_id=tuple(event_id.tolist()),
         start_ns=tuple(start_ns.tolist()),
-        end_ns=tuple(end_ns[order].tolist()),
+        end_ns=tuple(end_ns.tolist()),
         thread_index=tuple(thread_index.tolist()),
-        awaited_row=tuple(awaited_row[order].tolist()),
+        awaited_row=tuple(awaited_row.tolist()),
         stalls_of=stalls_of,
     )
 
@@ -413,26 +402,19 @@ class _Walk:
     def _through_host(self, thread: int, event_id: int) -> int:
         """Go back on the host to the activity that it last waited for, or ABSENT at the start."""
         first_ns = self._window.start_ns
-        stalls, end_ns = self._links.stalls, self._links.timeline.end_ns
-        row, stretches = through_host(stalls, end_ns, thread, event_id, self._now_ns, first_ns)
+        row, stretches = through_host(self._links, thread, event_id, self._now_ns, first_ns)
         for stretch in stretches:
             self._spend(stretch.since_ns, stretch.kind, stretch.event_id)
         return row
 
 
 def through_host(
-    stalls: PathStalls,
-    row_end_ns: Int64Array,
-    thread: int,
-    event_id: int,
-    now_ns: int,
-    first_ns: int,
+    links: PathLinks, thread: int, event_id: int, now_ns: int, first_ns: int
 ) -> tuple[int, list[HostStretch]]:
     """Go back on the host to the activity that it last waited for.
 
     Args:
-        stalls: the host stalls, and what they waited for.
-        row_end_ns: int64[m], ns, the end of each timeline row.
+        links: the links of the file.
         thread: where the host is followed, ABSENT for any thread.
         event_id: the activity that it led up to, ABSENT where it ended a window.
         now_ns: the moment to go back from.
@@ -441,8 +423,8 @@ def through_host(
     Returns:
         the row of that activity, ABSENT where the beginning was reached; and what was passed.
     """
-    stretches = list[HostStretch]()
-    stall_index = stalls.begun_before(now_ns)
+    stalls, stretches = links.stalls, list[HostStretch]()
+    stall_index = bisect_left(stalls.start_ns, now_ns)
     while now_ns > first_ns:
         stall_index = stalls.last_before(thread, stall_index, now_ns)
         if stall_index == ABSENT:
@@ -452,7 +434,7 @@ def through_host(
         event_id, thread = stalls.event_id[stall_index], stalls.thread_index[stall_index]
         kind = PathKind.UNKNOWN if event_id == ABSENT else PathKind.SYNC
         if kind == PathKind.UNKNOWN or row != ABSENT:
-            awaited_ns = int(row_end_ns[row])
+            awaited_ns = int(links.timeline.end_ns[row])
             stretches.append(HostStretch(awaited_ns, kind, event_id, thread))
             return row, stretches
         start_ns = stalls.start_ns[stall_index]
