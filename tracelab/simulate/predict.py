@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -160,8 +161,7 @@ def apply_changes(changes: Sequence[Change], program: Program, sites: Sites) -> 
     edited = Edited.exactly(program, 0)
     reasons: list[str] = []
     for change in changes:
-        after = {base: _changed(change, base, sites) for base in dict.fromkeys(edited.programs)}
-        middle, low, high = (after[base] for base in edited.programs)
+        middle, low, high = edited.of_each(partial(_changed, change, sites))
         if middle.reason is not None or not middle.count:
             reasons.append(middle.reason or f"{describe(change)} matches nothing in these steps")
         reason = "; ".join(dict.fromkeys(reasons)) or None
@@ -169,7 +169,7 @@ def apply_changes(changes: Sequence[Change], program: Program, sites: Sites) -> 
     return edited
 
 
-def _changed(change: Change, program: Program, sites: Sites) -> Edited:
+def _changed(change: Change, sites: Sites, program: Program) -> Edited:
     if isinstance(change, Edit):
         return apply_edit(change, program, sites)
     return Edited.exactly(change(program), 1)

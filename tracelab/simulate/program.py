@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from enum import IntEnum
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,6 +21,8 @@ from tracelab.base.intervals import Int64Array, measure_within, union
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import groups_of
 from tracelab.model.trace import ABSENT
+
+_Result = TypeVar("_Result")
 
 NEVER = -(2**60)  # ns, the latency of an edge that an edit took away
 
@@ -204,11 +206,10 @@ class Edited(OneLine):
         """The prediction and its bounds."""
         return self.program, self.low, self.high
 
-    def after(self, change: Callable[[Program], Program]) -> Edited:
-        """The same with a further change, which is made once of what is one program."""
-        changed = {program: change(program) for program in dict.fromkeys(self.programs)}
-        program, low, high = (changed[program] for program in self.programs)
-        return replace(self, program=program, low=low, high=high)
+    def of_each(self, function: Callable[[Program], _Result]) -> tuple[_Result, _Result, _Result]:
+        """The results of a function of the three, which is called once of what is one program."""
+        results = {program: function(program) for program in dict.fromkeys(self.programs)}
+        return results[self.program], results[self.low], results[self.high]
 
 
 def replace_cost(program: Program, nodes: NDArray[np.bool_], cost_ns: ArrayLike) -> Program:

@@ -90,9 +90,8 @@ def _program(
     no_thread = np.full(len(nodes.activity), ABSENT)
     position = np.empty(len(order), dtype=np.intp)
     position[order] = np.arange(len(order))
-    moment_ns = np.concatenate((calls.end_ns, calls.begin_ns[nodes.begin_call], timeline.end_ns))[
-        order
-    ]
+    host_ns = np.concatenate((calls.end_ns, calls.begin_ns[nodes.begin_call]))
+    moment_ns = np.concatenate((host_ns, timeline.end_ns))
     edge = concatenated(all_edges)
     source, target = position[edge.source], position[edge.target]
     is_forward = source < target
@@ -107,6 +106,7 @@ def _program(
         "event_id": np.concatenate((calls.event_id[host_call], timeline.event_id)),
         "row": np.concatenate((no_activity, np.arange(len(nodes.activity)))),
         "cost_ns": np.concatenate((cost_ns, np.zeros(begin_count, dtype=np.int64), length_ns)),
+        "moment_ns": moment_ns,
         "thread_index": np.concatenate((calls.thread_index[host_call], no_thread)).astype(np.int32),
         "stream_index": np.concatenate((no_activity, timeline.stream_index)),
         "activity_kind": np.concatenate((no_activity, timeline.kind)).astype(np.int8),
@@ -114,7 +114,6 @@ def _program(
     }
     return Program(
         **{name: column[order] for name, column in by_node.items()},
-        moment_ns=moment_ns,
         source=source[is_forward],
         target=target[is_forward],
         via=edge.via[is_forward],
