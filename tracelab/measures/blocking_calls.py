@@ -251,17 +251,14 @@ def blocking_calls(graph: Graph, lines: SourceLines | None = None) -> BlockingCa
     host, timeline = graph.host, graph.host.timeline
     calls = host.blocking_calls
     idle = attributed_idle(host)
-    caused_idle_ns = np.zeros(len(calls), dtype=np.int64)
-    np.add.at(caused_idle_ns, idle.call_index, idle.length_ns)
-    idle_after_ns = np.zeros(len(calls), dtype=np.int64)
     after_start_ns = np.maximum(idle.start_ns, calls.end_ns[idle.call_index])
-    np.add.at(idle_after_ns, idle.call_index, np.maximum(0, idle.end_ns - after_start_ns))
+    after_ns = np.maximum(0, idle.end_ns - after_start_ns)
     return BlockingCallCosts(
         calls=calls,
         step_index=_step_index(timeline, calls),
         blocked_ns=calls.end_ns - calls.start_ns,
-        caused_idle_ns=caused_idle_ns,
-        idle_after_ns=idle_after_ns,
+        caused_idle_ns=summed(idle.call_index, idle.length_ns, len(calls)),
+        idle_after_ns=summed(idle.call_index, after_ns, len(calls)),
         attributed_idle=idle,
         awaited_id=_awaited_id(graph),
         call_sites=call_sites(timeline, calls.event_id, lines),

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from tracelab.base.arrays import Frozen, OneLine, dataclass
 from tracelab.base.intervals import Int64Array
 from tracelab.measures.host_stalls import unrecorded_waits, waits_for
-from tracelab.measures.measure import Measure, keyed_by
+from tracelab.measures.measure import Measure, keyed_by, summed
 from tracelab.model.blocking_calls import Blocking
 from tracelab.model.constraints import Constraint
 from tracelab.model.graph import EdgeKind, Graph
@@ -275,8 +275,7 @@ class CriticalPath(Frozen):
 
     def by_kind(self) -> dict[str, int]:
         """Length per kind in small letters, ns; every kind is listed."""
-        totals_ns = np.zeros(len(PathKind), dtype=np.int64)
-        np.add.at(totals_ns, self.kind, self.end_ns - self.start_ns)
+        totals_ns = summed(self.kind, self.end_ns - self.start_ns, len(PathKind))
         return dict(zip(_KIND_NAMES, totals_ns.tolist(), strict=True))
 
 

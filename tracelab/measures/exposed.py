@@ -19,6 +19,7 @@ from tracelab.measures.independent_work import (
     launched_in_backward,
     side_of_independent_work,
 )
+from tracelab.measures.measure import summed
 from tracelab.measures.overlap_blockers import OverlapBlocker, OverlapBlockers
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind
@@ -272,10 +273,8 @@ def _bound_ns(
 ) -> Int64Array:
     """The independent work for each piece, 0 where it is not blocked: int64[k], ns."""
     row, length_ns = pieces.row[is_blocked], pieces.length_ns[is_blocked]
-    exposed_ns, work_ns = (
-        np.zeros(len(blockers.timeline.event_id), dtype=np.int64) for _ in range(2)
-    )
-    np.add.at(exposed_ns, row, length_ns)
+    count = len(blockers.timeline.event_id)
+    exposed_ns, work_ns = summed(row, length_ns, count), np.zeros(count, dtype=np.int64)
     work_ns[rows] = independent_work_ns(
         blockers, is_in_backward, rows, other_rows, free, exposed_ns[rows]
     )
