@@ -42,6 +42,7 @@ from tracelab.simulate.program import (
     replace_latency,
     times,
 )
+from tracelab.simulate.recorded import host_steps
 from tracelab.simulate.sites import Selection, Sites
 from tracelab.simulate.waits import (
     no_wait,
@@ -231,7 +232,7 @@ def _find_runs(program: Program, selection: Selection) -> _Runs:
     chosen = is_call & selection.calls & ~_still_blocks(program, sites)
     number = np.full(len(chosen), ABSENT, dtype=np.int64)
     is_first = np.zeros(len(chosen), dtype=np.bool_)
-    step_index = sites.host_step_index
+    step_index = host_steps(sites.timeline, sites.program)
     # Such work ends where its call begins, which may be a node of its own.
     late_id = program.event_id[sites.program.target[sites.other_work]]
     follows_other_work = np.isin(program.event_id, late_id)

@@ -36,7 +36,7 @@ from tracelab.model.frames import (
 from tracelab.model.graph import Graph
 from tracelab.model.host import Host
 from tracelab.model.kernel_kinds import Kind, copy_direction
-from tracelab.model.latencies import event_index, launch_index, previous_index
+from tracelab.model.latencies import launch_index, previous_index
 from tracelab.model.lookup import calls_of_name, groups_of, match_names
 from tracelab.model.program.call_sites import CallSite, call_sites, python_frames
 from tracelab.model.program.source_lines import SourceLines
@@ -44,7 +44,6 @@ from tracelab.model.thread_states import Doing, work_at
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Category, Trace
 from tracelab.simulate.program import NodeKind, Program, Via
-from tracelab.simulate.recorded import host_steps
 
 _KERNEL, _RANK = "kernel:", "rank:"
 _PAUSES = "@pauses"
@@ -248,30 +247,6 @@ class Sites:
         is_copy = self.program.activity_kind == Kind.COPY
         return read_only(np.where(is_copy, names[trace.name_index[self.program.event_id]], ""))
 
-    @cached_property
-    def event_ns(self) -> Int64Array:
-        """int64[kinds], ns, typical from what a stream waited for to a start, by its kind."""
-        index = event_index(np.arange(len(Kind), dtype=np.int8))
-        return self.graph.binding.latencies.typical_ns[index]
-
-    @cached_property
-    def host_step_index(self) -> NDArray[np.intp]:
-        """intp[n], index into `Timeline.steps` of the step in which the host made each call.
-
-        ABSENT before the first step. An activity is in the step of the call that launched it.
-        """
-        return read_only(host_steps(self.timeline, self.program))
-
-    @cached_property
-    def gpu_step_index(self) -> NDArray[np.intp]:
-        """intp[n], index into `Timeline.steps` of the step that launched each activity.
-
-        ABSENT for host calls, and without a step.
-        """
-        row = self.program.row
-        of_node = np.where(row == ABSENT, ABSENT, self.timeline.step_index[row])
-        return of_node.astype(np.intp)
-
     @property
     def copy_launch_ns(self) -> int:
         """Typical from the return of a copy's call to the copy, ns."""
@@ -283,12 +258,6 @@ class Sites:
         """int64[n], the bytes of copies and memsets; ABSENT for other nodes, or not known."""
         of_node: Int64Array = self.timeline.trace.copied_bytes[self.program.event_id]
         return of_node
-
-    @cached_property
-    def device_number(self) -> NDArray[np.int32]:
-        """int32[n], the device of each activity, else ABSENT."""
-        row = self.program.row
-        return np.where(row == ABSENT, ABSENT, self.timeline.device_number[row])
 
     @cached_property
     def is_tensor_operator(self) -> NDArray[np.bool_]:

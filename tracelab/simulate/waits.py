@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from tracelab.base.intervals import Int64Array
 from tracelab.model.blocking_calls import RETURNS_WHEN_DONE, Blocking
 from tracelab.model.kernel_kinds import Kind, copies_pageable_memory
+from tracelab.model.latencies import event_index
 from tracelab.model.lookup import groups_of, match_names
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.program import (
@@ -305,7 +306,8 @@ def _await(
     """
     comes_before = (lag == 1) | ((lag == 0) & (source < target))
     source, target = source[comes_before], target[comes_before]
-    latency_ns = sites.event_ns[program.activity_kind[target]]
+    index = event_index(program.activity_kind[target])
+    latency_ns = sites.graph.binding.latencies.typical_ns[index]
     return add_edges(program, source, target, Via.EVENT, latency_ns, lag[comes_before])
 
 
@@ -431,7 +433,8 @@ def _ahead(program: Program, sites: Sites, copies: NDArray[np.bool_]) -> Program
     source, target = program.source[feeds], program.target[feeds]
     changed = slower_beside(changed, sites.copy_direction, source, target)
     changed = _await(changed, sites, source, target, program.lag[feeds])
-    for _, nodes in groups_of(np.where(copies, sites.device_number, ABSENT)):
+    device_number = sites.timeline.device_number[program.row]
+    for _, nodes in groups_of(np.where(copies, device_number, ABSENT)):
         changed = chain_activities(changed, nodes, sites.gap_ns[Kind.COPY, Kind.COPY])
         changed = _launched_ahead(changed, nodes, sites.copy_launch_ns)
     return changed
@@ -515,7 +518,7 @@ def _find_feeds(program: Program, sites: Sites, nodes: NDArray[np.bool_]) -> _Fe
     edges = np.isin(program.via, (Via.STREAM, Via.EVENT)) & (program.latency_ns != NEVER)
     edges &= nodes[program.source] & ~nodes[program.target]
     source, target, lag = program.source[edges], program.target[edges], program.lag[edges]
-    step_index = sites.gpu_step_index
+    step_index = sites.timeline.step_index[program.row]
     end, end_lag, wait, wait_lag = target.copy(), lag.copy(), target.copy(), lag.copy()
     for stream, index in groups_of(program.stream_index[target]):
         of_stream = np.flatnonzero((program.stream_index == stream) & ~nodes)
