@@ -20,7 +20,7 @@ from tracelab.model.driver_api import is_free, is_graph_launch
 from tracelab.model.frames import is_backward, is_optimizer_step
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.latencies import lower_median
-from tracelab.model.lookup import groups_of, match_names
+from tracelab.model.lookup import match_names
 from tracelab.model.trace import ABSENT, Category
 from tracelab.simulate.arithmetic import (
     CHANNELS_LAST,
@@ -236,12 +236,14 @@ def _find_runs(program: Program, selection: Selection) -> _Runs:
     # Such work ends where its call begins, which may be a node of its own.
     late_id = program.event_id[sites.program.target[sites.other_work]]
     follows_other_work = np.isin(program.event_id, late_id)
-    for _, calls in groups_of(np.where(is_call, program.thread_index, ABSENT)):
-        goes_on = np.append(False, chosen[calls[:-1]])
-        goes_on[1:] &= step_index[calls[1:]] == step_index[calls[:-1]]
-        goes_on &= ~follows_other_work[calls]
-        is_first[calls] = chosen[calls] & ~goes_on
-    number[chosen] = _number_by_thread(program, chosen, is_first)
+    calls = np.flatnonzero(is_call)
+    calls = calls[np.argsort(program.thread_index[calls], kind="stable")]
+    goes_on = np.append(False, chosen[calls[:-1]])[: len(calls)]
+    for column in (program.thread_index, step_index):
+        goes_on[1:] &= np.diff(column[calls]) == 0
+    goes_on &= ~follows_other_work[calls]
+    is_first[calls] = chosen[calls] & ~goes_on
+    number[calls] = np.where(chosen[calls], np.cumsum(is_first[calls]) - 1, ABSENT)
     launches = np.zeros(len(chosen), dtype=np.bool_)
     launches[launch[launch != ABSENT]] = True
     count = np.bincount(number[chosen & launches], minlength=int(is_first.sum()) + 1)
@@ -269,17 +271,6 @@ def _still_blocks(program: Program, sites: Sites) -> NDArray[np.bool_]:
     is_freed = np.where(waited, ~waits_now, took_time & (program.cost_ns == 0))
     still: NDArray[np.bool_] = (sites.blocking != ABSENT) & ~is_freed
     return still
-
-
-def _number_by_thread(
-    program: Program, chosen: NDArray[np.bool_], is_first: NDArray[np.bool_]
-) -> Int64Array:
-    """int64[chosen], the number of each chosen call's run: they are counted thread by thread."""
-    calls = np.flatnonzero(chosen)
-    order = np.argsort(program.thread_index[calls], kind="stable")
-    number = np.empty(len(calls), dtype=np.int64)
-    number[order] = np.cumsum(is_first[calls[order]]) - 1
-    return number
 
 
 def _stays(sites: Sites) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
