@@ -39,7 +39,7 @@ from tracelab.model.lookup import match_names
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.program import Edited, Program, times
-from tracelab.simulate.sites import Selection, without
+from tracelab.simulate.sites import Selection, exclude
 from tracelab.simulate.waits import remove_host_work
 
 _UP_TO_US = np.array([10, 30, 100])  # lengths of activities that the tables below tell apart
@@ -203,7 +203,7 @@ def attention(program: Program, selection: Selection) -> Edited:
     operator_index = sites.operators_of(selection.calls)
     launches = selection.calls & is_product[operator_index]
     kept = sites.regions(operators.event_id[np.unique(operator_index[launches])])
-    regions = without(selection.regions(), kept)
+    regions = exclude(selection.regions(), kept)
     calls = selection.calls & ~launches
     changed = remove_host_work(program, sites, calls, sites.share_within(regions))
     nodes, products = _chosen(program, selection, launched_by(timeline, is_batched_product))

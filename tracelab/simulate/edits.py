@@ -638,7 +638,7 @@ def _keep_first_use(edited: Edited, program: Program, sites: Sites) -> Edited:
         cost_ns = np.where(is_once, np.maximum(changed.cost_ns, program.cost_ns), changed.cost_ns)
         return replace(changed, latency_ns=latency_ns, cost_ns=cost_ns)
 
-    middle, low, high = edited.of_each(kept)
+    middle, low, high = edited.call_each(kept)
     return replace(edited, program=middle, low=low, high=high)
 
 

@@ -161,7 +161,7 @@ def apply_changes(changes: Sequence[Change], program: Program, sites: Sites) -> 
     edited = Edited.exactly(program, 0)
     reasons: list[str] = []
     for change in changes:
-        middle, low, high = edited.of_each(partial(_changed, change, sites))
+        middle, low, high = edited.call_each(partial(_changed, change, sites))
         if middle.reason is not None or not middle.count:
             reasons.append(middle.reason or f"{describe(change)} matches nothing in these steps")
         reason = "; ".join(dict.fromkeys(reasons)) or None

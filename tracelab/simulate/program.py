@@ -206,7 +206,7 @@ class Edited(OneLine):
         """The prediction and its bounds."""
         return self.program, self.low, self.high
 
-    def of_each(self, function: Callable[[Program], _Result]) -> tuple[_Result, _Result, _Result]:
+    def call_each(self, function: Callable[[Program], _Result]) -> tuple[_Result, _Result, _Result]:
         """The results of a function of the three, which is called once of what is one program."""
         results = {program: function(program) for program in dict.fromkeys(self.programs)}
         return results[self.program], results[self.low], results[self.high]

@@ -93,7 +93,7 @@ class Selection(OneLine):
     @cached_property
     def python_share(self) -> NDArray[np.float64]:
         """float64[e], the same of what is not PyTorch's: Python, numpy, other libraries."""
-        return self.sites.share_within(without(self.regions(), self.sites.torch_times))
+        return self.sites.share_within(exclude(self.regions(), self.sites.torch_times))
 
 
 class Sites:
@@ -522,7 +522,7 @@ class Sites:
         return share
 
 
-def without(
+def exclude(
     regions: Mapping[int, Intervals], others: Mapping[int, Intervals]
 ) -> Mapping[int, Intervals]:
     """Take others out of the regions of each thread."""
