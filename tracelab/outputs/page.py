@@ -43,7 +43,7 @@ def part_of_page(
 def complete_parts(report: Report, parts: Sequence[FilePart]) -> list[FilePart]:
     """Complete the parts of a page with what the report of all its files says, by rank."""
     scenes = scenes_of_report(report, [part.scene for part in parts]) if parts else []
-    part_of = {part.path: part for part in parts}
+    part_of = {part.scene.path: part for part in parts}
     return [replace(part_of[scene.path], scene=scene) for scene in scenes]
 
 

@@ -38,18 +38,18 @@ def contents(
     """
     of_path = {x.source.path: x for x in results if x.report is not None and x.more}
     parts = complete_parts(report, [x.more[0] for x in of_path.values()])
-    ranks = {part.scene.rank: of_path[part.path] for part in parts}
+    ranks = {part.scene.rank: of_path[part.scene.path] for part in parts}
     served = tuple(
         ServedTrace(
             name=name,
             rank=part.scene.rank,
             url=f"trace/{part.scene.rank}",
             origin_ns=part.scene.origin_ns,
-            start_ns=of_path[part.path].more[1].span.start_ns,
-            end_ns=of_path[part.path].more[1].span.end_ns,
+            start_ns=of_path[part.scene.path].more[1].span.start_ns,
+            end_ns=of_path[part.scene.path].more[1].span.end_ns,
             clock=part.scene.clock or ((0, 0),),
         )
-        for name, part in zip(short_names([part.path for part in parts]), parts, strict=True)
+        for name, part in zip(short_names([part.scene.path for part in parts]), parts, strict=True)
     )
     page = render_page(report, parts, served=Served(served, perfetto) if served else None)
     return {

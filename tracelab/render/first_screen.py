@@ -484,7 +484,7 @@ def _fixes(headline: Headline, scope: Scope) -> list[Fact]:
     """Say what a step takes with all fixes, or why that is not predicted."""
     unknown = not_predicted(scope)
     if unknown:
-        return [Fact(FIXES, unknown[0])]
+        return [Fact(FIXES, unknown)]
     savings, share = scope.savings, headline.saves_share
     if savings is None or not savings.edits or not share or headline.predicted_step_ns is None:
         return []

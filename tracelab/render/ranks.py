@@ -54,8 +54,6 @@ _MIN_DIFFERENCE_SHARE = 0.1
 _MIN_COPIES_SHARE = 0.02
 _MAX_FILE_LETTERS = 30
 
-_MAY_LACK = ("unmatched", "copies")
-
 Column = tuple[str, list[str]]  # its title and cells
 
 
@@ -342,18 +340,14 @@ class RankRow(OneLine):
         path: its file.
         step_ns: what a step takes, ns.
         works_share: how much of a step its GPU works, and does not wait for others.
-        percents: how it spends a step, in whole percents; empty where the report does not say.
-        waits_for: the rank that it waits for most.
-        notable: those of `percents` that may be left out where no rank has much of them.
+        shares: how it spends a step; None if the report does not say.
     """
 
     number: int
     path: str
     step_ns: int
     works_share: float
-    percents: Mapping[str, int]
-    waits_for: str
-    notable: tuple[str, ...]
+    shares: RankShares | None
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -382,15 +376,19 @@ class Ranks(OneLine):
             names = short_names([row.path for row in shown])
             columns.append(("file", [shorten_middle(clean(x), _MAX_FILE_LETTERS) for x in names]))
         columns.append((self.step, [duration_text(row.step_ns) for row in shown]))
-        if not all(row.percents for row in shown):
+        shares = [row.shares for row in shown if row.shares is not None]
+        if len(shares) < len(shown):
             return [*columns, ("GPU busy", [percent(row.works_share) for row in shown])]
-        kept = {name for row in shown for name in row.notable}
+        is_kept = {
+            "unmatched": is_unmatched(shares),
+            "copies": any(x.copy_ns >= _MIN_COPIES_SHARE * x.length_ns for x in shares),
+        }
         columns += [
-            (name, [f"{row.percents[name]} %" for row in shown])
-            for name in shown[0].percents
-            if name not in _MAY_LACK or name in kept
+            (name, [f"{x.percents[name]} %" for x in shares])
+            for name in shares[0].percents
+            if is_kept.get(name, True)
         ]
-        return [*columns, ("waits for", [row.waits_for for row in shown])]
+        return [*columns, ("waits for", [x.waits_for_text for x in shares])]
 
     def more(self, most: int) -> str:
         """Say how many ranks are left out if `most` are shown; "" for zero."""
@@ -426,20 +424,9 @@ def _row(rank: RankView, shares: RankShares | None) -> RankRow:
     scope = rank.main.scope
     busy_ns = scope.deciding.busy_ns if scope.deciding else 0
     works_share = min(1.0, busy_ns / max(1, scope.length_ns))
-    notable = []
     if shares is not None:
         works_share = shares.compute_ns / max(1, shares.length_ns)
-        is_large = is_unmatched([shares]), shares.copy_ns >= _MIN_COPIES_SHARE * shares.length_ns
-        notable = [name for name, large in zip(_MAY_LACK, is_large, strict=True) if large]
-    return RankRow(
-        number=rank.trace.rank,
-        path=rank.trace.path,
-        step_ns=scope.step_ns,
-        works_share=works_share,
-        percents=shares.percents if shares else {},
-        waits_for=shares.waits_for_text if shares else "",
-        notable=tuple(notable),
-    )
+    return RankRow(rank.trace.rank, rank.trace.path, scope.step_ns, works_share, shares)
 
 
 def _differing(rows: Sequence[RankRow]) -> dict[int, str]:
@@ -453,7 +440,7 @@ def _differing(rows: Sequence[RankRow]) -> dict[int, str]:
             took, usually = duration_text(row.step_ns), duration_text(int(usual_ns))
             why.append(f"a step takes {took}, usually {usually}")
         if abs(row.works_share - usual_share) > _MIN_DIFFERENCE_SHARE:
-            works = "computes" if row.percents else "busy"
+            works = "computes" if row.shares else "busy"
             why.append(f"{works} {percent(row.works_share)}, usually {percent(usual_share)}")
         if why:
             differing[row.number] = "; ".join(why)

@@ -54,6 +54,7 @@ class Group(OneLine):
         one: what each of its words is.
         about: where the words are used.
         terms: the words, in the order in which they are listed.
+        parts: the parts of the page that use them.
     """
 
     key: str
@@ -61,6 +62,7 @@ class Group(OneLine):
     one: str
     about: str
     terms: tuple[Term, ...]
+    parts: tuple[str, ...] = ()
 
     @property
     def meanings(self) -> Mapping[str, str]:
@@ -95,7 +97,8 @@ def _group_of(key: str) -> Group:
     terms = {**_ENTRIES[entry["begins_with"]]["terms"]} if "begins_with" in entry else {}
     terms |= _OF_CODE.get(key) or entry["terms"]
     texts = (entry["title"], entry["one"], " ".join(entry["about"].split()))
-    return Group(key, *texts, tuple(_term_of(*item) for item in terms.items()))
+    parts = tuple(entry.get("parts", ()))
+    return Group(key, *texts, tuple(_term_of(*item) for item in terms.items()), parts)
 
 
 def _term_of(key: str, entry: str | Mapping[str, str]) -> Term:

@@ -22,20 +22,7 @@ from tracelab.render.sections.findings import circumstances
 from tracelab.render.text.hints import steps_hint
 from tracelab.render.text.savings import REASONS, price
 from tracelab.report.finding_groups import finding_groups
-from tracelab.report.glossary import (
-    BLOCKERS,
-    BLOCKING_KINDS,
-    CAUSES,
-    CONSTRAINTS,
-    FINDING_CAUSES,
-    KINDS,
-    LATENESS,
-    PATH_KINDS,
-    PHASES,
-    PIPELINE,
-    TERMS,
-    Group,
-)
+from tracelab.report.glossary import FINDING_CAUSES, GROUPS, TERMS
 from tracelab.report.schema import Report
 from tracelab.report.views import RankView, ranks_of
 
@@ -48,19 +35,6 @@ _MAX_WORK_ROWS = 30
 # The only addresses that a page links to: those of our own table.
 _LINKS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {remedy.documented: (remedy.source, remedy.url) for remedy in REMEDIES if remedy.url}
-)
-# By part of the page the groups whose words it uses; those of TERMS mean the same everywhere.
-_PLACES: Mapping[str, tuple[Group, ...]] = MappingProxyType(
-    {
-        "bubbles": (CAUSES,),
-        "times": (KINDS,),
-        "overlap": (KINDS,),
-        "critical-path": (PATH_KINDS,),
-        "blocking-calls": (BLOCKING_KINDS,),
-        "starts": (CONSTRAINTS,),
-        "phases": (PHASES,),
-        "ranks": (LATENESS, PIPELINE),
-    }
 )
 
 
@@ -243,17 +217,22 @@ def definitions(
         findings: its findings.
         sentences: what else it says in our words.
     """
-    found_in, parts = [x.item.finding for x in findings], list(parts)
+    found_in = [x.item.finding for x in findings]
+    causes = [FINDING_CAUSES.name_of(finding.cause) for finding in found_in]
+    texts = {"findings": causes, "page": [*sentences]}
+    for part in parts:
+        words = list(_words(part.sections))
+        texts.setdefault(part.key, []).extend(words)
+        texts["page"] += words
     ids = {finding.rule for finding in found_in}
     found = [Definition(x.id, "a rule", x.name, "") for x in RULES if x.id in ids]
-    causes = " ".join(FINDING_CAUSES.name_of(finding.cause) for finding in found_in)
-    found += [x for group in (BLOCKERS, FINDING_CAUSES) for x in _used(group, causes)]
-    for part in parts:
-        text = " ".join(_words(part.sections))
-        for group in _PLACES.get(part.key, ()):
-            found += _used(group, text)
-    texts = [*sentences, *(word for part in parts for word in _words(part.sections))]
-    found += _used(TERMS, " ".join(texts))
+    for group in GROUPS:
+        text = " ".join(word for key in group.parts for word in texts.get(key, ())).lower()
+        found += [
+            Definition(term.name, "" if group is TERMS else group.one, term.meaning, term.detail)
+            for term in group.terms
+            if re.search(rf"(?<!\w){re.escape(term.name.lower())}(?!\w)", text)
+        ]
     return list({(x.word, x.meaning): x for x in reversed(found)}.values())[::-1]
 
 
@@ -263,12 +242,3 @@ def _words(sections: Iterable[Section]) -> Iterator[str]:
         yield from (section.title, *section.lines, *section.notes)
         yield from (column.title.replace("\n", " ") for column in section.columns)
         yield from (row[0] for row in section.rows)
-
-
-def _used(group: Group, text: str) -> list[Definition]:
-    lowered = text.lower()
-    return [
-        Definition(term.name, "" if group is TERMS else group.one, term.meaning, term.detail)
-        for term in group.terms
-        if re.search(rf"(?<!\w){re.escape(term.name.lower())}(?!\w)", lowered)
-    ]

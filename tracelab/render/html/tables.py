@@ -61,11 +61,6 @@ class FilePart(OneLine):
     causal: tuple[CausalMetrics, ...]
     whatif: WhatIf | None
 
-    @property
-    def path(self) -> str:
-        """The file."""
-        return self.scene.path
-
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Part(OneLine):
@@ -130,7 +125,7 @@ def part_groups(
     several = len(report.traces) > 1
     opening, *others = chapters
     groups = [PartGroup("all", "", "", tuple(_parts_of_all(report, opening)))] if several else []
-    by_path = {part.path: part for part in files}
+    by_path = {part.scene.path: part for part in files}
     shown = [(x, chapter) for x, chapter in zip(ranks_of(report), others, strict=False) if x.views]
     names = short_names([rank.trace.path for rank, _ in shown])
     for index, ((rank, chapter), file) in enumerate(zip(shown, names, strict=True)):

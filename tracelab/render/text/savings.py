@@ -92,13 +92,10 @@ def seen_in(finding: Finding, scope: Scope) -> list[str]:
     return [f"in {finding.steps_seen} of {scope.steps} steps"]
 
 
-def not_predicted(scope: Scope) -> list[str]:
-    """A sentence: why findings have shares and no savings; none where they have."""
-    savings = scope.savings
-    if savings is None or savings.not_replayed is None:
-        return []
-    why = savings.not_replayed
-    return [f"No savings predicted: {why[0].lower()}{why[1:]}"]
+def not_predicted(scope: Scope) -> str:
+    """Say why findings have shares and no savings; "" if they have."""
+    why = scope.savings and scope.savings.not_replayed
+    return f"No savings predicted: {why[0].lower()}{why[1:]}" if why else ""
 
 
 def interval_text(low: float, high: float) -> str:

@@ -113,9 +113,9 @@ class TestInterval:
 def test_why_nothing_is_predicted(snapshot):
     why = "The file has no calls that launch its GPU work."
     savings = make_savings(None, None, None, edits=(), step_ns=None, not_replayed=why)
-    [sentence] = not_predicted(scope_of(make_steady_report(savings=savings)))
+    sentence = not_predicted(scope_of(make_steady_report(savings=savings)))
     assert sentence == snapshot
-    assert not_predicted(scope()) == not_predicted(scope_of(make_steady_report())) == []
+    assert not_predicted(scope()) == not_predicted(scope_of(make_steady_report())) == ""
 
 
 def test_the_full_report_has_the_interval_and_a_column():
