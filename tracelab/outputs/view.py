@@ -38,27 +38,29 @@ def contents(
     """
     of_path = {x.source.path: x for x in results if x.report is not None and x.more}
     parts = complete_parts(report, [x.more[0] for x in of_path.values()])
-    ranks = {part.scene.rank: of_path[part.scene.path] for part in parts}
+    scenes = [part.scene for part in parts]
+    shown = [of_path[scene.path] for scene in scenes]
+    names = short_names([scene.path for scene in scenes])
     served = tuple(
         ServedTrace(
             name=name,
-            rank=part.scene.rank,
-            url=f"trace/{part.scene.rank}",
-            origin_ns=part.scene.origin_ns,
-            start_ns=of_path[part.scene.path].more[1].span.start_ns,
-            end_ns=of_path[part.scene.path].more[1].span.end_ns,
-            clock=part.scene.clock or ((0, 0),),
+            rank=scene.rank,
+            url=f"trace/{scene.rank}",
+            origin_ns=scene.origin_ns,
+            start_ns=result.more[1].span.start_ns,
+            end_ns=result.more[1].span.end_ns,
+            clock=scene.clock or ((0, 0),),
         )
-        for name, part in zip(short_names([part.scene.path for part in parts]), parts, strict=True)
+        for name, scene, result in zip(names, scenes, shown, strict=True)
     )
     page = render_page(report, parts, served=Served(served, perfetto) if served else None)
     return {
         "": content_of_bytes(page.encode(), "text/html; charset=utf-8"),
         **{
-            f"trace/{rank}": trace_for_perfetto(
-                result.source, result.more[1], report, folder / f"{rank}.json"
+            f"trace/{scene.rank}": trace_for_perfetto(
+                result.source, result.more[1], report, folder / f"{scene.rank}.json"
             )
-            for rank, result in ranks.items()
+            for scene, result in zip(scenes, shown, strict=True)
         },
     }
 

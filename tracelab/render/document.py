@@ -10,8 +10,7 @@ from tracelab.base.safe_text import counted
 from tracelab.render.first_screen import (
     Fact,
     FirstScreen,
-    facts_of_file,
-    facts_of_job,
+    facts_of,
     first_screen,
 )
 from tracelab.render.ranks import Ranks, ranks_of_job
@@ -89,7 +88,7 @@ def _chapters(report: Report, *, every_step: bool, top: int) -> list[Chapter]:
     sections = opening(report)
     if report.job:
         sections[0] = replace(sections[0], lines=(*sections[0].lines, *machines(all_ranks)))
-        sections.append(_said(facts_of_job(report, all_ranks)))
+        sections.append(_said(facts_of(report, all_ranks)))
         sections += keyed("ranks", job_sections(report))
     if len(numbers) > 1:
         sections += keyed("ranks", [ranks(report, views)])
@@ -131,7 +130,7 @@ def _rank(rank: RankView, report: Report, every_step: bool, top: int) -> list[Ch
     ]
     if rank.views:
         view = rank.main
-        sections.append(_said(facts_of_file(rank)))
+        sections.append(_said(facts_of(report, [rank])))
         sections += [*findings(view), *about_the_trace(view)]
         sections += text_sections(Subject(rank, view, top, report.provenance.step_pattern))
     name = f"Rank {trace.rank}{PART}" if in_job else ""

@@ -184,13 +184,7 @@ def first_screen(report: Report) -> FirstScreen:
     groups = finding_groups(report, ranks)
     worth = [group for group in groups if group.is_worth_showing]
     items = tuple(item_of(group, report, len(ranks)) for group in worth[:MAX_ITEMS])
-    is_job = len(ranks) != 1
-    facts = (
-        facts_of_job(report, ranks, with_savings=bool(items))
-        if is_job
-        else facts_of_file(ranks[0], with_savings=bool(items))
-    )
-    healthy = not items and is_healthy(ranks, rank_shares(report))
+    healthy = not items and _is_healthy(ranks, rank_shares(report))
     is_minor = [group for group in groups if group not in worth and group.finding.role != ASIDE]
     has_steps = any(rank.steps for rank in ranks)
     steps = (PAGE, *_about_first(items, "FILE")) if items else ()
@@ -199,13 +193,13 @@ def first_screen(report: Report) -> FirstScreen:
         name=_name(ranks),
         paths=tuple(rank.trace.path for rank in ranks),
         about=tuple(_about(ranks)),
-        facts=tuple(facts),
+        facts=tuple(facts_of(report, ranks, with_savings=bool(items))),
         headline=headline_of(_deciding(ranks)),
         items=items,
         others=tuple(item_of(x, report, len(ranks)) for x in (*worth[MAX_ITEMS:], *is_minor)),
         more=len(worth) - len(items),
         minor=len(is_minor),
-        answer="" if items else answer(ranks, is_healthy=healthy),
+        answer="" if items else _answer(ranks, is_healthy=healthy),
         is_healthy=healthy,
         steps=next(filter(None, map(steps_hint, report.traces)), ""),
         notes=tuple(all_notes(report, ranks)),
@@ -323,7 +317,7 @@ def _rank_notes(report: Report, rank: RankView) -> list[str]:
     return [*notes, *(f"Left out: {text}" for text in left_out_steps(rank))]
 
 
-def answer(ranks: Sequence[RankView], *, is_healthy: bool) -> str:
+def _answer(ranks: Sequence[RankView], *, is_healthy: bool) -> str:
     """Answer if no finding is worth a place: nothing is wrong, or nothing is known."""
     longest = max(ranks, key=lambda rank: rank.main.scope.step_ns)
     whole = "the step" if longest.main.scope.steps else "the trace"
@@ -338,13 +332,8 @@ def answer(ranks: Sequence[RankView], *, is_healthy: bool) -> str:
     return f"{nothing} {least} of {whole}. {busy_answer(longest.main)}".rstrip()
 
 
-def is_healthy(ranks: Sequence[RankView], shares: Sequence[RankShares] = ()) -> bool:
-    """True if GPUs are busy for most of a step, and of a job compute that long.
-
-    Args:
-        ranks: the files.
-        shares: how the ranks of a job spend a step.
-    """
+def _is_healthy(ranks: Sequence[RankView], shares: Sequence[RankShares]) -> bool:
+    """True if GPUs are busy for most of a step, and of a job compute that long."""
     computes = [x.compute_ns / max(1, x.length_ns) for x in shares]
     return min(computes or [headline_of(rank).busy_share for rank in ranks]) > 1 - _MIN_IDLE_SHARE
 
@@ -352,19 +341,19 @@ def is_healthy(ranks: Sequence[RankView], shares: Sequence[RankShares] = ()) -> 
 # --- facts ---
 
 
-def facts_of_file(rank: RankView, *, with_savings: bool = True) -> list[Fact]:
-    """The step, its GPUs, and unless it has no finding what the fixes save."""
-    scope = rank.main.scope
-    facts = [Fact(_label([rank]), length_of(rank)), *gpu_facts(rank)]
-    return [*facts, *(_fixes(headline_of(rank), scope) if with_savings else [])]
+def facts_of(report: Report, ranks: Sequence[RankView], *, with_savings: bool = True) -> list[Fact]:
+    """State the step, its GPUs or the waits of a job's ranks, and what the fixes save.
 
-
-def facts_of_job(
-    report: Report, ranks: Sequence[RankView], *, with_savings: bool = True
-) -> list[Fact]:
-    """The step of a job, who makes the others wait and why, and what the fixes save."""
-    facts = [Fact(_label(ranks), _length_of_job(ranks))]
-    facts += [Fact(RANKS, sentence) for sentence in job_sentences(report, rank_shares(report))]
+    Args:
+        report: the report.
+        ranks: a file, or the ranks of a job.
+        with_savings: False if no finding is worth a place.
+    """
+    if len(ranks) == 1:
+        facts = [Fact(_label(ranks), length_of(ranks[0])), *gpu_facts(ranks[0])]
+    else:
+        facts = [Fact(_label(ranks), _length_of_job(ranks))]
+        facts += [Fact(RANKS, sentence) for sentence in job_sentences(report, rank_shares(report))]
     priced = next((x for x in ranks if x.main.scope.savings), None)
     if with_savings and priced is not None:
         facts += _fixes(headline_of(priced), priced.main.scope)

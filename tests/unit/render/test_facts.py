@@ -23,7 +23,7 @@ from tests.build.report_rows import (
 )
 from tracelab.findings.rules.exposed_time import PEER_WAIT
 from tracelab.model.steady import LeftOut
-from tracelab.render.first_screen import facts_of_file, facts_of_job, gpu_facts, length_of
+from tracelab.render.first_screen import facts_of, gpu_facts, length_of
 from tracelab.report.schema import Job
 from tracelab.report.views import ranks_of
 
@@ -35,7 +35,7 @@ def figures(text):
 
 def facts(report):
     [rank] = ranks_of(report)
-    return {fact.label: fact.text for fact in facts_of_file(rank)}
+    return {fact.label: fact.text for fact in facts_of(report, [rank])}
 
 
 def length(report):
@@ -195,13 +195,14 @@ class TestFixes:
         assert facts(make_steady_report(savings=savings))["Fixes"] == snapshot
 
     def test_nothing_is_said_without_a_finding(self):
-        [rank] = ranks_of(make_steady_report(savings=make_savings()))
-        assert "Fixes" not in {x.label for x in facts_of_file(rank, with_savings=False)}
+        report = make_steady_report(savings=make_savings())
+        facts = facts_of(report, ranks_of(report), with_savings=False)
+        assert "Fixes" not in {x.label for x in facts}
 
 
 class TestJob:
     def said(self, report):
-        return [(x.label, x.text) for x in facts_of_job(report, ranks_of(report))]
+        return [(x.label, x.text) for x in facts_of(report, ranks_of(report))]
 
     def test_ranks_that_take_as_long_have_one_length(self, snapshot):
         [(label, text)] = self.said(make_job_report(4, step_ns=10_900_000))
