@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,22 +12,34 @@ from numpy.typing import NDArray
 from tracelab.base.arrays import dataclass
 from tracelab.report.schema import Job
 
-COMPUTE, WAIT, TRANSFER, COPIES, IDLE = (
-    "compute",
-    "wait for other ranks",
-    "transfer",
-    "copies",
-    "idle",
-)
 Shares = NDArray[np.float64]
 _MIN_PANEL_STEP_SHARE = 0.01
-_TIMES: Mapping[str, str] = MappingProxyType(
+
+
+class Panel(NamedTuple):
+    """Panel of the heat map.
+
+    Attributes:
+        field: the field of a step that has its time.
+        kind: the kind of spans whose color a page gives it.
+        color: the darkest one in a picture; none is darker, and colors alone tell nothing.
+
+    Example: ``Panel("compute_ns", "compute", "#0072B2")``.
+    """
+
+    field: str
+    kind: str
+    color: str
+
+
+# By title.
+PANELS: Mapping[str, Panel] = MappingProxyType(
     {
-        COMPUTE: "compute_ns",
-        WAIT: "wait_ns",
-        TRANSFER: "transfer_ns",
-        COPIES: "copy_ns",
-        IDLE: "idle_ns",
+        "compute": Panel("compute_ns", "compute", "#0072B2"),
+        "wait for other ranks": Panel("wait_ns", "host_blocked", "#D55E00"),
+        "transfer": Panel("transfer_ns", "comm", "#B07900"),
+        "copies": Panel("copy_ns", "copy", "#00795A"),
+        "idle": Panel("idle_ns", "unknown", "#5F6368"),
     }
 )
 
@@ -52,13 +65,13 @@ def heat_map(job: Job, ranks: Sequence[int]) -> HeatMap:
     by_rank = {times.rank: {x.step: x for x in times.steps} for times in job.per_rank}
     steps = tuple(sorted({step for rank in ranks for step in by_rank[rank] if step is not None}))
     shares = {}
-    for title, length in _TIMES.items():
+    for title, panel in PANELS.items():
         share = np.full((len(ranks), len(steps)), np.nan)
         for row, rank in enumerate(ranks):
             for column, step in enumerate(steps):
                 if x := by_rank[rank].get(step):
-                    share[row, column] = getattr(x, length) / max(1, x.end_ns - x.start_ns)
-        if title != COPIES or np.nanmax(share, initial=0) >= _MIN_PANEL_STEP_SHARE:
+                    share[row, column] = getattr(x, panel.field) / max(1, x.end_ns - x.start_ns)
+        if title != "copies" or np.nanmax(share, initial=0) >= _MIN_PANEL_STEP_SHARE:
             shares[title] = share
     return HeatMap(tuple(ranks), steps, MappingProxyType(shares))
 

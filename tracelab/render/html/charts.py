@@ -6,12 +6,12 @@ They say nothing that no table says; the template makes SVG of them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from types import MappingProxyType
 
 from tracelab.base.arrays import OneLine, dataclass
 from tracelab.render.first_screen import busy_parts, idle_parts
-from tracelab.render.job_heat_map import COMPUTE, COPIES, IDLE, TRANSFER, WAIT, heat_map, merged
+from tracelab.render.job_heat_map import PANELS, heat_map, merged
 from tracelab.render.ranks import RankShares, rank_shares
 from tracelab.render.text.savings import percent
 from tracelab.render.words import (
@@ -30,15 +30,6 @@ _WIDE_COLUMNS = 12
 _MAX_HEAT_MAP_COLUMNS = 40
 _LETTER_PX, _CELL_PX, _MIN_CELL_PX, _MIN_TEXT_PX = 6.6, 46, 9, 24
 _CORNER = "% of step"  # of a heat map
-_KINDS: Mapping[str, str] = MappingProxyType(
-    {
-        COMPUTE: "compute",
-        WAIT: "host_blocked",
-        TRANSFER: "comm",
-        COPIES: "copy",
-        IDLE: "unknown",
-    }
-)
 _OF_RANKS = MappingProxyType(  # color and name of each part of `RankShares.percents`
     {
         "compute": ("compute", "compute"),
@@ -253,7 +244,7 @@ def _heat_chart(
     every = math.ceil(widest / cell)
     return HeatChart(
         title=title.capitalize(),
-        kind=_KINDS[title],
+        kind=PANELS[title].kind,
         columns=tuple("" if i % every else str(step) for i, step in enumerate(steps)),
         rows=tuple(
             (

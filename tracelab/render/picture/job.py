@@ -16,16 +16,7 @@ from matplotlib.colors import LinearSegmentedColormap, to_rgb
 from matplotlib.figure import Figure
 
 from tracelab.base.intervals import Intervals, clip, intersect, join, measure, subtract, union
-from tracelab.render.job_heat_map import (
-    COMPUTE,
-    COPIES,
-    IDLE,
-    TRANSFER,
-    WAIT,
-    HeatMap,
-    heat_map,
-    merged,
-)
+from tracelab.render.job_heat_map import PANELS, HeatMap, heat_map, merged
 from tracelab.render.picture.coverage import FloatArray, Grid
 from tracelab.render.picture.draw_lanes import draw_axis, draw_header, draw_work
 from tracelab.render.picture.layout import (
@@ -66,17 +57,6 @@ _HEAT_MAP_GAP_PX = 26
 _PANEL_GAP, _PANEL_TITLE_PX, _PANEL_STEPS_PX = 28, 30, 24
 _MIN_CELL_PX, _NUMBER_CELL_PX, _NUMBER_ROW_PX = 3, 26, 13
 _STEP_LABEL = 34
-
-# The darkest color of each panel; none is darker, and colors alone tell nothing.
-_COLORS: Mapping[str, str] = MappingProxyType(
-    {
-        COMPUTE: "#0072B2",
-        WAIT: "#D55E00",
-        TRANSFER: "#B07900",
-        COPIES: "#00795A",
-        IDLE: "#5F6368",
-    }
-)
 
 
 def draw_job(
@@ -328,7 +308,7 @@ def _draw_heat_map(
 
 
 def _colormap(title: str) -> LinearSegmentedColormap:
-    return LinearSegmentedColormap.from_list(title, ["#F7F7F8", _COLORS[title]])
+    return LinearSegmentedColormap.from_list(title, ["#F7F7F8", PANELS[title].color])
 
 
 def _draw_panel(axes: Axes, title: str, share: FloatArray, most: float) -> None:
