@@ -25,7 +25,6 @@ from tracelab.model.collectives import Operation
 _Floats = NDArray[np.float64]
 _SIGNED = constrained(minimum=-(2**63))
 
-_ONE_WAY, _EXCHANGE, _MIXED = range(3)  # what a kernel does
 # Eight messages show as much of a clock as one collective.
 _MESSAGES_PER_COLLECTIVE = 8
 # Of jobs of one host, whose clock is one, the ends of one collective are up to 20 us apart at the
@@ -245,35 +244,29 @@ def _find_ends(parts: Sequence[RankPart], matches: Matches, begin_ns: Sequence[i
 def _roles(parts: Sequence[RankPart], matches: Matches) -> NDArray[np.int8]:
     """int8[k], the `Role` of each member of a match."""
     operation = matches.member_values([part.operation for part in parts])
-    role = np.full(len(operation), Role.LOOSE, dtype=np.int8)
-    role[np.isin(operation, ENDS_TOGETHER)] = Role.TOGETHER
+    role = np.where(np.isin(operation, ENDS_TOGETHER), Role.TOGETHER, Role.LOOSE).astype(np.int8)
     is_send = operation == Operation.SEND
     is_message = is_send | (operation == Operation.RECV)
-    traffic = matches.member_values([_traffic(part) for part in parts])
-    has_exchange, is_sent = np.ones(len(matches), np.bool_), np.zeros(len(matches), np.bool_)
-    has_exchange[matches.match_index[traffic != _EXCHANGE]] = False
-    is_sent[matches.match_index[is_send & (traffic == _ONE_WAY)]] = True
-    has_exchange, is_sent = has_exchange[matches.match_index], is_sent[matches.match_index]
+    has_one_peer = matches.member_values([_has_one_peer(part) for part in parts])
+    exchanges = matches.member_values([part.is_exchange for part in parts])
+    # Both kernels of a message only exchange messages with each other; or the sender's only sends.
+    is_exchanged, is_sent = np.ones(len(matches), np.bool_), np.zeros(len(matches), np.bool_)
+    is_exchanged[matches.match_index[~(exchanges & has_one_peer)]] = False
+    is_sent[matches.match_index[is_send & has_one_peer & ~exchanges]] = True
+    is_exchanged, is_sent = is_exchanged[matches.match_index], is_sent[matches.match_index]
     role[is_message] = Role.NOTHING
     role[is_message & is_sent] = np.where(is_send, Role.SENT, Role.RECEIVED)[is_message & is_sent]
-    role[is_message & has_exchange] = Role.EXCHANGED
+    role[is_message & is_exchanged] = Role.EXCHANGED
     return role
 
 
-def _traffic(part: RankPart) -> NDArray[np.int8]:
-    """int8[c], what else the kernel of each send or receive does.
-
-    `_ONE_WAY` if it only sends to one rank, or only receives from one; `_EXCHANGE` if it sends to
-    one rank and receives from it; else `_MIXED`.
-    """
+def _has_one_peer(part: RankPart) -> NDArray[np.bool_]:
+    """bool[c], the kernel of each operation sends to, and receives from, one rank only."""
     kernel = part.kernel_index
-    count = int(kernel.max(initial=-1)) + 1
-    peer = np.zeros(count, dtype=np.int64)
+    peer = np.zeros(len(part), dtype=np.int64)
     peer[kernel] = part.peer_rank
-    has_others = np.zeros(count, np.bool_)
-    has_others[kernel[peer[kernel] != part.peer_rank]] = True
-    traffic = np.where(part.is_exchange, _EXCHANGE, _ONE_WAY)
-    return np.where(has_others[kernel], _MIXED, traffic).astype(np.int8)
+    has_others = np.bincount(kernel, peer[kernel] != part.peer_rank, len(part)) > 0
+    return np.asarray(~has_others[kernel])
 
 
 def _most_telling(role: NDArray[np.int8], apart_ns: Int64Array) -> tuple[NDArray[np.intp], str]:

@@ -500,8 +500,7 @@ def late_without_profiler(
 ) -> tuple[tuple[Straggler, ...], str | None]:
     """The rank that the others wait for without the profiler, if there is one.
 
-    There is no slow reference model: ``tests/unit/job/test_stragglers.py`` has jobs made
-    by hand.
+    There is no slow reference model: ``tests/unit/job/test_stragglers.py`` has jobs made by hand.
 
     Args:
         members: the matched operations of the job's ranks.
@@ -513,8 +512,9 @@ def late_without_profiler(
         the straggler; and why there is no verdict, a sentence, None where there is one.
     """
     step_ns, works_ns, loads_ns = step.step_ns, step.works_ns, step.loads_ns
-    late_ns = _late_in_replay_ns(replayed)
-    if late_ns is not None:
+    if replayed is not None and replayed.joined and replayed.baseline.basis == UNPROFILED:
+        waited_ns = replayed.waited_ns // len(replayed.baseline.steps)
+        late_ns = waited_ns.max() - waited_ns
         work = _cause_of(int(late_ns.argmax()), _ahead_ns(late_ns), works_ns, loads_ns)
     elif works_ns.max() >= _MIN_DECISIVE_SHARE * step_ns:
         work, late_ns = Work.COMPUTE, works_ns
@@ -523,11 +523,15 @@ def late_without_profiler(
         work, late_ns = Work.INPUT, np.minimum(loads_ns, step_ns - works_ns.max())
     else:
         return (), NOT_JUDGED.format(step.slower)
-    late = int(late_ns.argmax())
+    late, cost_ns = int(late_ns.argmax()), _ahead_ns(late_ns)
     others = [other for other in range(len(members.parts)) if other != late]
-    cost_ns = _ahead_ns(late_ns)
-    part, ordered_ns = members.parts[late], works_ns[[late, *others]]
-    explanation = _explain(part, more_of[late], work, cost_ns, ordered_ns)
+    if work == Work.COMPUTE:
+        usual_ns = float(np.median(works_ns[others]))
+        explanation = explain_compute(more_of[late], float(works_ns[late]), usual_ns)
+    else:
+        culprits = members.parts[late].culprits
+        culprit = next((culprit for culprit in culprits if culprit.work == work), None)
+        explanation = explain_host(work, culprit, cost_ns, cost_ns)
     windows = common_steps(members)
     count = len(windows.lengths_ns)
     lost = Lost(
@@ -546,18 +550,6 @@ def late_without_profiler(
     return (straggler_of(members, windows, late, lost, explanation, own),), None
 
 
-def _late_in_replay_ns(replayed: JobReplay | None) -> Int64Array | None:
-    """int64[r], ns, how much less each rank waits per step without the profiler than the longest.
-
-    None where that is not replayed.
-    """
-    if replayed is None or replayed.baseline.basis != UNPROFILED or replayed.joined is None:
-        return None
-    waited_ns = replayed.waited_ns // len(replayed.baseline.steps)
-    late_ns: Int64Array = waited_ns.max() - waited_ns
-    return late_ns
-
-
 def _ahead_ns(values_ns: Int64Array) -> int:
     """Return how far the largest is ahead of the next one, ns."""
     following, largest = np.sort(values_ns)[-2:]
@@ -570,13 +562,3 @@ def _cause_of(late: int, cost_ns: int, works_ns: Int64Array, loads_ns: Int64Arra
         if spent_ns[late] - np.median(np.delete(spent_ns, late)) >= _MIN_EXPLAINED_SHARE * cost_ns:
             return work
     return Work.HOST_BUSY
-
-
-def _explain(
-    part: RankPart, more: MoreWork | None, work: Work, cost_ns: int, works_ns: Int64Array
-) -> Explanation:
-    """Explain why a rank is late; its own work comes first among that of the ranks, ns."""
-    if work == Work.COMPUTE:
-        return explain_compute(more, float(works_ns[0]), float(np.median(works_ns[1:])))
-    culprit = next((culprit for culprit in part.culprits if culprit.work == work), None)
-    return explain_host(work, culprit, cost_ns, cost_ns)
