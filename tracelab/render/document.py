@@ -26,7 +26,6 @@ from tracelab.render.sections.files import (
 from tracelab.render.sections.findings import about_the_trace, findings, findings_of_all_ranks
 from tracelab.render.sections.job import job_sections
 from tracelab.render.sections.registry import Subject, text_sections
-from tracelab.render.sections.times import headlines
 from tracelab.report.finding_groups import finding_groups
 from tracelab.report.schema import Report
 from tracelab.report.views import RankView, ranks_of, views_of
@@ -136,20 +135,15 @@ def _rank(rank: RankView, report: Report, every_step: bool, top: int) -> list[Ch
     name = f"Rank {trace.rank}{PART}" if in_job else ""
     rank_chapters = [Chapter(f"{name}{trace.path}", tuple(sections))]
     if every_step and rank.whole:
-        rank_chapters += [
-            Chapter(
-                f"{name}{view.name}",
-                (_strong(headlines(view)), *text_sections(Subject(rank, view, top))),
-            )
-            for view in rank.steps
-        ]
+        for view in rank.steps:
+            of_step = RankView(trace, None, (view,), rank.steady)
+            facts = _said(facts_of(report, [of_step], with_savings=False))
+            tables = text_sections(Subject(rank, view, top))
+            rank_chapters.append(Chapter(f"{name}{view.name}", (facts, *tables)))
     return rank_chapters
 
 
 def _said(facts: Sequence[Fact]) -> Section:
     """Repeat the facts of the first screen."""
-    return _strong(tuple(f"{fact.label}: {fact.text}" for fact in facts))
-
-
-def _strong(lines: tuple[str, ...]) -> Section:
+    lines = tuple(f"{fact.label}: {fact.text}" for fact in facts)
     return Section("", lines, tone=Tone.STRONG)

@@ -103,12 +103,8 @@ def left_out(diff: Diff) -> Iterator[str]:
         if ranks:
             noun = "Rank" if len(ranks) == 1 else "Ranks"
             yield f"{noun} {listed(map(str, ranks))}: {side}."
-    if diff.saved_before or diff.saved_after:
-        sides = [
-            name
-            for name, saved in (("before", diff.saved_before), ("after", diff.saved_after))
-            if saved
-        ]
+    saved = (("before", diff.saved_before), ("after", diff.saved_after))
+    if sides := [name for name, is_saved in saved if is_saved]:
         verb = "is a saved report, which holds" if len(sides) == 1 else "are saved reports and hold"
         yield f"Kernels: {listed(sides)} {verb} none. Nor can a timeline be drawn."
     if not diff.same_options:

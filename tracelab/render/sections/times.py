@@ -14,13 +14,11 @@ from tracelab.render.words import (
     percent_text,
     time_text,
 )
-from tracelab.report.glossary import CAUSES, CONSTRAINTS, PATH_KINDS
+from tracelab.report.glossary import CONSTRAINTS, PATH_KINDS
 from tracelab.report.schema import DeviceMetrics, LatencyMetrics, StartMetrics
 from tracelab.report.views import View
 
 _MAX_STREAMS, _MAX_PAIRS, _MAX_LATENCIES = 10, 10, 8
-_MAX_CAUSES_IN_HEADLINE = 3
-_MIN_HEADLINE_WINDOW_SHARE = 0.01
 _MIN_OVERLAP_WINDOW_SHARE = 0.001
 # With more time in unexplained delays nothing can be predicted.
 _MAX_UNEXPLAINED_WINDOW_SHARE = 0.02
@@ -29,39 +27,6 @@ _MAX_UNEXPLAINED_WINDOW_SHARE = 0.02
 def section_title(view: View, title: str, device: DeviceMetrics) -> str:
     """Title a section about a device, which it names where there are several."""
     return f"{title}{PART}GPU {device.device}" if view.several else title
-
-
-def headlines(view: View) -> tuple[str, ...]:
-    """Say in a sentence for each device how busy it was, and why it was not."""
-    return tuple(_headline(view, device) for device in view.window.devices)
-
-
-def _headline(view: View, device: DeviceMetrics) -> str:
-    length = view.length_ns
-    window = "the whole trace" if view.step is None else f"step {view.step}"
-    name = f"In {window}, GPU {device.device}"
-    if length <= 0:
-        return f"{name}: the window has no length."
-    busy = f"{name} was busy {percent_text(device.busy_ns, length)} of {time_text(length)}"
-    causes = largest(device.bubbles)
-    shares = [
-        f"{CAUSES.name_of(cause)} {percent_text(cause_ns, device.idle_ns)}"
-        for cause, cause_ns in causes[:_MAX_CAUSES_IN_HEADLINE]
-    ]
-    other_ns = sum(cause_ns for _, cause_ns in causes[_MAX_CAUSES_IN_HEADLINE:])
-    if other_ns:
-        shares.append(f"other causes {percent_text(other_ns, device.idle_ns)}")
-    idle = f"; the {time_text(device.idle_ns)} idle: {', '.join(shares)}" if shares else ""
-    sentences = [f"{busy}{idle}."]
-    for exposed_ns, exposure in (
-        (device.exposed_comm_ns, "of communication was not overlapped with compute"),
-        (device.exposed_copy_ns, "of copies was not overlapped with other work"),
-    ):
-        if exposed_ns >= _MIN_HEADLINE_WINDOW_SHARE * length:
-            sentences.append(
-                f"{time_text(exposed_ns)} ({percent_text(exposed_ns, length)}) {exposure}."
-            )
-    return " ".join(sentences)
 
 
 def times(view: View) -> list[Section]:

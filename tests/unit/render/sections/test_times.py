@@ -10,55 +10,6 @@ from tests.build.report_rows import (
 )
 from tests.figures import figures
 from tracelab.measures.overlap import GraphStreamsTime, StreamTime
-from tracelab.render.sections.times import headlines
-from tracelab.report.views import views_of
-
-
-def make_view(*windows):
-    return views_of(make_report(*windows))[0]
-
-
-class TestHeadline:
-    def test_says_how_busy_and_why_not(self, snapshot):
-        # GIVEN idle of four causes
-        bubbles = {"launch": 41, "host_busy": 30, "input": 20, "edge": 9, "unknown": 0}
-        device = make_device(
-            busy_ns=15 * MS, idle_ns=5 * MS, bubbles={x: n * 50_000 for x, n in bubbles.items()}
-        )
-        # WHEN / THEN the three largest are named, the rest is summed up
-        assert figures([headlines(make_view(make_window(device)))]) == [
-            "0",
-            "75.0 %",
-            "20.00 ms",
-            "5.00 ms",
-            "41.0 %",
-            "30.0 %",
-            "20.0 %",
-            "9.0 %",
-        ]
-        assert [headlines(make_view(make_window(device)))] == snapshot
-
-    def test_a_device_that_was_never_idle(self):
-        [line] = headlines(make_view())
-        assert figures(line) == ["0", "100 %", "10.00 ms"]
-        assert "idle" not in line
-
-    def test_exposed_work_is_news_even_where_the_gpu_is_busy(self, snapshot):
-        device = make_device(
-            comm_ns=6 * MS, exposed_comm_ns=4 * MS, copy_ns=MS, exposed_copy_ns=MS // 20
-        )
-        assert figures([headlines(make_view(make_window(device)))]) == [
-            "0",
-            "100 %",
-            "10.00 ms",
-            "4.00 ms",
-        ]
-        assert "4.00 ms (40.0 %)" in " ".join(headlines(make_view(make_window(device))))
-        assert [headlines(make_view(make_window(device)))] == snapshot
-
-    def test_every_device_has_its_sentence(self):
-        lines = headlines(make_view(make_window(make_device(0), make_device(3), step=4)))
-        assert [line[:16] for line in lines] == ["In step 4, GPU 0", "In step 4, GPU 3"]
 
 
 class TestTimes:
