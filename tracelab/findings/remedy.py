@@ -33,8 +33,8 @@ from tracelab.base.arrays import OneLine, dataclass
 from tracelab.base.intervals import Int64Array
 from tracelab.findings.finding import MAX_SHORT_LETTERS
 from tracelab.findings.places import PLACE
-from tracelab.model.cuda_graphs.origins import ReadArguments
 from tracelab.model.graph import Graph
+from tracelab.model.trace import ReadArguments
 from tracelab.simulate.sites import REMEDY
 
 FIRST_USE = "TL305"  # the rule about what a program does once

@@ -145,7 +145,7 @@ class Measured:
     @cached_property
     def origins(self) -> Origins:
         """The places in the program where the nodes of CUDA graphs were captured."""
-        return origins(self.timeline, self.lines, self.arguments)
+        return origins(self.timeline, self.lines)
 
     @cached_property
     def phases(self) -> Phases:

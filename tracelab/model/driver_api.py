@@ -64,12 +64,3 @@ ends_capture = name_test(rf"{_API}StreamEndCapture")
 # HIP has extended launches, too (``hipLaunchKernelExC``, ``hipDrvLaunchKernelEx``), but no
 # attribute for that: on ROCm up to 7.2 a kernel that begins early was not allowed to.
 is_extended_launch = name_test(r"^(?:cuda|cu)LaunchKernelEx")
-
-
-def has_kernel_name(name: str) -> bool:
-    """Return True if the profiler writes beside a launch which kernel it launches: AMD's does.
-
-    >>> has_kernel_name("hipExtModuleLaunchKernel"), has_kernel_name("cudaLaunchKernel")
-    (True, False)
-    """
-    return name.startswith("hip") and is_kernel_launch(name)

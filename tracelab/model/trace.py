@@ -12,7 +12,7 @@ annotations of the graphs were given.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from enum import IntEnum
 from functools import cached_property
@@ -168,6 +168,9 @@ class GraphNodes(Frozen):
     def __len__(self) -> int:
         return len(self.node_number) - 1
 
+
+# Reads the "args" of a few events from the file, by event id.
+ReadArguments = Callable[[Iterable[int]], Mapping[int, Mapping[str, Any]]]
 
 ABSENT = arrays.ABSENT  # in an integer column: the file does not say
 

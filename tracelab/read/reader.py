@@ -241,36 +241,11 @@ def _read_chunk(path: str, chunk: _Chunk) -> tuple[Columns, dict[str, Any], int]
     Raises:
         UnreadableInputError: anything is wrong with it.
     """
-    with (
-        open(path, "rb", buffering=0) as file,
-        io.BufferedReader(_ChunkStream(file, chunk)) as stream,
-    ):
-        columns, metadata, losses = read_columns(stream, path)
+    with open(path, "rb") as file:
+        file.seek(chunk.begin)
+        content = file.read(chunk.end - chunk.begin)
+    stream = io.BytesIO(b"".join((chunk.before, content, chunk.after)))
+    columns, metadata, losses = read_columns(stream, path)
     if any(losses.values()):
         raise UnreadableInputError(f"{path}: it was cut within an event, or is damaged")
-    return columns, metadata, chunk.end - chunk.begin
-
-
-class _ChunkStream(io.RawIOBase):
-    """A chunk of an open file between what goes around it."""
-
-    def __init__(self, file: io.RawIOBase, chunk: _Chunk) -> None:
-        self._file = file
-        self._before, self._after = io.BytesIO(chunk.before), io.BytesIO(chunk.after)
-        self._left_bytes = chunk.end - chunk.begin
-        file.seek(chunk.begin)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        return (
-            self._before.readinto(buffer)
-            or self._read_file_into(buffer)
-            or self._after.readinto(buffer)
-        )
-
-    def _read_file_into(self, buffer: Any) -> int:
-        count = self._file.readinto(memoryview(buffer)[: self._left_bytes]) or 0
-        self._left_bytes -= count
-        return count
+    return columns, metadata, len(content)

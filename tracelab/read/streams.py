@@ -34,12 +34,6 @@ _PACKED_BYTES = 128 * 1024
 # What a stream of `open_source` raises where it is damaged.
 READ_ERRORS = (EOFError, OSError, lzma.LZMAError, zlib.error, fast_zlib.error)
 
-# xz at its highest level needs 64 MiB; a header may ask for 4 GiB.
-_MAX_XZ_BYTES = 256 << 20
-_DECOMPRESSORS: Mapping[bytes, Callable[[], Any]] = {
-    b"\xfd7zXZ\0": lambda: lzma.LZMADecompressor(memlimit=_MAX_XZ_BYTES),
-    b"BZh": bz2.BZ2Decompressor,
-}
 _OTHER_COMPRESSORS = (
     (b"\x28\xb5\x2f\xfd", "Zstandard", "zstd -d"),
     (b"7z\xbc\xaf\x27\x1c", "7-Zip", "7z x"),
@@ -109,8 +103,6 @@ def _unpacked(
         UnreadableInputError: it is compressed in a way that the standard library does not read.
     """
     head = stream.peek(_MAX_MAGIC_BYTES)
-    if head.startswith(GZIP_MAGIC):
-        return stack.enter_context(io.BufferedReader(_Unpacked(stream)))
     for magic, name, command in _OTHER_COMPRESSORS:
         if head.startswith(magic):
             raise UnreadableInputError(
@@ -118,8 +110,7 @@ def _unpacked(
             )
     for magic, decompressor in _DECOMPRESSORS.items():
         if head.startswith(magic):
-            unpacked = _UnpackedOtherwise(stream, decompressor)
-            return stack.enter_context(io.BufferedReader(unpacked))
+            return stack.enter_context(io.BufferedReader(_Unpacked(stream, decompressor)))
     return stream
 
 
@@ -200,44 +191,39 @@ def _watch(raw: io.RawIOBase) -> io.RawIOBase:
     return raw if on_read is None else _Watched(raw, on_read)
 
 
-class _Unpacked(io.RawIOBase):
-    """The bytes of a gzip file; of a damaged one, all those before the damage.
+class _Gunzip:
+    """Unpacks one member of a gzip file, as the standard library's other decompressors do theirs.
 
     The standard library's own reader cannot unpack by another package, and that package's reader
     gives nothing of a file that breaks off.
     """
 
-    def __init__(self, packed: io.BufferedIOBase) -> None:
-        self._packed = packed
-        self._unread = b""
-        self._member: Any = None  # what unpacks it: a file may be several, one after the other
+    def __init__(self) -> None:
+        self._member = fast_zlib.decompressobj(wbits=31)
 
-    def readable(self) -> bool:
-        return True
+    def __getattr__(self, name: str) -> Any:  # `eof`, `unused_data`
+        return getattr(self._member, name)
 
-    def readinto(self, buffer: Any) -> int:
-        unpacked = b""
-        while not unpacked:
-            data = self._unread or self._packed.read(_PACKED_BYTES)
-            if self._member is None:
-                if not data:
-                    return 0
-                self._unread = data.lstrip(b"\0")  # files are padded to whole blocks
-                if self._unread:
-                    self._member = fast_zlib.decompressobj(wbits=31)
-                continue
-            unpacked = self._member.decompress(data, len(buffer))
-            if not data and not unpacked:
-                raise EOFError("the compressed data is cut off")
-            self._unread = self._member.unconsumed_tail
-            if self._member.eof:
-                self._unread, self._member = self._member.unused_data, None
-        buffer[: len(unpacked)] = unpacked
-        return len(unpacked)
+    @property
+    def needs_input(self) -> bool:
+        return not self._member.unconsumed_tail
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        unpacked: bytes = self._member.decompress(self._member.unconsumed_tail + data, max_length)
+        return unpacked
 
 
-class _UnpackedOtherwise(io.RawIOBase):
-    """The bytes of an xz or bzip2 file; of a damaged one, all those before the damage."""
+# xz at its highest level needs 64 MiB; a header may ask for 4 GiB.
+_MAX_XZ_BYTES = 256 << 20
+_DECOMPRESSORS: Mapping[bytes, Callable[[], Any]] = {
+    GZIP_MAGIC: _Gunzip,
+    b"\xfd7zXZ\0": lambda: lzma.LZMADecompressor(memlimit=_MAX_XZ_BYTES),
+    b"BZh": bz2.BZ2Decompressor,
+}
+
+
+class _Unpacked(io.RawIOBase):
+    """The bytes of a compressed file; of a damaged one, all those before the damage."""
 
     def __init__(self, packed: io.BufferedIOBase, decompressor: Callable[[], Any]) -> None:
         self._packed = packed
@@ -260,11 +246,13 @@ class _UnpackedOtherwise(io.RawIOBase):
                     self._member = self._decompressor()
                 continue
             data, self._unread = self._unread, b""
+            is_over = False
             if not data and self._member.needs_input:
                 data = self._packed.read(_PACKED_BYTES)
-                if not data:
-                    raise EOFError("the compressed data is cut off")
+                is_over = not data
             unpacked = self._member.decompress(data, len(buffer))
+            if is_over and not unpacked:
+                raise EOFError("the compressed data is cut off")
             if self._member.eof:
                 self._unread, self._member = self._member.unused_data, None
         buffer[: len(unpacked)] = unpacked

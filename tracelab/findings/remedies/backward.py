@@ -18,14 +18,13 @@ from tracelab.findings.remedies.recognizers import (
     nodes_back_through,
     recurs,
 )
-from tracelab.model.cuda_graphs.origins import ReadArguments
 from tracelab.model.frames import is_engine_operator, is_optimizer_step
 from tracelab.model.graph import Graph
 from tracelab.model.lookup import groups_of, match_names
 from tracelab.model.nesting import Nesting
 from tracelab.model.program.call_sites import regions_around
 from tracelab.model.timeline import Timeline
-from tracelab.model.trace import ABSENT, Category
+from tracelab.model.trace import ABSENT, Category, ReadArguments
 
 _ACCUMULATES = re.compile(r"^autograd::engine::evaluate_function: \S*AccumulateGrad$")
 _RUN_BACKWARD = re.compile(r"^<built-in (?:method|function) run_backward\b")

@@ -27,7 +27,6 @@ from tracelab.model.arithmetic import (
     multiplies_in_half,
 )
 from tracelab.model.cuda_graphs.graph_replays import replayed
-from tracelab.model.cuda_graphs.origins import ReadArguments
 from tracelab.model.frames import (
     is_backward,
     is_engine_operator,
@@ -42,7 +41,7 @@ from tracelab.model.lookup import groups_of, match_names
 from tracelab.model.nesting import Nesting
 from tracelab.model.program.call_sites import python_frames
 from tracelab.model.timeline import Timeline
-from tracelab.model.trace import ABSENT, Category
+from tracelab.model.trace import ABSENT, Category, ReadArguments
 
 # The fused operator, where none of its kernels can be used.
 _BY_ITSELF = "aten::_scaled_dot_product_attention_math"

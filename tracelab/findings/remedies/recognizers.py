@@ -20,7 +20,6 @@ from tracelab.base.intervals import Int64Array
 from tracelab.findings.candidates import is_regular
 from tracelab.model.blocking_calls import Blocking
 from tracelab.model.cuda_graphs.graph_replays import mostly_replays
-from tracelab.model.cuda_graphs.origins import ReadArguments
 from tracelab.model.driver_api import is_graph_launch
 from tracelab.model.frames import is_engine_operator, is_source_function, is_tensor_operator
 from tracelab.model.graph import Graph
@@ -29,7 +28,7 @@ from tracelab.model.lookup import calls_of_name, expand_ranges, groups_of, match
 from tracelab.model.nesting import Nesting
 from tracelab.model.program.call_sites import python_frames
 from tracelab.model.timeline import Timeline
-from tracelab.model.trace import ABSENT, HOST_CALLS, Category, Trace
+from tracelab.model.trace import ABSENT, HOST_CALLS, Category, ReadArguments, Trace
 
 NO_EVENTS: Int64Array = read_only(np.zeros(0, dtype=np.int64))
 

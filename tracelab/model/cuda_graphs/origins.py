@@ -8,10 +8,10 @@ is in the file.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,6 @@ from tracelab.base.arrays import Frozen, dataclass
 from tracelab.base.intervals import Int64Array
 from tracelab.model.captures import Captures, find_captures
 from tracelab.model.cuda_graphs.graph_replays import GraphReplays, graph_replays
-from tracelab.model.driver_api import has_kernel_name
 from tracelab.model.kernel_kinds import is_copy_kernel, is_memset_kernel
 from tracelab.model.lookup import groups_of, match_names
 from tracelab.model.program.call_sites import call_sites
@@ -28,8 +27,6 @@ from tracelab.model.program.module_paths import ModulePaths
 from tracelab.model.program.source_lines import SourceLines
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Category, Trace
-
-ReadArguments = Callable[[Iterable[int]], Mapping[int, Mapping[str, Any]]]
 
 
 class Basis(IntEnum):
@@ -73,9 +70,7 @@ class Origins(Frozen):
         return np.where(self.event_id == ABSENT, launch_id, self.event_id)
 
 
-def origins(
-    timeline: Timeline, lines: SourceLines, arguments: ReadArguments | None = None
-) -> Origins:
+def origins(timeline: Timeline, lines: SourceLines) -> Origins:
     """Find where the activities of graphs come from.
 
     Where several captures fit a replay, a node gets one only if it is at the same place of the
@@ -84,7 +79,6 @@ def origins(
     Args:
         timeline: the GPU activities.
         lines: where to look for the program's source.
-        arguments: the "args" of a few events in the file, by event id; None: nothing more is known.
     """
     trace = timeline.trace
     event_id = np.full(len(timeline.event_id), ABSENT, dtype=np.int64)
@@ -93,7 +87,7 @@ def origins(
         places = _Places(timeline, lines)
         graphs = _graphs(timeline, replays)
         captures = find_captures(trace, trace.correlation[timeline.event_id])
-        matches = _captured(timeline, replays, captures, graphs, arguments)
+        matches = _captured(timeline, replays, captures, graphs)
         for rows, agreed_id in places.agreed(matches):
             event_id[rows] = agreed_id
     return Origins(
@@ -203,23 +197,13 @@ def _captured(
     replays: GraphReplays,
     captures: Captures,
     graphs: Iterable[_Graph],
-    arguments: ReadArguments | None,
 ) -> list[_Match]:
-    """The captures that fit replays: as many calls, of the same kinds in the same order.
-
-    Where the calls name their kernels, of the same kernels, too.
-    """
-    trace = timeline.trace
-    kernel = _captured_kernels(timeline, captures, arguments)
-    of_call = _kinds(captures.category, kernel)
-    of_row = _kinds(
-        _asked_for(timeline),
-        None if kernel is None else trace.name_index[timeline.event_id],
-    )
+    """The captures that fit replays: as many calls, of the same kinds in the same order."""
+    trace, of_row = timeline.trace, _asked_for(timeline)
     captures_of, graphs_of = defaultdict(list), defaultdict(list)
     for index in range(len(captures)):
         own = slice(captures.first[index], captures.first[index + 1])
-        captures_of[of_call[own].tobytes()].append(index)
+        captures_of[captures.category[own].tobytes()].append(index)
     for graph in graphs:
         graphs_of[of_row[replays.rows(graph.replays[0])].tobytes()].append(graph)
     matches: list[_Match] = []
@@ -235,40 +219,6 @@ def _captured(
         ended_ns = trace.start_ns[captures.end_id[captures_of[kinds]]]
         matches += _fitting(trace, replays, calls, ended_ns, alike)
     return matches
-
-
-def _captured_kernels(
-    timeline: Timeline, captures: Captures, arguments: ReadArguments | None
-) -> Int64Array | None:
-    """int64[l], the kernel of each captured call, an index into `Trace.strings`, else ABSENT.
-
-    ABSENT also for a kernel that never ran; None where not all launches of kernels name theirs.
-    """
-    trace = timeline.trace
-    launches = np.flatnonzero(captures.category == Category.KERNEL)
-    launch_id = captures.launch_id[launches]
-    if arguments is None or not len(launches):
-        return None
-    if not match_names(trace, launch_id, has_kernel_name).all():
-        return None
-    of_call = arguments(launch_id.tolist())
-    names = [of_call[event_id].get("kernel") for event_id in launch_id.tolist()]
-    if not all(names):
-        return None
-    ran = np.unique(trace.name_index[timeline.event_id]).tolist()
-    index_of = {trace.strings[index]: index for index in ran}
-    kernel = np.full(len(captures.launch_id), ABSENT, dtype=np.int64)
-    kernel[launches] = [index_of.get(str(name), ABSENT) for name in names]
-    return kernel
-
-
-def _kinds(category: NDArray[np.int8], name_index: NDArray[np.integer[Any]] | None) -> Int64Array:
-    """int64[k], a number for what each activity is: its category, and its kernel if that counts."""
-    kind = category.astype(np.int64)
-    if name_index is not None:
-        is_kernel = category == Category.KERNEL
-        kind[is_kernel] = len(Category) + 1 + name_index[is_kernel]
-    return kind
 
 
 def _fitting(

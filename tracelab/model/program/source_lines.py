@@ -12,6 +12,7 @@ import re
 import stat
 import tokenize
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -72,7 +73,7 @@ class SourceLines:
         self._texts = texts or {}
         self._files: dict[str, tuple[_Source, ...]] = {}
         self._scopes: dict[Path, tuple[Scope, ...]] = {}
-        self._rows_of_file: dict[Path, Mapping[int, str]] = {}
+        self._rows = cache(read_rows)
         self._lines: dict[tuple[Any, ...], int | None] = {}
 
     def line_of(
@@ -101,24 +102,9 @@ class SourceLines:
         """
         key = (file, function, first_line, called, ordinal, count, others)
         if key not in self._lines:
-            self._lines[key] = self._find(*key)
+            found = self._scope_of(file, function, first_line)
+            self._lines[key] = found and _choose(*found[1:], _fits(called, others), ordinal, count)
         return self._lines[key]
-
-    def _find(
-        self,
-        file: str,
-        function: str,
-        first_line: int,
-        called: str,
-        ordinal: int | None,
-        count: int | None,
-        others: frozenset[str],
-    ) -> int | None:
-        found = self._scope_of(file, function, first_line)
-        if found is None:
-            return None
-        _, scope, resumed = found
-        return _choose(scope, resumed, _fits(called, others), ordinal, count)
 
     def lines_of(
         self,
@@ -223,12 +209,6 @@ class SourceLines:
 
             self._scopes[path] = read_scopes(path)
         return self._scopes[path]
-
-    def _rows(self, path: Path) -> Mapping[int, str]:
-        """The lines of a source file by their numbers; none if it cannot be read."""
-        if path not in self._rows_of_file:
-            self._rows_of_file[path] = read_rows(path)
-        return self._rows_of_file[path]
 
 
 def read_rows(path: Path) -> dict[int, str]:

@@ -4,7 +4,6 @@ The makers of rows are those of `tests.build.graphs`.
 """
 
 import tracemalloc
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -29,10 +28,10 @@ from tracelab.model.program.source_lines import SourceLines
 from tracelab.model.trace import ABSENT, Category
 
 
-def found(*rows, arguments=None):
+def found(*rows):
     """Map the event id of each activity of a replay to that of the call that it comes from."""
     made = timeline(*rows)
-    of = origins(made, SourceLines(()), arguments)
+    of = origins(made, SourceLines(()))
     in_replay = [
         i
         for i, launched in enumerate(made.launch_id)
@@ -231,38 +230,13 @@ def test_each_captured_call_is_looked_at_once():
     assert peak_bytes < 400 * len(rows)
 
 
-def on_amd(rows, *, unnamed=()):
-    """The same rows with HIP's calls, and the kernels that the calls of captures name."""
-    hip = [replace(row, name=row.name.replace("cuda", "hip")) for row in rows]
-    named = dict(zip(launches_of(rows), "pqrs", strict=True))
-    return hip, {i: {} if name in unnamed else {"kernel": name} for i, name in named.items()}
-
-
-def test_captured_calls_that_name_their_kernels_are_told_apart_by_them():
-    # GIVEN captures at two places of two kernels each, and a replay of the kernels of the first
+def test_captures_of_as_many_kernels_at_two_places_are_not_told_apart():
     rows = [
         *capture(100, ["p", "q"]),
         *capture(200, ["r", "s"], within="aten::bmm"),
         *replay(300, ["p", "q"]),
     ]
     assert found(*rows) == {}
-    hip, of_call = on_amd(rows)
-    nodes, launches = nodes_of(rows), launches_of(rows, 100, 200)
-
-    # THEN on AMD it is of that one; where one launch names nothing, that is not known
-    of_first = dict(zip(nodes, launches, strict=True))
-    assert found(*hip, arguments=lambda ids: {i: of_call[i] for i in ids}) == of_first
-    hip, of_call = on_amd(rows, unnamed="s")
-    assert found(*hip, arguments=lambda ids: {i: of_call[i] for i in ids}) == {}
-
-
-def test_a_capture_of_other_kernels_is_none():
-    # A graph of before the recording, and a capture of as many kernels.
-    rows = [*capture(100, ["p", "q"]), *replay(300, ["r", "s"]), *capture(400, ["r", "s"])]
-    launches = launches_of(rows, 100, 200)
-    assert found(*rows) == expected(rows, launches)  # CUDA's calls name none
-    hip, of_call = on_amd(rows)
-    assert found(*hip, arguments=lambda ids: {i: of_call[i] for i in ids}) == {}
 
 
 # --- several streams ---
