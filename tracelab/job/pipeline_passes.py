@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from tracelab.base.arrays import Frozen, dataclass
 from tracelab.base.intervals import Int64Array, Intervals, join, measure_within, union
 from tracelab.model.graph import Graph
+from tracelab.model.host import ThreadState
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import groups_of
 from tracelab.model.phases import Phase, Phases
-from tracelab.model.thread_states import ThreadState
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 

@@ -28,10 +28,9 @@ from tracelab.base.intervals import (
 from tracelab.model.constraints import REASONS, Reason
 from tracelab.model.driver_api import is_graph_launch
 from tracelab.model.graph import Graph
-from tracelab.model.host import Host
+from tracelab.model.host import NOTHING_RECORDED, Host
 from tracelab.model.lookup import groups_of, match_names
 from tracelab.model.steps import Window, bounds_of
-from tracelab.model.thread_states import NOTHING_RECORDED
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 

@@ -2,32 +2,292 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import fields
+from enum import IntEnum
+from functools import cache, cached_property
 from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import OneLine, read_only
-from tracelab.base.intervals import Int64Array, Intervals
+from tracelab.base.arrays import OneLine, dataclass, read_only
+from tracelab.base.intervals import Int64Array, Intervals, join, measure_within, subtract, union
 from tracelab.model.blocking_calls import (
     Blocking,
     BlockingCalls,
     StalledCalls,
     find_blocking_calls,
     find_stalled_calls,
+    watchdog_threads,
 )
+from tracelab.model.frames import (
+    MODULE_PREFIX,
+    is_of_torch,
+    is_program_frame,
+    is_source_function,
+    is_thread_wait,
+)
+from tracelab.model.lookup import groups_of, match_names
+from tracelab.model.nesting import Nesting
 from tracelab.model.profiler_calls import find_profiler_calls
-from tracelab.model.thread_states import (
-    ThreadState,
-    all_but_one,
-    find_thread_states,
-    loading_regions,
-)
 from tracelab.model.timeline import Timeline
-from tracelab.model.trace import ABSENT
+from tracelab.model.trace import ABSENT, HOST_CALLS, Category, Trace
+
+_LOADS = re.compile(
+    r"enumerate\(DataLoader\)|torch/utils/data/(?!_utils/pin_memory)|DataLoader\w*\.__next__"
+    r"|dataloader_next"
+    r"|\bfetch_next\b|\b_?next_batch\b|\bdata_?loading\b",
+    re.IGNORECASE,
+)
+# What makes samples or batches without a data loader around it. Some of these names are used for
+# work on the GPU as well, so what launches any, or runs inside a module, does not count; nor does
+# what takes less than 0.1 ms, which only looks something up in bundled traces.
+_PREPARES = re.compile(r"\): (\w*collate\w*|__getitems?__|preprocess\w*)$")
+_OF_LIBRARIES = re.compile(
+    r"(^|/)(albumentations|datasets|PIL|tokenizers|torchaudio|torchvision/(datasets|io|transforms)"
+    r"|webdataset)/"
+    r"|(^|/)(feature_extraction|image_processing|processing)_\w+\.py\(\d+\): (?!post_process)"
+    r"|(^|/)tokenization_\w+\.py\(\d+\): (?!\w*decode)"
+)
+_MIN_PREPARATION_NS = 100_000
+_MIN_WAIT_NS = 10_000
+# The loader of a DataLoader without workers, and what fetches samples, which workers do otherwise.
+_IN_THREAD = ("_SingleProcess", "torch/utils/data/_utils/fetch.py")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ThreadState(OneLine):
+    """Recorded states of one host thread over time.
+
+    Attributes:
+        blocked: it sat in a blocking call, or in one that another thread's allocation stalled.
+        profiler: it was in the profiler's own code, or in that of tracelab's recorder.
+        input: it loaded data, in a data loader or without one.
+        recorded: it was in anything that is no wait for another thread: a call, an operator, a
+            Python function, a data loader.
+        waiting: it waited for another thread of its process: in a lock, a join, a queue.
+        annotated: it was in a region that somebody named, a step for one, whatever it did there.
+    """
+
+    blocked: Intervals
+    profiler: Intervals
+    input: Intervals
+    recorded: Intervals
+    waiting: Intervals
+    annotated: Intervals
+
+
+_NEVER = union([], [])
+NOTHING_RECORDED = ThreadState(*[_NEVER] * 6)
+
+
+def find_thread_states(
+    trace: Trace,
+    *,
+    blocking_calls: BlockingCalls,
+    stalled_calls: StalledCalls,
+    profiler_calls: Mapping[int, Intervals],
+    loading_id: NDArray[np.intp],
+) -> dict[int, ThreadState]:
+    """Per thread that ran the program: index into `Trace.threads` to its state.
+
+    Args:
+        trace: the trace.
+        blocking_calls: the calls that blocked.
+        stalled_calls: those that another thread's allocation stalled.
+        profiler_calls: per thread, when it was in the profiler's own code.
+        loading_id: intp[k], what `loading_regions` gives.
+    """
+    events = trace.of_category(*HOST_CALLS, Category.OPERATOR, Category.PYTHON, Category.ANNOTATION)
+    is_region = trace.category[events] == Category.ANNOTATION
+    is_input = np.isin(events, loading_id)
+    waits = thread_waits(trace)
+    waiting = {
+        thread: _union_of(trace, of_thread, waits)
+        for thread, of_thread in groups_of(trace.thread_index[waits])
+    }
+    watchdogs = watchdog_threads(trace)
+    return {
+        thread: ThreadState(
+            blocked=join(_intervals(thread, blocking_calls), _intervals(thread, stalled_calls)),
+            profiler=profiler_calls.get(thread, _NEVER),
+            input=_union_of(trace, of_thread[is_input[of_thread]], events),
+            recorded=subtract(
+                _union_of(trace, of_thread[~is_region[of_thread] | is_input[of_thread]], events),
+                waiting.get(thread, _NEVER),
+            ),
+            waiting=waiting.get(thread, _NEVER),
+            annotated=_union_of(trace, of_thread[is_region[of_thread]], events),
+        )
+        for thread, of_thread in groups_of(trace.thread_index[events])
+        if thread not in watchdogs
+    }
+
+
+def thread_waits(trace: Trace) -> NDArray[np.intp]:
+    """Event ids of the functions in which a thread waited for another one.
+
+    A lock that is acquired immediately is no wait.
+    """
+    functions = trace.of_category(Category.PYTHON)
+    functions = functions[trace.duration_ns[functions] >= _MIN_WAIT_NS]
+    return functions[match_names(trace, functions, is_thread_wait)]
+
+
+def all_but_one(states: Mapping[int, ThreadState]) -> Callable[[int], ThreadState]:
+    """A function of a thread: the state of all the other threads, taken together.
+
+    It caches the states: every device needs those of the same threads.
+    """
+    counts = tuple(
+        _ThreadCounts({thread: getattr(state, field.name) for thread, state in states.items()})
+        for field in fields(ThreadState)
+    )
+    return cache(lambda thread: ThreadState(*(count.exclude(thread) for count in counts)))
+
+
+def loading_regions(timeline: Timeline) -> NDArray[np.intp]:
+    """Event ids of the regions and functions in which a thread loaded data, ascending.
+
+    They are those of data loaders, and functions that prepare data without one around them.
+    """
+    trace = timeline.trace
+    event_id = trace.of_category(Category.OPERATOR, Category.PYTHON, Category.ANNOTATION)
+    loads = event_id[match_names(trace, event_id, _LOADS.search)]
+    return np.union1d(loads, _preparing_functions(timeline)).astype(np.intp)
+
+
+def is_in_launching_thread(name: str) -> bool:
+    """Return True if a region that loads data does it in the thread that waits for it.
+
+    >>> is_in_launching_thread("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__")
+    True
+    >>> is_in_launching_thread("train.py(12): collate_images")
+    True
+    """
+    return any(mark in name for mark in _IN_THREAD) or _prepares(name)
+
+
+def _prepares(name: str) -> bool:
+    """Return True if a function's name says that it makes samples or batches.
+
+    >>> _prepares("data.py(31): __getitem__"), _prepares("typing.py(401): __getitem__")
+    (True, False)
+    """
+    is_own = _PREPARES.search(name) is not None and is_program_frame(name)
+    return is_own or _OF_LIBRARIES.search(name) is not None
+
+
+def _preparing_functions(timeline: Timeline) -> NDArray[np.intp]:
+    """Event ids of the functions that prepare data on the host alone."""
+    trace = timeline.trace
+    function_id = trace.of_category(Category.PYTHON)
+    prepares = function_id[trace.duration_ns[function_id] >= _MIN_PREPARATION_NS]
+    prepares = prepares[match_names(trace, prepares, _prepares)]
+    if not len(prepares):
+        return prepares
+    is_module = match_names(trace, function_id, lambda name: name.startswith(MODULE_PREFIX))
+    module_id = function_id[is_module]
+    launch_id = timeline.launch_id[timeline.launch_id != ABSENT]
+    is_alone = np.ones(len(prepares), dtype=np.bool_)
+    for thread, index in groups_of(trace.thread_index[prepares]):
+        start_ns, end_ns = trace.start_ns[prepares[index]], trace.end_ns[prepares[index]]
+        of_thread = module_id[trace.thread_index[module_id] == thread]
+        in_module = union(trace.start_ns[of_thread], trace.end_ns[of_thread])
+        launch_ns = np.sort(trace.start_ns[launch_id[trace.thread_index[launch_id] == thread]])
+        first, end = np.searchsorted(launch_ns, start_ns), np.searchsorted(launch_ns, end_ns)
+        is_alone[index] = (first == end) & (measure_within(in_module, start_ns, end_ns) == 0)
+    return prepares[is_alone]
+
+
+def _intervals(thread: int, calls: BlockingCalls | StalledCalls) -> Intervals:
+    """Return the intervals of a thread in one of these calls."""
+    of_thread = calls.thread_index == thread
+    return union(calls.start_ns[of_thread], calls.end_ns[of_thread])
+
+
+def _union_of(trace: Trace, index: NDArray[np.intp], events: NDArray[np.intp]) -> Intervals:
+    """Return the intervals in which at least one of some events (indices into `events`) ran."""
+    return union(trace.start_ns[events[index]], trace.end_ns[events[index]])
+
+
+class _ThreadCounts:
+    """Counts of active threads over time, from which any one thread can be left out."""
+
+    def __init__(self, doing: Mapping[int, Intervals]) -> None:
+        sizes = [len(intervals) for intervals in doing.values()]
+        thread = np.repeat(np.array(list(doing), dtype=np.int64), sizes)
+        bounds = [*(i.starts for i in doing.values()), *(i.ends for i in doing.values())]
+        moment_ns = np.concatenate(bounds) if doing else np.zeros(0, dtype=np.int64)
+        order = np.argsort(moment_ns, kind="stable")
+        self._moment_ns: Int64Array = moment_ns[order]
+        # From each moment on: how many threads, and the sum of their indexes, which is the index
+        # of a thread that is alone.
+        self._count = np.cumsum(np.repeat((1, -1), len(thread))[order])
+        self._index_sum = np.cumsum(np.concatenate((thread, -thread))[order])
+
+    def exclude(self, thread: int) -> Intervals:
+        """Return the intervals in which any other thread did it."""
+        another = (self._count > 1) | ((self._count == 1) & (self._index_sum != thread))
+        return union(self._moment_ns[:-1][another[:-1]], self._moment_ns[1:][another[:-1]])
+
+
+class Doing(IntEnum):
+    """Work of a host thread at a moment."""
+
+    UNKNOWN = ABSENT
+    LAUNCHING = 0
+    OTHER = 1
+
+
+def work_at(
+    timeline: Timeline, thread_index: NDArray[np.integer], moments_ns: Int64Array
+) -> NDArray[np.int8]:
+    """Say whether threads were launching at some moments, or did other work.
+
+    A thread launches in an operator that launches something and in PyTorch's own functions, though
+    these look through all parameters first. It does other work in any other function.
+
+    Args:
+        timeline: the trace.
+        thread_index: int[k], index into `Trace.threads`.
+        moments_ns: int64[k], ns.
+
+    Returns:
+        int8[k], of `Doing`.
+    """
+    trace, work = timeline.trace, np.full(len(moments_ns), Doing.UNKNOWN, dtype=np.int8)
+    calls = Nesting(trace, _running_at(trace, moments_ns))
+    of_operator = trace.category[calls.event_id] == Category.OPERATOR
+    is_function = ~of_operator & calls.have_name(is_source_function)
+    launches = of_operator & _launch(calls, timeline)
+    launches |= is_function & calls.have_name(is_of_torch)
+    doing = np.append(np.where(launches, Doing.LAUNCHING, Doing.OTHER), Doing.UNKNOWN)
+    for thread, of_thread in groups_of(thread_index):
+        by_time = of_thread[np.argsort(moments_ns[of_thread], kind="stable")]
+        innermost = calls.innermost_at(thread, moments_ns[by_time])
+        work[by_time] = doing[calls.around(innermost, is_function | launches)]
+    return work
+
+
+def _running_at(trace: Trace, moments_ns: Int64Array) -> NDArray[np.intp]:
+    """The operators and functions of any thread that run at any of some moments: event ids."""
+    events, moments_ns = trace.of_category(Category.OPERATOR, Category.PYTHON), np.sort(moments_ns)
+    first = np.searchsorted(moments_ns, trace.start_ns[events])
+    return events[np.searchsorted(moments_ns, trace.end_ns[events]) > first]
+
+
+def _launch(calls: Nesting, timeline: Timeline) -> NDArray[np.bool_]:
+    """bool[n], during which calls their thread launched something."""
+    trace, launch = timeline.trace, np.zeros(len(calls.event_id), dtype=np.bool_)
+    launch_id = timeline.launch_id[timeline.launch_id != ABSENT]
+    for thread, of_thread in groups_of(trace.thread_index[launch_id]):
+        launch_ns, own = np.sort(trace.start_ns[launch_id[of_thread]]), calls.entries_of(thread)
+        first = np.searchsorted(launch_ns, calls.start_ns[own])
+        launch[own] = np.searchsorted(launch_ns, calls.end_ns[own]) > first
+    return launch
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -70,22 +70,15 @@ _MEMSET_KERNEL = re.compile(r"^memset\d+(?:_|$)")
 # in the device's memory. Intel's "Memcpy M2D" has an M for the user's own host memory, an H for the
 # driver's.
 _DIRECTION = re.compile(
-    r"[HDA]to[HDA]|PtoP|HostToDevice|DeviceToHost|DeviceToDevice|(?<=^Memcpy )[MHD]2[MHD]"
+    r"""
+    (?P<h2d> Hto[DA] | HostToDevice | (?<=^Memcpy\ )[MH]2D )
+    | (?P<d2h> [DA]toH | DeviceToHost | (?<=^Memcpy\ )D2[MH] )
+    | (?P<d2d> [DA]to[DA] | DeviceToDevice | (?<=^Memcpy\ )D2D )
+    | (?P<p2p> PtoP )
+    | (?P<h2h> HtoH | (?<=^Memcpy\ )[MH]2[MH] )
+    """,
+    re.VERBOSE,
 )
-_DIRECTIONS = {
-    **dict.fromkeys(("HtoD", "HtoA"), "h2d"),
-    "HostToDevice": "h2d",
-    **dict.fromkeys(("DtoH", "AtoH"), "d2h"),
-    "DeviceToHost": "d2h",
-    **dict.fromkeys(("DtoD", "DtoA", "AtoD", "AtoA"), "d2d"),
-    "DeviceToDevice": "d2d",
-    "PtoP": "p2p",
-    "HtoH": "h2h",
-    **dict.fromkeys(("M2D", "H2D"), "h2d"),
-    **dict.fromkeys(("D2M", "D2H"), "d2h"),
-    **dict.fromkeys(("M2M", "M2H", "H2M", "H2H"), "h2h"),
-    "D2D": "d2d",
-}
 
 # Compute by what it is for; the first that a name has counts, of the lists of several libraries.
 _WORK: Mapping[str, re.Pattern[str]] = MappingProxyType(
@@ -206,7 +199,7 @@ def copy_direction(name: str) -> str:
     'h2d'
     """
     match = _DIRECTION.search(name)
-    return _DIRECTIONS[match[0]] if match else ""
+    return (match and match.lastgroup) or ""
 
 
 def is_peer_copy(name: str) -> bool:

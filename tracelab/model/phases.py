@@ -18,11 +18,10 @@ from numpy.typing import NDArray
 
 from tracelab.base.intervals import Int64Array, Intervals, contains, join, subtract, union
 from tracelab.model.frames import is_autograd_node, is_backward, is_module_call
-from tracelab.model.host import Host
+from tracelab.model.host import NOTHING_RECORDED, Host
 from tracelab.model.lookup import groups_of
 from tracelab.model.nesting import Nesting
 from tracelab.model.program.call_sites import waiting_threads
-from tracelab.model.thread_states import NOTHING_RECORDED
 from tracelab.model.trace import ABSENT, Category, Trace
 
 

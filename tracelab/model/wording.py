@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,70 +19,15 @@ from tracelab.model.program.source_lines import SourceLines
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, COLLECTIVE_OPERATOR
 
-# What Python calls without a name in the source, as a programmer would say it.
-_OPERATORS = {
-    "add": "+",
-    "sub": "-",
-    "mul": "*",
-    "truediv": "/",
-    "floordiv": "//",
-    "mod": "%",
-    "pow": "**",
-    "matmul": "@",
-    "and": "&",
-    "or": "|",
-    "xor": "^",
-    "lshift": "<<",
-    "rshift": ">>",
+_WORDS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+_CALLS: Mapping[str, str] = {
+    **{f"__{name}__": f"`{sign}`" for name, sign in _WORDS["signs"].items()},
+    **{f"__r{name}__": f"`{sign}`" for name, sign in _WORDS["signs"].items()},
+    **{f"__i{name}__": f"`{sign}=`" for name, sign in _WORDS["signs"].items()},
+    **_WORDS["calls"],
 }
-_CALLS = {
-    **{f"__{name}__": f"`{sign}`" for name, sign in _OPERATORS.items()},
-    **{f"__r{name}__": f"`{sign}`" for name, sign in _OPERATORS.items()},
-    **{f"__i{name}__": f"`{sign}=`" for name, sign in _OPERATORS.items()},
-    "__neg__": "`-`",
-    "__invert__": "`~`",
-    "__abs__": "`abs`",
-    "__eq__": "`==`",
-    "__ne__": "`!=`",
-    "__lt__": "`<`",
-    "__le__": "`<=`",
-    "__gt__": "`>`",
-    "__ge__": "`>=`",
-    "__contains__": "`in`",
-    "__len__": "`len`",
-    "__bool__": "a condition",
-    "__float__": "conversion to a number",
-    "__int__": "conversion to a number",
-    "__index__": "conversion to a number",
-    "__format__": "conversion to text",
-    "__repr__": "conversion to text",
-    "__str__": "conversion to text",
-    "__array__": "conversion to an array",
-    "__getitem__": "indexing",
-    "__setitem__": "assignment to an index",
-    "__delitem__": "deletion of an index",
-    "__getattr__": "access to an attribute",
-    "__setattr__": "assignment to an attribute",
-    "__iter__": "iteration",
-    "__next__": "iteration",
-    "__enter__": "the start of a `with` statement",
-    "__exit__": "the end of a `with` statement",
-    "__init__": "creation of an object",
-    "__new__": "creation of an object",
-    "__del__": "deletion of an object",
-    "__call__": "a call of an object",
-    "__torch_function__": "a call of a tensor subclass",
-    "__torch_dispatch__": "a call of a tensor subclass",
-}
+_FUNCTIONS: Mapping[str, str] = _WORDS["functions"]
 _OF_OBJECTS = frozenset({"__call__", "__enter__", "__exit__", "__init__", "__new__"})
-_FUNCTIONS = {
-    "<lambda>": "a lambda",
-    "<module>": "the script",
-    "<listcomp>": "a list comprehension",
-    "<setcomp>": "a set comprehension",
-    "<dictcomp>": "a dict comprehension",
-    "<genexpr>": "a generator expression",
-}
 
 
 def call_text(name: str) -> str:

@@ -34,13 +34,12 @@ from tracelab.model.frames import (
     parse_frame,
 )
 from tracelab.model.graph import Graph
-from tracelab.model.host import Host
+from tracelab.model.host import Doing, Host, work_at
 from tracelab.model.kernel_kinds import Kind, copy_direction
 from tracelab.model.latencies import launch_index, previous_index
 from tracelab.model.lookup import calls_of_name, groups_of, match_names
 from tracelab.model.program.call_sites import CallSite, call_sites, python_frames
 from tracelab.model.program.source_lines import SourceLines
-from tracelab.model.thread_states import Doing, work_at
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Category, Trace
 from tracelab.simulate.program import NodeKind, Program, Via

@@ -21,11 +21,11 @@ from tracelab.measures.idle_culprits import innermost_functions
 from tracelab.model.driver_api import is_kernel_launch
 from tracelab.model.frames import is_built_in, is_engine_operator, is_tensor_operator
 from tracelab.model.graph import Graph
+from tracelab.model.host import is_in_launching_thread, thread_waits
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import groups_of, match_names
 from tracelab.model.nesting import Nesting
 from tracelab.model.program.call_sites import python_frames
-from tracelab.model.thread_states import is_in_launching_thread, thread_waits
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category
 
 _NEXT = re.compile(r"torch/utils/data/dataloader\.py\(\d+\): __next__$")

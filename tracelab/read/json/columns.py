@@ -116,15 +116,18 @@ class Columns:
             InexactTimesError: a float is too large to tell nanoseconds apart.
         """
         phases = [event.ph for event in events]
-        complete = [i for i, phase in enumerate(phases) if phase == "X"]
-        flows = [events[i] for i, phase in enumerate(phases) if phase in _FLOW_PHASES]
-        if flows:
+        if phases.count("X") == len(events):
+            complete, place = events, np.arange(len(events))
+        else:
+            flows = [events[i] for i, phase in enumerate(phases) if phase in _FLOW_PHASES]
             flows = [x for x in flows if x.cat == _ARROW_CATEGORY and type(x.id) is int]
             self._links += [x for x in flows if x.id >= FIRST_LINK_ID]
             self._add_arrows(flows)
-        if not _UNUSED_PHASES.issuperset(phases):
-            self._add_other_phases(events)
-        self._add_complete([events[i] for i in complete], np.array(complete) + self._event_count)
+            if not _UNUSED_PHASES.issuperset(phases):
+                self._add_other_phases(events)
+            places = [i for i, phase in enumerate(phases) if phase == "X"]
+            complete, place = [events[i] for i in places], np.array(places, dtype=np.intp)
+        self._add_complete(complete, place + self._event_count)
         self._event_count += len(events)
 
     def add_all(self, following: Columns) -> None:
