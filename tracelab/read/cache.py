@@ -251,7 +251,7 @@ def trace_as_blocks(trace: Trace, digest: str) -> list[bytes | memoryview]:
     """
     arrays: dict[int, NDArray[Any]] = {}
 
-    def as_json(value: Any) -> Any:
+    def encode(value: Any) -> Any:
         if isinstance(value, MappingProxyType):
             return dict(value)
         arrays.setdefault(id(value), value)
@@ -259,7 +259,7 @@ def trace_as_blocks(trace: Trace, digest: str) -> list[bytes | memoryview]:
 
     # The path and what depends on the file's name are not kept.
     kept = replace(trace, path="", info=FileInfo(platform=trace.info.platform))
-    text = msgspec.Raw(msgspec.json.encode(kept, enc_hook=as_json))
+    text = msgspec.Raw(msgspec.json.encode(kept, enc_hook=encode))
     columns, offset = [], 0
     for array in arrays.values():
         columns.append((array.dtype.str, len(array), offset, fast_zlib.crc32(array)))

@@ -30,7 +30,7 @@ from tests.build.read_scene import SCENE, assert_equal, read_bytes
 from tests.examples import examples
 from tests.shared_traces import each_real_trace
 from tracelab.base.errors import TracelabError, UnreadableInputError, UsageError
-from tracelab.model.losses import LOSSES_BY_NAME
+from tracelab.model.losses import LOSSES
 from tracelab.read.json import array as json_array
 from tracelab.read.reader import read_arguments, read_trace
 from tracelab.read.streams import Source
@@ -190,7 +190,7 @@ def survives(folder: Path, content: bytes) -> None:
         said = str(error)
     else:
         assert len(trace) > 0
-        assert set(trace.losses) <= set(LOSSES_BY_NAME)
+        assert set(trace.losses) <= set(LOSSES)
         assert all(count > 0 for count in trace.losses.values())
         assert (trace.duration_ns >= 0).all()
         assert trace.start_ns.min() == 0
