@@ -399,7 +399,7 @@ class _Host:
         both = concatenated([unknown, found])
         return _taken(both, index)
 
-    def at(self, thread: int, moments_ns: Int64Array) -> Labels:
+    def labels_at(self, thread: int, moments_ns: Int64Array) -> Labels:
         """Label a thread's work at each moment (int64[k], ns, ascending); ABSENT is no thread."""
         if thread == ABSENT:
             return _unknown(len(moments_ns))
@@ -484,7 +484,7 @@ def _host_time(
     lengths_ns = [np.zeros((3, 0), dtype=np.int64)]
     for thread, part in host.phases.threads_in_charge(join(on_host, within)):
         pieces = _pieces(host, thread, part, on_host)
-        labels.append(host.at(thread, pieces.starts))
+        labels.append(host.labels_at(thread, pieces.starts))
         of_piece_ns = np.zeros((3, len(pieces)), dtype=np.int64)
         is_host = contains(on_host, pieces.starts)
         of_piece_ns[0] = np.where(is_host, pieces.ends - pieces.starts, 0)
