@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tracelab.base.intervals import Int64Array, measure_within, union
 from tracelab.base.names import short_kernel_name
 from tracelab.findings.finding import (
-    CRITICAL_SHARE,
+    CRITICAL,
     INFO,
     MIN_REPORTED_SHARE,
     MIN_REPORTED_SHARE_WITHOUT_FIX,
@@ -51,6 +51,7 @@ from tracelab.simulate.edits import Edit
 from tracelab.simulate.predict import Prediction, describe, margin_of
 from tracelab.simulate.program import Program
 
+_SEVERITIES = (INFO, WARNING, CRITICAL)
 _LEVEL, _BALANCE = "level", "balance"
 _RANK = "rank:"
 
@@ -190,7 +191,9 @@ def _subtract_waits(finding: Finding, part: RankPart, wait_ns: Int64Array) -> Fi
         return None
     return replace(
         finding,
-        severity=_limit_severity(finding.severity, bound_ns / (end_ns - start_ns)),
+        severity=min(
+            finding.severity, severity_of(bound_ns, end_ns - start_ns), key=_SEVERITIES.index
+        ),
         cost_ns=cost_ns,
         bound_ns=bound_ns,
         fix=drop_comparison(finding.fix),
@@ -236,13 +239,6 @@ def _pieces(finding: Finding, part: RankPart) -> NDArray[np.intp]:
         no_change = is_joint & np.isin(part.exposed_blocker, WITHOUT_CHANGE)
         is_chosen &= is_cause | no_change
     return np.flatnonzero(is_chosen)
-
-
-def _limit_severity(severity: str, share: float) -> str:
-    """A severity, or a lower one where the share no longer is that high."""
-    if share >= CRITICAL_SHARE or severity == INFO:
-        return severity
-    return WARNING if share >= WARNING_SHARE else INFO
 
 
 # --- prices by a replay of all ranks together ---

@@ -29,9 +29,7 @@ from tracelab.findings.finding import (
     sort_findings,
 )
 from tracelab.findings.places import ALL_SPECIFIC, JOINT, TOGETHER, places_of
-from tracelab.model.frames import is_source_function, parse_frame
 from tracelab.model.kernel_kinds import Kind
-from tracelab.model.program.call_sites import python_frames
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.baseline import Baseline, Bounds, StepBasis
 from tracelab.simulate.edits import Edit, apply_edit, parse_edit
@@ -371,15 +369,11 @@ def _is_changed(kind: str, program: Program) -> NDArray[np.bool_]:
 
 
 def _place_on_host(finding: Finding, sites: Sites, context: Context) -> str | NoPlace:
-    """Name work of the program's own on the host: launching stays where it is.
-
-    What a function does for one that launches nothing either is part of that one's work.
-    """
+    """Name work of the program's own on the host: launching stays where it is."""
     cost_ns = finding.cost_ns / max(1, len(context.typical_steps))
     first, *others = places_of(finding.where)
     pauses = sites.name_pauses(first)
-    places = (*_done_for(first, sites), first, *others)
-    host_work = [place for place in places if sites.select(place).host_share.any()][:1]
+    host_work = [place for place in (first, *others) if sites.select(place).host_share.any()][:1]
     for place in (*host_work, pauses):
         work_ns = _python_ns(sites.select(place), sites.program)
         # Where the GPU waited for next to nothing of it, another finding is about that work; and
@@ -393,23 +387,3 @@ def _python_ns(selection: Selection, program: Program) -> float:
     """Return the time of Python and other libraries at a place in a step, ns."""
     share = selection.python_share
     return float((share * program.latency_ns[: len(share)])[share > 0].sum()) / program.steps
-
-
-def _done_for(place: str, sites: Sites) -> list[str]:
-    """The functions that a place works for and that launch nothing, the outermost first."""
-    regions = sites.select(place).regions()
-    if not regions or sites.select(place).calls.any():
-        return []
-    thread, region = next(iter(regions.items()))
-    frames = python_frames(sites.timeline)
-    trace, names = sites.timeline.trace, list[str]()
-    index = frames.innermost_at(thread, region.starts[:1])
-    while index[0] != ABSENT:
-        name = trace.strings[trace.name_index[frames.event_id[index[0]]]]
-        frame = parse_frame(name)
-        if frame is not None and is_source_function(name) and frame.function != place:
-            if sites.select(frame.function).calls.any():
-                break
-            names.insert(0, frame.function)
-        index = frames.parent_index[index]
-    return names

@@ -114,7 +114,7 @@ def _blocking_calls(context: Context) -> list[Candidate]:
     in_a_row = _waits_in_a_row(context, is_chosen)
     return [
         _join_others(candidate, in_a_row.get(_place(candidate.where), ()))
-        for candidate in _by_call_site(context, is_chosen)
+        for candidate in _group_calls(context, is_chosen)
     ]
 
 
@@ -131,7 +131,7 @@ def _behind_next_replay(context: Context) -> NDArray[np.bool_]:
     return np.isin(calls.event_id, waits)
 
 
-def _by_call_site(context: Context, is_chosen: NDArray[np.bool_]) -> list[Candidate]:
+def _group_calls(context: Context, is_chosen: NDArray[np.bool_]) -> list[Candidate]:
     """Make one candidate for each call site, or remedy, of the chosen blocking calls.
 
     Args:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -189,19 +189,16 @@ def _unknown_events(context: Context) -> list[Candidate]:
     for name in find_loss_names(context.trace):
         names[name.loss].append(name)
     waits = context.trace.losses.get("unknown_waits", 0)
+    tests: Mapping[str, Callable[[str], bool]] = {
+        "copies_without_direction": lambda name: copy_direction(name) == "",
+        "unknown_memories": context.trace.loss_names.get("unknown_memories", {}).__contains__,
+    }
     return [
         *_unknown_categories(context, names["unknown_categories"]),
-        *_unknown_copies(
-            context,
-            "copies_without_direction",
-            names["copies_without_direction"],
-            lambda name: copy_direction(name) == "",
-        ),
-        *_unknown_copies(
-            context,
-            "unknown_memories",
-            names["unknown_memories"],
-            context.trace.loss_names.get("unknown_memories", {}).__contains__,
+        *(
+            candidate
+            for loss, is_unknown in tests.items()
+            for candidate in _unknown_copies(context, loss, names[loss], is_unknown)
         ),
         *_lack(
             "unknown_waits",
