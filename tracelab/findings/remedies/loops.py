@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +17,6 @@ from tracelab.findings.remedies.recognizers import (
     counts_inside,
     functions_around,
     inside,
-    launches_inside,
     named,
     operators_named,
     recurring,
@@ -346,19 +344,12 @@ def _is_caller(name: str) -> bool:
 def casts_again(graph: Graph, events: Int64Array) -> Int64Array:
     """Casts of weights that a module repeats in a step, or that inference makes in each step.
 
-    Args:
-        graph: the file's dependencies.
-        events: operators that take weights.
-
-    Returns:
-        the casts (`aten::to`) directly inside them; of training without the first of each
-        operator, which is its input's.
+    Of training they are those without the first of each operator, which is its input's.
     """
     timeline = graph.host.timeline
     operators = timeline.operators
-    casts, owner = _casts(timeline, events)
-    if not len(casts):
-        return NO_EVENTS
+    casts = np.flatnonzero(np.isin(operators.event_id, events))
+    owner = operators.parent_index[casts]
     count = np.bincount(owner, minlength=len(operators.event_id))
     is_of_weights = count[owner] >= _MIN_CASTS_OF_OPERATOR
     if not operators.have_name(is_engine_operator).any():
@@ -369,7 +360,7 @@ def casts_again(graph: Graph, events: Int64Array) -> Int64Array:
     frames = python_frames(timeline)
     module = frames.around(
         frames.innermost(operators.event_id[of_owner]),
-        frames.have_name(lambda name: name.startswith("nn.Module: ")),
+        frames.have_name(lambda name: name.startswith(MODULE_PREFIX)),
     )
     known = module != ABSENT
     of_weights, of_owner, module = of_weights[known], of_owner[known], module[known]
@@ -381,21 +372,6 @@ def casts_again(graph: Graph, events: Int64Array) -> Int64Array:
     first_call = np.full(int(use.max(initial=-1)) + 1, np.iinfo(np.int64).max)
     np.minimum.at(first_call, use, module)
     return chosen(operators.event_id, of_weights[module > first_call[use]])
-
-
-def _casts(timeline: Timeline, events: Int64Array) -> tuple[NDArray[Any], Int64Array]:
-    """The casts on the GPU directly inside operators, and those; as indices of operators."""
-    operators = timeline.operators
-    is_owner = np.isin(operators.event_id, events)
-    is_cast = operators.have_name(lambda name: name == "aten::to")
-    parent = operators.parent_index
-    index = np.flatnonzero(is_cast & (parent != ABSENT))
-    index = index[is_owner[parent[index]]]
-    moved = calls_of_copies(timeline, "h2d")
-    event_id = operators.event_id[index]
-    is_kernel = launches_inside(timeline, event_id) > 0
-    is_kernel &= counts_inside(timeline.trace, event_id, moved) == 0
-    return index[is_kernel], parent[index[is_kernel]]
 
 
 def runs_backward(graph: Graph, events: Int64Array) -> Int64Array:
