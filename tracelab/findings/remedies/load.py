@@ -21,14 +21,13 @@ from tracelab.findings.remedies import (
     host,
     loops,
     recognizers,
-    waits,
 )
 from tracelab.findings.remedy import Remedy
 from tracelab.model.graph import Graph
 
 _Recognizer = Callable[..., Int64Array]
 
-_MODULES = (backward, collectives, first_use, gpu_work, host, loops, waits)
+_MODULES = (backward, collectives, first_use, gpu_work, host, loops)
 _RECOGNIZERS = {"": recognizers} | {x.__name__.rpartition(".")[2]: x for x in _MODULES}
 _KEYS = frozenset(field.name for field in fields(Remedy))
 _PATTERNS = ("frames", "operators", "operator", "function")
