@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from tracelab.base.file_names import short_names
 from tracelab.base.safe_text import brief, counted
@@ -33,13 +33,7 @@ _RANK_SOURCES = {
     "filename": " (from the file's name)",
     "position": " (by position: the file names no rank, or one that another file has)",
 }
-_COMPARED: tuple[tuple[str, Callable[[DeviceMetrics], int]], ...] = (
-    ("busy", lambda device: device.busy_ns),
-    ("idle", lambda device: device.idle_ns),
-    ("compute", lambda device: device.compute_ns),
-    ("comm", lambda device: device.comm_ns),
-    ("copy", lambda device: device.copy_ns),
-)
+_COMPARED = ("busy", "idle", "compute", "comm", "copy")
 
 _Row = tuple[View, DeviceMetrics]
 
@@ -177,18 +171,16 @@ def ranks(report: Report, views: Sequence[View]) -> Section:
     for trace, name in zip(report.traces, names, strict=True):
         names_of[trace.rank].append(name)
     is_job, decision = report.job is not None, report.provenance.job
-    devices = [device for view in main for device in view.window.devices]
-    has_comm = is_job and any(device.comm_ns for device in devices)
-    has_copies = is_job and any(device.copy_ns for device in devices)
+    of_job = main if is_job else []
     return _device_table(
         "Ranks" if is_job else "Files",
         main,
         is_job and ("rank", lambda row: str(row[0].window.rank)),
         ("file", lambda row: " or ".join(names_of[row[0].window.rank]), PROSE),
         *_busy(main, "window"),
-        has_comm and ("comm", lambda row: time_text(row[1].comm_ns)),
-        has_comm and ("exposed\ncomm", lambda row: time_text(row[1].exposed_comm_ns)),
-        has_copies and ("copy", lambda row: time_text(row[1].copy_ns)),
+        _time(of_job, "comm", "comm_ns"),
+        _time(of_job, "exposed\ncomm", "exposed_comm_ns", if_any="comm_ns"),
+        _time(of_job, "copy", "copy_ns"),
         notes=[f"Not one job: {decision.why} ({JOB})."] if decision and not decision.is_job else [],
     )
 
@@ -199,18 +191,14 @@ def steps(rank: RankView, further: Sequence[str], pattern: str = "") -> Section:
     if not views:
         return Section("Steps", (f"No step in the file: nothing is named like {pattern}", *further))
     shown = _chosen(views)
-    devices = [device for view in shown for device in view.window.devices]
     return _device_table(
         "Steps",
         shown,
         ("step", lambda row: str(row[0].window.step)),
         *_busy(shown, "length"),
-        any(device.comm_ns for device in devices)
-        and ("exposed\ncomm", lambda row: time_text(row[1].exposed_comm_ns)),
-        any(device.copy_ns for device in devices)
-        and ("exposed\ncopy", lambda row: time_text(row[1].exposed_copy_ns)),
-        any(device.idle_by_calls_ns for device in devices)
-        and ("idle by\nblocking", lambda row: time_text(row[1].idle_by_calls_ns)),
+        _time(shown, "exposed\ncomm", "exposed_comm_ns", if_any="comm_ns"),
+        _time(shown, "exposed\ncopy", "exposed_copy_ns", if_any="copy_ns"),
+        _time(shown, "idle by\nblocking", "idle_by_calls_ns"),
         notes=[*_step_notes(views, shown), *further],
     )
 
@@ -246,6 +234,13 @@ def _busy(views: Sequence[View], length: str) -> list[Cell[_Row] | bool]:
         ("busy", lambda row: percent_text(row[1].busy_ns, row[0].length_ns)),
         ("idle", lambda row: time_text(row[1].idle_ns)),
     ]
+
+
+def _time(views: Iterable[View], title: str, key: str, *, if_any: str = "") -> Cell[_Row] | bool:
+    """Return the column of a time; False if no device has any of it, or of `if_any`."""
+    devices = (device for view in views for device in view.window.devices)
+    is_shown = any(getattr(device, if_any or key) for device in devices)
+    return is_shown and (title, lambda row: time_text(getattr(row[1], key)))
 
 
 def _device_table(
@@ -309,12 +304,13 @@ def launched_only(trace: TraceInfo, view: View) -> list[Section]:
     launched_by_device = {device.device: device for device in launched.devices}
     launched_ns = launched.end_ns - launched.start_ns
     rows = [
-        (f"GPU {device.device} {label}" if view.several else label, *times_ns)
+        (f"GPU {device.device} {label}" if view.several else label, all_ns, left_ns)
         for device in view.window.devices
-        for label, measure in _COMPARED
+        for label in _COMPARED
         for without in [launched_by_device.get(device.device)]
-        for times_ns in [(measure(device), measure(without) if without else 0)]
-        if any(times_ns) or label in ("busy", "idle")
+        for all_ns in [getattr(device, f"{label}_ns")]
+        for left_ns in [getattr(without, f"{label}_ns", 0)]
+        if all_ns or left_ns or label in ("busy", "idle")
     ]
     window = "window", view.length_ns, launched_ns
 
