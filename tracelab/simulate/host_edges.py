@@ -246,20 +246,24 @@ def launch_edges(graph: Graph, nodes: Nodes) -> list[Edges]:
     after = np.flatnonzero(nodes.is_launched & ~has_begin)
     inside = np.flatnonzero(nodes.is_launched & has_begin)
     is_replayed, is_staged = replayed(timeline), graph.host.is_staged
-    typical_ns = np.where(
-        is_replayed[after],
-        _replay_start_ns(graph, after[is_replayed[after]]),
-        binding.latencies.typical_ns[launch_index(timeline.kind[after])],
-    )
-    typical_ns[is_staged[after]] = _staged_start_ns(graph, after[is_staged[after]])
+    waited_for_launch = binding.constraint == Constraint.LAUNCH
+    typical_ns = binding.latencies.typical_ns[launch_index(timeline.kind[after])]
+    delay_ns = timeline.start_ns[after] - timeline.trace.end_ns[timeline.launch_id[after]]
+    # All later nodes of a graph follow from the first ones.
+    begins = timeline.start_ns[after] == timeline.first_start_of_launch_ns[after]
+    shown_ns = delay_ns[begins & (is_replayed & waited_for_launch)[after]]
+    typical_ns[is_replayed[after]] = own_latency_ns(shown_ns, 1, REPLAY_START_NS)
+    # It takes 2.4 us in a trace whose steps copy 515 tensors of pageable memory, of 28 kB each.
+    shown_ns = delay_ns[(is_staged & waited_for_launch)[after]]
+    [copy_ns] = binding.latencies.typical_ns[launch_index(np.array([Kind.COPY], dtype=np.int8))]
+    typical_ns[is_staged[after]] = own_latency_ns(shown_ns, MIN_STARTS, copy_ns)
     inside_call = nodes.launch_call[inside]
     delay_ns = timeline.start_ns[inside] - calls.begin_ns[inside_call]
-    waited_for_launch = binding.constraint[inside] == Constraint.LAUNCH
     sort = 2 * timeline.kind[inside].astype(np.intp) + is_staged[inside]
     sort += 2 * len(Kind) * is_replayed[inside]
     latency_ns = np.zeros(len(inside), dtype=np.int64)
     for _, index in groups_of(sort):
-        shown_ns = delay_ns[index[waited_for_launch[index]]]
+        shown_ns = delay_ns[index[waited_for_launch[inside[index]]]]
         latency_ns[index] = lower_median(shown_ns) if len(shown_ns) else delay_ns[index].min()
     callback_ns = _first_callback_ns(graph)
     return [
@@ -284,39 +288,6 @@ def own_latency_ns(shown_ns: Int64Array, least: int, typical_ns: np.int64 | int)
     if len(shown_ns) >= least and (own_ns := lower_median(shown_ns)) <= UNEXPLAINED_NS:
         return own_ns
     return int(typical_ns)
-
-
-def _replay_start_ns(graph: Graph, rows: NDArray[np.intp]) -> int:
-    """Time from a replay's return to its first activity, if that waited for the launch.
-
-    All later nodes of a graph follow from the first ones.
-
-    Args:
-        graph: the file's dependencies.
-        rows: intp[k], timeline rows that were replayed, and started after the call had returned.
-    """
-    timeline, trace = graph.host.timeline, graph.host.timeline.trace
-    is_first = timeline.start_ns[rows] == timeline.first_start_of_launch_ns[rows]
-    first = rows[is_first & (graph.binding.constraint[rows] == Constraint.LAUNCH)]
-    shown_ns = timeline.start_ns[first] - trace.end_ns[timeline.launch_id[first]]
-    return own_latency_ns(shown_ns, 1, REPLAY_START_NS)
-
-
-def _staged_start_ns(graph: Graph, rows: NDArray[np.intp]) -> int:
-    """Time from a call's return to its copy of pageable memory, if that waited for the call.
-
-    It takes 2.4 us in a trace whose steps copy 515 tensors of 28 kB, each of which the host waits
-    for.
-
-    Args:
-        graph: the file's dependencies.
-        rows: intp[k], timeline rows of such copies that started after their call had returned.
-    """
-    timeline, binding = graph.host.timeline, graph.binding
-    waited = rows[binding.constraint[rows] == Constraint.LAUNCH]
-    delay_ns = timeline.start_ns[waited] - timeline.trace.end_ns[timeline.launch_id[waited]]
-    [typical_ns] = binding.latencies.typical_ns[launch_index(np.array([Kind.COPY], dtype=np.int8))]
-    return own_latency_ns(delay_ns, MIN_STARTS, typical_ns)
 
 
 def _first_callback_ns(graph: Graph) -> Int64Array:
