@@ -123,21 +123,20 @@ def _predict_some(
     edited = [
         [apply_changes(fix.edits, start, sites) for start in starts[fix.after]] for fix in fixes
     ]
-    begun = [program for of_after in starts.values() for program in of_after]
-    wanted = [program for of_fix in edited for of_base in of_fix for program in of_base.programs]
-    replayed_ns = _replayed([*bases, *begun, *wanted])
-    base_ns, begun_ns, wanted_ns = np.split(replayed_ns, np.cumsum((len(bases), len(begun))))
-    start_ns = dict(zip(starts, begun_ns.reshape(-1, len(bases)), strict=True))
-    of_fixes_ns = wanted_ns.reshape(len(fixes), -1)
+    programs = [*bases, *(program for of_after in starts.values() for program in of_after)]
+    programs += [program for of_fix in edited for of_base in of_fix for program in of_base.programs]
+    different = list(dict.fromkeys(programs))
+    replayed_ns = dict(zip(different, replay(different).step_ns.tolist(), strict=True))
     chains = map(gpu_chain, (bases[0], *(of_fix[0].low for of_fix in edited)))
     _, *remains_ns = replay([*chains]).step_ns.tolist()
-    for fix, of_fix, of_programs_ns, remain_ns in zip(
-        fixes, edited, of_fixes_ns, remains_ns, strict=True
-    ):
-        of_start_ns = start_ns[fix.after]
+    for fix, of_fix, remain_ns in zip(fixes, edited, remains_ns, strict=True):
+        start_ns = np.array([replayed_ns[program] for program in starts[fix.after]])
+        with_fix_ns = np.array([[replayed_ns[x] for x in of_base.programs] for of_base in of_fix])
         # Without changes before it is the step as it is.
-        from_ns = round(step_ns * (int(of_start_ns[0]) / int(base_ns[0])))
-        bounds = _bounds(from_ns, fix, of_start_ns, of_programs_ns)
+        from_ns = round(step_ns * (int(start_ns[0]) / replayed_ns[bases[0]]))
+        # By how much the replay is off without a change, it is with one, in proportion.
+        new_ns = np.rint(with_fix_ns * (from_ns / start_ns[:, np.newaxis])).astype(np.int64)
+        bounds = bounds_ns(from_ns, new_ns.ravel(), margin_of(fix.edits))
         printed = basis.carry(step_ns, from_ns, bounds, remain_ns)
         yield Prediction(
             name=fix.name,
@@ -173,30 +172,6 @@ def _changed(change: Change, sites: Sites, program: Program) -> Edited:
     if isinstance(change, Edit):
         return apply_edit(change, program, sites)
     return Edited.exactly(change(program), 1)
-
-
-def _replayed(programs: Sequence[Program]) -> Int64Array:
-    """int64[p], ns, what a step of each program takes; each of them is replayed once.
-
-    The first is the baseline that the others are edits of.
-    """
-    different = list(dict.fromkeys(programs))
-    step_ns = dict(zip(different, replay(different).step_ns.tolist(), strict=True))
-    return np.array([step_ns[program] for program in programs], dtype=np.int64)
-
-
-def _bounds(step_ns: int, fix: Fix, base_ns: Int64Array, replayed_ns: Int64Array) -> Bounds:
-    """Return the bounds of a fix by its replays.
-
-    Args:
-        step_ns: the measured step, with the changes before.
-        fix: the fix.
-        base_ns: the replayed step of each baseline, with the changes before.
-        replayed_ns: those of the programs with it, `_PER_BASE` for each baseline.
-    """
-    # By how much the replay is off without a change, it is with one, in proportion.
-    new_ns = np.rint(replayed_ns * (step_ns / np.repeat(base_ns, _PER_BASE))).astype(np.int64)
-    return bounds_ns(step_ns, new_ns, margin_of(fix.edits))
 
 
 # --- the interval of a prediction ---
