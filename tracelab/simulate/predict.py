@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
 
 from tracelab.base.arrays import OneLine, dataclass
 from tracelab.base.intervals import Int64Array
-from tracelab.simulate.baseline import Baseline, Bounds, StepBasis, gpu_chain
+from tracelab.simulate.baseline import Baseline, Bounds, gpu_chain
 from tracelab.simulate.edits import EDITS, NEAR, Edit, apply_edit
 from tracelab.simulate.program import Edited, Program
 from tracelab.simulate.replay import replay
 from tracelab.simulate.sites import Sites
 
 Change = Edit | Callable[[Program], Program]
-
-# A replay of more programs takes no less time for each, and more memory.
-_MAX_PROGRAMS = 64
-# A fix makes three programs of a baseline: its prediction and both bounds.
-_PER_BASE = 3
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -78,7 +73,7 @@ class Prediction(OneLine):
 
 
 def predict(baseline: Baseline, sites: Sites, fixes: Sequence[Fix]) -> tuple[Prediction, ...]:
-    """Replay the baseline's program with each fix.
+    """Replay the baseline's program with each fix, and what remains of it with a free host.
 
     Args:
         baseline: one with a program; without one there are no predictions.
@@ -93,29 +88,7 @@ def predict(baseline: Baseline, sites: Sites, fixes: Sequence[Fix]) -> tuple[Pre
     """
     if baseline.program is None or baseline.step_ns is None:
         return ()
-    bases, basis = (baseline.program, *baseline.loose), baseline.printed
-    at_once = max(1, _MAX_PROGRAMS // (_PER_BASE * len(bases)))
-    return tuple(
-        prediction
-        for first in range(0, len(fixes), at_once)
-        for prediction in _predict_some(
-            bases, baseline.step_ns, basis, sites, fixes[first : first + at_once]
-        )
-    )
-
-
-def _predict_some(
-    bases: Sequence[Program], step_ns: int, basis: StepBasis, sites: Sites, fixes: Sequence[Fix]
-) -> Iterator[Prediction]:
-    """Predictions of some fixes, in one replay, and another one of what remains with them.
-
-    Args:
-        bases: the programs of the baseline.
-        step_ns: its measured step.
-        basis: the step that is printed.
-        sites: the places of the first of the programs.
-        fixes: what to predict.
-    """
+    bases, basis, step_ns = (baseline.program, *baseline.loose), baseline.printed, baseline.step_ns
     starts = {
         after: [apply_changes(after, base, sites).program for base in bases]
         for after in dict.fromkeys(fix.after for fix in fixes)
@@ -129,6 +102,7 @@ def _predict_some(
     replayed_ns = dict(zip(different, replay(different).step_ns.tolist(), strict=True))
     chains = map(gpu_chain, (bases[0], *(of_fix[0].low for of_fix in edited)))
     _, *remains_ns = replay([*chains]).step_ns.tolist()
+    predictions = []
     for fix, of_fix, remain_ns in zip(fixes, edited, remains_ns, strict=True):
         start_ns = np.array([replayed_ns[program] for program in starts[fix.after]])
         with_fix_ns = np.array([[replayed_ns[x] for x in of_base.programs] for of_base in of_fix])
@@ -138,16 +112,19 @@ def _predict_some(
         new_ns = np.rint(with_fix_ns * (from_ns / start_ns[:, np.newaxis])).astype(np.int64)
         bounds = bounds_ns(from_ns, new_ns.ravel(), margin_of(fix.edits))
         printed = basis.carry(step_ns, from_ns, bounds, remain_ns)
-        yield Prediction(
-            name=fix.name,
-            edits=tuple(map(describe, fix.edits)),
-            findings=fix.findings,
-            step_ns=round(from_ns * basis.step_ns / step_ns),
-            predicted_ns=printed.predicted_ns,
-            low_ns=printed.low_ns,
-            high_ns=printed.high_ns,
-            reason=of_fix[0].reason,
+        predictions.append(
+            Prediction(
+                name=fix.name,
+                edits=tuple(map(describe, fix.edits)),
+                findings=fix.findings,
+                step_ns=round(from_ns * basis.step_ns / step_ns),
+                predicted_ns=printed.predicted_ns,
+                low_ns=printed.low_ns,
+                high_ns=printed.high_ns,
+                reason=of_fix[0].reason,
+            )
         )
+    return tuple(predictions)
 
 
 def describe(change: Change) -> str:
