@@ -120,7 +120,7 @@ def lanes(start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]) -> Iterator[ND
     """Rows in which no two of some slices overlap: intp[k] for each, by start.
 
     >>> [lane.tolist() for lane in lanes(np.array([0, 2, 5]), np.array([5, 4, 9]))]
-    [[0], [1, 2]]
+    [[0, 2], [1]]
     """
     order = np.lexsort((end_ns, start_ns))
     if not len(order) or (start_ns[order[1:]] >= np.maximum.accumulate(end_ns[order])[:-1]).all():
