@@ -22,7 +22,7 @@ from tracelab.base.intervals import Int64Array
 from tracelab.base.names import qualified_name
 from tracelab.model.driver_api import is_graph_launch
 from tracelab.model.kernel_kinds import Kind
-from tracelab.model.lookup import groups_of, match_names
+from tracelab.model.lookup import groups_of, map_names, match_names
 from tracelab.model.nesting import Nesting
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, COLLECTIVE_OPERATOR, Category, GroupText, Trace
@@ -185,7 +185,7 @@ def collectives(timeline: Timeline) -> Collectives:
         operator_id=operator_id,
         groups=groups,
     )
-    return _sort_operations(timeline, _joined(found))
+    return _joined(timeline, found)
 
 
 class _Operators:
@@ -273,11 +273,8 @@ def _operations_of_kernels(
     launched = np.flatnonzero(launch_id != ABSENT)
     operation[launched] = _operations_of_regions(trace, launch_id[launched])
     open_ = np.flatnonzero(operation == Operation.UNKNOWN)
-    name_index, index = np.unique(
-        trace.name_index[timeline.event_id[rows[open_]]], return_inverse=True
-    )
-    by_name = [_operation_of_kernel(trace.strings[name]) for name in name_index.tolist()]
-    operation[open_] = np.array(by_name, dtype=np.int8)[index.reshape(-1)]
+    kernel_id = timeline.event_id[rows[open_]]
+    operation[open_] = map_names(trace, kernel_id, _operation_of_kernel, np.int8)
     return operation
 
 
@@ -289,11 +286,7 @@ def _operations_of_regions(trace: Trace, event_id: Int64Array) -> NDArray[np.int
     region_id = trace.of_category(Category.OPERATOR, Category.ANNOTATION)
     region_id = region_id[match_names(trace, region_id, _REGION.match)]
     regions = Nesting(trace, region_id)
-    name_index = trace.name_index[regions.event_id]
-    by_name = np.full(len(trace.strings), Operation.UNKNOWN, dtype=np.int8)
-    for name in np.unique(name_index).tolist():
-        by_name[name] = operation_of(trace.strings[name])
-    of_region = by_name[name_index]
+    of_region = map_names(trace, regions.event_id, operation_of, np.int8)
     index = regions.around(regions.innermost(event_id), of_region != Operation.UNKNOWN)
     operation[index != ABSENT] = of_region[index[index != ABSENT]]
     return operation
@@ -387,8 +380,11 @@ def _numbers(text: str) -> tuple[int, ...]:
     return tuple(map(int, re.findall(r"\d{1,18}", text)))
 
 
-def _joined(found: Collectives) -> Collectives:
-    """Coalesced collectives of one kernel as one for each operation and group; sizes added up."""
+def _joined(timeline: Timeline, found: Collectives) -> Collectives:
+    """Coalesced collectives of one kernel as one for each operation and group; sizes added up.
+
+    They are ordered by start, row and issue.
+    """
     operation, row = found.operation, found.row
     alone = np.isin(operation, POINT_TO_POINT)
     own = np.where(alone, np.arange(len(row)), ABSENT)
@@ -404,16 +400,7 @@ def _joined(found: Collectives) -> Collectives:
         np.add.at(total, index.reshape(-1), single)
         total[index.reshape(-1)[single == ABSENT]] = ABSENT
         columns[name] = total
-    return Collectives(**columns, groups=found.groups)
-
-
-def _sort_operations(timeline: Timeline, found: Collectives) -> Collectives:
-    """The operations by start, row and issue."""
-    issued_ns = timeline.trace.start_ns[found.operator_id]
-    order = np.lexsort((issued_ns, found.row, timeline.start_ns[found.row]))
-    columns = {
-        field.name: getattr(found, field.name)[order]
-        for field in fields(found)
-        if field.name != "groups"
-    }
-    return Collectives(**columns, groups=found.groups)
+    issued_ns = timeline.trace.start_ns[columns["operator_id"]]
+    order = np.lexsort((issued_ns, columns["row"], timeline.start_ns[columns["row"]]))
+    ordered = {name: column[order] for name, column in columns.items()}
+    return Collectives(**ordered, groups=found.groups)

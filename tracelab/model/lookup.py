@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,21 +12,34 @@ from tracelab.base.arrays import read_only
 from tracelab.base.intervals import Int64Array
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category, Trace
 
+_Number = TypeVar("_Number", bound=np.generic)
+
+
+def map_names(
+    trace: Trace,
+    events: NDArray[np.integer[Any]],
+    value_of: Callable[[str], int | None],
+    dtype: type[_Number],
+) -> NDArray[_Number]:
+    """dtype[k], the values of the names of these events (event ids); ABSENT for None.
+
+    The value of each name is worked out once, however many events have it.
+    """
+    name_index = trace.name_index[events]
+    values = np.zeros(len(trace.strings), dtype=dtype)
+    values[name_index] = 1
+    for name in np.flatnonzero(values).tolist():
+        value = value_of(trace.strings[name])
+        values[name] = ABSENT if value is None else value
+    of_event: NDArray[_Number] = values[name_index]
+    return of_event
+
 
 def match_names(
     trace: Trace, events: NDArray[np.integer[Any]], test: Callable[[str], object]
 ) -> NDArray[np.bool_]:
-    """bool[k], which of these events (event ids) have a name that passes a test.
-
-    Each name is tested once, however many events have it.
-    """
-    name_index = trace.name_index[events]
-    passes = np.zeros(len(trace.strings), dtype=np.bool_)
-    passes[name_index] = True
-    for name in np.flatnonzero(passes).tolist():
-        passes[name] = bool(test(trace.strings[name]))
-    passing: NDArray[np.bool_] = passes[name_index]
-    return passing
+    """bool[k], which of these events (event ids) have a name that passes a test."""
+    return map_names(trace, events, lambda name: bool(test(name)), np.bool_)
 
 
 def calls_of_name(trace: Trace, test: Callable[[str], object]) -> NDArray[np.intp]:

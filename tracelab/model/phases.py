@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from tracelab.base.intervals import Int64Array, Intervals, contains, join, subtract, union
 from tracelab.model.frames import is_autograd_node, is_backward, is_module_call
 from tracelab.model.host import NOTHING_RECORDED, Host
-from tracelab.model.lookup import groups_of
+from tracelab.model.lookup import groups_of, map_names
 from tracelab.model.nesting import Nesting
 from tracelab.model.program.call_sites import waiting_threads
 from tracelab.model.trace import ABSENT, Category, Trace
@@ -244,14 +244,7 @@ def _named_phases(host: Host) -> NDArray[np.int8]:
     phase = np.full(len(trace), ABSENT, dtype=np.int8)
     for category, phase_of in _PHASE_OF.items():
         events = trace.of_category(category)
-        phase_of_name = np.full(len(trace.strings), ABSENT, dtype=np.int8)
-        is_used = np.zeros(len(trace.strings), dtype=np.bool_)
-        is_used[trace.name_index[events]] = True
-        for name in np.flatnonzero(is_used).tolist():
-            string = trace.strings[name]
-            named = phase_of(string)
-            phase_of_name[name] = ABSENT if named is None else named
-        phase[events] = phase_of_name[trace.name_index[events]]
+        phase[events] = map_names(trace, events, phase_of, np.int8)
     phase[host.loading_id] = Phase.DATA
     return phase
 
