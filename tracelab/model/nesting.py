@@ -62,12 +62,7 @@ class Nesting:
         index = np.searchsorted(self.start_ns[first:last], start_ns, side="right").astype(np.int64)
         index += first - 1
         index[index < first] = ABSENT
-        ends_early = np.flatnonzero(index != ABSENT)
-        while len(ends_early):
-            ends_early = ends_early[self.end_ns[index[ends_early]] < end_ns[ends_early]]
-            index[ends_early] = self.parent_index[index[ends_early]]
-            ends_early = ends_early[index[ends_early] != ABSENT]
-        return index
+        return self._reaching(index, end_ns)
 
     def innermost_at(self, thread: int, moments_ns: Int64Array) -> Int64Array:
         """int64[k], index of the innermost entry of a thread that runs at each moment, else ABSENT.
@@ -84,11 +79,15 @@ class Nesting:
         begun = np.bincount(first_moment, minlength=len(moments_ns) + 1)[:-1]
         index: Int64Array = np.cumsum(begun, dtype=np.int64) + (own.start - 1)
         index[index < own.start] = ABSENT
-        ended = np.flatnonzero(index != ABSENT)
-        while len(ended):
-            ended = ended[self.end_ns[index[ended]] <= moments_ns[ended]]
-            index[ended] = self.parent_index[index[ended]]
-            ended = ended[index[ended] != ABSENT]
+        return self._reaching(index, moments_ns + 1)
+
+    def _reaching(self, index: Int64Array, until_ns: Int64Array) -> Int64Array:
+        """Replace entries that end before a time by the innermost around them that does not."""
+        early = np.flatnonzero(index != ABSENT)
+        while len(early):
+            early = early[self.end_ns[index[early]] < until_ns[early]]
+            index[early] = self.parent_index[index[early]]
+            early = early[index[early] != ABSENT]
         return index
 
     def entries_of(self, thread: int) -> slice:

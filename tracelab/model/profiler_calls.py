@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.intervals import Int64Array, Intervals, union
+from tracelab.base.intervals import Intervals, contains, union
 from tracelab.base.options import PROFILER_STEP
 from tracelab.model.frames import is_profiler_frame
 from tracelab.model.latencies import MAX_STEP_CALL_NS
@@ -40,7 +40,7 @@ def is_inside(
     inside = np.zeros(len(events), dtype=np.bool_)
     for thread, of_thread in calls.items():
         indices = np.flatnonzero(trace.thread_index[events] == thread)
-        inside[indices] = _contains(of_thread, trace.start_ns[events[indices]])
+        inside[indices] = contains(of_thread, trace.start_ns[events[indices]])
     return inside
 
 
@@ -67,11 +67,3 @@ def _empty_gaps(trace: Trace, steps: NDArray[np.intp], others: NDArray[np.intp])
     is_call = is_empty & (gap_end_ns > gap_start_ns)
     is_call &= gap_end_ns - gap_start_ns <= MAX_STEP_CALL_NS
     return union(gap_start_ns[is_call], gap_end_ns[is_call])
-
-
-def _contains(intervals: Intervals, times_ns: Int64Array) -> NDArray[np.bool_]:
-    """bool[k], which moments are inside."""
-    index = np.searchsorted(intervals.starts, times_ns, side="right") - 1
-    inside = index >= 0
-    inside[inside] = intervals.ends[index[inside]] > times_ns[inside]
-    return inside

@@ -49,10 +49,6 @@ _COPY_KINDS = ("HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "
 _COPIES: Mapping[Any, str] = MappingProxyType(
     {kind: kind for kind in _COPY_KINDS} | dict(enumerate(_COPY_KINDS, 1))
 )
-# Where one side of a copy lies, by Kineto's word for its memory; managed memory moves.
-_SIDES: Mapping[str, str] = MappingProxyType(
-    dict.fromkeys(("Pageable", "Pinned"), "H") | dict.fromkeys(("Device", "Device Static"), "D")
-)
 _TIME_FIELD = re.compile(rb'("(?:ts|dur)"\s*:\s*)(-?\d[0-9.eE+-]*)')
 
 
@@ -323,7 +319,7 @@ def kineto_name(name: str, arguments: Mapping[str, Any]) -> str:
     if name != "Memcpy" or "copy kind" not in arguments:
         return name
     source, target = (_memory(arguments.get(side)) for side in ("src kind", "dst kind"))
-    kind = _word(_COPIES, arguments["copy kind"]) or _kind_between(source, target)
+    kind = _word(_COPIES, arguments["copy kind"])
     if kind is None:
         return f"Memcpy (copy kind {_brief(arguments['copy kind'])})"
     return f"Memcpy {kind} ({source} -> {target})"
@@ -377,11 +373,6 @@ def _text_of_region(annotation: Any) -> str:
 def _memory(kind: Any) -> str:
     """Kineto's word for a kind of memory; what is new stays as it is."""
     return _word(_MEMORIES, kind) or ("Unknown" if kind is None else _brief(kind))
-
-
-def _kind_between(source: str, target: str) -> str | None:
-    sides = [_SIDES.get(memory) for memory in (source, target)]
-    return None if None in sides else "to".join(map(str, sides))
 
 
 def _word(words: Mapping[Any, str], key: Any) -> str | None:

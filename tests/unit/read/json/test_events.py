@@ -173,8 +173,6 @@ COPIES = [
         {"copy kind": "DtoD", "src kind": "managed_static", "dst kind": "device_static"},
         "DtoD (Managed Static -> Device Static)",
     ),
-    # The kind is new, but where both sides lie is known.
-    ({"copy kind": 77, "src kind": "pinned", "dst kind": "device"}, "HtoD (Pinned -> Device)"),
 ]
 
 
