@@ -39,8 +39,8 @@ from tracelab import Options, find_sources
 from tracelab.analysis.reports import FileResult, analyze_file, merge_results
 from tracelab.job.clocks import align
 from tracelab.job.matching import match
-from tracelab.job.members import find_members
 from tracelab.job.merge import Job
+from tracelab.job.operation_members import find_members
 
 TRACES = Path(__file__).parents[2] / "traces"
 CAPTURES = [TRACES / f"ddp_hook_default_stream_rank{rank}.pt.trace.json.gz" for rank in (0, 1)]

@@ -6,8 +6,8 @@ import numpy as np
 
 from tracelab.job.clocks import Alignment, RankClock
 from tracelab.job.collective_metrics import CollectiveMetrics
-from tracelab.job.members import RankStep, RankTimes
 from tracelab.job.merge import Job
+from tracelab.job.operation_members import RankStep, RankTimes
 from tracelab.job.path import JobPath, PathSegment, PathStretch, RankOnPath
 from tracelab.job.pipeline import BubbleParts, Pipeline, StageMetrics
 from tracelab.job.stragglers import Straggler

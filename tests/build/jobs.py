@@ -15,7 +15,7 @@ from tracelab.measures.blocking_calls import blocking_calls
 from tracelab.measures.exposed import exposed
 from tracelab.measures.idle_causes import bubbles
 from tracelab.measures.idle_culprits import idle_culprits
-from tracelab.measures.profiler_overhead import start_up
+from tracelab.measures.unprofiled_windows import start_up
 from tracelab.measures.window_times import window_times
 from tracelab.model.collectives import collectives
 from tracelab.model.program.source_lines import SourceLines

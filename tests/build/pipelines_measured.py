@@ -7,7 +7,7 @@ from functools import cache
 from tests.bundled_traces import analysis_of, files_of
 from tracelab.job.clocks import align
 from tracelab.job.matching import match
-from tracelab.job.members import find_members
+from tracelab.job.operation_members import find_members
 from tracelab.job.pipeline import find_pipeline
 
 # name: stages, microbatches, and the stages' compute of one, in us.

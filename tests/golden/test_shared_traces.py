@@ -120,7 +120,7 @@ def test_rank_and_figures_are_those_of_a_count_from_the_files_text(real_trace):
     assert span == 1000 * (max(x[1] for x in activities) - min(x[0] for x in activities))
     assert {
         name: getattr(device, name)
-        for name in DeviceMetrics.__slots__
+        for name in DeviceMetrics.__struct_fields__
         if name.endswith("_ns") and not name.startswith(("idle_", "blocking_"))
     } == {
         "busy_ns": length(lengths, ["compute", "comm", "copy", "memset"]),

@@ -25,8 +25,8 @@ from tracelab.findings.rules.untypical_time import recording_start
 from tracelab.job.part import RankPart, rank_part
 from tracelab.measures.measure import Measure
 from tracelab.measures.measured import Measured
-from tracelab.measures.profiler_overhead import HostClock
 from tracelab.measures.registry import MEASURES
+from tracelab.measures.unprofiled_windows import HostClock
 from tracelab.measures.what_ran import WhatRan, what_ran
 from tracelab.measures.window_times import window_times
 from tracelab.model.timeline import only_launched

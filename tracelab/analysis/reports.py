@@ -9,7 +9,7 @@ from os import PathLike
 from typing import Any
 
 from tracelab.analysis.analysis import Analysis, analyze_source, predict_changes
-from tracelab.base.arrays import OneLine, dataclass
+from tracelab.base.arrays import Record
 from tracelab.base.errors import TracelabError, UnreadableInputError, UsageError
 from tracelab.base.options import DEFAULTS, Options
 from tracelab.findings.fixes import (
@@ -37,8 +37,7 @@ from tracelab.simulate.predict import Fix, Prediction
 from tracelab.simulate.program import Program
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class FileResult(OneLine):
+class FileResult(Record):
     """Result of one of several files.
 
     Attributes:

@@ -11,13 +11,12 @@ from heapq import heappop, heappush
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tracelab.base.arrays import Frozen, dataclass
+from tracelab.base.arrays import Arrays
 
 Int64Array = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Intervals(Frozen):
+class Intervals(Arrays):
     """A set of nanoseconds in normal form; make one with `union`.
 
     Example row: ``starts=120, ends=340``, the nanoseconds from 120 to 339.

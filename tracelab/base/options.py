@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tracelab.base.arrays import OneLine, dataclass
+from tracelab.base.arrays import Record
 
 PROFILER_STEP = r"^ProfilerStep#\d+$"
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Options(OneLine):
+class Options(Record):
     """Options of an analysis.
 
     Attributes:

@@ -100,8 +100,8 @@ def check(
     Budgets apply to the steady steps, or to the whole trace if no step is steady.
     """
     from tracelab.base.options import Options
+    from tracelab.comparison.budget_check import check as hold_to
     from tracelab.comparison.budgets import parse_budgets, require_checkable
-    from tracelab.comparison.check import check as hold_to
     from tracelab.read.sources import find_sources
     from tracelab.render.budgets import (
         github_annotations,

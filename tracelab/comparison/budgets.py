@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Mapping
-from dataclasses import field, fields
+from dataclasses import fields
 from typing import Any
 
-from tracelab.base.arrays import OneLine, dataclass
+from msgspec import field
+
+from tracelab.base.arrays import Record
 from tracelab.base.errors import UsageError
 from tracelab.base.safe_text import brief
 from tracelab.findings.registry import RULES
@@ -18,8 +20,7 @@ EXPOSED_KINDS = ("comm", "copy")
 TABLE = "tool.tracelab.check"  # of a pyproject.toml
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Budgets(OneLine):
+class Budgets(Record):
     """The limits; None or empty if a budget is not set.
 
     Example row: ``Budgets(max_idle=5.0, min_overlap={("comm", "compute"): 80.0}, forbid=("TL1",))``
@@ -66,8 +67,7 @@ class Budgets(OneLine):
         )
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class BudgetResult(OneLine):
+class BudgetResult(Record):
     """One budget, checked against what was measured; the texts are for people.
 
     Example row: ``BudgetResult("max-idle", "6.8 %", "at most 5 %", passed=False, where="GPU 0")``

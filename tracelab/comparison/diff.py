@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from enum import StrEnum
+from typing import Annotated
 
 from tracelab.base import printing
-from tracelab.base.arrays import OneLine, dataclass
+from tracelab.base.arrays import Record
 from tracelab.base.safe_text import json_bytes
 from tracelab.findings.finding import Where
 from tracelab.measures.measure import constrained
@@ -45,8 +45,7 @@ class Doubt(StrEnum):
     INFLATED = "inflated"  # it is idle time that waits for the host, which Python stacks inflate
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Side(OneLine):
+class Side(Record):
     """One of the two: what was measured, and where there were traces, the times of their kernels.
 
     Attributes:
@@ -59,8 +58,7 @@ class Side(OneLine):
     operators: tuple[Mapping[str, int], ...] | None = None
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class ComparedFile(OneLine):
+class ComparedFile(Record):
     """One file of one side.
 
     Attributes:
@@ -81,8 +79,7 @@ class ComparedFile(OneLine):
     length_ns: int = 0
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Change(OneLine):
+class Change(Record):
     """A length of time on both sides, ns: medians over steps or recordings, or of the whole trace.
 
     Example row: ``Change(before_ns=100, after_ns=130, difference_ns=30, before_spread_ns=4,
@@ -109,8 +106,7 @@ class Change(OneLine):
         return 100 * self.difference_ns / self.before_ns if self.before_ns else 0.0
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class StreamDiff(OneLine):
+class StreamDiff(Record):
     """A stream's busy time on both sides.
 
     Attributes:
@@ -125,8 +121,7 @@ class StreamDiff(OneLine):
     busy: Change
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class GraphStreamsDiff(OneLine):
+class GraphStreamsDiff(Record):
     """The nearly empty streams of CUDA graphs of a device on both sides; their numbers say nothing.
 
     Attributes:
@@ -139,8 +134,7 @@ class GraphStreamsDiff(OneLine):
     busy: Change
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class DeviceDiff(OneLine):
+class DeviceDiff(Record):
     """A device on both sides.
 
     Attributes:
@@ -168,8 +162,7 @@ class DeviceDiff(OneLine):
         return (*self.figures.values(), *self.bubbles.values(), *busy)
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class FindingDiff(OneLine):
+class FindingDiff(Record):
     """A finding of a file on both sides, or all findings of one rule and cause at one call site.
 
     Attributes:
@@ -200,8 +193,7 @@ class FindingDiff(OneLine):
     after_count: int
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class KernelDiff(OneLine):
+class KernelDiff(Record):
     """The GPU activities of one name: their time added up, and how many (medians per step).
 
     Attributes:
@@ -215,8 +207,7 @@ class KernelDiff(OneLine):
     state: str
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class CallDiff(OneLine):
+class CallDiff(Record):
     """The blocking calls of one API at one place (counts are medians per step)."""
 
     api: str
@@ -231,8 +222,7 @@ class CallDiff(OneLine):
     caused_idle: Change
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class TableDiff(OneLine):
+class TableDiff(Record):
     """One row of a further table on both sides: what has the same names in it is the same row.
 
     Attributes:
@@ -245,8 +235,7 @@ class TableDiff(OneLine):
     times: Mapping[str, Change]
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class RankDiff(OneLine):
+class RankDiff(Record):
     """One rank on both sides: one file against one, or several recordings against several.
 
     Attributes:
@@ -314,8 +303,7 @@ class RankDiff(OneLine):
         )
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class PredictionDiff(OneLine):
+class PredictionDiff(Record):
     """The predicted saving of a change, and what the step afterward saves.
 
     Attributes:
@@ -329,7 +317,7 @@ class PredictionDiff(OneLine):
 
     name: str
     edits: tuple[str, ...]
-    basis: str = field(metadata=constrained(enum=[PROFILED, UNPROFILED]))
+    basis: Annotated[str, constrained(enum=[PROFILED, UNPROFILED])]
     saves_ns: int
     saves_low_ns: int
     saves_high_ns: int
@@ -343,8 +331,7 @@ class PredictionDiff(OneLine):
         return self.saves_low_ns <= self.measured_ns <= self.saves_high_ns
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Diff(OneLine):
+class Diff(Record):
     """Result of a comparison.
 
     Attributes:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from tracelab.base.arrays import OneLine, dataclass
+from tracelab.base.arrays import Record
 from tracelab.comparison.diff import CANNOT_TELL, LONGER, NO_CHANGE, SHORTER, Change, Doubt
 from tracelab.comparison.recordings import MIN_PERCENT, Compared, Pair, Recording, Stretch, median
 from tracelab.findings.rules.trace_quality import NO_STACKS
@@ -45,8 +45,7 @@ _MIN_TIME_SHARE = 0.5
 _MIN_OPERATORS_SHARE = 0.7
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Judgment(OneLine):
+class Judgment(Record):
     """Verdict about the step.
 
     Attributes:
@@ -132,8 +131,7 @@ def _same_direction_ns(ns: int, length: Change) -> int:
     return min(abs(ns), abs(length.difference_ns))
 
 
-@dataclass(frozen=True, slots=True)
-class _Speed:
+class _Speed(Record):
     """Times of the same kernels on both sides, ns, and their share of all compute before."""
 
     before_ns: int

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from tracelab.base.arrays import OneLine, dataclass
+from tracelab.base.arrays import Record
 from tracelab.comparison.diff import Change, ComparedFile, Side
 from tracelab.findings.finding import Finding
 from tracelab.measures.work import NameTimes
@@ -31,8 +31,7 @@ Cells = Mapping[_Key, int]
 # --- recordings ---
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Stretch(OneLine):
+class Stretch(Record):
     """A window that is compared: a steady step, or the whole trace.
 
     Attributes:
@@ -44,8 +43,7 @@ class Stretch(OneLine):
     launched: Mapping[str, tuple[int, int]]
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Recording(OneLine):
+class Recording(Record):
     """One file of one side.
 
     Attributes:
@@ -105,8 +103,7 @@ def recordings_of(side: Side) -> list[Recording]:
 # --- samples ---
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Compared(OneLine):
+class Compared(Record):
     """The recordings of one rank on one side, each with the windows that are compared.
 
     Attributes:
@@ -179,8 +176,7 @@ class Compared(OneLine):
         }
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Pair(OneLine):
+class Pair(Record):
     """One rank on both sides.
 
     Attributes:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tracelab.base.arrays import dataclass
+from tracelab.base.arrays import Record
 from tracelab.base.intervals import (
     Int64Array,
     Intervals,
@@ -42,8 +42,7 @@ from tracelab.simulate.sites import REMEDY
 _NOTHING = union([], [])
 
 
-@dataclass(frozen=True, slots=True)
-class _Ledger:
+class _Ledger(Record):
     """Time that the findings so far leave for the next one.
 
     Attributes:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import field
 from typing import Any, TypeVar
 
 import numpy as np
+from msgspec import field
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import OneLine, dataclass
+from tracelab.base.arrays import Record
 from tracelab.base.intervals import Int64Array, Intervals, join
 from tracelab.findings.finding import CALL_SITE_FIELDS, SPECIFIC, Where
 from tracelab.findings.remedy import Remedy
@@ -25,8 +25,7 @@ _MAX_RARE_SHARE = 0.25
 _Key = TypeVar("_Key", bound=Hashable)
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Candidate(OneLine):
+class Candidate(Record):
     """A finding to be: the time that its fix would save, if it were the only one.
 
     `find_all` makes a finding of it, with what is not attributed to an earlier one.

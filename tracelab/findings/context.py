@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import OneLine, read_only
+from tracelab.base.arrays import Record, read_only
 from tracelab.base.intervals import Int64Array, Intervals, clip, intersect, measure_within, union
 from tracelab.base.names import short_kernel_name
 from tracelab.findings.advice.needs import host_needs
@@ -20,14 +19,14 @@ from tracelab.measures.exposed import Exposed
 from tracelab.measures.idle_causes import Bubbles, Cause, mark_beginnings_as_edges
 from tracelab.measures.independent_work import launched_in_backward
 from tracelab.measures.measured import Measured
-from tracelab.measures.profiler_overhead import (
+from tracelab.measures.serialized_streams import SerializedStreams
+from tracelab.measures.unprofiled_windows import (
     StartUp,
     active_devices,
     profiler_overhead_ns,
     unprofiled_idle_ns,
     unprofiled_ns,
 )
-from tracelab.measures.serialized_streams import SerializedStreams
 from tracelab.model.frames import event_as_shown
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind, copies_pageable_memory
@@ -43,8 +42,7 @@ from tracelab.model.wording import origin_texts
 _READS_SCALAR = ("aten::item", "aten::_local_scalar_dense", "aten::is_nonzero")
 
 
-@dataclass(frozen=True, repr=False)
-class Context(OneLine):
+class Context(Record, dict=True):
     """One window of one file, and what was measured of it.
 
     Columns of the measures have their own docstrings: ``context.exposed.row[i]`` is the timeline

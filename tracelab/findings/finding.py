@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import field, fields, replace
+from dataclasses import fields, replace
+from typing import Annotated
 
-from tracelab.base.arrays import OneLine, dataclass
+from tracelab.base.arrays import Record
 from tracelab.measures.measure import constrained
 from tracelab.measures.steady import PROFILED, UNPROFILED
 from tracelab.model.program.call_sites import CallSite
@@ -29,8 +30,7 @@ MIN_SLOWDOWN = 1.2
 COVERED_SHARE = 1 / 3  # of what all fixes save: then fixes of one place come before a rebuilding
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Where(OneLine):
+class Where(Record):
     """Place of a finding, as far as the file says; None where it does not.
 
     Example row: ``Where(count=12, api="cudaStreamSynchronize", operator="aten::item",
@@ -62,15 +62,14 @@ class Where(OneLine):
     line: int | None = None
     call: str | None = None
     activity: str | None = None
-    waited_in: str | None = field(default=None, metadata=_ADDED)
-    captured_at: str | None = field(default=None, metadata=_ADDED)
-    lines: tuple[int, ...] = field(default=(), metadata=_ADDED)
-    function_line: int | None = field(default=None, metadata=_ADDED)
-    code: str | None = field(default=None, metadata=_ADDED)
+    waited_in: Annotated[str | None, _ADDED] = None
+    captured_at: Annotated[str | None, _ADDED] = None
+    lines: Annotated[tuple[int, ...], _ADDED] = ()
+    function_line: Annotated[int | None, _ADDED] = None
+    code: Annotated[str | None, _ADDED] = None
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Finding(OneLine):
+class Finding(Record):
     """One thing to do about the time that a window lost.
 
     Example row: ``Finding(rule="TL101", title="`item()` makes the CPU wait for the GPU",
@@ -114,9 +113,9 @@ class Finding(OneLine):
             `MAX_SHORT_LETTERS` long; "" without such a form.
     """
 
-    rule: str = field(metadata=constrained(pattern="^[A-Z]+[0-9]+$"))
+    rule: Annotated[str, constrained(pattern="^[A-Z]+[0-9]+$")]
     title: str
-    severity: str = field(metadata=constrained(enum=[CRITICAL, WARNING, INFO]))
+    severity: Annotated[str, constrained(enum=[CRITICAL, WARNING, INFO])]
     rank: int
     step: int | None
     cause: str
@@ -125,24 +124,20 @@ class Finding(OneLine):
     where: Where
     evidence: tuple[int, ...]
     fix: str
-    about: str = field(
-        default="program",
-        metadata={**_ADDED, **constrained(enum=["program", "trace"])},
+    about: Annotated[str, {**_ADDED, **constrained(enum=["program", "trace"])}] = "program"
+    steps_seen: Annotated[int | None, _ADDED] = None
+    spread_ns: Annotated[int | None, _ADDED] = None
+    edit: Annotated[str | None, _ADDED] = None
+    saves_ns: Annotated[int | None, _ADDED] = None
+    saves_low_ns: Annotated[int | None, _ADDED] = None
+    saves_high_ns: Annotated[int | None, _ADDED] = None
+    saves_reason: Annotated[str | None, _ADDED] = None
+    remedy: Annotated[str | None, _ADDED] = None
+    source: Annotated[str | None, _ADDED] = None
+    role: Annotated[str, {**_ADDED, **constrained(enum=[SPECIFIC, GENERIC, REST, ASIDE])}] = (
+        SPECIFIC
     )
-    steps_seen: int | None = field(default=None, metadata=_ADDED)
-    spread_ns: int | None = field(default=None, metadata=_ADDED)
-    edit: str | None = field(default=None, metadata=_ADDED)
-    saves_ns: int | None = field(default=None, metadata=_ADDED)
-    saves_low_ns: int | None = field(default=None, metadata=_ADDED)
-    saves_high_ns: int | None = field(default=None, metadata=_ADDED)
-    saves_reason: str | None = field(default=None, metadata=_ADDED)
-    remedy: str | None = field(default=None, metadata=_ADDED)
-    source: str | None = field(default=None, metadata=_ADDED)
-    role: str = field(
-        default=SPECIFIC,
-        metadata={**_ADDED, **constrained(enum=[SPECIFIC, GENERIC, REST, ASIDE])},
-    )
-    fix_short: str = field(default="", metadata=_ADDED)
+    fix_short: Annotated[str, _ADDED] = ""
 
     @property
     def is_generic(self) -> bool:
@@ -157,8 +152,7 @@ class Finding(OneLine):
         return f"After that: {self.title[:1].lower()}{self.title[1:]}"
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Savings(OneLine):
+class Savings(Record):
     """Savings of the fixes of one file's findings together, by one replay with all of them.
 
     Example row: ``Savings(rank=0, step=None, step_ns=12_400_000, basis="profiled",
@@ -181,14 +175,14 @@ class Savings(OneLine):
     rank: int
     step: int | None
     step_ns: int | None
-    basis: str = field(metadata=constrained(enum=[PROFILED, UNPROFILED]))
+    basis: Annotated[str, constrained(enum=[PROFILED, UNPROFILED])]
     is_of_trace: bool
     saves_ns: int | None
     saves_low_ns: int | None
     saves_high_ns: int | None
     edits: tuple[str, ...]
     not_replayed: str | None
-    is_of_job: bool = field(default=False, metadata={"added": True})
+    is_of_job: Annotated[bool, {"added": True}] = False
 
 
 def call_site_of(where: Where) -> CallSite:

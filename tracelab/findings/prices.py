@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import OneLine, dataclass
+from tracelab.base.arrays import Record
 from tracelab.base.options import Options
 from tracelab.findings.attribution import merge_group, step_ns_of, steps_of
 from tracelab.findings.context import Context
@@ -53,8 +53,7 @@ class NoPlace(StrEnum):
     LAUNCHES = "launches"
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Priced(OneLine):
+class Priced(Record):
     """Findings of a file with what they save, and what they save together.
 
     Attributes:

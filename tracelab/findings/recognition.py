@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, read_only
+from tracelab.base.arrays import Arrays, read_only
 from tracelab.base.intervals import Int64Array, Intervals, intersect, measure, union
 from tracelab.findings.remedy import FIRST_USE, Remedy
 from tracelab.measures.idle_causes import Bubbles
@@ -185,8 +185,7 @@ class _Names:
 # --- first use ---
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class FirstUse(Frozen):
+class FirstUse(Arrays, dict=True):
     """Host events of things that a program does once: loading, planning, compiling.
 
     A pause in which nothing was recorded does not count: its reason is unknown.

@@ -29,7 +29,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
-from tracelab.base.arrays import OneLine, dataclass
+from tracelab.base.arrays import Record
 from tracelab.base.intervals import Int64Array
 from tracelab.findings.finding import MAX_SHORT_LETTERS
 from tracelab.findings.places import PLACE
@@ -42,8 +42,7 @@ FIRST_USE = "TL305"  # the rule about what a program does once
 _VERSION = re.compile(r"(\d+)\.(\d+)")
 
 
-@dataclass(frozen=True, slots=True)
-class Instead:
+class Instead(Record):
     """A fix: what to write instead.
 
     Attributes:
@@ -73,8 +72,7 @@ class Instead:
 NO_FIX = Instead("")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Remedy(OneLine):
+class Remedy(Record, kw_only=True):
     """The fix of one pitfall, and how a trace shows it.
 
     Attributes:

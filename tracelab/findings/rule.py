@@ -54,11 +54,13 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from tracelab.base.arrays import OneLine, dataclass
+from msgspec import field
+
+from tracelab.base.arrays import Record
 from tracelab.findings.candidates import Candidate
 from tracelab.findings.context import Context
 from tracelab.findings.finding import Where
@@ -67,8 +69,7 @@ from tracelab.findings.remedy import short_form
 _TEXTS = tomllib.loads(Path(__file__).with_name("rules.toml").read_text(encoding="utf-8"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Case(OneLine):
+class Case(Record, kw_only=True):
     """A case that a rule tells apart, in words; {names} in them stand for what was measured.
 
     Attributes:
@@ -103,8 +104,7 @@ class Case(OneLine):
         return Candidate(where=where, **{**texts, "edit": said.edit, **measured})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Rule(OneLine):
+class Rule(Record, kw_only=True):
     """A rule: what it says of itself, and the function that applies it.
 
     Attributes:

@@ -9,13 +9,14 @@ two bounds. Ranks of one host have one clock already: what the ends do not contr
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 from enum import IntEnum
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, OneLine, dataclass
+from tracelab.base.arrays import Arrays, Record
 from tracelab.base.intervals import Int64Array
 from tracelab.job.matching import ENDS_TOGETHER, Matches
 from tracelab.job.part import RankPart
@@ -60,8 +61,7 @@ _WORTH = {
 }
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class RankClock(OneLine):
+class RankClock(Record):
     """Relation of the clock of one rank's file to the job's.
 
     Attributes:
@@ -80,15 +80,14 @@ class RankClock(OneLine):
     """
 
     rank: int
-    offset_ns: int = field(metadata=_SIGNED)
+    offset_ns: Annotated[int, _SIGNED]
     drift_ppm: float
     matched: int
     residual_ns: int | None
     basis: str
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Alignment(OneLine):
+class Alignment(Record):
     """Accuracy of the clocks of a job.
 
     Attributes:
@@ -104,8 +103,7 @@ class Alignment(OneLine):
     per_rank: tuple[RankClock, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Correction:
+class _Correction(Record):
     """Time to add to recorded times, ns since the reference's origin.
 
     Attributes:
@@ -126,8 +124,7 @@ class _Correction:
         return np.asarray(self.add_ns + drifted_ns.astype(np.int64))
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Clocks(OneLine):
+class Clocks(Record):
     """One clock for all parts of a job.
 
     Attributes:
@@ -198,8 +195,7 @@ def _reference(matches: Matches, part_count: int) -> int:
 # --- what the ends of matched operations say ---
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class _Ends(Frozen):
+class _Ends(Arrays):
     """The ends of matched operations; k members.
 
     Attributes:
@@ -306,8 +302,7 @@ def _next(ends: _Ends, left: Sequence[int], count: Int64Array) -> int:
 # --- one rank's clock ---
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class _Bounds(Frozen):
+class _Bounds(Arrays):
     """Bounds of the time to add to the recorded times of one rank; o operations.
 
     Attributes:

@@ -9,25 +9,24 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import field
 from itertools import pairwise
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, OneLine, dataclass
+from tracelab.base.arrays import Arrays, Record
 from tracelab.base.intervals import Int64Array
 from tracelab.job.lateness import OTHER_COLLECTIVE, Explanation, Lateness, MoreWork, explain
 from tracelab.job.matching import ENDS_TOGETHER
-from tracelab.job.members import Members
+from tracelab.job.operation_members import Members
 from tracelab.measures.measure import constrained
 from tracelab.model.collectives import Operation
 from tracelab.model.program.call_sites import NO_CALL_SITE
 from tracelab.model.trace import ABSENT
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class CollectiveMetrics(OneLine):
+class CollectiveMetrics(Record):
     """One collective of several ranks, or one send and its receive.
 
     Attributes:
@@ -59,9 +58,9 @@ class CollectiveMetrics(OneLine):
     step: int | None
     message_bytes: int | None
     ranks: tuple[int, ...]
-    arrival_ns: tuple[int, ...] = field(
-        metadata=constrained(items={"type": "integer", "minimum": -(2**63)})
-    )
+    arrival_ns: Annotated[
+        tuple[int, ...], constrained(items={"type": "integer", "minimum": -(2**63)})
+    ]
     wait_ns: tuple[int, ...]
     transfer_ns: tuple[int, ...]
     last_rank: int | None
@@ -147,8 +146,7 @@ _SHARED_IN = (Operation.ALL_GATHER, Operation.GATHER)
 _SHARED_OUT = (Operation.REDUCE_SCATTER, Operation.SCATTER)
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Transfers(Frozen):
+class Transfers(Arrays):
     """Bytes and speed of each match; m matches.
 
     Attributes:
@@ -172,8 +170,7 @@ class Transfers(Frozen):
     bus_gbps: NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class BandwidthMetrics(OneLine):
+class BandwidthMetrics(Record):
     """The collectives of one process group, operation and size class; medians.
 
     Attributes:

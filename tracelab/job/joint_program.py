@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, dataclass
+from tracelab.base.arrays import Arrays
 from tracelab.base.intervals import Int64Array
 from tracelab.job.matching import ENDS_TOGETHER
-from tracelab.job.members import Members
+from tracelab.job.operation_members import Members
 from tracelab.job.part import RankPart
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.program import NODE_COLUMNS, NodeKind, Program, Via
@@ -32,8 +32,7 @@ from tracelab.simulate.program import NODE_COLUMNS, NodeKind, Program, Via
 # --- where ranks meet: in collectives, and each sender with its receiver ---
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Meetings(Frozen):
+class Meetings(Arrays):
     """Activities of the ranks' programs that meet: k members of m meetings.
 
     Example row: ``(meeting_index=0, rank_index=1, node=57, waits=True)``.
@@ -96,8 +95,7 @@ def _activity_nodes(program: Program, part: RankPart) -> Int64Array:
 # --- the programs as one ---
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Joined(Frozen):
+class Joined(Arrays):
     """The programs of some ranks as one of n nodes.
 
     Attributes:

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, OneLine, dataclass
+from tracelab.base.arrays import Arrays, Record
 from tracelab.base.intervals import Int64Array
 from tracelab.base.names import short_kernel_name
-from tracelab.job.members import Members
+from tracelab.job.operation_members import Members
 from tracelab.job.part import Culprit, RankPart, Work
 from tracelab.measures.measure import OTHERS
 from tracelab.measures.work import (
@@ -58,8 +58,7 @@ _MS = 1_000_000
 _MIN_SHARE_OF_EXCESS = 0.5
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Lateness(Frozen):
+class Lateness(Arrays):
     """Causes for which the last rank of each match was late; k members of m matches.
 
     Attributes:
@@ -292,8 +291,7 @@ def _late_member(
 # --- in words ---
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Explanation(OneLine):
+class Explanation(Record):
     """Cause for which a rank is late, in words.
 
     Example: ``Explanation(cause="data_loading", what="loads data in `next()`",
@@ -409,8 +407,7 @@ _MAX_SPREAD_SHARE = 0.5
 _NO_NAMES = (OTHERS, OUTSIDE_OPERATORS, NOT_IN_FILE, FOR_THREADS, COLLECTIVE_OPERATOR)
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class MoreWork(OneLine):
+class MoreWork(Record):
     """Work that a rank's GPU does beyond the typical one of the others, per steady step.
 
     Attributes:
@@ -445,8 +442,7 @@ class MoreWork(OneLine):
     is_slower: bool
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class _Ran(Frozen):
+class _Ran(Arrays):
     """GPU time and calls by name on each rank, per step; r ranks, w names.
 
     Attributes:

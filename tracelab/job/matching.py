@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, concatenated, dataclass
+from tracelab.base.arrays import Arrays, concatenated
 from tracelab.base.intervals import Int64Array
 from tracelab.job.part import RankPart
 from tracelab.model.collectives import Group, Operation
@@ -93,8 +93,7 @@ _MAX_OUTLIERS = 0.2
 _MAX_NEIGHBORS = 3
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Matches(Frozen):
+class Matches(Arrays):
     """Operations that several ranks carried out together; m matches of k members in all.
 
     Attributes:
@@ -133,8 +132,7 @@ class Matches(Frozen):
         return np.concatenate(columns)[begin[self.part_index] + self.operation_index]
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class _Operations(Frozen):
+class _Operations(Arrays):
     """The operations of all parts, part after part, each by start.
 
     Attributes:
@@ -174,7 +172,7 @@ class _Operations(Frozen):
 
     def select(self, index: NDArray[np.intp] | slice) -> _Operations:
         """Select some of the operations."""
-        return _Operations(*(getattr(self, name)[index] for name in self.__slots__))
+        return _Operations(*(getattr(self, name)[index] for name in self.__struct_fields__))
 
 
 def match(parts: Sequence[RankPart]) -> Matches:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import field
-from typing import Any
+from typing import Annotated, Any
 
-from tracelab.base.arrays import OneLine, dataclass
+from tracelab.base.arrays import Record
 from tracelab.base.intervals import Int64Array
 from tracelab.job.clocks import Alignment, align
 from tracelab.job.collective_metrics import (
@@ -19,7 +18,7 @@ from tracelab.job.collective_metrics import (
 )
 from tracelab.job.lateness import Tables, find_lateness, more_work
 from tracelab.job.matching import match, number_peers
-from tracelab.job.members import RankTimes, find_members, rank_times
+from tracelab.job.operation_members import RankTimes, find_members, rank_times
 from tracelab.job.part import RankPart
 from tracelab.job.path import JobPath, find_job_path
 from tracelab.job.pipeline import Pipeline, find_pipeline
@@ -36,8 +35,7 @@ from tracelab.measures.steady import PROFILED
 _ADDED: Mapping[str, Any] = {"added": True}  # reports of before have no such key
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Unmatched(OneLine):
+class Unmatched(Record):
     """Communication of one rank that has no counterpart in the files of the others.
 
     Attributes:
@@ -53,8 +51,7 @@ class Unmatched(OneLine):
     why: str
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Job(OneLine):
+class Job(Record):
     """Ranks of one job, and what they do together.
 
     Attributes:
@@ -78,16 +75,15 @@ class Job(OneLine):
     collectives: tuple[CollectiveMetrics, ...] = ()
     stragglers: tuple[Straggler, ...] = ()
     pipeline: Pipeline | None = None
-    bandwidths: tuple[BandwidthMetrics, ...] = field(default=(), metadata=_ADDED)
-    per_rank: tuple[RankTimes, ...] = field(default=(), metadata=_ADDED)
-    unmatched: tuple[Unmatched, ...] = field(default=(), metadata=_ADDED)
-    critical_path: JobPath | None = field(default=None, metadata=_ADDED)
-    baseline: JobBaseline | None = field(default=None, metadata=_ADDED)
-    not_judged: str | None = field(default=None, metadata=_ADDED)
+    bandwidths: Annotated[tuple[BandwidthMetrics, ...], _ADDED] = ()
+    per_rank: Annotated[tuple[RankTimes, ...], _ADDED] = ()
+    unmatched: Annotated[tuple[Unmatched, ...], _ADDED] = ()
+    critical_path: Annotated[JobPath | None, _ADDED] = None
+    baseline: Annotated[JobBaseline | None, _ADDED] = None
+    not_judged: Annotated[str | None, _ADDED] = None
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Merged(OneLine):
+class Merged(Record, eq=False):
     """Files of a job, merged.
 
     Attributes:

@@ -15,7 +15,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, OneLine, dataclass
+from tracelab.base.arrays import Arrays, Record
 from tracelab.base.intervals import Int64Array, Intervals, join, measure_within, subtract, union
 from tracelab.job.part_path import PathPart, path_part
 from tracelab.job.pipeline_passes import NO_PASSES, Passes, find_passes
@@ -64,8 +64,7 @@ _MAX_LOCATED_KERNELS = 5_000
 _OF_HOST = (Cause.HOST_BLOCKED, Cause.INPUT, Cause.HOST_BUSY)
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Culprit(OneLine):
+class Culprit(Record):
     """Cause on the host that kept the device idle: a call, an operator or a region, and its place.
 
     Example row: ``Culprit(work=Work.INPUT, call="next", site=CallSite(function="train",
@@ -82,8 +81,7 @@ class Culprit(OneLine):
     site: CallSite
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class PartSteps(Frozen):
+class PartSteps(Arrays):
     """The steps of one file, in order.
 
     Attributes:
@@ -102,8 +100,7 @@ class PartSteps(Frozen):
     loading_ns: Int64Array
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class RankProgram(Frozen):
+class RankProgram(Arrays):
     """The steady steps of one rank as they are replayed.
 
     Attributes:
@@ -123,8 +120,7 @@ class RankProgram(Frozen):
     changes: Mapping[str, Edited]
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class RankPart(Frozen):
+class RankPart(Arrays):
     """The communication of one rank, and how it spent the time in between; c operations, by start.
 
     An operation is a collective or, of a kernel that sends and receives, one of its sends and

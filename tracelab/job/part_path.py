@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, OneLine, dataclass
+from tracelab.base.arrays import Arrays, Record
 from tracelab.base.intervals import Int64Array
 from tracelab.measures.critical_path import HOST, PathKind, path_links, through_host
 from tracelab.measures.idle_culprits import busy_with, outermost_around
@@ -25,8 +25,7 @@ from tracelab.model.trace import ABSENT
 _SAMPLE_NS, _MAX_SAMPLES = 10_000, 1 << 16
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class PathPlace(OneLine):
+class PathPlace(Record):
     """Something that a path can be spent on.
 
     Example: ``PathPlace(name="aten::mm", site=CallSite(function="train", file="train.py"))``.
@@ -40,8 +39,7 @@ class PathPlace(OneLine):
     site: CallSite
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class PathPart(Frozen):
+class PathPart(Arrays):
     """Ways back through one rank; k stretches, each followed by what came before it.
 
     Times are ns since the file's first event. A stretch ends where the one that led to it begins.

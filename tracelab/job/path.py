@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from typing import Annotated
 
 import numpy as np
 
-from tracelab.base.arrays import OneLine, dataclass
-from tracelab.job.members import Members
+from tracelab.base.arrays import Record
+from tracelab.job.operation_members import Members
 from tracelab.job.part import RankPart
 from tracelab.job.part_path import PathPart, PathPlace
 from tracelab.measures.critical_path import PathKind
@@ -30,8 +30,7 @@ _Key = tuple[int, PathKind, PathPlace | None]  # part index, kind, what; None fo
 _SIGNED = constrained(minimum=-(2**63))
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class PathSegment(OneLine):
+class PathSegment(Record):
     """All stretches of a job's critical path on one rank, of one kind, in one thing.
 
     Attributes:
@@ -62,8 +61,7 @@ class PathSegment(OneLine):
     total_ns: int
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class RankOnPath(OneLine):
+class RankOnPath(Record):
     """Share of a job's critical path that is on one rank.
 
     Attributes:
@@ -76,11 +74,10 @@ class RankOnPath(OneLine):
 
     rank: int
     total_ns: int
-    by_kind: Mapping[str, int] = field(metadata=keyed_by(PathKind, complete=True))
+    by_kind: Annotated[Mapping[str, int], keyed_by(PathKind, complete=True)]
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class PathStretch(OneLine):
+class PathStretch(Record):
     """A time in which a job's critical path stayed on one rank.
 
     Attributes:
@@ -92,11 +89,10 @@ class PathStretch(OneLine):
 
     rank: int
     start_ns: int
-    end_ns: int = field(metadata=_SIGNED)
+    end_ns: Annotated[int, _SIGNED]
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class JobPath(OneLine):
+class JobPath(Record):
     """The critical path of a job's steady steps; of a job without common ones, of its recordings.
 
     Attributes:
@@ -116,10 +112,10 @@ class JobPath(OneLine):
     """
 
     steps: tuple[int, ...]
-    start_ns: int = field(metadata=_SIGNED)
-    end_ns: int = field(metadata=_SIGNED)
+    start_ns: Annotated[int, _SIGNED]
+    end_ns: Annotated[int, _SIGNED]
     total_ns: int
-    by_kind: Mapping[str, int] = field(metadata=keyed_by(PathKind, complete=True))
+    by_kind: Annotated[Mapping[str, int], keyed_by(PathKind, complete=True)]
     by_rank: tuple[RankOnPath, ...]
     segments: tuple[PathSegment, ...]
     stretches: tuple[PathStretch, ...]

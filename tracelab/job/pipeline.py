@@ -23,9 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from tracelab.base.arrays import Frozen, OneLine, dataclass
+from tracelab.base.arrays import Arrays, Record
 from tracelab.base.intervals import Int64Array, measure_within, union
-from tracelab.job.members import Members
+from tracelab.job.operation_members import Members
 from tracelab.job.part import RankPart, Work
 from tracelab.job.pipeline_stages import Chain, Message, find_chains
 from tracelab.model.trace import ABSENT
@@ -33,8 +33,7 @@ from tracelab.model.trace import ABSENT
 _MAX_EVIDENCE = 20
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class StageMetrics(OneLine):
+class StageMetrics(Record):
     """One stage of a pipeline; times are added up over the pipeline's steps, ns.
 
     Attributes:
@@ -103,8 +102,7 @@ _TIMES = [
 ]
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class BubbleParts(OneLine):
+class BubbleParts(Record):
     """Causes of stages that compute nothing, as shares of the schedule; they add up to its bubble.
 
     All but the first two are what the path through the schedule consists of beside compute: what
@@ -128,8 +126,7 @@ class BubbleParts(OneLine):
     rest: float
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Pipeline(OneLine):
+class Pipeline(Record):
     """The pipelines of a job; several where it has replicas of one.
 
     Attributes:
@@ -389,8 +386,7 @@ def _bubbles(
 _HOST = (Work.HOST_BLOCKED, Work.INPUT, Work.HOST_BUSY)
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Line(Frozen):
+class Line(Arrays):
     """One rank on the job's clock: what it had done by n moments, and e exposed pieces.
 
     Attributes:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, dataclass
+from tracelab.base.arrays import Arrays
 from tracelab.base.intervals import Int64Array, Intervals, join, measure_within, union
 from tracelab.model.graph import Graph
 from tracelab.model.host import ThreadState
@@ -24,8 +24,7 @@ from tracelab.model.trace import ABSENT
 _NEVER = union([], [])
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Passes(Frozen):
+class Passes(Arrays):
     """The passes of the s steps of one rank, and the host at its c communication operations.
 
     Attributes:

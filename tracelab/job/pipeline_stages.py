@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import OneLine, dataclass
+from tracelab.base.arrays import Record
 from tracelab.job.part import RankPart
 from tracelab.model.collectives import Operation
 from tracelab.model.phases import Phase
@@ -60,8 +60,7 @@ class Message(NamedTuple):
     operation_index: int
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Order(OneLine):
+class Order(Record):
     """Order of the messages of a pipeline.
 
     Attributes:
@@ -81,8 +80,7 @@ class Order(OneLine):
     why: str
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Chain(OneLine):
+class Chain(Record):
     """One pipeline of the job.
 
     Attributes:

@@ -11,17 +11,19 @@ Where ranks meet in pairs only, as the stages of a pipeline do, a stretch is the
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
+from typing import Annotated
 
 import numpy as np
+from msgspec import field
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, OneLine, dataclass
+from tracelab.base.arrays import Arrays, Record
 from tracelab.base.intervals import Int64Array, measure_within, union
 from tracelab.job.joint_program import Joined, find_meetings, join
 from tracelab.job.lateness import MoreWork
 from tracelab.job.matching import Basis
-from tracelab.job.members import Members
+from tracelab.job.operation_members import Members
 from tracelab.job.part import RankPart, RankProgram
 from tracelab.measures.steady import PROFILED, UNPROFILED
 from tracelab.model.kernel_kinds import Kind
@@ -53,8 +55,7 @@ def _none() -> Int64Array:
     return np.zeros(0, dtype=np.int64)
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class JobBaseline(OneLine):
+class JobBaseline(Record):
     """Accuracy of the replay of all ranks, unchanged.
 
     Example: ``JobBaseline(steps=(3, 4, 5), step_ns=29_300_000, replayed_ns=29_296_000,
@@ -79,11 +80,10 @@ class JobBaseline(OneLine):
     basis: str = PROFILED
     error: float | None = None
     not_replayed: str | None = None
-    printed: StepBasis | None = field(default=None, metadata={"added": True})
+    printed: Annotated[StepBasis | None, {"added": True}] = None
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class JobReplay(Frozen):
+class JobReplay(Arrays):
     """The ranks of a job as they are replayed.
 
     Attributes:
@@ -107,8 +107,7 @@ class JobReplay(Frozen):
     waited_ns: Int64Array = field(default_factory=_none)
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Change(OneLine):
+class Change(Record, eq=False):
     """A change of some ranks: the programs that they have with it, by their index.
 
     Attributes:
@@ -331,8 +330,7 @@ def _freed(job: JobReplay, program: Program, waited_ns: Int64Array, slowed: floa
 # --- edits that compare ranks ---
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Stretches(Frozen):
+class Stretches(Arrays):
     """The work of one rank by stretch; s stretches, the same on all ranks.
 
     Attributes:

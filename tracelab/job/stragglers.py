@@ -20,7 +20,7 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, OneLine, dataclass
+from tracelab.base.arrays import Arrays, Record
 from tracelab.base.intervals import Int64Array, Intervals, measure_within, overlapping_pairs, union
 from tracelab.job.lateness import (
     BEFORE_RECORDING,
@@ -36,7 +36,7 @@ from tracelab.job.lateness import (
     explain_host,
 )
 from tracelab.job.matching import Basis
-from tracelab.job.members import Members, RankTimes
+from tracelab.job.operation_members import Members, RankTimes
 from tracelab.job.part import RankPart, Work
 from tracelab.job.replay import JobReplay
 from tracelab.measures.steady import UNPROFILED, SteadyMetrics
@@ -52,8 +52,7 @@ _OF_COMPUTE = (MORE_WORK, SLOWER_GPU)
 _MAX_EVIDENCE = 20
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Straggler(OneLine):
+class Straggler(Record):
     """A rank that the others wait for in collectives, in most of the steady steps.
 
     Attributes:
@@ -161,8 +160,7 @@ def find_stragglers(
     return tuple(sorted(found, key=lambda straggler: -straggler.cost_ns))
 
 
-@dataclass(frozen=True, slots=True)
-class CommonSteps:
+class CommonSteps(Record):
     """The steady steps that all ranks have, in order.
 
     Attributes:
@@ -191,8 +189,7 @@ class CommonSteps:
         return len(cost_ns) < MIN_STEPS or _typical_ns(cost_ns) > spread_ns(cost_ns)
 
 
-@dataclass(frozen=True, slots=True)
-class Lost:
+class Lost(Record):
     """Time that one rank costs the others, by step.
 
     Attributes:
@@ -437,8 +434,7 @@ OTHERS_ARE_LATE = (
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class PlainStep(Frozen):
+class PlainStep(Arrays):
     """Typical step of a job without the profiler, as far as it is known.
 
     Attributes:

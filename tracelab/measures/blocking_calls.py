@@ -16,12 +16,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, OneLine, concatenated, dataclass, rows_at
+from tracelab.base.arrays import Arrays, Record, concatenated, rows_at
 from tracelab.base.intervals import Int64Array, Intervals, measure_within, overlapping_pairs, union
 from tracelab.measures.host_stalls import HostStalls, host_stalls, waits_for
 from tracelab.measures.idle_causes import Gaps, device_gaps, inside_replays
@@ -37,8 +38,7 @@ from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Trace
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class AttributedIdle(Frozen):
+class AttributedIdle(Arrays):
     """Stretches of idle time by the call that they are attributed to; disjoint on each device.
 
     Attributes:
@@ -70,8 +70,7 @@ def attributed_idle(host: Host) -> AttributedIdle:
     return concatenated([_device_idle(host, stalls, device) for device in devices])
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class _Delays(Frozen):
+class _Delays(Arrays):
     """Delays of the launch that ends a gap; by gap and start, disjoint in each gap.
 
     Attributes:
@@ -208,8 +207,7 @@ def _delays(host: Host, stalls: HostStalls, idle: Gaps, device: int) -> _Delays:
     return concatenated([*delays, own])
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class BlockingCallCosts(Frozen):
+class BlockingCallCosts(Arrays):
     """The blocking calls, by start, and what they cost.
 
     Attributes:
@@ -290,8 +288,7 @@ def _awaited_id(graph: Graph) -> Int64Array:
     return np.array([last_id.get(call, ABSENT) for call in calls.event_id.tolist()], dtype=np.int64)
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class BlockingCallMetrics(OneLine):
+class BlockingCallMetrics(Record):
     """The blocking calls of one API at one call site, ns.
 
     What a call costs often falls into the next step. In the rows of a step `count` and `blocked_ns`
@@ -311,7 +308,7 @@ class BlockingCallMetrics(OneLine):
     rank: int
     step: int | None
     api: str
-    kind: str = field(metadata=constrained(enum=[kind.name.lower() for kind in Blocking]))
+    kind: Annotated[str, constrained(enum=[kind.name.lower() for kind in Blocking])]
     count: int
     blocked_ns: int
     caused_idle_ns: int

@@ -14,15 +14,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
 from enum import IntEnum
 from functools import cache
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, OneLine, dataclass
+from tracelab.base.arrays import Arrays, Record
 from tracelab.base.intervals import Int64Array
 from tracelab.measures.host_stalls import unrecorded_waits, waits_for
 from tracelab.measures.measure import Measure, keyed_by, summed
@@ -52,8 +51,7 @@ class PathKind(IntEnum):
     UNKNOWN = 8  # the file does not say what was waited for
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PathStalls:
+class PathStalls(Record, eq=False):
     """The host stalls that waited for anything, by start, for a walk that asks them one by one.
 
     Attributes:
@@ -86,8 +84,7 @@ class PathStalls:
         return ABSENT
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class PathLinks(Frozen):
+class PathLinks(Arrays):
     """Waits of each activity and each host stall; tuples where a walk asks one by one.
 
     Attributes:
@@ -254,8 +251,7 @@ def _rows_awaited_by_calls(graph: Graph) -> Int64Array:
 _KIND_NAMES = tuple(kind.name.lower() for kind in PathKind)
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class CriticalPath(Frozen):
+class CriticalPath(Arrays):
     """The segments of one window's critical path, ascending.
 
     Attributes:
@@ -297,8 +293,7 @@ class HostStretch(NamedTuple):
     thread_index: int
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class CriticalPathMetrics(OneLine):
+class CriticalPathMetrics(Record):
     """The critical path of one window, ns per kind.
 
     Example row: ``CriticalPathMetrics(rank=0, step=3, total_ns=900, by_kind={"compute": 600,
@@ -308,7 +303,7 @@ class CriticalPathMetrics(OneLine):
     rank: int
     step: int | None
     total_ns: int
-    by_kind: Mapping[str, int] = field(metadata=keyed_by(PathKind, complete=True))
+    by_kind: Annotated[Mapping[str, int], keyed_by(PathKind, complete=True)]
 
 
 def critical_paths(

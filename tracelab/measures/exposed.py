@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, concatenated, dataclass
+from tracelab.base.arrays import Arrays, concatenated
 from tracelab.base.intervals import Int64Array, Intervals, join, overlapping_pairs, subtract, union
 from tracelab.measures.independent_work import (
     Side,
@@ -40,8 +40,7 @@ _NOTHING_TO_CHANGE = (
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Exposed(Frozen):
+class Exposed(Arrays):
     """The exposed pieces of communication and copies; by device, kind and start.
 
     Attributes:
@@ -73,8 +72,7 @@ class Exposed(Frozen):
         return union(self.start_ns[is_chosen], self.end_ns[is_chosen])
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class _Pieces(Frozen):
+class _Pieces(Arrays):
     """The exposed time of one kind and device; columns as in `Exposed`."""
 
     row: NDArray[np.intp]

@@ -8,13 +8,13 @@ that the graph calls. Where it has none, all that is known is the node before it
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import field
 from enum import IntEnum
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, OneLine, dataclass
+from tracelab.base.arrays import Arrays, Record
 from tracelab.base.intervals import Int64Array
 from tracelab.measures.idle_causes import Bubbles, Cause
 from tracelab.measures.measure import Measure, constrained
@@ -41,8 +41,7 @@ class NodeWait(IntEnum):
     OTHER = 4  # its launch, a free multiprocessor, or nothing that is known
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class GraphIdle(Frozen):
+class GraphIdle(Arrays):
     """The bubbles inside replays, as they stand in `Bubbles`.
 
     Attributes:
@@ -63,8 +62,7 @@ class GraphIdle(Frozen):
     ready_ns: Int64Array
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class GraphIdleMetrics(OneLine):
+class GraphIdleMetrics(Record):
     """The idle of one device inside replays before one node that waited for one thing.
 
     The rows of a device add up to its idle time inside CUDA graphs.
@@ -94,7 +92,7 @@ class GraphIdleMetrics(OneLine):
     rank: int
     step: int | None
     device: int
-    wait: str = field(metadata=constrained(enum=[wait.name.lower() for wait in NodeWait]))
+    wait: Annotated[str, constrained(enum=[wait.name.lower() for wait in NodeWait])]
     name: str | None
     stream: int | None
     awaited: str | None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, dataclass
+from tracelab.base.arrays import Arrays
 from tracelab.base.intervals import Intervals, measure
 from tracelab.model.activities import Stream
 from tracelab.model.cuda_graphs.graph_replays import replayed
@@ -27,8 +27,7 @@ _MAX_BUSY_SHARE = 0.1
 MAX_COMPARED_STREAMS = 32
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class GraphStreams(Frozen):
+class GraphStreams(Arrays):
     """The nearly empty streams of CUDA graphs of one device.
 
     Attributes:

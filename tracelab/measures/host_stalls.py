@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, dataclass, read_only
+from tracelab.base.arrays import Arrays, read_only
 from tracelab.base.intervals import Int64Array, Intervals, gaps, join, measure_within, union
 from tracelab.model.host import Host
 from tracelab.model.latencies import MAX_SILENCE_NS
@@ -17,8 +17,7 @@ from tracelab.model.lookup import groups_of
 _MIN_WORKED_SHARE = 0.95
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class HostStalls(Frozen):
+class HostStalls(Arrays):
     """The times in which a host thread made no progress: blocking calls, then stalled calls.
 
     Attributes:

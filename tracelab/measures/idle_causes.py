@@ -15,7 +15,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, concatenated, dataclass, rows_at
+from tracelab.base.arrays import Arrays, concatenated, rows_at
 from tracelab.base.intervals import (
     Int64Array,
     Intervals,
@@ -58,8 +58,7 @@ _CAUSE_OF_STATE = (
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Bubbles(Frozen):
+class Bubbles(Arrays):
     """The idle time of every device, cut into pieces of one cause each; by device and start.
 
     Attributes:
@@ -127,8 +126,7 @@ class Bubbles(Frozen):
         return measure_within(inside, *bounds_of(windows))
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Gaps(Frozen):
+class Gaps(Arrays):
     """The bubbles of one device between its first and its last activity, in order.
 
     Activities of no length keep no device busy: they neither end a bubble nor begin one.
@@ -219,8 +217,7 @@ def bubbles(graph: Graph, windows: Sequence[Window] | None = None) -> Bubbles:
     return rows_at(found, np.lexsort((found.start_ns, found.device_number)))
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class _Pieces(Frozen):
+class _Pieces(Arrays):
     """Disjoint stretches of idle time, ascending, each with the row that ends its gap."""
 
     start_ns: Int64Array

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import field
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import OneLine, dataclass, read_only
+from tracelab.base.arrays import Record, read_only
 from tracelab.base.intervals import Int64Array
 from tracelab.measures.idle_causes import Bubbles, Cause
 from tracelab.measures.measure import Measure
@@ -213,8 +212,7 @@ def innermost_functions(
     return innermost_id
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class CulpritMetrics(OneLine):
+class CulpritMetrics(Record):
     """The idle of one device and cause with one culprit at one call site, ns.
 
     Attributes:
@@ -245,7 +243,7 @@ class CulpritMetrics(OneLine):
     longest_start_ns: int
     longest_ns: int
     event: int
-    waited_in: str | None = field(default=None, metadata={"added": True})
+    waited_in: Annotated[str | None, {"added": True}] = None
 
 
 def culprit_rows(

@@ -62,7 +62,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import OneLine, dataclass
+from tracelab.base.arrays import Record
 from tracelab.base.intervals import Int64Array
 
 # Without the row of others.
@@ -70,8 +70,7 @@ MAX_ROWS = 200
 OTHERS = "others"
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
+class Figure(Record):
     """A column of figures as text and page show it.
 
     Attributes:
@@ -88,8 +87,7 @@ class Figure:
     unit: str = ""
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Measure(OneLine):
+class Measure(Record):
     """One table of the report.
 
     Attributes:

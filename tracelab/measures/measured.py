@@ -17,8 +17,8 @@ from tracelab.measures.critical_path import CriticalPath, critical_paths
 from tracelab.measures.exposed import Exposed, exposed
 from tracelab.measures.idle_causes import Bubbles, bubbles
 from tracelab.measures.idle_culprits import idle_culprits
-from tracelab.measures.profiler_overhead import StartUp, start_up
 from tracelab.measures.serialized_streams import SerializedStreams, serialized_streams
+from tracelab.measures.unprofiled_windows import StartUp, start_up
 from tracelab.model.collectives import Collectives, collectives
 from tracelab.model.cuda_graphs.origins import Origins, origins
 from tracelab.model.graph import Graph, build_graph

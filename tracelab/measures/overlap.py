@@ -7,12 +7,12 @@ of A is the time in which A ran and what should overlap it did not.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import field
 from itertools import combinations
+from typing import Annotated
 
 import numpy as np
 
-from tracelab.base.arrays import OneLine, dataclass
+from tracelab.base.arrays import Record
 from tracelab.base.intervals import Int64Array, Intervals, intersect, join, measure_within, subtract
 from tracelab.base.options import Options
 from tracelab.measures.graph_streams import (
@@ -33,8 +33,7 @@ _Bounds = tuple[Int64Array, Int64Array]  # of windows, as of `bounds_of`
 _SELECTION = r"^(stream:\d+/(\d+|graphs)|kind:\d+/(compute|comm|copy|memset)|device:\d+)$"
 
 
-@dataclass(frozen=True, slots=True)
-class StreamTime:
+class StreamTime(Record):
     """One stream in one window, ns.
 
     Example row: ``StreamTime(stream=7, busy_ns=600, activities=12)``.
@@ -45,8 +44,7 @@ class StreamTime:
     activities: int
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class GraphStreamsTime(OneLine):
+class GraphStreamsTime(Record):
     """The nearly empty streams of CUDA graphs of a device in one window; they are shown as one.
 
     Attributes:
@@ -63,8 +61,7 @@ class GraphStreamsTime(OneLine):
     activities: int
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class DeviceTime(OneLine):
+class DeviceTime(Record):
     """One device in one window, ns; ``busy_ns + idle_ns`` is the window's length.
 
     Exposed communication is not overlapped with compute; an exposed copy not with compute or
@@ -94,8 +91,7 @@ class DeviceTime(OneLine):
     graph_streams: GraphStreamsTime | None = None
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class OverlapMetrics(OneLine):
+class OverlapMetrics(Record):
     """Two selections of activities in one window, ns.
 
     Attributes:
@@ -110,8 +106,8 @@ class OverlapMetrics(OneLine):
 
     rank: int
     step: int | None
-    a: str = field(metadata=constrained(pattern=_SELECTION))
-    b: str = field(metadata=constrained(pattern=_SELECTION))
+    a: Annotated[str, constrained(pattern=_SELECTION)]
+    b: Annotated[str, constrained(pattern=_SELECTION)]
     a_ns: int
     b_ns: int
     overlap_ns: int

@@ -13,7 +13,7 @@ from dataclasses import fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, dataclass
+from tracelab.base.arrays import Arrays
 from tracelab.base.intervals import Int64Array
 from tracelab.measures.exposed import Exposed
 from tracelab.model.kernel_kinds import Kind
@@ -34,8 +34,7 @@ _SLOW_BYTES_PER_NS = 25
 MIN_BANDWIDTH_BYTES = 1_000_000
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class PeerWaits(Frozen):
+class PeerWaits(Arrays):
     """Waits of collectives for a peer, by row of the timeline.
 
     Attributes:

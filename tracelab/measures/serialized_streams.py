@@ -12,7 +12,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, concatenated, dataclass, read_only
+from tracelab.base.arrays import Arrays, concatenated, read_only
 from tracelab.base.intervals import (
     Int64Array,
     Intervals,
@@ -41,8 +41,7 @@ _NOT_SERIALIZED = (
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class SerializedStreams(Frozen):
+class SerializedStreams(Arrays):
     """Time in which one stream of a device computed and the next kernel of another could not.
 
     Attributes:

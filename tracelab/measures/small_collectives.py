@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, dataclass
+from tracelab.base.arrays import Arrays
 from tracelab.base.intervals import Int64Array
 from tracelab.measures.exposed import Exposed
 from tracelab.measures.peer_waits import MIN_BANDWIDTH_BYTES
@@ -42,8 +42,7 @@ _CAN_BE_ONE = (
 _ACCUMULATES = "AccumulateGrad"  # the operator in which hooks of a gradient run
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class SmallCollectives(Frozen):
+class SmallCollectives(Arrays):
     """Small collectives in a row with others, by start; of each row all but one that remains.
 
     Attributes:

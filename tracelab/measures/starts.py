@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from typing import Annotated
 
 import numpy as np
 
-from tracelab.base.arrays import OneLine, dataclass
+from tracelab.base.arrays import Record
 from tracelab.base.intervals import measure_within, union
 from tracelab.measures.measure import Measure, constrained, keyed_by
 from tracelab.model.constraints import Constraint
@@ -19,8 +19,7 @@ from tracelab.model.steps import Window
 _KINDS = [kind.name.lower() for kind in Kind]
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class LatencyMetrics(OneLine):
+class LatencyMetrics(Record):
     """One latency that the trace shows.
 
     Attributes:
@@ -40,9 +39,9 @@ class LatencyMetrics(OneLine):
 
     rank: int
     step: int | None
-    since: str = field(metadata=constrained(enum=[since.name.lower() for since in Since]))
-    previous: str | None = field(metadata=constrained(enum=[*_KINDS, None]))
-    kind: str | None = field(metadata=constrained(enum=[*_KINDS, None]))
+    since: Annotated[str, constrained(enum=[since.name.lower() for since in Since])]
+    previous: Annotated[str | None, constrained(enum=[*_KINDS, None])]
+    kind: Annotated[str | None, constrained(enum=[*_KINDS, None])]
     typical_ns: int
     starts: int
     own: bool
@@ -78,8 +77,7 @@ def _named(kind: Kind | None) -> str | None:
 TYPICAL = Measure("latencies", LatencyMetrics, latency_rows)
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class StartMetrics(OneLine):
+class StartMetrics(Record):
     """Waits of the activities of one device that started in one window.
 
     Attributes:
@@ -101,13 +99,13 @@ class StartMetrics(OneLine):
     step: int | None
     device: int
     activities: int
-    by_constraint: Mapping[str, int] = field(
-        metadata=keyed_by(Constraint, complete=True, added=(Constraint.CALLBACK,))
-    )
+    by_constraint: Annotated[
+        Mapping[str, int], keyed_by(Constraint, complete=True, added=(Constraint.CALLBACK,))
+    ]
     inferred: int
     unexplained: int
     unexplained_ns: int
-    unexplained_share: float = field(metadata=constrained(minimum=0, maximum=1))
+    unexplained_share: Annotated[float, constrained(minimum=0, maximum=1)]
 
 
 def starts(graph: Graph, windows: Sequence[Window]) -> Iterator[StartMetrics]:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field
 from statistics import median
-from typing import Protocol
+from typing import Annotated, Protocol
 
-from tracelab.base.arrays import OneLine, dataclass
+from tracelab.base.arrays import Record
 from tracelab.base.intervals import measure_within
 from tracelab.measures.blocking_calls import BlockingCallCosts
 from tracelab.measures.exposed import Exposed
 from tracelab.measures.idle_causes import Bubbles
 from tracelab.measures.measure import Measure, constrained
-from tracelab.measures.profiler_overhead import StartUp, unprofiled_ns
+from tracelab.measures.unprofiled_windows import StartUp, unprofiled_ns
 from tracelab.measures.window_times import DeviceMetrics, device_metrics
 from tracelab.model.graph import Graph
 from tracelab.model.steady import LeftOut
@@ -50,8 +49,7 @@ class Replayed(Protocol):
         """Reason why there are no predictions."""
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class SteadyMetrics(OneLine):
+class SteadyMetrics(Record):
     """The steady steps of one file, ns.
 
     Attributes:
@@ -92,13 +90,13 @@ class SteadyMetrics(OneLine):
     gpu_floor_ns: int
     device: int
     left_out: tuple[LeftOut, ...]
-    basis: str = field(metadata=constrained(enum=[PROFILED, UNPROFILED]))
+    basis: Annotated[str, constrained(enum=[PROFILED, UNPROFILED])]
     baseline_error: float | None
     not_replayed: str | None
     devices: tuple[DeviceMetrics, ...]
     unprofiled_ns: int | None
-    not_calibrated: str | None = field(default=None, metadata={"added": True})
-    replayed_steps: tuple[int, ...] = field(default=(), metadata={"added": True})
+    not_calibrated: Annotated[str | None, {"added": True}] = None
+    replayed_steps: Annotated[tuple[int, ...], {"added": True}] = ()
 
     @property
     def length_ns(self) -> int:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, concatenated, dataclass
+from tracelab.base.arrays import Arrays, concatenated
 from tracelab.base.intervals import (
     Int64Array,
     Intervals,
@@ -28,7 +28,7 @@ from tracelab.base.intervals import (
 )
 from tracelab.measures.idle_causes import Bubbles
 from tracelab.measures.measure import summed
-from tracelab.measures.profiler_overhead import HostClock
+from tracelab.measures.unprofiled_windows import HostClock
 from tracelab.model.cuda_graphs.origins import Basis, Origins
 from tracelab.model.graph import Graph
 from tracelab.model.lookup import groups_of
@@ -158,8 +158,7 @@ class ProgramLines:
 # --- labels ---
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Labels(Frozen):
+class Labels(Arrays):
     """Labels of the host's work at some moments or calls.
 
     Attributes:
@@ -181,8 +180,7 @@ class Labels(Frozen):
         return len(self.phase)
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class WhatRan(Frozen):
+class WhatRan(Arrays):
     """Launched work and host work of the steady steps.
 
     Attributes:

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from typing import Annotated
 
-from tracelab.base.arrays import OneLine, dataclass
+from msgspec import field
+
+from tracelab.base.arrays import Record
 from tracelab.base.intervals import measure_within, union
 from tracelab.measures.blocking_calls import BlockingCallCosts
 from tracelab.measures.exposed import Exposed
 from tracelab.measures.idle_causes import Bubbles, Cause
 from tracelab.measures.measure import Measure, keyed_by
 from tracelab.measures.overlap import GraphStreamsTime, StreamTime, device_times
-from tracelab.measures.profiler_overhead import StartUp, unprofiled_ns
+from tracelab.measures.unprofiled_windows import StartUp, unprofiled_ns
 from tracelab.model.constraints import REASONS
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.steps import Window, bounds_of
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class DeviceMetrics(OneLine):
+class DeviceMetrics(Record):
     """One device in one window, ns.
 
     ``busy_ns + idle_ns`` is the window's length, and the bubbles add up to ``idle_ns``.
@@ -54,15 +55,13 @@ class DeviceMetrics(OneLine):
     comm_compute_overlap_ns: int
     copy_compute_overlap_ns: int
     streams: tuple[StreamTime, ...]
-    bubbles: Mapping[str, int] = field(
-        metadata=keyed_by(Cause, complete=True, added=[Cause.PROFILER])
-    )
-    unknown_reasons: Mapping[str, int] = field(metadata=keyed_by(REASONS, complete=False))
-    idle_by_calls_ns: int = field(default=0, metadata={"added": True})
-    bubbles_by_calls: Mapping[str, int] = field(
-        default_factory=dict, metadata={"added": True, **keyed_by(Cause, complete=False)}
-    )
-    graph_streams: GraphStreamsTime | None = field(default=None, metadata={"added": True})
+    bubbles: Annotated[Mapping[str, int], keyed_by(Cause, complete=True, added=[Cause.PROFILER])]
+    unknown_reasons: Annotated[Mapping[str, int], keyed_by(REASONS, complete=False)]
+    idle_by_calls_ns: Annotated[int, {"added": True}] = 0
+    bubbles_by_calls: Annotated[
+        Mapping[str, int], {"added": True, **keyed_by(Cause, complete=False)}
+    ] = field(default_factory=dict)
+    graph_streams: Annotated[GraphStreamsTime | None, {"added": True}] = None
 
     @property
     def alone_memset_ns(self) -> int:
@@ -70,8 +69,7 @@ class DeviceMetrics(OneLine):
         return self.busy_ns - self.compute_ns - self.exposed_comm_ns - self.exposed_copy_ns
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class WindowMetrics(OneLine):
+class WindowMetrics(Record):
     """One step, or the whole trace where `step` is None.
 
     Attributes:
@@ -155,7 +153,7 @@ def device_metrics(
     return [
         tuple(
             DeviceMetrics(
-                **{name: getattr(times, name) for name in times.__slots__},
+                **{name: getattr(times, name) for name in times.__struct_fields__},
                 blocking_comm_ns=int(comm_ns[times.device][i]),
                 blocking_copy_ns=int(copy_ns[times.device][i]),
                 bubbles=causes[times.device][i],

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from typing import Annotated
 
 import numpy as np
 
-from tracelab.base.arrays import OneLine, dataclass
+from tracelab.base.arrays import Record
 from tracelab.base.intervals import Int64Array
 from tracelab.measures.measure import (
     MAX_ROWS,
@@ -50,8 +50,7 @@ _MIN_UNRECOGNISED_SHARE = 0.01
 # --- kernels of the whole file ---
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class NameTimes(OneLine):
+class NameTimes(Record):
     """The GPU activities of one name, on all devices of a file.
 
     Attributes:
@@ -93,8 +92,7 @@ def kernel_times(graph: Graph) -> tuple[NameTimes, ...]:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class KernelTotal:
+class KernelTotal(Record):
     """All activities of one name.
 
     Example row: ``KernelTotal(name="my_kernel", count=5, total_ns=790)``.
@@ -131,8 +129,7 @@ def unrecognised_kernels(graph: Graph) -> tuple[KernelTotal, ...]:
 # --- kernels ---
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class KernelSums(OneLine):
+class KernelSums(Record):
     """The exact figures of a row over all its steps: they add up to those of the file.
 
     Attributes:
@@ -148,8 +145,7 @@ class KernelSums(OneLine):
     total_ns: int
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class KernelMetrics(OneLine):
+class KernelMetrics(Record):
     """The GPU activities of one name, on all devices of a file, per steady step.
 
     Of a file without steady steps the figures are of the whole trace.
@@ -174,13 +170,13 @@ class KernelMetrics(OneLine):
     rank: int
     step: int | None
     name: str
-    kind: str | None = field(metadata=constrained(enum=[*_KIND_NAMES, None]))
-    phase: str | None = field(metadata=constrained(enum=[*_PHASE_NAMES, None]))
+    kind: Annotated[str | None, constrained(enum=[*_KIND_NAMES, None])]
+    phase: Annotated[str | None, constrained(enum=[*_PHASE_NAMES, None])]
     names: int
     count: float
     total_ns: int
     mean_ns: int
-    share: float = field(metadata=constrained(minimum=0, maximum=1))
+    share: Annotated[float, constrained(minimum=0, maximum=1)]
     sums: KernelSums
 
     @property
@@ -232,8 +228,7 @@ def kernels(what_ran: WhatRan) -> Iterator[KernelMetrics]:
 # --- operators, phases, lines and modules ---
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class WorkSums(OneLine):
+class WorkSums(Record):
     """The exact figures of a row over all its steps: they add up to those of the file.
 
     Attributes:
@@ -253,8 +248,7 @@ class WorkSums(OneLine):
     idle_ns: int
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class WorkMetrics(OneLine):
+class WorkMetrics(Record):
     """An operator, a phase, a line of the program or a module, per steady step.
 
     Of a file without steady steps the figures are of the whole trace. At each moment of a step one
@@ -309,14 +303,14 @@ class WorkMetrics(OneLine):
     host_ns: int
     gpu_ns: int
     idle_ns: int
-    host_share: float = field(metadata=constrained(minimum=0, maximum=1))
-    gpu_share: float = field(metadata=constrained(minimum=0, maximum=1))
+    host_share: Annotated[float, constrained(minimum=0, maximum=1)]
+    gpu_share: Annotated[float, constrained(minimum=0, maximum=1)]
     sums: WorkSums
-    host_unprofiled_ns: int | None = field(default=None, metadata={"added": True})
-    replayed_ns: int = field(default=0, metadata={"added": True, **constrained(minimum=0)})
-    replay_basis: str | None = field(
-        default=None, metadata={"added": True, **constrained(enum=[*_BASIS_NAMES, None])}
-    )
+    host_unprofiled_ns: Annotated[int | None, {"added": True}] = None
+    replayed_ns: Annotated[int, {"added": True, **constrained(minimum=0)}] = 0
+    replay_basis: Annotated[
+        str | None, {"added": True, **constrained(enum=[*_BASIS_NAMES, None])}
+    ] = None
 
 
 def operators(what_ran: WhatRan) -> Iterator[WorkMetrics]:

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, dataclass, read_only
+from tracelab.base.arrays import Arrays, Record, read_only
 from tracelab.base.intervals import Int64Array, Intervals, clip, measure, union
 from tracelab.base.options import PROFILER_STEP
 from tracelab.model.kernel_kinds import Kind, copy_direction
@@ -18,8 +18,7 @@ from tracelab.model.steps import Step, UnusedSteps, Window
 from tracelab.model.trace import ABSENT, Category, Trace
 
 
-@dataclass(frozen=True, slots=True)
-class Stream:
+class Stream(Record):
     """One stream of one device; its activities are the timeline's rows [first_row, end_row).
 
     Example: ``Stream(device_number=0, stream_number=7, first_row=0, end_row=340)``.
@@ -31,8 +30,7 @@ class Stream:
     end_row: int
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Activities(Frozen):
+class Activities(Arrays, dict=True):
     """A trace's GPU activities, ordered by device, stream, start, end and event id.
 
     Example row: ``(event_id=812, kind=Kind.COMPUTE, launch_id=640, step_index=1,

@@ -24,7 +24,7 @@ from dataclasses import fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, dataclass
+from tracelab.base.arrays import Arrays
 from tracelab.base.intervals import Int64Array, measure_within
 from tracelab.model.constraints import (
     Awaited,
@@ -59,8 +59,7 @@ _SHOW_LATENCIES = (
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Constraints(Frozen):
+class Constraints(Arrays):
     """Waits of some rows of the timeline.
 
     Attributes:
@@ -88,7 +87,6 @@ class Constraints(Frozen):
     reason: NDArray[np.int8]
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Binding(Constraints):
     """Wait of each activity, by row of the timeline.
 
@@ -127,8 +125,7 @@ class Binding(Constraints):
     latencies: Latencies
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Met(Frozen):
+class Met(Arrays):
     """Times at which the constraints in the file were met, by row of the timeline.
 
     The times are those of `Binding`; `stream_row` (int64[m]) is the row of its stream that let it

@@ -14,7 +14,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, dataclass
+from tracelab.base.arrays import Arrays
 from tracelab.base.intervals import Int64Array, Intervals, measure, union
 from tracelab.model.driver_api import (
     is_allocation,
@@ -58,8 +58,7 @@ _BLOCKS: Mapping[Blocking, Callable[[str], bool]] = MappingProxyType(
 _WATCHDOG = re.compile(r"nccl|rccl|watchd|heartbeat|monitor", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class BlockingCalls(Frozen):
+class BlockingCalls(Arrays):
     """The host calls that blocked, by start; the profiler's own and watchdogs' are left out.
 
     Example row: ``(event_id=120, kind=Blocking.STREAM, thread_index=0, start_ns=81_000,
@@ -150,8 +149,7 @@ def _final_sync(timeline: Timeline, calls: NDArray[np.intp], kind: NDArray[np.in
     return last if after_launches and not in_step else ABSENT
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class StalledCalls(Frozen):
+class StalledCalls(Arrays):
     """The calls that got no further while other threads allocated; by start, allocation and call.
 
     A call was stalled if it lasted for more than 100 us, at least half of which lies in allocations

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, dataclass
+from tracelab.base.arrays import Arrays
 from tracelab.base.intervals import Int64Array
 from tracelab.model.driver_api import (
     begins_capture,
@@ -29,8 +29,7 @@ _LAUNCHES = (
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Captures(Frozen):
+class Captures(Arrays):
     """The captures of a file, by start, and what was launched into each, in order.
 
     Attributes:

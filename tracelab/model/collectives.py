@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, OneLine, dataclass
+from tracelab.base.arrays import Arrays, Record
 from tracelab.base.intervals import Int64Array
 from tracelab.base.names import qualified_name
 from tracelab.model.driver_api import is_graph_launch
@@ -85,8 +85,7 @@ _DONE_BY = {
 }
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Group(OneLine):
+class Group(Record):
     """A process group.
 
     Example: ``Group(name="0", ranks=(0, 1, 2, 3), size=4)``.
@@ -102,8 +101,7 @@ class Group(OneLine):
     size: int | None
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Collectives(Frozen):
+class Collectives(Arrays):
     """The communication operations of one file, c of them, by the start of their kernels.
 
     A kernel that sends and receives may do several operations: then each of them is one, and they

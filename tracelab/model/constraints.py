@@ -9,7 +9,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, dataclass
+from tracelab.base.arrays import Arrays
 from tracelab.base.intervals import Int64Array
 
 
@@ -49,8 +49,7 @@ REASONS: Mapping[Reason, str] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Awaited(Frozen):
+class Awaited(Arrays):
     """Waits of each row of a timeline because of stream waits and peer copies.
 
     Attributes:

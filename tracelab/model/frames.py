@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-from tracelab.base.arrays import dataclass
+from tracelab.base.arrays import Record
 from tracelab.base.names import name_test
 
 TRUTH = "__bool__"  # `if x`, `while x`, `not x`, `x and y` ...
@@ -105,8 +105,7 @@ _WITHOUT_NAME = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(Record):
     """A Python function of a source file, and the line at which the profiler saw it begin."""
 
     file: str

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, dataclass
+from tracelab.base.arrays import Arrays, Record
 from tracelab.base.intervals import Int64Array
 from tracelab.model.binding import Binding, bind
 from tracelab.model.blocking_calls import RETURNS_WHEN_DONE, Blocking
@@ -46,8 +46,7 @@ class EdgeKind(IntEnum):
     QUEUE = 5  # both streams share a hardware queue or copy engine, and it was launched before
 
 
-@dataclass(frozen=True, slots=True)
-class EventLinks:
+class EventLinks(Record):
     """Counts of stream waits with a known source.
 
     Example: ``EventLinks(exact=0, inferred=12, unresolved=3)``, as in a stock file.
@@ -63,8 +62,7 @@ class EventLinks:
     unresolved: int
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Graph(Frozen):
+class Graph(Arrays):
     """The dependencies of a whole file.
 
     Example row: ``(source_id=41, target_id=84, kind=EdgeKind.LAUNCH)``: the call 41 put the

@@ -12,7 +12,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import OneLine, dataclass, read_only
+from tracelab.base.arrays import Record, read_only
 from tracelab.base.intervals import Int64Array, Intervals, join, measure_within, subtract, union
 from tracelab.model.blocking_calls import (
     Blocking,
@@ -57,8 +57,7 @@ _MIN_WAIT_NS = 10_000
 _IN_THREAD = ("_SingleProcess", "torch/utils/data/_utils/fetch.py")
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class ThreadState(OneLine):
+class ThreadState(Record):
     """Recorded states of one host thread over time.
 
     Attributes:
@@ -290,8 +289,7 @@ def _launch(calls: Nesting, timeline: Timeline) -> NDArray[np.bool_]:
     return launch
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Host(OneLine):
+class Host(Record, eq=False, dict=True):
     """The host side of a timeline.
 
     Attributes:

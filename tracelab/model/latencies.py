@@ -12,7 +12,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, dataclass
+from tracelab.base.arrays import Arrays, Record
 from tracelab.base.intervals import Int64Array
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import groups_of
@@ -63,8 +63,7 @@ class Since(IntEnum):
     NODE = 4  # of nodes of a graph among the first: the end of the node before it in its stream
 
 
-@dataclass(frozen=True, slots=True)
-class Latency:
+class Latency(Record):
     """One latency, and its median in the captures of H200s.
 
     Example: ``Latency(Since.PREVIOUS, Kind.COMPUTE, Kind.COPY, 3_344)``: 3.3 us lie between a
@@ -131,8 +130,7 @@ def event_index(kind: NDArray[np.int8]) -> NDArray[np.intp]:
     return launch_index(kind) + len(Kind)
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Latencies(Frozen):
+class Latencies(Arrays):
     """Typical latencies of one trace, in the order of `LATENCIES`.
 
     Attributes:

@@ -14,12 +14,11 @@ from typing import Literal
 
 import numpy as np
 
-from tracelab.base.arrays import OneLine, dataclass
+from tracelab.base.arrays import Record
 from tracelab.model.trace import Category, Trace
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Loss(OneLine):
+class Loss(Record):
     """A kind of loss, a record of ``losses.toml``; a report counts how often it happened.
 
     Example: ``Loss("negative_durations", "warning", "reader", "events with a negative duration
@@ -69,8 +68,7 @@ _MAX_NAME_LETTERS = 200
 _MAX_SHOWN_LETTERS = 60
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class LossName(OneLine):
+class LossName(Record):
     """One name that a file gives to what tracelab does not know.
 
     Attributes:

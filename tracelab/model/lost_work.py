@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, dataclass
+from tracelab.base.arrays import Arrays, Record
 from tracelab.base.intervals import Int64Array
 from tracelab.model.activities import Activities
 from tracelab.model.captures import find_captures
@@ -47,8 +47,7 @@ _MAX_DOUBTFUL_GRAPHS = 2
 _MAX_NEIGHBORS = 32
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class LostWork(Frozen):
+class LostWork(Arrays):
     """The calls that put work on the GPU, and which of them lost it.
 
     Example row: ``call_id=40, kind=2, is_lost=True``: the replay of a graph of which nothing is in
@@ -174,8 +173,7 @@ def _is_captured(timeline: Activities, calls: NDArray[np.intp]) -> NDArray[np.bo
     return captured
 
 
-@dataclass(frozen=True, slots=True)
-class _Replay:
+class _Replay(Record):
     """Recorded part of one replay, by start: names and streams as numbers, and times, ns."""
 
     launch_id: int

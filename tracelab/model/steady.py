@@ -10,7 +10,7 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import OneLine, dataclass
+from tracelab.base.arrays import Record
 from tracelab.base.intervals import Int64Array, measure_within
 from tracelab.model.activities import Activities
 from tracelab.model.lost_work import LostWork
@@ -28,8 +28,7 @@ _MIN_SILENCE_SHARE = 0.02
 _MIN_SILENCE_RATIO = 2
 
 
-@dataclass(frozen=True, slots=True)
-class LeftOut:
+class LeftOut(Record):
     """A step that is not steady, and why.
 
     Example: ``LeftOut(step=2, why="holds work launched before the recording")``.
@@ -39,8 +38,7 @@ class LeftOut:
     why: str
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class SteadySteps(OneLine):
+class SteadySteps(Record):
     """The steady steps of a file; they decide what is typical.
 
     Example: ``SteadySteps(indices=(1, 2), window=Window(None, 9_000, 29_000),

@@ -15,7 +15,7 @@ from itertools import count
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import OneLine, dataclass
+from tracelab.base.arrays import Record
 from tracelab.base.errors import UsageError
 from tracelab.base.intervals import Int64Array, Intervals, union
 from tracelab.base.options import PROFILER_STEP
@@ -28,8 +28,7 @@ _NUMBER = re.compile(r"#([0-9]+)")
 _MAX_INT64_DIGITS = 18
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Record):
     """One pass of the loop: the host's annotation and the window that its GPU work extends.
 
     Example: ``Step(number=12, event_id=40, start_ns=1_000, end_ns=9_500_000)``.
@@ -47,8 +46,7 @@ class Step:
     end_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(Record):
     """A stretch of time to measure; `step` is its number, None for the whole trace.
 
     >>> Window(step=3, start_ns=1_000, end_ns=4_500).length_ns
@@ -76,8 +74,7 @@ def bounds_of(stretches: Sequence[Step | Window]) -> tuple[Int64Array, Int64Arra
     return start_ns, end_ns
 
 
-@dataclass(frozen=True, slots=True)
-class UnusedSteps:
+class UnusedSteps(Record):
     """Annotations of one name that match the pattern of the steps and are not steps.
 
     Example: ``UnusedSteps(loss="nested_steps", name="step micro-batch", count=8)``.
@@ -217,8 +214,7 @@ _DIGITS = re.compile(r"\d+")
 _OF_PATTERNS = re.compile(r"[.^$*+?{}\[\]\\|()]")
 
 
-@dataclass(frozen=True, slots=True)
-class KnownSteps:
+class KnownSteps(Record):
     r"""Step names of a framework.
 
     Example: ``KnownSteps("SGLang", r"^step\[\w+ bs=\d")``.
@@ -246,8 +242,7 @@ KNOWN_STEPS = (
 )
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class RepeatedAnnotation(OneLine):
+class RepeatedAnnotation(Record):
     r"""Annotations of one name in a file without steps, or of names that differ in a number.
 
     Example: ``RepeatedAnnotation(name="batch N", pattern=r"^batch \d+$", count=40,

@@ -9,7 +9,6 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import dataclass
 from tracelab.base.intervals import Int64Array
 from tracelab.base.options import PROFILER_STEP
 from tracelab.model.activities import Activities, Stream
@@ -22,8 +21,7 @@ from tracelab.model.steps import choose_pattern, find_steps
 from tracelab.model.trace import ABSENT, HOST_CALLS, Trace
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Timeline(Activities):
+class Timeline(Activities, dict=True, weakref=True):
     """A trace's GPU activities, with what of them was lost and which steps are typical."""
 
     @cached_property

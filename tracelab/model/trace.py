@@ -13,22 +13,21 @@ annotations of the graphs were given.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field
 from enum import IntEnum
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec import field
 from numpy.typing import NDArray
 
 from tracelab.base import arrays
-from tracelab.base.arrays import Frozen, OneLine, dataclass, read_only
+from tracelab.base.arrays import Arrays, Record, read_only
 from tracelab.base.intervals import Int64Array
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class FileInfo(OneLine):
+class FileInfo(Record):
     """Metadata of a file, each value once, with one type.
 
     Example: ``FileInfo(rank=3, rank_source="metadata", world_size=8, software={"cuda": "12.4"},
@@ -71,12 +70,8 @@ class FileInfo(OneLine):
     device_names: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}))
     multiprocessors: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
     source_folders: tuple[str, ...] = ()
-    source_scopes: Mapping[str, Any] = field(
-        default_factory=lambda: MappingProxyType({}), repr=False
-    )
-    source_texts: Mapping[str, Any] = field(
-        default_factory=lambda: MappingProxyType({}), repr=False
-    )
+    source_scopes: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    source_texts: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     unprofiled_step_ns: float | None = None
     unprofiled_host_step_ns: float | None = None
     unprofiled_block_steps: int | None = None
@@ -107,8 +102,7 @@ class GroupText(NamedTuple):
     rank_stride: int
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Messages(Frozen):
+class Messages(Arrays):
     """The arguments of k communication operations; every event has its own row.
 
     One more row comes last, in which all is `ABSENT`: that of events without any.
@@ -140,8 +134,7 @@ class Messages(Frozen):
         return len(self.sequence) - 1
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class GraphNodes(Frozen):
+class GraphNodes(Arrays):
     """Node of each of k runs, and l dependencies between nodes.
 
     One more row comes last, in which all is `ABSENT`: that of events that are no nodes.
@@ -201,8 +194,7 @@ HOST_CALLS = (Category.RUNTIME, Category.DRIVER)
 COLLECTIVE_OPERATOR = "record_param_comms"
 
 
-@dataclass(frozen=True, slots=True)
-class Thread:
+class Thread(Record):
     """A thread as the file names it: strings, because some files use words.
 
     Example row: ``Thread(process="4211", thread="4211", name="thread 4211 (python)")``.
@@ -218,8 +210,7 @@ class Thread:
     name: str
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class SparseColumn(Frozen):
+class SparseColumn(Arrays):
     """Integers that few events have, read like an array of one per event.
 
     >>> column = SparseColumn(np.array([0, 1, 1], np.int32), np.array([7, ABSENT]))
@@ -256,8 +247,7 @@ class SparseColumn(Frozen):
         return np.asarray(self[:], dtype=dtype)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Trace(Frozen):
+class Trace(Arrays, dict=True):
     """One file's complete events, in the file's order; every array is read-only.
 
     Large files are mostly host events, which have no device, stream or CUDA event: those columns

@@ -9,7 +9,7 @@ from typing import Any
 
 from tracelab.analysis.analysis import Analysis
 from tracelab.analysis.reports import FileResult, analyze_file, merge_results
-from tracelab.base.arrays import OneLine, dataclass
+from tracelab.base.arrays import Record
 from tracelab.base.errors import TracelabError, UsageError
 from tracelab.base.options import DEFAULTS, Options
 from tracelab.read.sources import find_sources, path_names
@@ -25,8 +25,7 @@ def default_title(_: str) -> str:
     return ""
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Request(OneLine):
+class Request(Record):
     """A request for an output of N files.
 
     Attributes:
@@ -46,8 +45,7 @@ class Request(OneLine):
     title_of: Callable[[str], str] = default_title
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Output(OneLine):
+class Output(Record):
     """One sort of file.
 
     Attributes:

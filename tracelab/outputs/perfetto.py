@@ -15,7 +15,7 @@ import numpy as np
 
 from tracelab.analysis.analysis import Analysis
 from tracelab.analysis.reports import FileResult
-from tracelab.base.arrays import ABSENT, OneLine, dataclass
+from tracelab.base.arrays import ABSENT, Record
 from tracelab.base.errors import TracelabError
 from tracelab.base.options import DEFAULTS, Options
 from tracelab.model.timeline import Timeline
@@ -38,8 +38,7 @@ _GZIP_WBITS = 31
 _Write = Callable[[bytes], object]
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class PerfettoPart(OneLine):
+class PerfettoPart(Record, eq=False):
     """Part of a file that goes into a trace.
 
     Attributes:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, dataclass
+from tracelab.base.arrays import Arrays
 from tracelab.base.intervals import Int64Array, stacked
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import groups_of
@@ -33,8 +33,7 @@ _MIN_STEP_DISTANCE_SHARE = 0.9
 _LATEST_NS = np.iinfo(np.int64).max
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class ReplayedTimes(Frozen):
+class ReplayedTimes(Arrays):
     """Times at which the nodes of one program were reached, and their origin.
 
     Attributes:

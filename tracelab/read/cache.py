@@ -21,7 +21,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import dataclass
+from tracelab.base.arrays import Record
 from tracelab.base.errors import OutputError, reason_of
 from tracelab.base.version import __version__
 from tracelab.model.trace import FileInfo, Trace
@@ -42,8 +42,7 @@ _ENDING, _UNFINISHED = ".columns", ".unfinished"
 _MAX_UNFINISHED_S = 3600
 
 
-@dataclass(frozen=True, slots=True)
-class KeptFile:
+class KeptFile(Record):
     """A file in the cache folder that holds a trace's columns, or will hold them.
 
     Example row: ``KeptFile(path=Path("9f2c.columns"), size_bytes=7_340_032, modified_s=1.7e9)``

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import orjson
 
-from tracelab.base.arrays import Frozen, OneLine, dataclass
+from tracelab.base.arrays import Arrays, Record
 from tracelab.base.intervals import Int64Array
 from tracelab.read.json.array import ArrayReader
 from tracelab.read.json.events import decode_texts, mapping
@@ -37,8 +37,7 @@ class Head(msgspec.Struct, gc=False):
     id: Id = None
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class EventArray(OneLine):
+class EventArray(Record):
     """Position of a file's array of events in its unpacked bytes.
 
     Example: ``EventArray(begin=16, end=4_812, is_bare=False, breaks_off=False, losses={},
@@ -62,8 +61,7 @@ class EventArray(OneLine):
     threads: Mapping[tuple[str, str], tuple[Id, Id]]
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Selection(Frozen):
+class Selection(Arrays):
     """Selection of a file's events to keep.
 
     Complete events are chosen one by one. Of the others the metadata are kept, begins and ends

@@ -14,11 +14,10 @@ from pathlib import Path
 
 import msgspec
 
-from tracelab.base.arrays import dataclass
+from tracelab.base.arrays import Record
 
 
-@dataclass(frozen=True, slots=True)
-class Platform:
+class Platform(Record):
     """A sort of device, or a profiler, and what is in no other file.
 
     It is a record of ``platforms.toml``.

@@ -22,7 +22,7 @@ from typing import Any, overload
 
 import orjson
 
-from tracelab.base.arrays import dataclass
+from tracelab.base.arrays import Record
 from tracelab.base.errors import UnreadableInputError
 from tracelab.model.trace import Trace
 from tracelab.read.json.array import ArrayReader
@@ -172,8 +172,7 @@ _GAP = re.compile(rb"\}(\s*,\s*)(?=\{)")
 _BEFORE, _AFTER = b'{"%b": [' % EVENTS.encode(), b"]}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Chunk:
+class _Chunk(Record):
     """Bytes of a file, and what makes a trace of them where it is put around them."""
 
     begin: int

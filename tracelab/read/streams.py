@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, cast
 
-from tracelab.base.arrays import OneLine, dataclass
+from tracelab.base.arrays import Record
 from tracelab.base.errors import (
     MissingSupportError,
     TracelabError,
@@ -41,8 +41,7 @@ _OTHER_COMPRESSORS = (
 _MAX_MAGIC_BYTES = 6
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Source(OneLine):
+class Source(Record):
     """One file to read.
 
     Example: ``Source(path="traces/ddp_rank3.pt.trace.json.gz", rank=3, named=False)``.

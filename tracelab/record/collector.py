@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Literal, TypeAlias, get_args
 
-from tracelab.base.arrays import dataclass
+from tracelab.base.arrays import Record
 from tracelab.base.errors import reason_of
 
 Collector: TypeAlias = Literal["kineto", "cuspy"]
@@ -40,8 +40,7 @@ _AFTER_CUSPY = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(Record):
     """The collector that records.
 
     Example row: ``Choice("kineto", "the package cupti-python is not installed")``

@@ -15,7 +15,7 @@ import types
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from tracelab.base.arrays import dataclass
+from tracelab.base.arrays import Record
 from tracelab.base.errors import UsageError, reason_of
 from tracelab.record.hooks import around, watch_function
 from tracelab.system.signals import SIGNALLED
@@ -30,8 +30,7 @@ class StopRun(SystemExit):
     """The recording is done, and the user wants the program to end there."""
 
 
-@dataclass(frozen=True, slots=True)
-class StepFunction:
+class StepFunction(Record):
     """A function of the program with whose end a step ends.
 
     Attributes:

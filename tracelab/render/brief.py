@@ -8,11 +8,11 @@ where it is printed whole.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 from itertools import accumulate
-from typing import Any
+from typing import Annotated, Any
 
-from tracelab.base.arrays import OneLine, dataclass
+from tracelab.base.arrays import Record
 from tracelab.base.safe_text import clean, json_bytes
 from tracelab.findings.finding import CRITICAL, INFO, WARNING, Finding
 from tracelab.render.document import Document, document_of
@@ -34,8 +34,7 @@ _ELLIPSIS = "…"
 _QUOTE_BYTES = 3
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class BriefSaving(OneLine):
+class BriefSaving(Record):
     """A predicted saving of the step.
 
     Example: ``BriefSaving(percent=23, low=10, high=35, ms=7.3)``.
@@ -52,8 +51,7 @@ class BriefSaving(OneLine):
     ms: float | None
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class BriefHeadline(OneLine):
+class BriefHeadline(Record):
     """The figures of one step, as they are printed.
 
     Attributes:
@@ -70,7 +68,7 @@ class BriefHeadline(OneLine):
         saves: what all fixes save together; null likewise.
     """
 
-    rank: int = field(metadata=constrained(minimum=-(2**63)))
+    rank: Annotated[int, constrained(minimum=-(2**63))]
     step: int | None
     step_ms: float
     while_profiled_ms: float
@@ -82,8 +80,7 @@ class BriefHeadline(OneLine):
     saves: BriefSaving | None
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class BriefPlace(OneLine):
+class BriefPlace(Record):
     """A place in the user's program; null for what the file does not say.
 
     Attributes:
@@ -101,8 +98,7 @@ class BriefPlace(OneLine):
     code: str | None
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class BriefEvidence(OneLine):
+class BriefEvidence(Record):
     """Evidence of a finding in the trace.
 
     Attributes:
@@ -121,8 +117,7 @@ class BriefEvidence(OneLine):
     kernel: str | None
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class BriefFinding(OneLine):
+class BriefFinding(Record):
     """One thing to change.
 
     Attributes:
@@ -144,7 +139,7 @@ class BriefFinding(OneLine):
     number: int
     rule: str
     remedy: str | None
-    severity: str = field(metadata=constrained(enum=[CRITICAL, WARNING, INFO]))
+    severity: Annotated[str, constrained(enum=[CRITICAL, WARNING, INFO])]
     ranks: str
     saves: BriefSaving | None
     at_most_percent: float | None
@@ -156,8 +151,7 @@ class BriefFinding(OneLine):
     evidence: BriefEvidence
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class BriefRecording(OneLine):
+class BriefRecording(Record):
     """One of several files that are not one job, or a job among them.
 
     Attributes:
@@ -179,8 +173,7 @@ class BriefRecording(OneLine):
     place: str
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class BriefRest(OneLine):
+class BriefRest(Record):
     """Number of things left out, because they are minor or there was no room.
 
     Example: ``BriefRest(findings=1, minor_findings=4, notes=2, recordings=0)``.
@@ -192,8 +185,7 @@ class BriefRest(OneLine):
     recordings: int
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Brief(OneLine):
+class Brief(Record):
     """First screen of a file, a job, or files that are not one job.
 
     Attributes:
@@ -212,7 +204,7 @@ class Brief(OneLine):
         next: commands to type next.
     """
 
-    schema: str = field(metadata=constrained(const=SCHEMA))
+    schema: Annotated[str, constrained(const=SCHEMA)]
     version: str
     files: tuple[str, ...]
     file_count: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tracelab.base.arrays import OneLine, dataclass
+from tracelab.base.arrays import Record
 from tracelab.base.safe_text import counted
 from tracelab.render.first_screen import (
     Fact,
@@ -35,8 +35,7 @@ MAX_WORK_ROWS = 10
 MAX_DETAILED_RANKS = 4
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Document(OneLine):
+class Document(Record):
     """Verdict, findings and tables of a report, in words.
 
     Attributes:

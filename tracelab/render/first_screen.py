@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 
-from tracelab.base.arrays import OneLine, dataclass
+from tracelab.base.arrays import Record
 from tracelab.base.safe_text import counted
 from tracelab.findings.finding import ASIDE, MAX_SHORT_LETTERS, WARNING_SHARE, Finding
 from tracelab.findings.places import place_text
@@ -61,8 +61,7 @@ _NO_ANSWER = "edge"  # the cause that says nothing about the program
 _MANY = {"host_blocked": "blocking calls"}
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Fact(OneLine):
+class Fact(Record):
     """One line about a step.
 
     Example: ``Fact("GPU 0", "busy 68 %, idle 32 %: blocking calls 24 %, CPU-bound 8 %")``.
@@ -72,8 +71,7 @@ class Fact(OneLine):
     text: str
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class SharePart(OneLine):
+class SharePart(Record):
     """A part of a step, in whole percents: ``SharePart("host_busy", "CPU-bound", 0.06)``.
 
     Attributes:
@@ -87,16 +85,14 @@ class SharePart(OneLine):
     share: float
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class BusyShares(OneLine):
+class BusyShares(Record):
     """Busy share of each GPU, as printed: ``BusyShares("the steady steps", {0: "68 %"})``."""
 
     of: str
     by_gpu: Mapping[int, str]
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Item(OneLine):
+class Item(Record):
     """A finding of the first screen.
 
     Example: ``Item(1, finding, "saves 23 % (10 to 35), 7.3 ms", Price("saves", 0.23, ...),
@@ -126,8 +122,7 @@ class Item(OneLine):
     on: str
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class FirstScreen(OneLine):
+class FirstScreen(Record):
     """First screen of a file or a job.
 
     Attributes:

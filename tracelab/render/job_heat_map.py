@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import dataclass
+from tracelab.base.arrays import Record
 from tracelab.report.schema import Job
 
 Shares = NDArray[np.float64]
@@ -44,8 +44,7 @@ PANELS: Mapping[str, Panel] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class HeatMap:
+class HeatMap(Record, eq=False):
     """Contents of the heat map.
 
     Attributes:

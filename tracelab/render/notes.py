@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tracelab.base.arrays import dataclass
+from tracelab.base.arrays import Record
 from tracelab.base.safe_text import counted
 from tracelab.findings.finding import ASIDE, WARNING, Finding
 from tracelab.findings.places import place_text
@@ -26,8 +26,7 @@ _INFLATED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(Record):
     """Something about a trace, in a sentence without its end.
 
     Example: ``Note("No Python functions were recorded", "TL903", is_warning=False)``.

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from tracelab.base.arrays import dataclass
+from tracelab.base.arrays import Record
 
 _BLACK = "#202124"
 
 
-@dataclass(frozen=True, slots=True)
-class SpanKind:
+class SpanKind(Record):
     """Style of a kind of spans.
 
     Example: ``SpanKind("#E69F00", "#e69f00", word="communication", ink="#202124")``.

@@ -17,14 +17,15 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from msgspec import field
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import ABSENT, Frozen, dataclass
+from tracelab.base.arrays import ABSENT, Arrays
 from tracelab.base.intervals import Int64Array, stacked, union
 from tracelab.base.names import short_kernel_name
 from tracelab.base.safe_text import clean
@@ -45,8 +46,7 @@ _POSSIBLE_BELOW_NS = 2**43 * 1000
 MAX_TEXT_LETTERS, MAX_LABEL_LETTERS = 300, 120
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Texts(Frozen):
+class Texts(Arrays):
     """One of a few texts for each slice.
 
     Example row: ``(index=0)``, with ``table=("host_blocked", "launch")``.
@@ -60,8 +60,7 @@ class Texts(Frozen):
     table: Sequence[str]
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Track(Frozen):
+class Track(Arrays):
     """Slices that are shown in one row, or in more where they overlap; by start.
 
     Example row: ``(start_ns=400, end_ns=900, name="host_blocked")``.

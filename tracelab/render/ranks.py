@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from tracelab.base.arrays import OneLine, dataclass
+from tracelab.base.arrays import Record
 from tracelab.base.file_names import short_names
 from tracelab.base.safe_text import clean, counted
 from tracelab.findings.rules import waiting_ranks
@@ -57,8 +57,7 @@ _MAX_FILE_LETTERS = 30
 Column = tuple[str, list[str]]  # its title and cells
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class RankShares(OneLine):
+class RankShares(Record):
     """Times of a rank in its steps; each part is that of all steady steps together.
 
     Attributes:
@@ -329,8 +328,7 @@ def _began_apart(job: Job) -> list[str]:
 # --- the table ---
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class RankRow(OneLine):
+class RankRow(Record):
     """A rank: times and shares are those recorded, with the profiler.
 
     Only so do ranks compare: the profiler may slow down some of them and others not.
@@ -350,8 +348,7 @@ class RankRow(OneLine):
     shares: RankShares | None
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Ranks(OneLine):
+class Ranks(Record):
     """The ranks of a job.
 
     Attributes:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tracelab.base.arrays import OneLine, dataclass
+from tracelab.base.arrays import Record
 from tracelab.base.file_names import remove_rank, short_names
 from tracelab.base.safe_text import counted
 from tracelab.findings.finding import INFO
@@ -26,8 +26,7 @@ from tracelab.report.views import RankView, ranks_of
 NONE = "-"  # cell of a figure that does not exist
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Recording(OneLine):
+class Recording(Record):
     """A file, or the files of a job, by the one whose step takes longest.
 
     Attributes:
@@ -64,8 +63,7 @@ class Recording(OneLine):
         return percent(self.busy_share)
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Recordings(OneLine):
+class Recordings(Record):
     """First screen of files that are not one job.
 
     Attributes:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any, cast
 
-from tracelab.base.arrays import OneLine, dataclass
+from tracelab.base.arrays import Record
 from tracelab.base.errors import UsageError
 
 if TYPE_CHECKING:
@@ -24,8 +24,7 @@ BUDGETS = "tracelab.comparison.budgets:BudgetResult"  # a list of them
 PICTURE = "tracelab.render.picture.save:Picture"
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Renderer(OneLine):
+class Renderer(Record):
     """One way to show one sort of result.
 
     Example row: ``Renderer("json", REPORT, "tracelab.report.schema:Report.to_json", (".json",))``

@@ -8,14 +8,15 @@ its scene on.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec import field
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import ABSENT, Frozen, OneLine, dataclass, read_only
+from tracelab.base.arrays import ABSENT, Arrays, Record, read_only
 from tracelab.base.intervals import Int64Array, Intervals, clip, union
 
 # Columns of lanes that refer to `Scene.names`, to `Scene.texts` and to rows of other lanes.
@@ -103,8 +104,7 @@ class Span(NamedTuple):
     end_ns: int
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Lane(OneLine):
+class Lane(Record, eq=False):
     """Spans of one lane, by start.
 
     Attributes:
@@ -168,8 +168,7 @@ class Lane(OneLine):
         return clip(union(self.start_ns[chosen], self.end_ns[chosen]), *within)
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Places(Frozen):
+class Places(Arrays):
     """Events that links and marks lead to.
 
     Example row: ``(event_id=17, start_ns=400, end_ns=900, thread=2, name=4, row=ABSENT)``.
@@ -194,8 +193,7 @@ class Places(Frozen):
         return len(self.event_id)
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Mark(OneLine):
+class Mark(Record, eq=False):
     """A finding, and the places that it cites.
 
     Attributes:
@@ -223,8 +221,7 @@ class Mark(OneLine):
     since_ns: Mapping[int, int]
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Scene(OneLine):
+class Scene(Record, eq=False):
     """All that is shown of one file. Times are ns since its first event, or on a job's clock.
 
     Attributes:

@@ -11,7 +11,7 @@ from dataclasses import fields, replace
 from enum import Enum
 from typing import Any, TypeVar
 
-from tracelab.base.arrays import OneLine, dataclass
+from tracelab.base.arrays import Record
 from tracelab.base.safe_text import counted
 from tracelab.findings.finding import CRITICAL, INFO, WARNING
 from tracelab.render.text.hints import ALL_IN_JSON
@@ -50,16 +50,14 @@ LABEL, BRIEF, PROSE = Fit.LABEL, Fit.BRIEF, Fit.PROSE
 TONES = {CRITICAL: Tone.CRITICAL, WARNING: Tone.WARNING, INFO: Tone.DIM}  # of findings
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(Record):
     """A column of a table; in its title a line may end."""
 
     title: str
     fit: Fit = Fit.NUMBER
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Section(OneLine):
+class Section(Record):
     """Sentences, a table and notes below it, under a title; each may be missing.
 
     Sections of one key are one part of the page; those without a key are in other places of it.
@@ -74,24 +72,21 @@ class Section(OneLine):
     key: str = ""
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Chapter(OneLine):
+class Chapter(Record):
     """Sections about one file or one step."""
 
     title: str
     sections: tuple[Section, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(Record):
     """A part of a line."""
 
     text: str
     tone: Tone = Tone.PLAIN
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Line(OneLine):
+class Line(Record):
     """One line, drawn as it is: neither wrapped nor indented, and cut where it is too long."""
 
     spans: tuple[Span, ...] = ()

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tracelab.base.arrays import OneLine, dataclass
+from tracelab.base.arrays import Record
 from tracelab.findings.finding import Finding, call_site_key, order_of
 from tracelab.findings.places import sentence_of
 from tracelab.findings.rules.waiting_ranks import same_work
@@ -14,8 +14,7 @@ from tracelab.report.schema import Report
 from tracelab.report.views import RankView, Scope, ranks_of
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class FindingGroup(OneLine):
+class FindingGroup(Record):
     """The findings of one place on some ranks.
 
     Attributes:

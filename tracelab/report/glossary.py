@@ -11,13 +11,12 @@ from collections.abc import Mapping
 from importlib.resources import files
 from types import MappingProxyType
 
-from tracelab.base.arrays import OneLine, dataclass
+from tracelab.base.arrays import Record
 from tracelab.model.constraints import REASONS
 from tracelab.model.losses import LOSSES
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Term(OneLine):
+class Term(Record):
     """A word and its meaning.
 
     Example: ``Term("edge", "before the GPU's first activity in the file, or after its last",
@@ -41,8 +40,7 @@ class Term(OneLine):
         return self.shown or self.key
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Group(OneLine):
+class Group(Record):
     """Words of one sort.
 
     Example: ``Group("causes", "Causes of idle time", "an idle cause", "Why a GPU was idle.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tracelab.base.arrays import OneLine, dataclass
+from tracelab.base.arrays import Record
 from tracelab.measures.window_times import DeviceMetrics
 from tracelab.report.views import RankView
 
@@ -13,8 +13,7 @@ _BLOCKING, _INPUT = "host_blocked", "input"
 _PROFILER_CAUSES = ("profiler", "host_busy")  # causes of idle time that the profiler makes longer
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Headline(OneLine):
+class Headline(Record):
     """Length of a step, busy share of the GPU that decides, and savings of the fixes.
 
     Shares are whole percents, as they are printed.

@@ -13,8 +13,8 @@ import re
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, fields, is_dataclass
-from typing import Any
+from dataclasses import fields, is_dataclass
+from typing import Annotated, Any
 
 from tracelab.findings.finding import Finding, Savings
 from tracelab.job.merge import Job
@@ -104,15 +104,19 @@ def schema_of(kind: Any, definitions: dict[str, Any], name: str = "") -> dict[st
 
 def _describe_dataclass(kind: type[Any], definitions: dict[str, Any]) -> dict[str, Any]:
     text = inspect.getdoc(kind) or ""
-    hints, descriptions = typing.get_type_hints(kind), dict(_described(text))
+    hints = typing.get_type_hints(kind, include_extras=True)
+    descriptions = dict(_described(text))
     properties, required = {}, []
-    for field in fields(kind):
-        one = schema_of(hints[field.name], definitions, field.name)
-        if field.name in descriptions:
-            one["description"] = descriptions[field.name]
-        properties[field.name] = {**one, **field.metadata.get("schema", {})}
-        if field.default is MISSING or not field.metadata.get("added"):
-            required.append(field.name)
+    for name in (field.name for field in fields(kind)):
+        hint, metadata = hints[name], {}
+        if typing.get_origin(hint) is Annotated:
+            hint, metadata = typing.get_args(hint)
+        one = schema_of(hint, definitions, name)
+        if name in descriptions:
+            one["description"] = descriptions[name]
+        properties[name] = {**one, **metadata.get("schema", {})}
+        if not metadata.get("added"):
+            required.append(name)
     return {
         "type": "object",
         "description": text.partition("\n")[0],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from tracelab.base.arrays import OneLine, dataclass
+from tracelab.base.arrays import Record
 from tracelab.findings.finding import INFO, WARNING
 from tracelab.model.losses import LOSSES, listed_names, merged_loss_names
 from tracelab.model.lost_work import KINDS
@@ -21,8 +21,7 @@ _JUDGED_ALONE = (
 )
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class LossCount(OneLine):
+class LossCount(Record):
     """One kind of loss in some files.
 
     Attributes:

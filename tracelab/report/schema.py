@@ -11,20 +11,22 @@ report holds its tables by their key, whoever made them, and treats them all ali
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from msgspec.structs import force_setattr
 
 from tracelab.base import printing
-from tracelab.base.arrays import OneLine, dataclass
+from tracelab.base.arrays import Record
 from tracelab.base.safe_text import json_bytes
 from tracelab.findings.finding import Finding, Savings
 from tracelab.job.clocks import Alignment
 from tracelab.job.collective_metrics import CollectiveMetrics
 from tracelab.job.lateness import RECORDING_START, UNEVEN_WORK
-from tracelab.job.members import RankStep
 from tracelab.job.merge import Job
+from tracelab.job.operation_members import RankStep
 from tracelab.job.path import JobPath
 from tracelab.job.pipeline import BubbleParts, Pipeline, StageMetrics
 from tracelab.job.stragglers import Straggler
@@ -86,16 +88,14 @@ STATED = "the caller says so"  # why files are a job
 _ADDED = {"added": True}  # after the first version: reports of before have no such key
 
 
-@dataclass(frozen=True, slots=True)
-class UnreadFile:
+class UnreadFile(Record):
     """A file that was asked for and could not be analyzed."""
 
     path: str
     reason: str
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class JobDecision(OneLine):
+class JobDecision(Record):
     """Decision if several files are the ranks of one job.
 
     Example: ``JobDecision(is_job=False, why="rank 0 is in several files: before and after",
@@ -112,8 +112,7 @@ class JobDecision(OneLine):
     recordings: tuple[tuple[int, ...], ...]
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Provenance(OneLine):
+class Provenance(Record):
     """Inputs and options of the report.
 
     Attributes:
@@ -125,11 +124,10 @@ class Provenance(OneLine):
     comm_patterns: tuple[str, ...]
     step_pattern: str
     unread: tuple[UnreadFile, ...]
-    job: JobDecision | None = field(default=None, metadata=_ADDED)
+    job: Annotated[JobDecision | None, _ADDED] = None
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class RecordedTime(OneLine):
+class RecordedTime(Record):
     """Times of a file's steps, by its clock.
 
     Attributes:
@@ -139,13 +137,12 @@ class RecordedTime(OneLine):
             trace where it has no steps.
     """
 
-    origin_ns: int = field(metadata=constrained(minimum=-(2**63)))
+    origin_ns: Annotated[int, constrained(minimum=-(2**63))]
     start_ns: int
     end_ns: int
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class LaunchedOnly(OneLine):
+class LaunchedOnly(Record):
     """The whole trace measured again without the activities whose launch is not in the file."""
 
     start_ns: int
@@ -154,8 +151,7 @@ class LaunchedOnly(OneLine):
     devices: tuple[DeviceMetrics, ...]
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class TraceInfo(OneLine):
+class TraceInfo(Record):
     """One file.
 
     Attributes:
@@ -180,7 +176,7 @@ class TraceInfo(OneLine):
 
     path: str
     rank: int
-    rank_source: str = field(metadata=constrained(enum=["metadata", "filename", "position"]))
+    rank_source: Annotated[str, constrained(enum=["metadata", "filename", "position"])]
     objects: int
     events: int
     gpu_activities: int
@@ -191,14 +187,14 @@ class TraceInfo(OneLine):
     unrecognised: tuple[KernelTotal, ...]
     launched_only: LaunchedOnly | None
     platform: str = ""
-    world_size: int | None = field(default=None, metadata=_ADDED)
-    world_groups: int | None = field(default=None, metadata=_ADDED)
-    recorded: RecordedTime | None = field(default=None, metadata=_ADDED)
-    unused_steps: tuple[UnusedSteps, ...] = field(default=(), metadata=_ADDED)
-    collector: str = field(default="", metadata=_ADDED)
-    loss_names: tuple[LossName, ...] = field(default=(), metadata=_ADDED)
-    step_pattern: str = field(default="", metadata=_ADDED)
-    repeated_annotations: tuple[RepeatedAnnotation, ...] = field(default=(), metadata=_ADDED)
+    world_size: Annotated[int | None, _ADDED] = None
+    world_groups: Annotated[int | None, _ADDED] = None
+    recorded: Annotated[RecordedTime | None, _ADDED] = None
+    unused_steps: Annotated[tuple[UnusedSteps, ...], _ADDED] = ()
+    collector: Annotated[str, _ADDED] = ""
+    loss_names: Annotated[tuple[LossName, ...], _ADDED] = ()
+    step_pattern: Annotated[str, _ADDED] = ""
+    repeated_annotations: Annotated[tuple[RepeatedAnnotation, ...], _ADDED] = ()
 
     @property
     def framework(self) -> str:
@@ -206,8 +202,7 @@ class TraceInfo(OneLine):
         return framework_of(self.step_pattern)
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Note(OneLine):
+class Note(Record):
     """Note to the reader of a window's findings.
 
     Example row: ``Note(rank=0, step=5, text="In the steady steps the first is TL101 ...")``
@@ -218,8 +213,7 @@ class Note(OneLine):
     text: str
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class WhatIf(OneLine):
+class WhatIf(Record):
     """Length of the steady steps with changes, by replay; `print` shows it as a table.
 
     Example: ``WhatIf(basis="profiled", baseline_error=0.004, predictions=(Prediction(...),))``.
@@ -233,7 +227,7 @@ class WhatIf(OneLine):
         is_of_trace: the trace has no steps: times are of all of it.
     """
 
-    basis: str = field(metadata=constrained(enum=[PROFILED, UNPROFILED]))
+    basis: Annotated[str, constrained(enum=[PROFILED, UNPROFILED])]
     baseline_error: float | None
     predictions: tuple[Prediction, ...]
     not_replayed: str | None = None
@@ -311,8 +305,7 @@ class Tables:
         return self.tables.get("modules", ())
 
 
-@dataclass(frozen=True)
-class Report(Tables):
+class Report(Record, Tables):
     """Measurements of one or several traces; `print` shows it as a terminal does.
 
     Attributes:
@@ -349,7 +342,7 @@ class Report(Tables):
     causal: tuple[CausalMetrics, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "tables", MappingProxyType(dict(self.tables)))
+        force_setattr(self, "tables", MappingProxyType(dict(self.tables)))
 
     def __reduce__(self) -> Any:  # read-only mappings cannot be pickled
         return Report, (

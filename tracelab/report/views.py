@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from tracelab.base.arrays import OneLine, dataclass
+from tracelab.base.arrays import Record
 from tracelab.findings.finding import Finding, Savings, is_worth_showing
 from tracelab.measures.critical_path import CriticalPathMetrics
 from tracelab.measures.registry import MEASURES
@@ -23,8 +23,7 @@ from tracelab.report.schema import Report, Tables, TraceInfo
 FIGURES = MappingProxyType({measure.key: measure.figures for measure in MEASURES})
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Scope(OneLine):
+class Scope(Record):
     """The stretch of time that a window's findings are about, and of which shares are printed.
 
     Attributes:
@@ -91,8 +90,7 @@ class Scope(OneLine):
         return next((x for x in self.devices if x.device == self.device), None)
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class View(OneLine, Tables):
+class View(Record, Tables):
     """Rows and findings of one window of one rank.
 
     Attributes:
@@ -167,8 +165,7 @@ class View(OneLine, Tables):
         return "Whole trace" if self.step is None else f"Step {self.step}"
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class RankView(OneLine):
+class RankView(Record):
     """Windows of one rank.
 
     Attributes:

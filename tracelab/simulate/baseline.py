@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tracelab.base.arrays import OneLine, dataclass
+from tracelab.base.arrays import Record
 from tracelab.measures.steady import PROFILED, UNPROFILED
 from tracelab.model.blocking_calls import RETURNS_WHEN_DONE
 from tracelab.model.graph import Graph
@@ -28,7 +28,7 @@ from tracelab.model.kernel_kinds import Kind
 from tracelab.model.latencies import UNEXPLAINED_NS
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
-from tracelab.simulate.calibrate import Calibration, calibrate, set_pace
+from tracelab.simulate.profiler_cost import Calibration, calibrate, set_pace
 from tracelab.simulate.program import NEVER, NodeKind, Program, Via
 from tracelab.simulate.recorded import once, record_program, repeat, typical_steps, whole
 from tracelab.simulate.replay import Replayed, replay
@@ -42,8 +42,7 @@ class Bounds(NamedTuple):
     high_ns: int
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class StepBasis(OneLine):
+class StepBasis(Record):
     """The length of the step that is printed, of which every saving is a share.
 
     Example: ``StepBasis(step_ns=31_600_000, profiled_step_ns=32_400_000, is_unprofiled=True)``.
@@ -173,8 +172,7 @@ _RECORD_AGAIN = " Record again: `{}`."
 _IS_OFF = "The replay of the unchanged {} is {} {} than recorded. Record more steps."
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Baseline(OneLine):
+class Baseline(Record, eq=False):
     """The program that changes start from, and the error of its unchanged replay.
 
     Example: ``Baseline(program=<Program>, steps=(3, 4, 5), step_ns=12_400_000,

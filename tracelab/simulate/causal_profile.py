@@ -11,14 +11,13 @@ one calls inside is part of it. A GPU activity is of the item that launched it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Annotated, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, OneLine, concatenated, dataclass
+from tracelab.base.arrays import Arrays, Record, concatenated
 from tracelab.base.intervals import Int64Array
 from tracelab.measures.measure import OTHERS, constrained, ranked
 from tracelab.measures.what_ran import OUTSIDE_FUNCTIONS
@@ -37,8 +36,7 @@ from tracelab.simulate.waits import unblock, waits_for_gpu
 # --- the items of a program ---
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class HostPieces(Frozen):
+class HostPieces(Arrays):
     """Pieces of host work along the edges of a program.
 
     Example row: ``(edge_index=12, event_id=840, share=0.25)``: a quarter of the work that edge 12
@@ -130,8 +128,7 @@ class ItemName(NamedTuple):
     where: str | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Items(Frozen):
+class Items(Arrays):
     """The items of a program.
 
     Attributes:
@@ -256,8 +253,7 @@ _HOST = (Via.HOST, Via.THREAD)
 _GPU = (Via.STREAM, Via.EVENT, Via.QUEUE, Via.SM)
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class CriticalCycle(Frozen):
+class CriticalCycle(Arrays):
     """Critical cycle of a step: the nodes and edges that each wait for the one before.
 
     Walked back from the last node, from each to the one that it waited for last, until a node comes
@@ -323,8 +319,7 @@ HOST, GPU = "host", "GPU"
 _MAX_ITEMS = 60
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class CausalMetrics(OneLine):
+class CausalMetrics(Record):
     """Length of a steady step if one part of it cost less.
 
     The items of a profile have nothing in common: a line has the host's work and the calls that it
@@ -358,7 +353,7 @@ class CausalMetrics(OneLine):
     """
 
     rank: int
-    by: str = field(metadata=constrained(enum=[ALL, FINDING, LINE, OPERATOR, KERNEL]))
+    by: Annotated[str, constrained(enum=[ALL, FINDING, LINE, OPERATOR, KERNEL])]
     name: str
     where: str | None
     names: int

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, dataclass
+from tracelab.base.arrays import Arrays, Record
 from tracelab.base.errors import UsageError
 from tracelab.base.intervals import Int64Array
 from tracelab.model.blocking_calls import Blocking
@@ -204,8 +204,7 @@ def _call_ns(
     return np.where(replay_count > 0, np.minimum(call_ns, all_calls_ns), call_ns)
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class _Runs(Frozen):
+class _Runs(Arrays):
     """Launches of a place that come one after another on a thread in one step, at least two.
 
     What blocks is not in a run, and ends it, as does host work other than launching.
@@ -544,8 +543,7 @@ EDITS: Mapping[str, EditKind] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Edit:
+class Edit(Record):
     """One change of a program, as it is written: ``KIND[:PLACE][=VALUE]``.
 
     >>> str(Edit("unblock", "train.py:40")), str(Edit("load", value=0.0))

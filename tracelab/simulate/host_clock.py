@@ -18,11 +18,11 @@ from tracelab.base.intervals import (
     measure_within,
     union,
 )
-from tracelab.measures.profiler_overhead import HostClock
+from tracelab.measures.unprofiled_windows import HostClock
 from tracelab.model.graph import Graph
 from tracelab.model.phases import Phases
 from tracelab.simulate.baseline import Baseline
-from tracelab.simulate.calibrate import MIN_LEFT_SHARE, Calibration, Marks, RecordedEvents
+from tracelab.simulate.profiler_cost import MIN_LEFT_SHARE, Calibration, Marks, RecordedEvents
 from tracelab.simulate.program import NodeKind, Program, Via
 
 # The profiler takes some time before the begin of an event and after it, and so at its end.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, dataclass
+from tracelab.base.arrays import Arrays
 from tracelab.base.intervals import Int64Array
 from tracelab.model.blocking_calls import RETURNS_WHEN_DONE, Blocking
 from tracelab.model.constraints import Constraint
@@ -32,8 +32,7 @@ from tracelab.simulate.program import Edges, Via, edges, join_pairs
 _ASLEEP_NS = 20_000
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Calls(Frozen):
+class Calls(Arrays):
     """The outermost calls that launch or block, by thread and begin.
 
     Attributes:
@@ -154,8 +153,7 @@ def _hand_overs_of(
     return rows
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Nodes(Frozen):
+class Nodes(Arrays):
     """First the return of each call, then the begins of some, then the end of each activity.
 
     Attributes:

@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from tracelab.base.arrays import OneLine, dataclass
+from tracelab.base.arrays import Record
 from tracelab.base.intervals import Int64Array
 from tracelab.simulate.baseline import Baseline, Bounds, gpu_chain
 from tracelab.simulate.edits import EDITS, NEAR, Edit, apply_edit
@@ -18,8 +18,7 @@ from tracelab.simulate.sites import Sites
 Change = Edit | Callable[[Program], Program]
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Fix(OneLine):
+class Fix(Record):
     """Changes that are made together.
 
     Attributes:
@@ -37,8 +36,7 @@ class Fix(OneLine):
     after: tuple[Change, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Prediction(OneLine):
+class Prediction(Record):
     """Length of a step with a fix.
 
     Example: ``Prediction(name="TL101", edits=("unblock:train.py:40",), findings=(0,),

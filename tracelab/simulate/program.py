@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tracelab.base.arrays import Frozen, OneLine, dataclass
+from tracelab.base.arrays import Arrays, Record
 from tracelab.base.intervals import Int64Array, measure_within, union
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import groups_of
@@ -65,8 +65,7 @@ class Via(IntEnum):
     MEETING = 9  # of a job: another rank has arrived
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Program(Frozen):
+class Program(Arrays):
     """Consecutive steps that are repeated; nodes in an order in which they can be computed.
 
     Example node: ``(kind=NodeKind.ACTIVITY, event_id=84, row=12, cost_ns=3_000, ...)``; example
@@ -137,8 +136,7 @@ class Program(Frozen):
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Edges(Frozen):
+class Edges(Arrays):
     """Edges of one or more kinds; columns as in `Program`.
 
     Example row: ``(source=40, target=41, via=Via.LAUNCH, latency_ns=2_100)``.
@@ -179,8 +177,7 @@ def join_pairs(
     return source, target
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Edited(OneLine):
+class Edited(Record):
     """A program with a change, as far as the change is known.
 
     Attributes:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, concatenated, dataclass
+from tracelab.base.arrays import Arrays, concatenated
 from tracelab.base.intervals import Int64Array
 from tracelab.model.graph import Graph
 from tracelab.model.latencies import previous_index
@@ -22,8 +22,7 @@ from tracelab.simulate.host_edges import Nodes, find_nodes, launch_edges, wait_e
 from tracelab.simulate.program import Edges, NodeKind, Program, Via
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Recorded(Frozen):
+class Recorded(Arrays):
     """A whole file as a program that runs once, and what is needed to cut steps out of it.
 
     Attributes:

@@ -18,7 +18,7 @@ from itertools import islice, pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, dataclass, read_only
+from tracelab.base.arrays import Arrays, Record, read_only
 from tracelab.base.intervals import Int64Array
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.program import NEVER, NodeKind, Program, Via
@@ -27,8 +27,7 @@ from tracelab.simulate.program import NEVER, NodeKind, Program, Via
 _MAX_BLOCK_NODES = 256
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class BlockOrder(Frozen):
+class BlockOrder(Arrays):
     """An order of nodes by block, and of the edges that lead into blocks.
 
     Attributes:
@@ -48,8 +47,7 @@ class BlockOrder(Frozen):
     blocks: tuple[Block, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(Record):
     """A range of positions, and of the edges into them.
 
     Example: ``Block(slice(40, 44), ((slice(90, 94), None), (slice(94, 95), np.array([2]))))``:
@@ -174,8 +172,7 @@ REPETITIONS = 4
 _MAX_PROGRAMS, _MAX_ROWS = 64, 2**24
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Replayed(Frozen):
+class Replayed(Arrays):
     """Times of replayed programs.
 
     Attributes:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, cached_property, reduce
 from itertools import count
 from types import MappingProxyType
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import OneLine, read_only
+from tracelab.base.arrays import Record, read_only
 from tracelab.base.errors import UsageError
 from tracelab.base.intervals import (
     Int64Array,
@@ -59,8 +58,7 @@ def _none_of(events: Int64Array) -> NDArray[np.bool_]:
     return np.zeros(len(events), dtype=np.bool_)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Selection(OneLine):
+class Selection(Record, eq=False, dict=True):
     """The part of a program that a place is.
 
     Attributes:

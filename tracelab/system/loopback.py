@@ -20,7 +20,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
-from tracelab.base.arrays import OneLine, dataclass
+from tracelab.base.arrays import Record
 from tracelab.base.errors import TracelabError, UsageError, reason_of
 from tracelab.system.console import tell
 
@@ -40,8 +40,7 @@ _HEADERS = (
 )
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Content(OneLine):
+class Content(Record):
     """Content that is served under one name.
 
     Example: ``Content(media_type="text/html", chunks=lambda: [b"<p>"], byte_count=3)``.

@@ -11,8 +11,8 @@ import tracelab
 from tests.unit.comparison.test_budgets import make_report, make_steps, make_window
 from tracelab.base.errors import UnreadableInputError, UsageError
 from tracelab.cli.options import FLAGS, sentence_of
+from tracelab.comparison.budget_check import check
 from tracelab.comparison.budgets import Budgets
-from tracelab.comparison.check import check
 from tracelab.model.kernel_kinds import comm_test
 from tracelab.system.processes import _killed_process_reported
 

@@ -7,8 +7,8 @@ import pytest
 from tests.build.reports import report
 from tests.figures import figures
 from tracelab.base.errors import UnreadableInputError, UsageError
+from tracelab.comparison.budget_check import check
 from tracelab.comparison.budgets import NAMES, BudgetResult, Budgets, parse_budgets, parse_toml
-from tracelab.comparison.check import check
 from tracelab.findings.finding import Finding, Where
 from tracelab.measures.steady import SteadyMetrics
 from tracelab.model.graph import EventLinks
@@ -28,7 +28,7 @@ DOCS = Path(__file__).parents[3] / "tracelab" / "docs"
 
 
 def make_device(device=0, **figures):
-    names = [x for x in DeviceMetrics.__slots__ if x.endswith("_ns")]
+    names = [x for x in DeviceMetrics.__struct_fields__ if x.endswith("_ns")]
     parts = {"streams": (), "bubbles": {}, "unknown_reasons": {}}
     return DeviceMetrics(**{"device": device, **dict.fromkeys(names, 0), **parts, **figures})
 
@@ -548,7 +548,7 @@ class TestParsing:
         assert len(str(found.value)) < 400
 
     def test_every_name_is_a_budget(self):
-        assert set(NAMES) == {x.replace("_", "-") for x in Budgets.__slots__}
+        assert set(NAMES) == {x.replace("_", "-") for x in Budgets.__struct_fields__}
 
     def test_rules_in_any_case(self):
         assert parse_budgets({"forbid": ["tl101"]}, "x").forbid == ("TL101",)

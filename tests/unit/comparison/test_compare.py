@@ -40,7 +40,7 @@ TRACES = Path(__file__).parents[3] / "traces"
 def device(busy, idle, *, number=0, streams=None, graph_streams=None):
     busy_streams = {7: busy} if streams is None else streams
     zero = dict.fromkeys(
-        (x for x in DeviceMetrics.__slots__ if x.endswith("_ns")),
+        (x for x in DeviceMetrics.__struct_fields__ if x.endswith("_ns")),
         0,
     )
     return DeviceMetrics(

@@ -9,7 +9,7 @@ from tests.build.rows import US
 from tracelab.findings.finding import CRITICAL, INFO, Finding, Savings, Where
 from tracelab.findings.job_findings import predict_in_job, price_in_job
 from tracelab.findings.places import TOGETHER
-from tracelab.job.members import find_members
+from tracelab.job.operation_members import find_members
 from tracelab.job.replay import replay_job
 from tracelab.measures.steady import PROFILED
 from tracelab.simulate.baseline import StepBasis

@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
+from msgspec.structs import force_setattr
 
 from tests.build.jobs import matches_of, one_clock
 from tests.build.parts import Op, part, receive, send
 from tracelab.job.collective_metrics import bandwidths, find_transfers
-from tracelab.job.members import find_members
+from tracelab.job.operation_members import find_members
 from tracelab.model.collectives import Group, Operation
 from tracelab.model.trace import ABSENT
 
@@ -23,8 +24,8 @@ def four_ranks(operation, in_bytes, out_bytes):
     parts = []
     for rank in range(4):
         one = part(rank, Op(operation, 10_000 * (rank + 1), 100_000, group=group))
-        object.__setattr__(one, "in_bytes", np.array([in_bytes]))
-        object.__setattr__(one, "out_bytes", np.array([out_bytes]))
+        force_setattr(one, "in_bytes", np.array([in_bytes]))
+        force_setattr(one, "out_bytes", np.array([out_bytes]))
         parts.append(one)
     return parts, matches_of([(rank, 0) for rank in range(4)])
 

@@ -7,13 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
+from msgspec.structs import force_setattr
 
 from tests.build.jobs import Turn, job_of, matches_of, one_clock, part_of, row
 from tests.build.parts import all_reduce, part
 from tests.build.rows import US, call, comm, kernel, launch, python
 from tests.examples import examples
 from tracelab.job.lateness import BEFORE_RECORDING, culprit_of, find_lateness, more_work
-from tracelab.job.members import find_members
+from tracelab.job.operation_members import find_members
 from tracelab.job.part import Work
 from tracelab.model.collectives import Group
 from tracelab.model.program.call_sites import NO_CALL_SITE, CallSite
@@ -176,7 +177,7 @@ def test_a_rank_that_waited_elsewhere_is_late_by_another_ones_fault():
         at_start = parts[rank].work_at_start_ns.copy()
         for index, (compute, communication) in enumerate(columns):
             at_start[index, Work.COMPUTE], at_start[index, Work.COMM] = compute, communication
-        object.__setattr__(parts[rank], "work_at_start_ns", at_start)
+        force_setattr(parts[rank], "work_at_start_ns", at_start)
     matches = matches_of([(0, 0), (1, 0)], [(1, 1), (2, 0)], [(0, 1), (1, 2)], [(1, 3), (2, 1)])
 
     members, lateness = lateness_of(parts, matches)

@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 from tests.build.pipelines import UNIT, gpipe, interleaved, job, one_f_one_b
 from tests.examples import examples
 from tracelab.job.clocks import align
-from tracelab.job.members import find_members
+from tracelab.job.operation_members import find_members
 from tracelab.job.pipeline import find_pipeline, theory_bubble
 from tracelab.model.trace import ABSENT
 

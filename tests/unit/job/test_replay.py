@@ -10,7 +10,7 @@ from tests.build.rows import US
 from tests.examples import examples
 from tests.figures import figures
 from tracelab.job.lateness import MoreWork
-from tracelab.job.members import find_members
+from tracelab.job.operation_members import find_members
 from tracelab.job.replay import (
     MAX_RANKS,
     Change,

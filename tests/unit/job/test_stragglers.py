@@ -15,8 +15,8 @@ from tests.figures import figures
 from tracelab.job.collective_metrics import collective_rows, find_transfers
 from tracelab.job.lateness import MoreWork, find_lateness
 from tracelab.job.matching import Basis
-from tracelab.job.members import find_members
 from tracelab.job.merge import merge
+from tracelab.job.operation_members import find_members
 from tracelab.job.replay import JobBaseline
 from tracelab.job.stragglers import PlainStep, find_stragglers, late_without_profiler
 from tracelab.model.collectives import Operation

@@ -23,7 +23,7 @@ from tracelab.measures.blocking_calls import blocking_call_rows, blocking_calls
 from tracelab.measures.exposed import exposed
 from tracelab.measures.idle_causes import bubbles
 from tracelab.measures.overlap import device_times
-from tracelab.measures.profiler_overhead import start_up
+from tracelab.measures.unprofiled_windows import start_up
 from tracelab.measures.window_times import window_times
 from tracelab.model.program.call_sites import CallSite
 from tracelab.model.program.source_lines import SourceLines

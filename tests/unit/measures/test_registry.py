@@ -16,9 +16,9 @@ from tracelab.measures.host_stalls import host_stalls
 from tracelab.measures.idle_causes import bubbles, device_gaps
 from tracelab.measures.idle_culprits import idle_culprits
 from tracelab.measures.measure import Measure, constrained
-from tracelab.measures.profiler_overhead import active_devices, profiler_overhead_ns, start_up
 from tracelab.measures.registry import MEASURES
 from tracelab.measures.serialized_streams import serialized_streams
+from tracelab.measures.unprofiled_windows import active_devices, profiler_overhead_ns, start_up
 
 
 def test_every_measure_has_its_own_key():

@@ -10,7 +10,7 @@ from tracelab.measures.blocking_calls import blocking_calls
 from tracelab.measures.exposed import exposed
 from tracelab.measures.idle_causes import Cause, bubbles
 from tracelab.measures.overlap import DeviceTime, device_times
-from tracelab.measures.profiler_overhead import start_up
+from tracelab.measures.unprofiled_windows import start_up
 from tracelab.measures.window_times import window_times
 
 
@@ -32,7 +32,7 @@ def test_windows_bring_together_what_other_measures_say(rows):
     ]
     for window, times in zip(windows, device_times(made), strict=True):
         for device, time in zip(window.devices, times, strict=True):
-            assert all(getattr(device, x) == getattr(time, x) for x in DeviceTime.__slots__)
+            assert all(getattr(device, x) == getattr(time, x) for x in DeviceTime.__struct_fields__)
             assert device.busy_ns + device.idle_ns == window.length_ns
             assert sum(device.bubbles.values()) == device.idle_ns
             assert sum(device.unknown_reasons.values()) == device.bubbles["unknown"]

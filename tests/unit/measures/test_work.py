@@ -26,7 +26,7 @@ from tests.reference.host_work import BACKWARD, ENGINE, FRAMES, INPUT, PHASES, H
 from tracelab.base.intervals import gaps, measure, union
 from tracelab.measures.idle_causes import bubbles
 from tracelab.measures.independent_work import launched_in_backward
-from tracelab.measures.profiler_overhead import HostClock
+from tracelab.measures.unprofiled_windows import HostClock
 from tracelab.measures.what_ran import what_ran
 from tracelab.measures.work import (
     INFERRED,

@@ -8,12 +8,12 @@ import pytest
 from tests.build import rows
 from tests.build.host_bound_loop import EVENTS_A_STEP, STEP_US, graph_of, recorded_steps
 from tests.build.rows import AUTOGRAD, US
-from tracelab.measures.profiler_overhead import HostClock
+from tracelab.measures.unprofiled_windows import HostClock
 from tracelab.model.graph import Graph
 from tracelab.model.phases import Phases
 from tracelab.simulate.baseline import Baseline
-from tracelab.simulate.calibrate import calibrate
 from tracelab.simulate.host_clock import host_clock
+from tracelab.simulate.profiler_cost import calibrate
 from tracelab.simulate.recorded import record_program, repeat
 
 

@@ -14,7 +14,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import OneLine, dataclass
+from tracelab.base.arrays import Record
 from tracelab.base.intervals import Int64Array
 from tracelab.findings.advice.needs import Need, cannot_go
 from tracelab.findings.advice.repeats import have_same_sizes
@@ -59,8 +59,7 @@ class Way(IntEnum):
     ALLOCATION = 3  # memory is allocated, freed or pinned
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Blocker(OneLine):
+class Blocker(Record):
     """The calls of one place that no capture can hold.
 
     Example: ``Blocker(way=Way.WAIT, what="`item` in train (train.py:40)", call="`item()`",
@@ -92,8 +91,7 @@ class Blocker(OneLine):
         return self.is_inside and not self.is_needed
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Segment(OneLine):
+class Segment(Record, eq=False):
     """The largest part of the steps between two calls that stay, or from end to end of a step.
 
     Example: ``Segment(launches=190, per_step=7.0, of_launches=1_420, before=blocker, after=None,
@@ -132,8 +130,7 @@ class Segment(OneLine):
         return self.before is None and self.after is None
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Launched(OneLine):
+class Launched(Record):
     """The launches of steps that replay graphs.
 
     Example: ``Launched(replays_per_step=4, eager_per_step=12, is_mostly_replays=True,
@@ -157,8 +154,7 @@ class Launched(OneLine):
     copies_inputs: bool
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Capture(OneLine):
+class Capture(Record, eq=False):
     """The contents of a graph of the steady steps.
 
     Example: ``Capture(blockers=(), as_is=Segment(...), after_removal=Segment(...),
@@ -186,8 +182,7 @@ class Capture(OneLine):
     launched: Launched | None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Calls:
+class _Calls(Record, eq=False):
     """Launches, or blocking calls, of the steps, by start.
 
     Attributes:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import OneLine, dataclass
+from tracelab.base.arrays import Record
 from tracelab.base.intervals import Int64Array
 from tracelab.findings.candidates import grouped
 from tracelab.findings.context import Context
@@ -28,8 +28,7 @@ _REPETITIONS = 3
 _MIN_ALIKE_SHARE_OF_REPETITIONS = 0.75
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Change(OneLine):
+class Change(Record):
     """The first difference between repetitions of the same work.
 
     Example: ``Change(kernel="at::native::CatArrayBatchedCopy", has_shapes=False)``.

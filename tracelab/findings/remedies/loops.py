@@ -7,7 +7,7 @@ import re
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, dataclass
+from tracelab.base.arrays import Arrays
 from tracelab.base.intervals import Int64Array, measure_within, union
 from tracelab.findings.remedies.recognizers import (
     NO_EVENTS,
@@ -212,8 +212,7 @@ def _are_collected(graph: Graph, caller: int, end_ns: int) -> bool:
     return bool(np.isin(own, (caller, *around[around != ABSENT].tolist())).any())
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class _Calls(Frozen):
+class _Calls(Arrays):
     """Calls that functions of the program make, by what these launch: a row for each launch.
 
     Attributes:

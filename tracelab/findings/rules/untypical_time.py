@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import dataclass
+from tracelab.base.arrays import Record
 from tracelab.base.intervals import (
     Int64Array,
     Intervals,
@@ -199,8 +199,7 @@ def _stall_candidate(context: Context, stalls: Mapping[int, _Stalls]) -> list[Ca
     ]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Stalls:
+class _Stalls(Record, eq=False):
     """The long idle times of one device that the host caused, in steady steps.
 
     Attributes:
@@ -217,7 +216,7 @@ class _Stalls:
 
     def only(self, is_chosen: NDArray[np.bool_]) -> _Stalls:
         """The chosen ones, bool[k]."""
-        return _Stalls(*(getattr(self, column)[is_chosen] for column in _Stalls.__slots__))
+        return _Stalls(*(getattr(self, column)[is_chosen] for column in _Stalls.__struct_fields__))
 
 
 def _irregular(context: Context, device: int) -> _Stalls:

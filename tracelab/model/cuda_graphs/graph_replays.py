@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, dataclass
+from tracelab.base.arrays import Arrays
 from tracelab.base.intervals import Int64Array
 from tracelab.model.driver_api import is_graph_launch
 from tracelab.model.lookup import match_names
@@ -13,8 +13,7 @@ from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class GraphReplays(Frozen):
+class GraphReplays(Arrays):
     """The replays of a file, by launch, and the activities of each.
 
     Attributes:

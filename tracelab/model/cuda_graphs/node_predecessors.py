@@ -20,7 +20,7 @@ from collections import defaultdict
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, dataclass
+from tracelab.base.arrays import Arrays
 from tracelab.base.intervals import Int64Array
 from tracelab.model.cuda_graphs.graph_replays import replayed
 from tracelab.model.latencies import MAX_WAKE_UP_NS
@@ -29,8 +29,7 @@ from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, GPU_ACTIVITIES, Category, Trace
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class NodePredecessors(Frozen):
+class NodePredecessors(Arrays):
     """Predecessor of each row of a timeline as a node of a graph.
 
     Nodes that record events take no time: what they waited for counts in their place.

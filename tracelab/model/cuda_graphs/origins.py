@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, dataclass
+from tracelab.base.arrays import Arrays
 from tracelab.base.intervals import Int64Array
 from tracelab.model.captures import Captures, find_captures
 from tracelab.model.cuda_graphs.graph_replays import GraphReplays, graph_replays
@@ -36,8 +36,7 @@ class Basis(IntEnum):
     CAPTURE = 1  # the capture is in the file, and its calls fit the replay one by one
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Origins(Frozen):
+class Origins(Arrays):
     """Origins of the GPU activities that ran as nodes of graphs; m rows of the timeline.
 
     Attributes:

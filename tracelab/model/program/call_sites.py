@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, OneLine, dataclass
+from tracelab.base.arrays import Arrays, Record
 from tracelab.base.intervals import Int64Array, Intervals, union
 from tracelab.model.blocking_calls import watchdog_threads
 from tracelab.model.frames import (
@@ -41,8 +41,7 @@ from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Category
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class CallSite(OneLine):
+class CallSite(Record):
     """Place of a call in the program, as far as the trace and the source say.
 
     Example: ``CallSite(operator="aten::item", function="step", file="train.py", line=31,
@@ -160,8 +159,7 @@ def program_functions(timeline: Timeline) -> tuple[ProgramFunction, ...]:
     return _locator(timeline).program_functions
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class ProgramFunction(OneLine):
+class ProgramFunction(Record):
     """A function of the program's own code as the file names it, and all that it called.
 
     Example: ``ProgramFunction(frame=Frame("train.py", 12, "step"), calls={("item", "item")},
@@ -181,8 +179,7 @@ class ProgramFunction(OneLine):
     was_entered: bool
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class ProgramCalls(Frozen):
+class ProgramCalls(Arrays):
     """The functions of the program's own code, and what they call.
 
     Attributes:

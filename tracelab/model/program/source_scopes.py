@@ -11,14 +11,13 @@ import sys
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
 import msgspec
 
-from tracelab.base.arrays import dataclass
 from tracelab.model.frames import NUMBER, TRUTH
 
 _OPERATIONS: dict[type[ast.operator], str] = {

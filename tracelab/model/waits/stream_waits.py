@@ -11,12 +11,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 
 import numpy as np
+from msgspec import field
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, dataclass
+from tracelab.base.arrays import Arrays, Record
 from tracelab.base.intervals import Int64Array
 from tracelab.model.driver_api import is_stream_wait
 from tracelab.model.kernel_kinds import is_peer_copy
@@ -32,8 +32,7 @@ from tracelab.model.waits.wait_records import (
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class StreamWaits(Frozen):
+class StreamWaits(Arrays):
     """Waits of a file's activities for other streams.
 
     `tests.reference.stream_waits` defines it, slowly.
@@ -197,8 +196,7 @@ def _unresolved_count(trace: Trace, unresolved_rows: int) -> int:
     return len(calls_of_name(trace, is_stream_wait))
 
 
-@dataclass(frozen=True, slots=True)
-class Upstream:
+class Upstream(Record):
     """Work that had to end before a stream continued after one or several waits.
 
     Attributes:

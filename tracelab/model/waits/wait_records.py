@@ -27,7 +27,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, dataclass
+from tracelab.base.arrays import Arrays
 from tracelab.base.intervals import Int64Array
 from tracelab.model.driver_api import (
     is_device_sync,
@@ -51,8 +51,7 @@ from tracelab.model.waits.stream_progress import StreamProgress, StreamQueues
 _STREAM_WAIT_ROW = "Stream Wait Event"  # CUPTI's
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class WaitRecords(Frozen):
+class WaitRecords(Arrays):
     """The waits of streams, in the order in which the host made them, and their records.
 
     Example row: ``(wait_id=90, correlation=311, reached_id=84, call_id=41, device_number=0,
@@ -170,8 +169,7 @@ def _record_correlation(
 _NEVER = np.iinfo(np.int64).max
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class StreamCalls(Frozen):
+class StreamCalls(Arrays):
     """The host's launches, records, stream waits and synchronizes, thread by thread in order.
 
     Example row: ``(event_id=41, thread_index=0, stream_index=2, previous_launch=17)``: a launch on
@@ -304,8 +302,7 @@ def infer_recording_streams(
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class _Waits(Frozen):
+class _Waits(Arrays):
     """The waits among the calls of their threads.
 
     Attributes:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from tracelab.base.arrays import dataclass
+from tracelab.base.arrays import Record
 from tracelab.base.errors import UnreadableInputError
 from tracelab.read.json.damage import (
     BREAKS_OFF,
@@ -72,8 +72,7 @@ _PERFETTO_REASON = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
+class _Piece(Record):
     elements: list[Any]
     unread: bytes = b""  # may become an element when more of the file is known
     damaged: int = 0  # elements of the unread text that are not JSON, whatever may follow

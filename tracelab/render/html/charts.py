@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Sequence
 from types import MappingProxyType
 
-from tracelab.base.arrays import OneLine, dataclass
+from tracelab.base.arrays import Record
 from tracelab.render.first_screen import busy_parts, idle_parts
 from tracelab.render.job_heat_map import PANELS, heat_map, merged
 from tracelab.render.ranks import RankShares, rank_shares
@@ -42,8 +42,7 @@ _OF_RANKS = MappingProxyType(  # color and name of each part of `RankShares.perc
 )
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Segment(OneLine):
+class Segment(Record):
     """A part of a bar, or of the column of a step.
 
     Example row: ``Segment(kind="host_blocked", name="idle: blocking calls", size=25)``
@@ -59,8 +58,7 @@ class Segment(OneLine):
     size: int
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Bar(OneLine):
+class Bar(Record):
     """A step in parts that add up to 100 %: ``Bar("rank 0", (Segment("compute", ...), ...))``.
 
     Attributes:
@@ -72,8 +70,7 @@ class Bar(OneLine):
     parts: tuple[Segment, ...]
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class StepChart(OneLine):
+class StepChart(Record):
     """A column per step, as high as the step is long, of what the GPU did and why it was idle.
 
     Attributes:
@@ -94,8 +91,7 @@ class StepChart(OneLine):
         return legend_of(parts for *_, parts in self.columns)
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Cell(OneLine):
+class Cell(Record):
     """A cell of a heat map: ``Cell("42", "rank 0, step 3: compute 42 %", strength="0.29")``.
 
     Attributes:
@@ -109,8 +105,7 @@ class Cell(OneLine):
     strength: str
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class HeatChart(OneLine):
+class HeatChart(Record):
     """Shares as a table of colored cells.
 
     Attributes:

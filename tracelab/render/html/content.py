@@ -8,7 +8,7 @@ from pathlib import PurePath
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from tracelab.base.arrays import OneLine, dataclass
+from tracelab.base.arrays import Record
 from tracelab.findings.registry import RULES
 from tracelab.findings.remedies import REMEDIES
 from tracelab.render.document import detailed, opening
@@ -38,8 +38,7 @@ _LINKS: Mapping[str, tuple[str, str]] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class PageFinding(OneLine):
+class PageFinding(Record):
     """A finding, with what the first screen of the text has no room for.
 
     Attributes:
@@ -58,8 +57,7 @@ class PageFinding(OneLine):
     others: tuple[tuple[int, str, int, str], ...]
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Content(OneLine):
+class Content(Record):
     """Content of the page.
 
     Attributes:
@@ -190,8 +188,7 @@ def _provenance(report: Report, ranks: Sequence[RankView]) -> list[Section]:
     return [*opening(report), Section("", tuple(lines)), *facts]
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Definition(OneLine):
+class Definition(Record):
     """A word: ``Definition("host_blocked", "a cause of idle time", "the host sat in ...", "")``.
 
     Attributes:

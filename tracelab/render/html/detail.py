@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import ABSENT, OneLine, dataclass
+from tracelab.base.arrays import ABSENT, Record
 from tracelab.base.intervals import Int64Array
 from tracelab.base.safe_text import visible
 from tracelab.render.html.encode import (
@@ -67,8 +67,7 @@ class Name(NamedTuple):
     short: str = ""
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Group(OneLine):
+class Group(Record, eq=False):
     """The lanes of one file, on the page's clock.
 
     Attributes:
@@ -113,8 +112,7 @@ class Cited(NamedTuple):
     weight: float
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Fitted(OneLine):
+class Fitted(Record, eq=False):
     """Groups of lanes as a page has them.
 
     Attributes:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import ABSENT, OneLine, dataclass
+from tracelab.base.arrays import ABSENT, Record
 from tracelab.base.intervals import Int64Array, measure_within, union
 from tracelab.render.picture.coverage import Grid
 from tracelab.render.scene import DELTA, LANE_TYPES, Column, Lane
@@ -31,8 +31,7 @@ _ALL_BY_ROW = (Column("gap", 4, BY_ROW), Column("dur", 4, BY_ROW), Column("kind"
 _ESCAPABLE = ("gap", "dur", "cost")
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class EncodedLane(OneLine):
+class EncodedLane(Record, eq=False):
     """A lane as a page has it.
 
     Attributes:

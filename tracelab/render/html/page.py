@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from tracelab.base.arrays import OneLine, dataclass
+from tracelab.base.arrays import Record
 from tracelab.base.safe_text import visible
 from tracelab.render.html.content import content_of
 from tracelab.render.html.tables import table_of
@@ -44,8 +44,7 @@ _ESCAPES = {ord(c): f"\\u{ord(c):04x}" for c in "<>&"}
 _COMMENT = re.compile(r"^[ \t]*/\*(?:(?!\*/).)*\*/[ \t]*$", re.DOTALL | re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class ServedTrace(OneLine):
+class ServedTrace(Record):
     """A trace that is served beside the page, and its clock.
 
     Attributes:
@@ -70,8 +69,7 @@ class ServedTrace(OneLine):
     clock: tuple[tuple[int, int], ...] = ((0, 0),)
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Served(OneLine):
+class Served(Record):
     """The traces that are served beside a page, and the viewer that may have them.
 
     Example: ``Served(traces=(ServedTrace(...),))``.

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from tracelab.base.arrays import OneLine, dataclass
+from tracelab.base.arrays import Record
 from tracelab.base.file_names import short_names
 from tracelab.render.html.charts import HeatChart, StepChart, job_charts, step_chart
 from tracelab.render.scene import Scene
@@ -44,8 +44,7 @@ _COLORS: Mapping[str, str] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class FilePart(OneLine):
+class FilePart(Record, eq=False):
     """A file of a page.
 
     Attributes:
@@ -62,8 +61,7 @@ class FilePart(OneLine):
     whatif: WhatIf | None
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Part(OneLine):
+class Part(Record):
     """A part of the page under a heading.
 
     Attributes:
@@ -95,8 +93,7 @@ class Part(OneLine):
         return self.title.partition(",")[0].partition(PART)[0]
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class PartGroup(OneLine):
+class PartGroup(Record):
     """The parts about one file, or about all of them.
 
     Attributes:
@@ -195,8 +192,7 @@ def _predictions(whatif: WhatIf | None) -> list[Section]:
     return [] if whatif is None or whatif.not_replayed else prediction_sections(whatif)
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Shown(OneLine):
+class Shown(Record):
     """A cell.
 
     Example row: ``Shown(text="gemm", full="void gemm<float>(...)", more=("compute",), ...)``
@@ -224,8 +220,7 @@ class Shown(OneLine):
     share: str
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Table(OneLine):
+class Table(Record):
     """A table: ``Table(titles=(("cause", "label"), ("time", "")), rows=((Shown(...), ...),))``.
 
     Attributes:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tracelab.base.arrays import ABSENT, OneLine, dataclass
+from tracelab.base.arrays import ABSENT, Record
 from tracelab.base.errors import UsageError
 from tracelab.render.html.detail import MAX_NAMES, Cited, Fitted, Group, Name, fit, group_of
 from tracelab.render.palette import KINDS
@@ -31,8 +31,7 @@ _MAX_WINDOWS = 5_000
 _MIN_MARGIN_NS = 20_000
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class TimelineData(OneLine):
+class TimelineData(Record, eq=False):
     """Data of a page's timeline.
 
     Attributes:
@@ -136,8 +135,7 @@ def _notes(
         yield fitted.note
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class _Located(OneLine):
+class _Located(Record):
     """A finding, and where what it cites lies.
 
     Attributes:

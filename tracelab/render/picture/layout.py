@@ -16,7 +16,7 @@ from matplotlib.font_manager import FontProperties, findfont, get_font
 from matplotlib.patches import Patch
 from matplotlib.textpath import TextToPath
 
-from tracelab.base.arrays import dataclass
+from tracelab.base.arrays import Record
 from tracelab.render.palette import KINDS, kind_word
 from tracelab.render.picture.coverage import FloatArray, Grid
 from tracelab.render.picture.rows import Band, Row
@@ -57,8 +57,7 @@ def points(px: float) -> float:
     return px * 72 / DPI
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Sheet:
+class Sheet(Record, eq=False):
     """A drawing in the making; in its axes x is ns from the start, y is pixels from the top.
 
     Attributes:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import dataclass
+from tracelab.base.arrays import Record
 from tracelab.base.errors import UsageError
 from tracelab.base.intervals import Int64Array, Intervals, clip, measure, union
 from tracelab.render.picture.coverage import Grid
@@ -24,8 +24,7 @@ _LEVEL_GAP_SHARE = 0.1
 _LANE_NAME = re.compile(r"host|device:\d+|stream:\d+/(\d+|graphs)|kind:(compute|comm|copy|memset)")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Choice:
+class Choice(Record, eq=False):
     """The chosen lanes, and the kinds of GPU activities that are shown in them.
 
     Example: ``Choice(lanes=(Lane("host:0", ...), Lane("stream:0/7", ...)), kinds=("compute",))``.
@@ -35,8 +34,7 @@ class Choice:
     kinds: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Layer:
+class Layer(Record, eq=False):
     """Spans of one kind in a row.
 
     Attributes:
@@ -53,8 +51,7 @@ class Layer:
     name: NDArray[np.int32]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Band:
+class Band(Record, eq=False):
     """Layers that share a part of a row.
 
     Attributes:
@@ -69,8 +66,7 @@ class Band:
     layers: tuple[Layer, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Row:
+class Row(Record, eq=False):
     """A row of the picture.
 
     Attributes:

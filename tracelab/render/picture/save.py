@@ -8,7 +8,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracelab.base.arrays import dataclass
+from tracelab.base.arrays import Record
 from tracelab.base.errors import UsageError
 from tracelab.system.files import write_file
 
@@ -19,8 +19,7 @@ FORMATS = (".png", ".svg", ".pdf")
 REFUSAL = "{}: a timeline is written as .png, .svg or .pdf"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Picture:
+class Picture(Record, eq=False):
     """A drawn timeline, which shows itself in a notebook.
 
     Attributes:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from tracelab.base.arrays import dataclass
+from tracelab.base.arrays import Record
 from tracelab.base.errors import UsageError
 from tracelab.base.intervals import Intervals, gaps, measure
 from tracelab.render.first_screen import BusyShares
@@ -58,8 +58,7 @@ _CAPTION_Y = 58
 MAX_PARTS = 100
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Part:
+class Part(Record, eq=False):
     """One timeline of a picture.
 
     Attributes:
@@ -78,8 +77,7 @@ class Part:
     busy: BusyShares | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Panel:
+class Panel(Record, eq=False):
     """Contents of one part of a picture, before anything is drawn.
 
     Attributes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tracelab.base.arrays import OneLine, dataclass
+from tracelab.base.arrays import Record
 from tracelab.render.section import Section, keyed, table_of_rows
 from tracelab.render.sections.files import (
     launched_only,
@@ -19,8 +19,7 @@ from tracelab.render.text.hints import steps_hint
 from tracelab.report.views import RankView, View
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Subject(OneLine):
+class Subject(Record):
     """A file, and the window of it that sections are about.
 
     Attributes:
@@ -36,8 +35,7 @@ class Subject(OneLine):
     pattern: str | None = None
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Entry(OneLine):
+class Entry(Record):
     """The sections of one sort.
 
     Attributes:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from tracelab.base.arrays import OneLine, dataclass
+from tracelab.base.arrays import Record
 from tracelab.base.safe_text import counted
 from tracelab.render.section import LABEL, PART, Section, figure_columns, table
 from tracelab.render.text.hints import MORE_IN_JSON
@@ -154,8 +154,7 @@ def work(view: View, key: str, top: int) -> list[Section]:
     ]
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class _Table(OneLine):
+class _Table(Record):
     """A table of work.
 
     Attributes:

@@ -17,7 +17,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from tracelab.base.arrays import dataclass
+from tracelab.base.arrays import Record
 from tracelab.base.safe_text import clean
 from tracelab.render.document import MAX_WORK_ROWS, detailed, document_of
 from tracelab.render.section import NONE, PART, Chapter, Column, Fit, Line, Section, Tone
@@ -162,8 +162,7 @@ def _draw(console: Console, parts: Iterable[Chapter | Line]) -> None:
             console.print(Text.assemble(*spans), no_wrap=True, overflow="ellipsis", crop=True)
 
 
-@dataclass(frozen=True, slots=True)
-class _Label:
+class _Label(Record):
     """A name that is shortened to its room; parts beyond a line stand below or are left out."""
 
     text: str

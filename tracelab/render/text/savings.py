@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tracelab.base.arrays import OneLine, dataclass
+from tracelab.base.arrays import Record
 from tracelab.findings.finding import Finding
 from tracelab.render.words import duration_text, share_text
 from tracelab.report.headline import PERCENTS
@@ -20,8 +20,7 @@ REASONS = {
 }
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Price(OneLine):
+class Price(Record):
     """Saving of a finding's fix, as a share of the printed step and as time of it.
 
     Example: ``Price(SAVES, share=0.232, low_share=0.1, high_share=0.35, time_ns=7_300_000)``.

@@ -9,7 +9,7 @@ from tests.figures import figures
 from tracelab.findings.finding import CRITICAL, WARNING
 from tracelab.findings.rules.waiting_ranks import pipeline_finding
 from tracelab.job.clocks import align
-from tracelab.job.members import find_members
+from tracelab.job.operation_members import find_members
 from tracelab.job.pipeline import find_pipeline
 
 

@@ -11,8 +11,8 @@ from tests.build.hostile import poisoned
 from tests.build.report_rows import make_finding, make_report, make_steps
 from tests.bundled_traces import FOLDER, files_of, report_of
 from tracelab import analyze, compare
+from tracelab.comparison.budget_check import check
 from tracelab.comparison.budgets import BudgetResult, Budgets
-from tracelab.comparison.check import check
 from tracelab.findings.finding import Where
 from tracelab.render.first_screen import first_screen
 from tracelab.render.markdown.blocks import MAX_LETTERS, details

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import median
 
-from tracelab.base.arrays import OneLine, dataclass
+from tracelab.base.arrays import Record
 from tracelab.base.errors import UnreadableInputError, UsageError
 from tracelab.base.file_names import short_names
 from tracelab.base.safe_text import counted
@@ -73,8 +73,7 @@ def check(
 # --- what was measured ---
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class StepLengths(OneLine):
+class StepLengths(Record):
     """Lengths of the typical steps of a file.
 
     Attributes:
@@ -88,8 +87,7 @@ class StepLengths(OneLine):
     name: str
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class MeasuredFile(OneLine):
+class MeasuredFile(Record):
     """Figures of one file in the window that budgets are about.
 
     Attributes:
@@ -258,8 +256,7 @@ def _calls(views: Sequence[View]) -> int:
 # --- one budget each ---
 
 
-@dataclass(frozen=True, slots=True)
-class _Figure:
+class _Figure(Record):
     """A figure that a budget limits, of one device or file; noise is allowed all the same."""
 
     value: float

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, dataclass, read_only
+from tracelab.base.arrays import Arrays, read_only
 from tracelab.base.intervals import Int64Array, measure_within
 from tracelab.measures.idle_causes import Bubbles, Cause
 from tracelab.model.graph import Graph
@@ -40,8 +40,7 @@ _MIN_USUAL_STEPS = 3
 _MAX_USUAL_FACTOR = 4
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class StartUp(Frozen):
+class StartUp(Arrays):
     """Idle time because the recording had just begun, except where the host stalled.
 
     The host is ahead in a step for whose launches the GPU hardly waits: they return while it works.
@@ -63,7 +62,7 @@ class StartUp(Frozen):
 def start_up(graph: Graph, bubbles: Bubbles) -> StartUp:
     """Find the idle time that comes from the start of the recording.
 
-    There is no slow reference model: ``tests/unit/measures/test_profiler_overhead.py`` has traces
+    There is no slow reference model: ``tests/unit/measures/test_unprofiled_windows.py`` has traces
     made by hand.
 
     Args:
@@ -311,8 +310,7 @@ def _step_counts(timeline: Timeline, windows: Sequence[Window]) -> list[int]:
     return counts
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class HostClock(Frozen):
+class HostClock(Arrays):
     """Progress of the host without the profiler, as a function of its progress with it.
 
     Between two rows of the table it runs evenly; before the first and after the last it stands

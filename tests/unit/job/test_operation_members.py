@@ -12,13 +12,13 @@ from tests.build.parts import Op, all_reduce, part, receive, send
 from tests.build.rows import US, comm, copy, graph, kernel, launch, step
 from tests.examples import examples
 from tests.reference.waits import slow_waits
-from tracelab.job.members import find_members, rank_times
+from tracelab.job.operation_members import find_members, rank_times
 from tracelab.job.part import rank_part
 from tracelab.measures.blocking_calls import blocking_calls
 from tracelab.measures.exposed import exposed
 from tracelab.measures.idle_causes import bubbles
 from tracelab.measures.idle_culprits import idle_culprits
-from tracelab.measures.profiler_overhead import start_up
+from tracelab.measures.unprofiled_windows import start_up
 from tracelab.measures.window_times import window_times
 from tracelab.model.collectives import Operation, collectives
 from tracelab.model.program.source_lines import SourceLines

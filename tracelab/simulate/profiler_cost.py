@@ -22,7 +22,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, dataclass, rows_at
+from tracelab.base.arrays import Arrays, rows_at
 from tracelab.base.intervals import Int64Array, Intervals, contains, measure_within, union
 from tracelab.model.constraints import Constraint
 from tracelab.model.driver_api import is_graph_launch
@@ -83,8 +83,7 @@ _MAX_GPU_FACTOR = 1.15
 _GAP_SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Recording(Frozen):
+class Recording(Arrays):
     """Work of the profiler during the host's part of a program.
 
     Attributes:
@@ -121,8 +120,7 @@ class Recording(Frozen):
         return taken_ns
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Calibration(Frozen):
+class Calibration(Arrays):
     """A program without the profiler, and how it compares with what the recorder timed.
 
     Example: ``Calibration(program=<Program>, event_ns=2_100.0, host_ns=6_010_000,
@@ -201,8 +199,7 @@ def calibrate(graph: Graph, program: Program) -> Calibration | None:
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class _Fit(Frozen):
+class _Fit(Arrays):
     """A program whose host takes what it took without the profiler.
 
     Attributes:
@@ -511,8 +508,7 @@ def _between_calls(
 _Cut = tuple[NDArray[np.intp], Int64Array, NDArray[np.float64]]
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Marks(Frozen):
+class Marks(Arrays):
     """Starts and ends of events, and the share of an event that each of them is.
 
     Attributes:

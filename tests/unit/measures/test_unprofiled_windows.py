@@ -9,7 +9,7 @@ from tests.build.rows import AUTOGRAD, MAIN, US, call, comm, kernel, launch, ope
 from tracelab.base.intervals import union
 from tracelab.base.options import PROFILER_STEP
 from tracelab.measures.idle_causes import bubbles
-from tracelab.measures.profiler_overhead import (
+from tracelab.measures.unprofiled_windows import (
     active_devices,
     profiler_overhead_ns,
     start_up,

@@ -19,7 +19,7 @@ from tests.build.host_bound_loop import (
 from tests.build.rows import AUTOGRAD, US
 from tracelab.model.graph import Graph
 from tracelab.model.trace import Category
-from tracelab.simulate.calibrate import (
+from tracelab.simulate.profiler_cost import (
     _fitting_shares,
     calibrate,
     count_recorded,

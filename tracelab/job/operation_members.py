@@ -6,13 +6,12 @@ A collective begins on a rank when its kernel starts there, and moves data once 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Frozen, OneLine, dataclass
+from tracelab.base.arrays import Arrays, Record
 from tracelab.base.intervals import Int64Array, intersect, measure_within, subtract, union
 from tracelab.job.clocks import Clocks
 from tracelab.job.matching import ENDS_TOGETHER, Matches
@@ -24,8 +23,7 @@ from tracelab.model.trace import ABSENT
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Members(Frozen):
+class Members(Arrays):
     """Members of matched operations; k rows in the order of `Matches`, m matches.
 
     ``wait_ns + transfer_ns`` is the length of the operation's kernel on that rank, to the
@@ -226,8 +224,7 @@ def _awaited_member(
 # --- how ranks spend their steps ---
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class RankStep(OneLine):
+class RankStep(Record):
     """One step of one rank, on the device that decides; the times after `end_ns` add up to it.
 
     Attributes:
@@ -245,7 +242,7 @@ class RankStep(OneLine):
 
     step: int
     start_ns: int
-    end_ns: int = field(metadata=constrained(minimum=-(2**63)))
+    end_ns: Annotated[int, constrained(minimum=-(2**63))]
     compute_ns: int
     wait_ns: int
     transfer_ns: int
@@ -254,8 +251,7 @@ class RankStep(OneLine):
     unmatched_ns: int = 0
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class RankTimes(OneLine):
+class RankTimes(Record):
     """The steps of one rank.
 
     Example row: ``RankTimes(rank=1, steps=(RankStep(step=3, ...), RankStep(step=4, ...)))``.
