@@ -6,21 +6,19 @@ They say nothing that no table says; the template makes SVG of them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from tracelab.base.arrays import Record
 from tracelab.render.first_screen import busy_parts, idle_parts
 from tracelab.render.job_heat_map import PANELS, heat_map, merged
 from tracelab.render.ranks import RankShares, rank_shares
+from tracelab.render.sections.times import selection_name
 from tracelab.render.text.savings import percent
-from tracelab.render.words import (
-    ticks,
-    time_unit,
-)
+from tracelab.render.words import percent_text, ticks, time_text, time_unit
 from tracelab.report.glossary import CAUSES
 from tracelab.report.headline import PERCENTS, headline_of
-from tracelab.report.schema import DeviceMetrics, Report
+from tracelab.report.schema import DeviceMetrics, OverlapMetrics, Report
 from tracelab.report.views import RankView
 
 _MAX_RANK_BARS, _MAX_HEAT_ROWS = 8, 64
@@ -29,7 +27,7 @@ _MAX_STEPS = 400
 _WIDE_COLUMNS = 12
 _MAX_HEAT_MAP_COLUMNS = 40
 _LETTER_PX, _CELL_PX, _MIN_CELL_PX, _MIN_TEXT_PX = 6.6, 46, 9, 24
-_CORNER = "% of step"  # of a heat map
+_OVERLAP_COLORS = {"kind": "compute", "stream": "copy", "device": "graph"}
 _OF_RANKS = MappingProxyType(  # color and name of each part of `RankShares.percents`
     {
         "compute": ("compute", "compute"),
@@ -40,6 +38,7 @@ _OF_RANKS = MappingProxyType(  # color and name of each part of `RankShares.perc
         "idle": ("unknown", "idle"),
     }
 )
+_Value = tuple[float, str]  # a share, NaN without one, and what it says
 
 
 class Segment(Record):
@@ -111,6 +110,7 @@ class HeatChart(Record):
     Attributes:
         title: what it shows.
         kind: the name of its color.
+        corner: what its figures are.
         columns: their names; "" where there is no room for one.
         rows: names and cells, from above.
         left, cell: width of the rows' names and of a cell, in pixels.
@@ -118,6 +118,7 @@ class HeatChart(Record):
 
     title: str
     kind: str
+    corner: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, tuple[Cell, ...]], ...]
     left: int
@@ -225,33 +226,79 @@ def job_charts(report: Report) -> list[HeatChart]:
     for title, share in content.shares.items():
         shown, first = merged(share, every)
         steps = [content.steps[index] for index in first]
-        charts.append(_heat_chart(title, content.ranks, steps, shown.tolist()))
+        values = [
+            [
+                (x, f"rank {rank}, step {step}: {title} {percent(x)}")
+                for x, step in zip(row, steps, strict=True)
+            ]
+            for rank, row in zip(content.ranks, shown.tolist(), strict=True)
+        ]
+        ranks = [f"rank {rank}" for rank in content.ranks]
+        kind, columns = PANELS[title].kind, [str(step) for step in steps]
+        charts.append(_heat_chart(title.capitalize(), kind, "% of step", ranks, columns, values))
     return charts
 
 
+def overlap_charts(pairs: Sequence[OverlapMetrics], *, several: bool) -> list[HeatChart]:
+    """Return heat maps of the overlap between kinds, streams and GPUs.
+
+    Args:
+        pairs: those of one window.
+        several: whether more than one GPU worked.
+    """
+    charts = []
+    for sort, title in (("kind", "Kinds"), ("stream", "Streams"), ("device", "GPUs")):
+        of_sort = [pair for pair in pairs if pair.a.startswith(f"{sort}:")]
+        times = {name: ns for x in of_sort for name, ns in ((x.a, x.a_ns), (x.b, x.b_ns))}
+        busiest = sorted(times, key=lambda name: -times[name])[:_WIDE_COLUMNS]
+        chosen = {name: selection_name(name, several=several) for name in times if name in busiest}
+        together = {(x.a, x.b): x.overlap_ns for x in of_sort}
+        together |= {(x.b, x.a): x.overlap_ns for x in of_sort}
+        values = [
+            [_overlap_value((a, b), chosen, times[a], together.get((a, b))) for b in chosen]
+            for a in chosen
+        ]
+        if len(chosen) > 1:
+            about, names = f"{title}: overlap of the row with the column", [*chosen.values()]
+            color = _OVERLAP_COLORS[sort]
+            charts.append(_heat_chart(about, color, "% of row", names, names, values))
+    return charts
+
+
+def _overlap_value(
+    pair: tuple[str, str], names: Mapping[str, str], of_ns: int, overlap_ns: int | None
+) -> _Value:
+    """Return the share of the first's time in which the second ran, too; NaN of one and itself."""
+    if overlap_ns is None:
+        return math.nan, ""
+    first, second = (names[x] for x in pair)
+    share = percent_text(overlap_ns, of_ns)
+    about = f"{time_text(overlap_ns)} of the {time_text(of_ns)} of {first} ({share})"
+    return overlap_ns / max(1, of_ns), f"{about} overlapped with {second}"
+
+
 def _heat_chart(
-    title: str, ranks: Sequence[int], steps: Sequence[int], shares: Sequence[Sequence[float]]
+    title: str,
+    kind: str,
+    corner: str,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    values: Sequence[Sequence[_Value]],
 ) -> HeatChart:
-    names = [f"rank {rank}" for rank in ranks]
-    widest = round(_LETTER_PX * max(len(str(step)) for step in steps)) + 8
-    room = max(_MIN_CELL_PX, round(_WIDE_COLUMNS * _CELL_PX / max(_WIDE_COLUMNS, len(steps))))
-    cell = max(room, widest) if len(steps) <= _WIDE_COLUMNS else room
+    widest = round(_LETTER_PX * max(map(len, columns))) + 8
+    room = max(_MIN_CELL_PX, round(_WIDE_COLUMNS * _CELL_PX / max(_WIDE_COLUMNS, len(columns))))
+    cell = max(room, widest) if len(columns) <= _WIDE_COLUMNS else room
     every = math.ceil(widest / cell)
     return HeatChart(
-        title=title.capitalize(),
-        kind=PANELS[title].kind,
-        columns=tuple("" if i % every else str(step) for i, step in enumerate(steps)),
+        title=title,
+        kind=kind,
+        corner=corner,
+        columns=tuple("" if i % every else name for i, name in enumerate(columns)),
         rows=tuple(
-            (
-                name,
-                tuple(
-                    _cell(share, f"{name}, step {step}: {title}", has_text=cell >= _MIN_TEXT_PX)
-                    for share, step in zip(of_rank, steps, strict=True)
-                ),
-            )
-            for name, of_rank in zip(names, shares, strict=True)
+            (name, tuple(_cell(*value, has_text=cell >= _MIN_TEXT_PX) for value in row))
+            for name, row in zip(rows, values, strict=True)
         ),
-        left=round(_LETTER_PX * max(map(len, [_CORNER, *names]))) + 10,
+        left=round(_LETTER_PX * max(map(len, [corner, *rows]))) + 10,
         cell=cell,
     )
 
@@ -259,6 +306,5 @@ def _heat_chart(
 def _cell(share: float, about: str, *, has_text: bool) -> Cell:
     if math.isnan(share):
         return Cell("", "", "")
-    text = percent(share)
     strength = f"{0.04 + 0.56 * min(1.0, share):.4f}"
-    return Cell(text.removesuffix(" %") if has_text else "", f"{about} {text}", strength)
+    return Cell(percent(share).removesuffix(" %") if has_text else "", about, strength)

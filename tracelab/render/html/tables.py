@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from tracelab.base.arrays import Record
 from tracelab.base.file_names import short_names
-from tracelab.render.html.charts import HeatChart, StepChart, job_charts, step_chart
+from tracelab.render.html.charts import HeatChart, StepChart, job_charts, overlap_charts, step_chart
 from tracelab.render.scene import Scene
 from tracelab.render.section import PART, Chapter, Column, Fit, Section
 from tracelab.render.sections.files import causes_by_step
@@ -153,12 +153,13 @@ def _parts_of_file(
     if whatif := _whatif(report, part):
         yield Part("whatif", suffix, "What if", tuple(whatif))
     for key, sections in _sections_by_key(chapter).items():
-        is_idle = key == "bubbles"
+        is_idle, pairs = key == "bubbles", rank.main.overlaps if key == "overlap" else ()
         yield Part(
             key,
             suffix,
             _TITLES.get(key) or sections[0].title,
             (*sections, *(causes_by_step(rank) if is_idle else ())),
+            heat=tuple(overlap_charts(pairs, several=rank.main.several)),
             columns=step_chart(rank) if is_idle else None,
             of=rank.main.name.lower() if key in _OF_WINDOW else "",
         )

@@ -10,10 +10,12 @@ import pytest
 
 from tests.build.report_rows import MS, make_device, make_steady_report
 from tests.bundled_traces import files_of, report_of
+from tracelab.measures.overlap import OverlapMetrics
 from tracelab.render.html.charts import (
     bar_of,
     bars_of_ranks,
     job_charts,
+    overlap_charts,
     parts_of,
     step_chart,
 )
@@ -96,3 +98,20 @@ def test_many_steps_of_a_job_share_columns():
     share = times.compute_ns / (times.end_ns - times.start_ns)
     assert compute.rows[1][1][2].text == f"{100 * share:.0f}"
     assert all(np.isfinite(float(cell.strength)) for _, cells in compute.rows for cell in cells)
+
+
+def test_overlap_by_hand():
+    # GIVEN copies that ran for 300 ns, 240 ns of them with compute, which ran for 1,200 ns
+    pairs = [
+        OverlapMetrics(0, None, "kind:0/compute", "kind:0/copy", 1_200, 300, 240),
+        OverlapMetrics(0, None, "stream:0/7", "stream:0/13", 1_200, 300, 0),
+    ]
+    kinds, streams = overlap_charts(pairs, several=False)
+    # THEN 20 % of the compute overlapped with copies, and 80 % of the copies with compute
+    assert [[cell.text for cell in cells] for _, cells in kinds.rows] == [["", "20"], ["80", ""]]
+    assert kinds.rows[1][1][0].title == (
+        "240 ns of the 300 ns of copy (80.0 %) overlapped with compute"
+    )
+    assert [name for name, _ in streams.rows] == ["stream 7", "stream 13"]
+    assert streams.rows[0][1][1].text == "0"
+    assert not overlap_charts(pairs[:0], several=False)
