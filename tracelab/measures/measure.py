@@ -9,17 +9,15 @@ and comparisons by the same way as all others, keyed by rank and step. To add on
 
        """GPU activities that took less time than their launch, by name."""
 
-       from dataclasses import dataclass
-
        import numpy as np
 
+       from tracelab.base.arrays import Record
        from tracelab.measures.measure import Measure
 
        _LAUNCH_NS = 5_000
 
 
-       @dataclass(frozen=True, slots=True)
-       class ShortActivities:
+       class ShortActivities(Record):
            """The short GPU activities of one name that started in one window.
 
            Example row: ``ShortActivities(rank=0, step=3, name="add", count=40, total_ns=90_000)``.
@@ -92,9 +90,9 @@ class Measure(Record):
 
     Attributes:
         key: the table's key in the JSON.
-        row: the type of its rows, a frozen dataclass. The first two fields are ``rank: int``, which
-            the measure leaves at 0, and ``step: int | None``, None for the whole trace; lengths of
-            time end in ``_ns``. Its docstring describes the columns in the schema.
+        row: the type of its rows, a `Record` or a frozen dataclass. The first two fields are ``rank:
+            int``, which the measure leaves at 0, and ``step: int | None``, None for the whole trace;
+            lengths of time end in ``_ns``. Its docstring describes the columns in the schema.
         rows: gives the rows of one file. Its parameters are named after properties of the
             `Analysis`: ``graph`` first, if it needs that, then ``windows``, then others such as
             ``bubbles`` (`tracelab.STAGES` lists them all).
