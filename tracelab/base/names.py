@@ -17,8 +17,7 @@ def name_test(pattern: str, flags: int = 0) -> Callable[[str], bool]:
     >>> is_copy("Memcpy DtoD"), is_copy("gemm")
     (True, False)
     """
-    search = re.compile(pattern, flags).search
-    return lambda name: search(name) is not None
+    return lambda name: re.search(pattern, name, flags) is not None  # compiled by the first name
 
 
 def qualified_name(name: str) -> str:
