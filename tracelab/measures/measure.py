@@ -90,9 +90,10 @@ class Measure(Record):
 
     Attributes:
         key: the table's key in the JSON.
-        row: the type of its rows, a `Record` or a frozen dataclass. The first two fields are ``rank:
-            int``, which the measure leaves at 0, and ``step: int | None``, None for the whole trace;
-            lengths of time end in ``_ns``. Its docstring describes the columns in the schema.
+        row: the type of its rows, a `Record` or a frozen dataclass. The first two fields are
+            ``rank: int``, which the measure leaves at 0, and ``step: int | None``, None for the
+            whole trace; lengths of time end in ``_ns``. Its docstring describes the columns in the
+            schema.
         rows: gives the rows of one file. Its parameters are named after properties of the
             `Analysis`: ``graph`` first, if it needs that, then ``windows``, then others such as
             ``bubbles`` (`tracelab.STAGES` lists them all).

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.errors import UsageError
+from tracelab.base.names import name_test
 from tracelab.model.trace import Category, Trace
 
 
@@ -62,8 +63,8 @@ _COMPUTE = re.compile(
 
 # What the driver runs for nodes of CUDA graphs that copy within a device, or set memory:
 # "memcpy32_post", "memcpy128", "memset32". The same calls outside of graphs are no kernels.
-_COPY_KERNEL = re.compile(r"^memcpy\d+(?:_|$)")
-_MEMSET_KERNEL = re.compile(r"^memset\d+(?:_|$)")
+is_copy_kernel = name_test(r"^memcpy\d+(?:_|$)")
+is_memset_kernel = name_test(r"^memset\d+(?:_|$)")
 
 
 # "Memcpy HtoD (Pinned -> Device)"; early ROCm traces have "CopyHostToDevice". An A is for an array
@@ -81,9 +82,9 @@ _DIRECTION = re.compile(
 )
 
 # Compute by what it is for; the first that a name has counts, of the lists of several libraries.
-_WORK: Mapping[str, re.Pattern[str]] = MappingProxyType(
+_WORK: Mapping[str, Callable[[str], bool]] = MappingProxyType(
     {
-        work: re.compile(names, re.IGNORECASE)
+        work: name_test(names, re.IGNORECASE)
         for work, names in {
             "attention": "flash|fmha|sdpa|attention|attn",
             "optimizer": "multi_tensor_apply|adam|fusedsgd",
@@ -161,8 +162,7 @@ def is_recognised(name: str) -> bool:
     >>> is_recognised("ampere_sgemm_128x64_tn"), is_recognised("my_ring_step")
     (True, False)
     """
-    known = _COMPUTE, _COPY_KERNEL, _MEMSET_KERNEL
-    return any(names.search(name) for names in known)
+    return bool(_COMPUTE.search(name)) or is_copy_kernel(name) or is_memset_kernel(name)
 
 
 def work_of(name: str) -> str:
@@ -171,25 +171,7 @@ def work_of(name: str) -> str:
     >>> work_of("ampere_sgemm_128x64_tn"), work_of("my_ring_step")
     ('matrix products', 'other kernels')
     """
-    return next((work for work, names in _WORK.items() if names.search(name)), "other kernels")
-
-
-def is_copy_kernel(name: str) -> bool:
-    """Return True if a kernel is the driver's for a node of a graph that copies within a device.
-
-    >>> is_copy_kernel("memcpy32_post"), is_copy_kernel("memcpy128"), is_copy_kernel("my_memcpy")
-    (True, True, False)
-    """
-    return _COPY_KERNEL.match(name) is not None
-
-
-def is_memset_kernel(name: str) -> bool:
-    """Return True if a kernel is the driver's for a node of a graph that sets memory.
-
-    >>> is_memset_kernel("memset32"), is_memset_kernel("memcpy128")
-    (True, False)
-    """
-    return _MEMSET_KERNEL.match(name) is not None
+    return next((work for work, is_found in _WORK.items() if is_found(name)), "other kernels")
 
 
 def copy_direction(name: str) -> str:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.intervals import Int64Array, Intervals, contains, join, subtract, union
+from tracelab.base.names import name_test
 from tracelab.model.frames import is_autograd_node, is_backward, is_module_call
 from tracelab.model.host import NOTHING_RECORDED, Host
 from tracelab.model.lookup import groups_of, map_names
@@ -39,17 +40,17 @@ class Phase(IntEnum):
 
 # As whole words: "FSDP::pre_forward" is a hook beside the forward pass. DualPipe and zero-bubble
 # schedules write (F), and (B) and (W) for the two halves of a backward pass.
-_FORWARD_NAME = re.compile(r"(?<![a-z_])(?:forward|fwd)(?![a-z_])|\(F\)$", re.IGNORECASE)
-_BACKWARD_NAME = re.compile(r"(?<![a-z_])(?:backward|bwd)(?![a-z_])|\([BW]\)$", re.IGNORECASE)
-_OPTIMIZER_NAME = re.compile(r"optimi[sz]er|zero_grad", re.IGNORECASE)
-_LIGHTNING_STEP = re.compile(r"^\[pl\]\[\w+\].*\.(?:training|validation|test|predict)_step\b")
+_is_forward_name = name_test(r"(?<![a-z_])(?:forward|fwd)(?![a-z_])|\(F\)$", re.IGNORECASE)
+_is_backward_name = name_test(r"(?<![a-z_])(?:backward|bwd)(?![a-z_])|\([BW]\)$", re.IGNORECASE)
+_is_optimizer_name = name_test(r"optimi[sz]er|zero_grad", re.IGNORECASE)
+_is_lightning_step = name_test(r"^\[pl\]\[\w+\].*\.(?:training|validation|test|predict)_step\b")
 
-_FORWARD_FRAME = re.compile(r"\): forward$|(?:^|/)torch/nn/functional\.py\(")
-_BACKWARD_FRAME = re.compile(
+_is_forward_frame = name_test(r"\): forward$|(?:^|/)torch/nn/functional\.py\(")
+_is_backward_frame = name_test(
     r"(?:^|/)torch/(?:_tensor\.py\(\d+\): backward|autograd/__init__\.py\(\d+\): (?:backward|grad)"
     r"|autograd/graph\.py\(\d+\): _engine_run_backward)$"
 )
-_OPTIMIZER_FRAME = re.compile(
+_is_optimizer_frame = name_test(
     r"(?:^|/)torch/(?:optim/|nn/utils/clip_grad\.py\("
     r"|(?:amp|cuda/amp)/grad_scaler\.py\(\d+\): (?:step|update|unscale_)$)"
 )
@@ -65,10 +66,10 @@ def phase_of_annotation(name: str) -> Phase | None:
     >>> phase_of_annotation("forward_backward"), phase_of_annotation("ProfilerStep#3")
     (None, None)
     """
-    if _OPTIMIZER_NAME.search(name):
+    if _is_optimizer_name(name):
         return Phase.OPTIMIZER
-    is_forward = (_FORWARD_NAME.search(name) or _LIGHTNING_STEP.search(name)) is not None
-    is_backward_name = _BACKWARD_NAME.search(name) is not None
+    is_forward = _is_forward_name(name) or _is_lightning_step(name)
+    is_backward_name = _is_backward_name(name)
     if is_forward == is_backward_name:  # a region of both is about neither
         return None
     return Phase.FORWARD if is_forward else Phase.BACKWARD
@@ -80,11 +81,11 @@ def phase_of_frame(name: str) -> Phase | None:
     >>> phase_of_frame("torch/optim/sgd.py(105): step").name, phase_of_frame("train.py(3): step")
     ('OPTIMIZER', None)
     """
-    if _OPTIMIZER_FRAME.search(name):
+    if _is_optimizer_frame(name):
         return Phase.OPTIMIZER
-    if is_backward(name) or _BACKWARD_FRAME.search(name):
+    if is_backward(name) or _is_backward_frame(name):
         return Phase.BACKWARD
-    is_forward = is_module_call(name) or _FORWARD_FRAME.search(name)
+    is_forward = is_module_call(name) or _is_forward_frame(name)
     return Phase.FORWARD if is_forward else None
 
 

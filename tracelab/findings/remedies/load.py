@@ -6,7 +6,7 @@ import inspect
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import msgspec
@@ -30,6 +30,7 @@ _Recognizer = Callable[..., Int64Array]
 _MODULES = (backward, collectives, first_use, gpu_work, host, loops)
 _RECOGNIZERS = {"": recognizers} | {x.__name__.rpartition(".")[2]: x for x in _MODULES}
 _KEYS = frozenset(field.name for field in fields(Remedy))
+_signature = cache(inspect.signature)
 _PATTERNS = ("frames", "operators", "operator", "function")
 
 
@@ -83,7 +84,7 @@ def _bind_parameters(entry: object) -> _Recognizer:
     name = str(parameters.pop(kind, ""))
     function = _named(name)
     try:
-        inspect.signature(function).bind(None, None, **parameters)
+        _signature(function).bind(None, None, **parameters)
     except TypeError as error:
         raise ValueError(f"{name}: {error}") from None
     if kind == "not":
