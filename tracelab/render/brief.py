@@ -18,7 +18,7 @@ from tracelab.findings.finding import CRITICAL, INFO, WARNING, Finding
 from tracelab.render.document import Document, document_of
 from tracelab.render.first_screen import RANKS, FirstScreen, Item
 from tracelab.render.recordings import Recording, Recordings
-from tracelab.render.text.hints import analyze_command
+from tracelab.render.text.hints import BRIEF, analyze_command
 from tracelab.render.text.savings import AT_MOST, SAVES, TAKES
 from tracelab.report.headline import PERCENTS, Headline
 from tracelab.report.schema import Report, constrained
@@ -302,7 +302,7 @@ def _brief_of_recordings(document: Document, said: Recordings) -> Brief:
         recordings=tuple(map(_recording, rows)),
         more=BriefRest(0, 0, 0, len(said.rows) - len(rows)),
         notes=tuple(_fitted(note.text, _MAX_TITLE) for note in said.notes),
-        next=(_fitted(f"{analyze_command(first)} --brief", _MAX_TITLE),),
+        next=(_fitted(f"{analyze_command(first)} {BRIEF}", _MAX_TITLE),),
     )
 
 

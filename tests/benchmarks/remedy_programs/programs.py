@@ -30,7 +30,8 @@ from torch.utils.data import DataLoader, Dataset
 
 CUDA = "cuda" if torch.cuda.is_available() else "cpu"
 WAIT, WARM_UP, ACTIVE = 3, 2, 6
-FROM_THE_FIRST = {"first_cudnn_benchmark", "first_communicator"}
+FROM_THE_FIRST = {"first_compilation", "first_cudnn_benchmark", "first_communicator"}
+WITHOUT_STACKS = {"first_compilation"}  # those of the compiler are 25 MB
 
 
 def network(width: int = 1024, layers: int = 6) -> nn.Module:
@@ -478,6 +479,18 @@ def thread_wait():
 # --- first uses: recorded from the first step on ---
 
 
+def first_compilation():
+    t = Training()
+    forward = torch.compile(t.net)
+
+    def step():
+        t.optimizer.zero_grad()
+        forward(t.x).square().mean().backward()
+        t.optimizer.step()
+
+    return step
+
+
 def first_cudnn_benchmark():
     torch.backends.cudnn.benchmark = True
     net = nn.Sequential(*(nn.Conv2d(32, 32, 3, padding=1) for _ in range(4))).to(CUDA)
@@ -701,7 +714,8 @@ PROGRAMS = {
         index_on_host, mask_loop, optimizer_step_loop, optimizer_step_on_gpu, clip_loop,
         scaler_get_scale, scheduler_reads_loss, checkpoint_recompute, expert_loop,
         workers_started_again, unpickling_in_training_thread, pin_thread_allocates, allocator_churn,
-        thread_wait, first_cudnn_benchmark, first_communicator, hf_trainer, torchmetrics_metrics,
+        thread_wait, first_compilation, first_cudnn_benchmark, first_communicator, hf_trainer,
+        torchmetrics_metrics,
         detection_choices,
     )
 }  # fmt: skip
@@ -729,7 +743,8 @@ def record(name: str, path: Path) -> None:
     plan = schedule(wait=WAIT, warmup=WARM_UP, active=ACTIVE, repeat=1)
     if name in FROM_THE_FIRST:
         plan = schedule(wait=0, warmup=0, active=ACTIVE, repeat=1)
-    with profile(activities=activities, schedule=plan, on_trace_ready=write, with_stack=True,
+    stacks = name not in WITHOUT_STACKS
+    with profile(activities=activities, schedule=plan, on_trace_ready=write, with_stack=stacks,
                  record_shapes=False) as profiler:  # fmt: skip
         repeat(name, profiler.step)
 

@@ -23,6 +23,7 @@ OF_LOSSES: Mapping[str, str] = MappingProxyType(
     }
 )
 FULL = "--full"
+BRIEF = "--brief"
 SOURCE = "--source DIR names them"
 JOB = "if they are its ranks, pass --job"
 COMM_PATTERN = "if they communicate, pass --comm-pattern"

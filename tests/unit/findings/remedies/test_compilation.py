@@ -18,7 +18,11 @@ def compiles(program):
 
 @pytest.mark.parametrize(
     ("in_steps", "found"),
-    [((1, 3), {"recompilation": 2}), ((0, 1), {}), ((2,), {})],
+    [
+        ((1, 3), {"recompilation": 2}),
+        ((0, 1), {"first-compilation": 2}),
+        ((2,), {"first-compilation": 1}),
+    ],
     ids=["goes on", "the first two steps", "once"],
 )
 def test_compilation_goes_on_in_two_steps_after_the_first(in_steps, found):
