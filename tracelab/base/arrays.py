@@ -112,12 +112,12 @@ def concatenated(results: Sequence[_Result]) -> _Result:
     )
 
 
-def rows_at(result: _Result, index: NDArray[Any]) -> _Result:
+def rows_at(result: _Result, index: NDArray[Any] | slice) -> _Result:
     """One result of some rows of another one's arrays, column by column.
 
     Args:
         result: whose fields are arrays.
-        index: int[k], the rows, or bool[n], which of them.
+        index: int[k] or a slice, the rows, or bool[n], which of them.
 
     Example:
         >>> class Lengths(Arrays):

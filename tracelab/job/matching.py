@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Arrays, concatenated
+from tracelab.base.arrays import Arrays, concatenated, rows_at
 from tracelab.base.intervals import Int64Array
 from tracelab.job.part import RankPart
 from tracelab.model.collectives import Group, Operation
@@ -169,10 +169,6 @@ class _Operations(Arrays):
     def ends_together(self) -> NDArray[np.bool_]:
         """bool[n], no rank can end before all have begun."""
         return np.isin(self.operation, ENDS_TOGETHER)
-
-    def select(self, index: NDArray[np.intp] | slice) -> _Operations:
-        """Select some of the operations."""
-        return _Operations(*(getattr(self, name)[index] for name in self.__struct_fields__))
 
 
 def match(parts: Sequence[RankPart]) -> Matches:
@@ -342,10 +338,10 @@ def _shift_keys(operations: _Operations, index: NDArray[np.intp]) -> tuple[NDArr
     left = sorted(of_part, key=len, reverse=True)
     is_whole = True
     while left:
-        placed = [(left[0], operations.select(index[left[0]]), 0)]
+        placed = [(left[0], rows_at(operations, index[left[0]]), 0)]
         others, left = left[1:], []
         for chosen in others:
-            other = operations.select(index[chosen])
+            other = rows_at(operations, index[chosen])
             begin = _begin_among(placed, other)
             if begin is None:
                 left.append(chosen)
@@ -484,7 +480,7 @@ def _find_shift(one: _Operations, other: _Operations) -> int | None:
 def _overlap(one: _Operations, other: _Operations, shift: int) -> tuple[_Operations, _Operations]:
     """Select the operations of each that both recorded."""
     first, end = max(0, shift), max(0, shift, min(len(one), len(other) + shift))
-    return one.select(slice(first, end)), other.select(slice(first - shift, end - shift))
+    return rows_at(one, slice(first, end)), rows_at(other, slice(first - shift, end - shift))
 
 
 def _agree(one: _Operations, other: _Operations, shift: int) -> bool:

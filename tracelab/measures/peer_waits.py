@@ -8,12 +8,12 @@ comes later from a link that is slow.
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Arrays
+from tracelab.base.arrays import Arrays, rows_at
 from tracelab.base.intervals import Int64Array
 from tracelab.measures.exposed import Exposed
 from tracelab.model.kernel_kinds import Kind
@@ -66,8 +66,7 @@ class PeerWaits(Arrays):
 
 def _not_empty(exposed: Exposed) -> Exposed:
     """The pieces that take any time."""
-    is_filled = exposed.end_ns > exposed.start_ns
-    return Exposed(*(getattr(exposed, field.name)[is_filled] for field in fields(exposed)))
+    return rows_at(exposed, exposed.end_ns > exposed.start_ns)
 
 
 def peer_waits(timeline: Timeline) -> PeerWaits:

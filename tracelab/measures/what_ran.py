@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Arrays, concatenated
+from tracelab.base.arrays import Arrays, concatenated, rows_at
 from tracelab.base.intervals import (
     Int64Array,
     Intervals,
@@ -395,7 +395,7 @@ class _Host:
         unknown = _unknown(len(launch_ids) - len(launched))
         # ABSENT is the first of the launches.
         both = concatenated([unknown, found])
-        return _taken(both, index)
+        return rows_at(both, index)
 
     def labels_at(self, thread: int, moments_ns: Int64Array) -> Labels:
         """Label a thread's work at each moment (int64[k], ns, ascending); ABSENT is no thread."""
@@ -448,11 +448,6 @@ def _unknown(count: int) -> Labels:
     return Labels(no_host, np.full(count, Phase.UNKNOWN, dtype=np.int8), no_host, no_host)
 
 
-def _taken(labels: Labels, index: NDArray[np.intp]) -> Labels:
-    """Take some of the labels."""
-    return Labels(**{field.name: getattr(labels, field.name)[index] for field in fields(labels)})
-
-
 def _idle(timeline: Timeline, bubbles: Bubbles, within: Intervals) -> list[Intervals]:
     """Return each device's idle intervals within some time."""
     idle = []
@@ -500,7 +495,7 @@ def _host_time(
     host_ns, unprofiled_ns, idle_ns = (
         summed(index, of_piece_ns, len(first)) for of_piece_ns in np.concatenate(lengths_ns, axis=1)
     )
-    return _taken(of_pieces, first), host_ns, unprofiled_ns, idle_ns
+    return rows_at(of_pieces, first), host_ns, unprofiled_ns, idle_ns
 
 
 def _combinations(labels: Labels) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Record
+from tracelab.base.arrays import Arrays, rows_at
 from tracelab.base.intervals import (
     Int64Array,
     Intervals,
@@ -164,7 +164,7 @@ def _irregular_stalls(context: Context) -> list[Candidate]:
         for candidate in _stall_candidate(
             context,
             {
-                device: x.only(np.isin(x.next_id, of_start) != becomes_finding)
+                device: rows_at(x, np.isin(x.next_id, of_start) != becomes_finding)
                 for device, x in stalls.items()
             },
         )
@@ -199,7 +199,7 @@ def _stall_candidate(context: Context, stalls: Mapping[int, _Stalls]) -> list[Ca
     ]
 
 
-class _Stalls(Record, eq=False):
+class _Stalls(Arrays):
     """The long idle times of one device that the host caused, in steady steps.
 
     Attributes:
@@ -213,10 +213,6 @@ class _Stalls(Record, eq=False):
     length_ns: Int64Array
     step_position: NDArray[np.intp]
     culprit_id: Int64Array
-
-    def only(self, is_chosen: NDArray[np.bool_]) -> _Stalls:
-        """The chosen ones, bool[k]."""
-        return _Stalls(*(getattr(self, column)[is_chosen] for column in _Stalls.__struct_fields__))
 
 
 def _irregular(context: Context, device: int) -> _Stalls:
@@ -236,7 +232,7 @@ def _irregular(context: Context, device: int) -> _Stalls:
     is_rare &= longer_ns >= _MIN_TYPICAL_SHARE * stalls.length_ns
     is_rare &= np.isin(stalls.next_id, context.bubbles.next_id[context.bubbles_inside])
     is_rare &= ~np.isin(stalls.next_id, context.bubbles.next_id[context.start_up.not_ahead])
-    return stalls.only(is_rare)
+    return rows_at(stalls, is_rare)
 
 
 def _stalls_of(context: Context, device: int, least_ns: float) -> _Stalls:
