@@ -94,11 +94,12 @@ def json_bytes(content: Any, *, is_indented: bool = True) -> bytes:
         content: dataclasses, mappings, sequences, text and numbers.
         is_indented: in lines that people read; else in one line without blanks.
     """
-    import orjson  # not for every message to stderr
+    import orjson  # these two not for every message to stderr
+    from msgspec.structs import asdict
 
     options = orjson.OPT_APPEND_NEWLINE | (orjson.OPT_INDENT_2 if is_indented else 0)
     try:
-        text = orjson.dumps(content, _values_of, options)
+        text = orjson.dumps(content, asdict, options)  # records are no dataclasses to orjson
     except orjson.JSONEncodeError:
         text = orjson.dumps(_textual(content), option=options)
     # The usual case needs no look at each text.
@@ -120,17 +121,12 @@ def _written_out(surrogate: re.Match[str]) -> str:
     return f"\\x{number - 0xDC00:02x}" if 0xDC80 <= number <= 0xDCFF else f"\\u{number:04x}"
 
 
-def _values_of(record: Any) -> dict[str, Any]:
-    """Return the fields of a record, which orjson does not take for a dataclass."""
-    return {field.name: getattr(record, field.name) for field in fields(record)}
-
-
 def _textual(content: Any) -> Any:
     """The same with all that is no text written out."""
     if isinstance(content, str):
         return escape_surrogates(content)
     if is_dataclass(content):
-        return _textual(_values_of(content))
+        return {field.name: _textual(getattr(content, field.name)) for field in fields(content)}
     if isinstance(content, Mapping):
         return {_textual(key): _textual(value) for key, value in content.items()}
     if isinstance(content, list | tuple):
