@@ -36,12 +36,13 @@ class _OfDataclass:
         self._name = name
 
     def __get__(self, instance: object, owner: type[msgspec.Struct]) -> Any:
-        return getattr(_equal_dataclass(owner), self._name)
+        return getattr(_dataclass_like(owner), self._name)
 
 
 @cache
-def _equal_dataclass(record: type[msgspec.Struct]) -> type:
-    return make_dataclass(record.__name__, record.__struct_fields__, frozen=True)
+def _dataclass_like(record: type[msgspec.Struct]) -> type:
+    names = record.__struct_fields__
+    return make_dataclass(record.__name__, names, init=False, repr=False, eq=False)
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(msgspec.field,))
