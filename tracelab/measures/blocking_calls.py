@@ -45,8 +45,6 @@ class AttributedIdle(Arrays):
         call_index: intp[c], index into the blocking calls.
         device_number: int32[c].
         start_ns, end_ns: int64[c], ns, never empty.
-
-    Example row: ``(call_index=2, device_number=0, start_ns=400, end_ns=900)``.
     """
 
     call_index: NDArray[np.intp]
@@ -110,16 +108,7 @@ def _device_idle(host: Host, stalls: HostStalls, device: int) -> AttributedIdle:
 def _owed(
     idle: Gaps, delays: _Delays, owed_ns: Int64Array
 ) -> tuple[NDArray[np.intp], Int64Array, Int64Array]:
-    """Attribute idle time after delays until each delay is used up, the last one first.
-
-    Args:
-        idle: the gaps of a device.
-        delays: what stands before each.
-        owed_ns: int64[d], the most that each delay may be given, ns.
-
-    Returns:
-        the delay, start and end of each stretch.
-    """
+    """Attribute idle time after delays until each delay is used up, the last one first."""
     gap_index = delays.gap_index
     gap_start_ns, gap_end_ns = idle.start_ns[gap_index], idle.end_ns[gap_index]
     changes = gap_index[1:] != gap_index[:-1]
@@ -165,11 +154,7 @@ def _disjoint(delays: _Delays) -> _Delays:
 
 
 def _delays(host: Host, stalls: HostStalls, idle: Gaps, device: int) -> _Delays:
-    """The host stalls that delayed the launch which ends a gap, from the launch before it on.
-
-    No work for the device was launched between the two, and the work that was launched next had not
-    reached the device before it: a graph's nodes wait for no host. They may overlap, or be empty.
-    """
+    """The host stalls that delayed the launch which ends a gap, from the launch before it on."""
     timeline, calls = host.timeline, host.blocking_calls
     is_launched = timeline.select(device=device) & (timeline.launch_id != ABSENT)
     launched_ns = np.sort(host.launched_ns[timeline.launch_id[is_launched]])
@@ -221,10 +206,6 @@ class BlockingCallCosts(Arrays):
         awaited_id: int64[k], event id of the activity that each call waited for; of several the one
             that ended last, ABSENT if the file does not say.
         call_sites: where each call was made.
-
-    Example row: ``(step_index=3, blocked_ns=700, caused_idle_ns=300, idle_after_ns=100,
-    awaited_id=17)``: the call blocked for 700 ns, in 200 of which a device was idle; of the idle
-    after it, it caused another 100 ns.
     """
 
     calls: BlockingCalls
@@ -298,11 +279,6 @@ class BlockingCallMetrics(Record):
     Attributes:
         idle_after_ns: the part of the caused idle after the calls had returned.
         waited_for: the activity for which they blocked longest.
-
-    Example row: ``BlockingCallMetrics(rank=0, step=3, api="cudaStreamSynchronize", kind="stream",
-    count=2, blocked_ns=700, caused_idle_ns=300, idle_after_ns=100, waited_for="gemm",
-    operator="aten::item", annotation=None, function="step", file="train.py", line=31)``: the
-    ``.item()`` in line 31 was called twice and cost 300 ns of idle time.
     """
 
     rank: int
@@ -382,11 +358,7 @@ def blocking_call_rows(
 def _idle_within(
     costs: BlockingCallCosts, windows: Sequence[Window]
 ) -> Iterator[tuple[NDArray[np.intp], Int64Array, Int64Array]]:
-    """Per window its stretches of idle time that calls caused.
-
-    Each as intp[k], the index of the call, int64[k], the idle, ns, and int64[k], the part of it
-    after the call had returned, ns.
-    """
+    """Per window its stretches of idle time that calls caused."""
     idle = costs.attributed_idle
     by_start = np.argsort(idle.start_ns, kind="stable")
     starts_ns, reach_ns = idle.start_ns[by_start], np.maximum.accumulate(idle.end_ns[by_start])

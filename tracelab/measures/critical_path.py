@@ -63,8 +63,6 @@ class PathStalls(Record, eq=False):
             silence the last one that had ended when it began.
         of_thread: thread to the positions of the stalls that it waits for, its own and those of
             others that begin while it does nothing; for ABSENT all of them.
-
-    Example row: ``(event_id=17, start_ns=400, end_ns=900, thread_index=0, awaited_row=5)``.
     """
 
     event_id: tuple[int, ...]
@@ -98,9 +96,6 @@ class PathLinks(Arrays):
             host's.
         row_by_end: intp[m], the rows by end; of those that end together by device and start.
         stalls: the host stalls.
-
-    Example row: ``(launch_thread_index=0, upstream_row=4, upstream_end_ns=390,
-    kind_between=PathKind.QUEUE)``.
     """
 
     timeline: Timeline
@@ -146,12 +141,10 @@ def path_links(graph: Graph) -> PathLinks:
 
 
 def _find_last_ended(graph: Graph, row: NDArray[np.intp]) -> tuple[Int64Array, Int64Array]:
-    """Return what each row waited for and when that ended: int64[m] each.
-
-    That is `Binding`; but before rows of which it does not know what they waited for (intp[k]), the
-    path goes on with what ended last on their device, since they could have started. So only time
-    in which nothing ended is unknown.
-    """
+    """Return what each row waited for and when that ended: int64[m] each."""
+    # That is `Binding`; but before rows of which it does not know what they waited for, the path
+    # goes on with what ended last on their device, since they could have started. So only time in
+    # which nothing ended is unknown.
     timeline, binding = graph.host.timeline, graph.binding
     source_row, ready_ns = binding.source_row.copy(), binding.ready_ns.copy()
     by_end = np.lexsort((timeline.start_ns, timeline.end_ns, timeline.device_number))
@@ -179,10 +172,7 @@ def _last_ended(
 
 
 def _launched_ns(host: Host) -> Int64Array:
-    """int64[n], ns, per event when it got to launch: `Host.launched_ns`, cut to what it launched.
-
-    The work may begin just before a stalled call returns: then it is stalled no more.
-    """
+    """int64[n], ns, per event when it got to launch, at the latest when its work began."""
     timeline, launched_ns = host.timeline, host.launched_ns.copy()
     is_stalled = np.isin(timeline.launch_id, host.stalled_calls.event_id)
     np.minimum.at(launched_ns, timeline.launch_id[is_stalled], timeline.start_ns[is_stalled])
@@ -260,8 +250,6 @@ class CriticalPath(Arrays):
         kind: int8[s], a `PathKind`.
         event_id: int64[s], the activity that ran or was waited for, or the call that blocked or was
             stalled; ABSENT where the host led up to the window's end.
-
-    Example row: ``(start_ns=400, end_ns=900, kind=PathKind.COMPUTE, event_id=17)``.
     """
 
     start_ns: Int64Array
@@ -294,11 +282,7 @@ class HostStretch(NamedTuple):
 
 
 class CriticalPathMetrics(Record):
-    """The critical path of one window, ns per kind.
-
-    Example row: ``CriticalPathMetrics(rank=0, step=3, total_ns=900, by_kind={"compute": 600,
-    "host": 300, "launch": 0, ...})``.
-    """
+    """The critical path of one window, ns per kind."""
 
     rank: int
     step: int | None
@@ -312,10 +296,6 @@ def critical_paths(
     """The critical path of each window.
 
     The slow reference model is ``tests/reference/walks.py``.
-
-    Args:
-        graph: the file's dependencies.
-        windows: what to measure; None for the whole trace and every step.
     """
     timeline, links = graph.host.timeline, path_links(graph)
     thread_of_step: dict[int | None, int] = {
@@ -339,11 +319,7 @@ class _Walk:
         self._others: list[tuple[int, int, int, int]] = []
 
     def path(self, thread: int) -> CriticalPath:
-        """Walk, then give the segments in order.
-
-        Args:
-            thread: of the step's annotation, ABSENT where any thread may have ended the window.
-        """
+        """Walk, then give the segments in order."""
         links, window = self._links, self._window
         row = links.last_ended(window.end_ns)
         if row == ABSENT or links.timeline.end_ns[row] < window.end_ns:

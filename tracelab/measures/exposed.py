@@ -51,10 +51,6 @@ class Exposed(Arrays):
         blocking_call_id: int64[k], event id of the blocking call behind HOST_SYNC, else ABSENT.
         bound_ns: int64[k], the independent work that could overlap it, at most its length.
         delays: bool[k], whether the next compute waited for it: it is blocking, not only exposed.
-
-    Example row: ``(row=12, start_ns=400, end_ns=900, blocker=OverlapBlocker.SAME_STREAM,
-    blocked_row=13, blocking_call_id=ABSENT, bound_ns=350, delays=True)``: the copy in row 12 ran
-    exposed for 500 ns, for 350 of which the kernel in row 13 of the same stream could have run.
     """
 
     row: NDArray[np.intp]
@@ -88,9 +84,6 @@ def exposed(graph: Graph) -> Exposed:
     """Find the exposed communication and copies of every device, and explain them.
 
     The slow reference model is ``tests/reference/ticks.py``.
-
-    Args:
-        graph: the file's dependencies.
     """
     timeline, blockers = graph.host.timeline, OverlapBlockers(graph)
     is_in_backward = launched_in_backward(timeline)
@@ -206,11 +199,9 @@ def _explain_side(
     other_rows: NDArray[np.intp],
     after: _Explanations,
 ) -> _Explanations:
-    """Choose the blocker of each piece on the side of its independent work.
-
-    Where that is the work after it, that work could not start earlier; where it is the work before
-    it, the piece itself could not.
-    """
+    """Choose the blocker of each piece on the side of its independent work."""
+    # Where that is the work after it, that work could not start earlier; where it is the work
+    # before it, the piece itself could not.
     timeline = blockers.timeline
     side = side_of_independent_work(timeline, pieces.row)
     previous_index = np.searchsorted(timeline.start_ns[other_rows], pieces.start_ns) - 1
@@ -292,12 +283,10 @@ def _like_later_ones(
     bound_ns: Int64Array,
     other_rows: NDArray[np.intp],
 ) -> tuple[_Explanations, Int64Array]:
-    """Explain work before all other work of the file, as the first batch, like the rest.
-
-    The work that could have overlapped it was done before the recording began. Where those that
-    follow in its stream under its name are blocked for the most part, it is blocked by the same,
-    and has their share of independent work.
-    """
+    """Explain work before all other work of the file, as the first batch, like the rest."""
+    # The work that could have overlapped it was done before the recording began. Where those that
+    # follow in its stream under its name are blocked for the most part, it is blocked by the same,
+    # and has their share of independent work.
     row, length_ns, is_blocked = pieces.row, pieces.length_ns, _are_blocked(explanation)
     explanation, bound_ns = explanation.copy(), bound_ns.copy()
     first_start_ns = timeline.start_ns[other_rows].min(initial=_END_OF_TIME)

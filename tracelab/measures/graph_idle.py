@@ -51,8 +51,6 @@ class GraphIdle(Arrays):
         awaited_id: int64[k], event id of what it waited for, of NOT_IN_FILE of the node before it
             in its stream; ABSENT where that is not known.
         ready_ns: int64[k], ns, when that had ended; the node's own start where it had not.
-
-    Example row: ``(bubble_index=4, row=12, wait=NodeWait.NODE, awaited_id=84, ready_ns=900)``.
     """
 
     bubble_index: NDArray[np.intp]
@@ -82,11 +80,6 @@ class GraphIdleMetrics(Record):
         longest_start_ns, longest_ns: the longest bubble.
         event: event id of the node that ended the longest.
         awaited_event: event id of what that one waited for.
-
-    Example row: ``GraphIdleMetrics(rank=0, step=None, device=0, wait="node", name="gemm", stream=7,
-    awaited="add", awaited_stream=15, count=40, replays=20, idle_ns=240_000, waiting_ns=0,
-    latency_ns=2_100, longest_start_ns=4_000, longest_ns=8_000, event=17, awaited_event=12)``: in 20
-    replays GPU 0 idled 240 us before `gemm`, which waits for `add` in stream 15.
     """
 
     rank: int
@@ -112,10 +105,6 @@ def graph_idle(graph: Graph, bubbles: Bubbles) -> GraphIdle:
     """Measure the waits behind each bubble inside a replay.
 
     The slow reference model is ``tests/reference/graph_idle.py``.
-
-    Args:
-        graph: the file's dependencies.
-        bubbles: its idle time.
     """
     timeline, binding = graph.host.timeline, graph.binding
     bubble_index = np.flatnonzero(bubbles.cause == Cause.GRAPH)

@@ -25,9 +25,6 @@ class HostStalls(Arrays):
         thread_index: int32[h], index into `Trace.threads` of the thread that made no progress.
         start_ns, end_ns: int64[h], ns.
         groups: the host stalls of one thread and sort, each by start and by end: positions here.
-
-    Example row: ``(call_index=2, thread_index=0, start_ns=400, end_ns=900)``: the third blocking
-    call stopped the first thread for 500 ns.
     """
 
     call_index: NDArray[np.intp]

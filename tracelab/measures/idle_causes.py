@@ -67,10 +67,6 @@ class Bubbles(Arrays):
         cause: int8[k], a `Cause`.
         reason: int8[k], a `Reason`, NONE unless the cause is UNKNOWN.
         next_id: int64[k], event id of the activity that ended the bubble, ABSENT at the file's end.
-
-    Example row: ``(device_number=0, start_ns=400, end_ns=900, cause=Cause.HOST_BLOCKED,
-    reason=Reason.NONE, next_id=17)``: GPU 0 was idle for 500 ns until event 17 started, because the
-    host was blocked.
     """
 
     device_number: NDArray[np.int32]
@@ -138,8 +134,6 @@ class Gaps(Arrays):
         launch_id: int64[g], event id of the call that launched `next_row`, else ABSENT.
         launched_ns: int64[g], when that call got to launch (see `Host.launched_ns`), within the
             gap; its end without a launch.
-
-    Example row: ``(start_ns=400, end_ns=900, next_row=5, launch_id=16, launched_ns=850)``.
     """
 
     start_ns: Int64Array
@@ -180,12 +174,7 @@ def _make_gaps(
 
 
 def inside_replays(timeline: Timeline, idle: Gaps) -> NDArray[np.bool_]:
-    """bool[g], which gaps are between activities of one replay of a CUDA graph: no host ends them.
-
-    Args:
-        timeline: the GPU activities.
-        idle: the gaps of one device.
-    """
+    """bool[g], which gaps are between activities of one replay of a CUDA graph."""
     is_replay = match_names(timeline.trace, idle.launch_id, is_graph_launch)
     has_begun = timeline.first_start_of_launch_ns[idle.next_row] <= idle.start_ns
     found: NDArray[np.bool_] = (idle.launch_id != ABSENT) & is_replay & has_begun
@@ -196,10 +185,6 @@ def bubbles(graph: Graph, windows: Sequence[Window] | None = None) -> Bubbles:
     """Find and explain the idle time of every device within the hull of some windows.
 
     The slow reference model is ``tests/reference/ticks.py``.
-
-    Args:
-        graph: the file's dependencies.
-        windows: what to measure; None for the whole trace and every step.
     """
     timeline = graph.host.timeline
     windows = timeline.windows if windows is None else windows
@@ -311,14 +296,12 @@ def _explain_before_launch(graph: Graph, idle: _Pieces) -> Iterator[tuple[_Piece
 def _explain_late_launches(
     graph: Graph, thread: int, idle: _Pieces
 ) -> Iterator[tuple[_Pieces, Cause, Reason]]:
-    """Explain late launches by the host's activity in the gap.
-
-    While nothing is recorded of the thread that launched next, it waited for another: so does the
-    main thread's blocking call stand behind the first launch of autograd's thread. So it did in a
-    lock, where the others come first as well; if nothing is recorded of them, they are taken to
-    run Python. Last comes what is only known by name, a step for one: between its calls and
-    operators, without Python's stacks, a thread is taken to run Python.
-    """
+    """Explain late launches by the host's activity in the gap."""
+    # While nothing is recorded of the thread that launched next, it waited for another: so does the
+    # main thread's blocking call stand behind the first launch of autograd's thread. So it did in a
+    # lock, where the others come first as well; if nothing is recorded of them, they are taken to
+    # run Python. Last comes what is only known by name, a step for one: between its calls and
+    # operators, without Python's stacks, a thread is taken to run Python.
     states = (graph.host.states.get(thread, NOTHING_RECORDED), graph.host.other_threads(thread))
     known = [(getattr(state, doing), cause) for state in states for doing, cause in _CAUSE_OF_STATE]
     known += [(state.waiting, Cause.HOST_BUSY) for state in states]
@@ -334,10 +317,6 @@ def mark_beginnings_as_edges(timeline: Timeline, bubbles: Bubbles) -> Bubbles:
 
     A recording begins with empty queues. What the device waited for then is known, but it need not
     be what it waits for in another step.
-
-    Args:
-        timeline: the GPU activities.
-        bubbles: the idle time of the whole file.
     """
     is_edge = np.zeros(len(bubbles.cause), dtype=np.bool_)
     for device in timeline.device_numbers:
@@ -354,10 +333,8 @@ def mark_beginnings_as_edges(timeline: Timeline, bubbles: Bubbles) -> Bubbles:
 def _explain_edges(
     graph: Graph, device: int, start_ns: int, end_ns: int
 ) -> Iterator[tuple[_Pieces, Cause, Reason]]:
-    """The time before the device's first activity and after its last; all of it without any.
-
-    Of the step that launched the first one the file says what the host did before.
-    """
+    """The time before the device's first activity and after its last; all of it without any."""
+    # Of the step that launched the first one the file says what the host did before.
     timeline = graph.host.timeline
     rows = _busy_rows(timeline, device)
     if not len(rows):

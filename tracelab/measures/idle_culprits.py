@@ -42,13 +42,6 @@ def idle_culprits(graph: Graph, bubbles: Bubbles) -> Int64Array:
     called and waited for. The edges of the file and idle of unknown
     cause have none.
 
-    There is no slow reference model: ``tests/unit/measures/test_idle_culprits.py`` has a trace for
-    each cause.
-
-    Args:
-        graph: the file's dependencies.
-        bubbles: its idle time.
-
     Returns:
         int64[k], event ids, ABSENT where the file has none: ``[17, ABSENT]``.
     """
@@ -136,10 +129,7 @@ def busy_with(
 def _only_other_function(
     timeline: Timeline, times_ns: Int64Array, thread_index: NDArray[np.integer[Any]]
 ) -> Int64Array:
-    """The innermost Python function of the only other thread that was in one: int64[k], or ABSENT.
-
-    Threads that wait or sleep are in none.
-    """
+    """The innermost function of the only other thread that ran Python: int64[k], or ABSENT."""
     only_id = np.full(len(times_ns), ABSENT, dtype=np.int64)
     count = np.zeros(len(times_ns), dtype=np.int64)
     for thread in np.unique(python_frames(timeline).thread_index) if len(times_ns) else ():
@@ -159,10 +149,7 @@ def _only_other_function(
 def _stalling_allocations(
     host: Host, times_ns: Int64Array, thread_index: NDArray[np.integer[Any]]
 ) -> Int64Array:
-    """The allocation that stalled each thread at each moment: int64[k], else ABSENT.
-
-    Of several the one that began last.
-    """
+    """The allocation that stalled each thread at each moment: int64[k], else ABSENT."""
     stalled, allocation_id = host.stalled_calls, np.full(len(times_ns), ABSENT, dtype=np.int64)
     by_time = np.argsort(times_ns)
     first, last = np.searchsorted(times_ns[by_time], (stalled.start_ns, stalled.end_ns))
@@ -222,11 +209,6 @@ class CulpritMetrics(Record):
         count: how many bubbles.
         longest_start_ns, longest_ns: the longest of them.
         event: event id of the culprit of the longest.
-
-    Example row: ``CulpritMetrics(rank=0, step=None, device=0, cause="host_blocked",
-    name="cudaStreamSynchronize", operator="aten::item", function="step", file="train.py", line=31,
-    count=4, idle_ns=900, longest_start_ns=4_000, longest_ns=300, event=17)``: in four bubbles GPU 0
-    waited 900 ns for the ``.item()`` in line 31.
     """
 
     rank: int

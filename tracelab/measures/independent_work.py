@@ -163,11 +163,9 @@ def _work_after_ns(
     exposed_ns: Int64Array,
     backward_end_ns: Int64Array,
 ) -> list[int]:
-    """The free work until the next row begins, ns, per row.
-
-    Gradients are needed when the backward pass is over, so all that is left of it can overlap
-    them. Of other results nothing is known but what comes next.
-    """
+    """The free work until the next row begins, ns, per row."""
+    # Gradients are needed when the backward pass is over, so all that is left of it can overlap
+    # them. Of other results nothing is known but what comes next.
     start_ns, end_ns = timeline.start_ns[rows], timeline.end_ns[rows]
     until_ns = np.append(start_ns, _END_OF_TIME)[1:]
     until_ns = np.where(backward_end_ns == ABSENT, until_ns, np.minimum(until_ns, backward_end_ns))
@@ -189,10 +187,8 @@ def _work_after_ns(
 def _backward_end_ns(
     blockers: OverlapBlockers, rows: NDArray[np.intp], other_rows: NDArray[np.intp]
 ) -> Int64Array:
-    """Return the end of the backward pass that launched each of these rows: int64[k], ns.
-
-    That is when the last work ended that the row's thread launched before another thread did.
-    """
+    """Return the end of the backward pass that launched each of these rows: int64[k], ns."""
+    # That is when the last work ended that the row's thread launched before another thread did.
     timeline, launched_ns = blockers.timeline, blockers.launched_ns
     ordered_rows = other_rows[np.argsort(launched_ns[other_rows], kind="stable")]
     thread_index = blockers.thread_index[ordered_rows]

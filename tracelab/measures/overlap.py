@@ -34,10 +34,7 @@ _SELECTION = r"^(stream:\d+/(\d+|graphs)|kind:\d+/(compute|comm|copy|memset)|dev
 
 
 class StreamTime(Record):
-    """One stream in one window, ns.
-
-    Example row: ``StreamTime(stream=7, busy_ns=600, activities=12)``.
-    """
+    """One stream in one window, ns."""
 
     stream: int
     busy_ns: int
@@ -52,8 +49,6 @@ class GraphStreamsTime(Record):
             streams, too.
         busy_ns: how long at least one of them worked, ns.
         activities: how many of theirs are seen in the window.
-
-    Example row: ``GraphStreamsTime(streams=(31, 32, ...), busy_ns=400, activities=600)``.
     """
 
     streams: tuple[int, ...]
@@ -69,11 +64,6 @@ class DeviceTime(Record):
 
     Attributes:
         graph_streams: those of the streams that are shown as one; else None.
-
-    Example row: ``DeviceTime(device=0, busy_ns=700, idle_ns=200, compute_ns=600, comm_ns=0,
-    copy_ns=300, memset_ns=0, exposed_comm_ns=0, exposed_copy_ns=100, comm_compute_overlap_ns=0,
-    copy_compute_overlap_ns=200, streams=(StreamTime(7, 600, 12), StreamTime(20, 300, 2)),
-    graph_streams=None)``.
     """
 
     device: int
@@ -99,9 +89,6 @@ class OverlapMetrics(Record):
             ``stream:DEVICE/graphs`` are the nearly empty streams of CUDA graphs together.
         a_ns, b_ns: how long any activity of each ran.
         overlap_ns: how long activities of both ran at the same time.
-
-    Example row: ``OverlapMetrics(rank=0, step=3, a="kind:0/compute", b="kind:0/copy", a_ns=900,
-    b_ns=300, overlap_ns=250)``: 250 of the copies' 300 ns were overlapped with compute.
     """
 
     rank: int
@@ -119,10 +106,6 @@ def device_times(
     """Measure the times of each device: per window, per device.
 
     The slow reference model is ``tests/reference/ticks.py``.
-
-    Args:
-        graph: the file's dependencies.
-        windows: what to measure; None for the whole trace and every step.
     """
     timeline = graph.host.timeline
     bounds_ns = bounds_of(timeline.windows if windows is None else windows)
@@ -245,10 +228,7 @@ def _graph_columns(
 def _stream_columns(
     timeline: Timeline, device: int, bounds_ns: _Bounds
 ) -> list[tuple[StreamTime, ...]]:
-    """Each stream of one device, per window; an activity is counted wherever it is seen.
-
-    Of very many streams, those that did nothing in a window are left out there.
-    """
+    """Each stream of one device, per window; an activity is counted wherever it is seen."""
     columns: list[list[StreamTime]] = [[] for _ in bounds_ns[0]]
     are_many = len(timeline.streams) > MAX_COMPARED_STREAMS
     for stream in timeline.streams:

@@ -158,10 +158,7 @@ class OverlapBlockers:
     def _late_launch(
         self, row: Int64Array, since_ns: Int64Array
     ) -> tuple[NDArray[np.int8], Int64Array]:
-        """The host launched rows late: because of a blocking call, or because it was slow.
-
-        The first array is int8[k], an `OverlapBlocker`, the second int64[k], the call's event id.
-        """
+        """The host launched rows late: because of a blocking call, or because it was slow."""
         until_ns = self.launched_ns[row]
         index, stall_index = self._stalls_before_launch(row, since_ns)
         # The one that blocked longest since then; of two allocations, by how long each went on.

@@ -42,9 +42,6 @@ class PeerWaits(Arrays):
         wait_ns: int64[m], ns, how long each collective waited from its start on; 0 for all else.
         is_slow: bool[m], whether the fastest twin is slower than any usual link: all of `wait_ns`
             is due to a peer that comes later, or to the link.
-
-    Example row: ``(fastest_ns=66_000, wait_ns=4_841_000, is_slow=False)``: of 4.9 ms all but the
-    last 66 us were spent waiting.
     """
 
     fastest_ns: Int64Array
@@ -94,11 +91,9 @@ def peer_waits(timeline: Timeline) -> PeerWaits:
 def _twin_index(
     timeline: Timeline, rows: NDArray[np.intp], message_bytes: Int64Array
 ) -> NDArray[np.intp]:
-    """intp[k], the same for twins, ABSENT for what can have none.
-
-    Twins run the same kernel in the same stream and process group and move as much. Where the size
-    is not known they are those of the same place in their steps.
-    """
+    """intp[k], the same for twins, ABSENT for what can have none."""
+    # Twins run the same kernel in the same stream and process group and move as much. Where the
+    # size is not known they are those of the same place in their steps.
     event_id = timeline.event_id[rows]
     stream_index, step_index = timeline.stream_index[rows], timeline.step_index[rows]
     name_index = timeline.trace.name_index[event_id]
@@ -118,10 +113,7 @@ def _twin_index(
 
 
 def _message_bytes(timeline: Timeline, rows: NDArray[np.intp]) -> Int64Array:
-    """int64[k], how much each row moves, ABSENT where that is not known.
-
-    The kernel says it, or else the operator around its launch; or all that the file has are alike.
-    """
+    """int64[k], how much each row moves, ABSENT where that is not known."""
     trace, launch_id = timeline.trace, timeline.launch_id[rows]
     in_bytes = trace.messages.in_bytes
     message_bytes: Int64Array = in_bytes[trace.message_row[timeline.event_id[rows]]]

@@ -52,10 +52,6 @@ class SerializedStreams(Arrays):
         blocking_call_id: int64[k], event id of the blocking call behind HOST_SYNC, else ABSENT.
         bound_ns: int64[k], the compute that the blocked stream then did before it was blocked
             again, at most the length.
-
-    Example row: ``(row=40, other_row=11, start_ns=400, end_ns=900,
-    blocker=OverlapBlocker.EVENT_WAIT, blocking_call_id=ABSENT, bound_ns=350)``: the kernel in row
-    40 waited for an event while another stream computed for 500 ns; then its own ran for 350 ns.
     """
 
     row: NDArray[np.intp]
@@ -72,9 +68,6 @@ def serialized_streams(graph: Graph) -> SerializedStreams:
 
     What blocked a kernel is judged by `OverlapBlockers`, whose slow reference model is
     ``tests/reference/walks.py``.
-
-    Args:
-        graph: the file's dependencies.
     """
     timeline, blockers = graph.host.timeline, OverlapBlockers(graph)
     pairs = [

@@ -53,9 +53,6 @@ class SmallCollectives(Arrays):
         gap_start_ns: int64[k], ns, when the collective before it in the row ended; its own start
             where it is one of gradients, between which the backward pass goes on.
         is_gradient: bool[k], whether a backward pass launched it for a gradient.
-
-    Example row: ``(row=12, in_a_row=3, latency_ns=7_000, gap_start_ns=400_000,
-    is_gradient=False)``.
     """
 
     row: NDArray[np.intp]
@@ -176,10 +173,7 @@ def _continues(
 def _launched_between(
     timeline: Timeline, row: NDArray[np.integer[Any]], next_row: NDArray[np.integer[Any]]
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Count the compute launched between the launches of two rows: twice intp[k].
-
-    By the thread that launched the first, and by others.
-    """
+    """Count the compute launched between the launches of two rows: twice intp[k]."""
     trace, launch_id = timeline.trace, timeline.launch_id
     thread_index = trace.thread_index[launch_id[row]]
     compute_id = launch_id[(timeline.kind == Kind.COMPUTE) & (launch_id != ABSENT)]

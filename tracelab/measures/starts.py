@@ -32,9 +32,6 @@ class LatencyMetrics(Record):
         typical_ns: the latency that counts as typical, ns.
         starts: how many of the trace's starts show it.
         own: whether it is the median of this trace; otherwise it is that of H200 captures.
-
-    Example row: ``LatencyMetrics(rank=0, step=None, since="previous", previous="compute",
-    kind="copy", typical_ns=3_329, starts=12, own=False)``.
     """
 
     rank: int
@@ -89,10 +86,6 @@ class StartMetrics(Record):
         unexplained_ns: how much of the window lies in them; time that several share counts once.
         unexplained_share: the same as a share of the window. Above 0.02 nothing can be predicted
             from the trace.
-
-    Example row: ``StartMetrics(rank=0, step=3, device=0, activities=40, by_constraint={"stream":
-    30, "launch": 9, "unknown": 1, ...}, inferred=0, unexplained=1, unexplained_ns=90_000,
-    unexplained_share=0.01)``.
     """
 
     rank: int
@@ -109,15 +102,7 @@ class StartMetrics(Record):
 
 
 def starts(graph: Graph, windows: Sequence[Window]) -> Iterator[StartMetrics]:
-    """Measure the waits of each device's activities, per window.
-
-    There is no slow reference model beside that of `Binding`:
-    ``tests/unit/measures/test_starts.py`` counts its rows one by one.
-
-    Args:
-        graph: the file's dependencies.
-        windows: what to measure.
-    """
+    """Measure the waits of each device's activities, per window."""
     timeline, binding = graph.host.timeline, graph.binding
     start_ns = timeline.start_ns
     is_unexplained = binding.unexplained_ns > 0

@@ -73,10 +73,6 @@ class SteadyMetrics(Record):
             least a tenth less; else None. Shares are of that, then.
         not_calibrated: why predictions are not of a step without the profiler; null where they are.
         replayed_steps: the numbers of the steps that are replayed; one alone is repeated.
-
-    Example row: ``SteadyMetrics(rank=0, step=None, steps=(3, 4), start_ns=4_000, end_ns=24_000,
-    step_ns=10_000, lengths_ns=(9_900, 10_100), unprofiled_step_ns=None, gpu_floor_ns=9_000,
-    device=0, left_out=(LeftOut(2, "holds work launched before the recording"),), ...)``.
     """
 
     rank: int
@@ -112,10 +108,7 @@ def steady_steps(
     blocking_calls: BlockingCallCosts,
     baseline: Replayed,
 ) -> Iterator[SteadyMetrics]:
-    """The steady steps of a file, in one row; none where it has no steady step.
-
-    There is no slow reference model: it is `window_times` of one more window, and medians.
-    """
+    """The steady steps of a file, in one row; none where it has no steady step."""
     timeline = graph.host.timeline
     steady = timeline.steady
     if steady is None:

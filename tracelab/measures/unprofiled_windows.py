@@ -51,8 +51,6 @@ class StartUp(Arrays):
             none of it.
         slow: bool[bubbles], caused by the host in the first step, or before the first launch of the
             second, where the host never runs ahead: the program has it, but not as long.
-
-    Example row: ``(not_ahead=True, slow=False)``.
     """
 
     not_ahead: NDArray[np.bool_]
@@ -60,15 +58,7 @@ class StartUp(Arrays):
 
 
 def start_up(graph: Graph, bubbles: Bubbles) -> StartUp:
-    """Find the idle time that comes from the start of the recording.
-
-    There is no slow reference model: ``tests/unit/measures/test_unprofiled_windows.py`` has traces
-    made by hand.
-
-    Args:
-        graph: the file's dependencies.
-        bubbles: the idle time of the whole file.
-    """
+    """Find the idle time that comes from the start of the recording."""
     timeline = graph.host.timeline
     row = rows_of(timeline.event_id, bubbles.next_id)
     step_index = np.where(row == ABSENT, ABSENT, timeline.step_index[row])
@@ -98,19 +88,9 @@ def start_up(graph: Graph, bubbles: Bubbles) -> StartUp:
 def _is_stalled(
     timeline: Timeline, launch_id: Int64Array, step_index: NDArray[np.int32]
 ) -> NDArray[np.bool_]:
-    """Return True where the host took much longer than usual to launch, or that is unknown.
-
-    It took from the end of the launch before. Usual is the median of the launches at the same
-    position in all steps that launch as often. The first launch of all has none before it.
-
-    Args:
-        timeline: the GPU activities in order.
-        launch_id: int64[l], the calls that launched in steps, by step and start.
-        step_index: int32[l], the index of the step of each.
-
-    Returns:
-        bool[m], by row of the timeline.
-    """
+    """Return True where the host took much longer than usual to launch, or that is unknown."""
+    # It took from the end of the launch before. Usual is the median of the launches at the same
+    # position in all steps that launch as often. The first launch of all has none before it.
     took_ns = np.diff(timeline.trace.end_ns[launch_id].astype(np.float64), prepend=np.nan)
     count = np.bincount(step_index, minlength=1)[step_index]  # of the launches of its step
     is_usual = np.zeros(len(launch_id), dtype=np.bool_)
@@ -124,10 +104,7 @@ def _is_stalled(
 
 
 def _launches(timeline: Timeline) -> tuple[Int64Array, NDArray[np.int32]]:
-    """The calls of all threads that launched in steps, and the index of the step of each.
-
-    They are ordered by step, and by start within each.
-    """
+    """The calls of all threads that launched in steps, and the index of the step of each."""
     rows = np.flatnonzero(timeline.step_index != ABSENT)
     launch_id, first = np.unique(timeline.launch_id[rows], return_index=True)
     step_index = timeline.step_index[rows[first]]
@@ -170,12 +147,6 @@ _SLOW_HOST = (Cause.HOST_BUSY, Cause.LAUNCH, Cause.HOST_BLOCKED, Cause.PROFILER)
 def active_devices(graph: Graph, windows: Sequence[Window]) -> dict[int, NDArray[np.bool_]]:
     """Return the devices that do at least 1 % of the busiest one's work, per window.
 
-    There is no slow reference model: it compares what `device_times` measures, which has one.
-
-    Args:
-        graph: the file's dependencies.
-        windows: what to measure.
-
     Returns:
         device to bool[windows]: ``{0: [True, True], 1: [True, False]}``.
     """
@@ -193,15 +164,6 @@ def profiler_overhead_ns(
 ) -> dict[int, Int64Array]:
     """Measure how much longer the recording made windows: the profiler, and idle time at its start.
 
-    There is no slow reference model: it is a difference of two lengths, at most the idle time that
-    a slow host or the start of the recording causes.
-
-    Args:
-        graph: the file's dependencies.
-        windows: what to measure.
-        bubbles: the idle time of the whole file.
-        start_up: which of it is there because the recording had just begun.
-
     Returns:
         device to int64[windows], ns, 0 where the profiler did not slow the host, or that is not
         known: ``{0: [4_000, 1_000]}``.
@@ -216,12 +178,6 @@ def unprofiled_ns(
     """Return each window's length without the profiler, ns; None if unknown, or hardly less.
 
     The active device that the profiler slowed most decides.
-
-    Args:
-        graph: the file's dependencies.
-        windows: what to measure.
-        bubbles: the idle time of the whole file.
-        start_up: which of it is there because the recording had just begun.
     """
     is_active = active_devices(graph, windows)
     overhead = _overhead_ns(graph.host.timeline, windows, bubbles, start_up)
@@ -242,8 +198,6 @@ def unprofiled_idle_ns(timeline: Timeline, window: Window) -> dict[int, int]:
     The steps that the capture measured have nothing of the start of a recording, and nothing that
     comes only now and then.
 
-    There is no slow reference model: it is a difference of two lengths.
-
     Returns:
         device to ns: ``{0: 12_000}``; empty where it is not known.
     """
@@ -263,10 +217,7 @@ def unprofiled_idle_ns(timeline: Timeline, window: Window) -> dict[int, int]:
 def _overhead_ns(
     timeline: Timeline, windows: Sequence[Window], bubbles: Bubbles, start_up: StartUp
 ) -> dict[int, Int64Array]:
-    """By device int64[2, windows], ns: what a slower host took, and with it the recording's start.
-
-    There is nothing of the start where the host was not slower.
-    """
+    """int64[2, windows], ns, by device: what a slower host took, and with the recording's start."""
     # A step that is slow for reasons of its own is not the profiler's: the median counts.
     median_ns = statistics.median(timeline.typical_lengths_ns) if timeline.steps else 0
     typical_ns = _longer_ns(timeline, windows, median_ns)
@@ -321,9 +272,6 @@ class HostClock(Arrays):
             the host counts then.
         unprofiled_ns: int64[k], ns, ascending: the same moments in the replay without the profiler.
         steps: how many steps it runs through.
-
-    Example row: ``(recorded_ns=12_000, unprofiled_ns=7_000)``: of the first 12 us the profiler took
-    5.
     """
 
     recorded_ns: Int64Array

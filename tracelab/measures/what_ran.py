@@ -167,8 +167,6 @@ class Labels(Arrays):
         phase: int8[k], the `Phase`.
         line: int64[k], the line of the program, as an index into `WhatRan.lines`, or as above.
         module: int64[k], likewise of `WhatRan.modules`.
-
-    Example row: ``(operator=17, phase=Phase.FORWARD, line=3, module=NO_NAME)``.
     """
 
     operator: Int64Array
@@ -209,8 +207,6 @@ class WhatRan(Arrays):
             added up.
         calls: how often something began in the host's steps, on a thread that counted then: labels
             to numbers, of "operator" and of "module".
-
-    Example row of an activity: ``(length_ns=1_640, kernel=3, kind=Kind.COMPUTE, is_first=True)``.
     """
 
     strings: Sequence[str]
@@ -246,15 +242,6 @@ def what_ran(
     """Say of what the steady steps launched, and of the host's time in them, what it was.
 
     The slow reference model is ``tests/reference/host_work.py``.
-
-    Args:
-        graph: the file's dependencies.
-        windows: what is measured: the whole trace and every step, or one step.
-        phases: of its host.
-        lines: where to look for the program's source.
-        bubbles: the idle time in the windows.
-        host_clock: the host's time without the profiler; None where it is not known.
-        origins: where the nodes of CUDA graphs were captured.
 
     Returns:
         the columns; those of one step if it is requested alone.
@@ -314,15 +301,7 @@ def _origin_labels(
     rows: NDArray[np.intp],
     launched_in: Labels,
 ) -> tuple[Labels, Mapping[str, NDArray[np.int8]]]:
-    """Label the origin of some rows, and how that is known: see `WhatRan`.
-
-    Args:
-        timeline: the activities.
-        host: what the host was in.
-        origins: where nodes were captured.
-        rows: intp[r], rows of the timeline.
-        launched_in: r labels, of their launches.
-    """
+    """Label the origin of some rows, and how that is known: see `WhatRan`."""
     annotation, by_call = origins.annotation_index[rows], origins.basis[rows]
     has_annotation = annotation != ABSENT
     labels = launched_in
@@ -340,11 +319,7 @@ def _origin_labels(
 
 
 def _scope(timeline: Timeline, window: Window) -> tuple[Sequence[int] | None, Intervals, Intervals]:
-    """Return the steps that count, as indices into `Timeline.steps`, and their intervals.
-
-    Returns:
-        the indices, or None for the whole trace; when the host ran them; and their windows.
-    """
+    """Return the steps that count, as indices into `Timeline.steps`, and their intervals."""
     trace, steps = timeline.trace, timeline.steps
     if window.step is not None:
         indices: Sequence[int] = [i for i in range(len(steps)) if steps[i].number == window.step]
@@ -464,15 +439,7 @@ def _host_time(
     idle: Sequence[Intervals],
     clock: HostClock | None,
 ) -> tuple[Labels, Int64Array, Int64Array, Int64Array]:
-    """All that the host was in, with its time in that, and the devices' idle time.
-
-    Args:
-        host: what it was in.
-        on_host: when the host ran the steps.
-        within: their windows.
-        idle: when each device was idle in the windows.
-        clock: the host's time without the profiler.
-    """
+    """All that the host was in, with its time in that, and the devices' idle time."""
     labels = [_unknown(0)]
     lengths_ns = [np.zeros((3, 0), dtype=np.int64)]
     for thread, part in host.phases.threads_in_charge(join(on_host, within)):
@@ -508,10 +475,7 @@ def _combinations(labels: Labels) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
 
 
 def _pieces(host: _Host, thread: int, part: Intervals, on_host: Intervals) -> Intervals:
-    """The time of a thread, cut wherever what it is in changes, or a step of the host.
-
-    The pieces touch; they are in order.
-    """
+    """The time of a thread, cut wherever what it is in changes, or a step of the host."""
     cuts_ns = [part.starts, part.ends, on_host.starts, on_host.ends, host.boundaries_ns(thread)]
     moments_ns = np.sort(np.concatenate(cuts_ns))
     is_piece = contains(part, moments_ns)[:-1] & (np.diff(moments_ns) > 0)

@@ -34,11 +34,6 @@ class DeviceMetrics(Record):
         unknown_reasons: the idle of cause "unknown", by why it is.
         graph_streams: those of the streams that only carry a few nodes of CUDA graphs each, where
             they are shown as one; else None.
-
-    Example row: ``DeviceMetrics(device=0, busy_ns=700, idle_ns=200, compute_ns=600, comm_ns=0,
-    copy_ns=300, ..., exposed_copy_ns=100, blocking_copy_ns=50, copy_compute_overlap_ns=200,
-    streams=(StreamTime(7, 600, 12), ...), bubbles={"host_blocked": 150, "launch": 50, ...},
-    unknown_reasons={}, idle_by_calls_ns=180, graph_streams=None)``.
     """
 
     device: int
@@ -75,9 +70,6 @@ class WindowMetrics(Record):
     Attributes:
         unprofiled_ns: what it would take without the profiler, as the capture measured, where that
             is at least a tenth less; else None.
-
-    Example row: ``WindowMetrics(rank=0, step=3, start_ns=4_000, end_ns=4_900,
-    devices=(DeviceMetrics(device=0, ...),), unprofiled_ns=800)``.
     """
 
     rank: int
@@ -104,14 +96,6 @@ def window_times(
     """The metrics of each window, with all of its devices.
 
     The slow reference model of what it brings together is ``tests/reference/ticks.py``.
-
-    Args:
-        graph: the file's dependencies.
-        windows: what to measure; None for the whole trace and every step.
-        bubbles: the idle time, at least of these windows.
-        start_up: which of it is there because the recording had just begun.
-        exposed: the exposed communication and copies.
-        blocking_calls: the blocking calls of the file.
     """
     windows = graph.host.timeline.windows if windows is None else windows
     devices = device_metrics(graph, windows, bubbles, exposed, blocking_calls)

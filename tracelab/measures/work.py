@@ -56,9 +56,6 @@ class NameTimes(Record):
     Attributes:
         steps_ns, step_counts: what each step launched, in the order of the steps.
         total_ns, count: in the whole trace.
-
-    Example row: ``NameTimes(name="gemm", steps_ns=(400, 380), step_counts=(2, 2), total_ns=790,
-    count=5)``: each of two steps launched it twice, and it ran once more outside them.
     """
 
     name: str
@@ -71,11 +68,7 @@ class NameTimes(Record):
 def kernel_times(graph: Graph) -> tuple[NameTimes, ...]:
     """The time of every name among the GPU activities, per step that launched them.
 
-    Activities that no step launched count in the whole trace only. There is no slow reference
-    model: ``tests/unit/measures/test_work.py`` has traces made by hand.
-
-    Args:
-        graph: the file's dependencies.
+    Activities that no step launched count in the whole trace only.
     """
     timeline = graph.host.timeline
     length_ns = timeline.end_ns - timeline.start_ns
@@ -93,10 +86,7 @@ def kernel_times(graph: Graph) -> tuple[NameTimes, ...]:
 
 
 class KernelTotal(Record):
-    """All activities of one name.
-
-    Example row: ``KernelTotal(name="my_kernel", count=5, total_ns=790)``.
-    """
+    """All activities of one name."""
 
     name: str
     count: int
@@ -104,14 +94,7 @@ class KernelTotal(Record):
 
 
 def unrecognised_kernels(graph: Graph) -> tuple[KernelTotal, ...]:
-    """Long kernels that no rule recognizes, which count as compute; the longest first.
-
-    There is no slow reference model: ``tests/unit/measures/test_work.py`` has traces made
-    by hand.
-
-    Args:
-        graph: the file's dependencies.
-    """
+    """Long kernels that no rule recognizes, which count as compute; the longest first."""
     timeline = graph.host.timeline
     trace = timeline.trace
     is_kernel = trace.category[timeline.event_id] == Category.KERNEL
@@ -161,10 +144,6 @@ class KernelMetrics(Record):
         mean_ns: the mean length of one, ns, rounded.
         share: of the time of all activities; shares add up to 1.
         sums: over all these steps, not rounded.
-
-    Example row: ``KernelMetrics(rank=0, step=None, name="gemm", kind="compute", phase="forward",
-    names=1, count=40.0, total_ns=1_640_000, mean_ns=41_000, share=0.61, sums=KernelSums(5, 200,
-    8_200_000))``.
     """
 
     rank: int
@@ -189,9 +168,6 @@ def kernels(what_ran: WhatRan) -> Iterator[KernelMetrics]:
     """The GPU activities by name, the longest total first.
 
     The slow reference model is ``tests/reference/host_work.py``.
-
-    Args:
-        what_ran: in the steady steps.
     """
     strings, steps = what_ran.strings, what_ran.steps
     keys, index = np.unique(what_ran.kernel * len(Kind) + what_ran.kind, return_inverse=True)
@@ -286,11 +262,6 @@ class WorkMetrics(Record):
         replay_basis: how that is known, "annotation" or "capture" (see
             `tracelab.model.cuda_graphs.origins.Basis`); of several the least sure one. None
             without any.
-
-    Example row: ``WorkMetrics(rank=0, step=None, name="aten::addmm", where="forward", names=1,
-    calls=20.0, launches=20.0, host_ns=820_000, gpu_ns=1_640_000, idle_ns=180_000,
-    host_share=0.31, gpu_share=0.61, sums=WorkSums(5, 100, 100, 4_100_000, 8_200_000, 900_000),
-    host_unprofiled_ns=430_000)``.
     """
 
     rank: int
@@ -317,9 +288,6 @@ def operators(what_ran: WhatRan) -> Iterator[WorkMetrics]:
     """The operators, that with the most time of the host or a GPU first.
 
     The slow reference model is ``tests/reference/host_work.py``.
-
-    Args:
-        what_ran: in the steady steps.
     """
     strings, sums = what_ran.strings, _Sums(what_ran, "operator")
     by_phase_ns = np.zeros((len(sums.labels), len(Phase)), dtype=np.int64)
@@ -338,9 +306,6 @@ def phases(what_ran: WhatRan) -> Iterator[WorkMetrics]:
     """The phases that there were, in the order of a step.
 
     The slow reference model is ``tests/reference/host_work.py``.
-
-    Args:
-        what_ran: in the steady steps.
     """
     sums = _Sums(what_ran, "phase")
     for i, phase in enumerate(map(Phase, sums.labels)):
@@ -354,9 +319,6 @@ def lines(what_ran: WhatRan) -> Iterator[WorkMetrics]:
 
     Empty if the file has no Python functions. The slow reference model is
     ``tests/reference/host_work.py``.
-
-    Args:
-        what_ran: in the steady steps.
     """
     return _named_rows(what_ran, "line", what_ran.lines, OUTSIDE_FUNCTIONS, None)
 
@@ -366,9 +328,6 @@ def modules(what_ran: WhatRan) -> Iterator[WorkMetrics]:
 
     Empty if the file does not have their calls. The slow reference model is
     ``tests/reference/host_work.py``.
-
-    Args:
-        what_ran: in the steady steps.
     """
     calls = what_ran.calls["module"]
     return _named_rows(what_ran, "module", what_ran.modules, OUTSIDE_MODULES, calls)
@@ -435,12 +394,7 @@ class _Sums:
     def sort_by_size(
         self, names: Sequence[tuple[str, str | None]], calls: Mapping[int, int] | None
     ) -> Iterator[WorkMetrics]:
-        """The rows of the labels, that with the most time of the host or a GPU first.
-
-        Args:
-            names: name and place of each.
-            calls: label to how often it began.
-        """
+        """The rows of the labels, that with the most time of the host or a GPU first."""
         texts = [" ".join(filter(None, name)) for name in names]
         kept, rest = ranked(np.maximum(self._host_ns, self._gpu_ns), texts, MAX_ROWS)
         for i in kept:

@@ -215,13 +215,7 @@ def attention(program: Program, selection: Selection) -> Edited:
 def _left_of_products(
     timeline: Timeline, products: NDArray[np.intp], rows: NDArray[np.integer[Any]]
 ) -> NDArray[np.float64]:
-    """float64[k, 3], what a fused operator takes of products: at least, typically and at most.
-
-    Args:
-        timeline: the activities.
-        products: intp[k], rows of products of attentions.
-        rows: int[m], rows of all that these attentions launch, ascending.
-    """
+    """float64[k, 3], what a fused operator takes of products: at least, typically and at most."""
     strings, names = timeline.trace.strings, timeline.trace.name_index[timeline.event_id[rows]]
     bits = np.array([softmax_bits(strings[name]) or 0 for name in names.tolist()])
     softmaxes, bits = rows[bits > 0], bits[bits > 0]
@@ -259,13 +253,7 @@ def _chosen(
 
 
 def _scaled(program: Program, nodes: NDArray[np.intp], factors: NDArray[np.float64]) -> Edited:
-    """Scale the cost of nodes by factors.
-
-    Args:
-        program: any.
-        nodes: intp[k].
-        factors: float64[k, 3], at least, typically and at most.
-    """
+    """Scale the cost of nodes by factors."""
 
     def scaled(of_nodes: NDArray[np.float64]) -> Program:
         cost_ns = program.cost_ns.copy()

@@ -221,8 +221,6 @@ class Baseline(Record, eq=False):
 def find_baseline(graph: Graph, why_not: str | None = None) -> Baseline:
     """Replay the steady steps of a file unchanged.
 
-    There is no slow reference model: it compares a replay, which has one, with what was measured.
-
     Args:
         graph: the file's dependencies.
         why_not: why nothing is predicted of what it holds, a sentence; else None.
@@ -327,10 +325,7 @@ def _drifted(program: Program) -> tuple[Program, ...]:
 
 
 def _programs(graph: Graph) -> tuple[Program, Program | None, tuple[int, ...]]:
-    """The program of a file, the same run once as it was recorded, and the numbers of its steps.
-
-    Without steps the program itself runs once, and there is no other.
-    """
+    """The program of a file, the same run once as it was recorded, and the numbers of its steps."""
     timeline, recorded = graph.host.timeline, record_program(graph)
     steps = typical_steps(timeline, len(recorded.program))
     if steps is None:
@@ -364,10 +359,9 @@ def _why_not_steady(steps: tuple[int, ...], error: float) -> str:
 
 
 def _how_to_record(graph: Graph) -> str:
-    """The command that records what the file lacks, a sentence; "" where none would.
-
-    Only CUDA has the event records that tracelab's recorder asks for, and it stores its collector.
-    """
+    """The command that records what the file lacks, a sentence; "" where none would."""
+    # Only CUDA has the event records that tracelab's recorder asks for, and it stores its
+    # collector.
     info = graph.host.timeline.trace.info
     if info.collector or info.platform or "hip" in info.software:
         return ""

@@ -39,9 +39,6 @@ from tracelab.simulate.waits import unblock, waits_for_gpu
 class HostPieces(Arrays):
     """Pieces of host work along the edges of a program.
 
-    Example row: ``(edge_index=12, event_id=840, share=0.25)``: a quarter of the work that edge 12
-    stands for was done in event 840 itself, outside all that it calls.
-
     Attributes:
         edge_index: intp[k], by thread, edges by which one host call comes after another.
         event_id: int64[k], the innermost operator, Python function or call that ran, else ABSENT.
@@ -215,14 +212,7 @@ def _host_work_items(
     outside: str,
     names_of: Callable[[Int64Array], tuple[list[ItemName], NDArray[np.intp]]],
 ) -> Items:
-    """Group by the host's work.
-
-    Args:
-        sites: the places of the program.
-        outside: the name of what ran outside any item.
-        names_of: a function of host events (int64[k], event ids) that gives names, and intp[k], the
-            index of that of each event; names may repeat.
-    """
+    """Group by the host's work."""
     program, timeline = sites.program, sites.timeline
     pieces = host_pieces(timeline.trace, program)
     is_activity = program.kind == NodeKind.ACTIVITY
@@ -346,10 +336,6 @@ class CausalMetrics(Record):
         critical_ns: how much of the step it decides, ns: what of it is on the critical cycle of
             the replay. It saves less where something else takes nearly as long, and more where it
             keeps other work waiting.
-
-    Example row: ``CausalMetrics(rank=0, by="line", name="train_epoch", where="train.py:40",
-    names=1, step_ns=12_400_000, free_ns=10_100_000, half_ns=None, no_wait_ns=10_200_000, count=1.0,
-    host_ns=21_000, gpu_ns=3_000, critical_ns=18_000)``.
     """
 
     rank: int
@@ -392,8 +378,6 @@ def causal_profile(
     baseline: Baseline, sites: Sites | None, by: str, findings: Sequence[PricedFinding] = ()
 ) -> tuple[CausalMetrics, ...]:
     """Say what a step would take if each item cost nothing, half as much, or did not wait.
-
-    There is no slow reference model: all figures are of replays, which have one.
 
     Args:
         baseline: the replayed steps.

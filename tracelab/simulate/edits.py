@@ -158,14 +158,7 @@ def _micro_batches(selection: Selection) -> int:
 
 
 def _rebatch(program: Program, selection: Selection, launches: float, kernels: float) -> Program:
-    """Scale the number of batches that the CPU works for in a place.
-
-    Args:
-        program: any.
-        selection: the place of the batches.
-        launches: how many times as many there are.
-        kernels: how many times as long their kernels take altogether.
-    """
+    """Scale the number of batches that the CPU works for in a place."""
     share = selection.host_share * (1 - selection.sites.loading_share)
     changed = replace_cost(program, selection.calls, times(program.cost_ns, launches))
     changed = scale_host_work(changed, share, launches)
@@ -178,17 +171,9 @@ def _rebatch(program: Program, selection: Selection, launches: float, kernels: f
 def _call_ns(
     program: Program, is_replay: NDArray[np.bool_], runs: _Runs, cost: _GraphLaunch
 ) -> Int64Array:
-    """int64[n], ns, what the call takes that launches all of each one's run.
-
-    A replay takes the longer the more nodes it has: what one takes beyond a call comes on top, and
-    with replays it is no more than all calls of the run took.
-
-    Args:
-        program: any.
-        is_replay: bool[n], what launches a graph.
-        runs: what becomes one graph each.
-        cost: of a graph.
-    """
+    """int64[n], ns, what the call takes that launches all of each one's run."""
+    # A replay takes the longer the more nodes it has: what one takes beyond a call comes on top,
+    # and with replays it is no more than all calls of the run took.
     is_call = (program.kind == NodeKind.CALL) & (runs.number != ABSENT)
     replays = is_call & is_replay
 
@@ -258,11 +243,9 @@ def _find_runs(program: Program, selection: Selection) -> _Runs:
 
 
 def _still_blocks(program: Program, sites: Sites) -> NDArray[np.bool_]:
-    """bool[n], the blocking calls that an edit before this one has left as they are.
-
-    A call no longer blocks where it waited for something and now waits for nothing, or where it
-    took time and now takes none.
-    """
+    """bool[n], the blocking calls that an edit before this one has left as they are."""
+    # A call no longer blocks where it waited for something and now waits for nothing, or where it
+    # took time and now takes none.
     waits_now, waited = (np.zeros(len(of.kind), dtype=np.bool_) for of in (program, sites.program))
     for of, waits in ((program, waits_now), (sites.program, waited)):
         waits[of.target[(of.via == Via.WAIT) & (of.latency_ns != NEVER)]] = True
@@ -273,13 +256,10 @@ def _still_blocks(program: Program, sites: Sites) -> NDArray[np.bool_]:
 
 
 def _stays(sites: Sites) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Return the host work that a batch keeps: predicted, least and most.
-
-    Each is float64[e], the share of each edge of the recorded program. Data loading stays, and work
-    other than launching, and time of which the file does not even name a region: no saving
-    contains it. Other silence that is longer than PyTorch takes from one launch to the next stays
-    at most.
-    """
+    """Return the host work that a batch keeps: predicted, least and most."""
+    # Data loading stays, and work other than launching, and time of which the file does not even
+    # name a region: no saving contains it. Other silence that is longer than PyTorch takes from one
+    # launch to the next stays at most.
     silent, unknown = sites.silent_shares
     stays = np.maximum(np.maximum(sites.loading_share, sites.other_work), unknown)
     return stays, stays, np.maximum(stays, silent)
@@ -288,14 +268,7 @@ def _stays(sites: Sites) -> tuple[NDArray[np.float64], NDArray[np.float64], NDAr
 def _merge_calls(
     program: Program, runs: _Runs, goes: NDArray[np.float64], stays: NDArray[np.float64]
 ) -> Program:
-    """The same, where of each run only the first call takes time, and what stays between calls.
-
-    Args:
-        program: any.
-        runs: what is launched in one call each.
-        goes: float64[edges of the recorded program], the share of work outside the runs that goes.
-        stays: the share of any work that stays.
-    """
+    """The same, where of each run only the first call takes time, and what stays between calls."""
     is_later = (runs.number != ABSENT) & (program.kind == NodeKind.CALL) & ~runs.is_first
     is_work = np.isin(program.via, (Via.HOST, Via.THREAD))
     is_between = (_within(program, runs) & is_work)[: len(stays)]
@@ -306,24 +279,13 @@ def _merge_calls(
 
 
 def _limit_gaps(program: Program, within: NDArray[np.bool_], gap_ns: int) -> Program:
-    """The same, where activities follow one another so soon, or as soon as before.
-
-    Args:
-        program: any.
-        within: bool[e], the edges between nodes of one run.
-        gap_ns: ns.
-    """
+    """The same, where activities follow one another so soon, or as soon as before."""
     between = within & np.isin(program.via, (Via.STREAM, Via.EVENT))
     return replace_latency(program, between, np.minimum(program.latency_ns, gap_ns))
 
 
 def _find_edges_in_launches(program: Program, is_launch: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """bool[e], the edges from one activity to another of the same launch.
-
-    Args:
-        program: any.
-        is_launch: bool[n], the launches that count.
-    """
+    """bool[e], the edges from one activity to another of the same launch."""
     of_source, of_target = program.launch_node[program.source], program.launch_node[program.target]
     in_one: NDArray[np.bool_] = (of_source == of_target) & (of_source != ABSENT)
     in_one &= is_launch[of_source]
@@ -613,13 +575,7 @@ def apply_edit(edit: Edit, program: Program, sites: Sites) -> Edited:
 
 
 def _keep_first_use(edited: Edited, program: Program, sites: Sites) -> Edited:
-    """The same, where what comes once takes as long as before the edit.
-
-    Args:
-        edited: what an edit made of the program.
-        program: the program before it.
-        sites: whose places they are.
-    """
+    """The same, where what comes once takes as long as before the edit."""
     if not len(sites.first_use):
         return edited
     is_once, share = sites.is_first_use, sites.first_use_share

@@ -47,9 +47,6 @@ class _Replay(NamedTuple):
 def gpu_edges(graph: Graph) -> list[Edges]:
     """Edges between timeline rows: streams, events, queues, full GPUs, graphs of several streams.
 
-    Args:
-        graph: the file's dependencies.
-
     Returns:
         edges whose sources and targets are timeline rows.
     """
@@ -89,18 +86,10 @@ def _streams(graph: Graph) -> Edges:
 def _before_replays(
     graph: Graph, row: NDArray[np.intp], gap_ns: Int64Array, latency_ns: Int64Array
 ) -> Int64Array:
-    """int64[k], ns, the latencies of starts, where those of graphs are the trace's own.
-
-    A graph follows what is before it in its stream less soon than a kernel does: 3.4 to 5.5 us
-    after a kernel and 6.8 to 13 us after a copy on H200s, with the profiler. The trace's own median
-    counts, however few starts show it, if it needs no explanation itself.
-
-    Args:
-        graph: the file's dependencies.
-        row: intp[k], timeline rows that start behind the one before in their stream.
-        gap_ns: int64[k], ns, how long after it.
-        latency_ns: int64[k], ns, what is typical of kernels and copies.
-    """
+    """int64[k], ns, the latencies of starts, where those of graphs are the trace's own."""
+    # A graph follows what is before it in its stream less soon than a kernel does: 3.4 to 5.5 us
+    # after a kernel and 6.8 to 13 us after a copy on H200s, with the profiler. The trace's own
+    # median counts, however few starts show it, if it needs no explanation itself.
     timeline = graph.host.timeline
     begins = replayed(timeline)[row] & (timeline.launch_id[row] != timeline.launch_id[row - 1])
     is_shown = begins & (graph.binding.constraint[row] == Constraint.STREAM)
@@ -210,10 +199,8 @@ def _is_of_many(timeline: Timeline, replays: Sequence[_Replay]) -> NDArray[np.bo
 
 
 def _staggered(timeline: Timeline, replays: Sequence[_Replay]) -> Edges:
-    """On many streams nodes that wait for nothing begin one after another, all after the first.
-
-    They keep that, so that they take no less time wherever the replay begins.
-    """
+    """On many streams nodes that wait for nothing begin one after another, all after the first."""
+    # They keep that, so that they take no less time wherever the replay begins.
     roots = [_roots(timeline, replay.row) for replay in replays if replay.has_many]
     source, target = join_pairs((np.repeat(of[:1], len(of) - 1), of[1:]) for of in roots)
     later_ns = timeline.start_ns[target] - timeline.end_ns[source]
@@ -231,13 +218,10 @@ def _roots(timeline: Timeline, row: NDArray[np.intp]) -> NDArray[np.intp]:
 def _inferred_branches(
     graph: Graph, replays: Sequence[_Replay]
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Infer from the times the waits between branches of graphs: pairs of rows.
-
-    Where the file does not say how nodes depend on each other, one that started later than its
-    stream allowed, just after a node of another branch had ended, waited for that. Of few streams
-    each is a branch from the graph's begin on. Of many it is not, and the first node of each may
-    have waited as well.
-    """
+    """Infer from the times the waits between branches of graphs: pairs of rows."""
+    # A node that started later than its stream allowed, just after a node of another branch had
+    # ended, waited for that. Of few streams each is a branch from the graph's begin on. Of many it
+    # is not, and the first node of each may have waited as well.
     timeline = graph.host.timeline
     start_ns, end_ns, stream_index = timeline.start_ns, timeline.end_ns, timeline.stream_index
     pairs = []
@@ -258,11 +242,10 @@ def _inferred_branches(
 
 
 def _after_graphs(graph: Graph, replays: Sequence[_Replay]) -> Edges:
-    """Link the work after a graph to the ends of its other branches.
-
-    Of many branches only for the one that ended last, as all pairs would be the square of them;
-    and there most nodes start late for reasons of their graph, so only its first shows how soon.
-    """
+    """Link the work after a graph to the ends of its other branches."""
+    # Of many branches only the one that ended last is linked, as all pairs would be the square of
+    # them; and there most nodes start late for reasons of their graph, so only its first shows how
+    # soon.
     timeline = graph.host.timeline
     start_ns, end_ns, stream_index = timeline.start_ns, timeline.end_ns, timeline.stream_index
     pairs = []
@@ -295,13 +278,11 @@ def _typical_gap_ns(graph: Graph, source: NDArray[np.intp], target: NDArray[np.i
 
 
 def _around_branches(graph: Graph, replays: Sequence[_Replay]) -> Edges:
-    """Return the work before and after a graph of several streams, in each of its streams.
-
-    The streams of its nodes are not the one that it was launched in, so the file does not say what
-    it had to wait for, nor what waited for it. What was over keeps its place: a graph comes after
-    the last of what was launched before it and had ended, and so does what was launched after it
-    and began when it had ended.
-    """
+    """Return the work before and after a graph of several streams, in each of its streams."""
+    # The streams of its nodes are not the one that it was launched in, so the file does not say
+    # what it had to wait for, nor what waited for it. What was over keeps its place: a graph comes
+    # after the last of what was launched before it and had ended, and so does what was launched
+    # after it and began when it had ended.
     timeline = graph.host.timeline
     start_ns, end_ns, stream_index = timeline.start_ns, timeline.end_ns, timeline.stream_index
     launched_ns = np.where(
@@ -351,10 +332,8 @@ def _replays_of_branches(timeline: Timeline) -> Iterator[_Replay]:
 
 
 def _callbacks(graph: Graph) -> Edges:
-    """Link work after a host-function node to what that node waited for.
-
-    One that begins a graph waited for what its stream had done before.
-    """
+    """Link work after a host-function node to what that node waited for."""
+    # One that begins a graph waited for what its stream had done before.
     timeline, trace, binding = graph.host.timeline, graph.host.timeline.trace, graph.binding
     row = np.flatnonzero(binding.constraint == Constraint.CALLBACK)
     callback_id, source_row = binding.callback_id[row], binding.source_row[row]

@@ -32,13 +32,6 @@ _SIDES = 2
 def host_clock(graph: Graph, phases: Phases, baseline: Baseline) -> HostClock | None:
     """Say how far the host is without the profiler when it was so far with it.
 
-    There is no slow reference model: tests have programs whose answer is known by hand.
-
-    Args:
-        graph: the file's dependencies.
-        phases: of its host.
-        baseline: the replayed steps.
-
     Returns:
         None where the replay is not of the step without the profiler.
     """
@@ -72,11 +65,7 @@ def host_clock(graph: Graph, phases: Phases, baseline: Baseline) -> HostClock | 
 def _find_calls(
     graph: Graph, calibration: Calibration, in_steps: Intervals, in_charge: dict[int, Intervals]
 ) -> tuple[Int64Array, Int64Array]:
-    """Return the starts and ends of the steps and of the calls of the threads in charge.
-
-    Returns:
-        int64[k], ns, in the recording, each moment once; and int64[k], ns, in the replay.
-    """
+    """Return the starts and ends of the steps and of the calls of the threads in charge."""
     program, time_ns = calibration.program, calibration.time_ns
     begin_ns = graph.host.timeline.trace.start_ns[program.event_id]
     of_host = np.flatnonzero(program.kind != NodeKind.ACTIVITY)
@@ -113,11 +102,9 @@ def _ends(
     begun_ns: Int64Array,
     in_steps: Intervals,
 ) -> tuple[int, int]:
-    """Return the start of the first step and the end of the last one in a replay, ns.
-
-    From the last call of the steps to their first one is one edge of the program. What it takes is
-    shared by both ends, as they were recorded.
-    """
+    """Return the start of the first step and the end of the last one in a replay, ns."""
+    # From the last call of the steps to their first one is one edge of the program. What it takes
+    # is shared by both ends, as they were recorded.
     [wrap, *_] = np.flatnonzero((program.lag == 1) & (program.via == Via.HOST))
     first, last = program.target[wrap], program.source[wrap]
     head_ns = int(begin_ns[first] - in_steps.starts[0])
@@ -130,12 +117,7 @@ def _ends(
 def _recorded(
     graph: Graph, in_steps: Intervals, in_charge: dict[int, Intervals]
 ) -> tuple[list[Marks], Intervals]:
-    """Return when the profiler recorded the threads in charge, and when it ran itself.
-
-    Returns:
-        the begins and ends of events, by thread; and the time in its own code, and between the
-        steps, which is its own.
-    """
+    """Return when the profiler recorded the threads in charge, and when it ran itself."""
     events = RecordedEvents(graph)
     in_profiler = gaps(in_steps, int(in_steps.starts[0]), int(in_steps.ends[-1]))
     for thread in in_charge:
@@ -150,18 +132,10 @@ def _shortened(
     stretch: NDArray[np.intp],
     left_ns: Int64Array,
 ) -> NDArray[np.float64]:
-    """float64[k], ns, what is left of pieces so that those of a stretch take what is left of it.
-
-    What the profiler took of each goes first: less of all of it where that is too much, and where
-    it is too little, as much of what remains in proportion. A stretch that takes longer is drawn
-    out evenly.
-
-    Args:
-        length_ns: int64[k], of each piece.
-        cost_ns: float64[k], what the profiler took of it.
-        stretch: intp[k], the index of its stretch.
-        left_ns: int64[s], what is left of each stretch.
-    """
+    """float64[k], ns, what is left of pieces so that those of a stretch take what is left of it."""
+    # What the profiler took of each piece goes first: less of all of it where that is too much, and
+    # where it is too little, as much of what remains in proportion. A stretch that takes longer is
+    # drawn out evenly.
     whole_ns, profiler_ns = (
         np.bincount(stretch, of_piece, len(left_ns)) for of_piece in (length_ns, cost_ns)
     )

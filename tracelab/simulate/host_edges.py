@@ -41,8 +41,6 @@ class Calls(Arrays):
         thread_index: int32[c], index into `Trace.threads`.
         begin_ns, end_ns: int64[c], ns.
         blocking: int8[c], a `Blocking`, ABSENT for calls that do not block.
-
-    Example row: ``(event_id=40, thread_index=0, begin_ns=100, end_ns=400, blocking=ABSENT)``.
     """
 
     event_id: Int64Array
@@ -91,8 +89,7 @@ def find_hand_overs(
     """Find where threads waited for others between two of their calls, and for which call.
 
     A thread that records nothing while another one returns from calls, and then goes on, waited for
-    the last of those, as autograd's does for the main one. There is no slow reference model: tests
-    have programs made by hand.
+    the last of those, as autograd's does for the main one.
 
     Returns:
         the first call of the thread that goes on: int64[h]; the last call of the other thread
@@ -116,14 +113,7 @@ def find_hand_overs(
 def _hand_overs_of(
     calls: Calls, of_thread: NDArray[np.intp], others: NDArray[np.intp], marks_ns: Int64Array
 ) -> list[tuple[int, int, int, int]]:
-    """The rows of one thread.
-
-    Args:
-        calls: all calls.
-        of_thread: intp[k], those of the thread.
-        others: intp[l], those of other threads, by end.
-        marks_ns: int64[t], ns, when anything of the thread began or ended, ascending.
-    """
+    """The rows of one thread."""
     others_end_ns = calls.end_ns[others]
     begin_ns = calls.begin_ns[of_thread]
     previous_ns = np.concatenate((marks_ns[:1], calls.end_ns[of_thread[:-1]]))

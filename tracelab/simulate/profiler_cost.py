@@ -94,9 +94,6 @@ class Recording(Arrays):
         piece_edge: intp[p], edges, of each piece that what begins and ends cuts their time into.
         piece_ns: int64[p], ns, how long each piece is.
         piece_functions: float64[p], half of what counts for the functions that begin or end it.
-
-    Example row of an edge: ``of_edge=3.5, profiler_ns=0``: three events, and of one the begin; of a
-    piece between two ends of functions: ``piece_edge=40, piece_ns=130, piece_functions=0.125``.
     """
 
     of_edge: NDArray[np.float64]
@@ -148,12 +145,6 @@ class Calibration(Arrays):
 
 def calibrate(graph: Graph, program: Program) -> Calibration | None:
     """Fit what the profiler took for each event.
-
-    There is no slow reference model: tests have programs whose answer is known by hand.
-
-    Args:
-        graph: the file's dependencies.
-        program: its steps as they were recorded.
 
     Returns:
         None where the recorder did not time the host without the profiler, or where the thread of
@@ -238,11 +229,7 @@ def _fit(
     measured_ns: float,
     is_other: NDArray[np.bool_],
 ) -> _Fit:
-    """Fit the cost of an event to what the host took, ns.
-
-    Where that is less than recording takes, the pace of the host's other work (bool[e]) is fitted,
-    and where no cost is enough, the pace of all its work.
-    """
+    """Fit the cost of an event to what the host took, ns."""
 
     def times_of(candidates: Sequence[Program]) -> NDArray[np.float64]:
         return blocks.measure(candidates, blocks.replay(candidates))[0]
@@ -295,19 +282,7 @@ def _paced(
     slowed: NDArray[np.bool_] | None,
     measured_ns: float,
 ) -> list[Program] | None:
-    """The same, where work of the host has another pace, so that the host takes what it took.
-
-    All are tried at a few paces together, and then at those between the two that are nearest.
-
-    Args:
-        times_of: what the host takes for a step of programs, ns.
-        programs: of the same edges, without what the profiler took.
-        slowed: bool[e], that work; all of it if it is None.
-        measured_ns: what the host took, ns.
-
-    Returns:
-        None where no such pace is known of one of them.
-    """
+    """The same, where work of the host has another pace, so that the host takes what it took."""
 
     def host_times(index: NDArray[np.intp]) -> NDArray[np.float64]:
         tried = [
@@ -349,10 +324,8 @@ def set_pace(program: Program, pace: float, work: NDArray[np.bool_] | None = Non
 
 
 def _is_graph_gap(graph: Graph, program: Program) -> NDArray[np.bool_]:
-    """bool[e], which edges are the gap before a node of a replay in its stream.
-
-    Between two replays only where the recording shows it: one that was queued behind another.
-    """
+    """bool[e], which edges are the gap before a node of a replay in its stream."""
+    # Between two replays only where the recording shows it: one that was queued behind another.
     launch = program.launch_node[program.target]
     is_gap: NDArray[np.bool_] = (program.via == Via.STREAM) & (launch != ABSENT)
     launch_id = program.event_id[launch[is_gap]]
@@ -381,14 +354,7 @@ def scale_gpu(program: Program, scale: float) -> Program:
 
 
 def _gpu_at(timed_ns: float, fitted: _Fit, far: _Fit, far_scale: float) -> float:
-    """Return the factor on kernel times at which the step is as long as without the profiler.
-
-    Args:
-        timed_ns: that, ns.
-        fitted: the program with its kernels as they were recorded.
-        far: with kernels that take `far_scale` times as long.
-        far_scale: the most or the least that may be.
-    """
+    """Return the factor on kernel times at which the step is as long as without the profiler."""
     near_ns = fitted.nearest_ns(timed_ns)
     far_ns = far.longest_ns if far_scale > 1 else far.shortest_ns
     share = (timed_ns - near_ns) / (far_ns - near_ns) if far_ns != near_ns else 1.0
@@ -398,14 +364,7 @@ def _gpu_at(timed_ns: float, fitted: _Fit, far: _Fit, far_scale: float) -> float
 def _fitting_shares(
     fits: Sequence[_Fit], shares: Sequence[float], timed_ns: float, measured_ns: float
 ) -> tuple[float, float]:
-    """Between which shares of the gaps the step takes what it took without the profiler.
-
-    Args:
-        fits: the programs without these shares.
-        shares: float[k], ascending.
-        timed_ns: what a step took, ns.
-        measured_ns: what the host took, ns.
-    """
+    """Between which shares of the gaps the step takes what it took without the profiler."""
     slower = [
         max(fit.shortest_ns / timed_ns / (1 + _NOISE), fit.host_ns / measured_ns / (1 + _FITTED))
         for fit in fits
@@ -475,12 +434,10 @@ def count_recorded(graph: Graph, program: Program) -> Recording:
 def _between_calls(
     recorded: RecordedEvents, program: Program, begin_ns: Int64Array
 ) -> tuple[NDArray[np.intp], NDArray[np.int32], Int64Array, Int64Array]:
-    """The time that edges of the host stand for: edges, threads, since and until, ns.
-
-    Where one thread goes on after another one, the other's time counts until the first wakes up.
-    From the end of the last step to the begin of the next it is the end of the one, and the
-    beginning of the other.
-    """
+    """The time that edges of the host stand for: edges, threads, since and until, ns."""
+    # Where one thread goes on after another one, the other's time counts until the first wakes up.
+    # From the end of the last step to the begin of the next it is the end of the one, and the
+    # beginning of the other.
     source, target, via = program.source, program.target, program.via
     thread = program.thread_index
     since_ns, until_ns = program.moment_ns[source], begin_ns[target]
@@ -514,8 +471,6 @@ class Marks(Arrays):
     Attributes:
         moment_ns: int64[m], ns, ascending.
         events: float64[m], a half where an event begins or ends, and less of a Python function.
-
-    Example row: ``moment_ns=12_000, events=0.5``.
     """
 
     moment_ns: Int64Array
@@ -723,16 +678,7 @@ class _Blocks:
     def measure(
         self, programs: Sequence[Program], time_ns: Int64Array
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Measure a step in programs of the same edges.
-
-        Args:
-            programs: the programs.
-            time_ns: int64[n, p], ns, their replay.
-
-        Returns:
-            float64[p], ns, until the host goes on with the next step; and float64[p, 2], ns, until
-            the GPU is done, too: at least and at most.
-        """
+        """Measure a step in programs of the same edges."""
         latency_ns, cost_ns = (
             np.stack([getattr(program, name) for program in programs], axis=1)
             for name in ("latency_ns", "cost_ns")
@@ -759,12 +705,10 @@ class _Blocks:
     def _ends_of_repeated(
         self, programs: Sequence[Program], latency_ns: Int64Array, ends_ns: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """The same of a block of more steps than the programs have.
-
-        The host and the GPU go on at a pace of their own, which is that from the first repetition
-        to the last one in the block. So the ends are exact where the block ends with a repetition
-        and has no more of them than are replayed, else where each but the first takes as long.
-        """
+        """The same of a block of more steps than the programs have."""
+        # The host and the GPU go on at a pace of their own, which is that from the first repetition
+        # to the last one in the block. So the ends are exact where the block ends with a repetition
+        # and has no more of them than are replayed, else where each but the first takes as long.
         steps = programs[0].steps
         repetitions = min(REPETITIONS, 1 + -(-self._repeated_steps // steps))
         time_ns = replay(programs, repetitions).time_ns

@@ -137,10 +137,7 @@ class Program(Arrays):
 
 
 class Edges(Arrays):
-    """Edges of one or more kinds; columns as in `Program`.
-
-    Example row: ``(source=40, target=41, via=Via.LAUNCH, latency_ns=2_100)``.
-    """
+    """Edges of one or more kinds; columns as in `Program`."""
 
     source: NDArray[np.intp]
     target: NDArray[np.intp]
@@ -407,15 +404,7 @@ def _slower(
     target: NDArray[np.intp],
     slower: NDArray[np.float64],
 ) -> Program:
-    """The same, where compute takes longer beside some activities.
-
-    Args:
-        program: any.
-        chosen: bool[k], which of the sources.
-        source: intp[k], activities.
-        target: intp[k], the first activity beside each.
-        slower: float64[n], by which share of itself each node takes longer.
-    """
+    """The same, where compute takes longer beside some activities."""
     source, target = source[chosen], target[chosen]
     slower = np.where(program.activity_kind == Kind.COMPUTE, slower, 0)
     cost_ns = program.cost_ns.copy()

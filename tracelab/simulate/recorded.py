@@ -30,8 +30,6 @@ class Recorded(Arrays):
         sequence: intp[n], of each node its thread or stream: threads first, then streams.
         host_ns: int64[n], ns, when the host began the call of each node, or the one that launched
             it; ABSENT where the file does not have that.
-
-    Example row: ``(sequence=1, host_ns=4_000)``.
     """
 
     program: Program
@@ -40,11 +38,7 @@ class Recorded(Arrays):
 
 
 def record_program(graph: Graph) -> Recorded:
-    """The program of a file.
-
-    There is no slow reference model: tests have programs made by hand, and the replay of real
-    captures is compared with what was measured.
-    """
+    """The program of a file."""
     timeline, nodes = graph.host.timeline, find_nodes(graph.host)
     calls, host_call = nodes.calls, nodes.host_call
     cost_ns, waits = wait_edges(graph, nodes)
@@ -66,10 +60,7 @@ def record_program(graph: Graph) -> Recorded:
 
 
 def _order(timeline: Timeline, nodes: Nodes) -> NDArray[np.intp]:
-    """intp[n], the nodes as they can be computed: activities as they started, calls as they ended.
-
-    Of one moment the begins of calls come first, then their returns, then activities.
-    """
+    """intp[n], the nodes by the start of activities and the end of calls."""
     calls = nodes.calls
     moment_ns = np.concatenate((calls.end_ns, calls.begin_ns[nodes.begin_call], timeline.start_ns))
     rank = np.repeat((1, 0, 2), (len(calls), len(nodes.begin_call), len(nodes.activity)))
@@ -179,12 +170,6 @@ def repeat(graph: Graph, recorded: Recorded, first_step: int, last_step: int) ->
 
     What the first of them waited for in the step before, each repetition waits for in the one
     before: at the same distance from its end.
-
-    Args:
-        graph: the file's dependencies.
-        recorded: its program.
-        first_step: index into `Timeline.steps`.
-        last_step: likewise.
     """
     timeline, whole = graph.host.timeline, recorded.program
     first, last = timeline.steps[first_step], timeline.steps[last_step]
@@ -209,10 +194,6 @@ def whole(graph: Graph, recorded: Recorded) -> Program:
 
     That begins with the first GPU activity. What the host did before is as it was, whatever is
     changed, and of a call that began before only the rest counts.
-
-    Args:
-        graph: the file's dependencies.
-        recorded: its program.
     """
     program, window = recorded.program, graph.host.timeline.windows[0]
     is_before = (program.kind != NodeKind.ACTIVITY) & (program.moment_ns <= window.start_ns)
@@ -235,12 +216,6 @@ def once(graph: Graph, recorded: Recorded, first_step: int, last_step: int) -> P
 
     What they waited for of the steps before is reached as recorded. The targets of its
     edges are nodes of the steps.
-
-    Args:
-        graph: the file's dependencies.
-        recorded: its program.
-        first_step: index into `Timeline.steps`.
-        last_step: likewise.
     """
     timeline, whole = graph.host.timeline, recorded.program
     into = _is_inside(graph, recorded, first_step, last_step)[whole.target]
@@ -265,12 +240,7 @@ def _is_inside(
 def _wrapped(
     recorded: Recorded, is_inside: NDArray[np.bool_]
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Map nodes before the steps to those that stand in for them, and find the ends of all queues.
-
-    Returns:
-        intp[n], a node inside, else ABSENT; intp[s, 2], the first and the last node
-        inside of each thread or stream.
-    """
+    """Map nodes before the steps to what stands in for them; find the ends of all queues."""
     row = recorded.program.row
     stands_in = np.full(len(row), ABSENT, dtype=np.intp)
     ends = []
@@ -324,11 +294,7 @@ def _between_ns(
     first_step: int,
     last_step: int,
 ) -> Int64Array:
-    """int64[k], ns, the host's work from its last call of the steps to its first of the next.
-
-    It is what comes after the last call in its step, before the first one in its step, and, as a
-    rule, between two steps.
-    """
+    """int64[k], ns, the host's work from its last call of the steps to its first of the next."""
     trace, steps = timeline.trace, timeline.steps
     event_id = np.array([step.event_id for step in steps], dtype=np.intp)
     start_ns, end_ns = trace.start_ns[event_id], trace.end_ns[event_id]

@@ -179,8 +179,6 @@ class Replayed(Arrays):
         step_ns: int64[p], ns, what a step takes; of programs that run once, all of it, since the
             first node was reached in the recording until the last activity has ended.
         time_ns: int64[n, p], ns, when each node was reached in the last repetition.
-
-    Example row of three programs: ``step_ns=[9_500_000, 9_100_000, 8_000_000]``.
     """
 
     step_ns: Int64Array
@@ -264,16 +262,7 @@ def _run(
     along_ns: NDArray[np.int64],
     earliest_ns: NDArray[np.int64],
 ) -> None:
-    """Reach every node once: the upper half of the table is written.
-
-    Args:
-        time_ns: int64[2n, p], ns, by position.
-        blocks: the positions.
-        origin: intp[k], of each edge into a block the row of the table that it comes from.
-        weight_ns: int64[k, p], ns, of each of these, less `along_ns` at its target.
-        along_ns: int64[n, p], ns, how far each node is along its block.
-        earliest_ns: int64[n, 1], ns, when each can be reached at first.
-    """
+    """Reach every node once: the upper half of the table is written."""
     for block in blocks:
         reached_ns, along = time_ns[block.positions], along_ns[block.positions]
         np.subtract(earliest_ns[block.positions], along, out=reached_ns)

@@ -379,12 +379,7 @@ class Sites:
         return self._select_calls(made_there, regions)
 
     def _select_events(self, place: str, event_id: Int64Array) -> Selection:
-        """Return the region of some calls, or of activities with their launches.
-
-        Args:
-            place: where they are.
-            event_id: int64[k], their event ids.
-        """
+        """Return the region of some calls, or of activities with their launches."""
         program = self.program
         chosen, launch = np.isin(program.event_id, event_id), program.launch_node
         launched = launch[chosen & ~self._is_host]
@@ -472,10 +467,7 @@ class Sites:
         return inside
 
     def _add_helpers(self, regions: Mapping[int, Intervals]) -> Mapping[int, Intervals]:
-        """The same regions, and when other threads worked for them.
-
-        That is what threads without any Python of their own did meanwhile, such as autograd's.
-        """
+        """The same regions, and when other threads worked for them."""
         by_python = [region for thread, region in regions.items() if thread in self._python_threads]
         meanwhile = reduce(join, by_python, union([], []))
         helpers = {*range(len(self.timeline.trace.threads))} - self._python_threads
@@ -562,10 +554,6 @@ def other_work(timeline: Timeline, program: Program) -> NDArray[np.bool_]:
 
     These are stretches of at least `_LONG_NS` in a Python function that is not PyTorch's: an
     environment's step, a tokenizer.
-
-    Args:
-        timeline: the file.
-        program: its typical steps.
 
     Returns:
         bool[e], of the program's edges.

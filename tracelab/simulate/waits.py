@@ -134,15 +134,7 @@ def queues(program: Program, selection: Selection) -> Edited:
 def _waits_between(
     sites: Sites, call: NDArray[np.intp], launch: NDArray[np.intp]
 ) -> NDArray[np.bool_]:
-    """bool[k], whether the thread of a call made a stream wait between it and a later launch.
-
-    Then the program says itself what its streams wait for.
-
-    Args:
-        sites: whose places they are.
-        call: intp[k], nodes.
-        launch: intp[k], nodes; one before its call is the launch of the next repetition.
-    """
+    """bool[k], whether the thread of a call made a stream wait between it and a later launch."""
     trace, event_id = sites.timeline.trace, sites.program.event_id
     waits = sites.stream_wait_id
     found = np.zeros(len(call), dtype=np.bool_)
@@ -215,22 +207,14 @@ def calls_in_same_operators(sites: Sites, calls: NDArray[np.bool_]) -> NDArray[n
 
 
 def _enclosing(sites: Sites, calls: NDArray[np.bool_], names: frozenset[str]) -> Int64Array:
-    """int64[k], of each call the operator of these names around it, else ABSENT.
-
-    It is an index into `Timeline.operators`.
-    """
+    """int64[k], of each call the operator of these names around it, else ABSENT."""
     operators = sites.timeline.operators
     is_named = operators.have_name(names.__contains__)
     return operators.around(sites.operators_of(calls)[calls], is_named)
 
 
 def _outermost(sites: Sites, operators: Int64Array) -> Int64Array:
-    """Event ids of the operators of PyTorch's that the program called, around some operators.
-
-    Args:
-        sites: whose places they are.
-        operators: int64[k], index into `Timeline.operators`, or ABSENT.
-    """
+    """Event ids of the operators of PyTorch's that the program called, around some operators."""
     nesting = sites.timeline.operators
     outermost = nesting.around(operators[operators != ABSENT], sites.is_outermost)
     event_id: Int64Array = nesting.event_id[np.unique(outermost)]
@@ -264,14 +248,7 @@ def _read_copies(sites: Sites, calls: NDArray[np.bool_]) -> NDArray[np.bool_]:
 def _keep_order(
     program: Program, waiting: Program, sites: Sites, calls: NDArray[np.bool_]
 ) -> Program:
-    """The same, where what blocking calls kept in order stays so: by event waits of the streams.
-
-    Args:
-        program: where they wait for nothing.
-        waiting: where they wait.
-        sites: whose places they are.
-        calls: bool[n], the blocking calls. What was copied to the host is not for the GPU.
-    """
+    """The same, where what blocking calls kept in order stays so: by event waits of the streams."""
     waits = (waiting.via == Via.WAIT) & (waiting.latency_ns != NEVER)
     waits &= calls[waiting.target] & np.isin(sites.blocking, RETURNS_WHEN_DONE)[waiting.target]
     waits &= sites.copy_direction[waiting.source] != "d2h"
@@ -295,15 +272,7 @@ def _await(
     target: NDArray[np.intp],
     lag: NDArray[np.int8],
 ) -> Program:
-    """The same, where activities wait as for an event for others, as far as these come before.
-
-    Args:
-        program: any.
-        sites: whose places they are.
-        source: intp[k], what is waited for.
-        target: intp[k], what waits for each.
-        lag: int8[k], how many repetitions later.
-    """
+    """The same, where activities wait as for an event for others, as far as these come before."""
     comes_before = (lag == 1) | ((lag == 0) & (source < target))
     source, target = source[comes_before], target[comes_before]
     index = event_index(program.activity_kind[target])
@@ -384,10 +353,7 @@ def _asynchronous(program: Program, sites: Sites, copies: NDArray[np.bool_]) -> 
 
 
 def _launched_when_called(program: Program, sites: Sites, copies: NDArray[np.bool_]) -> Program:
-    """The same, where copies begin once their call has returned, whatever it did before.
-
-    Where they began before that, they depend on the begin of the call.
-    """
+    """The same, where copies begin once their call has returned, whatever it did before."""
     edges = (program.via == Via.LAUNCH) & copies[program.target]
     from_begin = program.kind[program.source] == NodeKind.BEGIN
     after_begin_ns = asynchronous_call_ns(program) + sites.copy_launch_ns
@@ -422,10 +388,7 @@ def _pinned_bandwidth(sites: Sites, copies: NDArray[np.bool_]) -> _Bandwidth:
 
 
 def _ahead(program: Program, sites: Sites, copies: NDArray[np.bool_]) -> Program:
-    """The same, where copies run in a stream of their own, launched by the call of the step before.
-
-    What followed them in their stream waits for them as for an event.
-    """
+    """The same, where copies run in their own stream, launched by the call of the step before."""
     feeds = (program.via == Via.STREAM) & (program.latency_ns != NEVER)
     feeds &= copies[program.source] & ~copies[program.target]
     waits = np.isin(program.via, (Via.LAUNCH, Via.EVENT)) & copies[program.target]
@@ -537,10 +500,7 @@ def _find_feeds(program: Program, sites: Sites, nodes: NDArray[np.bool_]) -> _Fe
 
 
 def _moved(program: Program, sites: Sites, nodes: NDArray[np.bool_]) -> Program:
-    """The same, where activities run in order in streams of their own, and nothing waits for them.
-
-    What fed them in their stream they wait for as for an event.
-    """
+    """The same, where activities run in streams of their own, and nothing waits for them."""
     before, lag = kept_before(program, nodes)
     has_input = nodes & (before != ABSENT) & (sites.copy_direction != "h2d")
     feeds = np.isin(program.via, (Via.STREAM, Via.EVENT)) & nodes[program.source]
