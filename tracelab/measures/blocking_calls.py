@@ -222,10 +222,6 @@ def blocking_calls(graph: Graph, lines: SourceLines | None = None) -> BlockingCa
     """Measure the blocking calls of a file.
 
     The slow reference model is ``tests/reference/ticks.py``.
-
-    Args:
-        graph: the file's dependencies.
-        lines: where to look for source files; without it no line is named.
     """
     host, timeline = graph.host, graph.host.timeline
     calls = host.blocking_calls

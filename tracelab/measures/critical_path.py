@@ -266,8 +266,6 @@ class CriticalPath(Arrays):
 class HostStretch(NamedTuple):
     """A stretch of a path on the host; it ends where the one before it in the walk begins.
 
-    Example: ``HostStretch(since_ns=400, kind=PathKind.HOST, event_id=17, thread_index=0)``.
-
     Attributes:
         since_ns: when it began, ns.
         kind: HOST, SYNC or UNKNOWN.

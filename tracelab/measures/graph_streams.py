@@ -34,8 +34,6 @@ class GraphStreams(Arrays):
         device_number: the device.
         stream_index: intp[s], indices into `Timeline.streams`, ascending.
         row: intp[k], the timeline's rows of their activities, by start.
-
-    Example: ``GraphStreams(device_number=0, stream_index=[2, 3, ...], row=[40, 44, 41, ...])``.
     """
 
     device_number: int

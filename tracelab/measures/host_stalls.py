@@ -60,18 +60,9 @@ def waits_for(
     other_thread_index: NDArray[np.integer[Any]],
     time_ns: Int64Array,
 ) -> NDArray[np.bool_]:
-    """Return True where launching threads wait for what begins then in any thread.
+    """bool[k], where launching threads wait for what begins in other threads at some moments, ns.
 
     A thread waits for another one that launches while nothing is recorded of itself, or a lock.
-
-    Args:
-        host: the host side of the timeline.
-        thread_index: int[k], the threads that may wait.
-        other_thread_index: int[k], the threads in which something begins.
-        time_ns: int64[k], ns, when it does.
-
-    Returns:
-        bool[k].
     """
     waits = np.isin(other_thread_index, list(host.launching_threads))
     for thread, indices in groups_of(thread_index):

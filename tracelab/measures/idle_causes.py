@@ -79,13 +79,7 @@ class Bubbles(Arrays):
     def by_cause(
         self, device: int, windows: Sequence[Window], part: Intervals | None = None
     ) -> list[dict[str, int]]:
-        """Idle of one device per window: cause in small letters to ns, every cause listed.
-
-        Args:
-            device: its number.
-            windows: what to measure.
-            part: the time that is asked about; None for all.
-        """
+        """Idle of one device per window, or a part of it: every cause in small letters to ns."""
         return self._totals(device, self.cause, Cause, windows, part)
 
     def by_reason(self, device: int, windows: Sequence[Window]) -> list[dict[str, int]]:

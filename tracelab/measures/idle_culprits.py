@@ -31,19 +31,13 @@ _MAX_SIBLINGS = 500
 
 
 def idle_culprits(graph: Graph, bubbles: Bubbles) -> Int64Array:
-    """Per piece of idle time, the event that the device waited for.
+    """int64[k], event id of what the device waited for in each piece of idle time, else ABSENT.
 
     Of `host_blocked` it is the blocking call, or the allocation of another thread that stalled the
-    thread that launched next; of `input` the region or function that loads; of `host_busy` the
-    operator or else the Python function that the host was in half-way through, also one that
-    autograd's engine called, or of another thread that it waited for, else the launch that came
-    late; of `dependency` the activity that was
-    waited for; of `launch` and `graph` the launch call, or the host function that the graph
-    called and waited for. The edges of the file and idle of unknown
-    cause have none.
-
-    Returns:
-        int64[k], event ids, ABSENT where the file has none: ``[17, ABSENT]``.
+    thread that launched next; of `input` the region or function that loads; of `host_busy` what
+    `busy_with` finds half-way through, else the launch that came late; of `dependency` the activity
+    that was waited for; of `launch` and `graph` the launch call, or the host function that the
+    graph called. The edges of the file and idle of unknown cause have none.
     """
     timeline, trace = graph.host.timeline, graph.host.timeline.trace
     next_row = rows_of(timeline.event_id, bubbles.next_id)
@@ -89,19 +83,12 @@ def _called_back(graph: Graph, next_row: NDArray[np.intp], launch_id: Int64Array
 def busy_with(
     timeline: Timeline, times_ns: Int64Array, thread_index: NDArray[np.integer[Any]]
 ) -> Int64Array:
-    """The operator or else the Python function that the host was in at some moments.
+    """int64[k], event id of the operator or else the function that the host was in, else ABSENT.
 
     Also one that autograd's engine called, but not the engine's own operator where there is one.
     Where the host waited for another thread, and only one was in a Python function, that function.
-
-    Args:
-        timeline: the GPU activities, and the file's events.
-        times_ns: int64[k], ns.
-        thread_index: int[k], the thread that is asked about, of operators another one where it is
-            in none.
-
-    Returns:
-        int64[k], event ids, ABSENT where it was in none.
+    The moments are int64[k], ns; each is of a thread, of operators of another one where that is in
+    none.
     """
     trace = timeline.trace
     operators = trace.of_category(Category.OPERATOR)

@@ -48,15 +48,7 @@ _SIDES_OF_COPIES = {"h2d": Side.BEFORE, "d2h": Side.AFTER, "p2p": Side.AFTER}
 
 
 def side_of_independent_work(timeline: Timeline, rows: NDArray[np.intp]) -> NDArray[np.int8]:
-    """Return the side of the work that copies or collectives could have overlapped.
-
-    Args:
-        timeline: the GPU activities.
-        rows: intp[k], timeline rows of copies and collectives.
-
-    Returns:
-        int8[k], a `Side`: ``[Side.BEFORE, Side.AFTER]`` for an all-gather and an all-reduce.
-    """
+    """int8[k], the `Side` of the work that rows of copies or collectives could have overlapped."""
     trace, event_id = timeline.trace, timeline.event_id[rows]
     side = np.full(len(rows), Side.AFTER, dtype=np.int8)
     side[match_names(trace, event_id, needed_at_once)] = Side.NONE
@@ -119,7 +111,7 @@ def independent_work_ns(
     free: Intervals,
     exposed_ns: Int64Array,
 ) -> Int64Array:
-    """Measure the independent work that each copy or collective could have overlapped.
+    """int64[k], ns, the independent work that each copy or collective could have overlapped.
 
     The same work is given to one of them only.
 
@@ -130,9 +122,6 @@ def independent_work_ns(
         other_rows: intp[l], timeline rows of the work that could overlap them, by start.
         free: when that work ran and nothing of these rows did.
         exposed_ns: int64[k], ns, how long each row was exposed: more is not given to it.
-
-    Returns:
-        int64[k], ns.
     """
     timeline = blockers.timeline
     side = side_of_independent_work(timeline, rows)

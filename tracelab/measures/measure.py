@@ -76,8 +76,6 @@ class Figure(Record):
         title: its heading, in which a line may end.
         unit: says how a figure is written: "ns", "share", "bytes" or "per step" (a count, perhaps
             with a decimal); "" for what the name ends in.
-
-    Example: ``Figure("host_ns", "CPU")``.
     """
 
     name: str
@@ -124,18 +122,14 @@ def constrained(**schema: Any) -> Mapping[str, Any]:
 def keyed_by(
     members: Iterable[IntEnum], *, complete: bool, added: Collection[IntEnum] = ()
 ) -> Mapping[str, Any]:
-    """The metadata of a field that maps the names of an enum's members to lengths of time.
+    """The metadata of a field that maps names of members, in small letters, to lengths of time.
 
-    Args:
-        members: whose names in small letters may be keys.
-        complete: every one of them is a key.
-        added: but these, which reports of earlier versions do not have.
+    All are required if it is `complete`, but those that were `added` later.
 
-    Example:
-        >>> class Phase(IntEnum):
-        ...     FORWARD = 0
-        >>> keyed_by(Phase, complete=True)["schema"]["required"]
-        ['forward']
+    >>> class Phase(IntEnum):
+    ...     FORWARD = 0
+    >>> keyed_by(Phase, complete=True)["schema"]["required"]
+    ['forward']
     """
     names = {member: member.name.lower() for member in members}
     required = [name for member, name in names.items() if complete and member not in added]

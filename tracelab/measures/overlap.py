@@ -123,13 +123,8 @@ def overlaps(
     """Measure overlap per window: every pair of kinds of a device, of streams and of devices.
 
     Pairs of which one side did nothing in the window are left out; of very many streams, the pairs
-    are those of `compared_streams` and of the streams of CUDA graphs, which are one side together.
-    The slow reference model is ``tests/reference/ticks.py``.
-
-    Args:
-        graph: the file's dependencies.
-        windows: what to measure; None for the whole trace and every step.
-        all_pairs: of each stream alone, however many they are.
+    are those of `compared_streams`, unless `all_pairs` is set. The slow reference model is
+    ``tests/reference/ticks.py``.
     """
     timeline = graph.host.timeline
     windows = timeline.windows if windows is None else windows

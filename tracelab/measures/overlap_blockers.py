@@ -99,19 +99,11 @@ class OverlapBlockers:
     def between(
         self, row: NDArray[np.intp], other_row: NDArray[np.intp], since_ns: Int64Array
     ) -> tuple[NDArray[np.int8], Int64Array]:
-        """Return what kept rows from overlapping others that ran since some moments, and the calls.
+        """int8[k], what kept rows from overlapping others that ran since then; int64[k], the calls.
 
         Walks back through what `Binding` says, while that is short work between the two. The slow
-        reference model is ``tests/reference/walks.py``.
-
-        Args:
-            row: intp[k], timeline rows.
-            other_row: intp[k], for each one the row that it could have overlapped.
-            since_ns: int64[k], ns, since when that one ran.
-
-        Returns:
-            int8[k], an `OverlapBlocker`, and int64[k], event id of the blocking call behind
-            HOST_SYNC, else ABSENT: ``([OverlapBlocker.HOST_SYNC], [17])``.
+        reference model is ``tests/reference/walks.py``. The first is an `OverlapBlocker`, the
+        second the event id of the blocking call behind HOST_SYNC, else ABSENT.
         """
         timeline, binding = self.timeline, self._graph.binding
         blocker = np.full(len(row), OverlapBlocker.TRUE_DEPENDENCY, dtype=np.int8)

@@ -191,15 +191,10 @@ def unprofiled_ns(
 
 
 def unprofiled_idle_ns(timeline: Timeline, window: Window) -> dict[int, int]:
-    """The most that each device would be idle in the steps of a window without the profiler.
+    """Return the most that each device would idle in a window without the profiler, ns.
 
-    That is the length of a step as the capture measured it, less the time for which the device
+    That is the length of its steps as the capture measured it, less the time for which the device
     works in a typical one; a collective works for less where the peer that it waits for is faster.
-    The steps that the capture measured have nothing of the start of a recording, and nothing that
-    comes only now and then.
-
-    Returns:
-        device to ns: ``{0: 12_000}``; empty where it is not known.
     """
     step_ns, steady = timeline.trace.info.unprofiled_step_ns, timeline.steady
     if step_ns is None or steady is None:

@@ -51,12 +51,7 @@ OUTSIDE_FUNCTIONS = "outside any function"
 
 
 class LineName(NamedTuple):
-    """Name and place of a line.
-
-    Example: ``LineName("train_epoch", "train.py:40")``; where the line is not known, the function
-    and what it called, ``LineName("item in train_epoch", "train.py")``; and what a function did
-    itself, between its calls, ``LineName("train_epoch", "train.py")``.
-    """
+    """Name and place of a line."""
 
     name: str
     where: str | None = None
@@ -242,9 +237,6 @@ def what_ran(
     """Say of what the steady steps launched, and of the host's time in them, what it was.
 
     The slow reference model is ``tests/reference/host_work.py``.
-
-    Returns:
-        the columns; those of one step if it is requested alone.
     """
     timeline = graph.host.timeline
     indices, on_host, within = _scope(timeline, windows[0])

@@ -119,8 +119,6 @@ class KernelSums(Record):
         steps: how many steps were added up; None for the whole trace.
         count: activities.
         total_ns: their lengths added up, ns.
-
-    Example: ``KernelSums(steps=5, count=200, total_ns=8_200_000)``.
     """
 
     steps: int | None
@@ -211,9 +209,6 @@ class WorkSums(Record):
         steps: how many steps were added up; None for the whole trace.
         calls, launches: as in the row.
         host_ns, gpu_ns, idle_ns: as in the row, ns.
-
-    Example: ``WorkSums(steps=5, calls=100, launches=100, host_ns=4_100_000, gpu_ns=8_200_000,
-    idle_ns=900_000)``.
     """
 
     steps: int | None

@@ -106,13 +106,7 @@ HALF_ATTENTION: LeftByName = {is_float32_attention: _OF_FLOAT32_ATTENTION}
 def left_in_tf32(
     timeline: Timeline, rows: NDArray[np.intp], length_ns: Int64Array
 ) -> NDArray[np.float64]:
-    """float64[k, 3], what TF32 leaves of float32 products: at least, typically and at most.
-
-    Args:
-        timeline: the activities.
-        rows: intp[k], which of them.
-        length_ns: int64[k], how long each takes, ns.
-    """
+    """float64[k, 3], what TF32 leaves of float32 products: at least, typically and at most."""
     speedup = np.where(
         are_convolutions(timeline, rows)[:, None],
         _SPEEDUP_OF_CONVOLUTION,

@@ -45,8 +45,6 @@ class Bounds(NamedTuple):
 class StepBasis(Record):
     """The length of the step that is printed, of which every saving is a share.
 
-    Example: ``StepBasis(step_ns=31_600_000, profiled_step_ns=32_400_000, is_unprofiled=True)``.
-
     Attributes:
         step_ns: without the profiler where that was timed, of a step that follows another one
             where the replay says that; else the median of the steady steps, and the whole trace
@@ -95,16 +93,12 @@ class StepBasis(Record):
 
 
 def find_basis(timeline: Timeline, follows_ns: int | None = None) -> StepBasis:
-    """The length of a file's step; there is no slow reference model: it is a median.
+    """Measure the length of a file's step.
 
     The recorder times few steps in a row, from empty queues on, and waits for the GPU behind them:
-    where the host is ahead, that is up to a third more than a step among others takes. Recording
-    makes no step shorter: without a replay, it is no longer than the recorded ones.
-
-    Args:
-        timeline: the GPU activities in order.
-        follows_ns: what the recorder timed, as that of a step which follows another one; None
-            where no replay says that.
+    where the host is ahead, that is up to a third more than a step among others takes: with a
+    replay `follows_ns` is that of a step which follows another one, without one it is no longer
+    than recorded.
     """
     whole_ns = timeline.windows[0].length_ns
     if timeline.steady is None:
@@ -175,9 +169,6 @@ _IS_OFF = "The replay of the unchanged {} is {} {} than recorded. Record more st
 class Baseline(Record, eq=False):
     """The program that changes start from, and the error of its unchanged replay.
 
-    Example: ``Baseline(program=<Program>, steps=(3, 4, 5), step_ns=12_400_000,
-    replayed_ns=12_350_000, basis="profiled", error=-0.004, not_replayed=None, ...)``.
-
     Attributes:
         program: the steady steps as they are; None where they cannot be replayed.
         loose: other programs that the recording allows as well.
@@ -219,12 +210,7 @@ class Baseline(Record, eq=False):
 
 
 def find_baseline(graph: Graph, why_not: str | None = None) -> Baseline:
-    """Replay the steady steps of a file unchanged.
-
-    Args:
-        graph: the file's dependencies.
-        why_not: why nothing is predicted of what it holds, a sentence; else None.
-    """
+    """Replay the steady steps of a file unchanged, unless a sentence says `why_not`."""
     baseline = _replayed(graph)
     if why_not is not None and baseline.program is not None:
         baseline = _refused(baseline, why_not)

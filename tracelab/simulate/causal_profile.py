@@ -116,10 +116,7 @@ def _thread_pieces(
 
 
 class ItemName(NamedTuple):
-    """Name and place of an item.
-
-    Example: ``ItemName("train_epoch", "train.py:40")``, a line.
-    """
+    """Name and place of an item."""
 
     name: str
     where: str | None = None
@@ -256,8 +253,6 @@ class CriticalCycle(Arrays):
         gpu_ns: ns per step that GPU activities decide, with the gaps between those of a stream.
 
     What is left of a step lies between the two: launches, and waking up from a wait.
-
-    Example: ``CriticalCycle(edge=[41, 40, 12], steps=3, host_ns=300_000, gpu_ns=9_100_000)``.
     """
 
     edge: NDArray[np.intp]
@@ -267,13 +262,7 @@ class CriticalCycle(Arrays):
 
 
 def critical_cycle(program: Program, time_ns: Int64Array, step_ns: int) -> CriticalCycle:
-    """Walk the critical cycle of a replayed program.
-
-    Args:
-        program: what was replayed.
-        time_ns: int64[n], ns, when each node was reached.
-        step_ns: ns, what a step took.
-    """
+    """Walk the critical cycle of a program with steps of a length, reached at int64[n], ns."""
     last_edge = _last_edges(program, time_ns, step_ns).tolist()
     sources = program.source.tolist()
     node, path, seen = int(time_ns.argmax()), list[int](), dict[int, int]()
@@ -378,12 +367,6 @@ def causal_profile(
     baseline: Baseline, sites: Sites | None, by: str, findings: Sequence[PricedFinding] = ()
 ) -> tuple[CausalMetrics, ...]:
     """Say what a step would take if each item cost nothing, half as much, or did not wait.
-
-    Args:
-        baseline: the replayed steps.
-        sites: the places of their program; None without a program.
-        by: what the items are: FINDING, LINE, OPERATOR or KERNEL.
-        findings: with what is known by a replay; there is no row for the others.
 
     Returns:
         two rows of all work of the host and of all GPU activities; then the items with most time of

@@ -530,10 +530,7 @@ class Edit(Record):
 
 
 def parse_edit(text: str) -> Edit:
-    """The edit that a text is.
-
-    Raises:
-        UsageError: it is not one.
+    """The edit that a text is, or a `UsageError`.
 
     >>> parse_edit("scale:kernel:gemm=0.5")
     Edit(kind='scale', place='kernel:gemm', value=0.5)

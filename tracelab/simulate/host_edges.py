@@ -92,9 +92,8 @@ def find_hand_overs(
     the last of those, as autograd's does for the main one.
 
     Returns:
-        the first call of the thread that goes on: int64[h]; the last call of the other thread
-        before that: int64[h]; from the return of the one to the begin of the other: int64[h], ns;
-        and how long the thread had waited, which is not its own work: int64[h], ns.
+        int64[h] each: the first call of the thread that goes on; the last call of the other thread
+        before that; ns from its return to the begin of the first; and how long that waited, ns.
     """
     columns: list[tuple[int, int, int, int]] = []
     event_id = trace.of_category(*HOST_CALLS, Category.OPERATOR, Category.PYTHON)
@@ -154,9 +153,6 @@ class Nodes(Arrays):
         launch_call: int64[m], per timeline row the call that launched it, ABSENT where the file
             does not have that.
         activity: intp[m], the node of each timeline row.
-
-    Example: of two calls the second has a begin, and each launches an activity:
-    ``begin_call=[1], entry=[0, 2], launch_call=[0, 1], activity=[3, 4]``.
     """
 
     calls: Calls
@@ -266,13 +262,7 @@ def launch_edges(graph: Graph, nodes: Nodes) -> list[Edges]:
 
 
 def own_latency_ns(shown_ns: Int64Array, least: int, typical_ns: np.int64 | int) -> int:
-    """The median latency of a trace, if enough show it and it needs no explanation itself, ns.
-
-    Args:
-        shown_ns: int64[k], ns, how long it took where nothing else was waited for.
-        least: how many are enough.
-        typical_ns: the latency otherwise, ns.
-    """
+    """The median of latencies (int64[k], ns) if enough show it and it needs no explanation."""
     if len(shown_ns) >= least and (own_ns := lower_median(shown_ns)) <= UNEXPLAINED_NS:
         return own_ns
     return int(typical_ns)

@@ -39,9 +39,6 @@ class Fix(Record):
 class Prediction(Record):
     """Length of a step with a fix.
 
-    Example: ``Prediction(name="TL101", edits=("unblock:train.py:40",), findings=(0,),
-    step_ns=12_400_000, predicted_ns=10_200_000, low_ns=9_900_000, high_ns=10_500_000)``.
-
     Attributes:
         name, findings: of the fix.
         edits: its changes as they are written.
@@ -71,15 +68,7 @@ class Prediction(Record):
 
 
 def predict(baseline: Baseline, sites: Sites, fixes: Sequence[Fix]) -> tuple[Prediction, ...]:
-    """Replay the baseline's program with each fix, and what remains of it with a free host.
-
-    Args:
-        baseline: one with a program; without one there are no predictions.
-        sites: the places of that program.
-        fixes: what to predict.
-
-    Returns:
-        one prediction for each fix, in their order.
+    """Replay the baseline's program with each fix: one prediction for each, in their order.
 
     Raises:
         UsageError: the place of an edit is not one.
@@ -160,12 +149,11 @@ _LIGHTER = 0.4
 
 
 def bounds_ns(step_ns: int, new_ns: Int64Array, margin: tuple[float, float]) -> Bounds:
-    """Predicted length, least and most, ns.
+    """Return the length of a step with a fix, predicted, least and most, ns.
 
-    A fix is not worth less or more by a margin than what it changes: one that changes nothing is
-    predicted exactly. But what runs side by side slows each other, so that a step may get longer
-    by it. A GPU that idles less runs at lower clocks. What is left often takes less than predicted,
-    the more so the more went.
+    A fix is not worth less or more by a margin than what it changes. But what runs side by side
+    slows each other, a GPU that idles less runs at lower clocks, and what is left often takes less
+    than predicted, the more so the more went.
 
     Args:
         step_ns: the step without the fix.

@@ -120,9 +120,6 @@ class Recording(Arrays):
 class Calibration(Arrays):
     """A program without the profiler, and how it compares with what the recorder timed.
 
-    Example: ``Calibration(program=<Program>, event_ns=2_100.0, host_ns=6_010_000,
-    step_ns=20_400_000, ends=(), time_ns=int64[40])``.
-
     Attributes:
         program: the calibrated program.
         event_ns: the fitted cost of one recorded event that is no Python function, ns.
@@ -144,12 +141,7 @@ class Calibration(Arrays):
 
 
 def calibrate(graph: Graph, program: Program) -> Calibration | None:
-    """Fit what the profiler took for each event.
-
-    Returns:
-        None where the recorder did not time the host without the profiler, or where the thread of
-        the steps neither launches nor waits.
-    """
+    """Fit what the profiler took for each event; None where nothing was timed or launched."""
     info = graph.host.timeline.trace.info
     timed_ns, measured_ns = info.unprofiled_step_ns, info.unprofiled_host_step_ns
     if timed_ns is None or measured_ns is None or not _calls_of_steps(graph, program).any():
@@ -306,13 +298,7 @@ def _paced(
 
 
 def set_pace(program: Program, pace: float, work: NDArray[np.bool_] | None = None) -> Program:
-    """Scale the time of the host.
-
-    Args:
-        program: any.
-        pace: how many times.
-        work: bool[e], what of its work between calls; without it that takes all of it, and calls.
-    """
+    """Scale the time of some work between calls (bool[e]), else of all the host does."""
     if work is not None:
         return replace_latency(program, work, times(program.latency_ns, pace))
     is_call, is_host = program.kind == NodeKind.CALL, np.isin(program.via, (Via.HOST, Via.THREAD))
@@ -485,10 +471,6 @@ class Marks(Arrays):
 
     def cut(self, since_ns: Int64Array, until_ns: Int64Array) -> _Cut:
         """Cut stretches that begin and end at none of these moments.
-
-        Args:
-            since_ns: int64[k], ns.
-            until_ns: int64[k], ns.
 
         Returns:
             intp[p], the index of each piece's stretch; int64[p], its length, ns; and float64[p],

@@ -68,9 +68,6 @@ class Via(IntEnum):
 class Program(Arrays):
     """Consecutive steps that are repeated; nodes in an order in which they can be computed.
 
-    Example node: ``(kind=NodeKind.ACTIVITY, event_id=84, row=12, cost_ns=3_000, ...)``; example
-    edge: ``(source=40, target=41, via=Via.LAUNCH, lag=0, latency_ns=2_100)``.
-
     Attributes:
         kind: int8[n], a `NodeKind`.
         event_id: int64[n], the event of each node.
@@ -115,12 +112,9 @@ class Program(Arrays):
     def select(
         self, nodes: NDArray[np.bool_], edges: NDArray[np.bool_], source: NDArray[np.intp]
     ) -> Program:
-        """The same with some nodes, numbered anew, and some of the edges between these.
+        """The same with some nodes (bool[n]), numbered anew, and the edges (bool[e]) between these.
 
-        Args:
-            nodes: bool[n], which nodes.
-            edges: bool[e], which edges, as far as both of their nodes are among these.
-            source: intp[e], the node that each edge comes from now; ABSENT for none.
+        The sources, intp[e], are those that edges come from now; ABSENT for none.
         """
         edges = edges & nodes[self.target] & nodes[source] & (source != ABSENT)
         number = np.full(len(self), ABSENT, dtype=np.intp)
@@ -207,13 +201,7 @@ class Edited(Record):
 
 
 def replace_cost(program: Program, nodes: NDArray[np.bool_], cost_ns: ArrayLike) -> Program:
-    """The same, where some nodes take so long by themselves.
-
-    Args:
-        program: any.
-        nodes: bool[n].
-        cost_ns: int64[n] or one number, ns.
-    """
+    """The same, where some nodes (bool[n]) take so long by themselves, ns."""
     return replace(program, cost_ns=np.where(nodes, cost_ns, program.cost_ns))
 
 
@@ -224,13 +212,7 @@ def times(ns: Int64Array, factor: ArrayLike) -> Int64Array:
 
 
 def replace_latency(program: Program, edges: NDArray[np.bool_], latency_ns: ArrayLike) -> Program:
-    """The same, where some edges take so long; those that were taken away stay away.
-
-    Args:
-        program: any.
-        edges: bool[e].
-        latency_ns: int64[e] or one number, ns.
-    """
+    """The same, where some edges (bool[e]) take so long, ns; those taken away stay away."""
     changes = edges & (program.latency_ns != NEVER)
     if not changes.any():
         return program
@@ -250,16 +232,7 @@ def add_edges(
     latency_ns: ArrayLike,
     lag: ArrayLike = 0,
 ) -> Program:
-    """The same with further edges.
-
-    Args:
-        program: any.
-        source: intp[k], nodes.
-        target: intp[k], nodes; without a lag they come after their sources.
-        via: int8[k] or one `Via`, why each target comes after its source.
-        latency_ns: int64[k] or one number, ns.
-        lag: int8[k] or one number, 1 where the source is of the repetition before.
-    """
+    """The same with further edges, columns as in `Program`; sources without a lag come first."""
     if not len(source):
         return program
     added = {"source": source, "target": target, "via": via, "lag": lag, "latency_ns": latency_ns}
@@ -274,15 +247,11 @@ def add_edges(
 def kept_before(
     program: Program, nodes: NDArray[np.bool_]
 ) -> tuple[NDArray[np.intp], NDArray[np.int8]]:
-    """Return the predecessor of each activity in its stream if some were removed.
-
-    Args:
-        program: any.
-        nodes: bool[n], activities.
+    """Return the predecessor of each activity in its stream if some (bool[n]) were removed.
 
     Returns:
-        intp[n], the last other one before it, else ABSENT; and int8[n], 1 where that
-        is of the repetition before.
+        intp[n], the last other one before it, else ABSENT; and int8[n], 1 where that is of the
+        repetition before.
     """
     before = np.full(len(program.kind), ABSENT, dtype=np.intp)
     lag = np.zeros(len(before), dtype=np.int8)
@@ -300,12 +269,10 @@ def kept_before(
 
 
 def remove_activities(program: Program, nodes: NDArray[np.bool_], gap_ns: Int64Array) -> Program:
-    """The same without some activities: what comes after one in its stream follows the one before.
+    """The same without some activities (bool[n]): the next in a stream follows the one before.
 
-    Args:
-        program: any.
-        nodes: bool[n], activities.
-        gap_ns: int64[kinds, kinds], ns, typical between two activities of a stream, by their kinds.
+    The gaps are int64[kinds, kinds], ns, typical between two activities of a stream, by their
+    kinds.
     """
     into, out_of = nodes[program.target], nodes[program.source]
     is_stream = program.via == Via.STREAM
@@ -324,12 +291,8 @@ def remove_activities(program: Program, nodes: NDArray[np.bool_], gap_ns: Int64A
 def out_of_stream(program: Program, nodes: NDArray[np.bool_], gap_ns: Int64Array) -> Program:
     """The same, where some activities neither wait for their stream nor their stream for them.
 
-    What waits for them still waits for what came before them in their stream.
-
-    Args:
-        program: any.
-        nodes: bool[n], activities.
-        gap_ns: int64[kinds, kinds], ns, typical between two activities of a stream, by their kinds.
+    What waits for them still waits for what came before them in their stream. The gaps are as of
+    `remove_activities`.
     """
     into, out_of = nodes[program.target], nodes[program.source]
     before, lag = kept_before(program, nodes)
@@ -349,10 +312,7 @@ def out_of_stream(program: Program, nodes: NDArray[np.bool_], gap_ns: Int64Array
 def chain_activities(program: Program, nodes: NDArray[np.intp], gap_ns: ArrayLike) -> Program:
     """The same, where some activities follow one another, the first one the last of before.
 
-    Args:
-        program: any.
-        nodes: intp[k], activities, ascending.
-        gap_ns: int64[k] or one number, ns, between each of them and the one before.
+    The nodes are intp[k], ascending, the gaps before each int64[k] or one number, ns.
     """
     gaps_ns = np.broadcast_to(gap_ns, len(nodes))
     changed = add_edges(program, nodes[:-1], nodes[1:], Via.STREAM, gaps_ns[1:])

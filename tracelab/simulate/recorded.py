@@ -122,17 +122,10 @@ _MAX_NODES = 8_000
 
 
 def typical_steps(timeline: Timeline, node_count: int) -> tuple[int, int] | None:
-    """The first and the last of the steps to repeat, as indices into `Timeline.steps`.
+    """The first and the last of the steps to repeat, as indices; None without steady steps.
 
     They are the longest run of steady steps without an irregular one, the last of several, and as a
     rule have a step before them, which shows what a step waits for of the one before.
-
-    Args:
-        timeline: the GPU activities in order.
-        node_count: how many nodes the program of the whole file has.
-
-    Returns:
-        None without steady steps.
     """
     steady = timeline.steady
     if steady is None:

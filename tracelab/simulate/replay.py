@@ -50,9 +50,6 @@ class BlockOrder(Arrays):
 class Block(Record):
     """A range of positions, and of the edges into them.
 
-    Example: ``Block(slice(40, 44), ((slice(90, 94), None), (slice(94, 95), np.array([2]))))``:
-    four nodes with one edge each, and a second one into the third.
-
     Attributes:
         positions: their range.
         turns: ranges of `BlockOrder.edge` in which no two edges have the same target, each with the
@@ -70,14 +67,9 @@ def order_in_blocks(
     lag: NDArray[np.integer],
     may_be_along: NDArray[np.bool_],
 ) -> BlockOrder:
-    """Put the nodes of a program in blocks.
+    """Put the nodes of a program in blocks, which may follow some edges without a lag (bool[e]).
 
-    Args:
-        node_count: n; without a lag, sources come before their targets.
-        source: intp[e], nodes.
-        target: intp[e], nodes.
-        lag: int[e], 1 where the source is of the repetition before, else 0.
-        may_be_along: bool[e], edges without a lag that a block may follow.
+    The columns of edges are as in `Program`; without a lag, sources come before their targets.
     """
     along = _edge_along(node_count, source, target, may_be_along)
     node, begins = _order_blocks(source, target, lag, along)
@@ -186,14 +178,9 @@ class Replayed(Arrays):
 
 
 def replay(programs: Sequence[Program], repetitions: int = REPETITIONS) -> Replayed:
-    """Replay a program and edits of it.
+    """Replay programs of the same nodes, whose first edges are those of the first program.
 
     The slow reference model is ``tests/reference/replay.py``.
-
-    Args:
-        programs: at least one; all with the same nodes, and the edges of the first at the same
-            places, before those that an edit added.
-        repetitions: how often a repeated program runs.
     """
     parts = list(_replay_in_parts(programs[0], programs, repetitions))
     return Replayed(
@@ -203,12 +190,7 @@ def replay(programs: Sequence[Program], repetitions: int = REPETITIONS) -> Repla
 
 
 def replay_edits(base: Program, edited: Iterable[Program]) -> Iterator[int]:
-    """Replay edits of a program; return the step's length for each, ns.
-
-    Args:
-        base: any program.
-        edited: its edits, requested in groups that are replayed together.
-    """
+    """Replay edits of a program as memory allows; return the step's length for each, ns."""
     for part in _replay_in_parts(base, edited, REPETITIONS):
         yield from part.step_ns.tolist()
 

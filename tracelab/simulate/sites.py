@@ -141,15 +141,9 @@ class Sites:
         return self._selections[place]
 
     def name_events(self, place: str, what: str, event_id: Int64Array) -> str:
-        """Name a place that is some calls or activities of another one, and nothing else there.
+        """Name a place that is some calls or activities (event ids) of another one.
 
-        Args:
-            place: where they are.
-            what: what they are, in one word.
-            event_id: int64[k], their event ids.
-
-        Returns:
-            the name, such as ``train.py:40@pin-batch``: the same for the same events.
+        The name, such as ``train.py:40@pin-batch``, is the same for the same events.
         """
         texts = (f"{place}@{what}{f'-{number}' if number > 1 else ''}" for number in count(1))
         return next(
@@ -550,14 +544,7 @@ _DOING = ("profiler", "blocked", "input", "recorded", "waiting")  # of a thread'
 
 
 def other_work(timeline: Timeline, program: Program) -> NDArray[np.bool_]:
-    """Return the stretches between two calls of a thread that are work of another kind.
-
-    These are stretches of at least `_LONG_NS` in a Python function that is not PyTorch's: an
-    environment's step, a tokenizer.
-
-    Returns:
-        bool[e], of the program's edges.
-    """
+    """bool[e], the long stretches between two calls in Python that is not PyTorch's."""
     trace = timeline.trace
     is_other = (program.via == Via.HOST) & (program.latency_ns >= _LONG_NS)
     edges = np.flatnonzero(is_other)
@@ -588,8 +575,7 @@ def find_silence(host: Host) -> tuple[Mapping[int, Intervals], Mapping[int, Inte
 
     Returns:
         by index into `Trace.threads` those that are longer than launches take, or unknown; and the
-        unknown ones, outside all regions that somebody named, a step for one. Of a thread of which
-        the file has nothing but calls that is all of its time between them.
+        unknown ones, outside all regions that somebody named, a step for one.
     """
     trace = host.timeline.trace
     recorded = trace.thread_index[trace.of_category(Category.OPERATOR, Category.PYTHON)]

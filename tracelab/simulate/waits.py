@@ -63,8 +63,7 @@ def unblock(program: Program, selection: Selection) -> Edited:
     What the wait kept in order on two streams stays so, as by an event wait, unless the program
     makes its streams wait for something else there. Where data decide the size of an operator's
     result, the bounds are that only its waits go and that the operator goes, as the search for
-    positions does that are found once. A wait for a value
-    that decides a branch stays: the program goes on only once the host knows it.
+    positions does that are found once. A wait for a value that decides a branch stays.
     """
     sites = selection.sites
     calls = calls_in_same_operators(sites, selection.calls & waits_for_gpu(sites))
@@ -155,13 +154,7 @@ def asynchronous_call_ns(program: Program) -> int:
 
 
 def remove_operators(program: Program, sites: Sites, operators: Int64Array) -> Program:
-    """The same without some operators: their host work, their calls, and what they launched.
-
-    Args:
-        program: any.
-        sites: whose places they are.
-        operators: int64[k], event ids.
-    """
+    """The same without operators (event ids): their host work, calls, and what they launched."""
     regions = sites.regions(operators)
     calls = sites.inside(regions)
     return remove_host_work(program, sites, calls, sites.share_within(regions))
@@ -170,13 +163,9 @@ def remove_operators(program: Program, sites: Sites, operators: Int64Array) -> P
 def remove_host_work(
     program: Program, sites: Sites, calls: NDArray[np.bool_], share: NDArray[np.float64]
 ) -> Program:
-    """The same without some calls, what they launched, and a share of the work between calls.
+    """The same without some calls (bool[n]), what they launched, and a share of other work.
 
-    Args:
-        program: any.
-        sites: whose places they are.
-        calls: bool[n].
-        share: float64[edges of the recorded program].
+    The share is float64[edges of the recorded program], of the work between calls.
     """
     launch = program.launch_node
     activities = (launch != ABSENT) & calls[launch]
@@ -222,13 +211,7 @@ def _outermost(sites: Sites, operators: Int64Array) -> Int64Array:
 
 
 def remove_waits(program: Program, calls: NDArray[np.bool_], is_copy: NDArray[np.bool_]) -> Program:
-    """The same, where some calls wait for nothing: they take no time, or what a copy's call takes.
-
-    Args:
-        program: any.
-        calls: bool[n], blocking calls.
-        is_copy: bool[n], those of them that copy something all the same.
-    """
+    """The same, where calls (bool[n]) take no time, or what an asynchronous copy's call takes."""
     copy_call_ns = np.minimum(program.cost_ns, asynchronous_call_ns(program))
     changed = remove_edges(program, (program.via == Via.WAIT) & calls[program.target])
     return replace_cost(changed, calls, np.where(is_copy, copy_call_ns, 0))
