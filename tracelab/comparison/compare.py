@@ -7,11 +7,11 @@ how far they lie apart. Where a side has none, it is the whole trace.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from os import PathLike
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from tracelab.base.version import __version__
 from tracelab.comparison.diff import (
     AFTER,
     BEFORE,
+    CALL_NAMES,
     CANNOT_TELL,
     CHANGED,
     DIFFERENT_PROGRAMS,
@@ -40,7 +41,6 @@ from tracelab.comparison.diff import (
     DeviceDiff,
     Diff,
     FindingDiff,
-    GraphStreamsDiff,
     KernelDiff,
     PredictionDiff,
     RankDiff,
@@ -51,7 +51,6 @@ from tracelab.comparison.diff import (
 from tracelab.comparison.judge import is_same_program, judge
 from tracelab.comparison.recordings import (
     MIN_PERCENT,
-    Compared,
     Pair,
     Recording,
     Stretch,
@@ -69,6 +68,8 @@ from tracelab.report.schema import Report, WhatIf
 
 # One recording as it may be given: a file or a folder, the files of its ranks, what it became.
 Given = Side | Report | str | PathLike[str] | Sequence[str | PathLike[str]]
+
+_Row = TypeVar("_Row", bound=Hashable)
 
 
 def compare(
@@ -160,11 +161,7 @@ def merge_side(results: Sequence[FileResult], names: Sequence[str], options: Opt
 
 
 def compare_sides(before: Side | Sequence[Side], after: Side | Sequence[Side]) -> Diff:
-    """Compare two sides that were read; see `compare`.
-
-    Args:
-        before: what was measured, or that of several recordings.
-        after: likewise.
+    """Compare two sides that were read, each of one recording or several; see `compare`.
 
     Raises:
         UsageError: no rank is on both sides.
@@ -173,20 +170,15 @@ def compare_sides(before: Side | Sequence[Side], after: Side | Sequence[Side]) -
     sides_after = [after] if isinstance(after, Side) else list(after)
     ranks_before, ranks_after = _group_by_rank(sides_before), _group_by_rank(sides_after)
     if len(ranks_before) == len(ranks_after) == 1:
-        both = [(*ranks_before.values(), *ranks_after.values())]
-        only_before: list[int] = []
-        only_after: list[int] = []
-    else:
-        common = [rank for rank in ranks_before if rank in ranks_after]
-        both = [(ranks_before[rank], ranks_after[rank]) for rank in common]
-        only_before = sorted(ranks_before.keys() - common)
-        only_after = sorted(ranks_after.keys() - common)
-    if not both:
+        ranks_after = dict(zip(ranks_before, ranks_after.values(), strict=True))
+    only_before = sorted(ranks_before.keys() - ranks_after)
+    only_after = sorted(ranks_after.keys() - ranks_before)
+    pairs = [pair(x, ranks_after[rank]) for rank, x in ranks_before.items() if rank in ranks_after]
+    if not pairs:
+        numbers = (", ".join(map(str, ranks)) for ranks in (only_before, only_after))
         raise UsageError(
-            f"nothing to compare: one side has rank {_listed(only_before)}, the other one "
-            f"rank {_listed(only_after)}"
+            "nothing to compare: one side has rank {}, the other one rank {}".format(*numbers)
         )
-    pairs = [pair(*sides) for sides in both]
     # One rank may idle where another works: the job's programs differ if all ranks' do.
     same = [is_same_program(x) for x in pairs]
     same_program = None if None in same else any(same)
@@ -206,47 +198,33 @@ def compare_sides(before: Side | Sequence[Side], after: Side | Sequence[Side]) -
         same_program=same_program,
     )
     whatifs = [side.report.whatif for side in sides_before if side.report.whatif is not None]
+    if len(whatifs) != 1:
+        return found
     rank = found.slowest
-    predictions = prediction_diffs(
-        whatifs[0] if len(whatifs) == 1 else None,
-        (rank.length.before_ns, rank.length.after_ns),
-        (rank.unprofiled_before_ns, rank.unprofiled_after_ns),
-    )
-    return replace(found, predictions=predictions)
+    profiled_ns = rank.length.before_ns, rank.length.after_ns
+    unprofiled_ns = rank.unprofiled_before_ns, rank.unprofiled_after_ns
+    return replace(found, predictions=prediction_diffs(whatifs[0], profiled_ns, unprofiled_ns))
 
 
 def prediction_diffs(
-    whatif: WhatIf | None,
-    profiled_ns: tuple[int, int],
-    unprofiled_ns: tuple[int | None, int | None],
+    whatif: WhatIf, profiled_ns: tuple[int, int], unprofiled_ns: tuple[int | None, int | None]
 ) -> tuple[PredictionDiff, ...]:
     """Compare each saved prediction with what was measured, in their order.
 
     Args:
-        whatif: the predictions; None for none.
+        whatif: the predictions.
         profiled_ns: the step before and after, with the profiler, ns.
         unprofiled_ns: the same without it, if a side knows it.
     """
-    if whatif is None:
-        return ()
     before_ns, after_ns = profiled_ns if whatif.basis == PROFILED else unprofiled_ns
+    measured_ns = None if before_ns is None or after_ns is None else before_ns - after_ns
     return tuple(
-        PredictionDiff(
-            name=prediction.name,
-            edits=prediction.edits,
-            basis=whatif.basis,
-            saves_ns=saves_ns,
-            saves_low_ns=saves_low_ns,
-            saves_high_ns=saves_high_ns,
-            measured_ns=None if before_ns is None or after_ns is None else before_ns - after_ns,
-        )
-        for prediction in whatif.predictions
-        for saves_ns, saves_low_ns, saves_high_ns in [prediction.saving_ns]
+        PredictionDiff(x.name, x.edits, whatif.basis, *x.saving_ns, measured_ns)
+        for x in whatif.predictions
     )
 
 
 def _group_by_rank(sides: Iterable[Side]) -> dict[int, list[Recording]]:
-    """The recordings of each rank."""
     ranks: dict[int, list[Recording]] = {}
     for side in sides:
         for recording in recordings_of(side):
@@ -261,16 +239,12 @@ def _verdict(ranks: Sequence[RankDiff]) -> str:
     return max(ranks, key=lambda rank: rank.length.after_ns).verdict
 
 
-def _listed(ranks: Iterable[int]) -> str:
-    return ", ".join(map(str, ranks))
-
-
 def _options(report: Report) -> tuple[frozenset[str], frozenset[str]]:
     return frozenset(report.provenance.comm_patterns), frozenset(report.step_patterns)
 
 
 def _compare_rank(both: Pair, *, same_program: bool | None) -> RankDiff:
-    judgment = judge(both)
+    length, verdict, doubts, speed_percent = judge(both)
     places = _functions_tell_apart(both)
     differs = same_program is False
     before, after = (side.shown for side in both.sides)
@@ -278,16 +252,16 @@ def _compare_rank(both: Pair, *, same_program: bool | None) -> RankDiff:
         before=before[0],
         after=after[0],
         basis="step" if both.per_step else "trace",
-        length=judgment.length,
+        length=length,
         devices=_device_diffs(both),
-        findings=_finding_diffs(both, places=places),
+        findings=_finding_diffs(before[1], after[1], places=places),
         kernels=_kernel_diffs(both),
         calls=_call_diffs(both, places=places),
         places=places,
         tables=_table_diffs(both),
-        verdict=DIFFERENT_PROGRAMS if differs else judgment.verdict,
-        doubts=() if differs else judgment.doubts,
-        speed_percent=judgment.speed_percent,
+        verdict=DIFFERENT_PROGRAMS if differs else verdict,
+        doubts=() if differs else doubts,
+        speed_percent=speed_percent,
         unprofiled_before_ns=both.before.unprofiled_step_ns,
         unprofiled_after_ns=both.after.unprofiled_step_ns,
         before_recordings=both.before.files,
@@ -297,8 +271,14 @@ def _compare_rank(both: Pair, *, same_program: bool | None) -> RankDiff:
     )
 
 
-# The texts of a row, by column.
-_Names = tuple[tuple[str, str], ...]
+def _changes_of_rows(
+    both: Pair, cells_of: Callable[[Stretch], Mapping[tuple[_Row, str], int]]
+) -> dict[_Row, dict[str, Change]]:
+    """Compare the rows of a table by what they have in common, each column by its name."""
+    rows: dict[_Row, dict[str, Change]] = {}
+    for (row, column), change in both.changes(cells_of).items():
+        rows.setdefault(row, {})[column] = change
+    return rows
 
 
 def match(
@@ -333,19 +313,16 @@ def _table_diffs(both: Pair) -> dict[str, tuple[TableDiff, ...]]:
 
 
 def _table_diff(both: Pair, key: str) -> tuple[TableDiff, ...]:
-    rows: dict[_Names, dict[str, Change]] = {}
-    changes = both.changes(lambda x: _times(x.view.tables.get(key, ())))
-    for (names, column), change in changes.items():
-        rows.setdefault(names, {})[column] = change
+    rows = _changes_of_rows(both, lambda x: _times(x.view.tables.get(key, ())))
     diffs = [TableDiff(dict(names), times) for names, times in rows.items()]
     return tuple(
         sorted(diffs, key=lambda row: -max(abs(x.difference_ns) for x in row.times.values()))
     )
 
 
-def _times(rows: Sequence[Any]) -> Counter[tuple[_Names, str]]:
-    """Add up the times of rows with the same texts, by column."""
-    times = Counter[tuple[_Names, str]]()
+def _times(rows: Sequence[Any]) -> Counter[tuple[tuple[tuple[str, str], ...], str]]:
+    """Add up the times of rows with the same texts, by the columns of both."""
+    times = Counter[tuple[tuple[tuple[str, str], ...], str]]()
     for row in rows:
         values = {x.name: getattr(row, x.name) for x in fields(row)}
         names = tuple((name, value) for name, value in values.items() if type(value) is str)
@@ -364,38 +341,29 @@ def _device_diffs(both: Pair) -> tuple[DeviceDiff, ...]:
         sorted({device.device for view in side.views for device in view.window.devices})
         for side in both.sides
     )
-    tables = [side.table(_device_cells) for side in both.sides]
-    return tuple(_device_diff(both, tables, *matched) for matched in match(*numbers))
+    return tuple(_device_diff(both, *matched) for matched in match(*numbers))
 
 
-# The number of a device; "time", "idle", "stream" or "graphs"; and which of these.
-_DeviceKey = tuple[int | None, str, str | int | None]
-
-
-def _device_diff(
-    both: Pair,
-    tables: Sequence[Mapping[_DeviceKey, Sequence[int]]],
-    before: int | None,
-    after: int | None,
-    matched: str,
-) -> DeviceDiff:
-    numbers = before, after
-    streams = list(map(_streams, both.sides, numbers))
-    counts = [len(as_one) for _, as_one in streams]
-    causes = dict.fromkeys(
-        str(name)
-        for table, number in zip(tables, numbers, strict=True)
-        for device, sort, name in table
-        if (device, sort) == (number, "idle")
-    )
+def _device_diff(both: Pair, before: int | None, after: int | None, matched: str) -> DeviceDiff:
+    tables = [
+        side.table(partial(_device_cells, number=number))
+        for side, number in zip(both.sides, (before, after), strict=True)
+    ]
 
     def changed(sort: str, *names: str | int | None) -> Change:
-        samples = (
-            table.get((number, sort, name), ())
-            for table, number, name in zip(tables, numbers, names, strict=True)
+        return both.change(
+            *(table.get((sort, x), ()) for table, x in zip(tables, names, strict=True))
         )
-        return both.change(*samples)
 
+    # The busiest first: by that those without a namesake are matched.
+    streams = [
+        sorted(
+            (number for sort, number in table if sort == "stream" and isinstance(number, int)),
+            key=lambda number: (-sum(table["stream", number]), number),
+        )
+        for table in tables
+    ]
+    causes = dict.fromkeys(str(name) for x in tables for sort, name in x if sort == "idle")
     return DeviceDiff(
         before=before,
         after=after,
@@ -403,39 +371,25 @@ def _device_diff(
         figures={name: changed("time", name, name) for name in FIGURES},
         bubbles={cause: changed("idle", cause, cause) for cause in causes},
         streams=tuple(
-            StreamDiff(a, b, how, changed("stream", a, b))
-            for a, b, how in match(*(alone for alone, _ in streams))
-        ),
-        graph_streams=(
-            GraphStreamsDiff(counts[0], counts[1], changed("graphs", None, None))
-            if any(counts)
-            else None
+            StreamDiff(a, b, how, changed("stream", a, b)) for a, b, how in match(*streams)
         ),
     )
 
 
-def _device_cells(x: Stretch) -> dict[_DeviceKey, int]:
-    """Return the times of each device in a window, ns."""
-    cells: dict[_DeviceKey, int] = {}
+def _device_cells(x: Stretch, number: int | None) -> dict[tuple[str, str | int | None], int]:
+    """Return the times of a device in a window, ns, by "time", "idle" or "stream" and the name."""
+    cells: dict[tuple[str, str | int | None], int] = {}
     for device in x.view.window.devices:
-        number = device.device
-        cells |= {(number, "time", name): getattr(device, name) for name in FIGURES}
-        cells |= {(number, "idle", cause): ns for cause, ns in device.bubbles.items()}
-        cells |= {(number, "stream", stream.stream): stream.busy_ns for stream in device.streams}
-        if device.graph_streams:
-            cells[number, "graphs", None] = device.graph_streams.busy_ns
+        if device.device == number:
+            as_one = device.graph_streams.streams if device.graph_streams else ()
+            cells |= {("time", name): getattr(device, name) for name in FIGURES}
+            cells |= {("idle", cause): ns for cause, ns in device.bubbles.items()}
+            cells |= {
+                ("stream", stream.stream): stream.busy_ns
+                for stream in device.streams
+                if stream.stream not in as_one
+            }
     return cells
-
-
-def _streams(side: Compared, number: int | None) -> tuple[list[int], set[int]]:
-    """Return the streams of a device, the busiest first, and those that are shown as one."""
-    devices = [x for view in side.views for x in view.window.devices if x.device == number]
-    as_one = {x for device in devices if device.graph_streams for x in device.graph_streams.streams}
-    times = Counter[int]()
-    for device in devices:
-        times.update({stream.stream: stream.busy_ns for stream in device.streams})
-    alone = times.keys() - as_one
-    return sorted(alone, key=lambda stream: (-times[stream], stream)), as_one
 
 
 # --- kernels ---
@@ -445,58 +399,50 @@ def _kernel_diffs(both: Pair) -> tuple[KernelDiff, ...] | None:
     """Compare the GPU activities by name, the largest change first; None if a side lacks them."""
     if any(x.kernels is None for side in both.sides for x in side.recordings):
         return None
-    before, after = (
-        side.table(
-            lambda x: {
-                (name, i): figures[i] for name, figures in x.launched.items() for i in (0, 1)
-            }
-        )
-        for side in both.sides
+    samples = both.samples(
+        lambda x: {(name, i): row[i] for name, row in x.launched.items() for i in (0, 1)}
     )
     diffs = []
-    for name in dict.fromkeys(name for name, _ in {**before, **after}):
-        counts, times = ((before.get((name, i), ()), after.get((name, i), ())) for i in (0, 1))
-        if any(map(any, counts)):
-            state = NEW if not any(counts[0]) else GONE if not any(counts[1]) else ""
-            a, b = map(median, counts)
-            diffs.append(KernelDiff(name, a, b, both.change(*times), state))
+    for name in dict.fromkeys(name for name, _ in samples):
+        before, after = samples[name, 0]
+        if any(before) or any(after):
+            state = NEW if not any(before) else GONE if not any(after) else ""
+            total = both.change(*samples[name, 1])
+            diffs.append(KernelDiff(name, median(before), median(after), total, state))
     return tuple(sorted(diffs, key=lambda diff: (-abs(diff.total.difference_ns), diff.name)))
 
 
 # --- blocking calls ---
 
+_CallKey = tuple[str | None, ...]
+
 
 def _call_diffs(both: Pair, *, places: bool) -> tuple[CallDiff, ...]:
     """Compare the blocking calls, the largest change first."""
 
-    def key(call: BlockingCallMetrics) -> tuple[str | None, ...]:
+    def key(call: BlockingCallMetrics) -> _CallKey:
         where = (call.function, call.file) if places else ()
         return call.api, call.kind, call.operator, *where
 
-    def cells(x: Stretch) -> Counter[tuple[tuple[str | None, ...], str]]:
-        figures = Counter[tuple[tuple[str | None, ...], str]]()
+    def cells(x: Stretch) -> Counter[tuple[_CallKey, str]]:
+        figures = Counter[tuple[_CallKey, str]]()
         for call in x.view.syncs:
             for column in ("count", "blocked_ns", "caused_idle_ns"):
                 figures[key(call), column] += getattr(call, column)
         return figures
 
-    changes = both.changes(cells)
+    rows = _changes_of_rows(both, cells)
     views = (*both.after.views, *both.before.views)
-    calls = [call for view in views for call in view.syncs]
+    calls = {key(call): call for call in reversed([call for view in views for call in view.syncs])}
     diffs = [
         CallDiff(
-            api=call.api,
-            kind=call.kind,
-            operator=call.operator,
-            function=call.function,
-            file=call.file,
-            line=call.line,
-            before_count=changes[group, "count"].before_ns,
-            after_count=changes[group, "count"].after_ns,
-            blocked=changes[group, "blocked_ns"],
-            caused_idle=changes[group, "caused_idle_ns"],
+            **{name: getattr(call, name) for name in CALL_NAMES},
+            before_count=rows[group]["count"].before_ns,
+            after_count=rows[group]["count"].after_ns,
+            blocked=rows[group]["blocked_ns"],
+            caused_idle=rows[group]["caused_idle_ns"],
         )
-        for group, call in {key(call): call for call in reversed(calls)}.items()
+        for group, call in calls.items()
     ]
 
     def size(diff: CallDiff) -> tuple[int, int, str]:
@@ -509,30 +455,29 @@ def _call_diffs(both: Pair, *, places: bool) -> tuple[CallDiff, ...]:
 def _functions_tell_apart(both: Pair) -> bool:
     """True if functions distinguish calls: not if one side alone lacks them all."""
     known = [
-        [call.function is not None for view in side.views for call in view.syncs]
-        + [
+        {call.function is not None for view in side.views for call in view.syncs}
+        | {
             finding.where.function is not None
             for recording in side.recordings
             for finding in recording.findings
             if finding.about != "trace"
-        ]
+        }
         for side in both.sides
     ]
-    return not all(known) or any(known[0]) == any(known[1])
+    return not all(known) or (True in known[0]) == (True in known[1])
 
 
 # --- findings ---
 
 
-def _finding_diffs(both: Pair, *, places: bool) -> tuple[FindingDiff, ...]:
-    """Compare the findings, the largest change first; of several recordings the median one."""
+def _finding_diffs(before: Recording, after: Recording, *, places: bool) -> tuple[FindingDiff, ...]:
+    """Compare the findings of two recordings, the largest change first."""
     groups: dict[tuple[str | None, ...], tuple[list[Finding], list[Finding]]] = {}
-    shown = [side.shown[1] for side in both.sides]
-    for index, recording in enumerate(shown):
+    for index, recording in enumerate((before, after)):
         for finding in recording.findings:
             groups.setdefault(_key(finding, places=places), ([], []))[index].append(finding)
-    before_ns, after_ns = (recording.rank.main.scope.base_ns for recording in shown)
-    diffs = [_finding_diff(*pair, before_ns, after_ns) for pair in groups.values()]
+    bases_ns = [max(1, recording.rank.main.scope.base_ns) for recording in (before, after)]
+    diffs = [_finding_diff(*sides, *bases_ns) for sides in groups.values()]
     return tuple(
         sorted(diffs, key=lambda diff: (-abs(diff.after_share - diff.before_share), diff.rule))
     )
@@ -551,7 +496,7 @@ def _finding_diff(
 ) -> FindingDiff:
     """Compare a finding of both sides; bounds of one window may be added."""
     before_ns, after_ns = (sum(x.bound_ns for x in side) for side in (before, after))
-    shares = before_ns / max(before_base_ns, 1), after_ns / max(after_base_ns, 1)
+    shares = before_ns / before_base_ns, after_ns / after_base_ns
     real = abs(shares[1] - shares[0]) * 100 > MIN_PERCENT
     shown = (*after, *before)[0]
     where = shown.where

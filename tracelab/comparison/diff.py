@@ -29,6 +29,7 @@ FIGURES = (
 NUMBER, ORDER, BEFORE, AFTER = "number", "order", "before only", "after only"  # how it was matched
 SHORTER, LONGER, NO_CHANGE, CANNOT_TELL = "shorter", "longer", "no change", "cannot tell"
 DIFFERENT_PROGRAMS = "different programs"
+CALL_NAMES = ("api", "kind", "operator", "function", "file", "line")
 # A finding has any of these, a kernel one of the first two.
 GONE, NEW, CHANGED, UNCHANGED = "gone", "new", "changed", "same"
 
@@ -121,19 +122,6 @@ class StreamDiff(Record):
     busy: Change
 
 
-class GraphStreamsDiff(Record):
-    """The nearly empty streams of CUDA graphs of a device on both sides; their numbers say nothing.
-
-    Attributes:
-        before, after: how many there are on each side.
-        busy: how long at least one of them worked.
-    """
-
-    before: int
-    after: int
-    busy: Change
-
-
 class DeviceDiff(Record):
     """A device on both sides.
 
@@ -141,8 +129,7 @@ class DeviceDiff(Record):
         before, after, matched: as of a stream.
         figures: its times by their name in the report: ``idle_ns``.
         bubbles: its idle time by cause.
-        streams: those that worked on either side and are not among `graph_streams`.
-        graph_streams: those that are shown as one; None where there are none on either side.
+        streams: those that worked on either side, without the nearly empty ones of CUDA graphs.
     """
 
     before: int | None
@@ -151,14 +138,11 @@ class DeviceDiff(Record):
     figures: Mapping[str, Change]
     bubbles: Mapping[str, Change]
     streams: tuple[StreamDiff, ...]
-    graph_streams: GraphStreamsDiff | None = None
 
     @property
     def changes(self) -> tuple[Change, ...]:
         """Changes of its own times, of its idle time by cause, of its streams."""
-        busy = [stream.busy for stream in self.streams]
-        if self.graph_streams:
-            busy.append(self.graph_streams.busy)
+        busy = (stream.busy for stream in self.streams)
         return (*self.figures.values(), *self.bubbles.values(), *busy)
 
 

@@ -216,12 +216,16 @@ class Pair(Record):
         """Compare a figure that each window has."""
         return self.change(*(side.sample(value_of) for side in self.sides))
 
+    def samples(
+        self, cells_of: Callable[[Stretch], Cells[_Key]]
+    ) -> dict[_Key, tuple[Sequence[int], Sequence[int]]]:
+        """Sample every figure of a table on both sides; where it is not there it has no values."""
+        before, after = (side.table(cells_of) for side in self.sides)
+        return {key: (before.get(key, ()), after.get(key, ())) for key in {**before, **after}}
+
     def changes(self, cells_of: Callable[[Stretch], Cells[_Key]]) -> dict[_Key, Change]:
         """Compare every figure of a table."""
-        before, after = (side.table(cells_of) for side in self.sides)
-        return {
-            key: self.change(before.get(key, ()), after.get(key, ())) for key in {**before, **after}
-        }
+        return {key: self.change(*sides) for key, sides in self.samples(cells_of).items()}
 
 
 def pair(before: Iterable[Recording], after: Iterable[Recording]) -> Pair:

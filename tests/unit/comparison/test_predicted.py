@@ -61,5 +61,4 @@ def test_several_predictions_have_a_table_and_the_sentence_is_of_the_last():
 
 
 def test_nothing_is_said_without_a_prediction():
-    assert prediction_diffs(None, (100, 90), (None, None)) == ()
     assert predicted([]) == []

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 from tracelab.base.safe_text import counted
 from tracelab.comparison.diff import (
@@ -49,11 +51,11 @@ from tracelab.render.sections.diff_words import (
     device_changes,
     difference_text,
     finding_counts,
-    gpu_name,
     headline,
     interval_of,
     judgment,
     needs_device_names,
+    pair_name,
     percent_change,
     predicted,
     signed,
@@ -124,13 +126,20 @@ def _ranks(diff: Diff) -> Section:
         "A step on every rank" if diff.ranks[0].basis == "step" else "Every rank",
         diff.ranks,
         ("rank", lambda x: str(x.after.rank)),
-        ("before", lambda x: time_text(x.length.before_ns)),
-        ("after", lambda x: time_text(x.length.after_ns)),
-        ("difference", lambda x: difference_text(x.length)),
+        *_times(lambda x: x.length),
         ("", lambda x: percent_change(x.length)),
         ("noise", lambda x: time_text(x.length.noise_ns)),
         ("", lambda x: x.verdict),
     )
+
+
+def _times(change_of: Callable[[Any], Change]) -> list[Cell[Any]]:
+    """Make the columns of a time on both sides and its difference."""
+    return [
+        ("before", lambda x: time_text(change_of(x).before_ns)),
+        ("after", lambda x: time_text(change_of(x).after_ns)),
+        ("difference", lambda x: difference_text(change_of(x))),
+    ]
 
 
 def predictions(diffs: Sequence[PredictionDiff]) -> list[Section]:
@@ -157,7 +166,7 @@ def details(rank: RankDiff) -> Iterator[Section]:
 def _basis(rank: RankDiff) -> Section:
     """Say which files and windows are compared, and from when on a difference counts."""
     files = tuple(
-        f"{side:<7}{file.path} ({_steps(file)}{_length(file) if rank.has_repeats else ''})"
+        f"{side:<7}{file.path} ({_steps(file, with_length=rank.has_repeats)})"
         for side, recordings in (
             ("before", rank.before_recordings),
             ("after", rank.after_recordings),
@@ -170,39 +179,34 @@ def _basis(rank: RankDiff) -> Section:
     return Section("", (*files, *rule, *other))
 
 
-def _steps(file: ComparedFile) -> str:
+def _steps(file: ComparedFile, *, with_length: bool) -> str:
     steady = f", {file.steady_steps} of them steady" if file.steady_steps != file.steps else ""
-    return counted(file.steps, "step", "steps") + steady
-
-
-def _length(file: ComparedFile) -> str:
-    return f", {time_text(file.length_ns)}"
+    length = f", {time_text(file.length_ns)}" if with_length else ""
+    return counted(file.steps, "step", "steps") + steady + length
 
 
 def _rule(rank: RankDiff) -> str:
     """Say what is compared, and from when on a difference counts."""
-    one_percent = f"1 % of a {rank.basis}, {time_text(rank.length.before_ns // 100)}"
     if rank.has_repeats:
-        return (
+        rule = (
             "Medians of the recordings. A change counts if it is larger than the noise between "
-            f"recordings of one side (95 % interval), and at least {one_percent}."
+            "recordings of one side (95 % interval)"
         )
-    if rank.basis == "trace":
-        return (
-            "Not every file has steady steps, so the whole traces are compared: a time counts as "
-            f"changed if it did by more than a quarter, and at least by {one_percent}."
+    elif rank.basis == "trace" or 1 in (rank.before.steady_steps, rank.after.steady_steps):
+        why = (
+            "Not every file has steady steps, so the whole traces are compared"
+            if rank.basis == "trace"
+            else "A side has a single steady step"
         )
-    if min(rank.before.steady_steps, rank.after.steady_steps) == 1:
-        return (
-            "A side has a single steady step: a time counts as changed if it did by more than a "
-            f"quarter, and at least by {one_percent}."
+        rule = f"{why}: a time counts as changed if it did by more than a quarter"
+    else:
+        rule = (
+            "Medians over the steady steps. A change counts if it is larger than the noise: the "
+            "larger spread of the two sides (interquartile range; of fewer than 5 steps the full "
+            "range), unless all steps of one side lie beyond all of the other"
         )
-    return (
-        "Medians over the steady steps. A change counts if it is larger than the noise: the larger "
-        "spread of the two sides (interquartile range; of fewer than 5 steps the full range), "
-        "unless all steps of one side lie beyond all of the other, and at least "
-        f"{one_percent}."
-    )
+    one_percent = f"1 % of a {rank.basis}, {time_text(rank.length.before_ns // 100)}"
+    return f"{rule}, and at least {one_percent}."
 
 
 def _figures(rank: RankDiff) -> Iterator[Section]:
@@ -217,7 +221,9 @@ def _figures(rank: RankDiff) -> Iterator[Section]:
     yield _table(title, [length], rank)
     for i, device in enumerate(rank.devices, 1):
         last = notes if i == len(rank.devices) else ()
-        yield _table(f"{title}{PART}{gpu_name(device)}", list(device_changes(device)), rank, last)
+        yield _table(
+            f"{title}{PART}GPU {pair_name(device)}", list(device_changes(device)), rank, last
+        )
 
 
 def _table(
@@ -317,19 +323,16 @@ def finding_row(finding: FindingDiff) -> tuple[str, ...]:
 
 def _calls(calls: Sequence[CallDiff]) -> Iterator[Section]:
     """Blocking calls: how often, how long, and what idle they caused."""
-    if not calls:
-        return
     changed = [call for call in calls if call.caused_idle.beyond_noise or call.blocked.beyond_noise]
     if not changed:
-        line = f"None of {len(calls):,} changed by more than the noise."
-        yield Section(
-            "Blocking calls", (line if len(calls) > 1 else "No change beyond the noise.",)
-        )
+        if calls:
+            yield Section("Blocking calls", ("No change beyond the noise.",))
         return
-    rest = len(calls) - len(changed[:_MAX_CALLS])
+    shown = changed[:_MAX_CALLS]
+    rest = len(calls) - len(shown)
     yield table(
         "Blocking calls",
-        changed[:_MAX_CALLS],
+        shown,
         ("call · place", _call_site, LABEL),
         ("count", lambda x: counts_text(x.before_count, x.after_count)),
         ("blocked", lambda x: before_after(x.blocked)),
@@ -363,9 +366,7 @@ def kernel_table(kernels: Sequence[KernelDiff], basis: str) -> Section:
         shown,
         ("name", lambda x: labels[x.name], LABEL),
         ("count", lambda x: counts_text(x.before_count, x.after_count)),
-        ("before", lambda x: time_text(x.total.before_ns)),
-        ("after", lambda x: time_text(x.total.after_ns)),
-        ("difference", lambda x: difference_text(x.total)),
+        *_times(lambda x: x.total),
         ("", _judgment),
         lines=[_only_noise(kernels)] if is_noise else [],
         notes=_notes(kernels, shown) if shown else (),
@@ -381,17 +382,12 @@ def _judgment(kernel: KernelDiff) -> str:
 
 def _notes(kernels: Sequence[KernelDiff], shown: Sequence[KernelDiff]) -> tuple[str, ...]:
     """Note how many are not shown, and how many of those came or went."""
-    rest = len(kernels) - len(shown)
-    if not rest:
-        return ()
-    counts = {
-        state: sum(kernel.state == state for kernel in kernels)
-        - sum(kernel.state == state for kernel in shown)
-        for state in (NEW, GONE)
-    }
-    states = ", ".join(f"{count:,} {state}" for state, count in counts.items() if count)
+    counts = Counter(x.state for x in kernels)
+    counts.subtract(x.state for x in shown)
+    rest = counts.total()
+    states = ", ".join(f"{counts[state]:,} {state}" for state in (NEW, GONE) if counts[state])
     of_them = f" ({states})" if states else ""
-    return (f"{rest:,} more, which changed less{of_them}; {FULL_NAMES_IN_JSON}.",)
+    return (f"{rest:,} more, which changed less{of_them}; {FULL_NAMES_IN_JSON}.",) if rest else ()
 
 
 def kernel_labels(names: Sequence[str]) -> list[str]:
@@ -442,9 +438,7 @@ def _other(key: str, rows: Sequence[TableDiff], rank: RankDiff) -> Section:
         table_title(key) + (", per step" if rank.basis == "step" else ""),
         shown,
         ("", lambda x: x[0], LABEL),
-        ("before", lambda x: time_text(x[1].before_ns)),
-        ("after", lambda x: time_text(x[1].after_ns)),
-        ("difference", lambda x: difference_text(x[1])),
+        *_times(lambda x: x[1]),
         ("", lambda x: "" if x[1].beyond_noise else NOISE),
         lines=[] if shown else ["As before."],
     )

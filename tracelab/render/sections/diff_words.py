@@ -21,7 +21,6 @@ from tracelab.comparison.diff import (
     Diff,
     Doubt,
     FindingDiff,
-    GraphStreamsDiff,
     PredictionDiff,
     RankDiff,
     StreamDiff,
@@ -34,7 +33,6 @@ from tracelab.render.words import (
     bare_name,
     duration_text,
     exact_percent,
-    graph_streams_label,
     interval_text,
     listed,
     percent_text,
@@ -123,20 +121,16 @@ def why_not(rank: RankDiff) -> str:
 def _reason(doubt: Doubt, rank: RankDiff) -> str:
     is_of_recordings = doubt == Doubt.SPREAD and rank.has_repeats
     speed_percent = rank.speed_percent or 0
+    before_ns, after_ns = rank.unprofiled_before_ns or 0, rank.unprofiled_after_ns or 0
+    percent = 100 * (after_ns - before_ns) / (before_ns or 1)
+    unprofiled = f"it got {abs(percent):.1f} % {LONGER if percent > 0 else SHORTER}"
+    if abs(percent) < MIN_CONFIRMING_PERCENT:
+        unprofiled = f"it changed by less than {MIN_CONFIRMING_PERCENT} %"
     return (_SPREAD_OF_RECORDINGS if is_of_recordings else _REASONS[doubt]).format(
         noise=percent_text(rank.length.noise_ns, rank.length.before_ns),
         speed=f"{abs(speed_percent):.1f} % {'faster' if speed_percent < 0 else 'slower'}",
-        unprofiled=_unprofiled(rank),
+        unprofiled=unprofiled,
     )
-
-
-def _unprofiled(rank: RankDiff) -> str:
-    """Say what became of the step without the profiler."""
-    before_ns, after_ns = rank.unprofiled_before_ns or 0, rank.unprofiled_after_ns or 0
-    percent = 100 * (after_ns - before_ns) / (before_ns or 1)
-    if abs(percent) < MIN_CONFIRMING_PERCENT:
-        return f"it changed by less than {MIN_CONFIRMING_PERCENT} %"
-    return f"it got {abs(percent):.1f} % {LONGER if percent > 0 else SHORTER}"
 
 
 _SPREAD_OF_RECORDINGS = (
@@ -188,26 +182,20 @@ def _parts(rank: RankDiff) -> list[str]:
     findings = [text for state in (GONE, NEW, CHANGED) for text in _findings(rank, state)]
     figures = _largest(_main_figures(rank), _MAX_FIGURES)
     if not figures and not (findings and rank.length.beyond_noise):
-        others = (_largest(changes, _MAX_OTHERS) for changes in _other_figures(rank))
-        figures = next(filter(None, others), [])
+        others = [x for x in changes_of_devices(rank) if "stream" not in x[0]]
+        kernels = [(bare_name(kernel.name), kernel.total) for kernel in rank.kernels or ()]
+        calls = [(f"idle caused by {call.api}", call.caused_idle) for call in rank.calls]
+        tables = (_largest(x, _MAX_OTHERS) for x in (others, kernels, calls))
+        figures = next(filter(None, tables), [])
     return [*([", ".join(figures)] if figures else []), *findings]
 
 
 def _main_figures(rank: RankDiff) -> Iterator[tuple[str, Change]]:
     """List the figures that lengthen a step, or would."""
-    gpu = "{} " if needs_device_names(rank) else ""
     for device in rank.devices:
+        gpu = f"GPU {pair_name(device)} " if needs_device_names(rank) else ""
         for name in _MAIN_FIGURES:
-            yield gpu.format(gpu_name(device)) + column_title(name), device.figures[name]
-
-
-def _other_figures(rank: RankDiff) -> Iterator[list[tuple[str, Change]]]:
-    """List the other figures, for where no main figure changed; in the order of interest."""
-    named = changes_of_devices(rank)
-    yield [(name, change) for name, change in named if "stream" not in name]
-    yield [(bare_name(kernel.name), kernel.total) for kernel in rank.kernels or ()]
-    yield [(f"idle caused by {call.api}", call.caused_idle) for call in rank.calls]
-    yield named
+            yield gpu + column_title(name), device.figures[name]
 
 
 def _largest(named: Iterable[tuple[str, Change]], most: int) -> list[str]:
@@ -253,26 +241,19 @@ def predicted(diffs: Sequence[PredictionDiff]) -> list[str]:
         return []
     last = diffs[-1]
     without = " without the profiler" if last.basis == UNPROFILED else ""
-    saves = f"{_changes_name(last)}: predicted to save {interval_of(last)}"
+    changes = "All changes together" if last.name == TOGETHER else last.name
+    saves = f"{changes}: predicted to save {interval_of(last)}"
     if last.measured_ns is None:
         return [f"{saves}{without}, which was not measured on both sides."]
     where = "inside" if last.holds else "outside"
-    return [
-        f"{saves}, measured {_signed_duration(last.measured_ns)}{without}, {where} the interval."
-    ]
-
-
-def _changes_name(diff: PredictionDiff) -> str:
-    return "All changes together" if diff.name == TOGETHER else diff.name
+    sign = "-" if last.measured_ns < 0 else ""
+    measured = f"{sign}{duration_text(abs(last.measured_ns))}"
+    return [f"{saves}, measured {measured}{without}, {where} the interval."]
 
 
 def interval_of(diff: PredictionDiff) -> str:
     """Write the saving of a prediction and its interval."""
     return interval_text(diff.saves_ns, diff.saves_low_ns, diff.saves_high_ns)
-
-
-def _signed_duration(time_ns: int) -> str:
-    return f"-{duration_text(-time_ns)}" if time_ns < 0 else duration_text(time_ns)
 
 
 # --- cells ---
@@ -340,47 +321,23 @@ def device_changes(device: DeviceDiff) -> Iterator[tuple[str, Change]]:
             for cause, bubble in device.bubbles.items():
                 yield f"  idle: {CAUSES.name_of(cause)}", bubble
     for stream in device.streams:
-        yield stream_name(stream), stream.busy
-    if device.graph_streams:
-        yield graph_streams_name(device.graph_streams), device.graph_streams.busy
+        yield f"stream {pair_name(stream)}", stream.busy
 
 
 def changes_of_devices(rank: RankDiff) -> list[tuple[str, Change]]:
     """The times of all devices, with the name of their device where it is needed."""
     with_device = needs_device_names(rank)
     return [
-        (f"{gpu_name(device)} {name.strip()}" if with_device else name.strip(), change)
+        (f"GPU {pair_name(device)} {name.strip()}" if with_device else name.strip(), change)
         for device in rank.devices
         for name, change in device_changes(device)
     ]
 
 
-def gpu_name(device: DeviceDiff) -> str:
-    """Name a pair of devices: GPU 0, or GPU 0 → 1 if the numbers differ."""
-    return f"GPU {_pair(device.before, device.after, device.matched)}"
-
-
-def stream_name(stream: StreamDiff) -> str:
-    """Name a pair of streams, likewise."""
-    return f"stream {_pair(stream.before, stream.after, stream.matched)}"
-
-
-def graph_streams_name(streams: GraphStreamsDiff) -> str:
-    """Name the streams that are shown as one.
-
-    Example: ``300 → 120 streams of CUDA graphs``.
-    """
-    label = graph_streams_label(streams.after or streams.before)
-    if not streams.before:
-        return f"{label} (new)"
-    if not streams.after:
-        return f"{label} (gone)"
-    return label if streams.before == streams.after else f"{streams.before:,}{ARROW}{label}"
-
-
-def _pair(before: int | None, after: int | None, matched: str) -> str:
-    if matched == NUMBER:
-        return str(before)
-    if matched == ORDER:
-        return f"{before}{ARROW}{after}"
-    return f"{after} (new)" if before is None else f"{before} (gone)"
+def pair_name(x: DeviceDiff | StreamDiff) -> str:
+    """Name a pair by the number on both sides: 0, 0 → 1 if they differ, or 1 (new)."""
+    if x.matched == NUMBER:
+        return str(x.before)
+    if x.matched == ORDER:
+        return f"{x.before}{ARROW}{x.after}"
+    return f"{x.after} (new)" if x.before is None else f"{x.before} (gone)"
