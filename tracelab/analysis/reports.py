@@ -45,7 +45,7 @@ class FileResult(Record):
         report: its report; None where it could not be analyzed.
         error: why it could not.
         is_saved: the file is a saved report.
-        part: what its job needs of it; None of a saved report.
+        part: what its job needs of it; None of a saved report, or of a file alone.
         more: what the function gave that was to be called with the analysis.
     """
 
@@ -89,8 +89,16 @@ def analyze(
     names = path_names(paths)
     if not names:
         raise UsageError("no file, folder or URL to analyze was given")
-    each = partial(analyze_file, options=options, measures=measures, rules=rules, remedies=remedies)
-    return merge_results(run(each, find_sources(names)), names, options)
+    sources = find_sources(names)
+    each = partial(
+        analyze_file,
+        options=options,
+        measures=measures,
+        rules=rules,
+        remedies=remedies,
+        is_alone=len(sources) == 1,
+    )
+    return merge_results(run(each, sources), names, options)
 
 
 def whatif(
@@ -224,6 +232,7 @@ def analyze_file(
     remedies: Sequence[Remedy] = REMEDIES,
     then: Callable[[Analysis], Any] | None = None,
     may_be_saved: bool = False,
+    is_alone: bool = False,
 ) -> FileResult:
     """The report of one of several files; an expected error is a result, so that others go on.
 
@@ -235,6 +244,7 @@ def analyze_file(
         remedies: the pitfalls that are recognized in it.
         then: called with the analysis, in whichever process: only what it gives travels back.
         may_be_saved: the file may be a saved report as well.
+        is_alone: no other file is merged with it, so nothing is gathered for a job.
     """
     try:
         if may_be_saved and is_saved_report(source):
@@ -248,7 +258,8 @@ def analyze_file(
                 return FileResult(source, load_source(source), is_saved=True)
             raise
         more = then(analysis) if then else None
-        return FileResult(source, analysis.report, part=analysis.part, more=more)
+        part = None if is_alone else analysis.part
+        return FileResult(source, analysis.report, part=part, more=more)
     except TracelabError as error:
         return FileResult(source, None, error)
 

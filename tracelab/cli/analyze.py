@@ -144,7 +144,7 @@ def analyze(
     require_outputs(sources, files=[json, csv and csv / "findings.csv", *paths_of(requests)])
     if png is not None and not (all_pictures or job):
         _require_few(sources)
-    read = partial(_analyze, requests=requests, options=options)
+    read = partial(_analyze, requests=requests, options=options, is_alone=len(sources) == 1)
     results = map_files(read, sources, spec=executor, jobs=jobs)
     report = merge_with_saved(results, paths, options)
     if results[0].is_saved:
@@ -211,13 +211,13 @@ def _requests(
     return {name: Request(path, files, options) for name, path in paths.items() if path is not None}
 
 
-def _analyze(source: Source, options: Options, requests: Requests) -> FileResult:
+def _analyze(source: Source, options: Options, requests: Requests, *, is_alone: bool) -> FileResult:
     """Analyze one of several files, and make what the outputs need of it, in any process."""
     from tracelab.analysis.reports import analyze_file
     from tracelab.outputs.registry import reduce_file
 
     then = partial(reduce_file, requests=requests)
-    return analyze_file(source, options, then=then, may_be_saved=True)
+    return analyze_file(source, options, then=then, may_be_saved=True, is_alone=is_alone)
 
 
 def _require_few(sources: Sequence[Source]) -> None:

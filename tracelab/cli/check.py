@@ -249,7 +249,7 @@ def _read_all(
     from tracelab.cli.many_files import map_files, processes_for_one
 
     options = replace(options, processes=processes_for_one(len(sources)))
-    read = partial(analyze_file, options=options, may_be_saved=True)
+    read = partial(analyze_file, options=options, may_be_saved=True, is_alone=len(sources) == 1)
     results = map_files(read, sources)
     saved = [x.report for x in results if x.is_saved and x.report is not None]
     measured = [x for x in results if x.report is not None and not x.is_saved]

@@ -114,8 +114,15 @@ def _side(given: Given, options: Options) -> Side:
     if isinstance(given, Report):
         return Side(given, None)
     names = path_names(given)
-    read = partial(analyze_file, options=options, then=launches_of, may_be_saved=True)
-    return merge_side([read(source) for source in find_sources(names)], names, options)
+    sources = find_sources(names)
+    read = partial(
+        analyze_file,
+        options=options,
+        then=launches_of,
+        may_be_saved=True,
+        is_alone=len(sources) == 1,
+    )
+    return merge_side([read(source) for source in sources], names, options)
 
 
 # What a file launched: the times of its kernels, and how often it called each operator.

@@ -128,7 +128,7 @@ def merge_reports(
 
     Args:
         reports: those of the files, each of one, at least one.
-        parts: what their job needs of each; None of a saved report.
+        parts: what their job needs of each; None of a saved report, or of a file alone.
         paths: the requested files and folders.
         options: how the files were analyzed.
         unread: the files that could not be analyzed.
