@@ -1,4 +1,4 @@
-"""For properties of CUDA graphs: random replays for Hypothesis, with and without dependencies.
+"""For properties of CUDA graphs: random replays for Hypothesis.
 
 Times are in ns.
 """
@@ -15,20 +15,17 @@ _makers = st.sampled_from([kernel, kernel, kernel, kernel, copy, host_node, even
 
 @st.composite
 def random_replays(draw, unit=100):
-    """The rows of some replays, and of some other launches, and the dependencies of the nodes.
+    """The rows of some replays, and of some other launches.
 
-    Most nodes start once their predecessors are over, some a little before.
-
-    Returns:
-        the rows, and pairs of event ids.
+    Most nodes start once some others are over, some a little before.
     """
-    rows, links, now = [], [], 0
+    rows, now = [], 0
     streams = st.sampled_from(draw(st.lists(st.sampled_from([7, 13, 20]), min_size=1, max_size=3)))
     devices = st.sampled_from(draw(st.sampled_from([[0], [0], [0, 1]])))
     for number in range(1, draw(st.integers(2, 4))):
         begun = draw(st.integers(max(0, now - 30), now))
         rows.append(launch(begun * unit, (begun + 3) * unit, number, name="cudaGraphLaunch"))
-        has_links, nodes = draw(st.booleans()), []
+        nodes = []
         for _ in range(draw(st.integers(1, 8))):
             maker, lane = draw(_makers), {"device": draw(devices), "stream": draw(streams)}
             before = (
@@ -39,14 +36,13 @@ def random_replays(draw, unit=100):
             length = 0 if maker is event_node else draw(st.integers(0, 12))
             correlation = number
             if maker is host_node and draw(st.integers(0, 2)) == 0:
-                before, correlation = [], ABSENT
+                correlation = ABSENT
             if maker is event_node:
                 row = event_node(start * unit, correlation=correlation, **lane)
             else:
                 end = (start + length) * unit
                 row = maker(start * unit, end, correlation=correlation, **lane)
             nodes += [len(rows)] if correlation != ABSENT else []
-            links += [(x, len(rows)) for x in before] if has_links else []
             rows.append(row)
             now = max(now, start + length)
         if draw(st.booleans()):
@@ -55,4 +51,4 @@ def random_replays(draw, unit=100):
             now += 6
     rows.append(launch(now * unit, (now + 1) * unit, 99))
     rows.append(kernel((now + 2) * unit, (now + 3) * unit, correlation=99))
-    return rows, links
+    return rows

@@ -19,7 +19,7 @@ from tracelab.analysis.analysis import Analysis
 from tracelab.analysis.reports import FileResult
 from tracelab.base.intervals import Int64Array
 from tracelab.base.options import DEFAULTS, Options
-from tracelab.model.trace import ABSENT, GraphNodes, GroupText, Messages, Trace
+from tracelab.model.trace import ABSENT, GroupText, Messages, Trace
 from tracelab.read.reader import read_trace
 from tracelab.read.streams import Source
 
@@ -73,21 +73,10 @@ def repeated(trace: Trace, times: int, *, seed: int = 0) -> Trace:
         ),
         messages=_messages_repeated(trace.messages, times),
         graph_node_row=tiled(trace.graph_node_row),
-        graph_nodes=_nodes_repeated(trace, times),
+        graph_nodes=trace.graph_nodes,
         file_index=tiled(trace.file_index),
         strings=strings,
         objects=trace.objects * times,
-    )
-
-
-def _nodes_repeated(trace: Trace, times: int) -> GraphNodes:
-    """What is known of the nodes of graphs, with the dependencies of each copy."""
-    nodes = trace.graph_nodes
-    offset = np.repeat(np.arange(times) * len(trace), len(nodes.successor_id))
-    return replace(
-        nodes,
-        predecessor_id=np.tile(nodes.predecessor_id, times) + offset,
-        successor_id=np.tile(nodes.successor_id, times) + offset,
     )
 
 

@@ -237,20 +237,16 @@ def event_row(start, *, correlation, event, device=0, stream=7):
 def trace(
     *rows: Row,
     threads: Sequence[str] = THREADS,
-    node_links: Sequence[tuple[int, int]] = (),
     gpu: str = "",
 ) -> Trace:
-    """The trace of these rows; of linked nodes, by event id, the second waits for the first.
-
-    GPU 0 has a name where one is given.
-    """
+    """The trace of these rows; GPU 0 has a name where one is given."""
     strings = tuple(dict.fromkeys(row.name for row in rows))
 
     def column(values: Iterable[int], dtype: type = np.int64) -> np.ndarray:
         return np.array(list(values), dtype=dtype)
 
     messages, message_row = messages_of(rows)
-    graph_nodes, graph_node_row = graph_nodes_of(rows, node_links)
+    graph_nodes, graph_node_row = graph_nodes_of(rows)
     return Trace(
         path="hand.json",
         origin_ns=0,
@@ -281,21 +277,16 @@ def trace(
     )
 
 
-def graph_nodes_of(
-    rows: Sequence[Row], links: Sequence[tuple[int, int]] = ()
-) -> tuple[GraphNodes, np.ndarray]:
+def graph_nodes_of(rows: Sequence[Row]) -> tuple[GraphNodes, np.ndarray]:
     """The nodes of graphs among these rows, and each one's row among them."""
     nodes = [row.node for row in rows if row.node]
     annotations = tuple(dict.fromkeys(node.annotation for node in nodes if node.annotation))
     index = [annotations.index(x.annotation) if x.annotation else ABSENT for x in nodes]
-    predecessor_id, successor_id = np.array(links, dtype=np.int64).reshape(-1, 2).T
     graph_nodes = GraphNodes(
         graph_number=np.array([*(node.graph for node in nodes), ABSENT], dtype=np.int64),
         node_number=np.array([*(node.number for node in nodes), ABSENT], dtype=np.int64),
         annotation_index=np.array([*index, ABSENT], dtype=np.int32),
         annotations=annotations,
-        predecessor_id=predecessor_id.copy(),
-        successor_id=successor_id.copy(),
     )
     is_node = np.array([row.node is not None for row in rows], dtype=np.bool_)
     return graph_nodes, np.where(is_node, np.cumsum(is_node) - 1, ABSENT).astype(np.int32)

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
-from tests.reference.node_predecessors import Predecessors
 from tracelab.model.blocking_calls import Blocking
 from tracelab.model.constraints import Constraint, Reason
 from tracelab.model.driver_api import is_stream_wait
@@ -33,7 +32,6 @@ class Bound:
     launch: int | None
     stream: int | None
     event: int | None
-    callback: int | None
     constraint: Constraint
     source: int | None
     is_inferred: bool
@@ -76,9 +74,6 @@ class Bindings:
             )
             if is_peer
         }
-        nodes = Predecessors(timeline)
-        self.waited = [nodes.of(event) for event in timeline.event_id.tolist()]
-        self.row_of = {event: row for row, event in enumerate(timeline.event_id.tolist())}
         self.after_unresolved_wait = waits.after_unresolved_wait.tolist()
         categories = trace.category.tolist()
         has_sync_rows = Category.SYNC in categories
@@ -118,66 +113,32 @@ class Bindings:
         elif longest is not None and self.end[previous] <= start:
             stream = self.end[previous]
         by_stream = Constraint.DEPENDENT_LAUNCH if is_dependent else Constraint.STREAM
-        waited = self.waited[row]
-        callback = None if waited.callback is None else min(self.call_end[waited.callback], start)
-        if waited.is_known:
-            stream, by_stream, previous = self.of_node(row, stream, by_stream, previous)
         source = self.event_row[row]
         if source != ABSENT:
             event = self.end[source]
         is_peer_copy = (row, source) in self.peer_copies
-        before_callback = waited.before_callback
         candidates = [
             (stream, by_stream, previous),
             (event, Constraint.PEER_COPY if is_peer_copy else Constraint.EVENT, source),
-            (
-                callback,
-                Constraint.CALLBACK,
-                None if before_callback is None else self.row_of[before_callback],
-            ),
             (launch, Constraint.LAUNCH, None),
         ]
         met = [candidate for candidate in candidates if candidate[0] is not None]
         if not met:
-            return Bound(launch, stream, event, None, Constraint.STREAM, None, False, start, None)
+            return Bound(launch, stream, event, Constraint.STREAM, None, False, start, None)
         ready, constraint, source = max(met, key=lambda candidate: candidate[0])
         others = [time for time, other, _ in met if other != constraint]
-        is_inferred = constraint == Constraint.QUEUE
-        if constraint in (Constraint.EVENT, Constraint.PEER_COPY):
-            is_inferred = self.event_is_inferred[row]
-        if constraint == Constraint.CALLBACK:
-            is_inferred = waited.is_inferred
+        is_wait = constraint in (Constraint.EVENT, Constraint.PEER_COPY)
+        is_inferred = is_wait and self.event_is_inferred[row]
         return Bound(
             launch,
             stream,
             event,
-            callback,
             constraint,
             source,
             is_inferred,
             ready,
             ready - max(others) if others else None,
         )
-
-    def of_node(
-        self, row: int, stream: int | None, by_stream: Constraint, previous: int
-    ) -> tuple[int | None, Constraint, int]:
-        """What its stream means for a node whose predecessors are known: when, what, which row."""
-        waited, start = self.waited[row], self.start[row]
-        node = None if waited.activity is None else self.row_of[waited.activity]
-        is_other = node is not None and self.stream[node] != self.stream[row]
-        if node is not None and is_other and self.end[node] > start:
-            return start, Constraint.DEPENDENT_LAUNCH, node
-        if stream is not None and previous == node:
-            return stream, by_stream, previous
-        ended = [] if node is None else [self.end[node]]
-        ended += [] if waited.callback is None else [min(self.call_end[waited.callback], start)]
-        is_behind = stream is not None and all(end < stream for end in ended)
-        if is_behind and by_stream == Constraint.STREAM:
-            return stream, Constraint.QUEUE, previous
-        if node is not None and not is_other:
-            return min(self.end[node], start), Constraint.STREAM, node
-        return None, Constraint.STREAM, previous
 
     # What is typical.
 
@@ -196,11 +157,7 @@ class Bindings:
             is_launch = bound.constraint == Constraint.LAUNCH
             in_graph = row > 0 and self.launch[row] == self.launch[row - 1]
             is_hidden = self.is_launching(row) or self.is_staged(row) or in_graph
-            is_dependent = bound.constraint in (
-                Constraint.DEPENDENT_LAUNCH,
-                Constraint.QUEUE,
-                Constraint.CALLBACK,
-            )
+            is_dependent = bound.constraint in (Constraint.DEPENDENT_LAUNCH, Constraint.QUEUE)
             if self.launch[row] != ABSENT and not is_dependent and not (is_launch and is_hidden):
                 starts[self.latency_of(row, bound)].append(self.start[row] - bound.ready)
                 is_node = bound.constraint == Constraint.STREAM and bound.source is not None
@@ -272,15 +229,12 @@ class Bindings:
         may_wait = self.after_unresolved_wait[row] or self.any_stream_waits
         is_open = may_wait or self.launch[row] == ABSENT
         ended, running = self.ended_just_before(row, ready), self.running(row)
-        others = (known.stream, known.event, known.callback)
-        met = [time for time in others if time is not None]
+        met = [time for time in (known.stream, known.event) if time is not None]
         if self.is_launching(row) or (self.is_staged(row) and ended is None):
             delay = start - max(met) if met else None
             return self.bound_by(known, Constraint.LAUNCH, None, start, delay)
         if ended is not None:
-            is_wait = may_wait or (
-                self.launch[row] == self.launch[ended] and not self.waited[row].is_known
-            )
+            is_wait = may_wait or self.launch[row] == self.launch[ended]
             is_wait |= self.kind[row] == self.kind[ended] == Kind.COMM
             constraint = Constraint.EVENT if is_wait else Constraint.QUEUE
             end = self.end[ended]
@@ -299,7 +253,6 @@ class Bindings:
             known.launch,
             known.stream,
             known.event,
-            known.callback,
             Constraint.UNKNOWN,
             known.source,
             False,
@@ -318,7 +271,7 @@ class Bindings:
         delay: int | None,
         unexplained: int = 0,
     ) -> Bound:
-        times = (known.launch, known.stream, known.event, known.callback)
+        times = (known.launch, known.stream, known.event)
         return Bound(*times, constraint, source, True, ready, delay, unexplained)
 
     def is_in_graph(self, row: int) -> bool:

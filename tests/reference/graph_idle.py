@@ -47,16 +47,14 @@ def sums(graph: Graph, idle: Bubbles, window: Window) -> dict[Before, Sum]:
         row = row_of[node]
         source, constraint = int(binding.source_row[row]), Constraint(binding.constraint[row])
         awaited = ABSENT if source == ABSENT else int(timeline.event_id[source])
-        if constraint == Constraint.CALLBACK:
-            wait, awaited = "callback", int(binding.callback_id[row])
-        elif constraint == Constraint.QUEUE:
+        if constraint == Constraint.QUEUE:
             wait = "queue"
         elif source != ABSENT and constraint in (
             Constraint.STREAM,
             Constraint.EVENT,
             Constraint.DEPENDENT_LAUNCH,
         ):
-            wait = "node" if binding.has_predecessors[row] else "not_in_file"
+            wait = "not_in_file"
         else:
             wait = "other"
         key = Before(

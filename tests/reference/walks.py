@@ -102,14 +102,11 @@ class Walks:
         if last != ABSENT:
             self._spend(self.end[last], PathKind.UNKNOWN, event)
             return last
-        is_called_back = self.constraint[row] == Constraint.CALLBACK
         if self.source[row] == ABSENT and call != ABSENT:
-            kind = PathKind.HOST if is_called_back else PathKind.LAUNCH
-            kind = PathKind.UNKNOWN if is_unknown else kind
+            kind = PathKind.UNKNOWN if is_unknown else PathKind.LAUNCH
             self._spend(self._launched_ns(call), kind, event)
             return self._through_host(self.events[call].thread, event)
-        kind = PathKind.HOST if is_called_back else PathKind.QUEUE
-        source, kind = self.source[row], PathKind.UNKNOWN if is_unknown else kind
+        source, kind = self.source[row], PathKind.UNKNOWN if is_unknown else PathKind.QUEUE
         ready = self.ready[row] if source == ABSENT else min(self.ready[row], self.end[source])
         self._spend(ready, kind, event)
         return source

@@ -121,14 +121,10 @@ def path_links(graph: Graph) -> PathLinks:
     source_row, ready_ns = _find_last_ended(graph, np.flatnonzero(is_unknown))
     by_host = has_launch & (source_row == ABSENT)
     upstream_row = np.where(by_host, HOST, source_row)
-    is_called_back = binding.constraint == Constraint.CALLBACK
-    # Between the source and a callback's return is the callback.
-    source_end_ns = np.where(source_row == ABSENT, ready_ns, timeline.end_ns[source_row])
-    upstream_end_ns = np.minimum(ready_ns, source_end_ns)
-    upstream_end_ns = np.where(by_host, launched_ns[timeline.launch_id], upstream_end_ns)
+    upstream_end_ns = np.where(by_host, launched_ns[timeline.launch_id], ready_ns)
     upstream_end_ns = np.minimum(upstream_end_ns, timeline.start_ns)
-    kinds = [PathKind.UNKNOWN, PathKind.HOST, PathKind.LAUNCH]
-    kind_between = np.select([is_unknown, is_called_back, by_host], kinds, PathKind.QUEUE)
+    kinds = [PathKind.UNKNOWN, PathKind.LAUNCH]
+    kind_between = np.select([is_unknown, by_host], kinds, PathKind.QUEUE)
     return PathLinks(
         timeline=timeline,
         launch_thread_index=timeline.trace.thread_index[timeline.launch_id],

@@ -1,8 +1,7 @@
 """Idle time inside replays of CUDA graphs: before which node, and what that node waited for.
 
-A device that is idle inside a replay waits for what its next node waits for. Where the file has the
-dependencies of the graph that is a node on which the next one depends, or a host function
-that the graph calls. Where it has none, all that is known is the node before it in its stream.
+A device that is idle inside a replay waits for what its next node waits for. On which nodes that
+one depends is not read: the node before it in its stream stands for them.
 """
 
 from __future__ import annotations
@@ -34,11 +33,9 @@ _BY_NODE = (Constraint.STREAM, Constraint.EVENT, Constraint.DEPENDENT_LAUNCH)
 class NodeWait(IntEnum):
     """Wait of the node that ended a bubble inside a replay."""
 
-    NODE = 0  # a node on which it depends
-    CALLBACK = 1  # a host function, which is a node of the graph before it
-    QUEUE = 2  # a node on which it does not depend: the driver put both into one queue
-    NOT_IN_FILE = 3  # the file has no dependencies of it
-    OTHER = 4  # its launch, a free multiprocessor, or nothing that is known
+    QUEUE = 0  # work of another stream in front of it, in one hardware queue
+    NOT_IN_FILE = 1  # on which nodes it depends is not known
+    OTHER = 2  # its launch, a free multiprocessor, or nothing that is known
 
 
 class GraphIdle(Arrays):
@@ -69,8 +66,8 @@ class GraphIdleMetrics(Record):
         wait: what sort of thing it was: a `NodeWait` in lowercase.
         name: the node that ended the bubbles; None for all nodes together that have no row.
         stream: its stream.
-        awaited: what it waited for: the name of a node, of a host function ("HostNode: ...")
-            or, of "not_in_file", of the node before it in its stream.
+        awaited: what it waited for: the name of a node, of "not_in_file" that of the one before it
+            in its stream.
         awaited_stream: the stream of that.
         count: how many bubbles.
         replays: in how many replays.
@@ -110,18 +107,14 @@ def graph_idle(graph: Graph, bubbles: Bubbles) -> GraphIdle:
     bubble_index = np.flatnonzero(bubbles.cause == Cause.GRAPH)
     row = rows_of(timeline.event_id, bubbles.next_id[bubble_index]).astype(np.int64)
     constraint, source_row = binding.constraint[row], binding.source_row[row]
-    is_called_back = constraint == Constraint.CALLBACK
-    is_queued = constraint == Constraint.QUEUE
     has_source = source_row != ABSENT
-    by_node = has_source & np.isin(constraint, _BY_NODE)
-    cases = [is_called_back, is_queued, by_node & binding.has_predecessors[row], by_node]
-    waits = [NodeWait.CALLBACK, NodeWait.QUEUE, NodeWait.NODE, NodeWait.NOT_IN_FILE]
-    source_id = np.where(has_source, timeline.event_id[source_row], ABSENT)
+    cases = [constraint == Constraint.QUEUE, has_source & np.isin(constraint, _BY_NODE)]
+    waits = [NodeWait.QUEUE, NodeWait.NOT_IN_FILE]
     return GraphIdle(
         bubble_index=bubble_index,
         row=row,
         wait=np.select(cases, waits, NodeWait.OTHER).astype(np.int8),
-        awaited_id=np.where(is_called_back, binding.callback_id[row], source_id),
+        awaited_id=np.where(has_source, timeline.event_id[source_row], ABSENT),
         ready_ns=np.minimum(binding.ready_ns[row], timeline.start_ns[row]),
     )
 

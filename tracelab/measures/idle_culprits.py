@@ -13,7 +13,6 @@ from tracelab.base.arrays import Record, read_only
 from tracelab.base.intervals import Int64Array
 from tracelab.measures.idle_causes import Bubbles, Cause
 from tracelab.measures.measure import Measure
-from tracelab.model.constraints import Constraint
 from tracelab.model.frames import event_as_shown, is_engine_operator, is_sleep, is_thread_wait
 from tracelab.model.graph import Graph
 from tracelab.model.host import Host
@@ -66,18 +65,10 @@ def idle_culprits(graph: Graph, bubbles: Bubbles) -> Int64Array:
         Cause.HOST_BUSY: np.where(busy_id == ABSENT, launch_id, busy_id),
         Cause.DEPENDENCY: source_id,
         Cause.LAUNCH: launch_id,
-        Cause.GRAPH: _called_back(graph, next_row, launch_id),
+        Cause.GRAPH: launch_id,
     }
     is_cause = [bubbles.cause == cause for cause in of_cause]
     return read_only(np.select(is_cause, list(of_cause.values()), ABSENT).astype(np.int64))
-
-
-def _called_back(graph: Graph, next_row: NDArray[np.intp], launch_id: Int64Array) -> Int64Array:
-    """The host functions that nodes waited for, else their launches: int64[k], event ids."""
-    binding = graph.binding
-    is_called_back = binding.constraint[next_row] == Constraint.CALLBACK
-    is_called_back &= next_row != ABSENT
-    return np.where(is_called_back, binding.callback_id[next_row], launch_id)
 
 
 def busy_with(

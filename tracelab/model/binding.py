@@ -11,10 +11,6 @@ another stream of its device that was launched before it:
 - kernels that ran all that time and still do: they left no multiprocessor free.
 
 Where there is neither, what it waited for is not known, and a `Reason` says why.
-
-A node of a CUDA graph whose predecessors the file has waits for these and for nothing else by the
-program. The node before it in CUPTI's stream may still have been in its way, because the driver put
-both into one queue: that is `QUEUE`, where it ended last.
 """
 
 from __future__ import annotations
@@ -26,12 +22,7 @@ from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays
 from tracelab.base.intervals import Int64Array, measure_within
-from tracelab.model.constraints import (
-    Awaited,
-    Constraint,
-    Reason,
-)
-from tracelab.model.cuda_graphs.node_predecessors import NodePredecessors
+from tracelab.model.constraints import Awaited, Constraint, Reason
 from tracelab.model.host import Host
 from tracelab.model.kernel_kinds import Kind, copy_direction
 from tracelab.model.latencies import (
@@ -65,9 +56,8 @@ class Constraints(Arrays):
     Attributes:
         constraint: int8[m], a `Constraint`: what was met last.
         source_row: int64[m], the row that it waited for; ABSENT where that was the host, or is not
-            known. Where the constraint is CALLBACK, what the callback waited for; where it is
-            UNKNOWN, that of the last one known, or, without a launch in the file, what is
-            likeliest.
+            known. Where the constraint is UNKNOWN, that of the last one known, or, without a launch
+            in the file, what is likeliest.
         is_inferred: bool[m], whether what it waited for is inferred from the times.
         ready_ns: int64[m], ns, when that constraint was met; its own start where that is not seen
             (DEPENDENT_LAUNCH, NO_FREE_SM). Where it is UNKNOWN, when the last one known was met.
@@ -94,21 +84,14 @@ class Binding(Constraints):
         launch_ns: int64[m], ns, when the call that launched it had returned, or when it began to
             launch where the activity started before that; ABSENT without one in the file.
         stream_ns: int64[m], ns, when all before it in its stream had ended; its own start where one
-            of them, or a node that it depends on, still ran (DEPENDENT_LAUNCH); ABSENT without one,
-            and where its predecessors are known and ended later.
+            of them still ran (DEPENDENT_LAUNCH); ABSENT without one.
         event_ns: int64[m], ns, when `event_row` had ended, ABSENT without one.
         event_row: int64[m], the row of another stream that a stream wait or a peer copy made it
-            wait for, or that it depends on as a node of a graph, of several the one that ended
-            last, ABSENT without any.
-        callback_ns: int64[m], ns, when `callback_id` had returned, ABSENT without one.
-        callback_id: int64[m], event id of the host function that it depends on as a node of
-            a graph, of several the one that returned last, ABSENT without any.
-        has_predecessors: bool[m], whether the file has what it depends on as a node of a graph.
+            wait for, of several the one that ended last, ABSENT without any.
         event_is_inferred: bool[m], whether that is inferred from the times and not recorded.
         latencies: what is typical in this trace.
 
     Example row: ``(launch_ns=300, stream_ns=500, event_ns=900, event_row=12,
-    callback_ns=ABSENT, callback_id=ABSENT, has_predecessors=False,
     event_is_inferred=False, constraint=Constraint.EVENT, source_row=12, is_inferred=False,
     ready_ns=900, delay_ns=400, unexplained_ns=0, reason=Reason.NONE)``: it waited for the activity
     of row 12, 400 ns longer than for its stream.
@@ -118,9 +101,6 @@ class Binding(Constraints):
     stream_ns: Int64Array
     event_ns: Int64Array
     event_row: Int64Array
-    callback_ns: Int64Array
-    callback_id: Int64Array
-    has_predecessors: NDArray[np.bool_]
     event_is_inferred: NDArray[np.bool_]
     latencies: Latencies
 
@@ -129,18 +109,14 @@ class Met(Arrays):
     """Times at which the constraints in the file were met, by row of the timeline.
 
     The times are those of `Binding`; `stream_row` (int64[m]) is the row of its stream that let it
-    start, or the node that it depends on and that still ran. `is_dependent` (bool[m]) says where
-    that one still ran, `is_queued` (bool[m]) where it is a node on which it does not depend.
-    `callback_ns` (int64[m]) is when the callback had returned that it depends on.
+    start, and `is_dependent` (bool[m]) says where that one still ran.
     """
 
     stream_ns: Int64Array
     stream_row: Int64Array
     event_ns: Int64Array
-    callback_ns: Int64Array
     launch_ns: Int64Array
     is_dependent: NDArray[np.bool_]
-    is_queued: NDArray[np.bool_]
 
 
 def bind(
@@ -148,7 +124,6 @@ def bind(
     queues: StreamQueues,
     progress: StreamProgress,
     awaited: Awaited,
-    predecessors: NodePredecessors,
     wake_up_ns: Int64Array,
 ) -> Binding:
     """Find what each activity waited for.
@@ -159,29 +134,24 @@ def bind(
         host: the host side of the timeline.
         queues: the order of the launches.
         progress: how far the streams had got when.
-        awaited: what stream waits and peer copies made rows wait for, and what nodes of graphs
-            waited for on other streams.
-        predecessors: what nodes of graphs waited for.
+        awaited: what stream waits and peer copies made rows wait for.
         wake_up_ns: int64[k], ns, how long blocking calls took to return once what they waited for
             had ended.
     """
-    met = _met(host, progress, awaited, predecessors)
-    known = _last_met(host.timeline, awaited, predecessors, met)
+    met = _met(host, progress, awaited)
+    known = _last_met(host.timeline, awaited, met)
     index, latency_ns = shown_latencies(host, known)
     latencies = measure_latencies(
         np.append(index, np.full(len(wake_up_ns), AWAITED)), np.append(latency_ns, wake_up_ns)
     )
     row = np.flatnonzero(_is_late(host, known, latencies))
-    late = explain_late(host, queues, awaited, predecessors, met, known, row)
+    late = explain_late(host, queues, awaited, met, known, row)
     constraints = _clear_missing_launches(host.timeline, _replace_rows(known, row, late))
     return Binding(
         launch_ns=met.launch_ns,
         stream_ns=met.stream_ns,
         event_ns=met.event_ns,
         event_row=awaited.row,
-        callback_ns=met.callback_ns,
-        callback_id=predecessors.callback_id,
-        has_predecessors=predecessors.is_known,
         event_is_inferred=awaited.is_inferred,
         **{field.name: getattr(constraints, field.name) for field in fields(constraints)},
         latencies=latencies,
@@ -196,58 +166,34 @@ def _replace_rows(known: Constraints, row: NDArray[np.intp], late: Constraints) 
     return Constraints(**columns)
 
 
-def _met(
-    host: Host, progress: StreamProgress, awaited: Awaited, predecessors: NodePredecessors
-) -> Met:
+def _met(host: Host, progress: StreamProgress, awaited: Awaited) -> Met:
     timeline, launch_ns = host.timeline, _launch_ns(host)
-    event_ns = np.where(awaited.row == ABSENT, ABSENT, timeline.end_ns[awaited.row])
-    callback_id = predecessors.callback_id
-    callback_ns = np.minimum(timeline.trace.end_ns[callback_id], timeline.start_ns)
-    callback_ns = np.where(callback_id == ABSENT, ABSENT, callback_ns)
     stream_ns, stream_row, is_dependent = _stream_constraints(timeline, progress, launch_ns)
-    row = predecessors.row
-    row_ns = np.where(row == ABSENT, ABSENT, timeline.end_ns[row])
-    is_same_stream = timeline.stream_index[row] == timeline.stream_index
-    # Of a node whose predecessors are known its stream is in the way where it comes after these.
-    is_own = (row != ABSENT) & (row == stream_row)
-    is_queued = predecessors.is_known & ~is_own & ~is_dependent
-    is_queued &= stream_ns > np.maximum(row_ns, callback_ns)
-    still_runs = (row_ns > timeline.start_ns) & ~is_same_stream
-    by_stream = ~predecessors.is_known | is_own | is_queued
-    other_row = np.where(still_runs | ((row != ABSENT) & is_same_stream), row, ABSENT)
-    other_ns = np.where(other_row == ABSENT, ABSENT, np.minimum(row_ns, timeline.start_ns))
-    is_kept = by_stream & ~still_runs
     return Met(
-        stream_ns=np.where(is_kept, stream_ns, other_ns),
-        stream_row=np.where(is_kept, stream_row, other_row),
-        event_ns=event_ns,
-        callback_ns=callback_ns,
+        stream_ns=stream_ns,
+        stream_row=stream_row,
+        event_ns=np.where(awaited.row == ABSENT, ABSENT, timeline.end_ns[awaited.row]),
         launch_ns=launch_ns,
-        is_dependent=(is_kept & is_dependent) | still_runs,
-        is_queued=is_queued & is_kept,
+        is_dependent=is_dependent,
     )
 
 
-def _last_met(
-    timeline: Timeline, awaited: Awaited, predecessors: NodePredecessors, met: Met
-) -> Constraints:
+def _last_met(timeline: Timeline, awaited: Awaited, met: Met) -> Constraints:
     """Return the constraint in the file that was met last."""
     by_stream = np.where(met.is_dependent, Constraint.DEPENDENT_LAUNCH, Constraint.STREAM)
-    by_stream = np.where(met.is_queued, Constraint.QUEUE, by_stream)
     by_event = np.where(awaited.is_peer_copy, Constraint.PEER_COPY, Constraint.EVENT)
-    met_ns = np.stack((met.stream_ns, met.event_ns, met.callback_ns, met.launch_ns))
+    met_ns = np.stack((met.stream_ns, met.event_ns, met.launch_ns))
     last = met_ns.argmax(axis=0)  # of equal ones the first
     met_ns.sort(axis=0)
     last_ns, other_ns = met_ns[-1], met_ns[-2]
     is_any = last_ns != ABSENT
-    is_last = [last == 0, last == 1, last == 2]
-    source_rows = [met.stream_row, awaited.row, predecessors.row_before_callback]
-    constraints = [by_stream, by_event, np.full(len(last), Constraint.CALLBACK)]
-    is_inferred = [met.is_queued, awaited.is_inferred, predecessors.callback_is_inferred]
+    is_last = [last == 0, last == 1]
     return Constraints(
-        constraint=np.select(is_last, constraints, Constraint.LAUNCH).astype(np.int8),
-        source_row=np.where(is_any, np.select(is_last, source_rows, ABSENT), ABSENT),
-        is_inferred=np.select(is_last, is_inferred, default=False),
+        constraint=np.select(is_last, [by_stream, by_event], Constraint.LAUNCH).astype(np.int8),
+        source_row=np.where(
+            is_any, np.select(is_last, [met.stream_row, awaited.row], ABSENT), ABSENT
+        ),
+        is_inferred=is_last[1] & awaited.is_inferred,
         ready_ns=np.where(is_any, last_ns, timeline.start_ns),
         delay_ns=np.where(other_ns == ABSENT, ABSENT, last_ns - other_ns),
         unexplained_ns=np.zeros(len(last), dtype=np.int64),
@@ -367,7 +313,6 @@ def explain_late(
     host: Host,
     queues: StreamQueues,
     awaited: Awaited,
-    predecessors: NodePredecessors,
     met: Met,
     known: Constraints,
     row: NDArray[np.intp],
@@ -389,7 +334,7 @@ def explain_late(
     is_unexplained = ~(is_of_host | is_behind | is_full)
     # Within a graph the order is not in the file: what is known of its nodes stands.
     is_unknown = is_unexplained & (timeline.first_start_of_launch_ns[row] == start_ns)
-    by_wait = may_be_wait | _is_ordered(timeline, predecessors, row, ended_row)
+    by_wait = may_be_wait | _is_ordered(timeline, row, ended_row)
     cases = [is_of_host, is_behind & by_wait, is_behind, is_full, is_unknown]
     constraints = [
         Constraint.LAUNCH,
@@ -401,7 +346,7 @@ def explain_late(
     sources = [np.full(len(row), ABSENT), ended_row, ended_row, running_row]
     # What ended just before was over then; when the others let it start cannot be seen.
     met_ns = np.where(is_behind, timeline.end_ns[ended_row], start_ns)
-    others_ns = np.maximum(np.maximum(met.stream_ns, met.event_ns), met.callback_ns)[row]
+    others_ns = np.maximum(met.stream_ns, met.event_ns)[row]
     others_ns = np.where(is_of_host, others_ns, ready_ns)
     delay_ns = np.where(others_ns == ABSENT, ABSENT, met_ns - others_ns)
     is_known = is_unexplained & ~is_unknown
@@ -423,19 +368,16 @@ def explain_late(
 
 
 def _is_ordered(
-    timeline: Timeline,
-    predecessors: NodePredecessors,
-    row: NDArray[np.intp],
-    ended_row: NDArray[np.intp],
+    timeline: Timeline, row: NDArray[np.intp], ended_row: NDArray[np.intp]
 ) -> NDArray[np.bool_]:
     """bool[k], whether a wait orders two rows for sure, though the file does not show it.
 
-    Within a graph all order is by its edges, of which a node that has any in the file has no other,
-    and NCCL makes the streams of a communicator wait for each other.
+    Within a graph all order is by its edges, and NCCL makes the streams of a communicator wait for
+    each other.
     """
     is_comm = timeline.kind == Kind.COMM
     is_ordered: NDArray[np.bool_] = timeline.launch_id[row] == timeline.launch_id[ended_row]
-    is_ordered &= (timeline.launch_id[row] != ABSENT) & ~predecessors.is_known[row]
+    is_ordered &= timeline.launch_id[row] != ABSENT
     is_ordered |= is_comm[row] & is_comm[ended_row]
     return is_ordered
 

@@ -21,10 +21,10 @@ class Constraint(IntEnum):
     EVENT = 2  # what its stream was made to wait for
     PEER_COPY = 3  # a copy between devices in a default stream
     LAUNCH = 4  # the host's call
-    QUEUE = 5  # what shares its hardware queue or copy engine; of a node also in its own stream
+    QUEUE = 5  # what shares its hardware queue or copy engine
     NO_FREE_SM = 6  # kernels of other streams, which left no multiprocessor free
     UNKNOWN = 7  # the file does not say
-    CALLBACK = 8  # of a node of a graph: a host function that is a node before it
+    CALLBACK = 8  # found by earlier versions; the key of the reports stays
 
 
 class Reason(IntEnum):

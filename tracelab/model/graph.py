@@ -8,7 +8,6 @@ plain `networkx.DiGraph`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,6 @@ from tracelab.base.intervals import Int64Array
 from tracelab.model.binding import Binding, bind
 from tracelab.model.blocking_calls import RETURNS_WHEN_DONE, Blocking
 from tracelab.model.constraints import Awaited, Constraint
-from tracelab.model.cuda_graphs.node_predecessors import find_node_predecessors, node_dependencies
 from tracelab.model.host import Host
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.latencies import MAX_WAKE_UP_NS
@@ -42,7 +40,7 @@ class EdgeKind(IntEnum):
     STREAM = 1  # a stream begins its activities in order, and as a rule ends one before the next
     HOST = 2  # a thread makes its calls in order
     SYNC = 3  # a blocking call returned only after the activity
-    EVENT = 4  # a stream, or a node of a CUDA graph, waited for the activity
+    EVENT = 4  # a stream waited for the activity
     QUEUE = 5  # both streams share a hardware queue or copy engine, and it was launched before
 
 
@@ -91,7 +89,7 @@ def build_graph(host: Host) -> Graph:
     timeline = host.timeline
     queues = StreamQueues(timeline)
     progress = StreamProgress(timeline, queues)
-    waits = _add_node_waits(timeline, resolve_waits(timeline, queues, progress))
+    waits = resolve_waits(timeline, queues, progress)
     edges_of = {
         EdgeKind.LAUNCH: launch_edges(timeline),
         EdgeKind.STREAM: stream_edges(timeline),
@@ -107,7 +105,6 @@ def build_graph(host: Host) -> Graph:
         queues,
         progress,
         _awaited(timeline, waits, forward[kind == EdgeKind.EVENT]),
-        find_node_predecessors(timeline),
         wake_up_ns(host, source_id[is_sync], target_id[is_sync]),
     )
     found_source_id, found_target_id, found_kind = _columns(_found_edges(timeline, binding))
@@ -119,20 +116,6 @@ def build_graph(host: Host) -> Graph:
         binding=binding,
         links=EventLinks(waits.exact_count, waits.inferred_count, waits.unresolved_count),
         against_time=int((~forward).sum()),
-    )
-
-
-def _add_node_waits(timeline: Timeline, waits: StreamWaits) -> StreamWaits:
-    """The same, and what nodes of graphs waited for on other streams."""
-    row, source_row = node_dependencies(timeline)
-    is_other: NDArray[np.bool_] = timeline.stream_index[row] != timeline.stream_index[source_row]
-    no_flags = np.zeros(np.count_nonzero(is_other), dtype=np.bool_)
-    return replace(
-        waits,
-        row=np.concatenate((waits.row, row[is_other])),
-        source_row=np.concatenate((waits.source_row, source_row[is_other])),
-        is_inferred=np.concatenate((waits.is_inferred, no_flags)),
-        is_peer_copy=np.concatenate((waits.is_peer_copy, no_flags)),
     )
 
 

@@ -135,7 +135,7 @@ class Messages(Arrays):
 
 
 class GraphNodes(Arrays):
-    """Node of each of k runs, and l dependencies between nodes.
+    """Node of each of k runs.
 
     One more row comes last, in which all is `ABSENT`: that of events that are no nodes.
 
@@ -144,8 +144,6 @@ class GraphNodes(Arrays):
         node_number: int64[k + 1], the node in its graph.
         annotation_index: int32[k + 1], into `annotations`.
         annotations: what the program called the regions in which nodes were captured.
-        predecessor_id, successor_id: int64[l], event ids in pairs: within one replay the second
-            could start only once the first had ended.
 
     Example row: ``(graph_number=3, node_number=17, annotation_index=0)`` with ``annotations[0] ==
     "layers.0.attention"``.
@@ -155,8 +153,6 @@ class GraphNodes(Arrays):
     node_number: Int64Array
     annotation_index: NDArray[np.int32]
     annotations: tuple[str, ...]
-    predecessor_id: Int64Array
-    successor_id: Int64Array
 
     def __len__(self) -> int:
         return len(self.node_number) - 1

@@ -58,7 +58,6 @@ def gpu_edges(graph: Graph) -> list[Edges]:
         *_graph_branches(graph, waits, replays),
         _after_graphs(graph, replays),
         _around_branches(graph, replays),
-        _callbacks(graph),
     ]
 
 
@@ -75,8 +74,6 @@ def _streams(graph: Graph) -> Edges:
         is_shown = ~in_graph & (graph.binding.constraint[row] == Constraint.STREAM)
         typical_ns = measure_latencies(index[is_shown], gap_ns[is_shown]).typical_ns
     latency_ns = _before_replays(graph, row, gap_ns, typical_ns[index])
-    # A host function that lies between two nodes is no part of their latency.
-    in_graph &= graph.binding.constraint[row] != Constraint.CALLBACK
     for is_such in (in_graph, timeline.overlaps_previous[row]):
         if is_such.any():
             latency_ns = np.where(is_such, lower_median(gap_ns[is_such]), latency_ns)
@@ -231,7 +228,6 @@ def _inferred_branches(
         begun_ns = start_ns[row].min() if has_many else start_ns[row]
         ready_ns = np.where(is_first, begun_ns, end_ns[row - 1])
         late = row[start_ns[row] - ready_ns > MIN_DELAY_NS // 2]
-        late = late[~graph.binding.has_predecessors[late]]
         some = np.searchsorted(end_ns[by_end], start_ns[late], side="right")
         late, ended = late[some > 0], by_end[some[some > 0] - 1]
         is_just_before = (start_ns[late] - end_ns[ended] < MIN_DELAY_NS) & (
@@ -329,20 +325,3 @@ def _replays_of_branches(timeline: Timeline) -> Iterator[_Replay]:
         count = is_last.sum()
         if count > 1:
             yield _Replay(row, is_last, has_many=bool(count > _MAX_BRANCHES))
-
-
-def _callbacks(graph: Graph) -> Edges:
-    """Link work after a host-function node to what that node waited for."""
-    # One that begins a graph waited for what its stream had done before.
-    timeline, trace, binding = graph.host.timeline, graph.host.timeline.trace, graph.binding
-    row = np.flatnonzero(binding.constraint == Constraint.CALLBACK)
-    callback_id, source_row = binding.callback_id[row], binding.source_row[row]
-    follows = (row > 0) & (timeline.stream_index[row] == timeline.stream_index[row - 1])
-    is_first = source_row == ABSENT
-    source_row = np.where(is_first & follows, row - 1, source_row)
-    has_source = source_row != ABSENT
-    return_ns = timeline.start_ns[row] - binding.callback_ns[row]
-    begun_ns = np.where(is_first, trace.start_ns[callback_id], timeline.end_ns[source_row])
-    length_ns = binding.callback_ns[row] - begun_ns
-    latency_ns = length_ns + (lower_median(return_ns) if len(row) else 0)
-    return edges(source_row[has_source], row[has_source], Via.EVENT, latency_ns[has_source])

@@ -249,14 +249,8 @@ def launch_edges(graph: Graph, nodes: Nodes) -> list[Edges]:
     for _, index in groups_of(sort):
         shown_ns = delay_ns[index[waited_for_launch[inside[index]]]]
         latency_ns[index] = lower_median(shown_ns) if len(shown_ns) else delay_ns[index].min()
-    callback_ns = _first_callback_ns(graph)
     return [
-        edges(
-            nodes.launch_call[after],
-            nodes.activity[after],
-            Via.LAUNCH,
-            typical_ns + callback_ns[after],
-        ),
+        edges(nodes.launch_call[after], nodes.activity[after], Via.LAUNCH, typical_ns),
         edges(nodes.entry[inside_call], nodes.activity[inside], Via.LAUNCH, latency_ns),
     ]
 
@@ -266,13 +260,6 @@ def own_latency_ns(shown_ns: Int64Array, least: int, typical_ns: np.int64 | int)
     if len(shown_ns) >= least and (own_ns := lower_median(shown_ns)) <= UNEXPLAINED_NS:
         return own_ns
     return int(typical_ns)
-
-
-def _first_callback_ns(graph: Graph) -> Int64Array:
-    """Length of the host function that a graph begins with: int64[m], ns; 0 without one."""
-    trace, binding = graph.host.timeline.trace, graph.binding
-    is_first = (binding.constraint == Constraint.CALLBACK) & (binding.source_row == ABSENT)
-    return np.where(is_first, trace.duration_ns[binding.callback_id], 0)
 
 
 def wait_edges(graph: Graph, nodes: Nodes) -> tuple[Int64Array, list[Edges]]:

@@ -17,7 +17,6 @@ from tests.build.rows import (
     copy,
     event_row,
     graph,
-    host_node,
     kernel,
     launch,
     memset,
@@ -67,8 +66,8 @@ def path(*rows, window=0):
 @examples(150)
 @given(data=st.data())
 def test_path_through_replays_is_that_of_a_slow_walk_and_tiles_its_window(unit, data):
-    rows, links = data.draw(random_replays(unit))
-    made_graph = graph(*rows, node_links=links)
+    rows = data.draw(random_replays(unit))
+    made_graph = graph(*rows)
 
     [found] = critical_paths(made_graph)
 
@@ -610,63 +609,3 @@ def test_activities_of_no_length_at_one_moment_make_no_circle():
     ]
 
     assert path(*rows) == [(5, 9, COMPUTE, 2)]
-
-
-# Replays of CUDA graphs whose dependencies are in the file.
-
-
-def replay_path(*rows, links):
-    made_graph = graph(*rows, node_links=links)
-    return segments(critical_paths(made_graph)[0])
-
-
-def test_path_follows_the_dependencies_of_a_graph_and_not_its_streams():
-    # GIVEN a fork: 2 and 3 wait for 1. 4 waits for 3, of another stream, and runs in the stream of
-    # 2, which has ended long before.
-    rows = [
-        launch(-10, -5, 1, name="cudaGraphLaunch"),
-        kernel(0, 100, "1", correlation=1),
-        kernel(110, 150, "2", correlation=1),
-        kernel(120, 400, "3", correlation=1, stream=13),
-        kernel(420, 500, "4", correlation=1),
-    ]
-    # THEN the way from 4 leads to 3 and 1, and not to 2
-    assert replay_path(*rows, links=[(1, 2), (1, 3), (3, 4)]) == [
-        (0, 100, COMPUTE, 1),
-        (100, 120, QUEUE, 3),
-        (120, 400, COMPUTE, 3),
-        (400, 420, QUEUE, 4),
-        (420, 500, COMPUTE, 4),
-    ]
-
-
-def test_path_follows_the_drivers_order_where_a_node_was_put_behind_another():
-    # GIVEN 3 waits for 1 alone, which ended at 100; but the driver ran it in the stream of 2,
-    # 10 ns after the end of that
-    rows = [
-        launch(-10, -5, 1, name="cudaGraphLaunch"),
-        kernel(0, 100, "1", correlation=1, stream=13),
-        kernel(0, 300, "2", correlation=1),
-        kernel(310, 400, "3", correlation=1),
-    ]
-    assert replay_path(*rows, links=[(1, 3)]) == [
-        (0, 300, COMPUTE, 2),
-        (300, 310, QUEUE, 3),
-        (310, 400, COMPUTE, 3),
-    ]
-
-
-def test_path_through_a_function_of_the_host_that_is_a_node():
-    # GIVEN the callback 2 runs from 110 to 900, after kernel 1; kernel 3 waits for it
-    rows = [
-        launch(-10, -5, 1, name="cudaGraphLaunch"),
-        kernel(0, 100, correlation=1),
-        host_node(110, 900, correlation=1),
-        kernel(920, 1_000, correlation=1),
-    ]
-    # THEN all between the two kernels is the host's
-    assert replay_path(*rows, links=[(1, 2), (2, 3)]) == [
-        (0, 100, COMPUTE, 1),
-        (100, 920, HOST, 3),
-        (920, 1_000, COMPUTE, 3),
-    ]

@@ -4,16 +4,16 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tests.build.random_replays import random_replays
-from tests.build.rows import graph, host_node, kernel, launch
+from tests.build.rows import graph, kernel, launch
 from tests.examples import examples
 from tests.reference.graph_idle import Before, Sum, sums
-from tracelab.measures.graph_idle import GraphIdleMetrics, graph_idle_rows
+from tracelab.measures.graph_idle import graph_idle_rows
 from tracelab.measures.idle_causes import bubbles
 from tracelab.model.steps import Window
 
 
-def rows_of(*rows, links=(), windows=None):
-    made_graph = graph(*rows, node_links=links)
+def rows_of(*rows, windows=None):
+    made_graph = graph(*rows)
     idle = bubbles(made_graph)
     return list(graph_idle_rows(made_graph, windows or made_graph.host.timeline.windows, idle))
 
@@ -22,8 +22,8 @@ def rows_of(*rows, links=(), windows=None):
 @examples(150)
 @given(data=st.data())
 def test_rows_add_up_to_the_idle_time_inside_graphs(unit, data):
-    rows, links = data.draw(random_replays(unit))
-    made_graph = graph(*rows, node_links=links)
+    rows = data.draw(random_replays(unit))
+    made_graph = graph(*rows)
     idle, windows = bubbles(made_graph), made_graph.host.timeline.windows[:1]
 
     found = list(graph_idle_rows(made_graph, windows, idle))
@@ -42,9 +42,8 @@ def test_rows_add_up_to_the_idle_time_inside_graphs(unit, data):
 
 @examples(100)
 @given(random_replays())
-def test_causes_of_idle_time_add_up_with_dependencies(replays):
-    rows, links = replays
-    made_graph = graph(*rows, node_links=links)
+def test_causes_of_idle_time_add_up(rows):
+    made_graph = graph(*rows)
     [whole] = made_graph.host.timeline.windows
 
     idle = bubbles(made_graph)
@@ -67,50 +66,6 @@ REPLAY = [
 ]
 
 
-def test_a_bubble_is_attributed_to_the_predecessor_that_ended_last():
-    # Idle from 100 to 110 before b, and from 400 to 420 before d.
-    assert rows_of(*REPLAY, links=[(1, 2), (1, 3), (2, 4), (3, 4)]) == [
-        GraphIdleMetrics(
-            rank=0,
-            step=None,
-            device=0,
-            wait="node",
-            name="d",
-            stream=7,
-            awaited="c",
-            awaited_stream=15,
-            count=1,
-            replays=1,
-            idle_ns=20,
-            waiting_ns=0,
-            latency_ns=20,
-            longest_start_ns=400,
-            longest_ns=20,
-            event=4,
-            awaited_event=3,
-        ),
-        GraphIdleMetrics(
-            rank=0,
-            step=None,
-            device=0,
-            wait="node",
-            name="b",
-            stream=7,
-            awaited="a",
-            awaited_stream=7,
-            count=1,
-            replays=1,
-            idle_ns=10,
-            waiting_ns=0,
-            latency_ns=10,
-            longest_start_ns=100,
-            longest_ns=10,
-            event=2,
-            awaited_event=1,
-        ),
-    ]
-
-
 def test_without_dependencies_the_node_before_it_in_its_stream_is_all_that_is_known():
     # `d` follows `b`, which ended at 150 in its stream: that `c` ended at 400 is another stream's.
     rows = rows_of(*REPLAY)
@@ -121,46 +76,18 @@ def test_without_dependencies_the_node_before_it_in_its_stream_is_all_that_is_kn
     ]
 
 
-def test_a_node_behind_one_on_which_it_does_not_depend_stands_in_a_queue():
-    # GIVEN d waits for a alone, which ended at 100; b ended last in its stream, at 500
-    rows = [
-        launch(-20, -10, 1, name="cudaGraphLaunch"),
-        kernel(0, 100, "a", correlation=1, stream=15),
-        kernel(0, 500, "b", correlation=1),
-        kernel(510, 600, "d", correlation=1),
-    ]
-    [row] = rows_of(*rows, links=[(1, 3)])
-
-    assert (row.wait, row.name, row.awaited, row.idle_ns) == ("queue", "d", "b", 10)
-
-
-def test_idle_beside_a_function_of_the_host():
-    # GIVEN the callback runs from 110 to 900 and b starts at 925: 100 to 900 is waiting, 25 latency
-    rows = [
-        launch(-20, -10, 1, name="cudaGraphLaunch"),
-        kernel(0, 100, "a", correlation=1),
-        host_node(110, 900, "HostNode: f", correlation=1),
-        kernel(925, 1_000, "b", correlation=1),
-    ]
-    [row] = rows_of(*rows, links=[(1, 2), (2, 3)])
-
-    assert (row.wait, row.awaited, row.awaited_event) == ("callback", "HostNode: f", 2)
-    assert (row.idle_ns, row.waiting_ns, row.latency_ns) == (825, 800, 25)
-
-
 def test_bubbles_of_all_replays_are_one_row_and_cut_to_the_window():
     # GIVEN three replays of 1,000 ns with 40 ns idle before `b`, of which the window cuts the last
-    rows, links = [], []
+    rows = []
     for number in range(3):
-        at, first = 1_000 * number, len(rows)
+        at = 1_000 * number
         rows += [
             launch(at - 20, at - 10, number + 1, name="cudaGraphLaunch"),
             kernel(at, at + 100, "a", correlation=number + 1),
             kernel(at + 140, at + 1_000, "b", correlation=number + 1),
         ]
-        links.append((first + 1, first + 2))
 
-    [row] = rows_of(*rows, links=links, windows=[Window(None, 0, 2_110)])
+    [row] = rows_of(*rows, windows=[Window(None, 0, 2_110)])
 
     assert (row.count, row.replays, row.idle_ns, row.longest_ns) == (3, 3, 90, 40)
     assert row.longest_start_ns == 100

@@ -21,7 +21,6 @@ from tests.build.rows import (
     call as call_row,
     event_row as reached_row,
     graph,
-    host_node,
     kernel as kernel_row,
     launch as launch_row,
     sync_row as wait_row,
@@ -269,23 +268,6 @@ def test_the_main_threads_lock_is_no_work_in_the_tables(tmp_path):
     }
     operators = {row.name: row.host_ns / US for row in report.operators}
     assert operators == {"outside any operator": 1_100, "waiting for other threads": 860}
-
-
-def test_a_function_of_the_host_that_a_graph_waits_for_is_the_culprit():
-    # GIVEN kernel 3 waits for the callback 2, which returned at 900; before kernel 4 there is none
-    rows = [
-        launch_row(0, 10, 1, name="cudaGraphLaunch"),
-        kernel_row(20, 100, correlation=1),
-        host_node(110, 900, correlation=1),
-        kernel_row(920, 1_000, correlation=1),
-        kernel_row(1_010, 1_100, correlation=1),
-    ]
-    made_graph = graph(*rows, node_links=[(1, 2), (2, 3), (3, 4)])
-    idle = bubbles(made_graph)
-
-    found = idle_culprits(made_graph, idle)
-
-    assert dict(zip(idle.next_id.tolist(), found.tolist(), strict=True)) == {3: 2, 4: 0}
 
 
 def test_a_graph_that_waits_for_another_device_names_what_it_waits_for():

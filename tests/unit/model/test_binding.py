@@ -53,7 +53,6 @@ def difference(made_graph):
         binding.launch_ns,
         binding.stream_ns,
         binding.event_ns,
-        binding.callback_ns,
         binding.constraint,
         binding.source_row,
         binding.is_inferred,
@@ -91,9 +90,9 @@ def test_binding_is_that_of_a_slow_account(unit, rows):
 @examples(200)
 @given(data=st.data())
 def test_binding_of_nodes_of_graphs_is_that_of_a_slow_account(unit, data):
-    rows, links = data.draw(random_replays(unit))
+    rows = data.draw(random_replays(unit))
 
-    assert difference(graph(*rows, node_links=links)) == []
+    assert difference(graph(*rows)) == []
 
 
 def test_binding_of_bundled_traces_is_that_of_a_slow_account(bundled_path):

@@ -35,13 +35,11 @@ from tracelab.read.json.events import WORDS, Event
 from tracelab.read.json.metadata import read_file_info, used_devices
 from tracelab.read.json.numbers import MAX_DURATION_NS, nanoseconds
 from tracelab.read.json.tables import (
-    FIRST_LINK_ID,
     HAS_ARGUMENTS,
     IS_GPU_ACTIVITY,
     KeyTable,
     Table,
     argument_columns,
-    find_links,
     merged_arguments,
     message_table,
     node_table,
@@ -104,7 +102,6 @@ class Columns:
         # A row per event, and one per event that has arguments, communicates, or is a node.
         self._dense = Table(name_index=self._names, thread_index=self._threads)
         self._sparse, self._messages, self._nodes = Table(), message_table(), node_table()
-        self._links: list[Event] = []  # the ends of flows from node to node of CUDA graphs
         self._begin_end: list[tuple[int, Event]] = []  # with their indices in the file
         self._arrows = Table()  # from launches to the GPU: a row per begin, and one per end
         self._event_count = 0
@@ -120,9 +117,7 @@ class Columns:
             complete, place = events, np.arange(len(events))
         else:
             flows = [events[i] for i, phase in enumerate(phases) if phase in _FLOW_PHASES]
-            flows = [x for x in flows if x.cat == _ARROW_CATEGORY and type(x.id) is int]
-            self._links += [x for x in flows if x.id >= FIRST_LINK_ID]
-            self._add_arrows(flows)
+            self._add_arrows([x for x in flows if x.cat == _ARROW_CATEGORY and type(x.id) is int])
             if not _UNUSED_PHASES.issuperset(phases):
                 self._add_other_phases(events)
             places = [i for i, phase in enumerate(phases) if phase == "X"]
@@ -138,7 +133,6 @@ class Columns:
         self._messages.extend(following._messages)
         self._nodes.extend(following._nodes)
         self._arrows.extend(following._arrows)
-        self._links += following._links
         self._thread_names |= following._thread_names
         self._process_names |= following._process_names
         self._categories.update(following._categories)
@@ -174,13 +168,6 @@ class Columns:
         if platform is not None:
             self._correct_categories(dense, platform)
         sparse_values = self._sparse.arrays()
-        predecessor_id, successor_id, self._losses["unresolved_node_links"] = find_links(
-            self._links,
-            self._threads.rows,
-            dense,
-            sparse_values["graph_node_row"][value_index],
-            sparse_values["correlation"][value_index],
-        )
         self._losses["arrows_without_end"] = self._count_arrows(
             dense["start_ns"], value_index < len(sparse_values["correlation"]) - 1
         )
@@ -209,8 +196,6 @@ class Columns:
             graph_nodes=GraphNodes(
                 **self._nodes.arrays(),
                 annotations=tuple(self._nodes.keys["annotation_index"].rows),
-                predecessor_id=predecessor_id,
-                successor_id=successor_id,
             ),
             strings=tuple(self._names.rows),
             threads=tuple(

@@ -20,7 +20,7 @@ from tracelab.model.trace import (
     GroupText,
 )
 from tracelab.read.json.events import Arguments, Event, MessageArguments, NodeArguments
-from tracelab.read.json.numbers import nanoseconds, natural_numbers
+from tracelab.read.json.numbers import natural_numbers
 
 
 class KeyTable(dict[Any, int]):
@@ -300,91 +300,3 @@ def _bytes(elements: NDArray[np.int64], bytes_of_one: NDArray[np.int64]) -> NDAr
     most = np.iinfo(np.int64).max // np.maximum(bytes_of_one, 1)
     is_known = (bytes_of_one > 0) & (elements != ABSENT) & (elements <= most)
     return np.where(is_known, np.where(is_known, elements, 0) * bytes_of_one, ABSENT)
-
-
-# --- dependencies between nodes ---
-
-# Flows from node to node have ids from here on; below are those from launches, by correlation.
-FIRST_LINK_ID = 2**40
-_Place = tuple[int, int]  # index of the lane, ns
-
-
-def find_links(
-    flows: list[Event],
-    lanes: Mapping[tuple[str, str], int],
-    dense: Mapping[str, NDArray[Any]],
-    node_row: NDArray[np.int32],
-    correlation: Int64Array,
-) -> tuple[Int64Array, Int64Array, int]:
-    """Find the dependencies between nodes of CUDA graphs.
-
-    A flow names its ends only by where they are drawn: from the end of a node to the start of
-    one of the same replay.
-
-    Args:
-        flows: the ends of flows from node to node.
-        lanes: index by process and thread, as in `thread_index`.
-        dense: `start_ns`, `duration_ns` (int64[n], ns) and `thread_index` (int32[n]).
-        node_row: int32[n], the row of each event, ABSENT for those that are no nodes.
-        correlation: int64[n], that of the replay.
-
-    Returns:
-        twice int64[l], event ids in pairs: the second waited for the first; and how many
-        dependencies have an end that no node fits.
-    """
-    event_id = np.flatnonzero(node_row != ABSENT)
-    start_ns = dense["start_ns"][event_id]
-    lane_index = dense["thread_index"][event_id]
-    replay = correlation[event_id]
-    of_end = _nodes_at(event_id, lane_index, start_ns + dense["duration_ns"][event_id], replay)
-    of_start = _nodes_at(event_id, lane_index, start_ns, replay)
-    ends = _ends_by_id(flows, lanes)
-    pair_of = {
-        (begin, end): _find_replay_pair(of_end.get(begin, {}), of_start.get(end, {}))
-        for begin, end in set(ends.values())
-    }
-    pairs = [pair for places in ends.values() if (pair := pair_of[places]) is not None]
-    predecessor_id, successor_id = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-    return predecessor_id.copy(), successor_id.copy(), len(ends) - len(pairs)
-
-
-def _nodes_at(
-    event_id: NDArray[np.intp],
-    lane_index: NDArray[np.int32],
-    time_ns: Int64Array,
-    correlation: Int64Array,
-) -> dict[_Place, dict[int, list[int]]]:
-    """The first two nodes that end, or start, at one place, of each replay by its correlation."""
-    places: dict[_Place, dict[int, list[int]]] = defaultdict(dict)
-    for one_id, lane, moment, replay in zip(
-        event_id.tolist(), lane_index.tolist(), time_ns.tolist(), correlation.tolist(), strict=True
-    ):
-        nodes = places[lane, moment].setdefault(replay, [])
-        if len(nodes) < 2:
-            nodes.append(one_id)
-    return places
-
-
-def _ends_by_id(
-    flows: list[Event], lanes: Mapping[tuple[str, str], int]
-) -> dict[int, tuple[_Place, _Place]]:
-    """Return the start and end of each flow, by id; a flow with a single end does not count."""
-    time_ns, _ = nanoseconds([flow.ts for flow in flows])
-    begins: dict[int, _Place] = {}
-    ends: dict[int, _Place] = {}
-    for flow, moment in zip(flows, time_ns.tolist(), strict=True):
-        lane = lanes.get((str(flow.pid), str(flow.tid)), ABSENT)
-        (begins if flow.ph == "s" else ends)[flow.id] = (lane, moment)
-    return {key: (begins[key], ends[key]) for key in begins.keys() & ends.keys()}
-
-
-def _find_replay_pair(
-    predecessors: Mapping[int, list[int]], successors: Mapping[int, list[int]]
-) -> tuple[int, int] | None:
-    """Return the first two nodes at both ends of a flow that one launch put on the GPU."""
-    for replay, candidates in predecessors.items():
-        for first in candidates:
-            for second in successors.get(replay, ()):
-                if first != second:
-                    return first, second
-    return None

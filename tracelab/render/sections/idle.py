@@ -146,31 +146,17 @@ def _awaited(row: GraphIdleMetrics) -> str:
     """
     if row.awaited is None:
         return ""
-    if row.wait == "callback":
-        return f"waits for the host function {row.awaited.removeprefix('HostNode: ')}"
-    node = f"{row.awaited} (stream {row.awaited_stream})"
-    return {
-        "node": f"waits for {node}",
-        "queue": f"after {node}, on which it does not depend",
-    }.get(row.wait, f"after {node}")
+    apart = ", on which it does not depend" if row.wait == "queue" else ""
+    return f"after {row.awaited} (stream {row.awaited_stream}){apart}"
 
 
 def _graph_notes(rows: Sequence[GraphIdleMetrics]) -> Iterator[str]:
-    """Note what the file does not say, and what host functions cost."""
+    """Note what the file does not say."""
     unknown_ns = sum(row.idle_ns for row in rows if row.wait == "not_in_file")
     if unknown_ns:
         yield (
-            "Before nodes whose dependencies the file does not have, the GPU idled "
-            f"{time_text(unknown_ns)}: there the node before it in its stream is shown. On NVIDIA "
-            "GPUs PyTorch's own CUPTI collector records the dependencies "
-            "(enable_graph_dependencies=True)."
-        )
-    callback_ns = sum(row.idle_ns for row in rows if row.wait == "callback")
-    if callback_ns:
-        yield (
-            f"Host functions that run as nodes cost {time_text(callback_ns)}: nodes that depend "
-            "on them wait until they return. Call them outside the graph, or on a branch on "
-            "which no kernel depends."
+            "Before nodes whose dependencies are not known, the GPU idled "
+            f"{time_text(unknown_ns)}: there the node before it in its stream is shown."
         )
 
 

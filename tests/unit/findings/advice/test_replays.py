@@ -93,7 +93,7 @@ def test_defect_is_the_only_finding_with_its_place_and_price(
     [replays.late, replays.piecewise, replays.read_each_step, replays.copied_late, replays.ahead],
     ids=lambda program: program.__name__,
 )
-def test_findings_are_the_same_where_nodes_have_exact_dependencies(alarms, program):
+def test_findings_are_the_same_in_the_collectors_layout(alarms, program):
     def told(findings):
         return [(x.rule, x.cause, x.remedy, x.edit, x.saves_ns, x.fix) for x in findings]
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import random
-import tracemalloc
 from unittest import mock
 
 import orjson
@@ -249,55 +248,15 @@ def link(link_id, before, after):
     return [begin, end]
 
 
-def test_flows_between_nodes_are_their_dependencies(tmp_path):
-    """Only nodes of one replay depend on each other."""
-
-    def node(start_us, end_us, number, *, lane, replay):
-        event = kernel(start_us * US, end_us * US, stream=lane, correlation=replay)
-        event["args"] |= {"graph id": 1, "graph node id": number}
-        return event
-
-    first, second = node(10, 20, 1, lane=7, replay=4), node(22, 30, 2, lane=13, replay=4)
-    again, later = node(40, 50, 1, lane=7, replay=5), node(52.5, 60, 2, lane=13, replay=5)
-    other = node(22, 30, 9, lane=13, replay=6)  # at the place of `second`
-    flows = [
-        *link(2**40, first, second),
-        *link(2**40 + 1, again, later),
-        *link(2**40 + 2, again, second),  # not of one replay
-        *link(7, first, second),  # from a launch: such ids are correlations
-    ]
-    read = trace_of(tmp_path, first, other, second, again, later, *flows)
-    pairs = zip(read.graph_nodes.predecessor_id, read.graph_nodes.successor_id, strict=True)
-    assert sorted(pairs) == [(0, 2), (3, 4)]
-    assert read.losses["unresolved_node_links"] == 1
-
-
-def test_many_nodes_at_one_place(tmp_path):
-    """GIVEN 1,000 nodes of a replay without a length at one place, and flows from it to it
-    THEN each flow joins two of them, and not every pair is looked at."""
-    nodes = [kernel(US, US, correlation=5) for _ in range(1000)]
-    for number, node in enumerate(nodes):
-        node["args"] |= {"graph id": 1, "graph node id": number}
-    flows = [end for i in range(3) for end in link(2**40 + i, nodes[0], nodes[0])]
-    tracemalloc.start()
-    read = trace_of(tmp_path, *nodes, *flows)
-    peak_bytes = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert read.graph_nodes.predecessor_id.tolist() == [0, 0, 0]
-    assert read.graph_nodes.successor_id.tolist() == [1, 1, 1]
-    assert peak_bytes < 32 << 20
-
-
-def test_arrows_of_our_own_are_no_dependencies(tmp_path):
+def test_arrows_of_our_own_lose_nothing(tmp_path):
     """GIVEN a trace with tracelab's arrows, whose ids grow with the number of a process
-    THEN none is a dependency of a node, or one whose end is missing."""
+    THEN none counts as one whose end is missing."""
     first, second = kernel(10 * US, 20 * US), kernel(30 * US, 40 * US)
     for number, node in enumerate((first, second)):
         node["args"] |= {"graph id": 1, "graph node id": number}
     arrow = [end | {"cat": "tracelab.critical_path"} for end in link(2**40 + 1, first, second)]
     missing = [end | {"ts": end["ts"] + 1, "id": 2**40 + 2} for end in arrow]
     read = trace_of(tmp_path, first, second, *arrow, *missing)
-    assert len(read.graph_nodes.successor_id) == 0
     assert read.losses == {}
 
 
@@ -438,7 +397,7 @@ def test_nodes_are_the_same_in_a_file_that_is_read_in_chunks(cut):
     source = Source("hand.json", None, named=True)
     expected, read = (columns.finish(source, {}, {}) for columns in (whole, first))
     assert said_of_nodes(read) == said_of_nodes(expected)
-    assert [annotation for *_, annotation in said_of_nodes(read)[0]] == [
+    assert [annotation for *_, annotation in said_of_nodes(read)] == [
         "forward",
         "loss",
         "forward",
@@ -447,11 +406,10 @@ def test_nodes_are_the_same_in_a_file_that_is_read_in_chunks(cut):
 
 
 def said_of_nodes(trace):
-    """Per node its graph, number and annotation; and which depend on which."""
+    """Per node its graph, number and annotation."""
     nodes = trace.graph_nodes
     rows = [row for row in trace.graph_node_row[:].tolist() if row != ABSENT]
     texts = (*nodes.annotations, "")
     annotations = [texts[index] for index in nodes.annotation_index[rows].tolist()]
     numbers = (nodes.graph_number[rows].tolist(), nodes.node_number[rows].tolist())
-    said = list(zip(*numbers, annotations, strict=True))
-    return said, nodes.predecessor_id.tolist(), nodes.successor_id.tolist()
+    return list(zip(*numbers, annotations, strict=True))
