@@ -1,99 +1,129 @@
-"""An independent account of a job's critical path: slow, one event of one rank after the other.
+"""An independent account of a job's critical path: slow, one node of one rank after the other.
 
-Within a rank it is the walk of `tests.reference.walks`; from rank to rank it goes by definition. It
-follows jobs whose ranks all begin at once, and whose clocks differ by a constant alone.
+It takes the recorded programs of the ranks as they are: the tests of recorded programs check those.
+It follows jobs whose ranks all begin at once, and whose clocks differ by a constant alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.build.rows import Row
-from tests.reference.walks import Walks
 from tracelab.measures.critical_path import PathKind
+from tracelab.model.constraints import Constraint
 from tracelab.model.graph import Graph
-from tracelab.model.steps import Window
 from tracelab.model.trace import ABSENT
+from tracelab.simulate.recorded import record_program
 
 Segment = tuple[int, int, int, PathKind]  # rank, start and end on the job's clock, kind
 
 
+class _Rank:
+    """The nodes of one rank on the job's clock, and what each waited for."""
+
+    def __init__(self, graph: Graph, offset: int) -> None:
+        timeline, program = graph.host.timeline, record_program(graph).program
+        self.constraint = graph.binding.constraint.tolist()
+        self.row, self.events = program.row.tolist(), program.event_id.tolist()
+        self.kind = program.activity_kind.tolist()
+        self.end = [moment + offset for moment in program.moment_ns.tolist()]
+        self.start = [
+            end - cost if row != ABSENT else end
+            for end, cost, row in zip(self.end, program.cost_ns.tolist(), self.row, strict=True)
+        ]
+        self.edges = list(zip(program.source.tolist(), program.target.tolist(), strict=True))
+        self.first = offset + min(window.start_ns for window in timeline.windows)
+        self.last = offset + timeline.windows[0].end_ns
+
+    def latest(self, nodes: Sequence[int]) -> int | None:
+        """The node that was reached last, the latest one of several."""
+        return max(nodes, key=lambda node: (self.end[node], node), default=None)
+
+    def before(self, node: int) -> int | None:
+        return self.latest([source for source, target in self.edges if target == node])
+
+    def before_the_end(self) -> int | None:
+        ended = [node for node, end in enumerate(self.end) if end <= self.last]
+        last = [node for node in ended if self.end[node] == self.last]
+        calls = [node for node in ended if self.row[node] == ABSENT]
+        return (
+            min(last)
+            if last
+            else min(
+                (node for node in calls if self.end[node] == max(self.end[x] for x in calls)),
+                default=None,
+            )
+        )
+
+    def kind_between(self, before: int | None, node: int) -> PathKind:
+        follows_activity = before is not None and self.row[before] != ABSENT
+        if self.row[node] == ABSENT:
+            return PathKind.SYNC if follows_activity else PathKind.HOST
+        if before is None or self.constraint[self.row[node]] == Constraint.UNKNOWN:
+            return PathKind.UNKNOWN
+        return PathKind.QUEUE if follows_activity else PathKind.LAUNCH
+
+
 def slow_job_path(
-    ranks: Sequence[tuple[list[Row], Graph]],
-    offsets: Sequence[int],
-    meetings: Sequence[Sequence[int]],
+    graphs: Sequence[Graph], offsets: Sequence[int], meetings: Sequence[Sequence[int]]
 ) -> list[Segment]:
     """The segments of the whole recordings, ascending.
 
     Args:
-        ranks: the rows of each rank, and their graph.
+        graphs: of each rank.
         offsets: what is added to each rank's times on the job's clock.
         meetings: of each collective the event id of its kernel on each rank, ABSENT where a rank
             takes no part.
     """
-    walks = [Walks(rows, graph) for rows, graph in ranks]
+    ranks = [_Rank(graph, offset) for graph, offset in zip(graphs, offsets, strict=True)]
     meeting_of = {
-        (rank, event): meeting
+        (rank, ranks[rank].events.index(event)): {
+            other: ranks[other].events.index(of) for other, of in enumerate(meeting) if of != ABSENT
+        }
         for meeting in meetings
         for rank, event in enumerate(meeting)
         if event != ABSENT
     }
     found: list[Segment] = []
     passed: set[tuple[int, int]] = set()
+    ends = [one.last for one in ranks]
+    rank, now = ends.index(max(ends)), max(ends)
+    first = max(one.first for one in ranks)
 
-    def on_job_clock(rank: int, time: int) -> int:
-        return time + offsets[rank]
+    def spend(since: int, kind: PathKind) -> None:
+        nonlocal now
+        since = min(now, max(since, first))
+        if since < now:
+            found.append((rank, since, now, kind))
+        now = since
 
-    def start_of(rank: int, event: int) -> int:
-        return on_job_clock(rank, walks[rank].events[event].start)
-
-    def go_to(rank: int, now: int) -> None:
-        whole = ranks[rank][1].host.timeline.windows[0]
-        first = min(window.start_ns for window in ranks[rank][1].host.timeline.windows)
-        walks[rank].window = Window(None, first, whole.end_ns)
-        walks[rank].now, walks[rank].segments = now, []
-
-    def leave(rank: int) -> None:
-        for start, end, kind, _ in walks[rank].segments:
-            found.append((rank, on_job_clock(rank, start), on_job_clock(rank, end), kind))
-
-    def awaited_by(rank: int, event: int) -> int | None:
-        """The rank whose kernel began last, if it began after this one; of several the first."""
-        meeting = meeting_of.get((rank, event), ())
-        starts = {each: start_of(each, of) for each, of in enumerate(meeting) if of != ABSENT}
-        if not starts or max(starts.values()) <= start_of(rank, event):
+    def awaited_by(rank: int, node: int) -> tuple[int, int] | None:
+        """The kernel that began last, if it began after this one; of several the first rank's."""
+        meeting = meeting_of.get((rank, node), {})
+        starts = {other: ranks[other].start[of] for other, of in meeting.items()}
+        if not starts or max(starts.values()) <= ranks[rank].start[node]:
             return None
-        return max(starts, key=lambda each: (starts[each], -each))
+        last = max(starts, key=lambda other: (starts[other], -other))
+        return last, meeting[last]
 
-    ends = [
-        on_job_clock(rank, graph.host.timeline.windows[0].end_ns)
-        for rank, (_, graph) in enumerate(ranks)
-    ]
-    rank = ends.index(max(ends))
-    walk = walks[rank]
-    go_to(rank, ends[rank] - offsets[rank])
-    row = walk._last_ended(walk.now)
-    if row == ABSENT or walk.end[row] < walk.now:
-        row = walk._through_host(ABSENT, ABSENT)
-    while row != ABSENT and walk.now > walk.window.start_ns:
-        event = walk.event_id[row]
-        last = None
-        if (rank, event) in meeting_of and walk.now >= walk.start[row]:
-            last = awaited_by(rank, event)
+    node = ranks[rank].before_the_end()
+    spend(first if node is None else ranks[rank].end[node], PathKind.HOST)
+    while node is not None and now > first:
+        one = ranks[rank]
+        last = awaited_by(rank, node) if now >= one.start[node] else None
         if last is not None:
-            arrived = start_of(last, meeting_of[rank, event][last])
-            until = min(arrived, on_job_clock(rank, walk.end[row]))
-            if on_job_clock(rank, walk.now) >= until and (rank, event) not in passed:
-                passed.add((rank, event))
-                walk._spend(arrived - offsets[rank], PathKind.COMM, event)
-                leave(rank)
-                event, rank = meeting_of[rank, event][last], last
-                walk = walks[rank]
-                go_to(rank, walk.events[event].start)
-                row = walk.event_id.index(event)
+            arrived = ranks[last[0]].start[last[1]]
+            if now >= min(arrived, one.end[node]) and (rank, node) not in passed:
+                passed.add((rank, node))
+                spend(arrived, PathKind.COMM)
+                rank, node = last
             else:
-                walk._spend(walk.start[row], PathKind.UNKNOWN, event)
-        row = walk._before(row)
-    walk._spend(walk.window.start_ns, PathKind.UNKNOWN, ABSENT)
-    leave(rank)
+                spend(one.start[node], PathKind.UNKNOWN)
+        elif one.row[node] != ABSENT:
+            spend(one.start[node], PathKind(one.kind[node]))
+        one = ranks[rank]
+        before = one.before(node)
+        since = first if before is None else min(one.end[before], one.start[node])
+        spend(since, one.kind_between(before, node))
+        node = before
+    spend(first, PathKind.UNKNOWN)
     return found[::-1]

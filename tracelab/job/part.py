@@ -165,7 +165,7 @@ class RankPart(Arrays):
             since the operation before it started; ABSENT without any.
         culprit_ns: int64[c], ns, for how long.
         passes: when its forward and backward passes ran, of a rank that sends or receives.
-        ways: the ways back from its operations and its steps; None without operations.
+        ways: the ways back from its operations and its steps; None without operations or launches.
         program: its steady steps as they are replayed, or why they are not; None if
             not requested.
         is_rank_known: the number is its rank, not its file's place among the files.

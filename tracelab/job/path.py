@@ -201,7 +201,8 @@ class _Walk:
             ways = self._ways[self._part_index]
             since_ns = int(self._since_ns[self._part_index][stretch])
             if self._operation_of[self._part_index][stretch] == ABSENT or self._now_ns < since_ns:
-                self._spend(since_ns, *ways.spent_on[ways.spent_index[stretch]])
+                place = ways.places[ways.place_index[stretch]]
+                self._spend(since_ns, PathKind(ways.kind[stretch]), place)
             else:
                 stretch = self._through_operation(stretch, since_ns)
             stretch = int(self._ways[self._part_index].following[stretch])

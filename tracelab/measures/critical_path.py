@@ -16,7 +16,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from functools import cache
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -259,22 +259,6 @@ class CriticalPath(Arrays):
         return dict(zip(_KIND_NAMES, totals_ns.tolist(), strict=True))
 
 
-class HostStretch(NamedTuple):
-    """A stretch of a path on the host; it ends where the one before it in the walk begins.
-
-    Attributes:
-        since_ns: when it began, ns.
-        kind: HOST, SYNC or UNKNOWN.
-        event_id: as in `CriticalPath`.
-        thread_index: index into `Trace.threads`, ABSENT for any.
-    """
-
-    since_ns: int
-    kind: PathKind
-    event_id: int
-    thread_index: int
-
-
 class CriticalPathMetrics(Record):
     """The critical path of one window, ns per kind."""
 
@@ -364,48 +348,28 @@ class _Walk:
         return self._through_host(int(links.launch_thread_index[last_row]), event_id)
 
     def _through_host(self, thread: int, event_id: int) -> int:
-        """Go back on the host to the activity that it last waited for, or ABSENT at the start."""
-        first_ns = self._window.start_ns
-        row, stretches = through_host(self._links, thread, event_id, self._now_ns, first_ns)
-        for stretch in stretches:
-            self._spend(stretch.since_ns, stretch.kind, stretch.event_id)
-        return row
+        """Go back on the host to the activity that it last waited for, or ABSENT at the start.
 
-
-def through_host(
-    links: PathLinks, thread: int, event_id: int, now_ns: int, first_ns: int
-) -> tuple[int, list[HostStretch]]:
-    """Go back on the host to the activity that it last waited for.
-
-    Args:
-        links: the links of the file.
-        thread: where the host is followed, ABSENT for any thread.
-        event_id: the activity that it led up to, ABSENT where it ended a window.
-        now_ns: the moment to go back from.
-        first_ns: the moment not to go beyond.
-
-    Returns:
-        the row of that activity, ABSENT where the beginning was reached; and what was passed.
-    """
-    stalls, stretches = links.stalls, list[HostStretch]()
-    stall_index = bisect_left(stalls.start_ns, now_ns)
-    while now_ns > first_ns:
-        stall_index = stalls.last_before(thread, stall_index, now_ns)
-        if stall_index == ABSENT:
-            break
-        end_ns, row = stalls.end_ns[stall_index], stalls.awaited_row[stall_index]
-        stretches.append(HostStretch(end_ns, PathKind.HOST, event_id, thread))
-        event_id, thread = stalls.event_id[stall_index], stalls.thread_index[stall_index]
-        kind = PathKind.UNKNOWN if event_id == ABSENT else PathKind.SYNC
-        if kind == PathKind.UNKNOWN or row != ABSENT:
-            awaited_ns = int(links.timeline.end_ns[row])
-            stretches.append(HostStretch(awaited_ns, kind, event_id, thread))
-            return row, stretches
-        start_ns = stalls.start_ns[stall_index]
-        stretches.append(HostStretch(start_ns, kind, event_id, thread))
-        now_ns = min(now_ns, start_ns)
-    stretches.append(HostStretch(first_ns, PathKind.HOST, event_id, thread))
-    return ABSENT, stretches
+        Args:
+            thread: where the host is followed, ABSENT for any thread.
+            event_id: the activity that it led up to, ABSENT where it ended the window.
+        """
+        stalls, first_ns = self._links.stalls, self._window.start_ns
+        stall_index = bisect_left(stalls.start_ns, self._now_ns)
+        while self._now_ns > first_ns:
+            stall_index = stalls.last_before(thread, stall_index, self._now_ns)
+            if stall_index == ABSENT:
+                break
+            self._spend(stalls.end_ns[stall_index], PathKind.HOST, event_id)
+            event_id, thread = stalls.event_id[stall_index], stalls.thread_index[stall_index]
+            row = stalls.awaited_row[stall_index]
+            kind = PathKind.UNKNOWN if event_id == ABSENT else PathKind.SYNC
+            if kind == PathKind.UNKNOWN or row != ABSENT:
+                self._spend(int(self._links.timeline.end_ns[row]), kind, event_id)
+                return row
+            self._spend(stalls.start_ns[stall_index], kind, event_id)
+        self._spend(first_ns, PathKind.HOST, event_id)
+        return ABSENT
 
 
 def critical_path_rows(
