@@ -19,10 +19,7 @@ from tracelab.model.trace import ABSENT, Category, Trace
 
 
 class Stream(Record):
-    """One stream of one device; its activities are the timeline's rows [first_row, end_row).
-
-    Example: ``Stream(device_number=0, stream_number=7, first_row=0, end_row=340)``.
-    """
+    """One stream of one device; its activities are the timeline's rows [first_row, end_row)."""
 
     device_number: int
     stream_number: int
@@ -32,9 +29,6 @@ class Stream(Record):
 
 class Activities(Arrays, dict=True):
     """A trace's GPU activities, ordered by device, stream, start, end and event id.
-
-    Example row: ``(event_id=812, kind=Kind.COMPUTE, launch_id=640, step_index=1,
-    overlaps_previous=False)``: a kernel that the call 640 launched in the second step.
 
     Attributes:
         trace: where they come from.

@@ -129,10 +129,7 @@ def launched_within(timeline: Timeline, is_named: Callable[[str], object]) -> ND
 
 
 def _operators_around(timeline: Timeline, rows: NDArray[np.intp]) -> Int64Array:
-    """int64[k], the operator that launched each activity, an index into `Timeline.operators`.
-
-    ABSENT for none.
-    """
+    """int64[k], the operator that launched each activity, an index into `Timeline.operators`."""
     launch_id = timeline.launch_id[rows]
     index = np.full(len(rows), ABSENT, dtype=np.int64)
     is_launched = launch_id != ABSENT

@@ -90,11 +90,6 @@ class Binding(Constraints):
             wait for, of several the one that ended last, ABSENT without any.
         event_is_inferred: bool[m], whether that is inferred from the times and not recorded.
         latencies: what is typical in this trace.
-
-    Example row: ``(launch_ns=300, stream_ns=500, event_ns=900, event_row=12,
-    event_is_inferred=False, constraint=Constraint.EVENT, source_row=12, is_inferred=False,
-    ready_ns=900, delay_ns=400, unexplained_ns=0, reason=Reason.NONE)``: it waited for the activity
-    of row 12, 400 ns longer than for its stream.
     """
 
     launch_ns: Int64Array
@@ -204,11 +199,9 @@ def _last_met(timeline: Timeline, awaited: Awaited, met: Met) -> Constraints:
 def _stream_constraints(
     timeline: Timeline, progress: StreamProgress, launch_ns: Int64Array
 ) -> tuple[Int64Array, Int64Array, NDArray[np.bool_]]:
-    """Return when each row's stream let it start, after which row, and if that one still ran.
-
-    What began early was let to by the one before it, at its own start, unless its launch came just
-    before.
-    """
+    """Return when each row's stream let it start, after which row, and if that one still ran."""
+    # What began early was let to by the one before it, at its own start, unless its launch came
+    # just before.
     start_ns, end_ns = timeline.start_ns, timeline.end_ns
     row = np.arange(len(start_ns))
     # Of all before it in its stream the one that ended last.
@@ -232,11 +225,9 @@ def _stream_constraints(
 
 
 def _launch_ns(host: Host) -> Int64Array:
-    """Return the launch time of each row; see `Binding.launch_ns`.
-
-    What has long been launched starts 1 to 5 us after the call's return, however long the call
-    took: only at its end does the work reach the GPU.
-    """
+    """Return the launch time of each row; see `Binding.launch_ns`."""
+    # What has long been launched starts 1 to 5 us after the call's return, however long the call
+    # took: only at its end does the work reach the GPU.
     timeline, start_ns = host.timeline, host.timeline.start_ns
     return_ns = timeline.trace.end_ns[timeline.launch_id]
     began_ns = np.minimum(host.launched_ns[timeline.launch_id], start_ns)
@@ -247,8 +238,7 @@ def _launch_ns(host: Host) -> Int64Array:
 def shown_latencies(host: Host, constraints: Constraints) -> tuple[NDArray[np.intp], Int64Array]:
     """Return the latencies of starts after the end of their wait, where the file shows that.
 
-    Returns:
-        intp[k], index into `LATENCIES`, and int64[k], ns.
+    Returns intp[k], index into `LATENCIES`, and int64[k], ns.
     """
     timeline = host.timeline
     is_launch = constraints.constraint == Constraint.LAUNCH
@@ -277,10 +267,8 @@ def _latency_index(timeline: Timeline, constraints: Constraints) -> NDArray[np.i
 
 
 def _is_late(host: Host, known: Constraints, latencies: Latencies) -> NDArray[np.bool_]:
-    """bool[m], which rows started later than the constraints that the file shows explain.
-
-    A launch call that still ran is enough of an explanation for anything that it launches.
-    """
+    """bool[m], which rows started later than the constraints that the file shows explain."""
+    # A launch call that still ran is enough of an explanation for anything that it launches.
     timeline, is_launching = host.timeline, host.starts_in_its_call
     typical_ns = latencies.typical_ns[_latency_index(timeline, known)]
     least_ns = np.where(is_launching, MIN_DELAY_NS, UNEXPLAINED_NS)
@@ -290,10 +278,8 @@ def _is_late(host: Host, known: Constraints, latencies: Latencies) -> NDArray[np
 
 
 def _clear_missing_launches(timeline: Timeline, constraints: Constraints) -> Constraints:
-    """The same, where nothing is known of activities whose launch is not in the file.
-
-    What is likeliest to have been in their way stays their source.
-    """
+    """The same, where nothing is known of activities whose launch is not in the file."""
+    # What is likeliest to have been in their way stays their source.
     is_missing = timeline.launch_id == ABSENT
     late_ns = timeline.start_ns - constraints.ready_ns
     return replace(
@@ -370,11 +356,9 @@ def explain_late(
 def _is_ordered(
     timeline: Timeline, row: NDArray[np.intp], ended_row: NDArray[np.intp]
 ) -> NDArray[np.bool_]:
-    """bool[k], whether a wait orders two rows for sure, though the file does not show it.
-
-    Within a graph all order is by its edges, and NCCL makes the streams of a communicator wait for
-    each other.
-    """
+    """bool[k], whether a wait orders two rows for sure, though the file does not show it."""
+    # Within a graph all order is by its edges, and NCCL makes the streams of a communicator wait
+    # for each other.
     is_comm = timeline.kind == Kind.COMM
     is_ordered: NDArray[np.bool_] = timeline.launch_id[row] == timeline.launch_id[ended_row]
     is_ordered &= timeline.launch_id[row] != ABSENT
@@ -385,21 +369,9 @@ def _is_ordered(
 def _ended_just_before(
     timeline: Timeline, queues: StreamQueues, row: NDArray[np.intp], ready_ns: Int64Array
 ) -> NDArray[np.intp]:
-    """Return the work of other streams that ended last, just before activities started.
-
-    It was launched before them, and on their device. For a collective another collective comes
-    first, whatever else ended since.
-
-    Args:
-        timeline: the GPU activities.
-        queues: the order of their launches.
-        row: intp[k], timeline rows.
-        ready_ns: int64[k], ns, since when nothing that the file shows kept them from starting: what
-            had ended by then was not in the way.
-
-    Returns:
-        intp[k], timeline rows, else ABSENT.
-    """
+    """Return the work of other streams that ended last, just before activities started."""
+    # It was launched before them, and on their device. For a collective another collective comes
+    # first, whatever else ended since.
     ended_row = np.full(len(row), ABSENT, dtype=np.intp)
     is_comm = timeline.kind == Kind.COMM
     for device, late in groups_of(timeline.device_number[row]):
@@ -445,13 +417,8 @@ def _last_ended(
 
 
 def _running_beside(timeline: Timeline, row: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Return the compute in another stream of the device when each row started.
-
-    Collectives do not count: they take few multiprocessors.
-
-    Returns:
-        intp[k], timeline rows, of several the one that ran longest from then on, else ABSENT.
-    """
+    """Return the compute in another stream of the device when each row started."""
+    # Collectives do not count: they take few multiprocessors.
     running_row = np.full(len(row), ABSENT, dtype=np.intp)
     for device, late in groups_of(timeline.device_number[row]):
         compute = np.flatnonzero(timeline.select(device=device, kind=Kind.COMPUTE))
@@ -472,11 +439,9 @@ def _running_beside(timeline: Timeline, row: NDArray[np.intp]) -> NDArray[np.int
 def _has_no_room(
     timeline: Timeline, row: NDArray[np.intp], since_ns: Int64Array
 ) -> NDArray[np.bool_]:
-    """bool[k], whether kernels computed on its device from a moment to each row's start.
-
-    Pauses of up to 20 us together do not count, and copies that leave or reach the device need no
-    multiprocessor.
-    """
+    """bool[k], whether kernels computed on its device from a moment to each row's start."""
+    # Pauses of up to 20 us together do not count, and copies that leave or reach the device need no
+    # multiprocessor.
     start_ns, idle_ns = timeline.start_ns[row], np.zeros(len(row), dtype=np.int64)
     for device, late in groups_of(timeline.device_number[row]):
         computing = timeline.busy(timeline.select(device=device, kind=Kind.COMPUTE))

@@ -61,9 +61,6 @@ _WATCHDOG = re.compile(r"nccl|rccl|watchd|heartbeat|monitor", re.IGNORECASE)
 class BlockingCalls(Arrays):
     """The host calls that blocked, by start; the profiler's own and watchdogs' are left out.
 
-    Example row: ``(event_id=120, kind=Blocking.STREAM, thread_index=0, start_ns=81_000,
-    end_ns=95_500)``: a stream synchronize on the first thread that took 14.5 us.
-
     Attributes:
         event_id: int64[k], event ids.
         kind: int8[k], a `Blocking`.
@@ -86,9 +83,7 @@ def find_blocking_calls(
 ) -> BlockingCalls:
     """Find the blocking calls of a timeline's trace; of nested ones the outermost counts.
 
-    Args:
-        timeline: the GPU activities.
-        profiler_calls: per thread, when it was in the profiler, whose calls are not the program's.
+    `profiler_calls`: per thread, when it was in the profiler, whose calls are not the program's.
     """
     trace = timeline.trace
     calls = trace.of_category(*HOST_CALLS)
@@ -130,11 +125,7 @@ def _pageable_copies(timeline: Timeline) -> Int64Array:
 
 
 def _final_sync(timeline: Timeline, calls: NDArray[np.intp], kind: NDArray[np.int8]) -> int:
-    """The device synchronize with which the profiler ends, after the last launch and step.
-
-    Returns:
-        its event id, else ABSENT.
-    """
+    """The device synchronize with which the profiler ends, after the last launch and step."""
     device_syncs = calls[kind == Blocking.DEVICE]
     if len(device_syncs) == 0:
         return ABSENT
@@ -155,10 +146,6 @@ class StalledCalls(Arrays):
     A call was stalled if it lasted for more than 100 us, at least half of which lies in allocations
     of other threads of its process that returned before it did. Calls that block by themselves,
     those of watchdogs and those inside another call do not count.
-
-    Example row: ``(event_id=310, allocation_index=2, thread_index=0, start_ns=50_000,
-    end_ns=7_050_000)``: a launch that could not go on for 7 ms while another thread made the third
-    of the blocking calls.
 
     Attributes:
         event_id: int64[h], event ids; a call is there once for each allocation that stalled it.

@@ -37,9 +37,6 @@ class Captures(Arrays):
         launch_id: int64[l], event ids of the captured calls, capture after capture, by start.
         category: int8[l], the `Category` of the activity that each one asks for.
         first: intp[c + 1], the captured calls of capture *i* are ``first[i]`` to ``first[i + 1]``.
-
-    Example row: ``begin_id=10, end_id=40`` with the calls ``launch_id[0:2] == [12, 30]`` of
-    ``category[0:2] == [Category.MEMSET, Category.KERNEL]``.
     """
 
     begin_id: Int64Array
@@ -56,14 +53,10 @@ def find_captures(trace: Trace, activity_correlation: Int64Array) -> Captures:
     """The captures that are in a file from begin to end, and what was captured in each.
 
     Every thread of the process counts: autograd's own thread launches a backward pass into the
-    graph that the main thread captures. Captures that overlap each other are left out, because
-    the file does not say into which of them another thread launched. The slow reference model is
-    ``tests/reference/origins.py``.
-
-    Args:
-        trace: the file.
-        activity_correlation: int64[m], the correlations of its GPU activities: calls that put
-            something on the GPU were not captured.
+    graph that the main thread captures. Captures that overlap each other are left out, because the
+    file does not say into which of them another thread launched. The slow reference model is
+    ``tests/reference/origins.py``. `activity_correlation`: int64[m], the correlations of its GPU
+    activities: calls that put something on the GPU were not captured.
     """
     begin_id, end_id = _pairs(trace)
     process = np.unique([thread.process for thread in trace.threads], return_inverse=True)[1]
@@ -85,10 +78,8 @@ def find_captures(trace: Trace, activity_correlation: Int64Array) -> Captures:
 
 
 def _pairs(trace: Trace) -> tuple[Int64Array, Int64Array]:
-    """The calls that began and ended each capture (event ids), by start, without overlapping ones.
-
-    A capture ends on the thread on which it began.
-    """
+    """The calls that began and ended each capture (event ids), by start."""
+    # A capture ends on the thread on which it began.
     begins, ends = calls_of_name(trace, begins_capture), calls_of_name(trace, ends_capture)
     calls = np.concatenate((begins, ends)).astype(np.int64)
     is_end = np.arange(len(calls)) >= len(begins)

@@ -88,8 +88,6 @@ _DONE_BY = {
 class Group(Record):
     """A process group.
 
-    Example: ``Group(name="0", ranks=(0, 1, 2, 3), size=4)``.
-
     Attributes:
         name: as the file names it; "" where it names none.
         ranks: its global ranks; none where the file does not say.
@@ -118,10 +116,6 @@ class Collectives(Arrays):
             message.
         operator_id: int64[c], event id of the `COLLECTIVE_OPERATOR` that issued it, else ABSENT.
         groups: the process groups.
-
-    Example row: ``(row=7, operation=Operation.SEND, group_index=0, sequence=ABSENT, peer_rank=2,
-    in_bytes=16_777_216, out_bytes=16_777_216, operator_id=1_099)`` with ``groups[0] ==
-    Group("0", (0, 1, 2, 3), 4)``.
     """
 
     row: NDArray[np.intp]
@@ -219,14 +213,9 @@ def _coalesced(
     by_kernel: NDArray[np.int8],
     trace: Trace,
 ) -> tuple[NDArray[np.intp], Int64Array]:
-    """The operations that were issued before the launch of the kernel that does them.
-
-    An operator that launches nothing itself belongs to the next launch of communication on its
-    thread, unless that one is within an operator of its own. All of a launch are of one group.
-
-    Returns:
-        intp[k], indices of kernels, and int64[k], indices of their operators, by issue.
-    """
+    """The operations that were issued before the launch of the kernel that does them."""
+    # An operator that launches nothing itself belongs to the next launch of communication on its
+    # thread, unless that one is within an operator of its own. All of a launch are of one group.
     nesting = operators.nesting
     issues = operators.operation != Operation.UNKNOWN
     issues[around_index[around_index != ABSENT]] = False
@@ -309,13 +298,7 @@ def operation_of(name: str) -> Operation:
 
 
 def _operation_of_kernel(name: str) -> Operation:
-    """Return the operation of a communication kernel, by its name.
-
-    >>> _operation_of_kernel("ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(ncclArgs<4096ul>)").name
-    'REDUCE_SCATTER'
-    >>> _operation_of_kernel("void deep_ep::internode::reduce_sent<int>(int)").name
-    'UNKNOWN'
-    """
+    """Return the operation of a communication kernel, by its name."""
     own_name = qualified_name(name) or name
     operation = operation_of(own_name)
     is_of_library = operation not in _LETTERS_OF_LIBRARY.values() or _LIBRARY.search(own_name)
@@ -370,19 +353,13 @@ def _listed_ranks(metadata: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    """The numbers of a list.
-
-    >>> _numbers("[0, 8, 16, ...]")
-    (0, 8, 16)
-    """
+    """The numbers of a list."""
     return tuple(map(int, re.findall(r"\d{1,18}", text)))
 
 
 def _joined(timeline: Timeline, found: Collectives) -> Collectives:
-    """Coalesced collectives of one kernel as one for each operation and group; sizes added up.
-
-    They are ordered by start, row and issue.
-    """
+    """Coalesced collectives of one kernel as one for each operation and group; sizes added up."""
+    # They are ordered by start, row and issue.
     operation, row = found.operation, found.row
     alone = np.isin(operation, POINT_TO_POINT)
     own = np.where(alone, np.arange(len(row)), ABSENT)

@@ -60,9 +60,6 @@ class Awaited(Arrays):
             neither the file nor the times tell.
         follows_wait_call: bool[m], whether its thread made such a wait just before it launched it.
         any_stream_waits: whether waits are in the file whose streams are not: any may be meant.
-
-    Example row: ``(row=12, is_inferred=True, is_peer_copy=False, after_unresolved_wait=False,
-    follows_wait_call=False)``.
     """
 
     row: Int64Array

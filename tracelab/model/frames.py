@@ -164,9 +164,8 @@ def event_as_shown(name: str) -> str:
 def operator_as_call(operator: str) -> tuple[str, str] | tuple[None, None]:
     """Return the Python operation without a call, from the operator that it runs.
 
-    Returns:
-        what to call it, and the name under which the source is searched; twice None for an
-        operator that Python calls by a name.
+    Returns what to call it, and the name under which the source is searched; twice None for an
+    operator that Python calls by a name.
 
     >>> operator_as_call("aten::item"), operator_as_call("aten::mm")
     (('item', '__float__'), (None, None))
@@ -190,9 +189,7 @@ def is_program_frame(name: str) -> bool:
 def is_own_frame(files: Collection[str], name: str) -> bool:
     """Return True if a frame outside PyTorch is of the program, not of a library that it uses.
 
-    Args:
-        files: the source files of the program, where the recording stored them.
-        name: of the frame.
+    `files`: the source files of the program, where the recording stored them.
 
     >>> is_own_frame((), "train.py(12): step"), is_own_frame((), "timm/layers/mlp.py(40): forward")
     (True, False)

@@ -47,8 +47,6 @@ class EdgeKind(IntEnum):
 class EventLinks(Record):
     """Counts of stream waits with a known source.
 
-    Example: ``EventLinks(exact=0, inferred=12, unresolved=3)``, as in a stock file.
-
     Attributes:
         exact: the file names the event record.
         inferred: the file does not, but the times show what the wait delayed, and until when.
@@ -62,9 +60,6 @@ class EventLinks(Record):
 
 class Graph(Arrays):
     """The dependencies of a whole file.
-
-    Example row: ``(source_id=41, target_id=84, kind=EdgeKind.LAUNCH)``: the call 41 put the
-    activity 84 on the GPU.
 
     Attributes:
         host: the host side, and through it the timeline.
@@ -145,13 +140,7 @@ def _found_edges(timeline: Timeline, binding: Binding) -> Mapping[EdgeKind, Edge
 
 
 def _awaited(timeline: Timeline, waits: StreamWaits, forward: NDArray[np.bool_]) -> Awaited:
-    """Return the awaited row that ended last, for each row.
-
-    Args:
-        timeline: whose rows they are.
-        waits: pairs of rows.
-        forward: bool[p], which pairs respect time; the others do not count.
-    """
+    """Return the awaited row that ended last, for each row."""
     by_end = np.flatnonzero(forward)
     by_end = by_end[np.argsort(timeline.end_ns[waits.source_row[by_end]], kind="stable")]
     row = np.full(len(timeline.event_id), ABSENT, dtype=np.int64)
@@ -175,12 +164,10 @@ def _awaited(timeline: Timeline, waits: StreamWaits, forward: NDArray[np.bool_])
 def _run_forward(
     host: Host, source_id: Int64Array, target_id: Int64Array, kind: NDArray[np.int8]
 ) -> NDArray[np.bool_]:
-    """bool[e], which edges respect time.
-
-    Each node has a moment (a pure wait its end, all else its start) and, among equal moments, a
-    rank: waits, calls, activities, then the order of the stream or the thread. Every edge must lead
-    to a later node.
-    """
+    """bool[e], which edges respect time."""
+    # Each node has a moment (a pure wait its end, all else its start) and, among equal moments, a
+    # rank: waits, calls, activities, then the order of the stream or the thread. Every edge must
+    # lead to a later node.
     trace = host.timeline.trace
     start_ns, end_ns = trace.start_ns, trace.end_ns
     is_wait = pure_waits(host)
@@ -267,13 +254,9 @@ def pure_waits(host: Host) -> NDArray[np.bool_]:
 def wake_up_ns(host: Host, source_id: Int64Array, target_id: Int64Array) -> Int64Array:
     """Return the time that calls which only wait took to return after the wait ended, ns.
 
-    Args:
-        host: the host side of the timeline.
-        source_id: int64[e], event ids of activities.
-        target_id: int64[e], event ids of what returned, or came, only after them.
-
-    Returns:
-        int64[k], ns, for each such call that had begun before the last of it ended.
+    `source_id`: int64[e], event ids of activities. `target_id`: int64[e], event ids of what
+    returned, or came, only after them. Returns int64[k], ns, for each such call that had begun
+    before the last of it ended.
     """
     trace = host.timeline.trace
     end_ns = np.full(len(trace), ABSENT, dtype=np.int64)
@@ -332,12 +315,10 @@ def _pure_wait_edges(host: Host, queues: StreamQueues) -> Edges:
 def _recorded_by(
     timeline: Timeline, queues: StreamQueues, call_id: Int64Array, record_id: NDArray[np.intp]
 ) -> NDArray[np.intp]:
-    """Return the awaited rows of blocking calls with a known record and no stream: intp[k].
-
-    It is of the stream that the recording thread gave work to last, if that had ended when the call
-    returned; unless the call returned just after what another stream had been given by then.
-    ABSENT where neither is known.
-    """
+    """Return the awaited rows of blocking calls with a known record and no stream: intp[k]."""
+    # It is of the stream that the recording thread gave work to last, if that had ended when the
+    # call returned; unless the call returned just after what another stream had been given by then.
+    # ABSENT where neither is known.
     if not len(call_id):
         return np.zeros(0, dtype=np.intp)
     start_ns = timeline.trace.start_ns
@@ -357,11 +338,9 @@ def _recorded_by(
 def _ended_last_during(
     timeline: Timeline, queues: StreamQueues, call_id: Int64Array, given_before_ns: Int64Array
 ) -> NDArray[np.intp]:
-    """Return the awaited rows of blocking calls that name no stream: intp[k], else ABSENT.
-
-    Of the last activities that each stream had been given before a time (int64[k], ns), the one
-    that ended last during the call.
-    """
+    """Return the awaited rows of blocking calls that name no stream: intp[k], else ABSENT."""
+    # Of the last activities that each stream had been given before a time (int64[k], ns), the one
+    # that ended last during the call.
     start_ns, end_ns = timeline.trace.start_ns[call_id], timeline.trace.end_ns[call_id]
     last_row = np.full(len(call_id), ABSENT, dtype=np.intp)
     last_end_ns = start_ns.copy()

@@ -170,11 +170,7 @@ def is_in_launching_thread(name: str) -> bool:
 
 
 def _prepares(name: str) -> bool:
-    """Return True if a function's name says that it makes samples or batches.
-
-    >>> _prepares("data.py(31): __getitem__"), _prepares("typing.py(401): __getitem__")
-    (True, False)
-    """
+    """Return True if a function's name says that it makes samples or batches."""
     is_own = _PREPARES.search(name) is not None and is_program_frame(name)
     return is_own or _OF_LIBRARIES.search(name) is not None
 
@@ -248,14 +244,8 @@ def work_at(
 
     A thread launches in an operator that launches something and in PyTorch's own functions, though
     these look through all parameters first. It does other work in any other function.
-
-    Args:
-        timeline: the trace.
-        thread_index: int[k], index into `Trace.threads`.
-        moments_ns: int64[k], ns.
-
-    Returns:
-        int8[k], of `Doing`.
+    `thread_index`: int[k], index into `Trace.threads`. `moments_ns`: int64[k], ns. Returns int8[k],
+    of `Doing`.
     """
     trace, work = timeline.trace, np.full(len(moments_ns), Doing.UNKNOWN, dtype=np.int8)
     calls = Nesting(trace, _running_at(trace, moments_ns))

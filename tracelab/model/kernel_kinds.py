@@ -137,10 +137,8 @@ def comm_test(patterns: Iterable[str] = ()) -> CommTest:
 def classify(trace: Trace, events: NDArray[np.intp], is_comm: CommTest) -> NDArray[np.int8]:
     """The `Kind` of each of these GPU activities: int8[n].
 
-    Args:
-        trace: the trace.
-        events: intp[n], event ids of GPU activities.
-        is_comm: whether a kernel of some name is communication.
+    `events`: intp[n], event ids of GPU activities. `is_comm`: whether a kernel of some name is
+    communication.
     """
     category = trace.category[events]
     kinds = np.full(len(events), Kind.COMPUTE, dtype=np.int8)

@@ -66,9 +66,6 @@ class Since(IntEnum):
 class Latency(Record):
     """One latency, and its median in the captures of H200s.
 
-    Example: ``Latency(Since.PREVIOUS, Kind.COMPUTE, Kind.COPY, 3_344)``: 3.3 us lie between a
-    kernel and the copy behind it in its stream.
-
     Attributes:
         since: what it is counted from.
         previous: the kind of the activity before, None unless it is counted from its end.
@@ -137,8 +134,6 @@ class Latencies(Arrays):
         typical_ns: int64[l], ns: the trace's own median where it counts, else that of the captures.
         is_own: bool[l], whether it is the trace's own.
         start_count: int64[l], how many starts the trace has of each.
-
-    Example row: ``(typical_ns=1_376, is_own=True, start_count=883)``.
     """
 
     typical_ns: Int64Array
@@ -149,11 +144,9 @@ class Latencies(Arrays):
 def measure_latencies(latency_index: NDArray[np.intp], latency_ns: Int64Array) -> Latencies:
     """The typical latencies of a trace.
 
-    The slow reference model is ``tests/reference/binding.py``.
-
-    Args:
-        latency_index: intp[k], index into `LATENCIES`: which one each start, or return, shows.
-        latency_ns: int64[k], ns, how long it took.
+    The slow reference model is ``tests/reference/binding.py``. `latency_index`: intp[k], index into
+    `LATENCIES`: which one each start, or return, shows. `latency_ns`: int64[k], ns, how long it
+    took.
     """
     typical_ns = np.array([latency.typical_ns for latency in LATENCIES], dtype=np.int64)
     is_own = np.zeros(len(LATENCIES), dtype=np.bool_)

@@ -70,9 +70,8 @@ def expand_ranges(
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """All members of the ranges ``[first, end)``, one range after another.
 
-    Returns:
-        twice intp[members]: the index of the range, and the member; a range whose end comes first
-        has none.
+    Returns twice intp[members]: the index of the range, and the member; a range whose end comes
+    first has none.
 
     >>> index, member = expand_ranges(np.array([4, 9, 0]), np.array([6, 9, 3]))
     >>> index.tolist(), member.tolist()
@@ -105,15 +104,14 @@ def last_in_group(
 ) -> NDArray[np.intp]:
     """Per query the last entry of a group with a smaller key, or ("right") one no greater.
 
+    Returns intp[queries], indexes of entries, ABSENT without one.
+
     Args:
         group: int[entries], ascending.
         key: int64[entries], ascending within each group.
         query_group: int[queries], in any order; ABSENT for no group.
         query_key: int64[queries].
         side: as in `numpy.searchsorted`.
-
-    Returns:
-        intp[queries], indexes of entries, ABSENT without one.
 
     >>> group, key = np.array([0, 0, 0, 1]), np.array([10, 20, 30, 5])
     >>> last_in_group(group, key, np.array([0, 1, 0]), np.array([25, 5, 10])).tolist()
@@ -133,9 +131,7 @@ def last_in_group(
 def reach_in_group(group: NDArray[np.integer[Any]], end_ns: Int64Array) -> Int64Array:
     """The latest end so far within its group, of each entry: int64[k], ns.
 
-    Args:
-        group: int[k], ascending, from 0 on.
-        end_ns: int64[k], ns.
+    `group`: int[k], ascending, from 0 on. `end_ns`: int64[k], ns.
 
     >>> reach_in_group(np.array([0, 0, 0, 1]), np.array([30, 50, 40, 20])).tolist()
     [30, 50, 50, 20]

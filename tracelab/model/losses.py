@@ -21,9 +21,6 @@ from tracelab.model.trace import Category, Trace
 class Loss(Record):
     """A kind of loss, a record of ``losses.toml``; a report counts how often it happened.
 
-    Example: ``Loss("negative_durations", "warning", "reader", "events with a negative duration
-    were left out", group="times")``.
-
     Attributes:
         name: its key in a report's losses.
         severity: what it alone makes of a trace; a rule of its own may judge by the share.
@@ -77,9 +74,6 @@ class LossName(Record):
         count: how often.
         devices: the GPUs in whose rows it is, as far as the file says.
         gpu_ns: how long what is there took, ns, added up.
-
-    Example row: ``LossName(loss="unknown_categories", name="graph_foo_node", count=12,
-    devices=(0,), gpu_ns=36_000)``.
     """
 
     loss: str
@@ -120,12 +114,10 @@ def merged_loss_names(names: Iterable[LossName]) -> tuple[LossName, ...]:
 def listed_names(names: Sequence[LossName], total: int) -> str:
     """Names in words, each with its count, and how many more there are.
 
+    `names`: of one loss. `total`: the count of that loss.
+
     >>> listed_names([LossName("unknown_categories", "graph_foo_node", 12, (0,))], total=15)
     '`graph_foo_node` (12, on GPU 0) and 3 with other names'
-
-    Args:
-        names: of one loss.
-        total: the count of that loss.
     """
     texts = [f"`{_shown(x.name)}` ({x.count:,}{_where(x.devices)})" for x in names]
     others = total - sum(x.count for x in names)

@@ -50,9 +50,6 @@ _MAX_NEIGHBORS = 32
 class LostWork(Arrays):
     """The calls that put work on the GPU, and which of them lost it.
 
-    Example row: ``call_id=40, kind=2, is_lost=True``: the replay of a graph of which nothing is in
-    the file.
-
     Attributes:
         call_id: int64[k], event ids of all calls that launch, by start.
         kind: int8[k], index into `KINDS`, the losses that count them.
@@ -77,11 +74,7 @@ def find_lost_work(timeline: Activities) -> LostWork:
     """The calls that put work on the GPU, and which of them lost it.
 
     A replay lacks nodes where others are as long and have more of the same nodes, and its pauses
-    have room for those. There is no slow reference model:
-    ``tests/unit/model/test_lost_work.py`` has traces made by hand.
-
-    Args:
-        timeline: the GPU activities in order.
+    have room for those.
     """
     trace = timeline.trace
     calls = calls_of_name(trace, lambda name: any(test(name) for test in _LAUNCHES.values()))
@@ -104,14 +97,9 @@ def missing_work(
 ) -> tuple[str, bool]:
     """Tell how much of the work is missing from what the figures are about.
 
-    Args:
-        timeline: the GPU activities in order.
-        lost: the calls that lost their work.
-        left_out: the steps whose calls do not count, by start.
-
-    Returns:
-        in words, as "8 of 10 graph replays"; "" where nothing is. And True if the missing share
-        makes the figures wrong.
+    `lost`: the calls that lost their work. `left_out`: the steps whose calls do not count, by
+    start. Returns in words, as "8 of 10 graph replays"; "" where nothing is. And True if the
+    missing share makes the figures wrong.
     """
     is_used = ~np.isin(lost.call_id, _calls_within(timeline.trace, lost.call_id, left_out))
     words: list[str] = []
@@ -150,10 +138,8 @@ def _has_activity(timeline: Activities, calls: NDArray[np.intp]) -> NDArray[np.b
 
 
 def _is_captured(timeline: Activities, calls: NDArray[np.intp]) -> NDArray[np.bool_]:
-    """bool[k], which calls were captured into a CUDA graph, and so launched nothing.
-
-    By the thread that was capturing, and by others meanwhile, as autograd's.
-    """
+    """bool[k], which calls were captured into a CUDA graph, and so launched nothing."""
+    # By the thread that was capturing, and by others meanwhile, as autograd's.
     trace = timeline.trace
     if not len(calls):
         return np.zeros(0, dtype=np.bool_)
@@ -202,11 +188,9 @@ def _replays(timeline: Activities) -> list[_Replay]:
 
 
 def _lack_nodes(replays: list[_Replay]) -> set[int]:
-    """The launch calls of replays that had time for all nodes of others like them, and lack some.
-
-    Different graphs have no time for each other's nodes: there is a kernel where the other graph
-    has another one, and no pause.
-    """
+    """The launch calls of replays that had time for all nodes of others like them."""
+    # Different graphs have no time for each other's nodes: there is a kernel where the other graph
+    # has another one, and no pause.
     graphs: dict[bytes, list[_Replay]] = {}
     for one in replays:
         graphs.setdefault(np.sort(one.node).tobytes(), []).append(one)
@@ -257,10 +241,8 @@ def _has_time_for(replays: list[_Replay], one: _Replay) -> bool:
 def _are_broken_off(
     replays: list[_Replay], calls: NDArray[np.intp], is_lost: NDArray[np.bool_]
 ) -> set[int]:
-    """The launch calls of replays that begin or end as another one, beside records that are lost.
-
-    Where the file begins or ends is such a place, too.
-    """
+    """The launch calls of replays that begin or end as another one, next to lost records."""
+    # Where the file begins or ends is such a place, too.
     place = {int(call): i for i, call in enumerate(calls)}
     lost_before = np.concatenate(([True], is_lost[:-1]))
     lost_after = np.concatenate((is_lost[1:], [True]))

@@ -42,8 +42,7 @@ class Nesting:
     def innermost(self, events: Int64Array) -> Int64Array:
         """int64[k], index of the innermost entry around each event on its own thread, else ABSENT.
 
-        Args:
-            events: int64[k], event ids.
+        `events`: int64[k], event ids.
         """
         innermost = np.full(len(events), ABSENT, dtype=np.int64)
         for thread, of_thread in groups_of(self._trace.thread_index[events]):
@@ -53,9 +52,8 @@ class Nesting:
     def innermost_on(self, thread: int, events: Int64Array) -> Int64Array:
         """int64[k], index of the innermost entry of a thread around each event's time, else ABSENT.
 
-        Args:
-            thread: index into `Trace.threads`; the events may be of other threads.
-            events: int64[k], event ids.
+        `thread`: index into `Trace.threads`; the events may be of other threads. `events`:
+        int64[k], event ids.
         """
         start_ns, end_ns = self._trace.start_ns[events], self._trace.end_ns[events]
         first, last = self._bounds[thread : thread + 2]
@@ -67,11 +65,8 @@ class Nesting:
     def innermost_at(self, thread: int, moments_ns: Int64Array) -> Int64Array:
         """int64[k], index of the innermost entry of a thread that runs at each moment, else ABSENT.
 
-        Where entries overlap without one enclosing the other, the one that began last.
-
-        Args:
-            thread: index into `Trace.threads`.
-            moments_ns: int64[k], ns, ascending.
+        Where entries overlap without one enclosing the other, the one that began last. `thread`:
+        index into `Trace.threads`. `moments_ns`: int64[k], ns, ascending.
         """
         own = self.entries_of(thread)
         # The last entry that has begun; there are fewer entries than moments to look up.
@@ -107,8 +102,7 @@ class Nesting:
     def holding(self, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """bool[n], which entries are chosen, or hold one that is.
 
-        Args:
-            chosen: bool[n].
+        `chosen`: bool[n].
         """
         holds, index = chosen.copy(), np.flatnonzero(chosen)
         while len(index):
@@ -120,9 +114,7 @@ class Nesting:
     def around(self, index: Int64Array, chosen: NDArray[np.bool_]) -> Int64Array:
         """int64[k], of each entry and those around it the innermost chosen one, else ABSENT.
 
-        Args:
-            index: int64[k], entries, or ABSENT.
-            chosen: bool[n].
+        `index`: int64[k], entries, or ABSENT. `chosen`: bool[n].
         """
         around = index.copy()
         open_ = np.flatnonzero(around != ABSENT)
@@ -142,11 +134,9 @@ class Nesting:
         return match_names(self._trace, self.event_id, test)
 
     def _parents(self) -> Int64Array:
-        """The nearest entry before each that is of its thread and ends no earlier.
-
-        All entries still without an answer step to their candidate's candidate together: what lies
-        between an entry and its candidate ends earlier than the entry.
-        """
+        """The nearest entry before each that is of its thread and ends no earlier."""
+        # All entries still without an answer step to their candidate's candidate together: what
+        # lies between an entry and its candidate ends earlier than the entry.
         parent_index = np.arange(-1, len(self.event_id) - 1, dtype=np.int64)
         is_first, is_longer = np.diff(self.thread_index) != 0, np.diff(self.end_ns) > 0
         open_ = np.flatnonzero(is_first | is_longer) + 1
@@ -170,9 +160,7 @@ class Nesting:
 def is_nested(trace: Trace, calls: NDArray[np.intp]) -> NDArray[np.bool_]:
     """bool[k], which calls run inside another one of these of their thread.
 
-    Args:
-        trace: the trace.
-        calls: intp[k], event ids by start, longest first.
+    `calls`: intp[k], event ids by start, longest first.
     """
     nested = np.zeros(len(calls), dtype=np.bool_)
     for _, of_thread in groups_of(trace.thread_index[calls]):

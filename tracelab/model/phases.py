@@ -169,11 +169,8 @@ class Phases:
     def threads_in_charge(self, within: Intervals) -> list[tuple[int, Intervals]]:
         """Divide intervals among the threads in charge.
 
-        Args:
-            within: the time in question.
-
-        Returns:
-            indices into `Trace.threads` and their parts; the main thread, or ABSENT, comes last.
+        `within`: the time in question. Returns indices into `Trace.threads` and their parts; the
+        main thread, or ABSENT, comes last.
         """
         parts: list[tuple[int, Intervals]] = []
         for thread, at_work in self._autograd.items():
@@ -206,10 +203,8 @@ class Phases:
         return phase
 
     def _autograd_at_work(self) -> dict[int, Intervals]:
-        """Return the intervals in which each of autograd's threads worked.
-
-        The time between two of its operators counts where the main thread began nothing.
-        """
+        """Return the intervals in which each of autograd's threads worked."""
+        # The time between two of its operators counts where the main thread began nothing.
         begun_ns = [np.zeros(0, dtype=np.int64)]
         if self.main_thread != ABSENT:
             begun_ns += [
@@ -251,10 +246,8 @@ def _named_phases(host: Host) -> NDArray[np.int8]:
 
 
 def _autograd_threads(trace: Trace, operators: Nesting) -> NDArray[np.int32]:
-    """Index into `Trace.threads` of autograd's own: by name, or they run little but its engine.
-
-    A backward pass through operators of the CPU runs on the thread that called it.
-    """
+    """Index into `Trace.threads` of autograd's own: by name, or they run little but its engine."""
+    # A backward pass through operators of the CPU runs on the thread that called it.
     outermost = np.flatnonzero(operators.parent_index == ABSENT)
     thread = operators.thread_index[outermost]
     is_engine = operators.have_name(is_autograd_node)[outermost]

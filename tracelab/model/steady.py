@@ -29,10 +29,7 @@ _MIN_SILENCE_RATIO = 2
 
 
 class LeftOut(Record):
-    """A step that is not steady, and why.
-
-    Example: ``LeftOut(step=2, why="holds work launched before the recording")``.
-    """
+    """A step that is not steady, and why."""
 
     step: int
     why: str
@@ -40,10 +37,6 @@ class LeftOut(Record):
 
 class SteadySteps(Record):
     """The steady steps of a file; they decide what is typical.
-
-    Example: ``SteadySteps(indices=(1, 2), window=Window(None, 9_000, 29_000),
-    left_out=(LeftOut(2, "holds work launched before the recording"),))``: of three steps the first
-    is left out.
 
     Attributes:
         indices: into `Timeline.steps`, ascending, at least one; no step between them lacks work.
@@ -57,11 +50,7 @@ class SteadySteps(Record):
 
 
 def _longest_run(indices: Sequence[int], cut: Sequence[int]) -> tuple[int, ...]:
-    """The most of these steps that have no cut one between them, the last ones of as many.
-
-    >>> _longest_run([0, 1, 3, 5, 8], cut=[4, 7])
-    (0, 1, 3)
-    """
+    """The most of these steps that have no cut one between them, the last ones of as many."""
     runs = [tuple(run) for _, run in groupby(indices, key=partial(bisect, cut))]
     return max(reversed(runs), key=len, default=())
 
@@ -82,15 +71,8 @@ def find_steady(timeline: Activities, lost: LostWork) -> SteadySteps | None:
     """The steps that hold no work launched before the recording and lack none of their own.
 
     Nor is the last step one of them where it ends with the profiler that stops. A file of one step
-    has that step as its steady step, whatever it holds or lacks. There is no slow reference model:
-    ``tests/unit/model/test_steady.py`` has traces made by hand.
-
-    Args:
-        timeline: the GPU activities in order.
-        lost: the calls that lost their work.
-
-    Returns:
-        the steady steps; None without any.
+    has that step as its steady step, whatever it holds or lacks. `lost`: the calls that lost their
+    work. Returns the steady steps; None without any.
     """
     steps = timeline.steps
     cut = _cut_steps(timeline, lost)
@@ -113,8 +95,8 @@ def launched_before_recording(timeline: Activities) -> NDArray[np.bool_]:
     """bool[m], the activities that were launched before the recording began.
 
     A stream runs its work in order: they are those without a launch that stand before its first
-    activity with one. In a stream without any they are those that started before the first
-    activity with a launch on the device.
+    activity with one. In a stream without any they are those that started before the first activity
+    with a launch on the device.
     """
     is_launched = timeline.launch_id != ABSENT
     is_before = np.zeros(len(is_launched), dtype=np.bool_)

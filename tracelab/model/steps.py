@@ -31,8 +31,6 @@ _MAX_INT64_DIGITS = 18
 class Step(Record):
     """One pass of the loop: the host's annotation and the window that its GPU work extends.
 
-    Example: ``Step(number=12, event_id=40, start_ns=1_000, end_ns=9_500_000)``.
-
     Attributes:
         number: the user's own, from the annotation's name; where that has none, the step's place
             among all, from 0. No two steps have the same.
@@ -77,8 +75,6 @@ def bounds_of(stretches: Sequence[Step | Window]) -> tuple[Int64Array, Int64Arra
 class UnusedSteps(Record):
     """Annotations of one name that match the pattern of the steps and are not steps.
 
-    Example: ``UnusedSteps(loss="nested_steps", name="step micro-batch", count=8)``.
-
     Attributes:
         loss: why not: "nested_steps" or "repeated_steps" of `tracelab.model.losses.LOSSES`.
         name: what they are called.
@@ -98,21 +94,15 @@ def find_steps(
     A step's window is ``[max(end of the window before, host start), max(host end, end of the last
     activity launched inside it))``: windows do not overlap, and work that the host launched ahead
     of time is counted in the step that launched it. Of steps that overlap, the first one counts it.
-
     The outermost annotations are the steps: one that lies inside another, on whichever thread, is
     part of that step. One whose name has the number of an earlier step (several recordings in one
     file, several processes, a number for each batch and not for each micro-batch) is not a step:
-    its number stands for the earlier one, its work belongs to the whole trace only.
-
-    Args:
-        trace: the trace.
-        pattern: regular expression of the host annotations that are the steps; None for no steps.
-        launch_id: int64[m], event id of the call that launched each activity, else ABSENT.
-        activity_end_ns: int64[m], ns.
-
-    Returns:
-        the steps, by start; int32[m], the index of each activity's step, else ABSENT; and the other
-        annotations: nested in a step, or with an earlier one's number or one too long for a number.
+    its number stands for the earlier one, its work belongs to the whole trace only. `pattern`:
+    regular expression of the host annotations that are the steps; None for no steps. `launch_id`:
+    int64[m], event id of the call that launched each activity, else ABSENT. `activity_end_ns`:
+    int64[m], ns. Returns the steps, by start; int32[m], the index of each activity's step, else
+    ABSENT; and the other annotations: nested in a step, or with an earlier one's number or one too
+    long for a number.
 
     Raises:
         UsageError: the pattern is not a valid regular expression.
@@ -215,9 +205,7 @@ _OF_PATTERNS = re.compile(r"[.^$*+?{}\[\]\\|()]")
 
 
 class KnownSteps(Record):
-    r"""Step names of a framework.
-
-    Example: ``KnownSteps("SGLang", r"^step\[\w+ bs=\d")``.
+    """Step names of a framework.
 
     Attributes:
         framework: the one that does.
@@ -243,10 +231,7 @@ KNOWN_STEPS = (
 
 
 class RepeatedAnnotation(Record):
-    r"""Annotations of one name in a file without steps, or of names that differ in a number.
-
-    Example: ``RepeatedAnnotation(name="batch N", pattern=r"^batch \d+$", count=40,
-    gpu_share=0.97)``: "batch 0" to "batch 39" launch 97 % of the GPU's work.
+    """Annotations of one name in a file without steps, or of names that differ in a number.
 
     Attributes:
         name: with N for the digits of names that differ in them.
@@ -279,13 +264,9 @@ def choose_pattern(
     A requested pattern is returned as it is. By default, if the profiler has marked no step, it is
     that of the first known framework whose annotations are steps: at least three, all of one
     thread, none overlapping another, which together launch more than half of what the GPU does. A
-    wrong step is worse than none.
-
-    Args:
-        trace: the trace.
-        asked: regular expression; `PROFILER_STEP` by default, None for no steps.
-        launch_id: int64[m], event id of the call that launched each activity, else ABSENT.
-        activity_ns: int64[m], how long each activity takes, ns.
+    wrong step is worse than none. `asked`: regular expression; `PROFILER_STEP` by default, None for
+    no steps. `launch_id`: int64[m], event id of the call that launched each activity, else ABSENT.
+    `activity_ns`: int64[m], how long each activity takes, ns.
     """
     if asked != PROFILER_STEP or step_annotations(trace, asked):
         return asked
@@ -304,12 +285,9 @@ def find_repeated(
 ) -> tuple[RepeatedAnnotation, ...]:
     """The annotations that repeat and launch work, those that launch most first; at most ten.
 
-    Those of collectives are not among them, nor names that are too long to type.
-
-    Args:
-        trace: the trace.
-        launch_id: int64[m], event id of the call that launched each activity, else ABSENT.
-        activity_ns: int64[m], how long each activity takes, ns.
+    Those of collectives are not among them, nor names that are too long to type. `launch_id`:
+    int64[m], event id of the call that launched each activity, else ABSENT. `activity_ns`:
+    int64[m], how long each activity takes, ns.
     """
     events = trace.of_category(Category.ANNOTATION)
     events = events[match_names(trace, events, _may_be_a_step)]
@@ -331,13 +309,7 @@ class LaunchedWork:
     """GPU time by the moment of its launch."""
 
     def __init__(self, trace: Trace, launch_id: Int64Array, activity_ns: Int64Array) -> None:
-        """Order the activities by launch.
-
-        Args:
-            trace: the trace.
-            launch_id: int64[m], event id of the call that launched each activity, else ABSENT.
-            activity_ns: int64[m], how long each activity takes, ns.
-        """
+        """Order the activities by launch."""
         launched = np.flatnonzero(launch_id != ABSENT)
         launch_ns = trace.start_ns[launch_id[launched]]
         order = np.argsort(launch_ns, kind="stable")
@@ -370,15 +342,14 @@ def _alike(
 ) -> dict[tuple[str, str], NDArray[np.intp]]:
     r"""Events of one name, or of names that differ in numbers only: by name and pattern.
 
-    Numbers count something where a name with them is there only once; where every name repeats,
-    as ``layer1`` and ``layer2`` do in each step, each is a group of its own.
-
     >>> once, twice = np.array([0]), np.array([1, 2])
     >>> list(_alike({"step_7": once, "step_8": once}))
     [('step_N', '^step_\\d+$')]
     >>> list(_alike({"layer1": twice, "layer2": twice}))
     [('layer1', '^layer1$'), ('layer2', '^layer2$')]
     """
+    # Numbers count something where a name with them is there only once; where every name repeats,
+    # as ``layer1`` and ``layer2`` do in each step, each is a group of its own.
     by_pattern: dict[str, list[str]] = defaultdict(list)
     for name in by_name:
         by_pattern[_DIGITS.sub(r"\\d+", _escaped(name))].append(name)
@@ -393,9 +364,5 @@ def _alike(
 
 
 def _escaped(name: str) -> str:
-    r"""A pattern that matches this name only, as a person would write it.
-
-    >>> _escaped("## forward (1) ##")
-    '^## forward \\(1\\) ##$'
-    """
+    """A pattern that matches this name only, as a person would write it."""
     return f"^{_OF_PATTERNS.sub(lambda match: chr(92) + match[0], name)}$"

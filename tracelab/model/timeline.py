@@ -124,12 +124,10 @@ def _overlaps_previous(
 
 
 def _may_begin_early(trace: Trace, launch_id: Int64Array) -> NDArray[np.bool_]:
-    """bool[m], which activities may start before the one before them in their stream has ended.
-
-    Under programmatic dependent launch a kernel begins while the one before it still runs; only
-    the extended launch calls can ask for that. Within one replay of a graph any node may: on an
-    H200 plain kernels too began up to 0.5 us early there, and never across two replays.
-    """
+    """bool[m], which activities may start before the one before them in their stream has ended."""
+    # Under programmatic dependent launch a kernel begins while the one before it still runs; only
+    # the extended launch calls can ask for that. Within one replay of a graph any node may: on an
+    # H200 plain kernels too began up to 0.5 us early there, and never across two replays.
     in_replay = _launched_by(trace, launch_id, is_graph_launch)
     in_replay[1:] &= launch_id[1:] == launch_id[:-1]
     return in_replay | _launched_by(trace, launch_id, is_extended_launch)

@@ -30,10 +30,6 @@ from tracelab.base.intervals import Int64Array
 class FileInfo(Record):
     """Metadata of a file, each value once, with one type.
 
-    Example: ``FileInfo(rank=3, rank_source="metadata", world_size=8, software={"cuda": "12.4"},
-    device_names={3: "NVIDIA H200"}, multiprocessors={3: 132}, source_folders=("/home/me/train",),
-    unprofiled_step_ns=9_500_000.0)``. Without arguments it is that of a file that says nothing.
-
     Attributes:
         rank: the rank in the whole job that the file or its name gives, else None.
         rank_source: "metadata", "filename" or "none".
@@ -85,8 +81,6 @@ class FileInfo(Record):
 class GroupText(NamedTuple):
     """A process group as one event describes it.
 
-    Example: ``GroupText(name="0", ranks="[0, 1, 2, 3]", size=4, first_rank=0, rank_stride=1)``.
-
     Attributes:
         name: "" where the event has none.
         ranks: the list of its global ranks, of which a long one ends in dots; "" without one.
@@ -116,9 +110,6 @@ class Messages(Arrays):
         out_bytes: int64[k + 1], what this rank gets.
         names: what the operations are called.
         groups: the process groups.
-
-    Example row: ``(name_index=0, group_index=0, sequence=17, peer_rank=ABSENT,
-    in_bytes=33_554_432, out_bytes=67_108_864)`` with ``names[0] == "_allgather_base"``.
     """
 
     name_index: NDArray[np.int32]
@@ -144,9 +135,6 @@ class GraphNodes(Arrays):
         node_number: int64[k + 1], the node in its graph.
         annotation_index: int32[k + 1], into `annotations`.
         annotations: what the program called the regions in which nodes were captured.
-
-    Example row: ``(graph_number=3, node_number=17, annotation_index=0)`` with ``annotations[0] ==
-    "layers.0.attention"``.
     """
 
     graph_number: Int64Array
@@ -193,8 +181,6 @@ COLLECTIVE_OPERATOR = "record_param_comms"
 class Thread(Record):
     """A thread as the file names it: strings, because some files use words.
 
-    Example row: ``Thread(process="4211", thread="4211", name="thread 4211 (python)")``.
-
     Attributes:
         process: the process id, or its name.
         thread: the thread id, or its name.
@@ -209,13 +195,13 @@ class Thread(Record):
 class SparseColumn(Arrays):
     """Integers that few events have, read like an array of one per event.
 
-    >>> column = SparseColumn(np.array([0, 1, 1], np.int32), np.array([7, ABSENT]))
-    >>> column[:].tolist(), (column == 7).tolist()
-    ([7, -1, -1], [True, False, False])
-
     Attributes:
         value_index: int32[n], each event's index into `values`; that of the last one for most.
         values: int64[k + 1] or int32[k + 1]; the last is `ABSENT`.
+
+    >>> column = SparseColumn(np.array([0, 1, 1], np.int32), np.array([7, ABSENT]))
+    >>> column[:].tolist(), (column == 7).tolist()
+    ([7, -1, -1], [True, False, False])
 
     >>> index, values = np.array([1, 0, 1], dtype=np.int32), np.array([7, ABSENT])
     >>> SparseColumn(index, values)[:].tolist()
@@ -248,11 +234,6 @@ class Trace(Arrays, dict=True):
 
     Large files are mostly host events, which have no device, stream or CUDA event: those columns
     are sparse.
-
-    Example row, of a kernel: ``start_ns=120_000, duration_ns=4_500, category=Category.KERNEL,
-    name_index=3, thread_index=1, device_number=0, stream_number=7, correlation=42,
-    wait_stream_number=ABSENT, wait_correlation=ABSENT, cuda_event_number=ABSENT,
-    copied_bytes=ABSENT, message_row=ABSENT, graph_node_row=ABSENT, file_index=17``.
 
     Attributes:
         path: where it came from.

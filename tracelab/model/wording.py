@@ -51,9 +51,7 @@ def function_text(name: str) -> str:
 def describe(call_site: CallSite, fallback: str) -> str:
     """A call site in words: what was called, in which function, in which line.
 
-    Args:
-        call_site: where it is.
-        fallback: what was called, where the call site does not say; may be "".
+    `fallback`: what was called, where the call site does not say; may be "".
 
     >>> describe(CallSite(call="item", function="train", file="train.py", line=40), "")
     '`item` in train (train.py:40)'
@@ -83,9 +81,7 @@ def describe(call_site: CallSite, fallback: str) -> str:
 def called(call_site: CallSite, fallback: str = "") -> str:
     """Return the name that a call site calls; "" without one that a program writes.
 
-    Args:
-        call_site: where it is.
-        fallback: what was called, where the call site does not say: a call or a frame.
+    `fallback`: what was called, where the call site does not say: a call or a frame.
 
     >>> called(CallSite(call="item", operator="aten::item")), called(CallSite(), "cudaMalloc")
     ('`item()`', '`cudaMalloc`')
@@ -123,14 +119,8 @@ def origin_texts(
 ) -> tuple[str, ...]:
     """Describe where activities were captured into CUDA graphs; "" where that is not known.
 
-    Args:
-        timeline: the activities.
-        origins: where they come from.
-        rows: int[k], rows of the timeline.
-        lines: where to look for the program's source.
-
-    Returns:
-        k texts: ``("captured at `Linear` in forward (model.py:7)", "")``.
+    `rows`: int[k], rows of the timeline. Returns k texts: ``("captured at `Linear` in forward
+    (model.py:7)", "")``.
     """
     event_id = origins.event_id[rows]
     known_id = np.unique(event_id[event_id != ABSENT])
@@ -149,9 +139,8 @@ def origin_texts(
 def describe_origin(call_site: CallSite | None, annotation: str) -> str:
     """Describe where a node of a CUDA graph was captured; "" if that is not known.
 
-    Args:
-        call_site: of the call that it comes from; None if that is not known.
-        annotation: the program's name of the region; "" without any.
+    `call_site`: of the call that it comes from; None if that is not known. `annotation`: the
+    program's name of the region; "" without any.
 
     >>> site = CallSite(call="Linear", function="forward", file="model.py", line=7)
     >>> describe_origin(site, "")

@@ -45,8 +45,6 @@ _MAX_UNFINISHED_S = 3600
 class KeptFile(Record):
     """A file in the cache folder that holds a trace's columns, or will hold them.
 
-    Example row: ``KeptFile(path=Path("9f2c.columns"), size_bytes=7_340_032, modified_s=1.7e9)``
-
     Attributes:
         path: the file.
         size_bytes: its size.
@@ -176,11 +174,7 @@ def _open(entry: Path, digest: str, source: Source) -> Trace | None:
 
 
 def _save(trace: Trace, entry: Path, digest: str) -> None:
-    """Write an entry, unless it is larger than all may be.
-
-    Raises:
-        OSError: the folder cannot be written to.
-    """
+    """Write an entry, unless it is larger than all may be."""
     blocks = trace_as_blocks(trace, digest)
     size = sum(map(len, blocks))
     if size > MAX_TOTAL_BYTES:
@@ -241,9 +235,7 @@ class _Header(msgspec.Struct):
 def trace_as_blocks(trace: Trace, digest: str) -> list[bytes | memoryview]:
     """The bytes of an entry in blocks, those of large columns without a copy.
 
-    Args:
-        trace: what is kept.
-        digest: what tells the content of the file that it was read from.
+    `digest`: what tells the content of the file that it was read from.
 
     Raises:
         RecursionError: the file's metadata nests too deep to be written.
@@ -274,13 +266,8 @@ def trace_as_blocks(trace: Trace, digest: str) -> list[bytes | memoryview]:
 def trace_from_bytes(data: mmap.mmap, digest: str, source: Source) -> Trace | None:
     """The trace of an entry, with columns that are views of its bytes.
 
-    Args:
-        data: the entry.
-        digest: what tells the content of the file.
-        source: the file.
-
-    Returns:
-        the trace; None if the entry is damaged, or is of another file.
+    `digest`: what tells the content of the file. Returns the trace; None if the entry is damaged,
+    or is of another file.
     """
     if len(data) < _BEGIN.itemsize:
         return None
@@ -315,9 +302,5 @@ def _padding(byte_count: int) -> bytes:
 
 
 def _aligned(offset: int) -> int:
-    """The first aligned offset that is not before this one.
-
-    >>> _aligned(64), _aligned(65)
-    (64, 128)
-    """
+    """The first aligned offset that is not before this one."""
     return -(-offset // _ALIGNMENT) * _ALIGNMENT

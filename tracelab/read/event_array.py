@@ -24,10 +24,7 @@ Id = int | float | str | None  # of a process or thread, as files write it
 
 
 class Head(msgspec.Struct, gc=False):
-    """Fields that tell events apart; as written.
-
-    Example: ``Head(ph="s", cat="ac2g", pid=4211, tid=4211, ts=120.5, id=42)``.
-    """
+    """Fields that tell events apart; as written."""
 
     ph: Id = None
     cat: Id = None
@@ -39,9 +36,6 @@ class Head(msgspec.Struct, gc=False):
 
 class EventArray(Record):
     """Position of a file's array of events in its unpacked bytes.
-
-    Example: ``EventArray(begin=16, end=4_812, is_bare=False, breaks_off=False, losses={},
-    threads={("4211", "4211"): (4211, 4211)})``.
 
     Attributes:
         begin: the offset after the opening bracket.
@@ -66,8 +60,6 @@ class Selection(Arrays):
 
     Complete events are chosen one by one. Of the others the metadata are kept, begins and ends
     (half a pair would be damage), the arrows of the chosen launches, and what happened in the time.
-
-    Example row: ``(file_index=17)``, and ``(correlation=42)``.
 
     Attributes:
         file_index: int64[k], ascending, of complete events: their indices in the file's array.
@@ -154,11 +146,7 @@ _decode = msgspec.json.Decoder(list[Head]).decode
 
 
 def _decode_heads(text: bytes) -> list[Head]:
-    """The heads of an array of events.
-
-    Raises:
-        ValueError: the text is not JSON.
-    """
+    """The heads of an array of events."""
     try:
         return _decode(text)
     except (msgspec.DecodeError, RecursionError):  # not JSON, or some value is of an unusual type

@@ -22,8 +22,6 @@ class Platform(Record):
 
     It is a record of ``platforms.toml``.
 
-    Example: ``Platform("Google TPU or another device of XLA", processes=r"/device:")``.
-
     Attributes:
         name: what a user calls it.
         categories: of events.
@@ -50,9 +48,8 @@ READ_PLATFORMS = tuple(platform.name for platform in PLATFORMS if platform.is_re
 def platform_of(categories: Iterable[str], processes: Collection[str]) -> Platform | None:
     """The platform of a file; None for CUDA and ROCm, and where nothing says what it is.
 
-    Args:
-        categories: those of its complete events, in small letters.
-        processes: the names of its processes.
+    `categories`: those of its complete events, in small letters. `processes`: the names of its
+    processes.
 
     >>> platform_of(["cpu_op", "xpu_runtime"], ["python"]).name
     'Intel XPU'

@@ -235,11 +235,7 @@ def _gaps(stream: io.BufferedIOBase, size: int) -> Iterator[tuple[int, int]]:
 
 
 def _read_chunk(path: str, chunk: _Chunk) -> tuple[Columns, dict[str, Any], int]:
-    """The columns of a chunk, what stands beside the events, and the chunk's bytes.
-
-    Raises:
-        UnreadableInputError: anything is wrong with it.
-    """
+    """The columns of a chunk, what stands beside the events, and the chunk's bytes."""
     with open(path, "rb") as file:
         file.seek(chunk.begin)
         content = file.read(chunk.end - chunk.begin)

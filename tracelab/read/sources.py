@@ -126,11 +126,7 @@ def _files_of(folder: Path) -> list[Path]:
 
 
 def _natural_order(path: Path) -> list[list[str | int]]:
-    """A key that sorts "rank2" before "rank10"; numbers and other text alternate.
-
-    >>> _natural_order(Path("rank10.json"))
-    [['rank', 10, '.json']]
-    """
+    """A key that sorts "rank2" before "rank10"; numbers and other text alternate."""
     return [
         [int(text) if i % 2 else text for i, text in enumerate(re.split(r"([0-9]+)", part))]
         for part in path.parts
@@ -167,12 +163,7 @@ def _begins_like_a_trace(file: Path) -> bool:
 
 
 def _copy_of_pipe(path: str) -> str:
-    """A file with all that comes out of a pipe, as long as this process lives.
-
-    Raises:
-        UnreadableInputError: no program writes into it.
-        OSError: it cannot be read, or not be copied.
-    """
+    """A file with all that comes out of a pipe, as long as this process lives."""
     copy = new_copy()
     with open(copy, "wb") as file:
         file.writelines(read_pipe(path))
@@ -340,21 +331,13 @@ def _rank_of_sglang(text: bytes) -> tuple[str, bytes] | None:
 
 
 def _rank_of_tracelens(text: bytes) -> tuple[str, bytes] | None:
-    """The last argument "rank", which the fusion adds to those of the profiler.
-
-    >>> _rank_of_tracelens(b'{"ph": "X", "args": {"rank": 3, "pid_raw": 7}}')[0]
-    'rank3'
-    """
+    """The last argument "rank", which the fusion adds to those of the profiler."""
     found = _OF_TRACELENS.findall(text)
     return (f"rank{int(found[-1])}", text) if found else None
 
 
 def _numbers(labels: list[str]) -> dict[str, int]:
-    """The rank in the whole job of each label: its only number that differs, else its place.
-
-    >>> _numbers(["TP01-DP00", "TP00-DP00"]), _numbers(["TP00-DP01", "TP00-DP00"])
-    ({'TP01-DP00': 1, 'TP00-DP00': 0}, {'TP00-DP00': 0, 'TP00-DP01': 1})
-    """
+    """The rank in the whole job of each label: its only number that differs, else its place."""
     found = {label: re.search(r"(?:TP|rank)(\d+)", label) for label in labels}
     numbers = {label: int(match[1]) for label, match in found.items() if match}
     if len(set(numbers.values())) == len(labels):

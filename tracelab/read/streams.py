@@ -44,8 +44,6 @@ _MAX_MAGIC_BYTES = 6
 class Source(Record):
     """One file to read.
 
-    Example: ``Source(path="traces/ddp_rank3.pt.trace.json.gz", rank=3, named=False)``.
-
     Attributes:
         path: a local path or a URL that fsspec knows.
         rank: the rank in the whole job that the file's name gives ("rank3", "TP-3"); None where it
@@ -96,11 +94,7 @@ def open_source(source: Source) -> Iterator[io.BufferedIOBase]:
 def _unpacked(
     stack: ExitStack, stream: io.BufferedReader[Any], path: str
 ) -> io.BufferedReader[Any]:
-    """The decompressed bytes of a stream; the stream itself where it is not compressed.
-
-    Raises:
-        UnreadableInputError: it is compressed in a way that the standard library does not read.
-    """
+    """The decompressed bytes of a stream; the stream itself where it is not compressed."""
     head = stream.peek(_MAX_MAGIC_BYTES)
     for magic, name, command in _OTHER_COMPRESSORS:
         if head.startswith(magic):

@@ -23,8 +23,6 @@ class GraphReplays(Arrays):
         row: intp[n], timeline rows, replay after replay; in the order of the capture where that is
             known, else by start.
         first: intp[r + 1], the rows of replay *i* are ``row[first[i]:first[i + 1]]``.
-
-    Example row: ``launch_id=40, graph_number=3, is_ordered=True`` with ``row[0:2] == [7, 2]``.
     """
 
     launch_id: Int64Array
@@ -44,9 +42,9 @@ class GraphReplays(Arrays):
 def graph_replays(timeline: Timeline) -> GraphReplays:
     """The replays of a file.
 
-    The nodes of a graph in one stream run in the order in which they were captured. Where a
-    replay runs in several, what ran first was not always captured first: there the numbers of the
-    nodes are the order, if within each stream they ascend. The slow reference model is
+    The nodes of a graph in one stream run in the order in which they were captured. Where a replay
+    runs in several, what ran first was not always captured first: there the numbers of the nodes
+    are the order, if within each stream they ascend. The slow reference model is
     ``tests/reference/origins.py``.
     """
     trace = timeline.trace

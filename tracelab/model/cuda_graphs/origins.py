@@ -44,9 +44,6 @@ class Origins(Arrays):
             and for all that ran outside of graphs.
         annotation_index: int32[m], index into `annotations`; ABSENT where the file has none.
         annotations: what the program called the regions in which nodes were captured.
-
-    Example row: ``event_id=12, annotation_index=0`` with ``annotations == ("layers.0",)``: the call
-    12 was captured as this node, in a region that the program called "layers.0".
     """
 
     event_id: Int64Array
@@ -74,10 +71,6 @@ def origins(timeline: Timeline, lines: SourceLines) -> Origins:
 
     Where several captures fit a replay, a node gets one only if it is at the same place of the
     program in all of them. The slow reference model is ``tests/reference/origins.py``.
-
-    Args:
-        timeline: the GPU activities.
-        lines: where to look for the program's source.
     """
     trace = timeline.trace
     event_id = np.full(len(timeline.event_id), ABSENT, dtype=np.int64)
@@ -99,10 +92,7 @@ def origins(timeline: Timeline, lines: SourceLines) -> Origins:
 
 
 class _Graph(NamedTuple):
-    """A graph, as far as its replays tell graphs apart.
-
-    Example: ``_Graph(number=3, is_ordered=True, replays=[0, 4, 8])``.
-    """
+    """A graph, as far as its replays tell graphs apart."""
 
     number: int  # ABSENT where the file does not say
     is_ordered: bool
@@ -110,11 +100,7 @@ class _Graph(NamedTuple):
 
 
 class _Match(NamedTuple):
-    """Sequences of calls, and the graphs that come from one of the first few of them.
-
-    Example: ``_Match(event_ids=[np.array([3, 4])], graphs=[(1, np.array([[7, 8], [17, 18]]))])``:
-    two replays of two nodes each, which the calls 3 and 4 were captured as.
-    """
+    """Sequences of calls, and the graphs that come from one of the first few of them."""
 
     event_ids: Sequence[Int64Array]  # of each sequence int64[nodes], event ids
     graphs: Sequence[tuple[int, NDArray[np.intp]]]  # how many sequences; intp[replays, nodes], rows
@@ -127,11 +113,9 @@ class _Places:
         self._timeline, self._lines = timeline, lines
 
     def agreed(self, matches: Sequence[_Match]) -> Iterator[tuple[NDArray[np.intp], Int64Array]]:
-        """Return each graph's rows, and int64[nodes], the event id of the call of each node.
-
-        That of the last of its sequences; ABSENT where that is at another place of the program
-        than that of one of the others.
-        """
+        """Return each graph's rows, and int64[nodes], the event id of the call of each node."""
+        # That of the last of its sequences; ABSENT where that is at another place of the program
+        # than that of one of the others.
         several = [x for match in matches if len(match.event_ids) > 1 for x in match.event_ids]
         known_id = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *several]))
         place = self._numbers(known_id) if len(known_id) else known_id
@@ -227,20 +211,11 @@ def _fitting(
     ended_ns: Int64Array,
     graphs: Sequence[_Graph],
 ) -> Iterator[_Match]:
-    """Match graphs to the captures that look like them.
-
-    Where there are as many graphs as captures and they are numbered, they were made in that order.
-    What has no number may be several graphs that run the same, so each of its replays may be from
-    any capture before it, unless the first was before all: then there is a graph of before the
-    recording.
-
-    Args:
-        trace: the file.
-        replays: all of it.
-        calls: int64[nodes] each, the event ids of the captured calls of each capture, by end.
-        ended_ns: int64[captures], ns, when each one ended.
-        graphs: those that look like them.
-    """
+    """Match graphs to the captures that look like them."""
+    # Where there are as many graphs as captures and they are numbered, they were made in that
+    # order. What has no number may be several graphs that run the same, so each of its replays may
+    # be from any capture before it, unless the first was before all: then there is a graph of
+    # before the recording.
     in_order = sorted(graphs, key=lambda graph: graph.number)
     first_ns = trace.start_ns[replays.launch_id[[graph.replays[0] for graph in in_order]]]
     is_numbered = len(graphs) == len(calls) and all(x.number != ABSENT for x in graphs)

@@ -44,9 +44,6 @@ from tracelab.model.trace import ABSENT, Category
 class CallSite(Record):
     """Place of a call in the program, as far as the trace and the source say.
 
-    Example: ``CallSite(operator="aten::item", function="step", file="train.py", line=31,
-    call="item")``: the function ``step`` called ``item`` in line 31 of train.py.
-
     Attributes:
         operator: the operator that the program called, None outside any.
         annotation: the innermost region that the user or a library named, other than a step;
@@ -77,13 +74,8 @@ def call_sites(
 ) -> tuple[CallSite, ...]:
     """Say where in the program each of these host events was made.
 
-    Args:
-        timeline: the trace.
-        events: int[k], event ids; they may nest, and repeat.
-        lines: where to look for the program's source; without it, no line is named.
-
-    Returns:
-        k call sites.
+    `events`: int[k], event ids; they may nest, and repeat. `lines`: where to look for the program's
+    source; without it, no line is named. Returns k call sites.
     """
     return _locator(timeline).call_sites(np.asarray(events, dtype=np.int64), lines)
 
@@ -91,13 +83,8 @@ def call_sites(
 def calling_threads(timeline: Timeline, events: NDArray[np.integer[Any]]) -> Int64Array:
     """Return the threads whose Python code made the host events of threads without any.
 
-    Args:
-        timeline: the trace.
-        events: int[k], event ids.
-
-    Returns:
-        int64[k], index into `Trace.threads`; ABSENT for events of threads with Python frames, and
-        where the file does not say.
+    `events`: int[k], event ids. Returns int64[k], index into `Trace.threads`; ABSENT for events of
+    threads with Python frames, and where the file does not say.
     """
     return _locator(timeline).calling_threads(np.asarray(events, dtype=np.int64))
 
@@ -107,13 +94,7 @@ def regions_around(
 ) -> Int64Array:
     """int64[k], the innermost region around each host event, of its thread or of its caller's.
 
-    Args:
-        timeline: the trace.
-        regions: host events as trees.
-        events: int[k], event ids.
-
-    Returns:
-        indices of regions; ABSENT for events that are in none.
+    `events`: int[k], event ids. Returns indices of regions; ABSENT for events that are in none.
     """
     event_id = np.asarray(events, dtype=np.int64)
     index, caller = regions.innermost(event_id), calling_threads(timeline, event_id)
@@ -125,15 +106,9 @@ def regions_around(
 def waiting_threads(timeline: Timeline, events: NDArray[np.integer[Any]]) -> Int64Array:
     """The only thread that waited for others when a thread without Python made host events.
 
-    Those are threads that were started while the profiler ran, and none of autograd's.
-
-    Args:
-        timeline: the trace.
-        events: int[k], event ids.
-
-    Returns:
-        int64[k], index into `Trace.threads`; ABSENT for events of other threads, and where the file
-        does not say.
+    Those are threads that were started while the profiler ran, and none of autograd's. `events`:
+    int[k], event ids. Returns int64[k], index into `Trace.threads`; ABSENT for events of other
+    threads, and where the file does not say.
     """
     return _locator(timeline).waiting_threads(np.asarray(events, dtype=np.int64))
 
@@ -162,9 +137,6 @@ def program_functions(timeline: Timeline) -> tuple[ProgramFunction, ...]:
 class ProgramFunction(Record):
     """A function of the program's own code as the file names it, and all that it called.
 
-    Example: ``ProgramFunction(frame=Frame("train.py", 12, "step"), calls={("item", "item")},
-    others={"item"}, was_entered=True)``.
-
     Attributes:
         frame: its file and name, and the line at which it was entered or went on.
         calls: what it called, each as `CallSite.call`, and its name in the source; of other
@@ -189,8 +161,6 @@ class ProgramCalls(Arrays):
             function that was called, that function.
         backward: per thread, as an index into `Trace.threads`, when it was in a backward pass.
         autograd_threads: int32[t], likewise, autograd's own: they run what that thread called.
-
-    Example row: ``event_id=40, site_id=42``: event 40 is a wrapper, and 42 the function inside it.
     """
 
     event_id: Int64Array
@@ -316,10 +286,8 @@ class _Locator:
 
     @cached_property
     def _ran_before(self) -> NDArray[np.bool_]:
-        """bool[frames], which may have run already when recording began.
-
-        They are the first of their thread, each inside the one before.
-        """
+        """bool[frames], which may have run already when recording began."""
+        # They are the first of their thread, each inside the one before.
         frames = self.frames
         ran_before = np.zeros(len(frames.event_id), dtype=np.bool_)
         for thread in np.unique(frames.thread_index).tolist():
@@ -342,14 +310,8 @@ class _Locator:
         return direct, around[direct]
 
     def _wrapped(self, frame: NDArray[np.intp], *, own: bool = False) -> NDArray[np.intp]:
-        """intp[k], of each frame that is a wrapper the one it stands around; else the frame.
-
-        That is the longest one inside it, unless that is of the program's own code again.
-
-        Args:
-            frame: intp[k].
-            own: whether it may be of the program's own code.
-        """
+        """intp[k], of each frame that is a wrapper the one it stands around; else the frame."""
+        # That is the longest one inside it, unless that is of the program's own code again.
         inside = self._inside_wrapper
         if not own:
             inside = np.where(self._is_program[inside], np.arange(len(inside)), inside)
@@ -427,10 +389,8 @@ class _Locator:
         return MODULE_CALL if is_module_call(frame) else self._called_name(frame)
 
     def _called_operator(self, operator: Int64Array) -> Int64Array:
-        """The operator that the program called: of ``aten::item`` and all that it calls, the first.
-
-        int64[k]; the ones given are the innermost.
-        """
+        """int64[k], the outermost tensor operator around each: what the program called."""
+        # int64[k]; the ones given are the innermost.
         called = operator.copy()
         open_ = np.flatnonzero(operator != ABSENT)
         while len(open_):
@@ -442,14 +402,7 @@ class _Locator:
         return called
 
     def _calls(self, frame: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array]:
-        """The program's frame around each frame, and what ran in it.
-
-        Returns:
-            four times int64[k]: that frame, what ran directly inside it, what it called, and in
-            which frame it waited for other threads. Of the frames inside, from the outermost on,
-            the first that is no wrapper was called, and the first that waits waited; ABSENT without
-            any. What a wrapper does before and after, it does for what it stands around.
-        """
+        """The program's frame around each frame, and what ran in it."""
         program_frame = frame.copy()
         inside, called, wait = np.full((3, len(frame)), ABSENT, dtype=np.int64)
         open_ = np.flatnonzero(program_frame != ABSENT)
@@ -486,10 +439,8 @@ class _Locator:
         return outermost
 
     def _among_calls(self, frame: Int64Array, inside: Int64Array) -> tuple[Int64Array, Int64Array]:
-        """Number the calls of one name directly inside a frame, and count them.
-
-        Twice int64[k], ABSENT where either frame is.
-        """
+        """Number the calls of one name directly inside a frame, and count them."""
+        # Twice int64[k], ABSENT where either frame is.
         ordinal, count = np.full((2, len(frame)), ABSENT, dtype=np.int64)
         known = np.flatnonzero((frame != ABSENT) & (inside != ABSENT))
         children = self.frames.children(np.unique(frame[known]))
@@ -518,13 +469,11 @@ class _Locator:
         return number_of_name[names]
 
     def _callers(self, events: Int64Array, frame: Int64Array) -> Int64Array:
-        """int64[k], for which thread a thread without Python made each event, else ABSENT.
-
-        Autograd's own threads run no Python: their work is that of the thread inside a backward
-        pass. Of threads that were started while the profiler ran, the file has no functions: their
-        calls are for the thread that waits for other threads then. If two threads are inside such
-        a call together, the file does not say whose work it is.
-        """
+        """int64[k], for which thread a thread without Python made each event, else ABSENT."""
+        # Autograd's own threads run no Python: their work is that of the thread inside a backward
+        # pass. Of threads that were started while the profiler ran, the file has no functions:
+        # their calls are for the thread that waits for other threads then. If two threads are
+        # inside such a call together, the file does not say whose work it is.
         caller = np.full(len(events), ABSENT, dtype=np.int64)
         alone = np.flatnonzero(frame == ABSENT)
         thread = self._trace.thread_index[events[alone]]
@@ -568,10 +517,8 @@ class _Locator:
         return is_inside
 
     def _is_in_wait(self, frame: Int64Array) -> NDArray[np.bool_]:
-        """bool[k], which frames are in a wait for other threads that the program called.
-
-        A library's own thread that waits for something to do, a logger's for one, is in none.
-        """
+        """bool[k], which frames are in a wait for other threads that the program called."""
+        # A library's own thread that waits for something to do, a logger's for one, is in none.
         wait = self.frames.around(frame, self._is_wait)
         is_inside: NDArray[np.bool_] = self.frames.around(wait, self._is_program) != ABSENT
         return is_inside
@@ -590,10 +537,8 @@ class _Locator:
 
     @cached_property
     def _is_program(self) -> NDArray[np.bool_]:
-        """bool[frames], which are of the program's own code.
-
-        A library's code counts if no other code called it: then the program is the library's.
-        """
+        """bool[frames], which are of the program's own code."""
+        # A library's code counts if no other code called it: then the program is the library's.
         frames = self.frames
         is_program = frames.have_name(is_program_frame)
         is_own = is_program & frames.have_name(partial(is_own_frame, self._source_files))
@@ -646,10 +591,8 @@ class _Locator:
 
     @cached_property
     def _unrecorded_threads(self) -> NDArray[np.int64]:
-        """Index into `Trace.threads` of those of which the file has no functions and no regions.
-
-        Autograd's threads are left out, as are those that only check if work has finished.
-        """
+        """Index into `Trace.threads` of those of which the file has no functions and no regions."""
+        # Autograd's threads are left out, as are those that only check if work has finished.
         known = (self.frames.thread_index, self._annotations.thread_index, self._autograd_threads)
         watchdogs = np.array(watchdog_threads(self._trace), dtype=np.int64)
         return np.setdiff1d(

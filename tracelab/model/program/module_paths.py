@@ -22,8 +22,6 @@ class ModuleName(NamedTuple):
     """The profiler's name of a module, and the modules around it, the outermost first.
 
     The number counts the modules of a class in the order of their first call.
-
-    Example: ``ModuleName("Linear_3", "Network_0 > Block_1")``.
     """
 
     name: str
@@ -62,9 +60,7 @@ class ModulePaths:
     def modules_at(self, thread: int, moments_ns: Int64Array) -> Int64Array:
         """int64[k], index of the module that a thread was in at each moment, else ABSENT.
 
-        Args:
-            thread: index into `Trace.threads`.
-            moments_ns: int64[k], ns, ascending.
+        `thread`: index into `Trace.threads`. `moments_ns`: int64[k], ns, ascending.
         """
         return self._path[self._calls.innermost_at(thread, moments_ns)]
 

@@ -114,15 +114,7 @@ class SourceLines:
         called: str,
         others: frozenset[str] = frozenset(),
     ) -> tuple[int, ...]:
-        """The lines of which a call is one, ascending; empty where they are not known.
-
-        Args:
-            file: as for `line_of`.
-            function: as for `line_of`.
-            first_line: as for `line_of`.
-            called: as for `line_of`.
-            others: as for `line_of`.
-        """
+        """The lines of which a call is one, ascending; empty where they are not known."""
         found = self._scope_of(file, function, first_line)
         if found is None:
             return ()
@@ -133,13 +125,7 @@ class SourceLines:
         )
 
     def entry_of(self, file: str, function: str, first_line: int) -> int | None:
-        """The line of a function's ``def``, None of a module, or where there is no source of it.
-
-        Args:
-            file: as for `line_of`.
-            function: as for `line_of`.
-            first_line: as for `line_of`.
-        """
+        """The line of a function's ``def``, None of a module, or where there is no source of it."""
         found = self._scope_of(file, function, first_line)
         return max(found[1].first_lines, default=None) if found and function != MODULE else None
 
@@ -147,12 +133,6 @@ class SourceLines:
         """The text of a line that `line_of` gave; None where it may not be what ran.
 
         A file of today is quoted where it has the function as it was recorded.
-
-        Args:
-            file: as for `line_of`.
-            function: as for `line_of`.
-            first_line: as for `line_of`.
-            line: the line.
         """
         found = self._scope_of(file, function, first_line)
         if found is None:
@@ -221,10 +201,8 @@ def read_rows(path: Path) -> dict[int, str]:
 
 
 def _is_same(today: Scope, recorded: Scope) -> bool:
-    """Return True if the source of today has a function as it was recorded.
-
-    Older recordings lack some of what is called without a name.
-    """
+    """Return True if the source of today has a function as it was recorded."""
+    # Older recordings lack some of what is called without a name.
     names = {spot.name for spot in recorded.spots}
     spots = tuple(x for x in today.spots if x.name in names or not x.name.startswith("__"))
     is_alike = dict(today.reachable) == dict(recorded.reachable)
@@ -250,11 +228,7 @@ def _quoted(rows: Mapping[int, str], line: int) -> str | None:
 
 
 def _recorded_name(file: str, recorded: Iterable[str]) -> str | None:
-    """The recorded file that a trace means: of that name, or the only one that ends alike.
-
-    >>> _recorded_name("src/train.py", ["train.py", "model.py"])
-    'train.py'
-    """
+    """The recorded file that a trace means: of that name, or the only one that ends alike."""
     parts = _parts(file)
     alike = [name for name in recorded if _end_alike(parts, _parts(name))]
     exact = [name for name in alike if _parts(name) == parts]

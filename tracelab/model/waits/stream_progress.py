@@ -109,16 +109,13 @@ class StreamProgress:
 
         It ended just before `time_ns`, when something started, and after that could have started:
         otherwise it delayed nothing. An event was recorded after its launch, before the next one
-        and the wait.
+        and the wait. Returns intp[k], rows, else ABSENT.
 
         Args:
             ready_ns: int64[k], ns, when the delayed activity could have started.
             time_ns: int64[k], ns, when it started.
             wait_ns: int64[k], ns, when the host made the wait.
             without: intp[k], index of the stream that waits, ABSENT for none.
-
-        Returns:
-            intp[k], rows, else ABSENT.
         """
         since_ns = np.maximum(ready_ns, time_ns - MAX_WAKE_UP_NS)
         ended_ns = self.ended_ns[self._recorded_row]
@@ -142,14 +139,10 @@ def ready_after(
 ) -> Int64Array:
     """Return when rows could have started, given the waits of some of them.
 
-    Args:
-        timeline: whose rows they are.
-        ready_ns: int64[m], ns, when each row could have started by what was known before.
-        row: intp[k], rows of which more is known now.
-        source_end_ns: int64[k], ns, when what each of those waited for had ended.
-
-    Returns:
-        int64[m], ns; a row's own start where what it waited for explains it.
+    `ready_ns`: int64[m], ns, when each row could have started by what was known before. `row`:
+    intp[k], rows of which more is known now. `source_end_ns`: int64[k], ns, when what each of those
+    waited for had ended. Returns int64[m], ns; a row's own start where what it waited for explains
+    it.
     """
     start_ns, before_ns = timeline.start_ns[row], ready_ns[row]
     explains = (before_ns <= source_end_ns) & (source_end_ns <= start_ns)
@@ -176,10 +169,8 @@ def _ready_ns(timeline: Timeline, ended_ns: Int64Array) -> Int64Array:
 
 
 def _next_records(timeline: Timeline, queues: StreamQueues) -> tuple[Int64Array, NDArray[np.intp]]:
-    """Return the first event record after each row's launch: int64[m], ns.
-
-    And the rows after which one was, before the next row of their stream was launched.
-    """
+    """Return the first event record after each row's launch: int64[m], ns."""
+    # And the rows after which one was, before the next row of their stream was launched.
     start_ns = timeline.trace.start_ns
     record_ns = np.sort(start_ns[calls_of_name(timeline.trace, is_event_record)])
     record_ns = np.append(record_ns, _END_OF_TIME)

@@ -37,9 +37,6 @@ class StreamWaits(Arrays):
 
     `tests.reference.stream_waits` defines it, slowly.
 
-    Example row: ``(row=340, source_row=12, is_inferred=True, is_peer_copy=False)``: by the times,
-    the activity of row 340 waited for the one of row 12.
-
     Attributes:
         row, source_row: intp[p], timeline rows in pairs: the second had to end before the first.
         is_inferred: bool[p], whether the times tell so and not the file.
@@ -114,14 +111,8 @@ def resolve_waits(
 def _sources(
     timeline: Timeline, progress: StreamProgress, upstream_of: Mapping[int, Upstream]
 ) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.bool_]]:
-    """Return the known upstream work on other streams.
-
-    An inferred source that had not ended when the row started was not waited for.
-
-    Returns:
-        intp[p], the index in the mapping of what waited; intp[p], the row that it waited for; and
-        bool[p], whether that is inferred.
-    """
+    """Return the known upstream work on other streams."""
+    # An inferred source that had not ended when the row started was not waited for.
     stream_index = timeline.stream_index
     row = np.fromiter(upstream_of, dtype=np.intp, count=len(upstream_of))
     columns = []
@@ -138,16 +129,7 @@ def _sources(
 def _late_after_unresolved_waits(
     timeline: Timeline, upstream_of: Mapping[int, Upstream], ready_ns: Int64Array
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the rows that started late after a wait without a known record.
-
-    Args:
-        timeline: whose rows they are.
-        upstream_of: what is known to be upstream, by row.
-        ready_ns: int64[m], ns, when each row could have started.
-
-    Returns:
-        twice intp[k]: the index in the mapping of what was late, and the index of the wait.
-    """
+    """Return the rows that started late after a wait without a known record."""
     row = np.fromiter(upstream_of, dtype=np.intp, count=len(upstream_of))
     unresolved = (upstream.unresolved_wait for upstream in upstream_of.values())
     wait_index = np.fromiter(unresolved, dtype=np.intp, count=len(row))
@@ -159,13 +141,12 @@ def _late_after_unresolved_waits(
 def _delayed_by_peer_copies(
     timeline: Timeline, queues: StreamQueues, ready_ns: Int64Array
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Rows that waited without any wait, and the copies between devices that they waited for.
-
-    A copy in a device's default stream delays what is launched after it in the other device's
-    default stream: CUDA does that by itself. The file does not tell which streams those are, so
-    only an activity counts that nothing else explains: the first of its stream to be launched after
-    the copy, far later than it could have started (`ready_ns`, int64[m]) and just after the copy.
-    """
+    """Rows that waited without any wait, and the copies between devices that they waited for."""
+    # A copy in a device's default stream delays what is launched after it in the other device's
+    # default stream: CUDA does that by itself. The file does not tell which streams those are, so
+    # only an activity counts that nothing else explains: the first of its stream to be launched
+    # after the copy, far later than it could have started (`ready_ns`, int64[m]) and just after the
+    # copy.
     copies = np.flatnonzero(match_names(timeline.trace, timeline.event_id, is_peer_copy))
     copies = copies[queues.launch_ns[copies] != LONG_AGO]
     copies = copies[np.argsort(timeline.end_ns[copies], kind="stable")]
@@ -186,11 +167,9 @@ def _delayed_by_peer_copies(
 
 
 def _unresolved_count(trace: Trace, unresolved_rows: int) -> int:
-    """Count the unresolved waits, given those that the file shows as rows.
-
-    Without sync rows not even the waiting stream is known, and the calls count. In a file that has
-    some, Kineto left a row out because no activity ran on that stream.
-    """
+    """Count the unresolved waits, given those that the file shows as rows."""
+    # Without sync rows not even the waiting stream is known, and the calls count. In a file that
+    # has some, Kineto left a row out because no activity ran on that stream.
     if len(trace.of_category(Category.SYNC)):
         return unresolved_rows
     return len(calls_of_name(trace, is_stream_wait))
@@ -319,11 +298,9 @@ def _upstream_of_idle_streams(
     call_id: NDArray[np.intp],
     reached_id: NDArray[np.intp],
 ) -> NDArray[np.intp]:
-    """The rows that records on streams without any activity stand for: intp[k], else ABSENT.
-
-    Kineto leaves out the rows of such a stream's waits, so the file only tells that some stream
-    waited, and when the record was reached: late, if it waited for something.
-    """
+    """The rows that records on streams without any activity stand for: intp[k], else ABSENT."""
+    # Kineto leaves out the rows of such a stream's waits, so the file only tells that some stream
+    # waited, and when the record was reached: late, if it waited for something.
     waits = calls_of_name(trace, is_stream_wait)
     sync_rows = trace.of_category(Category.SYNC)
     waits = waits[~np.isin(trace.correlation[waits], trace.correlation[sync_rows])]

@@ -54,10 +54,6 @@ _STREAM_WAIT_ROW = "Stream Wait Event"  # CUPTI's
 class WaitRecords(Arrays):
     """The waits of streams, in the order in which the host made them, and their records.
 
-    Example row: ``(wait_id=90, correlation=311, reached_id=84, call_id=41, device_number=0,
-    stream_number=7, is_inferred=False, is_unresolved=False)``: a stream waits for what stream 7 had
-    been given when the call 41 was made.
-
     Attributes:
         wait_id: intp[w], event ids of CUPTI's rows of the waits.
         correlation: int64[w], of the record that each waited for, else ABSENT.
@@ -128,11 +124,7 @@ def follows_wait_call(timeline: Timeline) -> NDArray[np.bool_]:
 
 
 def _last_before(times_ns: Int64Array, moments_ns: Int64Array) -> Int64Array:
-    """int64[k], the last of some times (ascending) before each moment, ABSENT without any.
-
-    >>> _last_before(np.array([10, 20]), np.array([5, 20, 21])).tolist()
-    [-1, 10, 20]
-    """
+    """int64[k], the last of some times (ascending) before each moment, ABSENT without any."""
     return np.append(times_ns, ABSENT)[np.searchsorted(times_ns, moments_ns) - 1]
 
 
@@ -146,11 +138,9 @@ def _stream_waits(trace: Trace) -> NDArray[np.intp]:
 def _record_correlation(
     trace: Trace, wait_id: NDArray[np.intp], reached_id: NDArray[np.intp]
 ) -> Int64Array:
-    """The correlation of the record that each wait's row names: int64[w], else ABSENT.
-
-    Kineto names no record of another device. There, what the row does name, the event, has
-    been recorded last before the wait; events are used again and again.
-    """
+    """The correlation of the record that each wait's row names: int64[w], else ABSENT."""
+    # Kineto names no record of another device. There, what the row does name, the event, has been
+    # recorded last before the wait; events are used again and again.
     correlation: Int64Array = trace.wait_correlation[wait_id].copy()
     records = reached_id[trace.cuda_event_number[reached_id] != ABSENT]
     records = records[np.lexsort((trace.correlation[records], trace.cuda_event_number[records]))]
@@ -171,9 +161,6 @@ _NEVER = np.iinfo(np.int64).max
 
 class StreamCalls(Arrays):
     """The host's launches, records, stream waits and synchronizes, thread by thread in order.
-
-    Example row: ``(event_id=41, thread_index=0, stream_index=2, previous_launch=17)``: a launch on
-    the third stream; the one before it on the first thread is in row 17.
 
     Attributes:
         event_id: intp[c], event ids of the calls.
@@ -396,11 +383,9 @@ class _Possible:
 
 
 def _around_peer_copies(waits: _Waits, _: NDArray[np.intp]) -> NDArray[np.intp]:
-    """The stream that waits after a copy between devices, for what the copy's stream waited for.
-
-    The calls are a record, the wait of the copy's stream, the copy, a record, the other stream's
-    wait.
-    """
+    """The stream that waits after a copy between devices, for what the copy's stream waited for."""
+    # The calls are a record, the wait of the copy's stream, the copy, a record, the other stream's
+    # wait.
     calls = waits.calls
     wait_index_of = np.full(len(calls.event_id) + 1, ABSENT, dtype=np.intp)
     made = waits.is_adjacent
@@ -453,11 +438,7 @@ def _given_work_next(waits: _Waits, _: NDArray[np.intp]) -> NDArray[np.intp]:
 
 
 def _occurring_once(values: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Select the values that occur once.
-
-    >>> _occurring_once(np.array([4, 7, 4])).tolist()
-    [7]
-    """
+    """Select the values that occur once."""
     different, count = np.unique(values, return_counts=True)
     once: NDArray[np.intp] = different[count == 1]
     return once

@@ -88,11 +88,6 @@ class _Element(NamedTuple):
 class ArrayReader:
     """Iterate over the array under `key` of a JSON object, or over a bare array, in pieces.
 
-    >>> stream = io.BytesIO(b'{"rank": 3, "events": [{"a": 1}, {"a": 2}]}')
-    >>> reader = ArrayReader(stream, "a.json", "events", orjson.loads, lambda element: True)
-    >>> list(reader), reader.metadata
-    ([[{'a': 1}, {'a': 2}]], {'rank': 3})
-
     Args:
         stream: the decompressed bytes.
         path: what errors call the stream.
@@ -108,6 +103,11 @@ class ArrayReader:
             be read ends. Known when the iteration is over.
         is_bare: the array is not in an object.
         breaks_off: the stream is over before the array is, or before what follows it is.
+
+    >>> stream = io.BytesIO(b'{"rank": 3, "events": [{"a": 1}, {"a": 2}]}')
+    >>> reader = ArrayReader(stream, "a.json", "events", orjson.loads, lambda element: True)
+    >>> list(reader), reader.metadata
+    ([[{'a': 1}, {'a': 2}]], {'rank': 3})
     """
 
     def __init__(
@@ -132,11 +132,7 @@ class ArrayReader:
         self._tried_bytes = self._mended_beside = 0
 
     def __iter__(self) -> Iterator[list[Any]]:
-        """Yield lists of elements.
-
-        Raises:
-            UnreadableInputError: the file is not JSON, or holds no such array.
-        """
+        """Yield lists of elements."""
         rest, limit_bytes, any_read = self._find_array(), LIMIT_BYTES, False
         self.begin = self._place(len(rest))
         while True:
@@ -177,11 +173,9 @@ class ArrayReader:
         return self._read_bytes - too_far - unparsed_bytes
 
     def _read(self, held: int = 0) -> bytes:
-        """The next bytes, or none at the end; damaged compression is an end, and a loss.
-
-        As many as are held already, up to the limit: what is looked at again and again while it
-        grows is looked at a few times then, and the cost is that of its length.
-        """
+        """The next bytes, or none at the end; damaged compression is an end, and a loss."""
+        # As many as are held already, up to the limit: what is looked at again and again while it
+        # grows is looked at a few times then, and the cost is that of its length.
         wanted = max(PIECE_BYTES, min(held, LIMIT_BYTES - held))
         if unread := self._unread.read(wanted):
             return unread
@@ -305,14 +299,7 @@ class ArrayReader:
         return _Piece(elements)
 
     def _read_one(self, text: bytes, start: int, end: int, ends: list[int]) -> _Element | None:
-        """The element at an offset, mended if need be; its end is sought where it is not known.
-
-        Args:
-            text: the piece.
-            start: the offset.
-            end: where the element ends, or that this is not known.
-            ends: where any element of the piece may end, ascending.
-        """
+        """The element at an offset, mended if need be; its end is sought where it is not known."""
         first = bisect_right(ends, start)
         for possible_end in (end,) if end > start else ends[first : first + _MAX_TRIED_ENDS]:
             may_end_later = False

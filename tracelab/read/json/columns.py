@@ -147,10 +147,8 @@ class Columns:
     ) -> Trace:
         """The trace of all the pieces; afterward nothing can be added.
 
-        Args:
-            source: the file.
-            metadata: what it says beside its events.
-            losses: what was lost before there were events.
+        `metadata`: what it says beside its events. `losses`: what was lost before there were
+        events.
 
         Raises:
             UnreadableInputError: there is no complete event.
@@ -229,11 +227,9 @@ class Columns:
         )
 
     def _count_arrows(self, start_ns: Int64Array, has_arguments: NDArray[np.bool_]) -> int:
-        """Count the arrows that end where no event begins; the profiler draws each to one.
-
-        It also marks calls that launched nothing as ends, of no arrow. Nearly all end at one of
-        the few events that have arguments.
-        """
+        """Count the arrows that end where no event begins; the profiler draws each to one."""
+        # It also marks calls that launched nothing as ends, of no arrow. Nearly all end at one of
+        # the few events that have arguments.
         arrows = self._arrows.arrays()
         self._arrows = Table()  # all that follows needs this memory
         if not arrows:
@@ -261,16 +257,7 @@ class Columns:
     def _unknown_gpu_ns(
         self, category: NDArray[Any], thread_index: NDArray[Any], device_number: NDArray[Any]
     ) -> Mapping[str, Mapping[int, int]]:
-        """Return the time of unknown events on each device: by their rows, or as they say.
-
-        Args:
-            category: int8[n], of the events.
-            thread_index: int32[n], their rows.
-            device_number: int32[n].
-
-        Returns:
-            ns, by name and device; nothing where the sum of all is too large to be true.
-        """
+        """Return the time of unknown events on each device: by their rows, or as they say."""
         if self._unknown_ns.total() >= _MAX_TOTAL_DURATION_NS:
             return MappingProxyType({})
         activity = np.flatnonzero(IS_GPU_ACTIVITY[category])
@@ -320,10 +307,8 @@ class Columns:
         )
 
     def _sort_columns(self) -> tuple[dict[str, Any], NDArray[np.int32]]:
-        """The dense columns in the file's order, and each event's index into the sparse ones.
-
-        Events so long that sums of durations would overflow are left out.
-        """
+        """The dense columns in the file's order, and each event's index into the sparse ones."""
+        # Events so long that sums of durations would overflow are left out.
         dense: dict[str, Any] = self._dense.arrays()
         has_arguments = dense.pop("has_arguments")
         value_index = np.cumsum(has_arguments, dtype=np.int32) - np.int32(1)
@@ -453,11 +438,7 @@ class Columns:
 
 
 def _are_among(values: NDArray[Any], ordered: NDArray[Any]) -> NDArray[np.bool_]:
-    """bool[n], the values among others that are in order; `np.isin` would sort copies of both.
-
-    >>> _are_among(np.array([5, 9, 7]), np.array([7, 9])).tolist()
-    [False, True, True]
-    """
+    """bool[n], the values among others that are in order; `np.isin` would sort copies of both."""
     if not len(ordered):
         return np.zeros(len(values), dtype=np.bool_)
     position = np.searchsorted(ordered[:-1], values)
@@ -466,12 +447,10 @@ def _are_among(values: NDArray[Any], ordered: NDArray[Any]) -> NDArray[np.bool_]
 
 
 def _set_endless_apart(dense: Mapping[str, NDArray[Any]]) -> int:
-    """Make Python functions without a known end events of no kind, and count them.
-
-    Code of `torch.compile` leaves built-in functions without telling the profiler's tracer, which
-    then ends them with whatever returns much later: a call of 1 ms reads 100 ms, and is around all
-    that follows it.
-    """
+    """Make Python functions without a known end events of no kind, and count them."""
+    # Code of `torch.compile` leaves built-in functions without telling the profiler's tracer, which
+    # then ends them with whatever returns much later: a call of 1 ms reads 100 ms, and is around
+    # all that follows it.
     functions = np.flatnonzero(dense["category"] == Category.PYTHON)
     start_ns = dense["start_ns"][functions]
     end_ns = start_ns + dense["duration_ns"][functions]
@@ -485,14 +464,11 @@ def find_endless(
 ) -> NDArray[np.intp]:
     """intp[k], the functions that outlast the one in which they began, ascending.
 
+    `start_ns`: int64[n], ns. `end_ns`: int64[n], ns. `thread_index`: int32[n].
+
     >>> starts, ends = np.array([0, 10, 20, 60]), np.array([100, 50, 90, 70])
     >>> find_endless(starts, ends, np.zeros(4, dtype=np.int32))  # the third began in the second
     array([2])
-
-    Args:
-        start_ns: int64[n], ns.
-        end_ns: int64[n], ns.
-        thread_index: int32[n].
     """
     order = np.lexsort((-end_ns, start_ns, thread_index))
     left = order
@@ -519,10 +495,8 @@ def _keep_outermost(
 def _outlasting(
     start_ns: Int64Array, end_ns: Int64Array, thread_index: NDArray[np.int32]
 ) -> tuple[NDArray[np.bool_], NDArray[np.intp]]:
-    """Return the functions that outlast the one that ran when they began, and that one.
-
-    Twice [n], in the order of threads, starts, longest first.
-    """
+    """Return the functions that outlast the one that ran when they began, and that one."""
+    # Twice [n], in the order of threads, starts, longest first.
     around = np.arange(-1, len(start_ns) - 1)
     open_ = np.flatnonzero(around >= 0)
     while len(open_):
@@ -549,13 +523,7 @@ def _is_number(value: Any) -> TypeGuard[int]:
 
 
 def _is_of_unknown_memory(name: str) -> bool:
-    """Return True if a copy or a memset is of a kind of memory that nothing is known of.
-
-    >>> _is_of_unknown_memory("Memcpy HtoD (Pinned -> Device)"), _is_of_unknown_memory("Memcpy")
-    (False, False)
-    >>> _is_of_unknown_memory("Memcpy HtoD (Unknown -> Device)")
-    True
-    """
+    """Return True if a copy or a memset is of a kind of memory that nothing is known of."""
     match = _MEMORY.fullmatch(name)
     if match is None:
         return False
@@ -574,10 +542,6 @@ def _is_bounded(duration_ns: Int64Array) -> NDArray[np.bool_]:
 
 
 def _thread_key(numbers: tuple[Any, Any]) -> tuple[str, str]:
-    """Process and thread as text, because files use numbers and words, even for the same one.
-
-    >>> _thread_key((100, "main")), _thread_key((None, 7))
-    (('100', 'main'), ('', '7'))
-    """
+    """Process and thread as text, because files use numbers and words, even for the same one."""
     process, thread = ("" if number is None else str(number) for number in numbers)
     return process, thread

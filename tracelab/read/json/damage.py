@@ -138,11 +138,10 @@ def opening_of(key: str) -> re.Pattern[bytes]:
 def outermost_array(data: bytes, key: str) -> int | None:
     """The offset after the bracket that opens the array under a key of the outermost object.
 
+    Returns None where there is no such key.
+
     >>> outermost_array(b'{"a": {"b": [1]}, "b": [2]}', "b")
     24
-
-    Returns:
-        None where there is no such key.
     """
     opening = opening_of(key)
     depth = 0
@@ -160,15 +159,13 @@ def outermost_array(data: bytes, key: str) -> int | None:
 def first_event(data: bytes, key: str) -> int | None:
     """Return the start of the events after a damaged header: after their array's bracket.
 
-    Where that is damaged, too, it is the beginning of the first event.
+    Where that is damaged, too, it is the beginning of the first event. Returns None where nothing
+    looks like an event.
 
     >>> first_event(b'{"rank": ?, "events": [{"name": "a"}]', "events")
     23
     >>> first_event(b'{"rank": 3, "evil": [{"name": "a", "ph": "X"}]', "events")
     21
-
-    Returns:
-        None where nothing looks like an event.
     """
     for match in opening_of(key).finditer(data):
         if _FIRST_OBJECT.match(data, match.end()):

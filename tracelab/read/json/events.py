@@ -201,11 +201,7 @@ def mapping(value: Any) -> dict[str, Any]:
 
 
 def _add_messages(events: list[Event], text: bytes) -> None:
-    """Decode the arguments of communication operations, each where the text names one.
-
-    Raises:
-        msgspec.DecodeError: the text that looks so is not that of these events.
-    """
+    """Decode the arguments of communication operations, each where the text names one."""
     texts, end, place = [], 0, text.find(_MESSAGE)
     while place >= 0:
         begin = text.find(b"{", text.rfind(b'"args"', end, place), place)
@@ -303,10 +299,6 @@ def _number(value: Any) -> Number:
 def kineto_name(name: str, arguments: Mapping[str, Any]) -> str:
     """Return Kineto's name of a copy or a memset of this layout; other events keep theirs.
 
-    Args:
-        name: of the event.
-        arguments: its "args".
-
     >>> kineto_name("Memcpy", {"copy kind": "HtoD", "src kind": "pageable", "dst kind": "device"})
     'Memcpy HtoD (Pageable -> Device)'
     >>> kineto_name("Memset", {"memory kind": 3})
@@ -329,10 +321,7 @@ def annotation_of(arguments: Mapping[str, Any]) -> str:
     """Return the program's name of the region in which a node was captured; "" without any.
 
     `mark_kernels("forward")` arrives as a key ``str``, several as a list in JSON, and a dictionary
-    with keys of its own beside the collector's.
-
-    Args:
-        arguments: the "args" of the node.
+    with keys of its own beside the collector's. `arguments`: the "args" of the node.
 
     >>> annotation_of({"stream": 7, "str": "forward"})
     'forward'

@@ -26,11 +26,8 @@ def read_file_info(
 ) -> FileInfo:
     """Read a file's metadata, or its name instead.
 
-    Args:
-        metadata: all that it says beside them.
-        source: the file.
-        platform: of other vendors, what it is called.
-        devices: those on which something ran, ascending.
+    `metadata`: all that it says beside them. `platform`: of other vendors, what it is called.
+    `devices`: those on which something ran, ascending.
 
     >>> metadata = {"distributedInfo": {"rank": 3, "world_size": 8}, "cuda_runtime_version": 12040}
     >>> info = read_file_info(metadata, Source("step.pt.trace.json", None, named=True))
@@ -67,10 +64,8 @@ def used_devices(category: NDArray[np.int8], device_number: SparseColumn) -> lis
 
 
 def _rank(metadata: Mapping[str, Any], source: Source) -> tuple[int | None, str]:
-    """The rank, and what says so: the file, or its name.
-
-    In a job of one every rank is 0; there a name says more, which may count jobs side by side.
-    """
+    """The rank, and what says so: the file, or its name."""
+    # In a job of one every rank is 0; there a name says more, which may count jobs side by side.
     rank = natural_number(mapping(metadata.get("distributedInfo")).get("rank"))
     if source.rank is not None and (rank == ABSENT or _world_size(metadata) == 1):
         return source.rank, "filename"
@@ -107,11 +102,7 @@ def _software(metadata: Mapping[str, Any], recorder: Mapping[str, str]) -> dict[
 
 
 def _cuda_version(number: int) -> str:
-    """CUDA writes 12.4 as 12040.
-
-    >>> _cuda_version(12040)
-    '12.4'
-    """
+    """CUDA writes 12.4 as 12040."""
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
@@ -135,12 +126,11 @@ def _multiprocessors(metadata: Mapping[str, Any], used: Collection[int]) -> dict
 
 
 def _read_devices(metadata: Mapping[str, Any], key: str, used: Collection[int]) -> dict[int, Any]:
-    """Return the devices' values under a key, by the device numbers of the events.
-
-    The list numbers what `CUDA_VISIBLE_DEVICES` left, from 0. Events may have the machine's own
-    numbers (roctracer counts the processors, too: a public trace of one MI300X has device 9).
-    Then what all devices in the list have is known, or which is which, where all of them were used.
-    """
+    """Return the devices' values under a key, by the device numbers of the events."""
+    # The list numbers what `CUDA_VISIBLE_DEVICES` left, from 0. Events may have the machine's own
+    # numbers (roctracer counts the processors, too: a public trace of one MI300X has device 9).
+    # Then what all devices in the list have is known, or which is which, where all of them were
+    # used.
     devices = metadata.get("deviceProperties")
     if not isinstance(devices, list):
         return {}

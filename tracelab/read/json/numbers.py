@@ -62,8 +62,7 @@ def natural_numbers(values: list[Any]) -> Int64Array:
 def nanoseconds(values: list[Number]) -> tuple[Int64Array, NDArray[np.bool_]]:
     """Microseconds, as numbers or text, in nanoseconds; no digit is lost.
 
-    Returns:
-        int64[n], ns, 0 where the value is not a time; bool[n], whether it is one.
+    Returns int64[n], ns, 0 where the value is not a time; bool[n], whether it is one.
 
     Raises:
         InexactTimesError: a float is too large to tell nanoseconds apart.
@@ -88,10 +87,8 @@ def nanoseconds(values: list[Number]) -> tuple[Int64Array, NDArray[np.bool_]]:
 
 
 def _make_array(values: list[Any]) -> NDArray[Any] | None:
-    """int64[n] or float64[n]; None if a value is not a number, or is too large for either.
-
-    numpy itself would make an array as wide as the longest text.
-    """
+    """int64[n] or float64[n]; None if a value is not a number, or is too large for either."""
+    # numpy itself would make an array as wide as the longest text.
     for type_code in "qd":
         try:
             return np.asarray(array(type_code, values))

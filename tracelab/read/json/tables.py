@@ -77,9 +77,7 @@ class Table:
     def extend(self, following: Table, **offsets: int) -> None:
         """Append the rows of what follows in the file, with the keys numbered as here.
 
-        Args:
-            following: a table of the same columns.
-            **offsets: by column, what is added to its numbers.
+        `**offsets`: by column, what is added to its numbers.
         """
         columns = following.arrays()
         for name, table in self.keys.items():
@@ -136,12 +134,8 @@ class ArgumentTable(Table):
     def add(self, events: list[Event], category: NDArray[np.int8]) -> NDArray[np.int32]:
         """Append the rows of these events.
 
-        Args:
-            events: any.
-            category: int8[n], their categories.
-
-        Returns:
-            int32[n], each event's row, ABSENT for those without one.
+        `category`: int8[n], their categories. Returns int32[n], each event's row, ABSENT for those
+        without one.
         """
         value_of = attrgetter(self._field)
         found = [
@@ -204,12 +198,8 @@ _FIELDS = (
 def argument_columns(events: list[Event], category: NDArray[np.int8]) -> dict[str, NDArray[Any]]:
     """The sparse columns of a trace, by the names of `Trace`'s fields.
 
-    Args:
-        events: GPU activities, syncs, CUDA events and host calls.
-        category: int8[n], their categories.
-
-    Returns:
-        int64[n] for each name, but int32[n] for the device; `ABSENT` where the file does not say.
+    `category`: int8[n], their categories. Returns int64[n] for each name, but int32[n] for the
+    device; `ABSENT` where the file does not say.
     """
     arguments = [event.args or _NO_ARGUMENTS for event in events]
     columns = {field.column: np.full(len(events), ABSENT, dtype=np.int64) for field in _FIELDS}
