@@ -172,7 +172,7 @@ def test_a_job_is_a_baseline_and_several_reports_are_none(tracelab, saved):
     shutil.copy(saved / "good.json", folder)
     shutil.copy(saved / "waits.json", folder)
     ran = tracelab("check", WAITS, *flags, folder)
-    assert (ran.code, "one saved report" in ran.err) == (2, True)
+    assert (ran.code, "is a saved report" in ran.err) == (2, True)
 
 
 def test_what_a_saved_report_left_out_is_told(tracelab, saved):
@@ -235,7 +235,7 @@ class TestFiles:
         ((), "the budgets are: max-idle, min-overlap, max-exposed, max-blocking-calls, forbid"),
         (("--max-idle", "-1"), "0 to 100"),
         (("--max-idle", "nan"), "0 to 100"),
-        (("--max-idle", "few"), "--max-idle takes a number, not 'few'"),
+        (("--max-idle", "few"), "'--max-idle': Input should be a valid number"),
         (("--min-overlap", "80"), "comm:compute=80"),
         (("--max-exposed", "gemm=5"), "comm or copy"),
         (("--forbid", "TL7"), "TL101"),

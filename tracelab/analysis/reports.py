@@ -268,9 +268,17 @@ def merge_results(results: Iterable[FileResult], paths: Sequence[str], options: 
     """One report of many files; those that could not be analyzed stand in its provenance.
 
     Raises:
+        UsageError: a saved report is not the only file.
         TracelabError: none could be analyzed; the first error.
     """
     results = _gathered(results)
+    for result in results:
+        if result.is_saved and len(results) > 1:
+            raise UsageError(
+                f"{result.source.path} is a saved report: it cannot be combined with other files"
+            )
+        if result.is_saved and result.report is not None:
+            return result.report
     reports = [result.report for result in results if result.report is not None]
     parts = [result.part for result in results if result.report is not None]
     failed = [(result.source, result.error) for result in results if result.error is not None]

@@ -22,10 +22,11 @@ from tracelab.cli.options import (
     Processes,
     SourceFolders,
     StepOn,
-    shared_options,
+    options_of,
+    require_one,
+    require_outputs,
+    require_saved_options,
 )
-from tracelab.cli.outputs import require_one, require_outputs
-from tracelab.cli.saved import merge_with_saved, require_same_options, require_without_trace
 from tracelab.system.console import (
     output_in_color,
     output_width,
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from tracelab.base.options import Options
     from tracelab.outputs.registry import Requests
     from tracelab.read.streams import Source
-    from tracelab.report.schema import Report
 
 # Without --all.
 MAX_PICTURES = 20
@@ -119,19 +119,21 @@ def analyze(
     no_cache: NoCache = False,
 ) -> None:
     """Tell why GPUs were not busy, what to change, and what that saves."""
-    from tracelab.analysis.reports import report_of_each_recording
-    from tracelab.base.options import Options
+    from tracelab.analysis.reports import merge_results, report_of_each_recording
     from tracelab.cli.many_files import map_files, processes_for_one
     from tracelab.outputs.registry import paths_of, write_files
     from tracelab.read.sources import find_sources
+    from tracelab.render.csv_tables import write_csv
     from tracelab.render.registry import render_as
     from tracelab.report.redact import Redaction
 
     is_whole = {"--full": full, "--top": top is not None, "--step all": step == "all"}
     form = _form({"--markdown": markdown, "--brief": brief, "--json -": json == "-"}, is_whole)
     sources = find_sources(paths)
-    options = Options(
-        **shared_options(step_on, comm_pattern, no_cache=no_cache),
+    options = options_of(
+        step_on,
+        comm_pattern,
+        no_cache,
         step=_step_number(step),
         source_folders=tuple(source or ()),
         processes=processes_for_one(len(sources), executor, jobs),
@@ -146,10 +148,10 @@ def analyze(
         _require_few(sources)
     read = partial(_analyze, requests=requests, options=options, is_alone=len(sources) == 1)
     results = map_files(read, sources, spec=executor, jobs=jobs)
-    report = merge_with_saved(results, paths, options)
+    report = merge_results(results, paths, options)
     if results[0].is_saved:
-        require_same_options(report, options, step_on)
-        require_without_trace({"--png": png, "--perfetto": perfetto, "--step": options.step})
+        needs_trace = {"--png": png, "--perfetto": perfetto, "--step": options.step}
+        require_saved_options(report, options, step_on, needs_trace)
     redaction = Redaction(report) if redact else None
     if redaction is not None:
         report = redaction.apply(report)
@@ -165,7 +167,7 @@ def analyze(
     result = render_as(report, form, **look)
     write_result(result if isinstance(result, str) else result.decode())
     if csv is not None:
-        _write_tables(report, csv)
+        tell(f"wrote {len(write_csv(report, csv))} tables to {csv}")
     run = partial(map_files, spec=executor, jobs=jobs)
     written = write_files(report, results, requests, run, redaction)
     for one in written:
@@ -233,12 +235,6 @@ def _require_few(sources: Sequence[Source]) -> None:
             "that they are one job: pass --all to draw all of them, or --job if they are its "
             "ranks"
         )
-
-
-def _write_tables(report: Report, folder: Path) -> None:
-    from tracelab.render.csv_tables import write_csv
-
-    tell(f"wrote {len(write_csv(report, folder))} tables to {folder}")
 
 
 def _step_number(text: str | None) -> int | None:

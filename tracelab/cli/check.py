@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -11,9 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tracelab.base.errors import TracelabError, UsageError, reason_of
-from tracelab.cli.options import CommPattern, Markdown, NoCache, StepOn, sentence_of, shared_options
-from tracelab.cli.outputs import require_one, require_outputs
-from tracelab.cli.saved import require_same_options
+from tracelab.cli.options import (
+    CommPattern,
+    Markdown,
+    NoCache,
+    StepOn,
+    options_of,
+    require_one,
+    require_outputs,
+    require_saved_options,
+    sentence_of,
+)
 from tracelab.system.console import output_in_color, output_width, tell, write_result
 from tracelab.system.files import write_file
 
@@ -45,7 +54,7 @@ def check(
         ),
     ],
     max_idle: Annotated[
-        str | None, typer.Option(metavar="PERCENT", help="Idle share of the worst GPU.")
+        float | None, typer.Option(metavar="PERCENT", help="Idle share of the worst GPU.")
     ] = None,
     min_overlap: Annotated[
         list[str] | None,
@@ -58,17 +67,17 @@ def check(
         typer.Option(metavar="KIND=PERCENT", help="Exposed copies or communication: copy=2."),
     ] = None,
     max_blocking_calls: Annotated[
-        str | None, typer.Option(metavar="N", help="Blocking calls per step.")
+        float | None, typer.Option(metavar="N", help="Blocking calls per step.")
     ] = None,
     forbid: Annotated[
         list[str] | None,
         typer.Option(metavar="RULE", help="No finding above info of this rule: TL101, TL2."),
     ] = None,
     max_step_ms: Annotated[
-        str | None, typer.Option(metavar="MS", help="The median steady step.")
+        float | None, typer.Option(metavar="MS", help="The median steady step.")
     ] = None,
     max_regression: Annotated[
-        str | None,
+        float | None,
         typer.Option(metavar="PERCENT", help="How much longer than the baseline's median step."),
     ] = None,
     baseline: Annotated[
@@ -99,7 +108,6 @@ def check(
 
     Budgets apply to the steady steps, or to the whole trace if no step is steady.
     """
-    from tracelab.base.options import Options
     from tracelab.comparison.budget_check import check as hold_to
     from tracelab.comparison.budgets import parse_budgets, require_checkable
     from tracelab.read.sources import find_sources
@@ -113,23 +121,20 @@ def check(
 
     require_one({"--markdown": markdown, "--format github": output_format is Format.GITHUB})
     given: dict[str, Any] = {
-        "max-idle": parse_number(max_idle, "--max-idle"),
+        "max-idle": max_idle,
         "min-overlap": parse_assignments(min_overlap or (), "--min-overlap", "comm:compute=80"),
         "max-exposed": parse_assignments(max_exposed or (), "--max-exposed", "copy=2"),
-        "max-blocking-calls": parse_number(max_blocking_calls, "--max-blocking-calls"),
+        "max-blocking-calls": max_blocking_calls,
         "forbid": list(forbid or ()),
-        "max-step-ms": parse_number(max_step_ms, "--max-step-ms"),
-        "max-regression": parse_number(max_regression, "--max-regression"),
+        "max-step-ms": max_step_ms,
+        "max-regression": max_regression,
         "baseline": baseline,
     }
     flags = parse_budgets({k: v for k, v in given.items() if v is not None}, "the command line")
     found, file = _budgets_of_file(budgets)
     wanted = found.updated(flags)
     require_checkable(wanted)
-    options = Options(
-        **shared_options(step_on, comm_pattern, no_cache=no_cache),
-        step=step,
-    )
+    options = options_of(step_on, comm_pattern, no_cache, step=step)
     sources = find_sources(paths)
     others = () if wanted.baseline is None else find_sources([wanted.baseline])
     require_outputs((*sources, *others), files=[junit], other_inputs=[file])
@@ -191,34 +196,14 @@ def _parsed(file: Path, *, at_top: bool) -> Budgets | None:
     return replace(found, baseline=str(file.parent / found.baseline))
 
 
-def parse_number(text: str | None, flag: str) -> float | None:
-    """The number that a flag gives, if it is given.
-
-    >>> parse_number("5", "--max-idle")
-    5.0
-
-    Raises:
-        UsageError: it is not a number.
-    """
-    try:
-        return None if text is None else float(text)
-    except ValueError:
-        raise UsageError(f"{flag} takes a number, not {text!r}") from None
-
-
 def parse_assignments(texts: Iterable[str], flag: str, example: str) -> dict[str, float]:
-    """KEY=NUMBER, as flags give it, as the table that TOML would have.
+    """KEY=NUMBER, as a flag gives it, as the table that TOML would have.
 
     >>> parse_assignments(["comm:compute=80"], "--min-overlap", "comm:compute=80")
     {'comm:compute': 80.0}
 
-    Args:
-        texts: what the flag gives, each time that it is given.
-        flag: its name, for errors.
-        example: how to write it, for errors.
-
     Raises:
-        UsageError: one of them is written in another way.
+        UsageError: one of them is written in another way than the example.
     """
     assignments: dict[str, float] = {}
     for text in texts:
@@ -243,8 +228,6 @@ def _read_all(
     Returns:
         the reports, and whether one that counts could not be read.
     """
-    from dataclasses import replace
-
     from tracelab.analysis.reports import analyze_file, merge_results
     from tracelab.cli.many_files import map_files, processes_for_one
 
@@ -253,9 +236,9 @@ def _read_all(
     results = map_files(read, sources)
     saved = [x.report for x in results if x.is_saved and x.report is not None]
     measured = [x for x in results if x.report is not None and not x.is_saved]
-    failed = [(x.source, x.error) for x in results if x.error is not None]
     for report in saved:
-        require_same_options(report, options, step_on)
+        require_saved_options(report, options, step_on, {})
+    failed = [(x.source, x.error) for x in results if x.error is not None]
     if not saved and not measured:
         raise failed[0][1]
     for _, error in failed:
@@ -270,27 +253,20 @@ def _counts(source: Source) -> bool:
     A folder may hold other files; but what calls itself a trace may be the rank that breaks, unless
     it has all that was recorded and no GPU is in it: vLLM's front end leaves such a trace.
     """
-    if source.named:
-        return True
-    return bool(_TRACE_NAME.search(source.path)) and not _is_whole_without_gpu(source)
-
-
-def _is_whole_without_gpu(source: Source) -> bool:
-    """Return True for an undamaged trace without GPU activity."""
     from tracelab.read.reader import read_trace
 
+    if source.named or not _TRACE_NAME.search(source.path):
+        return source.named
     try:
         trace = read_trace(source)
     except TracelabError:
-        return False
-    return not trace.losses and not len(trace.activities)
+        return True
+    return bool(trace.losses or len(trace.activities))
 
 
 def _read_baseline(
     sources: Sequence[Source], path: str, options: Options, step_on: str | None
 ) -> Report:
-    from dataclasses import replace
-
     from tracelab.analysis.reports import analyze_file, merge_results
 
     whole = replace(options, step=None)
@@ -298,16 +274,10 @@ def _read_baseline(
     for result in results:
         if result.error is not None:
             raise result.error
-        if result.is_saved and result.report is not None:
-            require_same_options(result.report, replace(whole, comm_patterns=()), step_on)
-            if len(results) > 1:
-                raise UsageError(
-                    f"{path}: a baseline is one saved report, or the traces of one job"
-                )
-    first = results[0].report
-    if len(results) == 1 and first is not None:
-        return first
-    return merge_results(results, [path], whole)
+    report = merge_results(results, [path], whole)
+    if results[0].is_saved:
+        require_saved_options(report, replace(whole, comm_patterns=()), step_on, {})
+    return report
 
 
 def _tell_of_traces(reports: Sequence[Report]) -> None:

@@ -11,8 +11,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tracelab.base.errors import UsageError
-from tracelab.cli.options import CommPattern, Markdown, NoCache, StepOn, shared_options
-from tracelab.cli.outputs import require_one, require_outputs
+from tracelab.cli.options import (
+    CommPattern,
+    Markdown,
+    NoCache,
+    StepOn,
+    options_of,
+    require_one,
+    require_outputs,
+)
 from tracelab.system.console import (
     output_in_color,
     output_width,
@@ -75,7 +82,6 @@ def diff(
     With several recordings of each side (--before A --before B --after C --after D), the noise is
     how much recordings of one side differ.
     """
-    from tracelab.base.options import Options
     from tracelab.comparison.compare import compare_sides
     from tracelab.outputs.picture import PICTURE
     from tracelab.render.markdown.diff import render_diff as render_markdown
@@ -84,7 +90,7 @@ def diff(
     if max_regression is not None and not 0 <= max_regression < math.inf:
         raise UsageError(f"--max-regression takes per cent from 0 on, not {max_regression}")
     require_one({"--markdown": markdown, "--json -": json == "-"})
-    options = Options(**shared_options(step_on, comm_pattern, no_cache=no_cache))
+    options = options_of(step_on, comm_pattern, no_cache)
     paths = _paths(before, after, several_before or [], several_after or [])
     inputs = _find(paths[0]), _find(paths[1])
     sources = [source for side in inputs for recording in side for source in recording]

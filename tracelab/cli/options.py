@@ -1,14 +1,23 @@
-"""Options of several commands, and the flag of each option that has another name in Python."""
+"""Options of several commands, their flags, and refusals of those that make no sense together."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tracelab.base.errors import TracelabError
+from tracelab.base.errors import OutputError, TracelabError, UsageError
+from tracelab.system.files import identities, require_output
+
+if TYPE_CHECKING:
+    from tracelab.base.options import Options
+    from tracelab.read.streams import Source
+    from tracelab.report.schema import Report
 
 StepOn = Annotated[
     str | None,
@@ -54,17 +63,18 @@ NoCache = Annotated[
 ]
 
 
-def shared_options(
-    step_on: str | None, comm_pattern: list[str] | None, *, no_cache: bool
-) -> dict[str, Any]:
-    """Return the shared options as arguments of `tracelab.base.options.Options`."""
-    from tracelab.base.options import PROFILER_STEP
+def options_of(
+    step_on: str | None, comm_pattern: list[str] | None, no_cache: bool, **more: Any
+) -> Options:
+    """Return the options of an analysis: the shared ones as flags give them, and others."""
+    from tracelab.base.options import PROFILER_STEP, Options
 
-    return {
-        "comm_patterns": tuple(comm_pattern or ()),
-        "step_pattern": step_on or PROFILER_STEP,
-        "cache": not no_cache,
-    }
+    return Options(
+        comm_patterns=tuple(comm_pattern or ()),
+        step_pattern=step_on or PROFILER_STEP,
+        cache=not no_cache,
+        **more,
+    )
 
 
 # The flags of Python's options, for sentences that name one.
@@ -93,3 +103,79 @@ def sentence_of(error: TracelabError) -> str:
     if error.option is None:
         return str(error)
     return str(error).replace(f"`{error.option}`", FLAGS[error.option])
+
+
+def require_one(given: Mapping[str, bool]) -> str | None:
+    """Return the only flag that is given of those that say what stdout holds; None without any.
+
+    Raises:
+        UsageError: several are given.
+
+    >>> require_one({"--json -": False, "--markdown": True})
+    '--markdown'
+    """
+    flags = [flag for flag, is_given in given.items() if is_given]
+    if len(flags) > 1:
+        raise UsageError(f"{flags[0]} cannot be combined with {flags[1]}: stdout holds one result")
+    return flags[0] if flags else None
+
+
+def require_outputs(
+    sources: Iterable[Source],
+    *,
+    files: Iterable[str | Path | None] = (),
+    other_inputs: Iterable[str | Path | None] = (),
+) -> None:
+    """Refuse outputs that cannot be written, are an input, or are one another.
+
+    Args:
+        sources: the traces that are read.
+        files: the outputs; None and "-" are no file.
+        other_inputs: further files that are read.
+
+    Raises:
+        OutputError: one of them is such.
+    """
+    inputs = identities(
+        (
+            *(source.path for source in sources),
+            *(str(path) for path in other_inputs if path is not None),
+        )
+    )
+    outputs = [str(path) for path in files if path not in (None, "-")]
+    for output in outputs:
+        require_output(output, inputs)
+    for output, count in Counter(map(os.path.realpath, outputs)).items():
+        if count > 1:
+            raise OutputError(f"cannot write {output}: two results would be written there")
+
+
+def require_saved_options(
+    report: Report, options: Options, step_on: str | None, needs_trace: Mapping[str, object]
+) -> None:
+    """Refuse what a saved report no longer has.
+
+    Args:
+        report: that was saved.
+        options: of the command.
+        step_on: the flag.
+        needs_trace: flags that need the trace, with their values; None where one is not given.
+
+    Raises:
+        UsageError: an option asks for something other than the report was made with.
+    """
+    made = report.provenance
+    path = report.traces[0].path if report.traces else "the report"
+    if options.comm_patterns and options.comm_patterns != made.comm_patterns:
+        raise UsageError(
+            f"--comm-pattern applies only to traces; the saved report of {path} was made with "
+            f"{', '.join(made.comm_patterns) or 'none'}"
+        )
+    if step_on and (step_on,) != report.step_patterns:
+        raise UsageError(
+            f"--step-on applies only to traces; in the saved report of {path} the steps are "
+            f"{' or '.join(report.step_patterns)}"
+        )
+    for flag, value in needs_trace.items():
+        if value is not None:
+            raise UsageError(f"{flag} needs the trace: this is a saved report")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tracelab.cli.options import CommPattern, NoCache, StepOn, shared_options
+from tracelab.cli.options import CommPattern, NoCache, StepOn, options_of
 from tracelab.system.console import tell
 
 
@@ -37,14 +37,15 @@ def timeline(
     no_cache: NoCache = False,
 ) -> None:
     """Draw streams, blocking calls and idle time over time."""
-    from tracelab.base.options import Options
     from tracelab.cli.many_files import processes_for_one
     from tracelab.cli.progress import progress
     from tracelab.outputs.picture import draw
     from tracelab.read.sources import one_source, size_of
 
-    options = Options(
-        **shared_options(step_on, comm_pattern, no_cache=no_cache),
+    options = options_of(
+        step_on,
+        comm_pattern,
+        no_cache,
         step=step,
         processes=processes_for_one(1),
     )

@@ -21,9 +21,9 @@ from tracelab.cli.options import (
     Processes,
     SourceFolders,
     StepOn,
-    shared_options,
+    options_of,
+    require_saved_options,
 )
-from tracelab.cli.saved import merge_with_saved, require_same_options, require_without_trace
 from tracelab.system.console import tell, write_result
 
 if TYPE_CHECKING:
@@ -61,15 +61,17 @@ def view(
     """
     from tempfile import TemporaryDirectory
 
-    from tracelab.base.options import Options
+    from tracelab.analysis.reports import merge_results
     from tracelab.cli.many_files import map_files, processes_for_one
     from tracelab.outputs.view import contents
     from tracelab.read.sources import find_sources
     from tracelab.system.loopback import LoopbackServer
 
     sources = find_sources(paths)
-    options = Options(
-        **shared_options(step_on, comm_pattern, no_cache=no_cache),
+    options = options_of(
+        step_on,
+        comm_pattern,
+        no_cache,
         step=step,
         source_folders=tuple(source or ()),
         processes=processes_for_one(len(sources), jobs=jobs),
@@ -81,10 +83,9 @@ def view(
         TemporaryDirectory(prefix="tracelab-", ignore_cleanup_errors=True) as folder,
     ):
         results = map_files(partial(_analyze, options=options), sources, jobs=jobs)
-        report = merge_with_saved(results, paths, options)
+        report = merge_results(results, paths, options)
         if results[0].is_saved:
-            require_same_options(report, options, step_on)
-            require_without_trace({"--step": step})
+            require_saved_options(report, options, step_on, {"--step": step})
         for file in report.provenance.unread:
             tell(f"left out: {file.reason}")
         served = contents(report, results, Path(folder))

@@ -17,9 +17,9 @@ from tracelab.cli.options import (
     NoCache,
     SourceFolders,
     StepOn,
-    shared_options,
+    options_of,
+    require_outputs,
 )
-from tracelab.cli.outputs import require_outputs
 from tracelab.system.console import output_in_color, output_width, tell, write_result
 
 if TYPE_CHECKING:
@@ -77,7 +77,6 @@ def whatif(
     Without --fix, --edit or --by, the changes are the fixes of all findings.
     """
     from tracelab.analysis.reports import analyze_file, merge_results, whatif_of_job
-    from tracelab.base.options import Options
     from tracelab.cli.many_files import map_files, processes_for_one
     from tracelab.findings.fixes import ALL, require_choices
     from tracelab.outputs.picture import PICTURE
@@ -95,8 +94,10 @@ def whatif(
     if png is not None:
         PICTURE.require_name(png)
     require_outputs(sources, files=[json, png])
-    options = Options(
-        **shared_options(step_on, comm_pattern, no_cache=no_cache),
+    options = options_of(
+        step_on,
+        comm_pattern,
+        no_cache,
         source_folders=tuple(source or ()),
         processes=processes_for_one(len(sources)),
         fixes=tuple(fix or ()),

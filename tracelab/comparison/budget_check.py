@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import median
+from typing import NamedTuple
 
 from tracelab.base.arrays import Record
 from tracelab.base.errors import UnreadableInputError, UsageError
@@ -36,7 +37,7 @@ def check(
     """Check reports against budgets; of several devices and ranks the worst is reported.
 
     Args:
-        budgets: what is allowed.
+        budgets: the limits.
         reports: what was measured, each of one rank or several.
         step: the number of the step to check; None for the steady steps, or the whole trace where
             none is known to be steady.
@@ -73,18 +74,16 @@ def check(
 # --- what was measured ---
 
 
-class StepLengths(Record):
-    """Lengths of the typical steps of a file.
-
-    Attributes:
-        lengths_ns: of the steady steps; of all steps where none is known to be steady, and of the
-            one step where the report is about one.
-        name: what they are called: "5 steady steps".
-
-    """
+class StepLengths(NamedTuple):
+    """Lengths of the typical steps of a file, and what these are called: "5 steady steps"."""
 
     lengths_ns: tuple[int, ...]
     name: str
+
+    @property
+    def median(self) -> str:
+        """The median step: "32.38 ms (5 steady steps)"."""
+        return f"{median(self.lengths_ns) / _MS:.2f} ms ({self.name})"
 
 
 class MeasuredFile(Record):
@@ -120,59 +119,25 @@ class MeasuredFile(Record):
         return (self.rank.steady_steps if self.view.steady_row else ()) or (self.view,)
 
     @property
-    def unprofiled_step_ns(self) -> int | None:
-        """Length of a step without the profiler, ns, where that is at least a tenth less."""
-        row = self.rank.steady if self.scope.is_slowed and self.view.step is None else None
-        return None if row is None else row.unprofiled_step_ns
-
-    @property
-    def calls_elsewhere(self) -> int:
-        """Number of blocking calls that no step of the file made, and that are not counted."""
-        return _calls([self.view]) - _calls(self.rank.steps) if self.scope.steps else 0
-
-    @property
-    def findings(self) -> tuple[Finding, ...] | None:
-        """The findings of this window; None of a step where the report has the whole trace's."""
-        is_part = self.rank.whole is not None and self.view.step is not None
-        return None if is_part else self.view.findings
-
-    @property
     def window(self) -> str:
         """Name of the window: "5 steady steps", "step 3"."""
         is_whole = not self.scope.steps and self.views[0].step is None
         return "the whole trace (no step is known to be steady)" if is_whole else self.steps.name
 
-    @property
-    def syncs(self) -> tuple[BlockingCallMetrics, ...]:
-        """The blocking calls that its windows made, by window."""
-        return tuple(sync for view in self.views for sync in view.syncs if sync.count)
-
     def kind_ns(self, device: int, kind: str) -> int:
         """Return the time of a kind of work in its windows, ns."""
-        return sum(
-            getattr(metrics, f"{kind}_ns")
-            for view in self.views
-            for metrics in view.window.devices
-            if metrics.device == device
-        )
+        devices = [x for view in self.views for x in view.window.devices if x.device == device]
+        return sum(getattr(metrics, f"{kind}_ns") for metrics in devices)
 
     def overlap_ns(self, device: int, pair: tuple[str, str]) -> int:
         """Return the time in which two kinds of work overlap in its windows, ns."""
         selections = {f"kind:{device}/{kind}" for kind in pair}
-        return sum(
-            overlap.overlap_ns
-            for view in self.views
-            for overlap in view.overlaps
-            if {overlap.a, overlap.b} == selections
-        )
+        overlaps = [overlap for view in self.views for overlap in view.overlaps]
+        return sum(x.overlap_ns for x in overlaps if {x.a, x.b} == selections)
 
 
 def measured_in(reports: Sequence[Report], step: int | None) -> list[MeasuredFile]:
-    """Each file of each report.
-
-    Args:
-        reports: what was measured, each of one file or several.
-        step: the number of the step that is meant; None for the steady steps.
+    """Each file of each report, in one step or in the steady steps.
 
     Raises:
         UsageError: a report does not have that window.
@@ -196,32 +161,22 @@ def measured_in(reports: Sequence[Report], step: int | None) -> list[MeasuredFil
 
 
 def step_lengths(rank: RankView, step: int | None = None) -> StepLengths:
-    """Return the lengths of the steps of a file.
+    """Return the lengths of the steady steps of a file, of all where none is known to be steady.
 
     Args:
         rank: the file.
         step: the number of the only step that is meant, if any.
-
-    Returns:
-        of a file without steps nothing.
     """
-    if step is not None or rank.whole is None:
-        views = tuple(view for view in rank.steps if step in (None, view.step))
-        return StepLengths(tuple(view.length_ns for view in views), f"step {views[0].step}")
     views = rank.steady_steps
     of_all = f" of {len(rank.steps)}" if len(views) < len(rank.steps) else ""
     name = f"{counted(len(views), 'steady step', 'steady steps')}{of_all}"
-    if not views:
-        steps = counted(len(rank.steps), "step", "steps")
-        views, name = rank.steps, f"{steps}, none known to be steady"
+    if step is not None or rank.whole is None:
+        views = tuple(view for view in rank.steps if step in (None, view.step))
+        name = f"step {views[0].step}"
+    elif not views:
+        views = rank.steps
+        name = f"{counted(len(views), 'step', 'steps')}, none known to be steady"
     return StepLengths(tuple(view.length_ns for view in views), name)
-
-
-def all_of(sides: Sequence[StepLengths]) -> StepLengths:
-    """The steps of several files together."""
-    lengths_ns = tuple(length_ns for steps in sides for length_ns in steps.lengths_ns)
-    of_several = f"{len(lengths_ns)} steps of {len(sides)} files"
-    return StepLengths(lengths_ns, sides[0].name if len(sides) == 1 else of_several)
 
 
 def _labels(reports: Sequence[Report]) -> list[str]:
@@ -249,10 +204,6 @@ def _view_of(rank: RankView, step: int | None) -> View:
     raise UsageError(f"{path}: there is no step {step}; the file's steps are: {known}")
 
 
-def _calls(views: Sequence[View]) -> int:
-    return sum(sync.count for view in views for sync in view.syncs)
-
-
 # --- one budget each ---
 
 
@@ -260,7 +211,7 @@ class _Figure(Record):
     """A figure that a budget limits, of one device or file; noise is allowed all the same."""
 
     value: float
-    where: tuple[str, ...]
+    where: Sequence[str]
     window: str = ""
     unit: str = " %"
     sign: str = ""
@@ -351,35 +302,29 @@ def _max_blocking_calls(files: Sequence[MeasuredFile], limit: float) -> BudgetRe
 
 
 def _blocking_calls(measured: MeasuredFile) -> _Figure:
-    count = sum(sync.count for sync in measured.syncs)
-    steps, others = len(measured.steps.lengths_ns), measured.calls_elsewhere
-    site, at_site = _most_calls(measured.syncs)
-    of_all = f"{at_site} of {count}" + (f" in {steps} steps" if steps > 1 else "")
-    return _Figure(
-        count / max(steps, 1),
-        (
-            measured.label,
-            f"most, {of_all}: {_call_site_text(site)}" if site else "",
-            f"{others} more outside the steps, not counted" if others else "",
-        ),
-        measured.window,
-        unit=" a step" if steps else "",
-        file=site.file if site else None,
-        line=site.line if site else None,
-    )
-
-
-def _most_calls(syncs: Sequence[BlockingCallMetrics]) -> tuple[BlockingCallMetrics | None, int]:
-    """The call site with the most blocking calls, as its first row, and how many."""
+    """The calls per step, and the call site with the most of them."""
     counts: Counter[tuple[str | int | None, ...]] = Counter()
     rows: dict[tuple[str | int | None, ...], BlockingCallMetrics] = {}
-    for sync in syncs:
+    for sync in (sync for view in measured.views for sync in view.syncs if sync.count):
         site = (sync.file, sync.line, sync.function, sync.operator)
         counts[site] += sync.count
         rows.setdefault(site, sync)
-    for most, count in counts.most_common(1):
-        return rows[most], count
-    return None, 0
+    steps, others, most, row = len(measured.steps.lengths_ns), 0, "", None
+    for busiest, count in counts.most_common(1):
+        row = rows[busiest]
+        of_all = f"{count} of {counts.total()}" + (f" in {steps} steps" if steps > 1 else "")
+        most = f"most, {of_all}: {_call_site_text(row)}"
+    if measured.scope.steps:
+        of_steps = sum(sync.count for view in measured.rank.steps for sync in view.syncs)
+        others = sum(sync.count for sync in measured.view.syncs) - of_steps
+    return _Figure(
+        counts.total() / max(steps, 1),
+        (measured.label, most, f"{others} more outside the steps, not counted" if others else ""),
+        measured.window,
+        unit=" a step" if steps else "",
+        file=row.file if row else None,
+        line=row.line if row else None,
+    )
 
 
 def _call_site_text(sync: BlockingCallMetrics) -> str:
@@ -392,14 +337,12 @@ def _call_site_text(sync: BlockingCallMetrics) -> str:
 def _forbid(files: Sequence[MeasuredFile], rule: str) -> BudgetResult:
     found: list[tuple[MeasuredFile, Finding]] = []
     for measured in files:
-        if measured.findings is None:
+        if measured.rank.whole is not None and measured.view.step is not None:
             raise UsageError(
                 f"{measured.path}: this report has the findings of the whole trace only; for those "
                 "of a step, check the trace, or a report of that step"
             )
-        found += [
-            (measured, finding) for finding in measured.findings if finding.rule.startswith(rule)
-        ]
+        found += [(measured, x) for x in measured.view.findings if x.rule.startswith(rule)]
     name, allowed = f"forbid {rule}", "none above info"
     if not found:
         return BudgetResult(name, "no finding", allowed, passed=True)
@@ -411,7 +354,7 @@ def _forbid(files: Sequence[MeasuredFile], rule: str) -> BudgetResult:
     more = f" (and {count - 1} more)" if count > 1 else ""
     return BudgetResult(
         name,
-        f"{count} finding{'s' if count > 1 else ''}" if forbidden else f"{count}, info only",
+        counted(count, "finding", "findings") if forbidden else f"{count}, info only",
         allowed,
         passed=not forbidden,
         where=f"{label}{worst.rule}, {worst.severity}: {text}{more}",
@@ -426,18 +369,22 @@ def _max_step_ms(files: Sequence[MeasuredFile], limit: float) -> BudgetResult:
 
 
 def _step(measured: MeasuredFile, budget: str) -> _Figure:
-    steps, unprofiled_ns = measured.steps, measured.unprofiled_step_ns
+    steps, row = measured.steps, measured.rank.steady
     _require_steps(steps, measured.path, measured.step_pattern, budget)
     name = f"median of {steps.name}" if len(steps.lengths_ns) > 1 else steps.name
-    without = f"{unprofiled_ns / _MS:.2f} ms without the profiler" if unprofiled_ns else ""
-    where = measured.label, name, without
+    where = [measured.label, name]
+    if row and row.unprofiled_step_ns and measured.scope.is_slowed and measured.view.step is None:
+        where.append(f"{row.unprofiled_step_ns / _MS:.2f} ms without the profiler")
     return _Figure(median(steps.lengths_ns) / _MS, where, unit=" ms")
 
 
 def _max_regression(files: Sequence[MeasuredFile], baseline: Report, limit: float) -> BudgetResult:
     name = "max-regression"
-    ranks = [rank for rank in ranks_of(baseline) if rank.steps]
-    steps_by_rank = {rank.trace.rank: step_lengths(rank) for rank in ranks}
+    by_rank = {rank.trace.rank: step_lengths(rank) for rank in ranks_of(baseline) if rank.steps}
+    lengths_ns = tuple(length_ns for steps in by_rank.values() for length_ns in steps.lengths_ns)
+    of_all = StepLengths(lengths_ns, f"{len(lengths_ns)} steps of {len(by_rank)} files")
+    if len(by_rank) == 1:
+        [of_all] = by_rank.values()
     path = baseline.traces[0].path if baseline.traces else "the baseline"
     patterns = baseline.step_patterns
     figures = []
@@ -450,18 +397,14 @@ def _max_regression(files: Sequence[MeasuredFile], baseline: Report, limit: floa
                 "only the same steps can be compared"
             )
         # A rank is compared with itself, or with all ranks of a baseline that lacks it.
-        before = steps_by_rank.get(measured.rank.trace.rank) or all_of(list(steps_by_rank.values()))
+        before = by_rank.get(measured.rank.trace.rank, of_all)
         _require_steps(before, f"the baseline {path}", measured.step_pattern, name)
         figures.append(_regression(measured.label, before, measured.steps, limit))
     return _worst(name, limit, figures, "at most +{:g} %")
 
 
 def _regression(label: str, before: StepLengths, after: StepLengths, limit: float) -> _Figure:
-    """Compare the median step with that of the baseline.
-
-    It is too much when it is above the limit and, with several steps on both sides, when the
-    medians differ by more than the larger of the two interquartile ranges as well.
-    """
+    """Compare the median step with that of the baseline, and with the spread of several steps."""
     before_ns, after_ns = median(before.lengths_ns), median(after.lengths_ns)
     longer_ns = after_ns - before_ns
     percent = 0.0 if not longer_ns else 100 * longer_ns / before_ns if before_ns else math.inf
@@ -469,14 +412,9 @@ def _regression(label: str, before: StepLengths, after: StepLengths, limit: floa
     spread_ns = max(map(interquartile, sides)) if min(map(len, sides)) > 1 else 0.0
     is_noise = percent > limit and longer_ns <= spread_ns
     remark = f"within the spread of the steps ({spread_ns / _MS:.2f} ms)" if is_noise else ""
-    medians = f"{_median_text(after)}; baseline {_median_text(before)}"
+    medians = f"{after.median}; baseline {before.median}"
     where, sign = (label, medians, remark), "+" if longer_ns >= 0 else ""
     return _Figure(percent, where, sign=sign, is_noise=is_noise)
-
-
-def _median_text(steps: StepLengths) -> str:
-    """The median step: "32.38 ms (5 steady steps)"."""
-    return f"{median(steps.lengths_ns) / _MS:.2f} ms ({steps.name})"
 
 
 def _require_steps(steps: StepLengths, path: str, pattern: str, budget: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import fields
 from typing import Any
 
@@ -22,8 +23,6 @@ TABLE = "tool.tracelab.check"  # of a pyproject.toml
 
 class Budgets(Record):
     """The limits; None or empty if a budget is not set.
-
-    Example row: ``Budgets(max_idle=5.0, min_overlap={("comm", "compute"): 80.0}, forbid=("TL1",))``
 
     Attributes:
         max_idle: percent of the window, of the worst device.
@@ -70,12 +69,9 @@ class Budgets(Record):
 class BudgetResult(Record):
     """One budget, checked against what was measured; the texts are for people.
 
-    Example row: ``BudgetResult("max-idle", "6.8 %", "at most 5 %", passed=False, where="GPU 0")``
-
     Attributes:
         name: the budget, with its kinds or rule: "min-overlap comm:compute".
         measured, allowed: "6.8 %", "at most 5 %".
-        passed: whether the budget is met.
         where: the worst device, call or finding, and what else is worth knowing.
         file, line: where that is in the program, where the trace says so.
         window: what was measured, "5 steady steps"; "" where `where` says it, and of findings,
@@ -120,7 +116,7 @@ def parse_toml(text: str, origin: str, *, at_top: bool) -> Budgets | None:
     5.0
 
     Args:
-        text: the file's content.
+        text: of the file.
         origin: its name, for errors.
         at_top: whether they may stand at the top level, without their table.
 
@@ -131,18 +127,18 @@ def parse_toml(text: str, origin: str, *, at_top: bool) -> Budgets | None:
         UsageError: it is no TOML, or what it says makes no sense.
     """
     try:
-        data = tomllib.loads(text)
+        data: Any = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # numbers of thousands of digits, deep nesting
         raise UsageError(f"{origin}: this is not a valid TOML file: {error}") from None
-    table: Any = data
+    table = data
     for key in TABLE.split("."):
         table = table.get(key) if isinstance(table, dict) else None
-    if table is None and (not at_top or "tool" in data):
-        if at_top:
+    if table is None and at_top:
+        if "tool" in data:
             raise UsageError(f"{origin}: it has [tool] tables, but no [{TABLE}]")
-        return None
-    if table is None:
         return parse_budgets(data, origin)
+    if table is None:
+        return None
     if not isinstance(table, dict):
         raise UsageError(f"{origin}: {TABLE} must be a table of budgets, not {brief(table)}")
     if at_top and (outside := [name for name in NAMES if name in data]):
@@ -159,78 +155,64 @@ def parse_budgets(table: Mapping[str, Any], origin: str) -> Budgets:
     Raises:
         UsageError: a budget that there is not, or a value that makes no sense.
     """
-    for name in table:
-        if name not in NAMES:
-            raise UsageError(
-                f"{origin}: there is no budget {brief(name)}; the budgets are: {_KNOWN_NAMES}"
-            )
-
-    def number(name: str, most: float = math.inf) -> float | None:
-        return _number(table[name], name, origin, most) if name in table else None
-
-    def numbers(name: str) -> dict[str, float]:
-        value = table.get(name, {})
-        if not isinstance(value, Mapping):
-            raise UsageError(f"{origin}: {name} takes a table of percentages, not {brief(value)}")
-        return {
-            key: _number(percent, f"{name} {key}", origin, 100) for key, percent in value.items()
-        }
-
-    baseline = table.get("baseline")
-    if baseline is not None and not (isinstance(baseline, str) and baseline):
-        raise UsageError(f"{origin}: baseline takes a file name, not {brief(baseline)}")
-    return Budgets(
-        max_idle=number("max-idle", 100),
-        min_overlap={
-            _pair(kinds, origin): percent for kinds, percent in numbers("min-overlap").items()
-        },
-        max_exposed={
-            _exposed_kind(kind, origin): percent for kind, percent in numbers("max-exposed").items()
-        },
-        max_blocking_calls=number("max-blocking-calls"),
-        forbid=_rules(table.get("forbid", []), origin),
-        max_step_ms=number("max-step-ms"),
-        max_regression=number("max-regression"),
-        baseline=baseline,
-    )
+    try:
+        return Budgets(
+            **{name.replace("-", "_"): _value_of(name, value) for name, value in table.items()}
+        )
+    except ValueError as error:
+        raise UsageError(f"{origin}: {error}") from None
 
 
-def _number(value: Any, name: str, origin: str, most: float) -> float:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        try:
-            number = float(value)
-        except OverflowError:
-            number = math.inf
-        if 0 <= number <= most and math.isfinite(number):
-            return number
+def _value_of(name: str, value: Any) -> Any:
+    """The value of a budget; a ValueError says what it takes instead."""
+    if name == "min-overlap":
+        return {_pair(key): share for key, share in _percentages(name, value).items()}
+    if name == "max-exposed":
+        shares = _percentages(name, value)
+        if others := shares.keys() - EXPOSED_KINDS:
+            raise ValueError(f"max-exposed takes comm or copy, not {brief(min(others))}")
+        return shares
+    if name == "forbid":
+        return _rules(value)
+    if name == "baseline":
+        if isinstance(value, str) and value:
+            return value
+        raise ValueError(f"baseline takes a file name, not {brief(value)}")
+    if name in NAMES:
+        return _number(name, value, 100 if name == "max-idle" else math.inf)
+    raise ValueError(f"there is no budget {brief(name)}; the budgets are: {_KNOWN_NAMES}")
+
+
+def _number(name: str, value: Any, most: float) -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= most:
+        with suppress(OverflowError):
+            if math.isfinite(value):
+                return float(value)
     allowed = "a number of at least 0" if most == math.inf else f"a number from 0 to {most:g}"
-    raise UsageError(f"{origin}: {name} takes {allowed}, not {brief(value)}")
+    raise ValueError(f"{name} takes {allowed}, not {brief(value)}")
 
 
-def _pair(text: str, origin: str) -> tuple[str, str]:
+def _percentages(name: str, value: Any) -> dict[str, float]:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{name} takes a table of percentages, not {brief(value)}")
+    return {key: _number(f"{name} {key}", percent, 100) for key, percent in value.items()}
+
+
+def _pair(text: str) -> tuple[str, str]:
     first, _, second = text.partition(":")
     if first not in KINDS or second not in KINDS or first == second:
-        kinds = ", ".join(KINDS)
-        raise UsageError(
-            f"{origin}: min-overlap takes two kinds, such as comm:compute, not {brief(text)}; "
-            f"the kinds are: {kinds}"
+        raise ValueError(
+            f"min-overlap takes two kinds, such as comm:compute, not {brief(text)}; "
+            f"the kinds are: {', '.join(KINDS)}"
         )
     return first, second
 
 
-def _exposed_kind(text: str, origin: str) -> str:
-    if text not in EXPOSED_KINDS:
-        raise UsageError(f"{origin}: max-exposed takes comm or copy, not {brief(text)}")
-    return text
-
-
-def _rules(value: Any, origin: str) -> tuple[str, ...]:
+def _rules(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(rule, str) for rule in value):
-        raise UsageError(f"{origin}: forbid takes a list of rules, not {brief(value)}")
+        raise ValueError(f"forbid takes a list of rules, not {brief(value)}")
     known = sorted(rule.id for rule in RULES)
     for text in value:
         if not text or not any(rule.startswith(text.upper()) for rule in known):
-            raise UsageError(
-                f"{origin}: there is no rule {brief(text)}; the rules are: {', '.join(known)}"
-            )
+            raise ValueError(f"there is no rule {brief(text)}; the rules are: {', '.join(known)}")
     return tuple(text.upper() for text in value)

@@ -149,22 +149,14 @@ def merge_side(results: Sequence[FileResult], names: Sequence[str], options: Opt
         UsageError: a saved report stands among other files.
         TracelabError: no file could be analyzed.
     """
-    for result in results:
-        if result.is_saved and result.report is not None:
-            if len(results) > 1:
-                raise UsageError(
-                    f"{result.source.path}: a saved report cannot stand among other files"
-                )
-            return Side(result.report, None)
+    report = merge_results(results, names, options)
+    if any(result.is_saved for result in results):
+        return Side(report, None)
     launches: dict[str, Launches] = {
         result.report.traces[0].path: result.more for result in results if result.report is not None
     }
-    report = merge_results(results, names, options)
-    return Side(
-        report,
-        tuple(launches[trace.path][0] for trace in report.traces),
-        tuple(launches[trace.path][1] for trace in report.traces),
-    )
+    of_files = [launches[trace.path] for trace in report.traces]
+    return Side(report, tuple(x for x, _ in of_files), tuple(x for _, x in of_files))
 
 
 def compare_sides(before: Side | Sequence[Side], after: Side | Sequence[Side]) -> Diff:

@@ -1,14 +1,7 @@
 import pytest
 
 from tracelab.base.errors import UsageError
-from tracelab.cli.check import parse_assignments, parse_number
-
-
-def test_a_number_or_nothing():
-    assert parse_number("8.5", "--max-idle") == 8.5
-    assert parse_number(None, "--max-idle") is None
-    with pytest.raises(UsageError, match=r"^--max-idle takes a number, not 'few'$"):
-        parse_number("few", "--max-idle")
+from tracelab.cli.check import parse_assignments
 
 
 def test_numbers_with_a_key():
