@@ -20,11 +20,7 @@ _Result = TypeVar("_Result", bound="Arrays")
 
 
 def read_only(array: NDArray[_Scalar]) -> NDArray[_Scalar]:
-    """The same array, which cannot be written to from now on.
-
-    >>> read_only(np.arange(3)).flags.writeable
-    False
-    """
+    """Make an array read-only, and return it."""
     array.flags.writeable = False
     return array
 
@@ -81,9 +77,8 @@ class Arrays(Record, eq=False):
     Example:
         >>> class Lengths(Arrays):
         ...     length_ns: NDArray[np.int64]
-        >>> lengths = Lengths(np.arange(30))
-        >>> lengths, lengths.length_ns.flags.writeable
-        (Lengths(length_ns=int64[30]), False)
+        >>> Lengths(np.arange(30))
+        Lengths(length_ns=int64[30])
     """
 
     def __post_init__(self) -> None:
@@ -94,17 +89,7 @@ class Arrays(Record, eq=False):
 
 
 def concatenated(results: Sequence[_Result]) -> _Result:
-    """One result of the arrays of several, column by column.
-
-    Args:
-        results: at least one, of one class whose fields are arrays.
-
-    Example:
-        >>> class Lengths(Arrays):
-        ...     length_ns: NDArray[np.int64]
-        >>> concatenated([Lengths(np.array([3])), Lengths(np.array([4, 5]))]).length_ns.tolist()
-        [3, 4, 5]
-    """
+    """Concatenate the arrays of several results of one class, at least one, by column."""
     return type(results[0])(
         **{
             name: np.concatenate([getattr(result, name) for result in results])
@@ -114,24 +99,17 @@ def concatenated(results: Sequence[_Result]) -> _Result:
 
 
 def rows_at(result: _Result, index: NDArray[Any] | slice) -> _Result:
-    """One result of some rows of another one's arrays, column by column.
+    """Return some rows of a result's arrays, column by column.
 
     Args:
         result: whose fields are arrays.
-        index: int[k] or a slice, the rows, or bool[n], which of them.
-
-    Example:
-        >>> class Lengths(Arrays):
-        ...     length_ns: NDArray[np.int64]
-        >>> rows_at(Lengths(np.array([3, 4, 5])), np.array([2, 0])).length_ns.tolist()
-        [5, 3]
+        index: int[k], a slice or bool[n].
     """
     columns = (getattr(result, name) for name in result.__struct_fields__)
     return type(result)(*(column[index] for column in columns))
 
 
 def _brief(value: Any) -> str:
-    """A value, or what it is where it is long."""
     if isinstance(value, np.ndarray):
         is_short = value.ndim == 1 and len(value) <= _MAX_ITEMS
         return str(value.tolist() if is_short else f"{value.dtype}{list(value.shape)}")

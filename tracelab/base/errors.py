@@ -18,9 +18,6 @@ from typing import ClassVar
 class TracelabError(Exception):
     """Base of every error that tracelab raises on purpose; its text is a sentence for the user.
 
-    >>> str(UsageError("this report covers only step 4: select it with `step`", option="step"))
-    'this report covers only step 4: select it with `step`'
-
     Attributes:
         option: the option in backticks that the sentence names, as Python calls it; a command line
             says its own flag instead. None where it names none.

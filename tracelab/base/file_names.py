@@ -11,19 +11,13 @@ _SEPARATOR = re.compile(r"[/\\]")
 
 
 def remove_ending(name: str) -> str:
-    """Remove the endings of traces from a file's name.
-
-    >>> remove_ending("step.pt.trace.json.gz")
-    'step'
-    """
+    """Remove the endings of traces from a file's name: ``step.pt.trace.json.gz`` is "step"."""
     return _ENDING.sub("", name)
 
 
 def short_names(paths: Sequence[str]) -> tuple[str, ...]:
     """The shortest ends of these paths that tell them apart; their kind only where that is needed.
 
-    >>> short_names(["run/a_rank0.pt.trace.json.gz", "run/a_rank1.pt.trace.json.gz"])
-    ('a_rank0', 'a_rank1')
     >>> short_names(["it_10/rank0.json", "it_20/rank0.json", "it_20/rank1.json"])
     ('it_10/rank0', 'it_20/rank0', 'rank1')
     >>> short_names(["a.json", "a.json.gz"])
@@ -35,11 +29,7 @@ def short_names(paths: Sequence[str]) -> tuple[str, ...]:
 
 
 def shortest_ends(paths: Sequence[str]) -> tuple[str, ...]:
-    """The shortest ends of these paths that tell them apart.
-
-    >>> shortest_ends(["src/train.py", "a/model.py", "b/model.py"])
-    ('train.py', 'a/model.py', 'b/model.py')
-    """
+    """The shortest ends of these paths that tell them apart: train.py, a/model.py, b/model.py."""
     parts = [_SEPARATOR.split(path) for path in paths]
     lengths = range(1, max(map(len, parts), default=0) + 1)
     files = {length: Counter(tuple(part[-length:]) for part in parts) for length in lengths}
@@ -53,7 +43,6 @@ def shortest_ends(paths: Sequence[str]) -> tuple[str, ...]:
 
 
 def _ends(parts: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """The ends of a path, the shortest first."""
     return (tuple(parts[-length:]) for length in range(1, len(parts) + 1))
 
 
@@ -78,11 +67,9 @@ _LATER_STAGE_OR_REPLICA = re.compile(r"-[DP]P-0*[1-9]")
 def rank_in(name: str) -> int | None:
     """The rank in the whole job, if a file's name leaves no doubt about it.
 
-    A rank in a part of the job would pass for another file's; mostly the trace itself says.
-
     >>> rank_in("step_rank3.pt.trace.json"), rank_in("1795263371.7-TP-1.trace.json.gz")
     (3, 1)
-    >>> rank_in("tp_rank1.json") is None
+    >>> rank_in("tp_rank1.json") is None  # a rank in a part of the job
     True
     """
     ranks = [int(number) for dimension, number in _RANK.findall(name) if not dimension]
@@ -97,23 +84,15 @@ def rank_in(name: str) -> int | None:
 
 
 def rank_in_path(path: str) -> int | None:
-    """The rank that the last part of a path gives which gives one.
-
-    >>> rank_in_path("run/rank3/trace.json"), rank_in_path("run/trace.json")
-    (3, None)
-    """
+    """The rank that the last part of a path gives which gives one; None if none does."""
     ranks = (rank_in(part) for part in reversed(_SEPARATOR.split(path)))
     return next((rank for rank in ranks if rank is not None), None)
 
 
 def remove_rank(path: str) -> str:
-    """A path without what names ranks in it: the files of one job have the same.
+    """A path without its ranks, places and times: the files of one job have the same.
 
-    >>> remove_rank("run/rank3/tp_rank1.json") == remove_rank("run/rank0/tp_rank0.json")
-    True
     >>> remove_rank("run/7.5-TP-3-DECODE.trace.json")
     'run/7.5--DECODE.trace.json'
-
-    Without their place in any dimension, too, but that of the replicas, and when they were written.
     """
     return _WRITTEN_AT.sub("", _PLACE.sub("", _RANK.sub("rank", path)))

@@ -1,7 +1,7 @@
 """Sets of half-open intervals ``[start, end)`` of int64 nanoseconds.
 
-Everything that tracelab measures stands on these few functions. A set is kept in its one normal
-form (sorted, disjoint, not touching, none empty), so two equal sets are equal arrays.
+A set is kept in its one normal form (sorted, disjoint, not touching, none empty), so two equal sets
+are equal arrays.
 """
 
 from __future__ import annotations
@@ -18,12 +18,6 @@ Int64Array = NDArray[np.int64]
 
 class Intervals(Arrays):
     """A set of nanoseconds in normal form; make one with `union`.
-
-    Example row: ``starts=120, ends=340``, the nanoseconds from 120 to 339.
-
-    >>> busy = union([0, 10, 40], [10, 30, 50])
-    >>> len(busy), busy
-    (2, Intervals(starts=[0, 40], ends=[30, 50]))
 
     Attributes:
         starts: int64[n], ascending.
@@ -57,11 +51,7 @@ def union(starts: ArrayLike, ends: ArrayLike) -> Intervals:
 
 
 def join(a: Intervals, b: Intervals) -> Intervals:
-    """The set covered by `a` or `b`.
-
-    >>> join(union([0, 20], [10, 30]), union([5], [15]))
-    Intervals(starts=[0, 20], ends=[15, 30])
-    """
+    """The set covered by `a` or `b`."""
     return union(np.concatenate((a.starts, b.starts)), np.concatenate((a.ends, b.ends)))
 
 
@@ -115,29 +105,17 @@ def clip(a: Intervals, start_ns: int, end_ns: int) -> Intervals:
 
 
 def measure(a: Intervals) -> int:
-    """Length of the set, ns.
-
-    >>> measure(union([0, 20], [10, 25]))
-    15
-    """
+    """Length of the set, ns."""
     return int((a.ends - a.starts).sum())
 
 
 def measure_within(a: Intervals, starts: ArrayLike, ends: ArrayLike) -> Int64Array:
-    """Length of the part of `a` inside each ``[starts[i], ends[i])``: int64[n], ns.
-
-    >>> measure_within(union([0, 20], [10, 30]), [0, 5], [10, 25])
-    array([10, 10])
-    """
+    """Length of the part of `a` inside each ``[starts[i], ends[i])``: int64[n], ns."""
     return _length_before(a, ends) - _length_before(a, starts)
 
 
 def contains(a: Intervals, moments_ns: ArrayLike) -> NDArray[np.bool_]:
-    """bool[n], which moments lie in a set.
-
-    >>> contains(union([0, 20], [10, 30]), [0, 10, 25]).tolist()
-    [True, False, True]
-    """
+    """bool[n], which moments lie in a set."""
     begun = np.searchsorted(a.starts, moments_ns, side="right")
     is_inside: NDArray[np.bool_] = begun > np.searchsorted(a.ends, moments_ns, side="right")
     return is_inside
@@ -160,8 +138,7 @@ def overlapping_pairs(a: Intervals, b: Intervals) -> tuple[NDArray[np.intp], NDA
 def stacked(starts: Int64Array, ends: Int64Array, most: int) -> NDArray[np.intp]:
     """intp[n], a level for each interval so that those of one level do not overlap.
 
-    Each takes the lowest level that is free. Where all are taken it lies in the last one, over
-    what is there.
+    Each takes the lowest level that is free. Where all are taken it lies in the last one.
 
     >>> stacked(np.array([0, 5, 12, 14]), np.array([10, 20, 15, 16]), most=3)
     array([0, 1, 0, 2])
@@ -195,11 +172,7 @@ def stacked(starts: Int64Array, ends: Int64Array, most: int) -> NDArray[np.intp]
 
 
 def _length_before(a: Intervals, times_ns: ArrayLike) -> Int64Array:
-    """Length of the part of `a` that lies before each time: int64[n], ns.
-
-    >>> _length_before(union([0, 20], [10, 30]), [0, 5, 20, 99])
-    array([ 0,  5, 10, 20])
-    """
+    """Length of the part of `a` that lies before each time: int64[n], ns."""
     time_ns = np.asarray(times_ns, dtype=np.int64)
     length_of_first = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(a.ends - a.starts)))
     begun = np.searchsorted(a.starts, time_ns, side="right")

@@ -11,20 +11,14 @@ _START_THREADS = ("parallel_apply", "DataParallel.forward")
 
 
 def name_test(pattern: str, flags: int = 0) -> Callable[[str], bool]:
-    """Make a test that says whether a pattern is found in a name.
-
-    >>> is_copy = name_test("^Memcpy")
-    >>> is_copy("Memcpy DtoD"), is_copy("gemm")
-    (True, False)
-    """
+    """Make a test that says whether a pattern is found in a name; the first name compiles it."""
     return lambda name: re.search(pattern, name, flags) is not None  # compiled by the first name
 
 
 def qualified_name(name: str) -> str:
     """A C++ function's own name with its namespaces; "" where nothing else is there.
 
-    Left out are the return type and the arguments of templates and calls. CUTLASS launches all its
-    kernels through templates of one name: there it is the kernel's.
+    CUTLASS launches all its kernels through templates of one name: there it is the kernel's.
 
     >>> qualified_name("void at::native::foo<float>(int)")
     'at::native::foo'
@@ -57,11 +51,7 @@ def short_kernel_name(name: str) -> str:
 
 
 def threads_of(waited_in: str) -> str:
-    """Name a thread of which only another one's wait for it is known.
-
-    >>> threads_of("parallel_apply")
-    'threads that `parallel_apply` started'
-    """
+    """Name a thread of which only another one's wait for it is known."""
     if waited_in in _START_THREADS:
         return f"threads that `{waited_in}` started"
     return f"a thread that `{waited_in}` waits for"

@@ -19,18 +19,12 @@ class Options(Record):
             they are the profiler's, and where it has marked none those of vLLM, SGLang or
             Lightning; `traces[].step_pattern` of the report says by which they were found.
         step: the only step to measure; None for the whole trace and every step.
-        source_folders: where to look for the program's source, to name lines; after them, it is
-            looked for where the trace says.
-        cache: keep what was read of large files in the user's cache folder, and use what an
-            earlier look has left there.
-        processes: how many may read a huge file together. Where Python starts processes afresh (not
-            on Linux before 3.14), a script must ask for more than one under
-            ``if __name__ == "__main__":`` only, as for any pool of processes.
-        all_pairs: report the overlap of every pair of streams, where they are more than the few
-            dozen whose pairs anybody reads. Which streams ran serialized is looked for among the
-            busiest all the same.
-        job: the files are the ranks of one job, whatever they themselves say. Without it they are
-            where world size, ranks and times say so.
+        source_folders: where to look for the program's source, before where the trace says.
+        cache: keep what was read of large files in the user's cache folder, and use that.
+        processes: how many may read a huge file together. Where Python starts processes afresh, a
+            script must ask for more than one under ``if __name__ == "__main__":`` only.
+        all_pairs: report the overlap of every pair of streams, however many they are.
+        job: the files are the ranks of one job, whatever they themselves say.
         prices: predict by replay what the fix of each finding saves.
         fixes: of which findings `whatif` predicts the fixes: their numbers in the report, from 1
             on, ids of rules, or "all".

@@ -1,8 +1,4 @@
-"""Text of a printed result.
-
-What renders a result stands above it. So the public API, ``tracelab/__init__.py``, says here what
-that is, and the result asks.
-"""
+"""Text of a printed result; ``tracelab/__init__.py`` says what renders it, above this."""
 
 from __future__ import annotations
 

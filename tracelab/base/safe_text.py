@@ -1,7 +1,7 @@
 """Text from files, and their names, for terminals, pages and JSON: all that stands in it is text.
 
-A name can hold control characters, which a terminal acts upon, and marks that turn the direction of
-writing. A file's name may be bytes that are no text at all: Python has them as lone surrogates.
+Names can hold control characters and direction marks, and bytes that are no text at all, which
+Python has as lone surrogates.
 """
 
 from __future__ import annotations
@@ -24,13 +24,10 @@ _UNSEEN = (
 
 
 def clean(text: str) -> str:
-    r"""Text of a file without anything that a terminal acts upon.
+    r"""Text of a file, on one line, without anything that a terminal acts upon.
 
     >>> clean("gemm\x1b[31m\tkernel")
     'gemm[31m kernel'
-
-    Control and escape characters and direction marks are left out, white space becomes a space; so
-    do the selectors that change a letter's width. Bytes that are no text are written as such.
     """
     text = re.sub(_NO_TEXT, _written_out, text)
     kept = (c if c.isprintable() else " " if c.isspace() else "" for c in text)
@@ -51,8 +48,6 @@ def visible(text: str) -> str:
 
     >>> print(visible("gemm\u202e\x1b[31m"))
     gemm\u202e\u001b[31m
-
-    Unlike with `clean`, a reader sees that there was something.
     """
     if text.isprintable() and not re.search(_SELECTORS, text):
         return text
@@ -63,11 +58,7 @@ def visible(text: str) -> str:
 
 
 def brief(value: object) -> str:
-    """A value as Python writes it, in a few words however long it is.
-
-    >>> brief(5), brief("x" * 100)
-    ('5', "'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…")
-    """
+    """A value as Python writes it, in a few words however long it is."""
     try:
         text = repr(value)
     except ValueError:  # Python writes no number of thousands of digits
@@ -76,11 +67,7 @@ def brief(value: object) -> str:
 
 
 def escape_surrogates(text: str) -> str:
-    r"""Text in which the bytes of a file's name that are no text are written as such.
-
-    >>> escape_surrogates("step\udcff.json")
-    'step\\xff.json'
-    """
+    r"""Text in which the bytes of a file's name that are no text are written out."""
     return re.sub(_SURROGATE, _written_out, text)
 
 
@@ -122,7 +109,6 @@ def _written_out(surrogate: re.Match[str]) -> str:
 
 
 def _textual(content: Any) -> Any:
-    """The same with all that is no text written out."""
     if isinstance(content, str):
         return escape_surrogates(content)
     if is_dataclass(content):

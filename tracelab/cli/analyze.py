@@ -184,12 +184,7 @@ def analyze(
 
 
 def _form(results: Mapping[str, bool], is_whole: Mapping[str, bool]) -> str:
-    """Return the name of the renderer whose result stdout gets.
-
-    Args:
-        results: by flag, whether it asks for another result than text.
-        is_whole: by flag, whether it asks for all of the text.
-    """
+    """Return the renderer whose result stdout gets, unless flags ask for two, or all of no text."""
     for flag, is_given in is_whole.items():
         require_one({**results, flag: is_given and not results["--json -"]})
     return (require_one(results) or "text").strip("- ")
@@ -198,11 +193,7 @@ def _form(results: Mapping[str, bool], is_whole: Mapping[str, bool]) -> str:
 def _requests(
     paths: Mapping[str, Path | None], files: int, options: Options, *, redact: bool
 ) -> Requests:
-    """Return the requests for outputs of N files, by the names of those with a path.
-
-    Raises:
-        UsageError: one of them cannot be redacted.
-    """
+    """Return the requests for outputs of N files, by the names of those with a path."""
     from tracelab.outputs.output import Request
 
     if redact and paths["perfetto"] is not None:
@@ -223,11 +214,7 @@ def _analyze(source: Source, options: Options, requests: Requests, *, is_alone: 
 
 
 def _require_few(sources: Sequence[Source]) -> None:
-    """Refuse to draw each of many files, unless their names tell that they are one job.
-
-    Raises:
-        UsageError: there are many.
-    """
+    """Refuse to draw each of many files, unless their names tell that they are one job."""
     ranks = {source.rank for source in sources} - {None}
     if len(sources) > MAX_PICTURES and len(ranks) < len(sources):
         raise UsageError(

@@ -163,11 +163,7 @@ def check(
 
 
 def _budgets_of_file(named: Path | None) -> tuple[Budgets, Path | None]:
-    """The budgets of the file that is named, else of the nearest pyproject.toml that has any.
-
-    Returns:
-        the budgets, and the file that they stand in.
-    """
+    """Return budgets and their file: the named one, else the nearest pyproject.toml with any."""
     from tracelab.comparison.budgets import Budgets
 
     if named is not None:
@@ -201,9 +197,6 @@ def parse_assignments(texts: Iterable[str], flag: str, example: str) -> dict[str
 
     >>> parse_assignments(["comm:compute=80"], "--min-overlap", "comm:compute=80")
     {'comm:compute': 80.0}
-
-    Raises:
-        UsageError: one of them is written in another way than the example.
     """
     assignments: dict[str, float] = {}
     for text in texts:
@@ -223,11 +216,7 @@ def parse_assignments(texts: Iterable[str], flag: str, example: str) -> dict[str
 def _read_all(
     sources: Sequence[Source], paths: Sequence[str], options: Options, step_on: str | None
 ) -> tuple[list[Report], bool]:
-    """The reports of all files: one of all traces, and the saved ones.
-
-    Returns:
-        the reports, and whether one that counts could not be read.
-    """
+    """Return the report of all traces and the saved ones; and whether one that counts failed."""
     from tracelab.analysis.reports import analyze_file, merge_results
     from tracelab.cli.many_files import map_files, processes_for_one
 
@@ -251,7 +240,7 @@ def _counts(source: Source) -> bool:
     """Return True if the answer is incomplete without this file.
 
     A folder may hold other files; but what calls itself a trace may be the rank that breaks, unless
-    it has all that was recorded and no GPU is in it: vLLM's front end leaves such a trace.
+    it is whole without a GPU in it: vLLM's front end leaves such a trace.
     """
     from tracelab.read.reader import read_trace
 

@@ -35,12 +35,7 @@ _NAME = "tracelab"  # also of python -m tracelab: it is what a shell completes
 
 
 def main(commands: Sequence[Callable[..., None]] = COMMANDS) -> None:
-    """Run the command line; any error is one sentence and its exit code, Ctrl-C is 130.
-
-    Args:
-        commands: one function each, named as the command; its parameters are the command's
-            arguments and options.
-    """
+    """Run the command line of these functions; any error is one sentence and its exit code."""
     with guarded_streams() as require_written:
         code = _run(commands)
         try:
@@ -52,7 +47,6 @@ def main(commands: Sequence[Callable[..., None]] = COMMANDS) -> None:
 
 
 def _run(commands: Sequence[Callable[..., None]]) -> int | str | None:
-    """Run the command line; returns the code to exit with."""
     try:
         with terminable():  # so that nothing is left behind, no process either
             _app(commands)(prog_name=_NAME)

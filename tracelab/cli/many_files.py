@@ -54,13 +54,7 @@ def map_files(
 
 
 def processes_for_one(files: int, spec: str | None = None, jobs: int | None = None) -> int:
-    """Return the number of processes that may read one huge file: several only for a single file.
-
-    Args:
-        files: how many are to be read.
-        spec: the requested form, if any.
-        jobs: the requested number, if any.
-    """
+    """Return the number of processes that may read one huge file: several only for it alone."""
     return (jobs or processors()) if files == 1 and spec is None else 1
 
 
@@ -68,7 +62,6 @@ def processes_for_one(files: int, spec: str | None = None, jobs: int | None = No
 def _open_map(
     tasks: int, spec: str | None, jobs: int | None
 ) -> Iterator[Callable[..., Iterable[Any]]]:
-    """A function that maps like `map`, in order, for the time of a `with` block."""
     workers = max(1, min(tasks, jobs or processors()))
     form = spec or ("processes" if workers > 1 else "serial")
     if form == "serial":
@@ -97,7 +90,6 @@ def _open_pool(form: str, workers: int) -> Iterator[Executor]:
 
 
 def _connect(form: str) -> Any:
-    """A client of the dask cluster whose scheduler listens there."""
     try:
         from distributed import Client
     except ImportError:
@@ -111,7 +103,6 @@ def _connect(form: str) -> Any:
 
 
 def _made_by(form: str) -> Executor:
-    """The pool that MODULE:FUNCTION returns."""
     from concurrent.futures import Executor
 
     module, _, function = form.partition(":")

@@ -95,25 +95,14 @@ FLAGS: Mapping[str, str] = MappingProxyType(
 
 
 def sentence_of(error: TracelabError) -> str:
-    """Return the error's sentence with the flag in place of the option's Python name.
-
-    >>> sentence_of(TracelabError("say `step`", option="step"))
-    'say --step'
-    """
+    """Return the error's sentence with the flag in place of the option's Python name."""
     if error.option is None:
         return str(error)
     return str(error).replace(f"`{error.option}`", FLAGS[error.option])
 
 
 def require_one(given: Mapping[str, bool]) -> str | None:
-    """Return the only flag that is given of those that say what stdout holds; None without any.
-
-    Raises:
-        UsageError: several are given.
-
-    >>> require_one({"--json -": False, "--markdown": True})
-    '--markdown'
-    """
+    """Return the only given flag of those that say what stdout holds; UsageError of several."""
     flags = [flag for flag, is_given in given.items() if is_given]
     if len(flags) > 1:
         raise UsageError(f"{flags[0]} cannot be combined with {flags[1]}: stdout holds one result")
@@ -126,16 +115,7 @@ def require_outputs(
     files: Iterable[str | Path | None] = (),
     other_inputs: Iterable[str | Path | None] = (),
 ) -> None:
-    """Refuse outputs that cannot be written, are an input, or are one another.
-
-    Args:
-        sources: the traces that are read.
-        files: the outputs; None and "-" are no file.
-        other_inputs: further files that are read.
-
-    Raises:
-        OutputError: one of them is such.
-    """
+    """Refuse outputs that cannot be written, are an input, or are one another."""
     inputs = identities(
         (
             *(source.path for source in sources),
@@ -156,7 +136,7 @@ def require_saved_options(
     """Refuse what a saved report no longer has.
 
     Args:
-        report: that was saved.
+        report: the saved one.
         options: of the command.
         step_on: the flag.
         needs_trace: flags that need the trace, with their values; None where one is not given.

@@ -20,11 +20,7 @@ _MIN_PROGRESS_S = 1.0
 
 
 class Bar:
-    """The bytes of files that are read one after the other, or side by side.
-
-    Args:
-        sizes: of the files, in bytes; 0 where it is not known.
-    """
+    """The bytes of files, of which the sizes are given, 0 if unknown, as they are read."""
 
     def __init__(self, sizes: Sequence[int]) -> None:
         self._sizes = sizes

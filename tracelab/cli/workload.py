@@ -66,7 +66,6 @@ def _listing() -> str:
 
 
 def _find(name: str, variant: str | None) -> list[Entry]:
-    """The variants that are meant; all of the workload, where none is named."""
     from tracelab.workloads.catalog import CATALOG
 
     entries = [entry for entry in CATALOG if entry.workload == name]
@@ -96,10 +95,7 @@ def _run(entry: Entry, gpus: int | None, folder: Path) -> None:
 
 
 def _capture(entry: Entry, arguments: list[str], pattern: str) -> str | None:
-    """Run a workload's command, which writes the pattern's files; returns why it did not.
-
-    MissingSupportError without torch or without enough GPUs.
-    """
+    """Run a workload's command, which writes the pattern's files; return why it did not."""
     if importlib.util.find_spec("torch") is None:
         raise MissingSupportError(
             f"running a workload needs torch: pip install 'tracelab[torch]'{_instead(entry)}"
@@ -160,11 +156,6 @@ def _verify(name: str | None, variant: str | None, gpus: int) -> None:
 
 
 def _rank_in(name: str) -> str:
-    """Return the rank in a file's name.
-
-    >>> _rank_in("fsdp_item_rank1.pt.trace.json.gz"), _rank_in("events_item.pt.trace.json.gz")
-    ('_rank1', '')
-    """
     _, mark, rank = name.partition(".")[0].rpartition("_rank")
     return mark + rank if mark else ""
 

@@ -38,13 +38,10 @@ def check(
 
     Args:
         budgets: the limits.
-        reports: what was measured, each of one rank or several.
+        reports: those of the files, each of one rank or several.
         step: the number of the step to check; None for the steady steps, or the whole trace where
             none is known to be steady.
-        baseline: what to compare the steps with.
-
-    Returns:
-        a result for each budget.
+        baseline: the report to compare the steps with.
 
     Raises:
         UsageError: a report does not have what a budget is about.
@@ -90,7 +87,7 @@ class MeasuredFile(Record):
     """Figures of one file in the window that budgets are about.
 
     Attributes:
-        label: what tells the file from the others; "" where it is the only one.
+        label: name of the file among the others; "" where it is the only one.
         rank: the file.
         view: the whole trace, or the one step.
         steps: how long a step takes.
@@ -137,12 +134,7 @@ class MeasuredFile(Record):
 
 
 def measured_in(reports: Sequence[Report], step: int | None) -> list[MeasuredFile]:
-    """Each file of each report, in one step or in the steady steps.
-
-    Raises:
-        UsageError: a report does not have that window.
-        UnreadableInputError: a report holds no figures.
-    """
+    """Each file of each report, in one step or in the steady steps; raises as `check` does."""
     labels = iter(_labels(reports))
     files = [
         MeasuredFile(
@@ -161,12 +153,7 @@ def measured_in(reports: Sequence[Report], step: int | None) -> list[MeasuredFil
 
 
 def step_lengths(rank: RankView, step: int | None = None) -> StepLengths:
-    """Return the lengths of the steady steps of a file, of all where none is known to be steady.
-
-    Args:
-        rank: the file.
-        step: the number of the only step that is meant, if any.
-    """
+    """Return the lengths of the one step, the steady steps, or all if none is steady."""
     views = rank.steady_steps
     of_all = f" of {len(rank.steps)}" if len(views) < len(rank.steps) else ""
     name = f"{counted(len(views), 'steady step', 'steady steps')}{of_all}"
@@ -433,8 +420,8 @@ def _percent(part_ns: int, whole_ns: int) -> float:
 def _digits(value: float, limit: float, passed: bool, least: int = 1) -> str:
     """A number with as many digits as tell it from the limit that it breaks.
 
-    >>> _digits(6.8123, 5, False), _digits(5.004, 5, False), _digits(5.004, 6, True)
-    ('6.8', '5.004', '5.0')
+    >>> _digits(6.8123, 5, False), _digits(5.004, 5, False)
+    ('6.8', '5.004')
     """
     if value.is_integer():
         return f"{value:.0f}"

@@ -46,12 +46,7 @@ class Budgets(Record):
     baseline: str | None = None
 
     def updated(self, other: Budgets) -> Budgets:
-        """Merge these budgets with others, which win; limits by kind or rule are joined.
-
-        >>> Budgets(max_idle=5, forbid=("TL1",)).updated(Budgets(max_idle=9, forbid=("TL2",)))
-        ... # doctest: +ELLIPSIS
-        Budgets(max_idle=9, ... forbid=('TL1', 'TL2')…)
-        """
+        """Merge these budgets with others, which win; limits by kind or rule are joined."""
 
         def merged(ours: Any, theirs: Any) -> Any:
             if isinstance(ours, Mapping):
@@ -67,15 +62,14 @@ class Budgets(Record):
 
 
 class BudgetResult(Record):
-    """One budget, checked against what was measured; the texts are for people.
+    """One budget, checked; the texts are for people.
 
     Attributes:
         name: the budget, with its kinds or rule: "min-overlap comm:compute".
         measured, allowed: "6.8 %", "at most 5 %".
         where: the worst device, call or finding, and what else is worth knowing.
         file, line: where that is in the program, where the trace says so.
-        window: what was measured, "5 steady steps"; "" where `where` says it, and of findings,
-            which are of the whole file.
+        window: name of the measured window, "5 steady steps"; "" where `where` says it.
     """
 
     name: str
@@ -93,11 +87,7 @@ _KNOWN_NAMES = ", ".join(NAMES)
 
 
 def require_checkable(budgets: Budgets) -> None:
-    """Refuse what cannot be checked.
-
-    Raises:
-        UsageError: nothing is allowed or forbidden, or one of two that need each other is missing.
-    """
+    """Raise UsageError if nothing is limited, or one of two that need each other is missing."""
     if budgets.baseline is not None and budgets.max_regression is None:
         raise UsageError("a baseline needs max-regression, too")
     if budgets.baseline is None and budgets.max_regression is not None:
@@ -110,7 +100,7 @@ def require_checkable(budgets: Budgets) -> None:
 
 
 def parse_toml(text: str, origin: str, *, at_top: bool) -> Budgets | None:
-    """The budgets of a TOML file.
+    """The budgets of a TOML file; None where their table is missing and they may not be at the top.
 
     >>> parse_toml("max-idle = 5", "budgets.toml", at_top=True).max_idle
     5.0
@@ -119,9 +109,6 @@ def parse_toml(text: str, origin: str, *, at_top: bool) -> Budgets | None:
         text: of the file.
         origin: its name, for errors.
         at_top: whether they may stand at the top level, without their table.
-
-    Returns:
-        None where the table is missing and they may not stand elsewhere.
 
     Raises:
         UsageError: it is no TOML, or what it says makes no sense.

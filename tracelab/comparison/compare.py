@@ -1,7 +1,6 @@
 """Comparison of recordings of a program: pure functions of their reports.
 
-What is compared is the steady step: the median of a figure over the steady steps of each side, and
-how far they lie apart. Where a side has none, it is the whole trace.
+Figures are medians over the steady steps of each side, or of whole traces where one has none.
 """
 
 from __future__ import annotations
@@ -78,8 +77,8 @@ def compare(
     """Compare two sides rank by rank.
 
     One rank is compared with one rank whatever their numbers; of several, those with the same.
-    Of a list, files of different ranks are one job. Several of the same rank, or of none, are
-    several recordings of one program: then the noise is how much the recordings differ.
+    Of a list, files of different ranks are one job; several of the same rank, or of none, are
+    several recordings of one program, which say how much recordings differ.
 
     Args:
         before: a trace, a saved report, a folder of traces, or a `Report`; or a list of them. A

@@ -47,10 +47,10 @@ class Doubt(StrEnum):
 
 
 class Side(Record):
-    """One of the two: what was measured, and where there were traces, the times of their kernels.
+    """One side of a comparison: its report, and the names of what was launched.
 
     Attributes:
-        kernels: one for each of the report's traces; None of a saved report.
+        kernels: the times of kernels for each of the report's traces; None of a saved report.
         operators: likewise, how often each operator was called.
     """
 
@@ -83,12 +83,9 @@ class ComparedFile(Record):
 class Change(Record):
     """A length of time on both sides, ns: medians over steps or recordings, or of the whole trace.
 
-    Example row: ``Change(before_ns=100, after_ns=130, difference_ns=30, before_spread_ns=4,
-    after_spread_ns=6, noise_ns=6, beyond_noise=True)``
-
     Attributes:
-        before_spread_ns, after_spread_ns: how far the steps (or the medians of the recordings) lie
-            apart, see `spread`; None of a single one.
+        before_spread_ns, after_spread_ns: the `spread` of the steps, or of the medians of the
+            recordings; None of a single one.
         noise_ns: how much it may differ for no reason.
         beyond_noise: the difference is more than that, whichever its sign.
     """
@@ -113,7 +110,6 @@ class StreamDiff(Record):
     Attributes:
         before, after: its number on each side; None where it is not there.
         matched: "number", "order", "before only" or "after only".
-        busy: how long it worked.
     """
 
     before: int | None
@@ -152,10 +148,9 @@ class FindingDiff(Record):
     Attributes:
         state: "gone", "new", "changed" or "same".
         name: the call, operator or activity that it is about.
-        title: as the side says it that has it, the side after first.
+        title: that of the side after, if it is there.
         before_ns, after_ns: the time attributed to it, ns.
-        before_share, after_share: the same as a share of what `tracelab analyze` takes shares of,
-            0 to 1; see `RankDiff.before_scope`.
+        before_share, after_share: the share that `tracelab analyze` prints, 0 to 1.
         about_the_trace: it says what the file lacks, not where time is lost.
         beyond_noise: the shares differ by more than 1 %.
         before_count, after_count: how many findings they are on each side.
@@ -207,12 +202,11 @@ class CallDiff(Record):
 
 
 class TableDiff(Record):
-    """One row of a further table on both sides: what has the same names in it is the same row.
+    """Rows of a further table with the same names, on both sides.
 
     Attributes:
         names: the texts of the row, by column.
-        times: its times, by column: per-step medians, or of the whole trace; rows with the same
-            names are added up.
+        times: its times, by column: per-step medians, or of the whole trace.
     """
 
     names: Mapping[str, str]
@@ -227,19 +221,17 @@ class RankDiff(Record):
         basis: "step" where steady steps are compared, else "trace".
         length: of the step, or of the whole trace; beyond the noise only if the verdict is
             "shorter" or "longer".
-        places: whether findings and calls were distinguished by function and file; not where one
-            side was recorded without them.
+        places: whether findings and calls were matched by function and file; not where one side
+            was recorded without them.
         kernels: None where a side is a saved report. By the size of the change, as `calls` are.
-        tables: of the report's further tables, by key, what both sides say; what changed most
-            first.
+        tables: what both sides say in the report's further tables, by key.
         verdict: "shorter", "longer", "no change", "cannot tell" or "different programs".
         doubts: why the recordings do not say.
         speed_percent: how much longer the same kernels took; None where that is not known.
-        unprofiled_before_ns, unprofiled_after_ns: what a step takes without the profiler, as the
-            captures measured it; None where a side did not.
+        unprofiled_before_ns, unprofiled_after_ns: a step without the profiler; None where the side
+            did not measure it.
         before_recordings, after_recordings: all of them.
-        before_scope, after_scope: what the shares of findings are of, such as "the steady steps";
-            see `Scope`.
+        before_scope, after_scope: what the shares of findings are of: "the steady steps".
     """
 
     before: ComparedFile
@@ -293,10 +285,8 @@ class PredictionDiff(Record):
     Attributes:
         name, edits: of the prediction.
         basis: whether steps are compared with the profiler or without it, as was predicted.
-        saves_ns: what was predicted to be saved, ns; negative where the step was to get longer.
-        saves_low_ns, saves_high_ns: the interval in which it was expected.
-        measured_ns: how much shorter the step is, ns; None where a side does not know it on that
-            basis.
+        saves_ns, saves_low_ns, saves_high_ns: the predicted saving and its interval, ns.
+        measured_ns: how much shorter the step is, ns; None where a side does not know it.
     """
 
     name: str
@@ -320,14 +310,12 @@ class Diff(Record):
 
     Attributes:
         different: whether anything did by more than the noise, on any rank.
-        verdict: that of the slowest rank; "cannot tell" if some ranks got shorter and others
-            longer.
+        verdict: that of the slowest rank; "cannot tell" if ranks contradict each other.
         same_program: both sides launch much the same; None where a side is a saved report.
         only_before, only_after: ranks without a partner.
         saved_before, saved_after: the side is a saved report.
         same_options: both sides took the same kernels as communication and the same steps.
-        predictions: what the saved report before said that changes would save, and what was
-            measured, on the slowest rank; of other sides none.
+        predictions: those of a saved report before, beside what was measured on the slowest rank.
     """
 
     schema: str
@@ -351,7 +339,7 @@ class Diff(Record):
     def regressed(self, percent: float) -> tuple[RankDiff, ...]:
         """The ranks whose step got longer by more than this percentage and beyond the noise.
 
-        None where other ranks got shorter, or the programs differ.
+        None where other ranks got shorter.
         """
         if SHORTER in {rank.verdict for rank in self.ranks}:
             return ()

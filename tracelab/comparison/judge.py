@@ -1,8 +1,7 @@
 """Verdict about a step: shorter or longer, or why the recordings do not say.
 
-The steps of two recordings say how much steps differ, not how much recordings do. So what differs
-between recordings of one and the same program is left out of a difference: kernels that all ran a
-little faster or slower, and idle time under different profilers.
+What differs between recordings of one and the same program is left out of a difference: kernels
+that all ran a little faster or slower, and idle time under different profilers.
 """
 
 from __future__ import annotations
@@ -140,10 +139,9 @@ def _typical(side: Compared) -> dict[str, tuple[int, int]]:
 def _profiler_ns(both: Pair, length: Change) -> dict[Doubt, int]:
     """Return the part of a difference that the profiler may have made, by the reason.
 
-    It may have made all idle time where it cost one side more than the other. Python stacks on both
-    sides inflate the host's time, on one side up to twice as much as on the other: where most of
-    the difference is idle time that waits for the host, they explain as much of it as the side with
-    less such idle time has.
+    That is all idle time where it cost one side more than the other. Python stacks on both sides
+    inflate the host's time, of one side up to twice as much: where most of the difference is idle
+    time that waits for the host, they explain as much of it as the other side has.
     """
     before, after = (
         (side.unprofiled_step_ns is not None, _have_stacks(side)) for side in both.sides
@@ -188,10 +186,7 @@ def _busiest(x: Stretch) -> DeviceMetrics:
 
 
 def is_same_program(both: Pair) -> bool | None:
-    """True if both sides launch much the same: kernels by count or time, or operators.
-
-    None if a side does not say: a saved report holds no names.
-    """
+    """True if both sides launch much the same; None if a side is a saved report."""
     recordings = [side.recordings[0] for side in both.sides]
     if any(x.kernels is None for x in recordings):
         return None

@@ -1,4 +1,4 @@
-"""The recordings of one rank on either side, samples of their figures, and how these changed."""
+"""Recordings of one rank on either side, samples of their figures, and how these changed."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ class Recording(Record):
     """One file of one side.
 
     Attributes:
-        rank: what its report says.
+        rank: the views of its report.
         steps: the windows of its steady steps; of an old saved report all steps.
-        kernels, operators: what it launched, None of a saved report.
-        comm_patterns: what counts as communication beside what is known.
+        kernels, operators: as of `Side`.
+        comm_patterns: further names of communication kernels.
     """
 
     rank: RankView
@@ -177,12 +177,7 @@ class Compared(Record):
 
 
 class Pair(Record):
-    """One rank on both sides.
-
-    Attributes:
-        before, after: each side.
-        length_ns: how long a step takes before.
-    """
+    """One rank on both sides; `length_ns` is how long a step takes before."""
 
     before: Compared
     after: Compared
@@ -294,30 +289,23 @@ def change(before: Sequence[int], after: Sequence[int], length_ns: int) -> Chang
     10
     >>> change([100, 140], [130, 150], length_ns=1000).noise_ns
     40
-    >>> change([100], [130], length_ns=400).noise_ns
-    32
 
     Args:
         before: the time in each step of one side, ns; at least one.
         after: the same of the other side.
-        length_ns: the step's length before: nothing below 1 % of it is more than noise.
+        length_ns: the step's length before.
     """
     return _change(before, after, length_ns, _noise_between_steps_ns(before, after))
 
 
 def change_between(before: Sequence[int], after: Sequence[int], length_ns: int) -> Change:
-    """Compare several recordings with several others.
+    """Compare the medians of several recordings, more than two in all, as `change` does steps.
 
     The noise is how much recordings of one side differ: half the width of Student's interval
     (95 %) of the difference.
 
     >>> change_between([100, 104], [130, 134], length_ns=1000).noise_ns
     12
-
-    Args:
-        before: the median of each recording of one side, ns; at least one.
-        after: the same of the other side; more than two in all.
-        length_ns: as of `change`.
     """
     freedom = len(before) + len(after) - 2
     squares = sum((x - statistics.fmean(side)) ** 2 for side in (before, after) for x in side)

@@ -58,8 +58,8 @@ class capture(Recorder):  # noqa: N801 (like torch.profiler.profile, it is used 
         path: the trace to write, as of `Recorder`.
         skip: number of steps to leave alone, so that what is compiled or cached at first is, and a
             data loader has used up what it had prepared (twice its number of workers).
-        steps: number of steps to record. Eight more are made between the two, to time the loop
-            without the profiler and to warm it up; up to 52 where steps are short (see `Recorder`).
+        steps: number of steps to record, after eight more, or up to 52 short ones, for timing and
+            warm-up (see `Recorder`).
         stacks: record Python functions: without them no line is named. Slows the host, which the
             analysis knows of.
         shapes: record the operators' input shapes.
@@ -145,7 +145,6 @@ class capture(Recorder):  # noqa: N801 (like torch.profiler.profile, it is used 
         return f'{render_notebook(self.report())}<img src="data:image/png;base64,{png}">'
 
     def _analysis(self) -> Analysis:
-        """The analysis of this process's trace, made once."""
         if not self.done:
             raise UsageError(self.why_nothing())
         if not self.has_gpu:
@@ -181,7 +180,7 @@ def announce(recorder: Recorder, *, wait_s: float) -> None:
     """Print what was recorded and draw it; in a job, of all ranks of this machine, by the first.
 
     Args:
-        recorder: what has written its trace.
+        recorder: a recorder whose trace is written.
         wait_s: how long to wait for the other ranks' files, in seconds.
 
     Raises:
@@ -207,7 +206,6 @@ def announce(recorder: Recorder, *, wait_s: float) -> None:
 
 
 def _why_no_gpu(recorder: Recorder) -> str:
-    """Say that a trace holds no GPU activity, because there is no GPU here."""
     return (
         f"recorded {recorder.path}, but there is no GPU here: the file contains only "
         "CPU events, so there is nothing to analyze"
@@ -215,7 +213,6 @@ def _why_no_gpu(recorder: Recorder) -> str:
 
 
 def _why_kineto(recorder: Recorder) -> str:
-    """Say why the trace is Kineto's, although this torch has a collector that says more."""
     return (
         "recorded with Kineto, not with Cuspy, PyTorch's own CUPTI collector: "
         f"{recorder.collector_reason}"
@@ -223,7 +220,7 @@ def _why_kineto(recorder: Recorder) -> str:
 
 
 def _files_of_all_ranks(recorder: Recorder, wait_s: float) -> list[Path]:
-    """The files that the ranks of this machine wrote in this run; waits for the late ones."""
+    """List the files of this run's ranks on this machine, after a wait for the late ones."""
     if recorder.rank is None or recorder.local_world_size == 1:
         return [recorder.path]
     pattern = recorder.path.name.replace(f"rank{recorder.rank}", "rank*")
@@ -257,15 +254,14 @@ def profile_step(
 ) -> Callable[..., Any]:
     """Make each call of a function one step of a `capture`, which prints its report.
 
-    The function may be a coroutine or a generator, whose step ends when it does. Recording begins
-    with the first call.
+    The function may be a coroutine or a generator, whose step ends when it does.
 
     Example:
         @tracelab.profile_step
         def train_step(batch): ...
 
     Args:
-        function: what is decorated.
+        function: the decorated function.
         path: the trace to write, by default of the function's name.
         settings: as of `capture`.
 

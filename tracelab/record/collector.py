@@ -1,9 +1,7 @@
 """The collector of GPU activity: Kineto, or Cuspy, the CUPTI collector of newer PyTorch.
 
-A process can have only one of them. While Cuspy has its subscription to CUPTI, Kineto's only
-attempt to initialize fails, and CUPTI does not go back to Kineto's interface afterward; where
-Kineto has initialized, Cuspy's subscription may fail. So what the process has used so far decides,
-and looking for Cuspy must not subscribe (torch/profiler/_cuspy/core.py of pytorch).
+A process can have only one of them: CUPTI has one subscriber, and never goes back to Kineto's
+interface. So what the process has used so far decides, and looking for Cuspy must not subscribe.
 """
 
 from __future__ import annotations
@@ -43,8 +41,6 @@ _AFTER_CUSPY = (
 class Choice(Record):
     """The collector that records.
 
-    Example row: ``Choice("kineto", "the package cupti-python is not installed")``
-
     Attributes:
         collector: None where the one that was chosen must not start.
         reason: why there is no collector, or why it is Kineto though this torch has Cuspy; else "".
@@ -58,7 +54,7 @@ def choose_collector(setting: CollectorSetting, *, kineto_was_used: bool) -> Cho
     """Decide which collector records the GPU now.
 
     Args:
-        setting: the collector that the user wants; "auto" is Cuspy wherever it can be used.
+        setting: the user's choice; "auto" is Cuspy wherever it can be used.
         kineto_was_used: whether Kineto has recorded a GPU in this process.
     """
     if cuspy_was_used():
@@ -79,10 +75,7 @@ def torch_has_cuspy() -> bool:
 
 
 def missing_for_cuspy() -> tuple[str, ...]:
-    """List the requirements of Cuspy that are missing here, each as a clause, except a GPU.
-
-    libcupti is loaded to read its version, which subscribes to nothing.
-    """
+    """List the requirements of Cuspy that are missing here, each as a clause, except a GPU."""
     import torch.profiler
 
     names = ("CuspyConfig", "ProfilerActivityConfig")
@@ -133,8 +126,7 @@ def is_kineto_session(session: Any) -> bool:
 def quiet_kineto() -> Iterator[None]:
     """Keep Kineto's log out of the program's stderr, unless the user has chosen a log level.
 
-    Kineto reads its level once, when the process's first profiler is prepared, and keeps it. The
-    variable is removed afterward: programs that this one starts do not inherit it.
+    Kineto reads its level once, when the process's first profiler is prepared, and keeps it.
     """
     if _LOG_LEVEL in os.environ:
         yield
@@ -149,9 +141,8 @@ def quiet_kineto() -> Iterator[None]:
 def arm_graph_recorders() -> None:
     """Have dependencies and event nodes of CUDA graphs recorded as the graphs are instantiated.
 
-    torch does so when a profiler is made that asks for them. A recorder makes its profiler after
-    the steps that it skips, in which most programs capture their graphs. These are two hooks of
-    `torch.cuda.graphs`: nothing is collected yet, and CUDA is not initialized.
+    Most programs do that in the steps that are skipped, before there is a profiler. Nothing is
+    collected yet, and CUDA is not initialized.
     """
     for module, name in _GRAPH_RECORDERS:
         with suppress(ImportError, AttributeError):

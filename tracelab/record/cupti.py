@@ -24,11 +24,7 @@ def kineto_loses_records() -> bool:
 
 
 def switch_event_records(*, on: bool) -> bool:
-    """Turn CUPTI's event records on or off in this process.
-
-    Returns:
-        whether CUPTI accepted it; False where this process has not loaded CUPTI.
-    """
+    """Turn CUPTI's event records on or off in this process; return True if CUPTI accepted it."""
     library = _loaded_cupti()
     if library is None:
         return False

@@ -21,10 +21,6 @@ _ANNOTATIONS = "cuda_graph_annotations"  # a parameter of newer export_chrome_tr
 def save_trace(profiler: torch.profiler.profile, path: Path) -> None:
     """Write a Chrome trace so that whoever waits for the file never finds a part of it.
 
-    Args:
-        profiler: what has recorded.
-        path: the file; packed where its name ends in ``.gz``.
-
     Raises:
         OSError: it cannot be written.
     """
@@ -62,11 +58,7 @@ def export_trace(profiler: torch.profiler.profile, file: Path) -> None:
 
 
 def _annotations_of_graphs(profiler: torch.profiler.profile) -> dict[str, Any]:
-    """The argument that puts what the program said of its CUDA graphs' nodes into the file.
-
-    Empty where this torch has no such argument or the program said nothing: with it, another
-    exporter writes the file.
-    """
+    """The argument that writes what the program said of its CUDA graphs' nodes, if it did."""
     if _ANNOTATIONS not in inspect.signature(profiler.export_chrome_trace).parameters:
         return {}
     annotations = import_module("torch.cuda.graph_annotations").get_kernel_annotations()
@@ -78,8 +70,6 @@ def path_of_rank(path: Path, rank: int | None) -> Path:
 
     >>> path_of_rank(Path("step.pt.trace.json.gz"), 3).name
     'step_rank3.pt.trace.json.gz'
-    >>> path_of_rank(Path("step.pt.trace.json.gz"), None).name
-    'step.pt.trace.json.gz'
     """
     if rank is None or re.search(rf"rank[-_]?{rank}(?!\d)", path.name):
         return path
@@ -94,10 +84,7 @@ _SMALL_FILE_BYTES = 64 * 1024 * 1024
 def every_wait_is_resolved(path: Path) -> bool | None:
     """True if each stream wait in a trace names the event record that it waits for.
 
-    Its text is searched without reading the trace, because the program that records waits for it.
-
-    Args:
-        path: a trace as it was exported, compressed where its name ends in ``.gz``.
+    The text is searched without reading the trace, because the program that records waits for it.
 
     Returns:
         None where the file holds no wait, or is too large to look.

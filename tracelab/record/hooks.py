@@ -32,9 +32,8 @@ def around(
 ) -> Callable[..., Any]:
     """Call something before and after each call of a function.
 
-    A coroutine or a generator ends when it is exhausted, not when its function returns. After an
-    exception `after` is not called. Within what `torch.compile` compiles neither is called: they
-    would be compiled too, anew for each step, because what they change guards the result.
+    A coroutine or a generator ends when it is exhausted. After an exception `after` is not called.
+    Within what `torch.compile` compiles neither is: they would be compiled anew for each step.
 
     >>> lines = []
     >>> double = around(lambda number: 2 * number, after=lambda: lines.append("a step has ended"))
@@ -75,7 +74,7 @@ def watch_function(name: str, call: Callable[[], None]) -> None:
 
     Args:
         name: ``module:function`` or ``module:Class.method``; the module is imported now.
-        call: what to call.
+        call: the function to call.
 
     Raises:
         MissingFunctionError: the module cannot be imported or has no such function.
@@ -98,11 +97,7 @@ def watch_function(name: str, call: Callable[[], None]) -> None:
 def watch_optimizer_step(call: Callable[[], None]) -> None:
     """Call something after each step of the program's first optimizer, from now on.
 
-    A program with several optimizers makes one step with each of them; when the first one is gone,
-    the next to step takes its place.
-
-    Raises:
-        MissingSupportError: torch is not installed.
+    When the first one is gone, the next to step takes its place.
     """
     require_pytorch()
     from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -120,11 +115,7 @@ def watch_optimizer_step(call: Callable[[], None]) -> None:
 
 
 def watch_annotation(name: str, call: Callable[[], None]) -> None:
-    """Call something whenever a region of this name (`record_function`) has ended, from now on.
-
-    Raises:
-        MissingSupportError: torch is not installed.
-    """
+    """Call something whenever a region of this name (`record_function`) has ended."""
     require_pytorch()
     from torch.autograd.profiler import record_function
 
@@ -139,15 +130,7 @@ def watch_annotation(name: str, call: Callable[[], None]) -> None:
 
 
 def watch_session(begins: Callable[[Any], None], ends: Callable[[Any], None]) -> None:
-    """Call something before a profiler session of this process begins and as it ends, from now on.
-
-    Args:
-        begins: takes the session, a ``torch.autograd.profiler.profile``.
-        ends: likewise.
-
-    Raises:
-        MissingSupportError: torch is not installed.
-    """
+    """Call functions with each profiler session of this process before it begins, as it ends."""
     require_pytorch()
     import torch.profiler
 

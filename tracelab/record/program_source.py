@@ -1,7 +1,4 @@
-"""Calls and lines of the program's own source files, as a recording stores them.
-
-So that an analysis elsewhere, or after an edit, names the lines that were recorded.
-"""
+"""Calls and lines of the program's own source files, as a recording stores them."""
 
 from __future__ import annotations
 
@@ -29,8 +26,7 @@ class ProgramSource(NamedTuple):
 
     Attributes:
         scopes: JSON: file to scopes, as of `scopes_as_lists`.
-        texts: JSON: file to line, in digits, to its text, as of `text_as_stored`, of the lines that
-            call something.
+        texts: JSON: file to line, in digits, to its text, of the lines that call something.
     """
 
     scopes: str
@@ -40,8 +36,8 @@ class ProgramSource(NamedTuple):
 def describe_source(folders: Iterable[str]) -> ProgramSource:
     """The scopes of the modules that the program has imported by now, and the lines that call.
 
-    A file is named from the folder in which it lies on, as the profiler names it. What is
-    beyond a megabyte is left out; the script itself comes first.
+    A file is named from its folder on, as the profiler names it. What is beyond a megabyte is left
+    out; the script itself comes first.
 
     Args:
         folders: where the program's own modules are.
@@ -73,14 +69,13 @@ def describe_source(folders: Iterable[str]) -> ProgramSource:
 
 
 def _calling_rows(path: Path, scopes: Iterable[Scope]) -> dict[str, str]:
-    """The lines of a file that call something, by their numbers in digits."""
     rows = read_rows(path)
     calling = sorted({spot.line for x in scopes for spot in x.spots if spot.line is not None})
     return {str(line): text_as_stored(quoted(rows[line])) for line in calling if line in rows}
 
 
 def _own_files(folders: Iterable[str]) -> Iterator[tuple[str, Path]]:
-    """The source files of the program's own modules, and what the profiler calls them."""
+    """The source files of the program's own modules, by their names in the profiler."""
     innermost_first = sorted(map(Path, folders), key=lambda folder: -len(folder.parts))
     modules = dict(sys.modules)
     for module_name in ("__main__", *reversed(modules)):  # what was imported last is the user's
@@ -94,7 +89,6 @@ def _own_files(folders: Iterable[str]) -> Iterator[tuple[str, Path]]:
 
 
 def _is_library(path: Path) -> bool:
-    """Return True for an installed file or one of the interpreter's own library."""
     library = Path(sysconfig.get_paths()["stdlib"]).resolve()
     return not _INSTALLED.isdisjoint(path.parts) or path.is_relative_to(library)
 

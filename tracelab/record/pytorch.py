@@ -1,8 +1,4 @@
-"""PyTorch, which only recording needs.
-
-Modules of this package import torch inside the functions that use it, so that each of them can be
-imported without it. Whatever a user can call first asks `require_pytorch`.
-"""
+"""PyTorch, which only recording needs: imported inside the functions that use it."""
 
 from __future__ import annotations
 
@@ -30,10 +26,7 @@ def require_pytorch() -> None:
 
 
 def lacks_gpu() -> bool:
-    """True if no program can use a GPU here; False also if that cannot be known yet.
-
-    CUDA is not initialized for the answer, so that the program may still fork or choose devices.
-    """
+    """True if no program can use a GPU here, without initializing CUDA; False if unknown."""
     import torch
 
     if torch.version.cuda is None:

@@ -1,10 +1,4 @@
-"""Record a PyTorch program with ``torch.profiler``, armed so that tracelab can explain it.
-
-Compared with a bare ``torch.profiler.profile`` a `Recorder` uses PyTorch's own CUPTI collector
-where torch has it, asks for the synchronization rows, brings the CUDA event records back where
-Kineto loses them, lets nothing that was launched before the recording run into it, measures what
-the profiler costs, and writes into the file what was done.
-"""
+"""Record a PyTorch program with ``torch.profiler``, armed so that tracelab can explain it."""
 
 from __future__ import annotations
 
@@ -78,13 +72,11 @@ class Recorder:
 
     The first `skip` calls of `step` are left alone, the next `baseline` are timed without the
     profiler, in the next `warmup` it is armed, the next `steps` are recorded; then the trace is
-    written. Before and after that a call costs next to nothing. Leaving the block earlier writes
-    what there is. Under torchrun each rank writes its own file.
+    written. Leaving the block earlier writes what there is. Under torchrun each rank writes its own
+    file.
 
-    Steps of a GPU that are so short that `baseline` of them say little are timed in longer blocks:
-    up to 44 more than the default of 6. Where steps still take less from block to block, up to
-    three more blocks are timed. Not in a job, whose ranks must all record the same steps. Where
-    steps take less to the end, the file says that instead of what one takes without the profiler.
+    Steps that are too short to be timed, or still get shorter, are timed longer: up to 44 steps and
+    three blocks more. Not in a job, whose ranks must all record the same steps.
 
     Example:
         recorder = Recorder("step.pt.trace.json.gz", skip=10)
@@ -99,17 +91,14 @@ class Recorder:
         skip: number of steps to leave alone.
         steps: number of steps to record.
         warmup: number of steps before them during which the profiler is armed, at least 1.
-        baseline: least number of steps before these that are timed without it, in blocks, of which
-            the median of the last three counts.
+        baseline: least number of steps before these that are timed without it.
         stacks: record Python functions (slows the host).
         shapes: record the operators' input shapes.
-        source_text: with `stacks`, store the text of the lines of the program's own source files
-            that call something, so that findings quote them.
+        source_text: with `stacks`, store the lines of the program that call something.
         event_records: with Kineto, ask CUPTI for CUDA event records, which name what each stream
             wait waited for. None: only where stock Kineto loses them.
-        collector: who records the GPU: "kineto", which says exactly what streams waited for;
-            "cuspy", PyTorch's own CUPTI collector, which says what nodes of CUDA graphs depend on;
-            or "auto", Cuspy where torch has it and Kineto has not recorded in this process.
+        collector: "kineto", "cuspy" (PyTorch's own CUPTI collector), or "auto": Cuspy where torch
+            has it and Kineto has not recorded in this process.
         metadata: strings to store in the trace, under ``tracelab``.
 
     Attributes:
@@ -120,18 +109,15 @@ class Recorder:
         over: whether nothing more is recorded.
         done: whether the trace is written.
         reason: why not all is recorded, where that was not for the number of steps; else "".
-        calls: how many calls of `step` fill the trace. It grows while short steps are timed: loop
-            `while not recorder.over`, not over `range(recorder.calls)`.
+        calls: how many calls of `step` fill the trace; it grows while short steps are timed.
         count: how many there were.
         created_s: when this recorder was made, seconds since the epoch.
         waits_are_resolved: whether every stream wait in the file names what it waited for; None
             where there is no wait, no file yet, or the file is too large to look.
 
     Raises:
-        MissingSupportError: torch is not installed, or `collector` is Cuspy and something that it
-            needs is missing; the latter is raised on entering.
-        ValueError: a count is too small, or there is no such collector, or the name is of
-            another format.
+        MissingSupportError: torch is not installed, or on entering, something that Cuspy needs.
+        ValueError: a count is too small, or there is no such collector or format.
     """
 
     # Of the process, which can have only one profiler at a time.
@@ -259,7 +245,7 @@ class Recorder:
         return f"there {steps}, too few to record any after {' and '.join(unrecorded)}"
 
     def _prepare_cuspy(self) -> None:
-        """Before the program's first step: say what is missing, or let graphs be recorded."""
+        """Say what is missing before the program's first step, or let graphs be recorded."""
         if self._collector_setting == "kineto":
             return
         missing = missing_for_cuspy()
@@ -273,7 +259,7 @@ class Recorder:
 
     @staticmethod
     def _watch_profilers() -> None:
-        """See to it that a process never has two profilers, which crashes it.
+        """Keep a process from having two profilers, which crashes it.
 
         The program's own goes first: a recorder that is at work then ends with what it has.
         """
@@ -297,7 +283,7 @@ class Recorder:
         watch_session(begins, lambda session: Recorder._program_sessions.discard(id(session)))
 
     def _step_before_profiler(self) -> None:
-        """Before the profiler is armed: begin the timing, or go on with it."""
+        """Begin the timing, or go on with it, until the profiler is armed."""
         if self.count == self._skip:
             self._begin()
             return
@@ -324,10 +310,7 @@ class Recorder:
             self._arm()
 
     def _may_time_more(self) -> bool:
-        """Return True if more steps may be timed than planned.
-
-        Of several ranks each has its own clock, by which they would record different steps.
-        """
+        """Return True without ranks, of which each would record other steps by its own clock."""
         return self.has_gpu and self.rank is None
 
     def _warms_up(self) -> bool:
@@ -339,7 +322,7 @@ class Recorder:
         return first >= before > _WARMS_UP * last
 
     def _keep_baseline(self) -> None:
-        """Write down what a step takes, of the last blocks: those before may be of a warm-up."""
+        """Write down what a step takes, unless the program still warmed up."""
         if self._warms_up():
             self._metadata["unprofiled_unsteady"] = "1"
             return
@@ -350,10 +333,7 @@ class Recorder:
         self._metadata |= dict(zip(_BASELINE_KEYS, values, strict=True))
 
     def _end_block(self, planned_steps: int) -> None:
-        """Keep what a block of the baseline took, unless it proves too short: then repeat it.
-
-        Only the GPU's part shows that: the host may be far ahead.
-        """
+        """Keep what a block of the baseline took, or repeat one too short for the GPU."""
         steps, host_ms = self._block_steps, self._elapsed_ms()
         _synchronize(self._devices)
         block_ms = self._elapsed_ms()
@@ -381,11 +361,7 @@ class Recorder:
             profiler.step()
 
     def _check_baseline(self, profiled_ms: float) -> None:
-        """Take back what a step takes without the profiler, where the host takes even less with it.
-
-        Args:
-            profiled_ms: what a step takes of the host with it.
-        """
+        """Forget the baseline where the host takes even less with the profiler, per step."""
         host_ms = float(self._metadata.get("unprofiled_host_step_ms", 0))
         if profiled_ms < _NOT_THE_SAME * host_ms:
             for key in _BASELINE_KEYS:
@@ -395,8 +371,7 @@ class Recorder:
     def _begin(self) -> None:
         """Time the steps after the skipped ones, or start the profiler immediately.
 
-        CUDA is initialized only now: a program may still choose its devices, or fork, before its
-        first step.
+        CUDA is initialized only now: a program may still choose its devices, or fork, before.
         """
         import torch
 
@@ -447,7 +422,6 @@ class Recorder:
                 self._profiler.add_metadata_json(TEXT_KEY, source.texts)
 
     def _new_profiler(self) -> torch.profiler.profile:
-        """The profiler, not yet entered."""
         import torch.profiler
         from torch._C._profiler import _ExperimentalConfig
 
@@ -480,11 +454,9 @@ class Recorder:
         self._timing_start_s = time.perf_counter()
 
     def _elapsed_ms(self) -> float:
-        """The time since the timing began, in milliseconds."""
         return (time.perf_counter() - self._timing_start_s) * 1000
 
     def _provenance(self) -> dict[str, str]:
-        """Return the trace's provenance, as stored in the file."""
         import torch
 
         provenance = {
@@ -520,7 +492,7 @@ class Recorder:
 
 
 def _devices_in_use() -> tuple[int, ...]:
-    """The devices that this process uses, by number: asking another one would cost memory on it."""
+    """List the devices that this process uses: asking another one would cost memory on it."""
     import torch
 
     return tuple(
@@ -531,7 +503,6 @@ def _devices_in_use() -> tuple[int, ...]:
 
 
 def _synchronize(devices: Iterable[int]) -> None:
-    """Wait for the work of devices."""
     import torch
 
     for device in devices:

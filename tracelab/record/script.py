@@ -1,8 +1,4 @@
-"""Run somebody's unchanged program in this process, and call something whenever a step ends.
-
-The program runs in this process as ``python SCRIPT`` would run it, so it works under torchrun and
-in a debugger. Which function's end is the end of a step, the user says with a `StepFunction`.
-"""
+"""Run somebody's unchanged program in this process, and call something whenever a step ends."""
 
 from __future__ import annotations
 
@@ -38,8 +34,6 @@ class StepFunction(Record):
             or of an importable module, ``module:function`` or ``module:Class.method``. A name that
             the script does not define is no error.
         ended: called whenever the function has returned.
-
-    Example row: ``StepFunction(name="Trainer.train_step", ended=recorder.step)``
     """
 
     name: str
@@ -51,8 +45,6 @@ class StepFunction(Record):
 
         >>> StepFunction("engine:Trainer.train_step", print).is_in_module
         True
-        >>> StepFunction("Trainer.train_step", print).is_in_module
-        False
         """
         return ":" in self.name
 
@@ -64,7 +56,7 @@ def run_program(
 
     Args:
         target: the script's path, or the module's name.
-        arguments: what stands behind it on the command line.
+        arguments: those of the script on the command line.
         as_module: as ``python -m`` runs it. A step's function must then be one of a module.
         step: the function whose end is the end of a step; None where none is.
 
@@ -141,7 +133,6 @@ def _definitions(
 
 
 def _exit_code(end: SystemExit) -> int:
-    """Return the shell's exit code: None is success, a text is printed and is failure."""
     if end.code is None:
         return 0
     if isinstance(end.code, int):
@@ -151,7 +142,7 @@ def _exit_code(end: SystemExit) -> int:
 
 
 def _print_exception() -> None:
-    """The traceback from the program's own first line on."""
+    """Print the traceback from the program's own first line on."""
     kind, error, trace = sys.exc_info()
     assert kind is not None
     assert error is not None

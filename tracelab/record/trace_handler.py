@@ -45,10 +45,8 @@ def trace_handler(
     ``NAME_rankN.TIME.pt.trace.json.gz`` into the folder and logs a few lines: what a step takes,
     how busy the GPU is, what the fixes save, the first finding, and the command that says more.
 
-    The trace is analyzed in the thread that calls the profiler's ``step()``: a second or
-    two for a trace of 1 MB, during which this rank does not train. A thread of its own would slow
-    the training down instead, unseen. A trace of more than `max_mb` is written and not analyzed.
-    Whatever fails is logged in one line and never raised.
+    The thread that calls the profiler's ``step()`` analyzes the trace, a second or two for 1 MB,
+    during which this rank does not train. Whatever fails is logged in one line and never raised.
 
     Example:
         with torch.profiler.profile(
@@ -115,11 +113,7 @@ def _lines(path: Path, max_mb: float) -> Iterator[str]:
 
 
 def report_lines(report: Report) -> list[str]:
-    """Return what a log says of a file: the step, the GPU, the fixes, and the first finding.
-
-    Args:
-        report: of one file.
-    """
+    """Return what a log says of a file: the step, the GPU, the fixes, and the first finding."""
     said = first_screen(report)
     step, gpu, *others = said.facts
     facts = [step, gpu, *(fact for fact in others if fact.label == FIXES)]

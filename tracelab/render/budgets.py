@@ -17,20 +17,13 @@ _NOT_IN_XML = "[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"  # compil
 
 
 def render_budgets(results: Sequence[BudgetResult], *, width: int, color: bool) -> str:
-    """Return the budgets as text, each with what was found, and how many failed.
-
-    Args:
-        results: of `check`.
-        width: columns of the terminal; lines are at most this long, but at least 80.
-        color: whether to use the terminal's colors.
-    """
+    """Return the budgets as text of at least 80 columns, each with what was found."""
     from tracelab.render.text.report import draw
 
     return draw([_chapter(results)], width=width, color=color)
 
 
 def _chapter(results: Sequence[BudgetResult]) -> Chapter:
-    """Make the table of budgets, and how many failed."""
     measured_over = _windows(results)
     details = [_detail(result, several_windows=len(measured_over) > 1) for result in results]
     listed = table(
@@ -54,14 +47,12 @@ def _chapter(results: Sequence[BudgetResult]) -> Chapter:
 
 
 def _verdict(results: Sequence[BudgetResult]) -> str:
-    """Say how many budgets failed."""
     failed = sum(not result.passed for result in results)
     count = counted(len(results), "budget", "budgets")
     return f"{failed} of {count} FAILED." if failed else f"{count} passed."
 
 
 def _windows(results: Sequence[BudgetResult]) -> list[str]:
-    """Name the windows that were measured, each once."""
     return list(dict.fromkeys(result.window for result in results if result.window))
 
 
@@ -90,7 +81,6 @@ def render_markdown(results: Sequence[BudgetResult]) -> str:
 
 
 def _place(result: BudgetResult) -> dict[str, str]:
-    """Return the file and the line that a result is about, if they are known."""
     if result.file is None:
         return {}
     line = {} if result.line is None else {"line": str(result.line)}
@@ -144,5 +134,4 @@ def junit_xml(results: Sequence[BudgetResult]) -> bytes:
 
 
 def _xml_text(text: str) -> str:
-    """The text without the characters that XML does not allow."""
     return re.sub(_NOT_IN_XML, "", text)

@@ -1,7 +1,4 @@
-"""Files that are not one job: a row for each file and job among them, the most expensive first.
-
-Text, Markdown and JSON in brief draw the same `Recordings`.
-"""
+"""Files that are not one job: a row for each file and job, the most expensive first."""
 
 from __future__ import annotations
 

@@ -18,11 +18,7 @@ _PIPE_WIDTH = 100
 
 
 def write_result(text: str) -> None:
-    """Print a result; characters that stdout cannot show are replaced, a closed pipe is fine.
-
-    Raises:
-        OutputError: stdout takes no more.
-    """
+    """Print a result; a closed pipe is fine, a full or closed stdout an OutputError."""
     stream = sys.stdout
     encoding = stream.encoding or "utf-8"
     try:
@@ -60,9 +56,8 @@ def output_in_color() -> bool:
 def guarded_streams() -> Iterator[Callable[[], None]]:
     """Let no library fail at stdout or stderr during a `with` block, whatever they are.
 
-    It gives a function to call at the block's end, which raises `OutputError` if stdout is full or
-    closed and something was written to it. A pipe that its reader closed is no
-    failure, nor is a closed stderr.
+    It gives a function to call at the block's end, which raises `OutputError` if something was
+    written to a stdout that is full or closed. A pipe that its reader closed is no failure.
     """
     plain = sys.stdout, sys.stderr
     (results, guard), (messages, _) = _guarded(sys.stdout, 1), _guarded(sys.stderr, 2)

@@ -23,13 +23,6 @@ def write_file(path: str | os.PathLike[str], content: bytes) -> None:
 
     Raises:
         OutputError: it cannot be written.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     path = Path(folder, "new", "report.json")
-    ...     write_file(path, b"{}")
-    ...     path.read_text()
-    '{}'
     """
     make_folder_of(os.path.realpath(path))
     with _output_errors(path):
@@ -49,14 +42,6 @@ def writing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
     Raises:
         OutputError: it cannot be written.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     path = Path(folder, "new", "trace.json")
-    ...     with writing(path) as stream:
-    ...         _ = stream.write(b"[]")
-    ...     path.read_text()
-    '[]'
     """
     make_folder_of(os.path.realpath(path))
     with _output_errors(path), _stream_into(path) as stream:
@@ -75,11 +60,7 @@ def _stream_into(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
 
 def make_folder_of(path: str | os.PathLike[str]) -> None:
-    """Make the folders above a file, those that are missing.
-
-    Raises:
-        OutputError: one of them cannot be made.
-    """
+    """Make the missing folders above a file; raises OutputError."""
     with _output_errors(path):
         Path(path).parent.mkdir(parents=True, exist_ok=True)
 
@@ -178,11 +159,7 @@ def _is_written_in_place(path: str | os.PathLike[str]) -> bool:
 
 
 def _descriptor_of(path: str | os.PathLike[str]) -> int:
-    """A descriptor to write to what is written in place, from where an open file stands.
-
-    Raises:
-        OSError: no process reads from the pipe, for one.
-    """
+    """A descriptor to write to what is written in place; OSError of a pipe without a reader."""
     if open_file := re.fullmatch(_OPEN_FILE, os.fspath(path)):
         return os.dup(_STANDARD.get(open_file[1]) or int(open_file[2]))
     try:

@@ -2,8 +2,7 @@
 
 Every user of the machine can connect to its ports, and every page that a browser shows can have it
 send requests there. So there is nothing without the token in the path, and nothing for a request to
-another host's name, which a page elsewhere may have made an alias of this machine. Nothing can be
-changed or listed, and nothing is read from the file system but what is served by name.
+another host's name, which a page elsewhere may have made an alias of this machine.
 """
 
 from __future__ import annotations
@@ -43,8 +42,6 @@ _HEADERS = (
 class Content(Record):
     """Content that is served under one name.
 
-    Example: ``Content(media_type="text/html", chunks=lambda: [b"<p>"], byte_count=3)``.
-
     Attributes:
         media_type: of the header Content-Type.
         chunks: called for each request; gives the bytes, in pieces.
@@ -57,20 +54,12 @@ class Content(Record):
 
 
 def content_of_bytes(data: bytes, media_type: str) -> Content:
-    """Content that is in memory.
-
-    >>> list(content_of_bytes(b"{}", "application/json").chunks())
-    [b'{}']
-    """
+    """Content that is in memory."""
     return Content(media_type, lambda: (data,), len(data))
 
 
 def content_of_file(path: str | Path, media_type: str) -> Content:
-    """Content that is read from a file for each request, a piece at a time.
-
-    Raises:
-        OSError: there is no such file.
-    """
+    """Content that is read from a file for each request, a piece at a time."""
     return Content(media_type, partial(_chunks_of_file, path), Path(path).stat().st_size)
 
 
@@ -84,7 +73,7 @@ class LoopbackServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
     """Serves contents by name on a port of this machine; a `with` block closes the port.
 
     Attributes:
-        contents: what is served, by name; that named "" is what `url` shows.
+        contents: those that are served, by name; that named "" is what `url` shows.
         token: the first part of every path.
         port: the port.
         url: the address of the content named ""; the names of the others are relative to it.
@@ -94,14 +83,7 @@ class LoopbackServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
     allow_reuse_address = sys.platform != "win32"  # there, two could share one port
 
     def __init__(self, port: int = 0) -> None:
-        """Take a port; what comes there waits for `serve`.
-
-        Args:
-            port: its number; 0 for any that is free.
-
-        Raises:
-            UsageError: nothing can listen on that port.
-        """
+        """Take a port, 0 for any that is free; raises UsageError if nothing can listen there."""
         try:
             super().__init__((ADDRESS, port), _Handler)
         except (OSError, OverflowError) as error:
@@ -112,21 +94,12 @@ class LoopbackServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
         self.url = f"http://{ADDRESS}:{self.port}/{self.token}/"
 
     def serve(self, contents: Mapping[str, Content]) -> None:
-        """Answer requests until this thread is interrupted, or another one calls `shutdown`.
-
-        Args:
-            contents: what there is, by name.
-        """
+        """Answer requests until this thread is interrupted, or another one calls `shutdown`."""
         self.contents = dict(contents)
         self.serve_forever(_POLL_S)
 
     def find(self, path: str, host: str) -> Content | None:
-        """The content that a request asks for, None if it is not to have any.
-
-        Args:
-            path: "/TOKEN/NAME".
-            host: of which host it asks that, as its header says.
-        """
+        """The content of "/TOKEN/NAME" for a request to a host; None if it is to have none."""
         prefix = f"/{self.token}/"
         begin, name = path[: len(prefix)], path[len(prefix) :].partition("?")[0]
         is_known = secrets.compare_digest(begin.encode(), prefix.encode())

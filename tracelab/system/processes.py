@@ -39,12 +39,7 @@ def processors() -> int:
 def open_processes(workers: int) -> Iterator[Callable[..., Iterator[Any]]]:
     """Yield a function that maps like `map`, in order, in several processes.
 
-    It raises what the function raises, and:
-
-    Raises:
-        UnreadableInputError: one of the processes was killed.
-
-    Example: ``with open_processes(4) as run: reports = list(run(report_source, sources))``.
+    It raises what the function raises, and UnreadableInputError if one of them was killed.
     """
     from multiprocessing import Pipe, Process
 

@@ -14,30 +14,19 @@ SIGNALLED = 128
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """Let SIGTERM, by which a launcher ends its job, end the program as an exit would.
-
-    The program may set a handler of its own.
-    """
+    """Let SIGTERM, by which a launcher ends its job, end the program as an exit would."""
     with _handled({signal.SIGTERM: exit_when_signalled}):
         yield
 
 
 def exit_when_signalled(number: int, _: types.FrameType | None) -> None:
-    """A handler that ends the program as an exit would.
-
-    >>> exit_when_signalled(signal.SIGTERM, None)
-    Traceback (most recent call last):
-    SystemExit: 143
-    """
+    """A handler that ends the program as an exit would, with 128 and the signal's number."""
     raise SystemExit(SIGNALLED + number)
 
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Hold off Ctrl-C and SIGTERM while something short is finished.
-
-    A launcher passes on the Ctrl-C that its processes got already.
-    """
+    """Hold off Ctrl-C and SIGTERM while something short is finished."""
     with _handled(dict.fromkeys((signal.SIGINT, signal.SIGTERM), signal.SIG_IGN)):
         yield
 
@@ -45,8 +34,7 @@ def uninterrupted() -> Iterator[None]:
 def leave_signals_to_the_main_thread() -> None:
     """Have Ctrl-C and SIGTERM interrupt the main thread and never the one that calls this.
 
-    The system gives a signal to any thread that takes it. Python runs handlers in the main thread,
-    which sleeps on where another one was woken. Threads that this one starts do as it does.
+    Python runs handlers in the main thread, which sleeps on where another one was woken.
     """
     if hasattr(signal, "pthread_sigmask"):  # Windows has none
         signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))

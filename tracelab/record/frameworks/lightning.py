@@ -11,7 +11,7 @@ from tracelab.record.frameworks.training import TrainingCallback
 
 
 def _callback_class() -> Any:
-    """The base class of that package which the program has imported, else of the first there is."""
+    """The base class of the package that the program has imported, else of the first there is."""
     packages = ["lightning.pytorch", "pytorch_lightning"]
     for package in sorted(packages, key=lambda package: package not in sys.modules):
         with suppress(ModuleNotFoundError):
@@ -25,8 +25,8 @@ _Callback: Any = _callback_class()
 class TracelabCallback(TrainingCallback, _Callback):
     """Make each optimizer step of a ``Trainer`` one step of a `capture`, which prints its report.
 
-    The first training that is long enough is recorded; those after it are left alone. Either
-    package's Trainer takes it in a list of callbacks; alone, if that package was imported first.
+    The first training that is long enough is recorded. Where both packages are installed, import
+    the one whose Trainer takes this callback first.
 
     Example:
         Trainer(..., callbacks=[TracelabCallback()]).fit(model)

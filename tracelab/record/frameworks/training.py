@@ -9,18 +9,7 @@ from tracelab.record.capture import capture
 
 
 class TrainingCallback:
-    """Holds the `capture` of a training, and counts its steps.
-
-    Args:
-        stop_after: end the training when all is recorded.
-        settings: path, skip, steps, stacks, shapes and collector, as of `capture`.
-
-    Attributes:
-        capture: what is recorded, for its `report` and its `png`.
-
-    Raises:
-        MissingSupportError: torch is not installed.
-    """
+    """Holds the `capture` of a training, and counts its steps; see a framework's callback."""
 
     def __init__(self, *, stop_after: bool = False, **settings: Any) -> None:
         self._stop_after = stop_after
@@ -28,7 +17,7 @@ class TrainingCallback:
         self.capture = self._new_capture()
 
     def end_step(self) -> bool:
-        """One step of the optimizer has ended; whether the training should end with it."""
+        """End one step of the optimizer; return True if the training should end with it."""
         was_done = self.capture.done
         self.capture.step()
         return self._stop_after and self.capture.done and not was_done

@@ -164,7 +164,6 @@ def details(rank: RankDiff) -> Iterator[Section]:
 
 
 def _basis(rank: RankDiff) -> Section:
-    """Say which files and windows are compared, and from when on a difference counts."""
     files = tuple(
         f"{side:<7}{file.path} ({_steps(file, with_length=rank.has_repeats)})"
         for side, recordings in (
@@ -186,7 +185,6 @@ def _steps(file: ComparedFile, *, with_length: bool) -> str:
 
 
 def _rule(rank: RankDiff) -> str:
-    """Say what is compared, and from when on a difference counts."""
     if rank.has_repeats:
         rule = (
             "Medians of the recordings. A change counts if it is larger than the noise between "
@@ -299,7 +297,6 @@ def _findings(rank: RankDiff) -> Iterator[Section]:
 
 
 def _what_shares_are(rank: RankDiff) -> str:
-    """Explain the columns before and after."""
     if rank.before_scope == rank.after_scope:
         return f"Before and after: the share of {rank.before_scope} attributed to it."
     return (

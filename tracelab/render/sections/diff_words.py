@@ -167,7 +167,6 @@ def _what(rank: RankDiff) -> str:
 
 
 def _lengths(rank: RankDiff) -> str:
-    """Say how long a step takes before and after, and without the profiler if that is known."""
     lengths = before_after(rank.length)
     if rank.unprofiled_before_ns is None or rank.unprofiled_after_ns is None:
         return lengths
@@ -265,11 +264,7 @@ def difference_text(change: Change) -> str:
 
 
 def signed(difference: int, text: str) -> str:
-    """Prepend the sign of a difference to a text.
-
-    >>> signed(-3, "3 ns"), signed(0, "0")
-    ('-3 ns', '0')
-    """
+    """Prepend the sign of a difference to a text."""
     return f"{'-' if difference < 0 else '+'}{text}" if difference else text
 
 
@@ -284,11 +279,7 @@ def before_after(change: Change) -> str:
 
 
 def counts_text(before: int, after: int) -> str:
-    """A number before and after.
-
-    >>> counts_text(3, 3), counts_text(3, 1200)
-    ('3', '3 → 1,200')
-    """
+    """A number before and after: 3, or 3 → 1,200."""
     return f"{before:,}" if before == after else f"{before:,}{ARROW}{after:,}"
 
 
