@@ -10,7 +10,7 @@ from typing import Any
 
 from tracelab.analysis.analysis import Analysis, analyze_source, predict_changes
 from tracelab.base.arrays import Record
-from tracelab.base.errors import TracelabError, UnreadableInputError, UsageError
+from tracelab.base.errors import TracelabError, UsageError
 from tracelab.base.options import DEFAULTS, Options
 from tracelab.findings.fixes import (
     ALL,
@@ -31,7 +31,7 @@ from tracelab.measures.steady import PROFILED
 from tracelab.read.sources import find_sources, path_names
 from tracelab.read.streams import Source
 from tracelab.report.build import merge_reports
-from tracelab.report.load import is_saved_report, is_saved_report_in_any_order, load_source
+from tracelab.report.load import is_saved_report, load_source
 from tracelab.report.schema import Report, UnreadFile, WhatIf
 from tracelab.simulate.predict import Fix, Prediction
 from tracelab.simulate.program import Program
@@ -249,14 +249,9 @@ def analyze_file(
     try:
         if may_be_saved and is_saved_report(source):
             return FileResult(source, load_source(source), is_saved=True)
-        try:
-            analysis = analyze_source(
-                source, options, measures=measures, rules=rules, remedies=remedies
-            )
-        except UnreadableInputError:
-            if may_be_saved and is_saved_report_in_any_order(source):
-                return FileResult(source, load_source(source), is_saved=True)
-            raise
+        analysis = analyze_source(
+            source, options, measures=measures, rules=rules, remedies=remedies
+        )
         more = then(analysis) if then else None
         part = None if is_alone else analysis.part
         return FileResult(source, analysis.report, part=part, more=more)

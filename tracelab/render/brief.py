@@ -7,15 +7,15 @@ where it is printed whole.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from tracelab.base.arrays import Record
 from tracelab.base.safe_text import clean, json_bytes
-from tracelab.findings.finding import CRITICAL, INFO, WARNING, Finding
-from tracelab.render.document import Document, document_of
+from tracelab.findings.finding import CRITICAL, INFO, WARNING
+from tracelab.render.document import document_of
 from tracelab.render.first_screen import RANKS, FirstScreen, Item
 from tracelab.render.recordings import Recording, Recordings
 from tracelab.render.text.hints import BRIEF, analyze_command
@@ -27,11 +27,20 @@ SCHEMA = "tracelab.brief/1"
 # Of the whole output, with the end of its line.
 MAX_BYTES = 4096
 _MAX_FILES, _MAX_EVENTS, _MAX_LINES, _MAX_CAUSES, _MAX_ROWS = 3, 3, 5, 9, 16
-# Of a text in JSON: together less than all of it may have, with one finding, note and command.
-_MAX_NAME, _MAX_PLACE, _MAX_TITLE, _MAX_FIX = 60, 160, 240, 640
+# Of a text in JSON by its key: together less than all of it may have, with one finding, note and
+# command.
+_MAX_TEXT_BYTES = {
+    **dict.fromkeys(("file", "files", "place", "function", "code", "edit", "kernel"), 160),
+    **dict.fromkeys(("verdict", "job", "title", "notes", "next"), 240),
+    "fix": 640,
+}
+_MAX_NAME_BYTES = 60
+_PATHS = ("file", "files")
 _ELLIPSIS = "…"
 # Two quotation marks of a text in JSON, and the end of the line.
 _QUOTE_BYTES = 3
+
+_Value = TypeVar("_Value")
 
 
 class BriefSaving(Record):
@@ -248,9 +257,10 @@ def render_brief(report: Report, *, recordings: Sequence[Report] = ()) -> bytes:
     document = document_of(report, recordings)
     said = document.said
     if isinstance(said, Recordings):
-        brief = _brief_of_recordings(document, said)
+        brief = _brief_of_recordings(document.version, said)
     else:
-        brief = _brief_of_screen(document, said)
+        brief = _brief_of_screen(document.version, said)
+    brief = _fitted("", brief)
     while len(written := json_bytes(brief, is_indented=False)) > MAX_BYTES:
         brief = _smaller(brief)
     return written
@@ -266,43 +276,43 @@ def _smaller(brief: Brief) -> Brief:
     return replace(smaller, more=more)
 
 
-def _brief_of_screen(document: Document, said: FirstScreen) -> Brief:
+def _brief_of_screen(version: str, said: FirstScreen) -> Brief:
     warnings = [note for note in said.notes if note.is_warning]
     return Brief(
         schema=SCHEMA,
-        version=_fitted(document.version, _MAX_NAME),
-        files=_paths(said.paths),
+        version=version,
+        files=said.paths[:_MAX_FILES],
         file_count=len(said.paths),
-        about=tuple(_fitted(text, _MAX_NAME) for text in said.about),
-        verdict=_fitted(said.verdict, _MAX_TITLE),
+        about=said.about,
+        verdict=said.verdict,
         headline=_headline(said.headline),
-        job=tuple(_fitted(fact.text, _MAX_TITLE) for fact in said.facts if fact.label == RANKS),
+        job=tuple(fact.text for fact in said.facts if fact.label == RANKS),
         findings=tuple(map(_finding, said.items)),
         recordings=(),
         more=BriefRest(said.more, said.minor, len(said.notes) - len(warnings), 0),
-        notes=tuple(_fitted(note.full, _MAX_TITLE) for note in warnings),
-        next=tuple(_fitted(command, _MAX_TITLE) for command in said.commands),
+        notes=tuple(note.full for note in warnings),
+        next=said.commands,
     )
 
 
-def _brief_of_recordings(document: Document, said: Recordings) -> Brief:
-    paths = [path for row in said.rows for path in row.paths]
+def _brief_of_recordings(version: str, said: Recordings) -> Brief:
+    paths = tuple(path for row in said.rows for path in row.paths)
     first = said.rows[0].paths if said.rows else ()
     rows = said.rows[:_MAX_ROWS]
     return Brief(
         schema=SCHEMA,
-        version=_fitted(document.version, _MAX_NAME),
-        files=_paths(paths),
+        version=version,
+        files=paths[:_MAX_FILES],
         file_count=len(paths),
-        about=tuple(_fitted(text, _MAX_NAME) for text in said.about),
-        verdict=_fitted(said.why or f"{said.about[0]}, each on its own.", _MAX_TITLE),
+        about=said.about,
+        verdict=said.why or f"{said.about[0]}, each on its own.",
         headline=None,
         job=(),
         findings=(),
         recordings=tuple(map(_recording, rows)),
         more=BriefRest(0, 0, 0, len(said.rows) - len(rows)),
-        notes=tuple(_fitted(note.text, _MAX_TITLE) for note in said.notes),
-        next=(_fitted(f"{analyze_command(first)} {BRIEF}", _MAX_TITLE),),
+        notes=tuple(note.text for note in said.notes),
+        next=(f"{analyze_command(first)} {BRIEF}",),
     )
 
 
@@ -317,52 +327,34 @@ def _headline(figures: Headline) -> BriefHeadline:
         gpu=figures.device,
         busy_percent=_percent(figures.busy_share),
         idle_percent=_percent(figures.idle_share),
-        idle_causes_percent={_fitted(x, _MAX_NAME): _percent(share) for x, share in causes},
-        predicted_ms=_known_ms(figures.predicted_step_ns),
+        idle_causes_percent={x: _percent(share) for x, share in causes},
+        predicted_ms=_known(_ms, figures.predicted_step_ns),
         saves=_saving(figures.saves_share, low, high, figures.saves_ns),
     )
 
 
 def _finding(item: Item) -> BriefFinding:
-    finding, figures = item.finding, item.figures
-    where = finding.where
+    finding, figures, where = item.finding, item.figures, item.finding.where
     shares = {figures.how: _percent(figures.share)}
+    saved = figures.share if figures.how == SAVES else None
     return BriefFinding(
         number=item.number,
-        rule=_fitted(finding.rule, _MAX_NAME),
-        remedy=_named(finding.remedy, _MAX_NAME),
+        rule=finding.rule,
+        remedy=finding.remedy,
         severity=finding.severity,
-        ranks=_fitted(item.on, _MAX_NAME),
-        saves=_saving(
-            figures.share if figures.how == SAVES else None,
-            figures.low_share,
-            figures.high_share,
-            figures.time_ns,
-        ),
+        ranks=item.on,
+        saves=_saving(saved, figures.low_share, figures.high_share, figures.time_ns),
         at_most_percent=shares.get(AT_MOST),
         takes_percent=shares.get(TAKES),
-        title=_fitted(item.title, _MAX_TITLE),
+        title=item.title,
         place=BriefPlace(
-            file=None if where.file is None else _fitted_end(where.file, _MAX_PLACE),
-            line=where.line,
-            lines=where.lines[:_MAX_LINES],
-            function=_named(where.function, _MAX_PLACE),
-            code=_named(where.code, _MAX_PLACE),
+            where.file, where.line, where.lines[:_MAX_LINES], where.function, where.code
         ),
-        fix=_fitted(item.fix, _MAX_FIX),
-        edit=_named(finding.edit, _MAX_PLACE),
-        evidence=_evidence(finding),
-    )
-
-
-def _evidence(finding: Finding) -> BriefEvidence:
-    where = finding.where
-    return BriefEvidence(
-        events=finding.evidence[:_MAX_EVENTS],
-        count=where.count,
-        api=_named(where.api, _MAX_NAME),
-        operator=_named(where.operator, _MAX_NAME),
-        kernel=_named(where.activity, _MAX_PLACE),
+        fix=item.fix,
+        edit=finding.edit,
+        evidence=BriefEvidence(
+            finding.evidence[:_MAX_EVENTS], where.count, where.api, where.operator, where.activity
+        ),
     )
 
 
@@ -372,32 +364,24 @@ def _saving(
     if share is None:
         return None
     return BriefSaving(
-        _percent(share), _known_percent(low), _known_percent(high), _known_ms(time_ns)
+        _percent(share), _known(_percent, low), _known(_percent, high), _known(_ms, time_ns)
     )
 
 
 def _recording(row: Recording) -> BriefRecording:
     return BriefRecording(
-        file=_fitted_end(row.paths[0], _MAX_PLACE),
+        file=row.paths[0],
         ranks=len(row.paths),
-        step_ms=_known_ms(row.step_ns),
+        step_ms=_known(_ms, row.step_ns),
         busy_percent=_percent(row.busy_share),
         saves_percent=_percent(row.saves_share) if row.has_finding else None,
-        title=_fitted(row.title, _MAX_PLACE) if row.has_finding else None,
-        place=_fitted(row.place, _MAX_PLACE),
+        title=row.title if row.has_finding else None,
+        place=row.place,
     )
-
-
-def _paths(paths: Sequence[str]) -> tuple[str, ...]:
-    return tuple(_fitted_end(path, _MAX_PLACE) for path in paths[:_MAX_FILES])
 
 
 def _ms(time_ns: int) -> float:
     return time_ns / 1e6
-
-
-def _known_ms(time_ns: int | None) -> float | None:
-    return None if time_ns is None else _ms(time_ns)
 
 
 def _percent(share: float) -> float:
@@ -411,36 +395,35 @@ def _percent(share: float) -> float:
     return round(percent) if is_whole else float(f"{percent:.3g}")
 
 
-def _known_percent(share: float | None) -> float | None:
-    return None if share is None else _percent(share)
+def _known(convert: Callable[[_Value], float], value: _Value | None) -> float | None:
+    return None if value is None else convert(value)
 
 
-def _named(text: str | None, max_bytes: int) -> str | None:
-    return None if text is None else _fitted(text, max_bytes)
+def _fitted(key: str, value: Any) -> Any:
+    """Return a value whose texts are cut to as many bytes in JSON as their key may have.
 
+    Of a path the end is kept, which says most.
 
-def _fitted(text: str, max_bytes: int) -> str:
-    """Cut text to a number of bytes in JSON, with an ellipsis where it goes on.
-
-    >>> _fitted("reduce_kernel", 9), _fitted("größe", 7)
-    ('reduce…', 'größe')
+    >>> _fitted("file", "/home/me" * 40 + "/train.py")[-20:], _fitted("rule", "TL101")
+    ('/me/home/me/train.py', 'TL101')
     """
-    text = clean(text)
-    sizes = [len(json_bytes(letter, is_indented=False)) - _QUOTE_BYTES for letter in text]
+    if isinstance(value, Record):
+        names = value.__struct_fields__
+        return replace(value, **{name: _fitted(name, getattr(value, name)) for name in names})
+    if isinstance(value, tuple):
+        return tuple(_fitted(key, item) for item in value)
+    if isinstance(value, Mapping):
+        return {_fitted("", name): item for name, item in value.items()}
+    if not isinstance(value, str):
+        return value
+    text, max_bytes = clean(value), _MAX_TEXT_BYTES.get(key, _MAX_NAME_BYTES)
+    letters = text[::-1] if key in _PATHS else text
+    sizes = [len(json_bytes(letter, is_indented=False)) - _QUOTE_BYTES for letter in letters]
     if sum(sizes) <= max_bytes:
         return text
     room = max_bytes - len(_ELLIPSIS.encode())
-    return text[: sum(size <= room for size in accumulate(sizes))] + _ELLIPSIS
-
-
-def _fitted_end(text: str, max_bytes: int) -> str:
-    """Return the same of a path, whose end says most.
-
-    >>> _fitted_end("home/me/train.py", 12)
-    '…/train.py'
-    """
-    fitted = _fitted(text[::-1], max_bytes)
-    return clean(text) if fitted == clean(text)[::-1] else _ELLIPSIS + fitted[:-1][::-1]
+    kept = letters[: sum(size <= room for size in accumulate(sizes))]
+    return _ELLIPSIS + kept[::-1] if key in _PATHS else kept + _ELLIPSIS
 
 
 def brief_schema() -> dict[str, Any]:
@@ -449,18 +432,9 @@ def brief_schema() -> dict[str, Any]:
     >>> brief_schema()["properties"]["findings"]["items"]
     {'$ref': '#/$defs/BriefFinding'}
     """
-    from tracelab.report.json_schema import schema_of
+    from tracelab.report.json_schema import schema_of, whole_schema
 
     definitions: dict[str, Any] = {}
     schema_of(Brief, definitions)
     brief = definitions.pop(Brief.__name__)
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": "urn:tracelab:brief:1",
-        "title": "tracelab brief",
-        "description": _DESCRIPTION,
-        "type": "object",
-        "required": brief["required"],
-        "properties": brief["properties"],
-        "$defs": definitions,
-    }
+    return whole_schema("brief", _DESCRIPTION, brief["required"], brief["properties"], definitions)

@@ -25,7 +25,7 @@ from tracelab.render.sections.files import (
 )
 from tracelab.render.sections.findings import about_the_trace, findings, findings_of_all_ranks
 from tracelab.render.sections.job import job_sections
-from tracelab.render.sections.registry import Subject, text_sections
+from tracelab.render.sections.registry import text_sections
 from tracelab.report.finding_groups import finding_groups
 from tracelab.report.schema import Report
 from tracelab.report.views import RankView, ranks_of, views_of
@@ -130,14 +130,14 @@ def _rank(rank: RankView, report: Report, every_step: bool, top: int) -> list[Ch
         view = rank.main
         sections.append(_said(facts_of(report, [rank])))
         sections += [*findings(view), *about_the_trace(view)]
-        sections += text_sections(Subject(rank, view, top, report.provenance.step_pattern))
+        sections += text_sections(rank, view, top, report.provenance.step_pattern)
     name = f"Rank {trace.rank}{PART}" if in_job else ""
     rank_chapters = [Chapter(f"{name}{trace.path}", tuple(sections))]
     if every_step and rank.whole:
         for view in rank.steps:
             of_step = RankView(trace, None, (view,), rank.steady)
             facts = _said(facts_of(report, [of_step], with_savings=False))
-            tables = text_sections(Subject(rank, view, top))
+            tables = text_sections(rank, view, top)
             rank_chapters.append(Chapter(f"{name}{view.name}", (facts, *tables)))
     return rank_chapters
 

@@ -66,9 +66,9 @@ def notes_of(findings: Sequence[Finding], traces: Sequence[TraceInfo]) -> list[N
     platforms = dict.fromkeys(trace.platform for trace in traces if trace.platform)
     notes += [Note(_OTHER_PLATFORM.format(name), None, is_warning=True) for name in platforms]
     notes += [
-        Note(f"{loss.count:,} {loss.text.partition(':')[0]}", None, loss.is_warning)
-        for loss in losses_of(traces)
-        if not loss.has_rule
+        Note(f"{x.count:,} {x.loss.text.partition(':')[0]}", None, x.loss.severity == WARNING)
+        for x in losses_of(traces)
+        if not x.has_rule
     ]
     return sorted(dict.fromkeys(notes), key=lambda note: not note.is_warning)
 

@@ -7,22 +7,18 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from tracelab.base.arrays import Record
-from tracelab.base.file_names import short_names
-from tracelab.base.safe_text import clean, counted
+from tracelab.base.safe_text import counted
 from tracelab.findings.rules import waiting_ranks
 from tracelab.render.text.savings import percent
 from tracelab.render.words import (
     duration_text,
     exact_percent,
     listed,
-    percent_text,
-    shorten_middle,
     time_text,
 )
 from tracelab.report.headline import PERCENTS, apportion
 from tracelab.report.schema import (
     RECORDING_START,
-    STATED,
     UNEVEN_WORK,
     BubbleParts,
     Job,
@@ -48,11 +44,18 @@ _SCHEDULES = {
 }
 # Fewer ranks to one that differs have no usual value.
 _MIN_RANKS_ALIKE = 3
-# Of the usual length, or of a step.
-_MIN_DIFFERENCE_SHARE = 0.1
 # Of a step.
-_MIN_COPIES_SHARE = 0.02
-_MAX_FILE_LETTERS = 30
+_MIN_DIFFERENCE_SHARE = 0.1
+_MIN_COLUMN_SHARE = 0.02
+# Of a step, by their names.
+_PARTS = {
+    "compute_ns": "compute",
+    "wait_ns": "wait",
+    "transfer_ns": "transfer",
+    "unmatched_ns": "unmatched",
+    "copy_ns": "copies",
+    "idle_ns": "idle",
+}
 
 Column = tuple[str, list[str]]  # its title and cells
 
@@ -87,18 +90,9 @@ class RankShares(Record):
     @property
     def percents(self) -> dict[str, int]:
         """Each part in whole percents, which add up to 100; idle is rounded as in the headline."""
-        busy_ns = {
-            "compute": self.compute_ns,
-            "wait": self.wait_ns,
-            "transfer": self.transfer_ns,
-            "unmatched": self.unmatched_ns,
-            "copies": self.copy_ns,
-        }
-        busy, idle = apportion([sum(busy_ns.values()), self.idle_ns], PERCENTS)
-        return {
-            **dict(zip(busy_ns, apportion(list(busy_ns.values()), busy), strict=True)),
-            "idle": idle,
-        }
+        *busy_ns, idle_ns = (getattr(self, part) for part in _PARTS)
+        busy, idle = apportion([sum(busy_ns), idle_ns], PERCENTS)
+        return dict(zip(_PARTS.values(), [*apportion(busy_ns, busy), idle], strict=True))
 
     @property
     def waits_for_text(self) -> str:
@@ -106,10 +100,6 @@ class RankShares(Record):
         if self.wait_ns < _MIN_NAMED_STEP_SHARE * self.length_ns:
             return "-"
         return "several" if self.waits_for is None else f"rank {self.waits_for}"
-
-    def share(self, part_ns: int) -> str:
-        """A part of the steps' time, in percent."""
-        return percent_text(part_ns, self.length_ns)
 
 
 def rank_shares(report: Report) -> list[RankShares]:
@@ -124,19 +114,16 @@ def rank_shares(report: Report) -> list[RankShares]:
     for times in job.per_rank:
         steps = [x for x in times.steps if x.step in steady.get(times.rank, ())] or times.steps
         if steps:
+            parts_ns = {part: sum(getattr(x, part) for x in steps) for part in _PARTS}
             lengths_ns = [x.end_ns - x.start_ns for x in steps]
             between_ns = max(0, window_ns.get(times.rank, 0) - sum(lengths_ns))
+            parts_ns["idle_ns"] += between_ns
             shares.append(
                 RankShares(
                     rank=times.rank,
                     step_ns=int(median(lengths_ns)),
                     length_ns=sum(lengths_ns) + between_ns,
-                    compute_ns=sum(x.compute_ns for x in steps),
-                    wait_ns=sum(x.wait_ns for x in steps),
-                    transfer_ns=sum(x.transfer_ns for x in steps),
-                    copy_ns=sum(x.copy_ns for x in steps),
-                    idle_ns=sum(x.idle_ns for x in steps) + between_ns,
-                    unmatched_ns=sum(x.unmatched_ns for x in steps),
+                    **parts_ns,
                     waits_for=waits_for.get(times.rank),
                 )
             )
@@ -156,11 +143,6 @@ def _waits_for(job: Job, steady: Mapping[int, frozenset[int]]) -> dict[int, int]
         for awaited, wait_ns in counts.most_common(1)
         if wait_ns > _MIN_SHARE_OF_WAITS * counts.total()
     }
-
-
-def is_unmatched(shares: Sequence[RankShares]) -> bool:
-    """True if communication without a counterpart in these files is worth a column."""
-    return any(x.unmatched_ns >= _MIN_NAMED_STEP_SHARE * x.length_ns for x in shares)
 
 
 def job_sentences(report: Report, shares: Sequence[RankShares]) -> list[str]:
@@ -335,14 +317,12 @@ class RankRow(Record):
 
     Attributes:
         number: the rank.
-        path: its file.
         step_ns: what a step takes, ns.
         works_share: how much of a step its GPU works, and does not wait for others.
         shares: how it spends a step; None if the report does not say.
     """
 
     number: int
-    path: str
     step_ns: int
     works_share: float
     shares: RankShares | None
@@ -355,36 +335,28 @@ class Ranks(Record):
         rows: each rank.
         order: indices of the rows, the one that matters most first.
         step: what their steps are called.
-        has_names: True if their files are named.
         unlike: a sentence about the ranks that are unlike the others; "" without any.
     """
 
     rows: tuple[RankRow, ...]
     order: tuple[int, ...]
     step: str
-    has_names: bool
     unlike: str
 
     def columns(self, most: int) -> list[Column]:
         """Return the titles and cells of the `most` ranks that matter most."""
         shown = [self.rows[i] for i in sorted(self.order[:most])]
-        columns = [("rank", [str(row.number) for row in shown])]
-        if self.has_names:
-            names = short_names([row.path for row in shown])
-            columns.append(("file", [shorten_middle(clean(x), _MAX_FILE_LETTERS) for x in names]))
-        columns.append((self.step, [duration_text(row.step_ns) for row in shown]))
+        columns = [
+            ("rank", [str(row.number) for row in shown]),
+            (self.step, [duration_text(row.step_ns) for row in shown]),
+        ]
         shares = [row.shares for row in shown if row.shares is not None]
         if len(shares) < len(shown):
             return [*columns, ("GPU busy", [percent(row.works_share) for row in shown])]
-        is_kept = {
-            "unmatched": is_unmatched(shares),
-            "copies": any(x.copy_ns >= _MIN_COPIES_SHARE * x.length_ns for x in shares),
-        }
-        columns += [
-            (name, [f"{x.percents[name]} %" for x in shares])
-            for name in shares[0].percents
-            if is_kept.get(name, True)
-        ]
+        for part, name in _PARTS.items():
+            is_large = any(getattr(x, part) >= _MIN_COLUMN_SHARE * x.length_ns for x in shares)
+            if is_large or name not in ("unmatched", "copies"):
+                columns.append((name, [f"{x.percents[name]} %" for x in shares]))
         return [*columns, ("waits for", [x.waits_for_text for x in shares])]
 
     def more(self, most: int) -> str:
@@ -405,14 +377,11 @@ def ranks_of_job(report: Report) -> Ranks:
     order = sorted(
         range(len(rows)), key=lambda i: (rows[i].number not in first, rows[i].works_share)
     )
-    decision = report.provenance.job
     unlike = ", ".join(f"rank {number} ({why})" for number, why in differing.items())
     return Ranks(
         tuple(rows),
         tuple(order),
         step="profiled step" if any(x.main.scope.is_slowed for x in ranks) else "step",
-        # Ranks that the user states may be places among the files, whose names say something else.
-        has_names=decision is not None and decision.why == STATED,
         unlike=f"Unlike the others: {unlike}." if unlike else "",
     )
 
@@ -423,22 +392,16 @@ def _row(rank: RankView, shares: RankShares | None) -> RankRow:
     works_share = min(1.0, busy_ns / max(1, scope.length_ns))
     if shares is not None:
         works_share = shares.compute_ns / max(1, shares.length_ns)
-    return RankRow(rank.trace.rank, rank.trace.path, scope.step_ns, works_share, shares)
+    return RankRow(rank.trace.rank, scope.step_ns, works_share, shares)
 
 
 def _differing(rows: Sequence[RankRow]) -> dict[int, str]:
-    """Return the ranks that are unlike most others, and why; none where no length is usual."""
-    usual_ns = median(row.step_ns for row in rows)
-    usual_share = median(row.works_share for row in rows)
-    differing = {}
-    for row in rows:
-        why = []
-        if abs(row.step_ns - usual_ns) > _MIN_DIFFERENCE_SHARE * usual_ns:
-            took, usually = duration_text(row.step_ns), duration_text(int(usual_ns))
-            why.append(f"a step takes {took}, usually {usually}")
-        if abs(row.works_share - usual_share) > _MIN_DIFFERENCE_SHARE:
-            works = "computes" if row.shares else "busy"
-            why.append(f"{works} {percent(row.works_share)}, usually {percent(usual_share)}")
-        if why:
-            differing[row.number] = "; ".join(why)
+    """Return the ranks that are unlike most others, and why; none where no share is usual."""
+    usual = median(row.works_share for row in rows)
+    differing = {
+        row.number: f"{'computes' if row.shares else 'busy'} {percent(row.works_share)}, usually "
+        f"{percent(usual)}"
+        for row in rows
+        if abs(row.works_share - usual) > _MIN_DIFFERENCE_SHARE
+    }
     return differing if _MIN_RANKS_ALIKE * len(differing) <= len(rows) else {}

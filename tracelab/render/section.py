@@ -105,24 +105,39 @@ def table(
     title: str,
     rows: Iterable[_Row],
     *columns: Cell[_Row] | bool,
+    most: int | None = None,
+    noun: str = "row",
     lines: Iterable[str] = (),
     notes: Iterable[str] = (),
     tone: Tone = Tone.PLAIN,
 ) -> Section:
-    """Make a section with a table of rows of any type; a column that is False is left out.
+    """Make a section with a table of rows of any type.
+
+    Args:
+        title: of the section.
+        rows: the rows.
+        columns: one that is False is left out.
+        most: rows to show; a note counts the others. None shows all.
+        noun: what a row is about.
+        lines: sentences above the table.
+        notes: sentences below it.
+        tone: of the section.
 
     Example:
         >>> rows = [("item", 2)]
         >>> table("Calls", rows, ("name", lambda x: x[0]), ("count", lambda x: str(x[1]))).rows
         (('item', '2'),)
     """
-    shown = [column for column in columns if not isinstance(column, bool)]
+    kept = [column for column in columns if not isinstance(column, bool)]
+    shown = list(rows)
+    left_out = 0 if most is None else len(shown[most:])
+    more = f"… and {counted(left_out, noun, f'{noun}s')} more {ALL_IN_JSON}."
     return Section(
         title,
         tuple(lines),
-        tuple(Column(heading, *fit) for heading, _, *fit in shown),
-        tuple(tuple(text(row) for _, text, *_ in shown) for row in rows),
-        tuple(notes),
+        tuple(Column(heading, *fit) for heading, _, *fit in kept),
+        tuple(tuple(text(row) for _, text, *_ in kept) for row in shown[:most]),
+        (*([more] if left_out else []), *notes),
         tone,
     )
 
@@ -132,53 +147,36 @@ def keyed(key: str, sections: Iterable[Section]) -> list[Section]:
     return [replace(section, key=key) for section in sections]
 
 
-def more_rows(left_out: int, one: str, many: str, where: str) -> list[str]:
-    """Note how many rows a table leaves out; nothing if it leaves out none."""
-    return [f"… and {counted(left_out, one, many)} more {where}."] if left_out else []
-
-
 # --- tables by the names of their columns ---
 
 
 def table_of_rows(key: str, rows: Sequence[Any]) -> Section:
     """Make a table of all fields of rows of one dataclass, except rank and step."""
     names = [x.name for x in fields(rows[0]) if x.name not in _KEYS]
-    cells = [[cell(name, getattr(row, name)) for name in names] for row in rows[:_MAX_ROWS]]
-    return Section(
-        table_title(key),
-        columns=tuple(
-            Column(column_title(name), fit) for name, (_, fit) in zip(names, cells[0], strict=True)
-        ),
-        rows=tuple(tuple(text for text, _ in row) for row in cells),
-        notes=tuple(more_rows(len(rows) - len(cells), "row", "rows", ALL_IN_JSON)),
-    )
+    fits = [cell(name, getattr(rows[0], name))[1] for name in names]
+    columns = [
+        (column_title(name), _text_of(name), fit) for name, fit in zip(names, fits, strict=True)
+    ]
+    return table(table_title(key), rows, *columns, most=_MAX_ROWS)
 
 
 def figure_columns(rows: Sequence[_Row], figures: Iterable[Figure]) -> list[Cell[_Row]]:
     """Make the columns of figures, without those that no row knows."""
-
-    def text(figure: Figure) -> Callable[[_Row], str]:
-        return lambda row: cell(figure.name, getattr(row, figure.name), figure.unit)[0]
-
     known = [x for x in figures if any(getattr(row, x.name) is not None for row in rows)]
-    return [(figure.title, text(figure)) for figure in known]
+    return [(figure.title, _text_of(figure.name, figure.unit)) for figure in known]
+
+
+def _text_of(name: str, unit: str = "") -> Callable[[Any], str]:
+    return lambda row: cell(name, getattr(row, name), unit)[0]
 
 
 def table_title(key: str) -> str:
-    """A table's title: its key as words.
-
-    >>> table_title("longest_gaps")
-    'Longest gaps'
-    """
+    """Write the key of a table as words."""
     return key.replace("_", " ").capitalize()
 
 
 def column_title(name: str) -> str:
-    """A column's title: its name as words, without the unit that its cells show.
-
-    >>> column_title("idle_ns")
-    'idle'
-    """
+    """Write a name as words, without the unit that its cells show."""
     start, _, unit = name.rpartition("_")
     return (start if start and unit in UNITS else name).replace("_", " ")
 

@@ -59,14 +59,10 @@ def headline_of(rank: RankView) -> Headline:
     busy, idle = apportion([scope.busy_ns, scope.idle_ns], PERCENTS)
     causes_ns = _causes_ns(scope.deciding, scope.idle_ns) if scope.deciding else {}
     parts = apportion(list(causes_ns.values()), idle)
-    saved = [
-        None if ns is None or savings is None or not savings.step_ns else ns / savings.step_ns
-        for ns in (
-            (savings.saves_ns, savings.saves_low_ns, savings.saves_high_ns)
-            if savings
-            else (None, None, None)
-        )
-    ]
+    saved: list[float | None] = [None, None, None]
+    if savings and savings.step_ns:
+        all_ns = (savings.saves_ns, savings.saves_low_ns, savings.saves_high_ns)
+        saved = [None if ns is None else ns / savings.step_ns for ns in all_ns]
     # A share of the step that was replayed is one of the step that is printed.
     saves_ns = None if saved[0] is None else round(saved[0] * step_ns)
     share, low, high = (None if x is None else round(x * PERCENTS) / PERCENTS for x in saved)

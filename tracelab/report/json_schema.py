@@ -45,31 +45,44 @@ def json_schema(measures: Sequence[Measure] = MEASURES) -> dict[str, Any]:
     {'$ref': '#/$defs/OverlapMetrics'}
     """
     definitions: dict[str, Any] = {}
-    tables = {
-        measure.key: {"type": "array", "items": schema_of(measure.row, definitions)}
-        for measure in measures
+    tables = {measure.key: tuple[measure.row, ...] for measure in measures}  # type: ignore[name-defined]
+    kinds = {
+        "provenance": Provenance,
+        "traces": tuple[TraceInfo, ...],
+        **tables,
+        "findings": tuple[Finding, ...],
+        "notes": tuple[Note, ...],
+        "savings": tuple[Savings, ...],
+        "headline": tuple[Headline, ...],
+        "whatif": WhatIf | None,
+        "causal": tuple[CausalMetrics, ...],
+        "job": Job | None,
     }
-    properties: dict[str, Any] = {
+    properties = {
         "schema": {"const": SCHEMA},
         "version": {"type": "string"},
-        "provenance": schema_of(Provenance, definitions),
-        "traces": {"type": "array", "minItems": 1, "items": schema_of(TraceInfo, definitions)},
-        **tables,
-        "findings": {"type": "array", "items": schema_of(Finding, definitions)},
-        "notes": {"type": "array", "items": schema_of(Note, definitions)},
-        "savings": {"type": "array", "items": schema_of(Savings, definitions)},
-        "headline": {"type": "array", "items": schema_of(Headline, definitions)},
-        "whatif": schema_of(WhatIf | None, definitions),
-        "causal": {"type": "array", "items": schema_of(CausalMetrics, definitions)},
-        "job": schema_of(Job | None, definitions),
+        **{key: schema_of(kind, definitions) for key, kind in kinds.items()},
     }
+    properties["traces"]["minItems"] = 1
+    required = [key for key in properties if key not in _ADDED_KEYS]
+    return whole_schema("report", _DESCRIPTION, required, properties, definitions)
+
+
+def whole_schema(
+    name: str,
+    description: str,
+    required: Sequence[str],
+    properties: Mapping[str, Any],
+    definitions: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Put together the schema of a document."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": "urn:tracelab:report:1",
-        "title": "tracelab report",
-        "description": _DESCRIPTION,
+        "$id": f"urn:tracelab:{name}:1",
+        "title": f"tracelab {name}",
+        "description": description,
         "type": "object",
-        "required": [key for key in properties if key not in _ADDED_KEYS],
+        "required": required,
         "properties": properties,
         "$defs": definitions,
     }

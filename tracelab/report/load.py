@@ -87,16 +87,6 @@ def is_saved_report(source: Source) -> bool:
     return b'"schema"' in head and b'"tracelab.report/' in head
 
 
-def is_saved_report_in_any_order(source: Source) -> bool:
-    """True if a file is a report that was saved again with its keys in another order."""
-    try:
-        with open_source(source) as stream:
-            data = orjson.loads(stream.read())
-    except (*READ_ERRORS, ValueError):
-        return False
-    return isinstance(data, dict) and str(data.get("schema")).startswith("tracelab.report/")
-
-
 def parse_report(content: bytes, path: str) -> Report:
     """Read a report from the bytes of its file.
 

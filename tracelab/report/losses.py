@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from tracelab.base.arrays import Record
-from tracelab.findings.finding import INFO, WARNING
-from tracelab.model.losses import LOSSES, listed_names, merged_loss_names
+from tracelab.model.losses import LOSSES, Loss, listed_names, merged_loss_names
 from tracelab.model.lost_work import KINDS
 from tracelab.report.schema import TraceInfo
 
@@ -25,24 +24,21 @@ class LossCount(Record):
     """One kind of loss in some files.
 
     Attributes:
-        name: its key in a report's losses.
+        loss: the kind; of a name that this version does not know only the name.
         count: how often.
         files: in how many of the files.
-        text: what is missing, and what that means; the name, if this version does not know it.
-        is_counted: False for what happens to a file once.
-        is_warning: whether it alone makes figures wrong.
-        has_rule: whether a finding is about it.
         names: what the files call that which was lost, in words; "" without names.
     """
 
-    name: str
+    loss: Loss
     count: int
     files: int
-    text: str
-    is_counted: bool
-    is_warning: bool
-    has_rule: bool
     names: str
+
+    @property
+    def has_rule(self) -> bool:
+        """True if a finding is about it."""
+        return self.loss.group is not None or self.loss.name in _JUDGED_ALONE
 
 
 def losses_of(traces: Sequence[TraceInfo]) -> list[LossCount]:
@@ -53,20 +49,14 @@ def losses_of(traces: Sequence[TraceInfo]) -> list[LossCount]:
         files.update(trace.losses.keys())
     names = [name for trace in traces for name in trace.loss_names]
     shown = merged_loss_names(names) if len(traces) > 1 else names
-    order = {name: i for i, name in enumerate(LOSSES)}
-    rows = []
-    for name in sorted(counts, key=lambda name: order.get(name, len(order))):
-        loss = LOSSES.get(name)
-        rows.append(
-            LossCount(
-                name=name,
-                count=counts[name],
-                files=files[name],
-                text=loss.text if loss else name,
-                is_counted=loss is None or loss.counted,
-                is_warning=(loss.severity if loss else INFO) == WARNING,
-                has_rule=loss is None or loss.group is not None or name in _JUDGED_ALONE,
-                names=listed_names([x for x in shown if x.loss == name], counts[name]),
-            )
+    unknown = {x: Loss(x, "info", "reader", x, group="unknown") for x in counts if x not in LOSSES}
+    return [
+        LossCount(
+            loss,
+            counts[name],
+            files[name],
+            listed_names([x for x in shown if x.loss == name], counts[name]),
         )
-    return rows
+        for name, loss in {**LOSSES, **unknown}.items()
+        if name in counts
+    ]

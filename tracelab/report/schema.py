@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
 from msgspec.structs import force_setattr
 
@@ -22,66 +22,44 @@ from tracelab.base import printing
 from tracelab.base.arrays import Record
 from tracelab.base.safe_text import json_bytes
 from tracelab.findings.finding import Finding, Savings
-from tracelab.job.clocks import Alignment
-from tracelab.job.collective_metrics import CollectiveMetrics
-from tracelab.job.lateness import RECORDING_START, UNEVEN_WORK
-from tracelab.job.merge import Job
-from tracelab.job.operation_members import RankStep
-from tracelab.job.path import JobPath
-from tracelab.job.pipeline import BubbleParts, Pipeline, StageMetrics
-from tracelab.job.stragglers import Straggler
-from tracelab.measures.blocking_calls import BlockingCallMetrics
-from tracelab.measures.critical_path import CriticalPathMetrics
-from tracelab.measures.graph_idle import GraphIdleMetrics
-from tracelab.measures.idle_culprits import CulpritMetrics
-from tracelab.measures.measure import Figure, constrained
-from tracelab.measures.overlap import OverlapMetrics
-from tracelab.measures.starts import LatencyMetrics, StartMetrics
-from tracelab.measures.steady import PROFILED, UNPROFILED, SteadyMetrics
-from tracelab.measures.what_ran import OUTSIDE_FUNCTIONS
-from tracelab.measures.window_times import DeviceMetrics, WindowMetrics
-from tracelab.measures.work import KernelMetrics, KernelTotal, WorkMetrics
+from tracelab.job.clocks import Alignment as Alignment
+from tracelab.job.collective_metrics import CollectiveMetrics as CollectiveMetrics
+from tracelab.job.lateness import RECORDING_START as RECORDING_START, UNEVEN_WORK as UNEVEN_WORK
+from tracelab.job.merge import Job as Job
+from tracelab.job.operation_members import RankStep as RankStep
+from tracelab.job.path import JobPath as JobPath
+from tracelab.job.pipeline import (
+    BubbleParts as BubbleParts,
+    Pipeline as Pipeline,
+    StageMetrics as StageMetrics,
+)
+from tracelab.job.stragglers import Straggler as Straggler
+from tracelab.measures.blocking_calls import BlockingCallMetrics as BlockingCallMetrics
+from tracelab.measures.critical_path import CriticalPathMetrics as CriticalPathMetrics
+from tracelab.measures.graph_idle import GraphIdleMetrics as GraphIdleMetrics
+from tracelab.measures.idle_culprits import CulpritMetrics as CulpritMetrics
+from tracelab.measures.measure import Figure as Figure, constrained as constrained
+from tracelab.measures.overlap import OverlapMetrics as OverlapMetrics
+from tracelab.measures.starts import LatencyMetrics as LatencyMetrics, StartMetrics as StartMetrics
+from tracelab.measures.steady import PROFILED, UNPROFILED as UNPROFILED, SteadyMetrics
+from tracelab.measures.what_ran import OUTSIDE_FUNCTIONS as OUTSIDE_FUNCTIONS
+from tracelab.measures.window_times import DeviceMetrics as DeviceMetrics, WindowMetrics
+from tracelab.measures.work import (
+    KernelMetrics as KernelMetrics,
+    KernelTotal,
+    WorkMetrics as WorkMetrics,
+)
 from tracelab.model.graph import EventLinks
-from tracelab.model.losses import LossName
+from tracelab.model.losses import LossName as LossName
 from tracelab.model.steps import RepeatedAnnotation, UnusedSteps, framework_of
-from tracelab.simulate.causal_profile import CausalMetrics
-from tracelab.simulate.predict import Prediction
+from tracelab.simulate.causal_profile import CausalMetrics as CausalMetrics
+from tracelab.simulate.predict import Prediction as Prediction
 from tracelab.system.files import identities, require_output, write_file
 
 if TYPE_CHECKING:
     from tracelab.report.headline import Headline
 
-# Types of rows, and of what rows hold, that are a part of the report.
-__all__ = [
-    "OUTSIDE_FUNCTIONS",
-    "RECORDING_START",
-    "UNEVEN_WORK",
-    "UNPROFILED",
-    "Alignment",
-    "BlockingCallMetrics",
-    "BubbleParts",
-    "CausalMetrics",
-    "CollectiveMetrics",
-    "CriticalPathMetrics",
-    "CulpritMetrics",
-    "DeviceMetrics",
-    "Figure",
-    "GraphIdleMetrics",
-    "Job",
-    "JobPath",
-    "KernelMetrics",
-    "LatencyMetrics",
-    "LossName",
-    "OverlapMetrics",
-    "Pipeline",
-    "Prediction",
-    "RankStep",
-    "StageMetrics",
-    "StartMetrics",
-    "Straggler",
-    "WorkMetrics",
-    "constrained",
-]
+_Row = TypeVar("_Row")
 
 SCHEMA = "tracelab.report/1"
 STATED = "the caller says so"  # why files are a job
@@ -237,6 +215,16 @@ class WhatIf(Record):
         return printing.text_of(self)
 
 
+class _Rows(Generic[_Row]):
+    """Rows of the table that has the name of the attribute; none if the table is not there."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._key = name
+
+    def __get__(self, holder: Tables, owner: type) -> tuple[_Row, ...]:
+        return holder.tables.get(self._key, ()) if holder else ()
+
+
 class Tables:
     """Base of what holds rows by the key of their table: the package's tables, by name."""
 
@@ -244,65 +232,20 @@ class Tables:
     if TYPE_CHECKING:  # every subclass has this field
         tables: Mapping[str, tuple[Any, ...]]
 
-    @property
-    def overlaps(self) -> tuple[OverlapMetrics, ...]:
-        """Overlap of kinds, streams and devices."""
-        return self.tables.get("overlaps", ())
-
-    @property
-    def syncs(self) -> tuple[BlockingCallMetrics, ...]:
-        """The blocking calls, and the idle time that they caused."""
-        return self.tables.get("syncs", ())
-
-    @property
-    def holders(self) -> tuple[CulpritMetrics, ...]:
-        """Culprits of idle time."""
-        return self.tables.get("holders", ())
-
-    @property
-    def graph_idle(self) -> tuple[GraphIdleMetrics, ...]:
-        """Idle time inside replays of CUDA graphs; no row of a file without any."""
-        return self.tables.get("graph_idle", ())
-
-    @property
-    def starts(self) -> tuple[StartMetrics, ...]:
-        """Waits of the activities."""
-        return self.tables.get("starts", ())
-
-    @property
-    def latencies(self) -> tuple[LatencyMetrics, ...]:
-        """Typical latencies of starts."""
-        return self.tables.get("latencies", ())
-
-    @property
-    def steady(self) -> tuple[SteadyMetrics, ...]:
-        """The steady steps, which decide what is typical; no row of a file without them."""
-        return self.tables.get("steady", ())
-
-    @property
-    def kernels(self) -> tuple[KernelMetrics, ...]:
-        """The GPU activities by name, per steady step, the longest total first."""
-        return self.tables.get("kernels", ())
-
-    @property
-    def operators(self) -> tuple[WorkMetrics, ...]:
-        """The operators, per steady step, that with the most time first."""
-        return self.tables.get("operators", ())
-
-    @property
-    def phases(self) -> tuple[WorkMetrics, ...]:
-        """Data loading, forward, backward, optimizer and other, per steady step."""
-        return self.tables.get("phases", ())
-
-    @property
-    def lines(self) -> tuple[WorkMetrics, ...]:
-        """The lines of the program, per steady step; no row of a file without Python stacks."""
-        return self.tables.get("lines", ())
-
-    @property
-    def modules(self) -> tuple[WorkMetrics, ...]:
-        """The modules, per steady step; no row of a file without Python stacks."""
-        return self.tables.get("modules", ())
+    overlaps = _Rows[OverlapMetrics]()  # of kinds, streams and devices
+    syncs = _Rows[BlockingCallMetrics]()  # with the idle time that they caused
+    holders = _Rows[CulpritMetrics]()
+    graph_idle = _Rows[GraphIdleMetrics]()  # inside replays of CUDA graphs
+    starts = _Rows[StartMetrics]()
+    latencies = _Rows[LatencyMetrics]()
+    critical_path = _Rows[CriticalPathMetrics]()
+    steady = _Rows[SteadyMetrics]()  # no row of a file without steady steps
+    # Per steady step, the largest first.
+    kernels = _Rows[KernelMetrics]()
+    operators = _Rows[WorkMetrics]()
+    phases = _Rows[WorkMetrics]()
+    lines = _Rows[WorkMetrics]()  # no row of a file without Python stacks
+    modules = _Rows[WorkMetrics]()  # likewise
 
 
 class Report(Record, Tables):
@@ -345,19 +288,8 @@ class Report(Record, Tables):
         force_setattr(self, "tables", MappingProxyType(dict(self.tables)))
 
     def __reduce__(self) -> Any:  # read-only mappings cannot be pickled
-        return Report, (
-            self.schema,
-            self.version,
-            self.provenance,
-            self.traces,
-            dict(self.tables),
-            self.findings,
-            self.notes,
-            self.whatif,
-            self.job,
-            self.savings,
-            self.causal,
-        )
+        values = (getattr(self, name) for name in self.__struct_fields__)
+        return Report, tuple(dict(x) if isinstance(x, MappingProxyType) else x for x in values)
 
     def __repr__(self) -> str:
         counts = (
@@ -390,11 +322,6 @@ class Report(Record, Tables):
         return tuple(
             dict.fromkeys(x.step_pattern or self.provenance.step_pattern for x in self.traces)
         )
-
-    @property
-    def critical_path(self) -> tuple[CriticalPathMetrics, ...]:
-        """Length of the critical path, by kind."""
-        return self.tables.get("critical_path", ())
 
     def assign_rank(self, rank: int, rank_source: str) -> Report:
         """The report of one file as that of another rank."""

@@ -267,8 +267,8 @@ def test_text_of_files_that_are_no_job_speaks_of_files(tracelab, save, tmp_path)
 
     assert "Not one job: " in text
     assert "pass --job" in text
-    assert "rank  file" not in text
-    assert "rank  file" in tracelab("analyze", tmp_path, "--job").out
+    assert "5 ranks" not in text
+    assert "5 ranks" in tracelab("analyze", tmp_path, "--job").out
     # The chapters of so many files are left out, and the text says so.
     full = tracelab("analyze", tmp_path, "--full").out
     assert "analyze it alone" in full

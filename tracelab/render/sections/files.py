@@ -9,7 +9,7 @@ from tracelab.base.file_names import short_names
 from tracelab.base.safe_text import brief, counted
 from tracelab.render.section import BRIEF, LABEL, PART, PROSE, Cell, Section, Tone, table
 from tracelab.render.sections.idle import biggest_cause
-from tracelab.render.text.hints import ALL_IN_JSON, COMM_PATTERN, JOB, OF_LOSSES
+from tracelab.render.text.hints import COMM_PATTERN, JOB, OF_LOSSES, steps_hint
 from tracelab.render.words import listed, percent_text, time_text
 from tracelab.report.glossary import CAUSES
 from tracelab.report.losses import losses_of
@@ -21,8 +21,6 @@ _MAX_NAMED_STEPS = 4
 _MAX_NAMED_ANNOTATIONS = 5
 # No machine of today has more.
 _MAX_GPUS_OF_NAME = 16
-# Of many steps: from the beginning, from the end, and of the slowest.
-_STEPS_OF_SORT = 5
 _OTHER_PLATFORM = (
     "The rules, latencies and fixes were developed on CUDA and ROCm: here the times are exact, the "
     "causes and fixes only hints."
@@ -33,7 +31,6 @@ _RANK_SOURCES = {
     "filename": " (from the file's name)",
     "position": " (by position: the file names no rank, or one that another file has)",
 }
-_COMPARED = ("busy", "idle", "compute", "comm", "copy")
 
 _Row = tuple[View, DeviceMetrics]
 
@@ -114,24 +111,23 @@ def _numbers(numbers: Sequence[str]) -> str:
     return ", ".join(numbers[:_MAX_GPUS_OF_NAME]) + (f" and {rest:,} more" if rest > 0 else "")
 
 
-def losses(traces: Sequence[TraceInfo]) -> list[Section]:
+def losses(traces: Sequence[TraceInfo]) -> Iterator[Section]:
     """Show what of a file, or of several together, is missing from its numbers."""
     several = len(traces) > 1
     rows = []
-    for loss in losses_of(traces):
+    for x in losses_of(traces):
+        loss = x.loss
         hint = f" ({OF_LOSSES[loss.name]})" if loss.name in OF_LOSSES else ""
         steps = "" if several else _unused_steps(traces[0], loss.name)
-        names = f": {loss.names}" if loss.names else ""
-        count = f"{loss.count:,}" if loss.is_counted else ""
-        where = f"in {loss.files} of {len(traces)} files"
+        names = f": {x.names}" if x.names else ""
+        count = f"{x.count:,}" if loss.counted else ""
+        where = f"in {x.files} of {len(traces)} files"
         rows.append((count, f"{loss.text}{hint}{steps}{names}", where))
     inferred = traces[0].event_links.inferred
     if inferred and not several:
         rows.append((f"{inferred:,}", _INFERRED, ""))
-    if not rows:
-        return []
-    return [
-        table(
+    if rows:
+        yield table(
             "Losses",
             rows,
             ("", lambda row: row[0]),
@@ -139,7 +135,6 @@ def losses(traces: Sequence[TraceInfo]) -> list[Section]:
             several and ("", lambda row: row[2]),
             tone=Tone.WARNING,
         )
-    ]
 
 
 def _unused_steps(trace: TraceInfo, loss: str) -> str:
@@ -185,13 +180,26 @@ def ranks(report: Report, views: Sequence[View]) -> Section:
     )
 
 
-def steps(rank: RankView, further: Sequence[str], pattern: str = "") -> Section:
-    """Show a line for each step and device; of many steps the first, the slowest and the last."""
+def steps(rank: RankView, pattern: str) -> Iterator[Section]:
+    """Show a line for each step and device; of many steps the slowest."""
     views = rank.steps
+    if rank.whole is None:
+        return
+    further = [f"Not steady: {text}." for text in left_out_steps(rank)]
+    further += filter(None, [steps_hint(rank.trace)])
     if not views:
-        return Section("Steps", (f"No step in the file: nothing is named like {pattern}", *further))
-    shown = _chosen(views)
-    return _device_table(
+        yield Section("Steps", (f"No step in the file: nothing is named like {pattern}", *further))
+        return
+    slowest = sorted(views, key=lambda view: -view.length_ns)[:_MAX_STEPS]
+    shown = [view for view in views if view in slowest]
+    lengths_ns = [view.length_ns for view in views]
+    notes = [
+        f"The shortest takes {time_text(min(lengths_ns))}, the longest "
+        f"{time_text(max(lengths_ns))}."
+    ]
+    if len(shown) < len(views):
+        notes.insert(0, f"Shown are the slowest {len(shown)} of {len(views):,} steps.")
+    yield _device_table(
         "Steps",
         shown,
         ("step", lambda row: str(row[0].window.step)),
@@ -199,31 +207,8 @@ def steps(rank: RankView, further: Sequence[str], pattern: str = "") -> Section:
         _time(shown, "exposed\ncomm", "exposed_comm_ns", if_any="comm_ns"),
         _time(shown, "exposed\ncopy", "exposed_copy_ns", if_any="copy_ns"),
         _time(shown, "idle by\nblocking", "idle_by_calls_ns"),
-        notes=[*_step_notes(views, shown), *further],
+        notes=[*(notes if len(views) > 1 else []), *further],
     )
-
-
-def _chosen(views: Sequence[View]) -> list[View]:
-    """Choose all steps, or of many the first, the slowest and the last, in order."""
-    if len(views) <= _MAX_STEPS:
-        return list(views)
-    numbers = range(len(views))
-    slowest = sorted(numbers, key=lambda i: -views[i].length_ns)[:_STEPS_OF_SORT]
-    chosen = {*numbers[:_STEPS_OF_SORT], *slowest, *numbers[-_STEPS_OF_SORT:]}
-    return [views[i] for i in sorted(chosen)]
-
-
-def _step_notes(views: Sequence[View], shown: Sequence[View]) -> Iterator[str]:
-    if len(shown) < len(views):
-        yield (
-            f"Shown are the first {_STEPS_OF_SORT}, the slowest {_STEPS_OF_SORT} and the last "
-            f"{_STEPS_OF_SORT} of {len(views):,} steps; {len(views) - len(shown):,} are left out."
-        )
-    if len(views) > 1:
-        lengths = [view.length_ns for view in views]
-        yield (
-            f"The shortest takes {time_text(min(lengths))}, the longest {time_text(max(lengths))}."
-        )
 
 
 def _busy(views: Sequence[View], length: str) -> list[Cell[_Row] | bool]:
@@ -252,21 +237,18 @@ def _device_table(
     return table(title, rows, *columns, cause, notes=notes)
 
 
-def causes_by_step(rank: RankView) -> list[Section]:
+def causes_by_step(rank: RankView) -> Iterator[Section]:
     """Show idle time by cause in each step, on the GPU that decides."""
     number = rank.main.scope.device
     rows = [
         (view.step, device)
-        for view in rank.steps[:_MAX_STEPS_BY_CAUSE]
+        for view in rank.steps
         for device in view.window.devices
         if device.device == number
     ]
     causes = [x for x in CAUSES.terms if any(device.bubbles.get(x.key) for _, device in rows)]
-    if rank.whole is None or not causes:
-        return []
-    left = len(rank.steps) - _MAX_STEPS_BY_CAUSE
-    return [
-        table(
+    if rank.whole is not None and causes:
+        yield table(
             "Idle by step and cause",
             rows,
             ("step", lambda row: str(row[0])),
@@ -275,17 +257,15 @@ def causes_by_step(rank: RankView) -> list[Section]:
                 for x in causes
             ),
             ("idle", lambda row: time_text(row[1].idle_ns)),
-            notes=[f"… and {left:,} more steps {ALL_IN_JSON}."] if left > 0 else [],
+            most=_MAX_STEPS_BY_CAUSE,
+            noun="step",
         )
-    ]
 
 
-def unrecognised(trace: TraceInfo) -> list[Section]:
+def unrecognised(trace: TraceInfo) -> Iterator[Section]:
     """Show long kernels that no rule knows."""
-    if not trace.unrecognised:
-        return []
-    return [
-        table(
+    if trace.unrecognised:
+        yield table(
             "Unrecognized kernels",
             trace.unrecognised,
             ("time", lambda x: time_text(x.total_ns)),
@@ -293,42 +273,3 @@ def unrecognised(trace: TraceInfo) -> list[Section]:
             ("kernel", lambda x: x.name, LABEL),
             lines=(f"They are counted as compute; {COMM_PATTERN}.",),
         )
-    ]
-
-
-def launched_only(trace: TraceInfo, view: View) -> list[Section]:
-    """Compare the whole trace with what is left of it without activities of unknown launch."""
-    launched = trace.launched_only
-    if launched is None or view.window.step is not None:
-        return []
-    launched_by_device = {device.device: device for device in launched.devices}
-    launched_ns = launched.end_ns - launched.start_ns
-    rows = [
-        (f"GPU {device.device} {label}" if view.several else label, all_ns, left_ns)
-        for device in view.window.devices
-        for label in _COMPARED
-        for without in [launched_by_device.get(device.device)]
-        for all_ns in [getattr(device, f"{label}_ns")]
-        for left_ns in [getattr(without, f"{label}_ns", 0)]
-        if all_ns or left_ns or label in ("busy", "idle")
-    ]
-    window = "window", view.length_ns, launched_ns
-
-    def share(row: tuple[str, int, int], time_ns: int, of_ns: int) -> str:
-        return "" if row is window else percent_text(time_ns, of_ns)
-
-    return [
-        table(
-            "Without activities of unknown launch",
-            [window, *rows],
-            ("", lambda row: row[0], LABEL),
-            ("all\nactivities", lambda row: time_text(row[1])),
-            ("of window", lambda row: share(row, row[1], view.length_ns)),
-            ("launch\nis in file", lambda row: time_text(row[2])),
-            ("of window", lambda row: share(row, row[2], launched_ns)),
-            lines=(
-                f"{launched.left_out:,} of {trace.gpu_activities:,} GPU activities were launched "
-                "before the recording began, or the file lacks their launch.",
-            ),
-        )
-    ]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from tracelab.base.safe_text import counted
 from tracelab.findings.finding import INFO, Finding
 from tracelab.findings.places import sentence_of
 from tracelab.render.section import LABEL, PART, PROSE, TONES, Section, table
-from tracelab.render.text.hints import ALL_IN_JSON
 from tracelab.render.text.savings import REASONS, amount, interval, price
 from tracelab.render.words import percent_text, time_text
 from tracelab.report.finding_groups import FindingGroup
@@ -18,29 +17,25 @@ from tracelab.report.views import Scope, View
 _MAX_IN_FULL, _MAX_BRIEF = 5, 6
 
 
-def findings(view: View) -> list[Section]:
+def findings(view: View) -> Iterator[Section]:
     """List the findings about time: the largest in full, the others in a table."""
     about_time = [finding for finding in view.findings if finding.about != "trace"]
     full = [finding for finding in about_time if view.scope.is_worth_showing(finding)]
     brief = [finding for finding in about_time if not view.scope.is_worth_showing(finding)]
-    sections = [
-        _finding_section(view.findings.index(finding) + 1, finding, view.scope)
-        for finding in full[:_MAX_IN_FULL]
-    ]
+    for finding in full[:_MAX_IN_FULL]:
+        yield _finding_section(view.findings.index(finding) + 1, finding, view.scope)
     brief = [*full[_MAX_IN_FULL:], *brief]
     if brief:
-        sections.append(_brief(brief, view.scope))
-    return sections
+        yield _brief(brief, view.scope)
 
 
-def about_the_trace(view: View) -> list[Section]:
+def about_the_trace(view: View) -> Iterator[Section]:
     """Say what the trace lacks, and what that does to the numbers."""
     of_trace = [finding for finding in view.findings if finding.about == "trace"]
-    if not of_trace:
-        return []
-    lines = tuple(f"{finding.rule}  {finding.title}." for finding in of_trace)
-    note = "Their effect on the numbers: tracelab explain " + of_trace[0].rule
-    return [Section("About the trace", lines, notes=(note,))]
+    if of_trace:
+        lines = tuple(f"{finding.rule}  {finding.title}." for finding in of_trace)
+        note = "Their effect on the numbers: tracelab explain " + of_trace[0].rule
+        yield Section("About the trace", lines, notes=(note,))
 
 
 def _finding_section(number: int, finding: Finding, scope: Scope) -> Section:
@@ -75,21 +70,21 @@ def circumstances(finding: Finding) -> str:
 
 def _brief(findings: Sequence[Finding], scope: Scope) -> Section:
     is_priced = any(finding.saves_ns is not None for finding in findings)
-    left_out = len(findings) - _MAX_BRIEF
     of_a_step = ", and how much of a step its fix saves" if is_priced else ""
     return table(
         "Minor or not actionable",
-        findings[:_MAX_BRIEF],
+        findings,
         ("rule", lambda x: x.rule),
         ("takes", lambda x: percent_text(x.cost_ns, scope.length_ns)),
         ("up to", lambda x: percent_text(x.bound_ns, scope.base_ns)),
         is_priced and ("saves", lambda x: _saves(x, scope)),
         ("cause", lambda x: FINDING_CAUSES.name_of(x.cause), LABEL),
         ("what", lambda x: sentence_of(x.shown_title, x.where), PROSE),
+        most=_MAX_BRIEF,
+        noun="finding",
         notes=(
             f"Shares are of {scope.name}: how much a finding takes, how much of that is attributed "
             f"to it{of_a_step}. `tracelab explain RULE` says what to do.",
-            *([f"… and {left_out} more {ALL_IN_JSON}."] if left_out > 0 else []),
         ),
     )
 
@@ -102,13 +97,11 @@ def _saves(finding: Finding, scope: Scope) -> str:
     return " ".join(filter(None, [saves, interval(finding, scope)]))
 
 
-def findings_of_all_ranks(groups: Iterable[FindingGroup]) -> list[Section]:
+def findings_of_all_ranks(groups: Iterable[FindingGroup]) -> Iterator[Section]:
     """List the findings of many ranks, each place once, with the rank that loses most there."""
     shown = [group for group in groups if group.finding.severity != INFO][:_MAX_BRIEF]
-    if not shown:
-        return []
-    return [
-        table(
+    if shown:
+        yield table(
             "Findings of all ranks",
             shown,
             ("rule", lambda x: x.finding.rule),
@@ -117,4 +110,3 @@ def findings_of_all_ranks(groups: Iterable[FindingGroup]) -> list[Section]:
             ("on\nrank", lambda x: str(x.finding.rank)),
             ("what", lambda x: sentence_of(x.finding.title, x.finding.where), PROSE),
         )
-    ]

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tracelab.base.names import threads_of
-from tracelab.render.section import LABEL, PART, PROSE, Section, more_rows, table
+from tracelab.render.section import LABEL, PART, PROSE, Section, table
 from tracelab.render.sections.times import section_title
-from tracelab.render.text.hints import ALL_IN_JSON
 from tracelab.render.words import (
     largest,
     percent_text,
@@ -27,25 +26,20 @@ _MAX_CULPRITS, _MAX_NODES, _MAX_CALLS = 6, 6, 10
 _MIN_SHARE = 0.001
 
 
-def idle(view: View) -> list[Section]:
+def idle(view: View) -> Iterator[Section]:
     """Show for each device what it waited for."""
-    return [_idle(view, device) for device in view.window.devices]
-
-
-def _idle(view: View, device: DeviceMetrics) -> Section:
-    title = section_title(view, "Idle by cause", device)
-    if not device.idle_ns:
-        return Section(title, (f"GPU {device.device} was never idle.",))
-    return table(
-        title,
-        _causes(device),
-        ("cause", lambda row: CAUSES.name_of(row[0]), LABEL),
-        ("time", lambda row: time_text(row[1])),
-        ("of idle", lambda row: percent_text(row[1], device.idle_ns)),
-        ("of window", lambda row: percent_text(row[1], view.length_ns)),
-        ("meaning", lambda row: row[2], PROSE),
-        notes=_call_notes(device),
-    )
+    for device in view.window.devices:
+        yield table(
+            section_title(view, "Idle by cause", device),
+            _causes(device),
+            ("cause", lambda row: CAUSES.name_of(row[0]), LABEL),
+            ("time", lambda row: time_text(row[1])),
+            ("of idle", lambda row, of=device.idle_ns: percent_text(row[1], of)),
+            ("of window", lambda row: percent_text(row[1], view.length_ns)),
+            ("meaning", lambda row: row[2], PROSE),
+            lines=[] if device.idle_ns else [f"GPU {device.device} was never idle."],
+            notes=_call_notes(device),
+        )
 
 
 def _causes(device: DeviceMetrics) -> Iterator[tuple[str, int, str]]:
@@ -70,25 +64,22 @@ def _call_notes(device: DeviceMetrics) -> Iterator[str]:
         )
 
 
-def culprits(view: View) -> list[Section]:
+def culprits(view: View) -> Iterator[Section]:
     """Show what blocked the GPUs, the most expensive first."""
     rows = sorted(view.holders, key=lambda x: (-x.idle_ns, x.device, x.longest_start_ns))
     shown = [x for x in rows if x.idle_ns >= _MIN_SHARE * view.length_ns][:_MAX_CULPRITS]
-    if not shown:
-        return []
-    return [
-        table(
+    if shown:
+        yield table(
             "Idle by culprit",
-            shown,
+            rows,
             view.several and ("GPU", lambda x: str(x.device)),
             ("cause", lambda x: CAUSES.name_of(x.cause), LABEL),
             ("time", lambda x: time_text(x.idle_ns)),
             ("times", lambda x: f"{x.count:,}"),
             ("longest", lambda x: time_text(x.longest_ns)),
             ("what and where", lambda x: PART.join(filter(None, (x.name, _code(x)))), LABEL),
-            notes=more_rows(len(rows) - len(shown), "row", "rows", ALL_IN_JSON),
+            most=len(shown),
         )
-    ]
 
 
 def _code(culprit: CulpritMetrics) -> str:
@@ -109,32 +100,27 @@ def biggest_cause(device: DeviceMetrics) -> str:
     )
 
 
-def graph_idle(view: View) -> list[Section]:
+def graph_idle(view: View) -> Iterator[Section]:
     """Show before which nodes the GPUs idled inside replays, the most expensive first."""
-    rows = sorted(view.graph_idle, key=lambda row: (-row.idle_ns, row.device, row.event))
+    rows = sorted(view.graph_idle, key=lambda row: (not row.name, -row.idle_ns, row.device))
     shown = [x for x in rows if x.name and x.idle_ns >= _MIN_SHARE * view.length_ns][:_MAX_NODES]
-    if not shown:
-        return []
-
-    def node(row: GraphIdleMetrics) -> str:
-        return PART.join(filter(None, (f"{row.name} (stream {row.stream})", _awaited(row))))
-
-    return [
-        table(
+    if shown:
+        yield table(
             "Idle inside CUDA graphs",
-            shown,
+            rows,
             view.several and ("GPU", lambda x: str(x.device)),
             ("time", lambda x: time_text(x.idle_ns)),
             ("per replay", lambda x: time_text(x.idle_ns // x.replays)),
             ("times", lambda x: f"{x.count:,}"),
             ("start after", lambda x: time_text(x.latency_ns)),
-            ("before the node, and what it waits for", node, LABEL),
-            notes=[
-                *more_rows(len(rows) - len(shown), "row", "rows", ALL_IN_JSON),
-                *_graph_notes(rows),
-            ],
+            (
+                "before the node, and what it waits for",
+                lambda x: PART.join(filter(None, (f"{x.name} (stream {x.stream})", _awaited(x)))),
+                LABEL,
+            ),
+            most=len(shown),
+            notes=_graph_notes(rows),
         )
-    ]
 
 
 def _awaited(row: GraphIdleMetrics) -> str:
@@ -160,33 +146,31 @@ def _graph_notes(rows: Sequence[GraphIdleMetrics]) -> Iterator[str]:
         )
 
 
-def blocking_calls(view: View) -> list[Section]:
+def blocking_calls(view: View) -> Section:
     """Show the host calls that blocked, where, and what each cost."""
     title = "Blocking calls"
     if not view.syncs:
-        return [Section(title, ("No blocking calls.",))]
-    left_out = view.syncs[_MAX_CALLS:]
-    caused = f"that caused {time_text(sum(x.caused_idle_ns for x in left_out))} idle {ALL_IN_JSON}"
-    notes = more_rows(len(left_out), "place", "places", caused)
+        return Section(title, ("No blocking calls.",))
+    notes = []
     if all(call.function is None for call in view.syncs):
         notes.append("The file has no Python functions: record with_stack=True to see them.")
-    return [
-        table(
-            title,
-            view.syncs[:_MAX_CALLS],
-            (f"call{PART}kind", lambda x: f"{x.api}{PART}{x.kind}", LABEL),
-            ("count", lambda x: f"{x.count:,}"),
-            ("blocked", lambda x: time_text(x.blocked_ns)),
-            ("caused\nidle", lambda x: time_text(x.caused_idle_ns)),
-            ("where", _place, LABEL),
-            lines=(
-                _total(view),
-                "Caused idle is the GPU's idle time while a call blocks, and after it as far as "
-                "the call delayed the CPU. Blocking costs nothing while the GPU is busy.",
-            ),
-            notes=notes,
-        )
-    ]
+    return table(
+        title,
+        view.syncs,
+        (f"call{PART}kind", lambda x: f"{x.api}{PART}{x.kind}", LABEL),
+        ("count", lambda x: f"{x.count:,}"),
+        ("blocked", lambda x: time_text(x.blocked_ns)),
+        ("caused\nidle", lambda x: time_text(x.caused_idle_ns)),
+        ("where", _place, LABEL),
+        most=_MAX_CALLS,
+        noun="place",
+        lines=(
+            _total(view),
+            "Caused idle is the GPU's idle time while a call blocks, and after it as far as "
+            "the call delayed the CPU. Blocking costs nothing while the GPU is busy.",
+        ),
+        notes=notes,
+    )
 
 
 def _total(view: View) -> str:

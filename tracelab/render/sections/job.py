@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
-from typing import TypeVar
 
 from tracelab.base.names import short_kernel_name
 from tracelab.base.safe_text import counted
 from tracelab.findings.places import segment_text
-from tracelab.render.ranks import RankShares, is_unmatched, rank_shares
-from tracelab.render.section import LABEL, PROSE, Cell, Section, table
-from tracelab.render.text.hints import ALL_IN_JSON
+from tracelab.render.ranks import Ranks, ranks_of_job
+from tracelab.render.section import LABEL, PROSE, Cell, Column, Section, table
 from tracelab.render.words import (
     bytes_text,
     exact_percent,
@@ -47,66 +45,35 @@ _PARTS = {  # of the schedule of a stage, by title
     "after": "after_ns",
 }
 
-_Row = TypeVar("_Row")
 
-
-def job_sections(report: Report) -> list[Section]:
+def job_sections(report: Report) -> Iterator[Section]:
     """Show ranks, pipeline, collectives, critical path and clocks of a job."""
-    job, shares = report.job, rank_shares(report)
+    job = report.job
     if job is None:
-        return []
-    sections = [_ranks(job, shares)] if shares else []
-    if job.pipeline is not None:
-        sections += _pipeline(job.pipeline)
+        return
+    if job.per_rank:
+        yield _ranks(ranks_of_job(report))
+    if job.pipeline is not None and job.pipeline.per_stage:
+        yield from _pipeline(job.pipeline)
     if job.collectives or job.unmatched:
-        sections.append(_collectives(job))
+        yield _collectives(job)
     if job.critical_path is not None and job.critical_path.total_ns:
-        sections.append(_critical_path(job.critical_path))
+        yield _critical_path(job.critical_path)
     if job.alignment is not None:
-        sections.append(_clocks(job.alignment))
-    return sections
+        yield _clocks(job.alignment)
 
 
-def cause_text(cause: str) -> str:
-    """Say why a rank came last, as the report calls it.
-
-    >>> cause_text("more_work")
-    'more work'
-    """
-    return LATENESS.name_of(cause).replace("_", " ")
-
-
-def _kept(
-    rows: Sequence[_Row], weight: Callable[[_Row], float], what: str
-) -> tuple[list[_Row], tuple[str, ...]]:
-    """Keep the rows with the most weight, in their order; note how many are left out."""
-    order = sorted(range(len(rows)), key=lambda i: -weight(rows[i]))[:_MAX_ROWS]
-    left = len(rows) - len(order)
-    note = (f"… and {left:,} more {what} {ALL_IN_JSON}.",) if left else ()
-    return [rows[i] for i in sorted(order)], note
-
-
-def _ranks(job: Job, shares: Sequence[RankShares]) -> Section:
-    """Show how each rank spends a step; of very many the stragglers and the longest waits."""
-    stragglers = {x.rank for x in job.stragglers}
-    rows, notes = _kept(shares, lambda x: (x.rank in stragglers) + x.wait_ns / x.length_ns, "ranks")
-    unmatched = is_unmatched(shares)
+def _ranks(ranks: Ranks) -> Section:
+    """Show how each rank spends a step; of very many those that matter most."""
+    titles, columns = zip(*ranks.columns(_MAX_ROWS), strict=True)
     note = "Wait and transfer count only time without overlapping compute."
-    if unmatched:
+    if "unmatched" in titles:
         note += " Unmatched is communication without a counterpart in these files."
-    return table(
+    return Section(
         "How the ranks spend a steady step",
-        rows,
-        ("rank", lambda x: str(x.rank)),
-        ("step", lambda x: time_text(x.step_ns)),
-        ("compute", lambda x: x.share(x.compute_ns)),
-        ("wait", lambda x: x.share(x.wait_ns)),
-        ("transfer", lambda x: x.share(x.transfer_ns)),
-        unmatched and ("unmatched", lambda x: x.share(x.unmatched_ns)),
-        ("copies", lambda x: x.share(x.copy_ns)),
-        ("idle", lambda x: x.share(x.idle_ns)),
-        ("waits for", lambda x: x.waits_for_text),
-        notes=(*notes, note),
+        columns=tuple(map(Column, titles)),
+        rows=tuple(zip(*columns, strict=True)),
+        notes=(*filter(None, [ranks.more(_MAX_ROWS)]), note),
     )
 
 
@@ -129,23 +96,22 @@ def _critical_path(path: JobPath) -> Section:
         f"{PATH_KINDS.name_of(kind)} {percent_text(kind_ns, path.total_ns)}"
         for kind, kind_ns in largest(path.by_kind)
     ]
-    large = [x for x in path.segments if x.total_ns >= _MIN_SEGMENT_SHARE_OF_PATH * path.total_ns]
-    shown = large[:_MAX_PATH_SEGMENTS]
-    left = len(path.segments) - len(shown)
+    min_ns = _MIN_SEGMENT_SHARE_OF_PATH * path.total_ns
+    shown = sum(x.total_ns >= min_ns for x in path.segments[:_MAX_PATH_SEGMENTS])
     return table(
         "Critical path of the job",
-        shown,
+        path.segments,
         ("rank", lambda x: str(x.rank)),
         ("kind", lambda x: PATH_KINDS.name_of(x.kind)),
         ("share", lambda x: percent_text(x.total_ns, path.total_ns)),
         ("a step" if steps else "time", lambda x: a_step(x.total_ns)),
         ("what", lambda x: short_kernel_name(x.name), LABEL),
         ("where", segment_text, PROSE),
+        most=shown,
         lines=(
             f"The work that decided the length of {length}: {_first(on_ranks)}.",
             f"By kind: {', '.join(by_kind)}.",
         ),
-        notes=(f"… and {counted(left, 'more row', 'more rows')} {ALL_IN_JSON}.",) if left else (),
     )
 
 
@@ -164,14 +130,12 @@ def _collectives(job: Job) -> Section:
         groups[x.group, x.operation, size_class].append(x)
     by_wait = sorted(groups.values(), key=lambda group: -sum(_longest_wait(x) for x in group))
     notes = ["Wait is that of the rank that waited longest, transfer that of the last to arrive."]
-    if len(by_wait) > _MAX_ROWS:
-        notes.append(f"… and {len(by_wait) - _MAX_ROWS:,} more rows {ALL_IN_JSON}.")
-    unmatched = _unmatched(job)
+    unmatched = [f"{x.count:,} of rank {x.rank} ({x.why})" for x in job.unmatched if x.count]
     if unmatched:
-        notes.append(unmatched)
+        notes.append(f"Not matched: {'; '.join(unmatched)}.")
     return table(
         "Collectives",
-        by_wait[:_MAX_ROWS],
+        by_wait,
         ("group", lambda x: x[0].group or "-", LABEL),
         ("operation", lambda x: x[0].operation, LABEL),
         ("size", _size),
@@ -182,6 +146,7 @@ def _collectives(job: Job) -> Section:
         ("algbw\nGB/s", lambda x: _gbps(one.algorithm_gbps for one in x)),
         ("busbw\nGB/s", lambda x: _gbps(one.bus_gbps for one in x)),
         ("which rank came last, and why", _last, PROSE),
+        most=_MAX_ROWS,
         notes=notes,
     )
 
@@ -217,40 +182,33 @@ def _last(group: Sequence[CollectiveMetrics]) -> str:
     [(rank, count)] = counts.most_common(1)
     causes = Counter(x.cause for x in group if x.last_rank == rank and x.cause)
     times = f" in {count:,} of {len(group):,}" if count < len(group) else ""
-    why = "".join(f": {cause_text(cause)}" for cause, _ in causes.most_common(1))
+    why = "".join(
+        f": {LATENESS.name_of(cause).replace('_', ' ')}" for cause, _ in causes.most_common(1)
+    )
     return f"rank {rank}{times}{why}"
-
-
-def _unmatched(job: Job) -> str:
-    """Say how much communication has no counterpart in other ranks' files, and why."""
-    parts = [f"{x.count:,} of rank {x.rank} ({x.why})" for x in job.unmatched if x.count]
-    return f"Not matched: {'; '.join(parts)}." if parts else ""
 
 
 def _clocks(alignment: Alignment) -> Section:
     """Show how the ranks' clocks differ, and how well they agree once they are aligned."""
-    rows, notes = _kept(alignment.per_rank, lambda x: x.residual_ns or 0, "ranks")
     residual_ns = alignment.residual_ns
     agree = "" if residual_ns is None else f"; the ranks agree within {time_text(residual_ns)}"
     return table(
         "Clocks",
-        rows,
+        alignment.per_rank,
         ("rank", lambda x: str(x.rank)),
         ("offset", lambda x: signed_time(x.offset_ns)),
         ("drift", lambda x: f"{x.drift_ppm:+.2f} ppm" if x.drift_ppm else "0"),
         ("matched", lambda x: f"{x.matched:,}"),
         ("residual", lambda x: "-" if x.residual_ns is None else time_text(x.residual_ns)),
         ("aligned by", lambda x: x.basis, PROSE),
+        most=_MAX_ROWS,
+        noun="rank",
         lines=(f"Times are on the clock of rank {alignment.reference_rank}{agree}.",),
-        notes=notes,
     )
 
 
-def _pipeline(pipeline: Pipeline) -> list[Section]:
+def _pipeline(pipeline: Pipeline) -> Iterator[Section]:
     """Show what each stage does in the schedule, and where its bubble is."""
-    if not pipeline.per_stage:
-        return []
-    rows, notes = _kept(pipeline.per_stage, lambda x: x.bubble, "stages")
     steps = max(1, pipeline.steps)
     first: list[Cell[StageMetrics] | bool] = [
         pipeline.pipelines > 1 and ("pipeline", lambda x: str(x.pipeline)),
@@ -264,33 +222,31 @@ def _pipeline(pipeline: Pipeline) -> list[Section]:
     def a_step(title: str, key: str) -> Cell[StageMetrics]:
         return title, lambda x: time_text(getattr(x, key) // steps)
 
-    return [
-        table(
-            "Pipeline, shares of the schedule",
-            rows,
-            *first,
-            *(share(title, key) for title, key in _PARTS.items()),
-            ("bubble", lambda x: exact_percent(x.bubble)),
-            notes=notes,
-        ),
-        table(
-            "Pipeline, per step",
-            rows,
-            *first,
-            a_step("warm-up", "warm_up_ns"),
-            a_step("bubble", "warm_up_bubble_ns"),
-            a_step("steady", "steady_ns"),
-            a_step("bubble", "steady_bubble_ns"),
-            a_step("drain", "drain_ns"),
-            a_step("bubble", "drain_bubble_ns"),
-            ("micro-\nbatch", lambda x: time_text(x.microbatch_ns)),
-            (
-                "CPU",
-                lambda x: "-" if x.host_microbatch_ns is None else time_text(x.host_microbatch_ns),
-            ),
-            notes=(*notes, _HOST),
-        ),
-    ]
+    yield table(
+        "Pipeline, shares of the schedule",
+        pipeline.per_stage,
+        *first,
+        *(share(title, key) for title, key in _PARTS.items()),
+        ("bubble", lambda x: exact_percent(x.bubble)),
+        most=_MAX_ROWS,
+        noun="stage",
+    )
+    yield table(
+        "Pipeline, per step",
+        pipeline.per_stage,
+        *first,
+        a_step("warm-up", "warm_up_ns"),
+        a_step("bubble", "warm_up_bubble_ns"),
+        a_step("steady", "steady_ns"),
+        a_step("bubble", "steady_bubble_ns"),
+        a_step("drain", "drain_ns"),
+        a_step("bubble", "drain_bubble_ns"),
+        ("micro-\nbatch", lambda x: time_text(x.microbatch_ns)),
+        ("CPU", lambda x: "-" if x.host_microbatch_ns is None else time_text(x.host_microbatch_ns)),
+        most=_MAX_ROWS,
+        noun="stage",
+        notes=[_HOST],
+    )
 
 
 def _schedule_ns(stage: StageMetrics) -> int:

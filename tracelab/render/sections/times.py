@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tracelab.base.safe_text import counted
-from tracelab.render.section import LABEL, NONE, PART, PROSE, Section, more_rows, table
+from tracelab.render.section import LABEL, NONE, PART, PROSE, Section, table
 from tracelab.render.text.hints import ALL_IN_JSON
 from tracelab.render.words import (
     graph_streams_label,
@@ -29,10 +29,10 @@ def section_title(view: View, title: str, device: DeviceMetrics) -> str:
     return f"{title}{PART}GPU {device.device}" if view.several else title
 
 
-def times(view: View) -> list[Section]:
+def times(view: View) -> Iterator[Section]:
     """Show for each device busy and idle, and the kinds of work with what of them is exposed."""
-    return [
-        table(
+    for device in view.window.devices:
+        yield table(
             section_title(view, view.name, device),
             _time_rows(view.length_ns, device),
             ("", lambda row: row[0], LABEL),
@@ -41,8 +41,6 @@ def times(view: View) -> list[Section]:
             ("", lambda row: row[2], PROSE),
             notes=_time_notes(device),
         )
-        for device in view.window.devices
-    ]
 
 
 def _time_rows(length_ns: int, device: DeviceMetrics) -> Iterator[tuple[str, int, str]]:
@@ -76,7 +74,7 @@ def _time_notes(device: DeviceMetrics) -> Iterator[str]:
         yield "The kinds add up to more than busy because some of them ran at the same time."
 
 
-def streams(view: View) -> list[Section]:
+def streams(view: View) -> Iterator[Section]:
     """Show how busy each stream was, the busiest of many; those of CUDA graphs may be one row."""
     as_one = [(x.device, x.graph_streams) for x in view.window.devices if x.graph_streams]
     in_one_row = {(device, number) for device, x in as_one for number in x.streams}
@@ -86,8 +84,6 @@ def streams(view: View) -> list[Section]:
         for x in device.streams
         if x.activities and (device.device, x.stream) not in in_one_row
     ]
-    if not alone and not as_one:
-        return []
     busiest = sorted(alone, key=lambda pair: -pair[1].busy_ns)[:_MAX_STREAMS]
     left_out = [x for device, x in alone if (device, x) not in busiest]
     notes = []
@@ -100,15 +96,13 @@ def streams(view: View) -> list[Section]:
     if len(alone) == 1 and not as_one:
         notes.append("All work is on one stream: none of it can overlap.")
     rows = [
-        *(
-            (device, str(x.stream), x.busy_ns, x.activities)
-            for device, x in alone
-            if (device, x) in busiest
-        ),
-        *((gpu, graph_streams_label(len(x.streams)), x.busy_ns, x.activities) for gpu, x in as_one),
+        (gpu, str(x.stream), x.busy_ns, x.activities) for gpu, x in alone if (gpu, x) in busiest
     ]
-    return [
-        table(
+    rows += [
+        (gpu, graph_streams_label(len(x.streams)), x.busy_ns, x.activities) for gpu, x in as_one
+    ]
+    if rows:
+        yield table(
             "Streams",
             rows,
             view.several and ("GPU", lambda row: str(row[0])),
@@ -118,47 +112,42 @@ def streams(view: View) -> list[Section]:
             ("activities", lambda row: f"{row[3]:,}"),
             notes=notes,
         )
-    ]
 
 
-def overlap(view: View) -> list[Section]:
+def overlap(view: View) -> Section:
     """Show what ran at the same time: kinds first, then streams and devices."""
-    if not any(device.busy_ns for device in view.window.devices):
-        return [Section("Overlap", ("There was no GPU work.",))]
-    if not view.overlaps:
-        return [Section("Overlap", ("One kind of work on one stream: nothing can overlap.",))]
     min_ns = _MIN_OVERLAP_WINDOW_SHARE * view.length_ns
     large = [x for x in view.overlaps if min(x.a_ns, x.b_ns) >= min_ns]
     large.sort(key=lambda x: -min(x.a_ns, x.b_ns))
     of_kinds = [x for x in large if x.a.startswith("kind:")][:_MAX_PAIRS]
     others = [x for x in large if not x.a.startswith("kind:")][:_MAX_PAIRS]
     left_out = len(view.overlaps) - len(of_kinds) - len(others)
+    if not any(device.busy_ns for device in view.window.devices):
+        return Section("Overlap", ("There was no GPU work.",))
+    if not view.overlaps:
+        return Section("Overlap", ("One kind of work on one stream: nothing can overlap.",))
     if not large:
         count = counted(left_out, "pair", "pairs")
         tiny = f"one side of {'it' if left_out == 1 else 'each'} is below 0.1 % of the window"
-        return [Section("Overlap", (f"Nothing to overlap: {count}, and {tiny} {ALL_IN_JSON}.",))]
+        return Section("Overlap", (f"Nothing to overlap: {count}, and {tiny} {ALL_IN_JSON}.",))
+    more = f"… and {counted(left_out, 'pair', 'pairs')} more {ALL_IN_JSON}."
     between = [None] if of_kinds and others else []
 
     def name(selection: str) -> str:
         return selection_name(selection, several=view.several)
 
-    return [
-        table(
-            "Overlap",
-            [*of_kinds, *between, *others],
-            ("first", lambda x: name(x.a) if x else "", LABEL),
-            ("time", lambda x: time_text(x.a_ns) if x else ""),
-            ("second", lambda x: name(x.b) if x else "", LABEL),
-            ("time", lambda x: time_text(x.b_ns) if x else ""),
-            (
-                "together",
-                lambda x: (time_text(x.overlap_ns) if x.overlap_ns else NONE) if x else "",
-            ),
-            ("of\nfirst", lambda x: percent_text(x.overlap_ns, x.a_ns) if x else ""),
-            ("of\nsecond", lambda x: percent_text(x.overlap_ns, x.b_ns) if x else ""),
-            notes=more_rows(left_out, "pair", "pairs", ALL_IN_JSON),
-        )
-    ]
+    return table(
+        "Overlap",
+        [*of_kinds, *between, *others],
+        ("first", lambda x: name(x.a) if x else "", LABEL),
+        ("time", lambda x: time_text(x.a_ns) if x else ""),
+        ("second", lambda x: name(x.b) if x else "", LABEL),
+        ("time", lambda x: time_text(x.b_ns) if x else ""),
+        ("together", lambda x: (time_text(x.overlap_ns) if x.overlap_ns else NONE) if x else ""),
+        ("of\nfirst", lambda x: percent_text(x.overlap_ns, x.a_ns) if x else ""),
+        ("of\nsecond", lambda x: percent_text(x.overlap_ns, x.b_ns) if x else ""),
+        notes=[more] if left_out else [],
+    )
 
 
 def selection_name(selection: str, *, several: bool) -> str:
@@ -177,13 +166,11 @@ def selection_name(selection: str, *, several: bool) -> str:
     return " ".join(names)
 
 
-def critical_path(view: View) -> list[Section]:
+def critical_path(view: View) -> Iterator[Section]:
     """Show what the window's length was spent on, by kind."""
     path = view.path
-    if path is None or not path.total_ns:
-        return []
-    return [
-        table(
+    if path is not None and path.total_ns:
+        yield table(
             "Critical path",
             largest(path.by_kind),
             ("kind", lambda row: PATH_KINDS.name_of(row[0]), LABEL),
@@ -191,13 +178,12 @@ def critical_path(view: View) -> list[Section]:
             ("of window", lambda row: percent_text(row[1], path.total_ns)),
             ("meaning", lambda row: PATH_KINDS.meaning_of(row[0]), PROSE),
         )
-    ]
 
 
-def starts(view: View) -> list[Section]:
+def starts(view: View) -> Iterator[Section]:
     """Show for each device what its activities waited for, and how much is not explained."""
-    return [
-        table(
+    for x in view.starts:
+        yield table(
             f"What activities waited for{f', GPU {x.device}' if view.several else ''}",
             largest(x.by_constraint),
             ("waited for", lambda row: row[0], LABEL),
@@ -206,8 +192,6 @@ def starts(view: View) -> list[Section]:
             ("meaning", lambda row: CONSTRAINTS.meaning_of(row[0]), PROSE),
             notes=(_certainty(view, x),),
         )
-        for x in view.starts
-    ]
 
 
 def _certainty(view: View, row: StartMetrics) -> str:
@@ -225,21 +209,17 @@ def _certainty(view: View, row: StartMetrics) -> str:
     )
 
 
-def latencies(view: View) -> list[Section]:
+def latencies(view: View) -> Iterator[Section]:
     """Show how long starts typically take, the most frequent first."""
-    rows = sorted(view.latencies, key=lambda row: -row.starts)[:_MAX_LATENCIES]
-    if not rows:
-        return []
-    return [
-        table(
+    if view.latencies:
+        yield table(
             "Typical latencies",
-            rows,
+            sorted(view.latencies, key=lambda row: -row.starts)[:_MAX_LATENCIES],
             ("from the end of → to", latency_name, LABEL),
             ("typical", lambda row: time_text(row.typical_ns)),
             ("starts", lambda row: f"{row.starts:,}"),
             ("measured in", lambda row: "this trace" if row.own else "captures of H200s", LABEL),
         )
-    ]
 
 
 def latency_name(row: LatencyMetrics) -> str:

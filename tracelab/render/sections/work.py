@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -100,11 +100,9 @@ def _shares_of_work(view: View) -> dict[str, float]:
     return shares
 
 
-def phases(view: View) -> list[Section]:
+def phases(view: View) -> Iterator[Section]:
     """Show data loading, forward, backward, optimizer and the rest, in the order of a step."""
     rows = view.phases
-    if not rows:
-        return []
     notes = []
     if any(row.where for row in rows):
         notes.append(
@@ -116,8 +114,8 @@ def phases(view: View) -> list[Section]:
             "The file does not mark the phases: record with_stack=True, or name them with "
             'torch.profiler.record_function("forward").'
         )
-    return [
-        table(
+    if rows:
+        yield table(
             f"Phases{_per(rows[0].sums.steps)}",
             rows,
             ("phase", lambda row: _label(row.name, _origin(row)), LABEL),
@@ -125,23 +123,17 @@ def phases(view: View) -> list[Section]:
             lines=_about_times(rows),
             notes=notes,
         )
-    ]
 
 
-def work(view: View, key: str, top: int) -> list[Section]:
+def work(view: View, key: str, top: int) -> Iterator[Section]:
     """Show the table of kernels, operators, lines or modules, the row with most time first."""
     kind, rows = _TABLES[key], list(view.tables.get(key, ()))
     if key == "modules":
         rows = _merge_classes(rows)
-    if key == "lines":
-        if not view.operators or key not in view.tables:
-            return []
-        if not rows:
-            return [Section(f"Lines{_per(view.operators[0].sums.steps)}", (_NO_STACKS,))]
-    if not rows:
-        return []
-    return [
-        table(
+    if key == "lines" and not rows and view.operators and key in view.tables:
+        yield Section(f"Lines{_per(view.operators[0].sums.steps)}", (_NO_STACKS,))
+    if rows and (key != "lines" or view.operators):
+        yield table(
             f"{kind.title}{_per(rows[0].sums.steps)}",
             rows[:top],
             (kind.heading, kind.label, LABEL),
@@ -151,7 +143,6 @@ def work(view: View, key: str, top: int) -> list[Section]:
             lines=kind.about,
             notes=_left_out(rows, top, kind),
         )
-    ]
 
 
 class _Table(Record):

@@ -51,9 +51,8 @@ class TestBlocking:
         section = section_of(make_report(window, syncs=(make_sync(),)), "Blocking calls")
         assert "cause 1.00 ms of the 3.00 ms idle on all GPUs:" in section.lines[0]
 
-    def test_the_ten_most_expensive_are_enough(self, snapshot):
+    def test_the_ten_most_expensive_are_enough(self):
         syncs = tuple(make_sync(function=str(i), caused_idle_ns=1000) for i in range(12))
         section = section_of(make_report(syncs=syncs), "Blocking calls")
         assert len(section.rows) == 10
-        assert figures(section.notes) == ["2", "2.00 µs"]
-        assert section.notes == snapshot
+        assert section.notes == ("… and 2 places more (all of them in --json).",)

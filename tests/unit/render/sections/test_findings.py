@@ -26,7 +26,7 @@ class TestFindings:
             "number 6",
             *(f"small {i}" for i in range(4)),
         ]
-        assert section.notes[1:] == ("… and 5 more (all of them in --json).",)
+        assert section.notes[0] == "… and 5 findings more (all of them in --json)."
 
     def test_what_the_trace_lacks_is_told_apart(self, snapshot):
         lack = make_finding("TL903", severity="info", bound_ns=0, cost_ns=0, title="No stacks")

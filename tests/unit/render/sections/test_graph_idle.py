@@ -5,7 +5,7 @@ from dataclasses import replace
 from tests.build.report_rows import MS, make_report, section_of
 from tests.figures import figures
 from tracelab.measures.graph_idle import GraphIdleMetrics
-from tracelab.render.sections.registry import Subject, text_sections
+from tracelab.render.sections.registry import text_sections
 from tracelab.report.views import ranks_of
 
 NODE = GraphIdleMetrics(
@@ -55,5 +55,5 @@ def test_what_is_small_or_has_no_row_of_its_own_is_counted():
 
 def test_without_replays_there_is_no_section():
     [rank] = ranks_of(make_report())
-    sections = text_sections(Subject(rank, rank.main, 5))
+    sections = text_sections(rank, rank.main, 5)
     assert TITLE not in {section.title for section in sections}

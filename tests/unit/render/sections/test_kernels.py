@@ -12,7 +12,7 @@ from tests.build.report_rows import (
 )
 from tests.figures import figures
 from tracelab.measures.work import INFERRED, KernelMetrics, KernelSums, WorkMetrics, WorkSums
-from tracelab.render.sections.registry import Subject, text_sections
+from tracelab.render.sections.registry import text_sections
 from tracelab.render.sections.work import busy_answer
 from tracelab.report.views import ranks_of, views_of
 
@@ -223,7 +223,7 @@ def test_what_counts_where_is_said_below_the_first_table_alone():
 
     def saying(report):
         [rank] = ranks_of(report)
-        sections = text_sections(Subject(rank, rank.main, 9))
+        sections = text_sections(rank, rank.main, 9)
         return [
             section.title.partition(",")[0]
             for section in sections

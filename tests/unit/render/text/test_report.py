@@ -35,7 +35,6 @@ from tracelab.report.schema import (
     Job,
     JobDecision,
     KernelTotal,
-    LaunchedOnly,
     OverlapMetrics,
     Provenance,
     UnreadFile,
@@ -169,7 +168,6 @@ def make_full_report(name="a_name", *, several=True):
         software={name: name},
         losses={"truncated": 1, "activities_without_launch": 968, name: 1},
         unrecognised=(KernelTotal(name, 1_000_000, 999_900_000),),
-        launched_only=LaunchedOnly(0, 999_900_000, 968, devices),
     )
     by_kind = dict.fromkeys(PATH_KINDS.meanings, 111_000_000)
     return make_report(
@@ -278,7 +276,6 @@ class TestRenderText:
                     overlaps=(OverlapMetrics(0, None, "device:0", "device:1", 0, 0, 0),),
                     syncs=(make_sync(blocked_ns=0, caused_idle_ns=0, count=0),),
                     critical_path=(CriticalPathMetrics(0, None, 0, {}),),
-                    traces=(make_trace(launched_only=LaunchedOnly(5, 5, 0, ())),),
                 ),
                 id="all zero",
             ),
@@ -300,7 +297,7 @@ class TestRenderText:
         assert_fits(text, width)
         assert "GPU 2 AMD Instinct MI300X" in text
         assert "3,653 GPU activities · 3 steps (15 to 17)" in text
-        assert "comm       71.52 ms     82.6 %" in text
+        assert "comm        71.52 ms     82.6 %" in text
 
 
 class TestChapters:
