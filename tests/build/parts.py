@@ -182,7 +182,7 @@ def _part(rank, groups: Sequence[Group], numbers: Iterable[int], **columns) -> R
         kernel_names=("ncclDevKernel",),
         work_sites=(),
         work_site_ns=none,
-        steps=PartSteps(number, number * 0, number * 0, number >= 0, number * 0),
+        steps=PartSteps(number, number * 0, number * 0, number >= 0),
         kernel_name_index=np.zeros(count, np.int32),
         site_index=np.full(count, ABSENT, np.int32),
         constraint=np.full(count, Constraint.LAUNCH, np.int8),

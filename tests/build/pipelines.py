@@ -338,7 +338,6 @@ def _part(number: int, rank: _Rank, *, has_phases: bool) -> RankPart:
             start_ns=step_spans[:, 0],
             end_ns=step_spans[:, 1],
             is_steady=np.ones(len(rank.steps), dtype=np.bool_),
-            loading_ns=np.zeros(len(rank.steps), dtype=np.int64),
         ),
         start_ns=start,
         end_ns=end,

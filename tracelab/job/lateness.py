@@ -339,17 +339,17 @@ def explain(
     if work == Work.COMPUTE:
         reference = lateness.reference_member[members.match_index[first]]
         own_ns, usual_ns = lateness.spent_ns[[first, reference], Work.COMPUTE].tolist()
-        return explain_compute(more_of[members.part_index[first]], own_ns, usual_ns)
+        return _explain_compute(more_of[members.part_index[first]], own_ns, usual_ns)
     late_ns = int(lateness.excess_ns[first, work])
     if work in (Work.HOST_BLOCKED, Work.INPUT, Work.HOST_BUSY):
         found = [culprit_of(members, lateness, member) for member in late]
         known = [(culprit, idle_ns) for culprit, idle_ns in found if culprit is not None]
         culprit, idle_ns = known[0] if known else (None, 0)
-        return explain_host(Work(work), culprit, idle_ns, late_ns)
+        return _explain_host(Work(work), culprit, idle_ns, late_ns)
     return Explanation(*_WORDS[Work(work)], _length(late_ns), NO_CALL_SITE)
 
 
-def explain_compute(more: MoreWork | None, own_ns: float, usual_ns: float) -> Explanation:
+def _explain_compute(more: MoreWork | None, own_ns: float, usual_ns: float) -> Explanation:
     """Explain a rank that computes for longer than the others, ns each."""
     longer = f"{_length(own_ns)} before it, the others {_length(usual_ns)}"
     if more is None:
@@ -374,7 +374,7 @@ def explain_compute(more: MoreWork | None, own_ns: float, usual_ns: float) -> Ex
     return Explanation(MORE_WORK, what, figures, site)
 
 
-def explain_host(work: Work, culprit: Culprit | None, idle_ns: int, late_ns: int) -> Explanation:
+def _explain_host(work: Work, culprit: Culprit | None, idle_ns: int, late_ns: int) -> Explanation:
     """Explain a rank whose host made it late: most of all in one place, if that is known."""
     cause, what = _WORDS[work]
     if culprit is None:

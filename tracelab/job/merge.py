@@ -23,16 +23,15 @@ from tracelab.job.part import RankPart
 from tracelab.job.path import JobPath, find_job_path
 from tracelab.job.pipeline import Pipeline, find_pipeline
 from tracelab.job.replay import JobBaseline, JobReplay, replay_job
-from tracelab.job.stragglers import (
-    OTHERS_ARE_LATE,
-    Straggler,
-    find_stragglers,
-    late_without_profiler,
-    plain_step,
-)
+from tracelab.job.stragglers import MIN_SLOWDOWN, Straggler, find_stragglers, slowdown
 from tracelab.measures.steady import PROFILED
 
 _ADDED: Mapping[str, Any] = {"added": True}  # reports of before have no such key
+
+_NOT_JUDGED = (
+    "Recording made the steps {:.1f} times as long, and which rank is late without it is not "
+    "known. Record without Python functions (`with_stack=False`)."
+)
 
 
 class Unmatched(Record):
@@ -127,23 +126,20 @@ def merge(parts: Sequence[RankPart], tables: Tables) -> Merged:
         for index, (part, of_rank) in enumerate(zip(parts, by_rank, strict=True))
     )
     steady = [next(iter(of_rank["steady"]), None) for of_rank in by_rank]
-    slowed = None if pipeline is not None else plain_step(parts, per_rank, steady)
-    stragglers, not_judged = (
-        find_stragglers(
-            members,
-            more_of,
-            lateness,
-            [_overhead_ns(of_rank) for of_rank in by_rank],
-            in_pipeline=pipeline is not None,
-            is_slowed=slowed is not None,
-        ),
-        None,
+    slower = slowdown(steady)
+    is_slowed = pipeline is None and slower > MIN_SLOWDOWN
+    stragglers = find_stragglers(
+        members,
+        more_of,
+        lateness,
+        [_overhead_ns(of_rank) for of_rank in by_rank],
+        in_pipeline=pipeline is not None,
+        is_slowed=is_slowed,
     )
-    is_by_recording = slowed is None or bool(stragglers)
-    if slowed is not None and not stragglers:
-        stragglers, not_judged = late_without_profiler(members, more_of, slowed, replayed)
-        if replayed is not None and replayed.baseline.basis == PROFILED:
-            replayed = JobReplay(JobBaseline(not_replayed=OTHERS_ARE_LATE))
+    is_by_recording = bool(stragglers) or not is_slowed
+    not_judged = None if is_by_recording else _NOT_JUDGED.format(slower)
+    if not is_by_recording and replayed is not None and replayed.baseline.basis == PROFILED:
+        replayed = JobReplay(JobBaseline(not_replayed=not_judged))
     job = Job(
         ranks=tuple(part.rank for part in parts),
         alignment=clocks.alignment,

@@ -88,16 +88,14 @@ class PartSteps(Arrays):
         number: int64[s], the user's.
         start_ns, end_ns: int64[s], ns since the file's origin, of each step's window.
         is_steady: bool[s]; of a report of one step that step alone.
-        loading_ns: int64[s], ns, how long the thread of the steps loaded data, or waited for it.
 
-    Example row: ``(number=3, start_ns=9_000, end_ns=19_000, is_steady=True, loading_ns=2_000)``.
+    Example row: ``(number=3, start_ns=9_000, end_ns=19_000, is_steady=True)``.
     """
 
     number: Int64Array
     start_ns: Int64Array
     end_ns: Int64Array
     is_steady: NDArray[np.bool_]
-    loading_ns: Int64Array
 
 
 class RankProgram(Arrays):
@@ -367,18 +365,7 @@ def _part_steps(graph: Graph, windows: Sequence[Window]) -> PartSteps:
         start_ns=np.array([window.start_ns for window in timeline.windows[1:]], dtype=np.int64),
         end_ns=np.array([window.end_ns for window in timeline.windows[1:]], dtype=np.int64),
         is_steady=is_steady,
-        loading_ns=_loading_ns(graph),
     )
-
-
-def _loading_ns(graph: Graph) -> Int64Array:
-    """int64[s], ns, as of `PartSteps`."""
-    trace = graph.host.timeline.trace
-    step_id = np.array([step.event_id for step in graph.host.timeline.steps], dtype=np.intp)
-    if not len(step_id) or not len(graph.host.loading_id):
-        return np.zeros(len(step_id), dtype=np.int64)
-    state = graph.host.states[int(trace.thread_index[step_id[0]])]
-    return measure_within(state.input, trace.start_ns[step_id], trace.end_ns[step_id])
 
 
 def _host_ns(graph: Graph, launch_id: Int64Array) -> Int64Array:

@@ -7,20 +7,18 @@ least, and no more than the late rank itself has too much: it has to do the rest
 
 The profiler slows the host. A rank that launches more than the others then comes last, whoever
 does without it, and what a slow rank costs disappears behind it. Where that made the steps much
-longer, a replay without the profiler decides, else what the profiler leaves as it is: what a rank's
-GPU works, and for how long its host waits for data.
+longer, the whole difference is taken from what a late rank costs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Arrays, Record
+from tracelab.base.arrays import Record
 from tracelab.base.intervals import Int64Array, Intervals, measure_within, overlapping_pairs, union
 from tracelab.job.lateness import (
     BEFORE_RECORDING,
@@ -32,14 +30,11 @@ from tracelab.job.lateness import (
     Lateness,
     MoreWork,
     explain,
-    explain_compute,
-    explain_host,
 )
 from tracelab.job.matching import Basis
-from tracelab.job.operation_members import Members, RankTimes
-from tracelab.job.part import RankPart, Work
-from tracelab.job.replay import JobReplay
-from tracelab.measures.steady import UNPROFILED, SteadyMetrics
+from tracelab.job.operation_members import Members
+from tracelab.job.part import Work
+from tracelab.measures.steady import SteadyMetrics
 from tracelab.model.program.call_sites import NO_CALL_SITE
 from tracelab.model.steady import spread_ns
 from tracelab.model.steps import MIN_STEPS
@@ -50,6 +45,8 @@ from tracelab.model.trace import ABSENT
 MIN_SHARE, MIN_SHARE_OF_COMPUTE, _MIN_SHARE_IN_TURN = 0.02, 0.04, 0.05
 _OF_COMPUTE = (MORE_WORK, SLOWER_GPU)
 _MAX_EVIDENCE = 20
+# Times as long as without the profiler: below that its part of a rank's lateness is taken away.
+MIN_SLOWDOWN = 1.2
 
 
 class Straggler(Record):
@@ -141,7 +138,7 @@ def find_stragglers(
     is_fault = (lateness.late_member != ABSENT) & (lateness.cause != BEFORE_RECORDING)
     late_part = members.part_index[lateness.late_member]
     blamed = np.where(is_fault & ~is_message, late_part, ABSENT).astype(np.int64)
-    windows = common_steps(members)
+    windows = _common_steps(members)
     lost = _lost_by_rank(members, blamed, windows)
     found = []
     for part_index, of_rank in lost.items():
@@ -154,7 +151,7 @@ def find_stragglers(
             by_it = by_it.subtract(overhead_ns[part_index])
         least = MIN_SHARE_OF_COMPUTE if explanation.cause in _OF_COMPUTE else MIN_SHARE
         if windows.is_typical(by_it.cost_ns, least):
-            found.append(straggler_of(members, windows, part_index, by_it, explanation, late))
+            found.append(_straggler_of(members, windows, part_index, by_it, explanation, late))
     if not found:
         found += _taking_turns(members, lateness, windows, lost, blamed)
     return tuple(sorted(found, key=lambda straggler: -straggler.cost_ns))
@@ -277,7 +274,7 @@ def _union_by_key(
     return key, Intervals(covered.starts - offset_ns, covered.ends - offset_ns)
 
 
-def straggler_of(
+def _straggler_of(
     members: Members,
     windows: CommonSteps,
     part_index: int,
@@ -344,10 +341,10 @@ def _taking_turns(
     )
     late = lateness.late_member[is_compute & (blamed == part_index)].tolist()
     in_turn = Lost(lost[part_index].wait_ns, cost_ns, cost_ns)
-    return [straggler_of(members, windows, part_index, in_turn, explanation, late)]
+    return [_straggler_of(members, windows, part_index, in_turn, explanation, late)]
 
 
-def common_steps(members: Members) -> CommonSteps:
+def _common_steps(members: Members) -> CommonSteps:
     """Find the steady steps of all ranks; without any, from their first operation to their last."""
     parts, clocks, common = members.parts, members.clocks, members.steady_numbers
     starts_ns, ends_ns = [], []
@@ -395,6 +392,17 @@ def _alone_ns(members: Members) -> Int64Array:
     return np.where(is_decisive, alone_ns, 0)
 
 
+def slowdown(steady: Sequence[SteadyMetrics | None]) -> float:
+    """Return how many times as long the profiler made the steps of some ranks; 1 if not known.
+
+    Ranks agree on a step; of those that wait for others their own files do not tell.
+    """
+    return max(
+        1.0 if row is None else row.length_ns / (row.unprofiled_ns or row.length_ns)
+        for row in steady
+    )
+
+
 def _typical_ns(by_step_ns: Int64Array) -> int:
     """The median of the steps, ns; of fewer than three, which have none to speak of, the least."""
     few = len(by_step_ns) < MIN_STEPS
@@ -413,148 +421,3 @@ def _explain_waits(
     own = chosen[lateness.cause[chosen] == work]
     longest = own[np.argsort(-waited_ns[own], kind="stable")].tolist()
     return explain(members, more_of, lateness, longest), lateness.late_member[longest].tolist()
-
-
-# --- without the profiler ---
-
-# Times as long as without the profiler: below that its part of a rank's lateness is taken away.
-_MIN_SLOWDOWN = 1.2
-# A GPU that works for this share of a step decides how long it is: copies and launches between
-# kernels were up to a tenth in bundled captures whose host was far ahead.
-_MIN_DECISIVE_SHARE = 0.9
-_MIN_EXPLAINED_SHARE = 0.5
-
-NOT_JUDGED = (
-    "Recording made the steps {:.1f} times as long, and which rank is late without it is not "
-    "known. Record without Python functions (`with_stack=False`)."
-)
-OTHERS_ARE_LATE = (
-    "Other ranks are late while profiled than without the profiler. Record without Python "
-    "functions (`with_stack=False`)."
-)
-
-
-class PlainStep(Arrays):
-    """Typical step of a job without the profiler, as far as it is known.
-
-    Attributes:
-        step_ns: how long it is, ns.
-        slower: how many times as long it was recorded.
-        works_ns: int64[r], ns, for how long the device that decides works on each rank, without
-            waiting for other ranks.
-        loads_ns: int64[r], ns, for how long the host of each loads data, or waits for it.
-
-    Example: ``PlainStep(step_ns=135_000_000, slower=1.44, works_ns=[40_000_000, 40_000_000],
-    loads_ns=[0, 80_000_000])``.
-    """
-
-    step_ns: int
-    slower: float
-    works_ns: Int64Array
-    loads_ns: Int64Array
-
-
-def plain_step(
-    parts: Sequence[RankPart], times: Sequence[RankTimes], steady: Sequence[SteadyMetrics | None]
-) -> PlainStep | None:
-    """Gather what is known of a job's step without the profiler, where that made it much longer.
-
-    Args:
-        parts: the job's ranks.
-        times: how each of them spent its steps.
-        steady: their steady steps; None of a rank without any.
-
-    Returns:
-        None where the recording is about as fast as the program, or that is not known.
-    """
-    works_ns, loads_ns, lengths_ns = [], [], []
-    for part, of_rank, row in zip(parts, times, steady, strict=True):
-        steps = [] if row is None else [step for step in of_rank.steps if step.step in row.steps]
-        if row is None or not steps:
-            return None
-        loading_ns = part.steps.loading_ns[np.isin(part.steps.number, row.steps)]
-        works_ns.append(median(x.compute_ns + x.transfer_ns + x.copy_ns for x in steps))
-        loads_ns.append(np.median(loading_ns))
-        # Ranks agree on a step; of those that wait for others their own files do not tell.
-        lengths_ns.append((row.unprofiled_ns or row.length_ns, row.length_ns, len(row.steps)))
-    plain_ns, recorded_ns, count = min(lengths_ns, key=lambda x: x[0] / x[1])
-    if recorded_ns <= _MIN_SLOWDOWN * plain_ns:
-        return None
-    return PlainStep(
-        step_ns=plain_ns // count,
-        slower=recorded_ns / plain_ns,
-        works_ns=np.array(works_ns, dtype=np.int64),
-        loads_ns=np.array(loads_ns, dtype=np.int64),
-    )
-
-
-def late_without_profiler(
-    members: Members,
-    more_of: Sequence[MoreWork | None],
-    step: PlainStep,
-    replayed: JobReplay | None,
-) -> tuple[tuple[Straggler, ...], str | None]:
-    """The rank that the others wait for without the profiler, if there is one.
-
-    There is no slow reference model: ``tests/unit/job/test_stragglers.py`` has jobs made by hand.
-
-    Args:
-        members: the matched operations of the job's ranks.
-        more_of: what the GPU of each rank does more than those of the others.
-        step: what is known of its step without the profiler.
-        replayed: the ranks as they are replayed; None where nothing is to be predicted.
-
-    Returns:
-        the straggler; and why there is no verdict, a sentence, None where there is one.
-    """
-    step_ns, works_ns, loads_ns = step.step_ns, step.works_ns, step.loads_ns
-    if replayed is not None and replayed.joined and replayed.baseline.basis == UNPROFILED:
-        waited_ns = replayed.waited_ns // len(replayed.baseline.steps)
-        late_ns = waited_ns.max() - waited_ns
-        work = _cause_of(int(late_ns.argmax()), _ahead_ns(late_ns), works_ns, loads_ns)
-    elif works_ns.max() >= _MIN_DECISIVE_SHARE * step_ns:
-        work, late_ns = Work.COMPUTE, works_ns
-    elif loads_ns.max() >= _MIN_EXPLAINED_SHARE * (step_ns - works_ns[loads_ns.argmax()]):
-        # No rank comes before its GPU work is done.
-        work, late_ns = Work.INPUT, np.minimum(loads_ns, step_ns - works_ns.max())
-    else:
-        return (), NOT_JUDGED.format(step.slower)
-    late, cost_ns = int(late_ns.argmax()), _ahead_ns(late_ns)
-    others = [other for other in range(len(members.parts)) if other != late]
-    if work == Work.COMPUTE:
-        usual_ns = float(np.median(works_ns[others]))
-        explanation = explain_compute(more_of[late], float(works_ns[late]), usual_ns)
-    else:
-        culprits = members.parts[late].culprits
-        culprit = next((culprit for culprit in culprits if culprit.work == work), None)
-        explanation = explain_host(work, culprit, cost_ns, cost_ns)
-    windows = common_steps(members)
-    count = len(windows.lengths_ns)
-    lost = Lost(
-        {other: np.full(count, late_ns[late] - late_ns[other]) for other in others},
-        np.full(count, cost_ns),
-        np.full(count, int(late_ns[late] - late_ns.mean())),
-        max(0, int(windows.step_ns) - step_ns),
-    )
-    more = more_of[late]
-    if explanation.cause == MORE_WORK and more is not None:
-        lost = lost.limit(more.surplus_ns)
-    least = MIN_SHARE_OF_COMPUTE if work == Work.COMPUTE else MIN_SHARE
-    if lost.cost_ns[0] <= least * step_ns:
-        return (), None
-    own = members.select(late).tolist()
-    return (straggler_of(members, windows, late, lost, explanation, own),), None
-
-
-def _ahead_ns(values_ns: Int64Array) -> int:
-    """Return how far the largest is ahead of the next one, ns."""
-    following, largest = np.sort(values_ns)[-2:]
-    return int(largest - following)
-
-
-def _cause_of(late: int, cost_ns: int, works_ns: Int64Array, loads_ns: Int64Array) -> Work:
-    """Choose what a rank does for longer than the others, if that is most of what it costs."""
-    for work, spent_ns in ((Work.COMPUTE, works_ns), (Work.INPUT, loads_ns)):
-        if spent_ns[late] - np.median(np.delete(spent_ns, late)) >= _MIN_EXPLAINED_SHARE * cost_ns:
-            return work
-    return Work.HOST_BUSY

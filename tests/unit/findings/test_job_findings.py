@@ -33,7 +33,7 @@ def a_part(*pieces):
         sites=(SITE,),
         site_index=np.zeros(2, np.int32),
         kernel_names=("ncclDevKernel_AllReduce(int)",),
-        steps=PartSteps(*one, np.array([True]), np.array([0])),
+        steps=PartSteps(*one, np.array([True])),
         exposed_index=operation,
         exposed_start_ns=1_000 * start,
         exposed_end_ns=1_000 * end,
