@@ -1,14 +1,13 @@
 """The definition of a match, one operation after another.
 
-For recordings of whole steps, in which every operation has its number or its step: an operation is
-known by its group and number, or by its group, its step and how many of the group came before it in
-that step; a message by who sends it to whom. What is known so by several ranks is one operation.
+For recordings of whole steps, in which every operation has its step: an operation is known by its
+group, its step and how many of the group came before it in that step; a message by who sends it to
+whom. What is known so by several ranks is one operation.
 """
 
 from collections import defaultdict
 
 from tracelab.model.collectives import Operation
-from tracelab.model.trace import ABSENT
 
 
 def matches(parts):
@@ -20,13 +19,9 @@ def matches(parts):
             operation = part.operation[index]
             group = part.groups[part.group_index[index]]
             unit = (group, *_ends(part, index, operation))
-            step = part.steps.number[part.step_index[index]]
-            if part.sequence[index] != ABSENT and len(unit) == 1:
-                name = ("sequence", int(part.sequence[index]))
-            else:
-                name = (int(step), seen[unit, int(step)])
-                seen[unit, int(step)] += 1
-            members[(unit, name)].add((part.rank, index))
+            step = int(part.steps.number[part.step_index[index]])
+            members[(unit, step, seen[unit, step])].add((part.rank, index))
+            seen[unit, step] += 1
     return {frozenset(found) for found in members.values() if len(found) > 1}
 
 

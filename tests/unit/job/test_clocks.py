@@ -43,7 +43,7 @@ def every(period, count, length=500 * US, jitter=0, seed=0, **fields):
     """All-reduces with a period, whose ends differ at random."""
     late = np.random.default_rng(seed).integers(-jitter, jitter + 1, count)
     return [
-        all_reduce(period * i, period * i + length + int(late[i]), sequence=i, **fields)
+        all_reduce(period * i, period * i + length + int(late[i]), step=i, **fields)
         for i in range(count)
     ]
 
@@ -128,7 +128,7 @@ def test_long_transfers_whose_ends_differ_are_no_other_clock():
 
 def test_short_transfers_say_more_than_long_ones():
     short = [
-        all_reduce(5 * MS * i + 2 * MS, 5 * MS * i + 2 * MS + 30 * US, sequence=100 + i)
+        all_reduce(5 * MS * i + 2 * MS, 5 * MS * i + 2 * MS + 30 * US, step=100 + i)
         for i in range(20)
     ]
     late = every(5 * MS, 20, length=590 * US)
@@ -142,7 +142,7 @@ def test_short_transfers_say_more_than_long_ones():
 def test_outliers_change_nothing():
     operations = every(MS, 40, jitter=5 * US, seed=1)
     wrong = [
-        all_reduce(op.start, op.end + (400 * US if i % 9 == 4 else 0), sequence=op.sequence)
+        all_reduce(op.start, op.end + (400 * US if i % 9 == 4 else 0), step=op.step)
         for i, op in enumerate(operations)
     ]
     true = [part(0, *every(MS, 40)), part(1, *operations)]
@@ -227,7 +227,7 @@ def test_collectives_say_more_than_broadcasts():
         op
         if op.group.name != "b"
         else type(op)(
-            Operation.BROADCAST, op.start, op.end - 300 * US, sequence=op.sequence, group=op.group
+            Operation.BROADCAST, op.start, op.end - 300 * US, step=op.step, group=op.group
         )
         for op in both
     ]
