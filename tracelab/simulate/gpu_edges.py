@@ -45,17 +45,13 @@ class _Replay(NamedTuple):
 
 
 def gpu_edges(graph: Graph) -> list[Edges]:
-    """Edges between timeline rows: streams, events, queues, full GPUs, graphs of several streams.
-
-    Returns:
-        edges whose sources and targets are timeline rows.
-    """
-    replays, waits = list(_replays_of_branches(graph.host.timeline)), _find_waits(graph)
+    """Edges between timeline rows: streams, events, queues, full GPUs, branches of graphs."""
+    replays = list(_replays_of_branches(graph.host.timeline))
     return [
         _streams(graph),
-        *_found(graph, waits),
+        *_waits(graph, replays),
         _full_gpu(graph),
-        *_graph_branches(graph, waits, replays),
+        _staggered(graph.host.timeline, replays),
         _after_graphs(graph, replays),
         _around_branches(graph, replays),
     ]
@@ -109,48 +105,29 @@ def _ends_its_launch(timeline: Timeline) -> NDArray[np.bool_]:
     return is_last
 
 
-class _Waits(NamedTuple):
-    """Edges of the graph from one stream to another.
-
-    Attributes:
-        kind: int8[k], EVENT or QUEUE of `EdgeKind`.
-        source_row, target_row: intp[k], timeline rows.
-        is_of_branch: bool[k], which are between nodes of different streams in one replay: what
-            nodes depend on where the file says it, and what the times tell elsewhere.
-    """
-
-    kind: NDArray[np.int8]
-    source_row: NDArray[np.intp]
-    target_row: NDArray[np.intp]
-    is_of_branch: NDArray[np.bool_]
-
-
-def _find_waits(graph: Graph) -> _Waits:
-    timeline = graph.host.timeline
+def _waits(graph: Graph, replays: Sequence[_Replay]) -> list[Edges]:
+    """Waits for events, for copies between devices, for a shared queue, and of graphs' branches."""
+    timeline, typical_ns = graph.host.timeline, graph.binding.latencies.typical_ns
     chosen = np.isin(graph.kind, (EdgeKind.EVENT, EdgeKind.QUEUE))
-    source_row, target_row = (
+    is_event = graph.kind[chosen] == EdgeKind.EVENT
+    source, target = (
         rows_of(timeline.event_id, event_id[chosen])
         for event_id in (graph.source_id, graph.target_id)
     )
-    is_inside = timeline.launch_id[source_row] == timeline.launch_id[target_row]
-    is_of_branch = is_inside & replayed(timeline)[target_row]
-    return _Waits(graph.kind[chosen], source_row, target_row, is_of_branch)
-
-
-def _found(graph: Graph, waits: _Waits) -> list[Edges]:
-    """Waits for events, for copies between devices, and for what shares a hardware queue."""
-    kinds, typical_ns = graph.host.timeline.kind, graph.binding.latencies.typical_ns
-    found = []
-    for kind, via in ((EdgeKind.EVENT, Via.EVENT), (EdgeKind.QUEUE, Via.QUEUE)):
-        of_kind = (waits.kind == kind) & ~waits.is_of_branch
-        source, target = waits.source_row[of_kind], waits.target_row[of_kind]
-        index = (
-            event_index(kinds[target])
-            if via == Via.EVENT
-            else previous_index(kinds[source], kinds[target])
-        )
-        found.append(edges(source, target, via, typical_ns[index]))
-    return found
+    is_of_branch = timeline.launch_id[source] == timeline.launch_id[target]
+    is_of_branch &= replayed(timeline)[target]
+    after_event = event_index(timeline.kind[target])
+    after_queue = previous_index(timeline.kind[source], timeline.kind[target])
+    return [
+        *(
+            edges(source[found], target[found], via, typical_ns[index[found]])
+            for via, index, found in (
+                (Via.EVENT, after_event, is_event & ~is_of_branch),
+                (Via.QUEUE, after_queue, ~is_event & ~is_of_branch),
+            )
+        ),
+        *_branches(graph, source[is_of_branch], target[is_of_branch], replays),
+    ]
 
 
 def _full_gpu(graph: Graph) -> Edges:
@@ -163,27 +140,27 @@ def _full_gpu(graph: Graph) -> Edges:
     return edges(source_row, row, Via.SM, lower_median(delay_ns) if len(row) else 0)
 
 
-def _graph_branches(graph: Graph, waits: _Waits, replays: Sequence[_Replay]) -> list[Edges]:
+def _branches(
+    graph: Graph,
+    source: NDArray[np.intp],
+    target: NDArray[np.intp],
+    replays: Sequence[_Replay],
+) -> list[Edges]:
     """Within a graph on several streams: its branches wait for each other."""
     timeline, binding = graph.host.timeline, graph.binding
-    source, target = (row[waits.is_of_branch] for row in (waits.source_row, waits.target_row))
     # Only what was waited for last shows the latency.
     is_shown = np.isin(binding.constraint[target], (Constraint.EVENT, Constraint.QUEUE))
     is_shown &= binding.source_row[target] == source
-    inferred_source, inferred_target = _inferred_branches(graph, replays)
-    shown_source = np.concatenate((inferred_source, source[is_shown]))
-    shown_target = np.concatenate((inferred_target, target[is_shown]))
-    delay_ns = timeline.start_ns[shown_target] - timeline.end_ns[shown_source]
+    inferred_source, inferred_target = _inferred_branches(timeline, replays)
+    inferred_ns = timeline.start_ns[inferred_target] - timeline.end_ns[inferred_source]
+    shown_ns = (timeline.start_ns[target] - timeline.end_ns[source])[is_shown]
+    delay_ns = np.concatenate((inferred_ns, shown_ns))
     latency_ns = lower_median(delay_ns) if len(delay_ns) else binding.latencies.typical_ns[NODE]
-    inferred_ns = np.where(
-        _is_of_many(timeline, replays)[inferred_target],
-        delay_ns[: len(inferred_target)],
-        latency_ns,
-    )
+    keeps_own = _is_of_many(timeline, replays)[inferred_target]
+    inferred_ns = np.where(keeps_own, inferred_ns, latency_ns)
     return [
         edges(inferred_source, inferred_target, Via.EVENT, inferred_ns),
         edges(source, target, Via.EVENT, latency_ns),
-        _staggered(timeline, replays),
     ]
 
 
@@ -213,13 +190,12 @@ def _roots(timeline: Timeline, row: NDArray[np.intp]) -> NDArray[np.intp]:
 
 
 def _inferred_branches(
-    graph: Graph, replays: Sequence[_Replay]
+    timeline: Timeline, replays: Sequence[_Replay]
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Infer from the times the waits between branches of graphs: pairs of rows."""
     # A node that started later than its stream allowed, just after a node of another branch had
     # ended, waited for that. Of few streams each is a branch from the graph's begin on. Of many it
     # is not, and the first node of each may have waited as well.
-    timeline = graph.host.timeline
     start_ns, end_ns, stream_index = timeline.start_ns, timeline.end_ns, timeline.stream_index
     pairs = []
     for row, is_last, has_many in replays:
