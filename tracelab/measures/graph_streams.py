@@ -90,9 +90,8 @@ def graph_streams(timeline: Timeline) -> tuple[GraphStreams, ...]:
 def compared_streams(timeline: Timeline, *, all_pairs: bool = False) -> tuple[Stream, ...]:
     """The streams that are compared with each other: all of them, or of very many the busiest.
 
-    Nearly empty streams of CUDA graphs (`graph_streams`) are compared together instead. Among the
-    busiest is, as far as there is room, the busiest one of each device that does work of each kind.
-    The pairs of thousands of streams would be millions; `all_pairs` compares them all the same.
+    Nearly empty streams of CUDA graphs (`graph_streams`) are compared together instead. The pairs
+    of thousands of streams would be millions; `all_pairs` compares them all the same.
     """
     if all_pairs:
         return timeline.streams
@@ -101,13 +100,5 @@ def compared_streams(timeline: Timeline, *, all_pairs: bool = False) -> tuple[St
     if len(streams) <= MAX_COMPARED_STREAMS:
         return streams
     busy_ns = [measure(timeline.busy(slice(x.first_row, x.end_row))) for x in streams]
-    busiest_first = np.argsort(-np.array(busy_ns), kind="stable").tolist()
-    kinds_of = [np.unique(timeline.kind[x.first_row : x.end_row]).tolist() for x in streams]
-    work = [{(x.device_number, kind) for kind in kinds_of[i]} for i, x in enumerate(streams)]
-    seen: set[tuple[int, int]] = set()
-    is_first = np.zeros(len(streams), dtype=np.bool_)
-    for index in busiest_first:
-        is_first[index] = not work[index] <= seen
-        seen |= work[index]
-    by_weight = sorted(busiest_first, key=lambda index: not is_first[index])
-    return tuple(streams[index] for index in sorted(by_weight[:MAX_COMPARED_STREAMS]))
+    busiest_first = np.argsort(-np.array(busy_ns), kind="stable")
+    return tuple(streams[i] for i in np.sort(busiest_first[:MAX_COMPARED_STREAMS]).tolist())

@@ -17,14 +17,13 @@ from tests.build.files import (
     write,
 )
 from tests.build.graph_rows import FIRST_STREAM, replayed
-from tests.build.rows import US, Node, comm, copy, graph, kernel, launch, memset
+from tests.build.rows import US, Node, graph, kernel, launch
 from tracelab import Options, analyze
 from tracelab.base.intervals import measure
 from tracelab.measures import overlap
 from tracelab.measures.graph_streams import (
     MAX_COMPARED_STREAMS,
     MIN_STREAMS,
-    compared_streams,
     graph_streams,
 )
 from tracelab.measures.overlap import GraphStreamsTime, device_times, overlaps
@@ -184,25 +183,6 @@ def test_of_more_the_busiest_are():
     rows = [kernel(0, i + 1, stream=i) for i in range(MANY_COMPARED)]
     names = stream_names(range(8, MANY_COMPARED))
     assert pairs_of_streams(overlaps(graph(*rows))) == set(combinations(names, 2))
-
-
-def test_one_stream_of_each_device_and_kind_is_among_them():
-    # 40 busy streams compute; of the others each does some other work for 1 ns, or less of it.
-    busy = [kernel(0, 100 + i, stream=i) for i in range(MANY_COMPARED)]
-    others = [
-        comm(0, 2, stream=100),
-        comm(0, 1, stream=101),
-        copy(0, 1, stream=102),
-        memset(0, 1, stream=103),
-        kernel(0, 1, device=1, stream=104),
-    ]
-    compared = compared_streams(graph(*busy, *others).host.timeline)
-    numbers = [(stream.device_number, stream.stream_number) for stream in compared]
-    assert len(numbers) == MAX_COMPARED_STREAMS
-    assert {(0, 100), (0, 102), (0, 103), (1, 104)} <= set(numbers)
-    assert (0, 101) not in numbers
-    # Beside these four there is room for the 28 that compute longest.
-    assert [n for d, n in numbers if n < 100] == list(range(MANY_COMPARED - 28, MANY_COMPARED))
 
 
 def test_all_of_them_on_request():
