@@ -232,7 +232,8 @@ class Analysis(Measured):
         """The causal profile that the options name; no rows without."""
         if self.options.profile_by is None or self.sites is None:
             return ()
-        return causal_profile(self.baseline, self.sites, self.options.profile_by, self.findings)
+        savings = ((x.rule, x.edit, x.saves_ns) for x in self.findings)
+        return causal_profile(self.baseline, self.sites, self.options.profile_by, savings)
 
     @cached_property
     def changes(self) -> dict[str, Edited]:

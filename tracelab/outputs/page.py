@@ -35,7 +35,7 @@ def part_of_page(
     by = LINE if analysis.report.lines else OPERATOR
     return FilePart(
         scene=scene or scene_of_file(analysis),
-        causal=causal_profile(baseline, sites, by, findings),
+        causal=causal_profile(baseline, sites, by),
         whatif=predict_changes(baseline, sites, findings, Options(fixes=(ALL,))),
     )
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Annotated, Any, NamedTuple, Protocol
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -115,11 +115,7 @@ def _thread_pieces(
     return HostPieces(edges[of_edge[is_work]], event_id[is_work], share)
 
 
-class ItemName(NamedTuple):
-    """Name and place of an item."""
-
-    name: str
-    where: str | None = None
+ItemName = tuple[str, str | None]  # with the place of a line, such as "train.py:40"
 
 
 class Items(Arrays):
@@ -188,7 +184,7 @@ def operators_of(sites: Sites) -> Items:
         called = operators.around(operators.innermost(events), sites.is_outermost)
         numbers, index = np.unique(operators.names(called), return_inverse=True)
         texts = (OUTSIDE_OPERATORS if x == ABSENT else strings[x] for x in numbers.tolist())
-        return list(map(ItemName, texts)), index
+        return [(text, None) for text in texts], index
 
     return _host_work_items(sites, OUTSIDE_OPERATORS, names)
 
@@ -200,7 +196,7 @@ def kernels_of(sites: Sites) -> Items:
     names, item = np.unique(trace.name_index[program.event_id[is_activity]], return_inverse=True)
     of_node = np.full(len(program), ABSENT, dtype=np.intp)
     of_node[is_activity] = item
-    item_names = tuple(ItemName(trace.strings[name]) for name in names.tolist())
+    item_names = tuple((trace.strings[name], None) for name in names.tolist())
     return Items(sites, item_names, of_node, np.zeros(0, np.intp), _NO_PIECES)
 
 
@@ -218,10 +214,10 @@ def _host_work_items(
     events, event = np.unique(np.concatenate((made_by, pieces.event_id)), return_inverse=True)
     is_known = events != ABSENT
     names, name = names_of(events[is_known])
-    names.append(ItemName(outside))
+    names.append((outside, None))
     numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
     item_of_name = np.array([numbers[name] for name in names], dtype=np.intp)
-    item = np.full(len(events), numbers[ItemName(outside)], dtype=np.intp)
+    item = np.full(len(events), numbers[outside, None], dtype=np.intp)
     item[is_known] = item_of_name[name]
     of_node = np.where(made_by == ABSENT, ABSENT, item[event[: len(program)]])
     return Items(sites, tuple(numbers), of_node, item[event[len(program) :]], pieces)
@@ -229,9 +225,9 @@ def _host_work_items(
 
 def _line_name(site: CallSite) -> ItemName:
     if site.function is None:
-        return ItemName(OUTSIDE_FUNCTIONS)
+        return OUTSIDE_FUNCTIONS, None
     line = "" if site.line is None else f":{site.line}"
-    return ItemName(site.function, f"{site.file}{line}")
+    return site.function, f"{site.file}{line}"
 
 
 # --- what a step takes without them ---
@@ -347,24 +343,12 @@ class CausalMetrics(Record):
         return self.step_ns - self.free_ns
 
 
-class PricedFinding(Protocol):
-    """The part of a `Finding` that a profile by finding reads."""
-
-    @property
-    def rule(self) -> str:
-        """Id of the rule."""
-
-    @property
-    def edit(self) -> str | None:
-        """The change that is replayed."""
-
-    @property
-    def saves_ns(self) -> int | None:
-        """Time saved per step, ns."""
+# The rule of a finding, the change that is replayed, and the time that it saves per step, ns.
+Saving = tuple[str, str | None, int | None]
 
 
 def causal_profile(
-    baseline: Baseline, sites: Sites | None, by: str, findings: Sequence[PricedFinding] = ()
+    baseline: Baseline, sites: Sites | None, by: str, savings: Iterable[Saving] = ()
 ) -> tuple[CausalMetrics, ...]:
     """Say what a step would take if each item cost nothing, half as much, or did not wait.
 
@@ -377,14 +361,14 @@ def causal_profile(
         return ()
     basis = baseline.printed
     if by == FINDING:
-        return _sort_by_saving(_finding_row(basis.step_ns, finding) for finding in findings)
+        return _sort_by_saving(_finding_row(basis.step_ns, *saving) for saving in savings)
     program, items = baseline.program, _ITEMS_BY[by](sites)
     replayed = replay([program])
     replayed_ns = int(replayed.step_ns[0])
     cycle = critical_cycle(program, replayed.time_ns[:, 0], replayed_ns)
     whole, (parts, others) = _whole(sites, cycle), _parts(items, cycle, by)
     asked = [*whole, *parts, *others]
-    changes = [change for part in asked for change in part.changes.values()]
+    changes = [change for _, changes in asked for change in changes.values()]
     steps_ns = replay_edits(program, (change() for change in changes))
     remains_ns = replay_edits(gpu_chain(program), (gpu_chain(change()) for change in changes))
     # By how much the replay is off without a change, it is with one, in proportion.
@@ -398,27 +382,20 @@ def causal_profile(
     return (*rows[:first], *_sort_by_saving(rows[first:last]), *rows[last:])
 
 
-class _Part(NamedTuple):
-    """A part of the program, and what is asked of it.
-
-    Attributes:
-        known: the fields of its row that are known without a replay.
-        changes: make the programs whose steps the fields of these names are.
-    """
-
-    known: Mapping[str, Any]
-    changes: Mapping[str, Callable[[], Program]]
+# The fields of a part's row that are known without a replay, and by field what makes a program
+# whose step it is.
+_Part = tuple[dict[str, Any], Mapping[str, Callable[[], Program]]]
 
 
 def _answered(
     part: _Part, step_ns: int, answers_ns: Iterator[int], per_replayed: float
 ) -> CausalMetrics:
     """The row of a part, which takes its answers; what it decides is a part of the same step."""
-    answered = {name: next(answers_ns) for name in part.changes}
-    known = {**part.known, "critical_ns": round(part.known["critical_ns"] * per_replayed)}
-    return CausalMetrics(
-        rank=0, step_ns=step_ns, **{"half_ns": None, "no_wait_ns": None, **answered, **known}
-    )
+    known, changes = part
+    answered: dict[str, Any] = {"half_ns": None, "no_wait_ns": None}
+    answered |= {name: next(answers_ns) for name in changes}
+    known["critical_ns"] = round(known["critical_ns"] * per_replayed)
+    return CausalMetrics(rank=0, step_ns=step_ns, **answered, **known)
 
 
 def _sort_by_saving(rows: Iterable[CausalMetrics | None]) -> tuple[CausalMetrics, ...]:
@@ -430,17 +407,19 @@ def _sort_by_saving(rows: Iterable[CausalMetrics | None]) -> tuple[CausalMetrics
     return tuple(sorted((row for row in rows if row is not None), key=order))
 
 
-def _finding_row(step_ns: int, finding: PricedFinding) -> CausalMetrics | None:
-    if finding.saves_ns is None:
+def _finding_row(
+    step_ns: int, rule: str, edit: str | None, saves_ns: int | None
+) -> CausalMetrics | None:
+    if saves_ns is None:
         return None
     return CausalMetrics(
         rank=0,
         by=FINDING,
-        name=finding.rule,
-        where=finding.edit,
+        name=rule,
+        where=edit,
         names=1,
         step_ns=step_ns,
-        free_ns=max(step_ns - finding.saves_ns, 0),
+        free_ns=max(step_ns - saves_ns, 0),
         half_ns=None,
         no_wait_ns=None,
         count=None,
@@ -464,12 +443,9 @@ def _whole(sites: Sites, cycle: CriticalCycle) -> list[_Part]:
     }
     if waits_for_gpu(sites).any():
         changes["no_wait_ns"] = lambda: unblock(program, everything).program
-    return [
-        _Part(_known(ALL, ItemName(HOST), calls, host_ns, 0, cycle.host_ns, per_step), changes),
-        _kernel_part(
-            everything, _known(ALL, ItemName(GPU), activities, 0, gpu_ns, cycle.gpu_ns, per_step)
-        ),
-    ]
+    on_host = _known(ALL, (HOST, None), calls, host_ns, 0, cycle.host_ns, per_step)
+    on_gpu = _known(ALL, (GPU, None), activities, 0, gpu_ns, cycle.gpu_ns, per_step)
+    return [(on_host, changes), _kernel_part(everything, on_gpu)]
 
 
 def _parts(items: Items, cycle: CriticalCycle, by: str) -> tuple[list[_Part], list[_Part]]:
@@ -499,10 +475,10 @@ def _parts(items: Items, cycle: CriticalCycle, by: str) -> tuple[list[_Part], li
     names = [" ".join(filter(None, name)) for name in items.names]
     kept, rest = ranked(own_ns + waited_ns, names, _MAX_ITEMS)
     parts = [part(items.names[number], [number]) for number in kept]
-    return parts, [part(ItemName(OTHERS), rest)] if rest else []
+    return parts, [part((OTHERS, None), rest)] if rest else []
 
 
-def _host_part(selection: Selection, known: Mapping[str, Any], *, mostly_waits: bool) -> _Part:
+def _host_part(selection: Selection, known: dict[str, Any], *, mostly_waits: bool) -> _Part:
     """Return the changes of host work with all that it launches."""
     program = selection.sites.program
     blocks = bool((selection.calls & waits_for_gpu(selection.sites)).any())
@@ -522,29 +498,27 @@ def _host_part(selection: Selection, known: Mapping[str, Any], *, mostly_waits: 
         changes["half_ns"] = half
     if blocks:
         changes["no_wait_ns"] = no_wait
-    return _Part(known, changes)
+    return known, changes
 
 
-def _kernel_part(selection: Selection, known: Mapping[str, Any]) -> _Part:
+def _kernel_part(selection: Selection, known: dict[str, Any]) -> _Part:
     """Return the changes of GPU activities whose host work stays."""
     program = selection.sites.program
-    return _Part(
-        known,
-        {
-            "free_ns": lambda: scale(program, selection, 0).program,
-            "half_ns": lambda: scale(program, selection, 0.5).program,
-        },
-    )
+    return known, {
+        "free_ns": lambda: scale(program, selection, 0).program,
+        "half_ns": lambda: scale(program, selection, 0.5).program,
+    }
 
 
 def _known(
     by: str, item: ItemName, count: int, host_ns: int, gpu_ns: int, critical_ns: int, steps: int
 ) -> dict[str, Any]:
     """Return the fields of an item's row that no replay tells, per step."""
+    name, where = item
     return {
         "by": by,
-        "name": item.name,
-        "where": item.where,
+        "name": name,
+        "where": where,
         "names": 1,
         "count": count / steps,
         "host_ns": host_ns // steps,

@@ -55,26 +55,11 @@ from tracelab.simulate.waits import (
     unblock,
 )
 
-
-class _GraphLaunch(NamedTuple):
-    """Cost of one replay of a CUDA graph.
-
-    Attributes:
-        call_ns: ns, the call that launches it.
-        node_ns: ns more for each of its nodes.
-        gap_ns: ns, between two of its nodes.
-    """
-
-    call_ns: int
-    node_ns: int
-    gap_ns: int
-
-
+# The call that launches a graph, more for each of its nodes, and the gap between two of them, ns:
+# predicted, at least and at most.
 # Of H200s. A call took 3 to 25 us for 100 nodes without the profiler, and 0.7 us a node with it.
 # Gaps were 0.1 us between tiny kernels, 0.1 to 0.4 us in graphs of models, 0.5 us in the mean.
-_GRAPH = _GraphLaunch(call_ns=10_000, node_ns=0, gap_ns=500)
-_MIN_GRAPH = _GraphLaunch(call_ns=4_000, node_ns=0, gap_ns=100)
-_MAX_GRAPH = _GraphLaunch(call_ns=10_000, node_ns=700, gap_ns=700)
+_CALL_NS, _NODE_NS, _GAP_NS = (10_000, 4_000, 10_000), (0, 0, 700), (500, 100, 700)
 
 
 def fuse(program: Program, selection: Selection) -> Edited:
@@ -98,24 +83,26 @@ def graph(program: Program, selection: Selection) -> Edited:
     goes = np.zeros(len(stays[0])) if selection.is_everywhere else selection.host_share
     is_replay = match_names(selection.sites.timeline.trace, program.event_id, is_graph_launch)
     within = _within(program, runs)
-    in_replay = within & _find_edges_in_launches(program, is_replay)
-    costs = (_GRAPH, _MIN_GRAPH, _MAX_GRAPH)
-    gaps_ns = [cost.gap_ns for cost in costs]
+    launch, source = program.launch_node[program.target], program.launch_node[program.source]
+    in_replay = within & (source == launch) & (launch != ABSENT) & is_replay[launch]
+    gaps_ns = _GAP_NS
     is_gap = in_replay & (program.via == Via.STREAM)
     if is_gap.any():  # the trace has gaps of its own
         own_ns = lower_median(program.latency_ns[is_gap])
-        gaps_ns = [own_ns, min(own_ns, *gaps_ns), max(own_ns, *gaps_ns)]
+        gaps_ns = (own_ns, min(own_ns, *gaps_ns), max(own_ns, *gaps_ns))
     middle, low, high = (
         _limit_gaps(
             replace_cost(
                 _merge_calls(program, runs, goes, of_bound),
                 runs.is_first,
-                _call_ns(program, is_replay, runs, cost),
+                _call_ns(program, is_replay, runs, call_ns, node_ns),
             ),
             within & ~in_replay,
             gap_ns,
         )
-        for cost, gap_ns, of_bound in zip(costs, gaps_ns, stays, strict=True)
+        for call_ns, node_ns, gap_ns, of_bound in zip(
+            _CALL_NS, _NODE_NS, gaps_ns, stays, strict=True
+        )
     )
     return Edited(middle, low, high, runs.count)
 
@@ -169,7 +156,7 @@ def _rebatch(program: Program, selection: Selection, launches: float, kernels: f
 
 
 def _call_ns(
-    program: Program, is_replay: NDArray[np.bool_], runs: _Runs, cost: _GraphLaunch
+    program: Program, is_replay: NDArray[np.bool_], runs: _Runs, call_ns: int, node_ns: int
 ) -> Int64Array:
     """int64[n], ns, what the call takes that launches all of each one's run."""
     # A replay takes the longer the more nodes it has: what one takes beyond a call comes on top,
@@ -182,11 +169,10 @@ def _call_ns(
         return sums.astype(np.int64)[runs.number]
 
     replay_count = sum_of(replays, np.ones_like(program.cost_ns))
-    of_nodes_ns = sum_of(replays, np.maximum(program.cost_ns - cost.call_ns, 0))
-    eager_count = runs.launch_count - replay_count
-    call_ns = cost.call_ns + cost.node_ns * eager_count + of_nodes_ns
+    of_nodes_ns = sum_of(replays, np.maximum(program.cost_ns - call_ns, 0))
+    one_call_ns = call_ns + node_ns * (runs.launch_count - replay_count) + of_nodes_ns
     all_calls_ns = sum_of(is_call, program.cost_ns)
-    return np.where(replay_count > 0, np.minimum(call_ns, all_calls_ns), call_ns)
+    return np.where(replay_count > 0, np.minimum(one_call_ns, all_calls_ns), one_call_ns)
 
 
 class _Runs(Arrays):
@@ -282,14 +268,6 @@ def _limit_gaps(program: Program, within: NDArray[np.bool_], gap_ns: int) -> Pro
     """The same, where activities follow one another so soon, or as soon as before."""
     between = within & np.isin(program.via, (Via.STREAM, Via.EVENT))
     return replace_latency(program, between, np.minimum(program.latency_ns, gap_ns))
-
-
-def _find_edges_in_launches(program: Program, is_launch: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """bool[e], the edges from one activity to another of the same launch."""
-    of_source, of_target = program.launch_node[program.source], program.launch_node[program.target]
-    in_one: NDArray[np.bool_] = (of_source == of_target) & (of_source != ABSENT)
-    in_one &= is_launch[of_source]
-    return in_one
 
 
 def _within(program: Program, runs: _Runs) -> NDArray[np.bool_]:

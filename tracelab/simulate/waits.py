@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -275,14 +273,6 @@ _MIN_COPY_NS = 1_000
 _MAX_SIZE_FACTOR = 4
 
 
-class _Bandwidth(NamedTuple):
-    """Bandwidth of copies of pinned memory, bytes/ns (GB/s)."""
-
-    low: float
-    high: float
-    reason: str | None = None
-
-
 def pin(program: Program, selection: Selection) -> Edited:
     """Its pageable copies become pinned and asynchronous, and stay in their stream."""
     return _pinned(program, selection.sites, selection.activities & _is_pageable(selection.sites))
@@ -307,13 +297,13 @@ def _pinned(program: Program, sites: Sites, copies: NDArray[np.bool_]) -> Edited
     if not copies.any():
         return Edited.exactly(program, 0)
     changed = _launched_when_called(_asynchronous(program, sites, copies), sites, copies)
-    bandwidth = _pinned_bandwidth(sites, copies)
+    slowest, fastest, reason = _pinned_bandwidth(sites, copies)
     is_unknown = copies & (sites.copied_bytes == ABSENT)
     middle, low, high = (
         replace_cost(changed, copies, _copy_ns(program, sites.copied_bytes, speed))
-        for speed in ((bandwidth.low + bandwidth.high) / 2, bandwidth.high, bandwidth.low)
+        for speed in ((slowest + fastest) / 2, fastest, slowest)
     )
-    reason = _BYTES_UNKNOWN if is_unknown.any() else bandwidth.reason
+    reason = _BYTES_UNKNOWN if is_unknown.any() else reason
     return Edited(middle, low, high, int(copies.sum()), reason)
 
 
@@ -350,8 +340,8 @@ def _copy_ns(program: Program, size_bytes: Int64Array, speed: float) -> Int64Arr
     return np.where(size_bytes == ABSENT, program.cost_ns, np.minimum(program.cost_ns, copy_ns))
 
 
-def _pinned_bandwidth(sites: Sites, copies: NDArray[np.bool_]) -> _Bandwidth:
-    """Return the bandwidth of similar pinned copies of the file; by default that of such GPUs."""
+def _pinned_bandwidth(sites: Sites, copies: NDArray[np.bool_]) -> tuple[float, float, str | None]:
+    """Return the bounds of pinned copies' bandwidth, bytes/ns: of similar ones, or such GPUs."""
     size_bytes = sites.copied_bytes
     typical_bytes = np.median(size_bytes[copies])
     is_alike = (sites.program.activity_kind == Kind.COPY) & ~_is_pageable(sites)
@@ -360,11 +350,11 @@ def _pinned_bandwidth(sites: Sites, copies: NDArray[np.bool_]) -> _Bandwidth:
     is_alike &= size_bytes <= typical_bytes * _MAX_SIZE_FACTOR
     if is_alike.any():
         speed = size_bytes[is_alike] / np.maximum(sites.program.cost_ns[is_alike], 1)
-        return _Bandwidth(float(speed.min()), float(speed.max()))
+        return float(speed.min()), float(speed.max()), None
     names = sites.timeline.trace.info.device_names.values()
     if names and all(any(known in name for known in _GEN5) for name in names):
-        return _Bandwidth(*_GEN5_GB_PER_S)
-    return _Bandwidth(*_ANY_GB_PER_S, _OF_GPU_UNKNOWN)
+        return *_GEN5_GB_PER_S, None
+    return *_ANY_GB_PER_S, _OF_GPU_UNKNOWN
 
 
 # --- one step ahead ---
@@ -415,52 +405,27 @@ def side_stream(program: Program, selection: Selection) -> Edited:
     count = int(nodes.sum())
     if not count:
         return Edited.exactly(program, 0)
-    feeds = _find_feeds(program, sites, nodes)
+    source, target, uses = _find_feeds(program, sites, nodes)
     moved = _moved(program, sites, nodes)
     by_step_end, by_next_wait = (
         slower_beside(
-            _await(moved, sites, feeds.source, uses.target, uses.lag),
-            sites.copy_direction,
-            feeds.source,
-            feeds.target,
+            _await(moved, sites, source, needed, lag), sites.copy_direction, source, target
         )
-        for uses in (feeds.step_end, feeds.next_wait)
+        for needed, lag in uses
     )
     if (program.activity_kind[nodes] == Kind.COMPUTE).any():
         return Edited(program, by_step_end, program, count, _MAY_FILL_GPU)
     return Edited(by_next_wait, by_step_end, by_next_wait, count, _USE_UNKNOWN)
 
 
-class _Uses(NamedTuple):
-    """Deadlines of the results of activities.
-
-    Attributes:
-        target: intp[k], the activity that needs each result.
-        lag: int8[k], 1 where it is of the next repetition.
-    """
-
-    target: NDArray[np.intp]
-    lag: NDArray[np.int8]
+# By when results are needed: the activities that do, and 1 where it is of the next repetition.
+_Uses = tuple[NDArray[np.intp], NDArray[np.int8]]
 
 
-class _Feeds(NamedTuple):
-    """Activities that move, and what waits for them.
-
-    Attributes:
-        source: intp[k], nodes that move.
-        target: intp[k], what waits for each now.
-        next_wait: by when each is needed if that is the next wait of the target's stream.
-        step_end: the same if it is the end of the step.
-    """
-
-    source: NDArray[np.intp]
-    target: NDArray[np.intp]
-    next_wait: _Uses
-    step_end: _Uses
-
-
-def _find_feeds(program: Program, sites: Sites, nodes: NDArray[np.bool_]) -> _Feeds:
-    """Find the work that waits for moved activities, by stream or event."""
+def _find_feeds(
+    program: Program, sites: Sites, nodes: NDArray[np.bool_]
+) -> tuple[NDArray[np.intp], NDArray[np.intp], tuple[_Uses, _Uses]]:
+    """Find moved activities, what waits for each, and by when: the step's end, or the next wait."""
     edges = np.isin(program.via, (Via.STREAM, Via.EVENT)) & (program.latency_ns != NEVER)
     edges &= nodes[program.source] & ~nodes[program.target]
     source, target, lag = program.source[edges], program.target[edges], program.lag[edges]
@@ -479,7 +444,7 @@ def _find_feeds(program: Program, sites: Sites, nodes: NDArray[np.bool_]) -> _Fe
         )
         wait[index] = np.where(is_same_step, following, end[index])
         wait_lag[index] = np.where(is_same_step, lag[index], end_lag[index])
-    return _Feeds(source, target, _Uses(wait, wait_lag), _Uses(end, end_lag))
+    return source, target, ((end, end_lag), (wait, wait_lag))
 
 
 def _moved(program: Program, sites: Sites, nodes: NDArray[np.bool_]) -> Program:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -161,9 +160,9 @@ def test_half_of_a_wait_means_nothing():
 
 def test_findings_are_what_their_prices_say():
     findings = [
-        SimpleNamespace(rule="TL101", edit="unblock:train.py:40", saves_ns=20 * US),
-        SimpleNamespace(rule="TL301", edit=None, saves_ns=None),
-        SimpleNamespace(rule="TL102", edit="pin", saves_ns=30 * US),
+        ("TL101", "unblock:train.py:40", 20 * US),
+        ("TL301", None, None),
+        ("TL102", "pin", 30 * US),
     ]
     assert [
         (row.name, row.where, row.free_ns, row.half_ns)
