@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from statistics import median
-from typing import Annotated, Protocol
+from typing import Annotated, Any
 
 from tracelab.base.arrays import Record
 from tracelab.base.intervals import measure_within
@@ -19,34 +19,6 @@ from tracelab.model.steady import LeftOut
 from tracelab.model.steps import bounds_of
 
 PROFILED, UNPROFILED = "profiled", "unprofiled"
-
-
-class Replayed(Protocol):
-    """Error of the unchanged replay of the steady steps, for `SteadyMetrics`."""
-
-    @property
-    def basis(self) -> str:
-        """Basis of the lengths: with the profiler or without it."""
-
-    @property
-    def steps(self) -> tuple[int, ...]:
-        """The numbers of the replayed steps."""
-
-    @property
-    def error(self) -> float | None:
-        """Error of the replay."""
-
-    @property
-    def unprofiled_step_ns(self) -> int | None:
-        """Length of a step without the profiler, ns; None if that was not timed."""
-
-    @property
-    def not_calibrated(self) -> str | None:
-        """Reason why predictions are not of a step without the profiler."""
-
-    @property
-    def not_replayed(self) -> str | None:
-        """Reason why there are no predictions."""
 
 
 class SteadyMetrics(Record):
@@ -106,9 +78,9 @@ def steady_steps(
     start_up: StartUp,
     exposed: Exposed,
     blocking_calls: BlockingCallCosts,
-    baseline: Replayed,
+    baseline: Any,
 ) -> Iterator[SteadyMetrics]:
-    """The steady steps of a file, in one row; none where it has no steady step."""
+    """The steady steps of a file with its `Baseline`, in one row; none without a steady step."""
     timeline = graph.host.timeline
     steady = timeline.steady
     if steady is None:

@@ -246,8 +246,9 @@ def what_ran(
         if indices is None
         else np.flatnonzero(np.isin(timeline.step_index, indices))
     )
-    call_id = origins.event_id[rows]
-    called = union(*_times(timeline, call_id[call_id != ABSENT]))
+    trace, call_id = timeline.trace, origins.event_id[rows]
+    call_id = call_id[call_id != ABSENT]
+    called = union(trace.start_ns[call_id], trace.end_ns[call_id])
     host = _Host(timeline, phases, lines, join(join(on_host, within), called))
     launched_in = host.label_launches(timeline.launch_id[rows])
     came_from, basis = _origin_labels(timeline, host, origins, rows, launched_in)
@@ -256,10 +257,10 @@ def what_ran(
     is_first = np.zeros(len(rows), dtype=np.bool_)
     is_first[first] = True
     labels, host_ns, host_unprofiled_ns, idle_ns = _host_time(
-        host, on_host, within, _idle(timeline, bubbles, within), clock
+        host, on_host, within, _idle(bubbles, within), clock
     )
     return WhatRan(
-        strings=timeline.trace.strings,
+        strings=trace.strings,
         step=windows[0].step,
         steps=None if indices is None else len(indices),
         unprofiled_steps=None if clock is None else clock.steps,
@@ -267,7 +268,7 @@ def what_ran(
         lines=(*host.lines.names, *map(LineName, annotations)) if host.lines.names else (),
         modules=(*host.modules.names, *map(ModuleName, annotations)),
         length_ns=timeline.end_ns[rows] - timeline.start_ns[rows],
-        kernel=timeline.trace.name_index[timeline.event_id[rows]].astype(np.int64),
+        kernel=trace.name_index[timeline.event_id[rows]].astype(np.int64),
         kind=timeline.kind[rows],
         launched_in=launched_in,
         came_from=came_from,
@@ -279,11 +280,6 @@ def what_ran(
         idle_ns=idle_ns,
         calls=host.calls(on_host),
     )
-
-
-def _times(timeline: Timeline, events: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """Return the starts and ends of events (event ids), ns."""
-    return timeline.trace.start_ns[events], timeline.trace.end_ns[events]
 
 
 def _origin_labels(
@@ -415,13 +411,12 @@ def _unknown(count: int) -> Labels:
     return Labels(no_host, np.full(count, Phase.UNKNOWN, dtype=np.int8), no_host, no_host)
 
 
-def _idle(timeline: Timeline, bubbles: Bubbles, within: Intervals) -> list[Intervals]:
+def _idle(bubbles: Bubbles, within: Intervals) -> list[Intervals]:
     """Return each device's idle intervals within some time."""
-    idle = []
-    for device in timeline.device_numbers:
-        is_own = bubbles.device_number == device
-        idle.append(intersect(union(bubbles.start_ns[is_own], bubbles.end_ns[is_own]), within))
-    return idle
+    return [
+        intersect(union(bubbles.start_ns[own], bubbles.end_ns[own]), within)
+        for _, own in groups_of(bubbles.device_number)
+    ]
 
 
 def _host_time(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated
 
 from msgspec import field
@@ -114,45 +114,32 @@ def device_metrics(
     blocking_calls: BlockingCallCosts,
 ) -> list[tuple[DeviceMetrics, ...]]:
     """The metrics of every device, per window."""
-    timeline = graph.host.timeline
-    bounds_ns = bounds_of(windows)
-    device_numbers = timeline.device_numbers
-    causes = {number: bubbles.by_cause(number, windows) for number in device_numbers}
-    reasons = {number: bubbles.by_reason(number, windows) for number in device_numbers}
-    comm_ns, copy_ns = (
-        {
-            number: measure_within(exposed.blocking(timeline, number, kind), *bounds_ns)
-            for number in device_numbers
-        }
-        for kind in (Kind.COMM, Kind.COPY)
-    )
-    idle = blocking_calls.attributed_idle
-    by_calls = {
-        number: bubbles.by_cause(
-            number, windows, union(idle.start_ns[on_device], idle.end_ns[on_device])
+    timeline, idle = graph.host.timeline, blocking_calls.attributed_idle
+    times = device_times(graph, windows)
+
+    def of_device(index: int, number: int) -> Iterator[DeviceMetrics]:
+        comm_ns, copy_ns = (
+            measure_within(exposed.blocking(timeline, number, kind), *bounds_of(windows)).tolist()
+            for kind in (Kind.COMM, Kind.COPY)
         )
-        for number in device_numbers
-        for on_device in [idle.device_number == number]
-    }
-    return [
-        tuple(
-            DeviceMetrics(
-                **{name: getattr(times, name) for name in times.__struct_fields__},
-                blocking_comm_ns=int(comm_ns[times.device][i]),
-                blocking_copy_ns=int(copy_ns[times.device][i]),
-                bubbles=causes[times.device][i],
-                unknown_reasons=reasons[times.device][i],
-                idle_by_calls_ns=sum(by_calls[times.device][i].values()),
-                bubbles_by_calls={
-                    cause: time_ns
-                    for cause, time_ns in by_calls[times.device][i].items()
-                    if time_ns
-                },
+        on_device = idle.device_number == number
+        called = union(idle.start_ns[on_device], idle.end_ns[on_device])
+        causes, reasons = bubbles.by_cause(number, windows), bubbles.by_reason(number, windows)
+        by_calls = bubbles.by_cause(number, windows, called)
+        for i in range(len(windows)):
+            by_call = {cause: time_ns for cause, time_ns in by_calls[i].items() if time_ns}
+            own = times[i][index]
+            yield DeviceMetrics(
+                **{name: getattr(own, name) for name in own.__struct_fields__},
+                blocking_comm_ns=comm_ns[i],
+                blocking_copy_ns=copy_ns[i],
+                bubbles=causes[i],
+                unknown_reasons=reasons[i],
+                idle_by_calls_ns=sum(by_call.values()),
+                bubbles_by_calls=by_call,
             )
-            for times in of_window
-        )
-        for i, of_window in enumerate(device_times(graph, windows))
-    ]
+
+    return list(zip(*(of_device(i, x) for i, x in enumerate(timeline.device_numbers)), strict=True))
 
 
 MEASURE = Measure("windows", WindowMetrics, window_times)

@@ -342,11 +342,6 @@ def _named_rows(
         yield from sums.sort_by_size(names, calls)
 
 
-def _basis_name(basis: int) -> str | None:
-    """Return the report's name of a `Basis`; None for ABSENT."""
-    return None if basis == ABSENT else _BASIS_NAMES[basis]
-
-
 def _unnamed(label: int, outside: str) -> str:
     """Return the meaning of a label without a name; "" for any other."""
     return {NO_NAME: outside, NO_HOST: NOT_IN_FILE, WAITED: FOR_THREADS}.get(label, "")
@@ -403,6 +398,7 @@ class _Sums:
         """The row of some labels, given by their indices, taken together."""
         what_ran, steps = self._what_ran, self._what_ran.steps
         launches, host_ns, gpu_ns, idle_ns = (int(column[chosen].sum()) for column in self.columns)
+        basis = int(self._basis[chosen].max())
         count = None if calls is None else sum(calls.get(self.labels[i], 0) for i in chosen)
         unprofiled_ns = per_step(int(self._unprofiled_ns[chosen].sum()), what_ran.unprofiled_steps)
         return WorkMetrics(
@@ -421,7 +417,7 @@ class _Sums:
             sums=WorkSums(steps, count, launches, host_ns, gpu_ns, idle_ns),
             host_unprofiled_ns=None if what_ran.unprofiled_steps is None else unprofiled_ns,
             replayed_ns=per_step(int(self._replayed_ns[chosen].sum()), steps),
-            replay_basis=_basis_name(int(self._basis[chosen].max())),
+            replay_basis=None if basis == ABSENT else _BASIS_NAMES[basis],
         )
 
 

@@ -275,26 +275,18 @@ def _paced(
     measured_ns: float,
 ) -> list[Program] | None:
     """The same, where work of the host has another pace, so that the host takes what it took."""
-
-    def host_times(index: NDArray[np.intp]) -> NDArray[np.float64]:
-        tried = [
-            set_pace(program, pace, slowed)
-            for program, paces in zip(programs, _PACES[index].tolist(), strict=True)
-            for pace in paces
-        ]
-        return times_of(tried).reshape(index.shape)
-
-    host_ns = host_times(np.tile(_COARSE_PACES, (len(programs), 1)))
-    if (host_ns[:, 0] > measured_ns).any() or (host_ns[:, -1] < measured_ns).any():
-        return None
-    before = np.array([np.searchsorted(row, measured_ns, side="right") for row in host_ns]) - 1
-    before = np.minimum(before, len(_COARSE_PACES) - 2)
-    between = _COARSE_PACES[before, np.newaxis] + np.arange(np.diff(_COARSE_PACES).max() + 1)
-    index = np.minimum(between, len(_PACES) - 1)
-    return [
-        set_pace(program, float(np.interp(measured_ns, row_ns, _PACES[own])), slowed)
-        for program, row_ns, own in zip(programs, host_times(index), index, strict=True)
-    ]
+    paced = []
+    for program in programs:
+        paces = _PACES[_COARSE_PACES]
+        for _ in range(2):  # then between the two that are nearest
+            host_ns = times_of([set_pace(program, pace, slowed) for pace in paces.tolist()])
+            if not host_ns[0] <= measured_ns <= host_ns[-1]:
+                return None
+            pace = float(np.interp(measured_ns, host_ns, paces))
+            after = min(int(np.searchsorted(host_ns, measured_ns, "right")), len(paces) - 1)
+            paces = _PACES[(paces[after - 1] <= _PACES) & (paces[after] >= _PACES)]
+        paced.append(set_pace(program, pace, slowed))
+    return paced
 
 
 def set_pace(program: Program, pace: float, work: NDArray[np.bool_] | None = None) -> Program:
