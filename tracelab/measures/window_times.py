@@ -117,7 +117,7 @@ def device_metrics(
     timeline, idle = graph.host.timeline, blocking_calls.attributed_idle
     times = device_times(graph, windows)
 
-    def of_device(index: int, number: int) -> Iterator[DeviceMetrics]:
+    def measured(index: int, number: int) -> Iterator[DeviceMetrics]:
         comm_ns, copy_ns = (
             measure_within(exposed.blocking(timeline, number, kind), *bounds_of(windows)).tolist()
             for kind in (Kind.COMM, Kind.COPY)
@@ -139,7 +139,7 @@ def device_metrics(
                 bubbles_by_calls=by_call,
             )
 
-    return list(zip(*(of_device(i, x) for i, x in enumerate(timeline.device_numbers)), strict=True))
+    return list(zip(*(measured(i, x) for i, x in enumerate(timeline.device_numbers)), strict=True))
 
 
 MEASURE = Measure("windows", WindowMetrics, window_times)
