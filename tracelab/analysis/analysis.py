@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -15,7 +14,6 @@ from tracelab.findings.finding import Finding, is_same_place
 from tracelab.findings.fixes import choose_fixes, predict_choices
 from tracelab.findings.places import add_surroundings, sentence_of
 from tracelab.findings.prices import Priced, changed_programs, price_findings
-from tracelab.findings.recognition import FirstUse, Recognized, find_first_use, recognize
 from tracelab.findings.registry import RULES
 from tracelab.findings.remedies import REMEDIES
 from tracelab.findings.remedy import Remedy
@@ -29,6 +27,7 @@ from tracelab.measures.registry import MEASURES
 from tracelab.measures.unprofiled_windows import HostClock
 from tracelab.measures.what_ran import WhatRan, what_ran
 from tracelab.measures.window_times import window_times
+from tracelab.model.steps import Window
 from tracelab.model.timeline import only_launched
 from tracelab.model.trace import ABSENT
 from tracelab.read.streams import Source
@@ -46,7 +45,7 @@ _FIRST_USE = (
 )
 
 
-class Analysis(Measured):
+class Analysis(Context):
     """One file, analyzed: its measurements, findings, prices and report, each made when used.
 
     Args:
@@ -66,25 +65,13 @@ class Analysis(Measured):
         rules: Sequence[Rule] = RULES,
         remedies: Sequence[Remedy] = REMEDIES,
     ) -> None:
-        super().__init__(source, options)
-        self.measures, self.rules, self.remedies = measures, rules, remedies
+        super().__init__(source, options, remedies)
+        self.measures, self.rules = measures, rules
 
     def open(self) -> Analysis:
         """Read the file and its steps; everything that can refuse the file, does so here."""
         _ = self.timeline, self.windows, self.lines
         return self
-
-    # --- recognize ---
-
-    @cached_property
-    def recognized(self) -> Recognized:
-        """The pitfalls that remedies are recognized by in the file."""
-        return recognize(self.graph, self.remedies, self.arguments)
-
-    @cached_property
-    def first_use(self) -> FirstUse:
-        """The work of the host that a program does once."""
-        return find_first_use(self.graph, self.recognized, self.bubbles)
 
     # --- replay ---
 
@@ -170,22 +157,14 @@ class Analysis(Measured):
     # --- find ---
 
     @cached_property
-    def context(self) -> Context:
-        """The steady window, the step of a report of one step, or the whole trace without both."""
-        [window, *_] = self.windows
-        if window.step is None and self.timeline.steady is not None:
-            window = self.timeline.steady.window
-        return Context(self, window, self.recognized, self.first_use)
-
-    @cached_property
     def found(self) -> tuple[Finding, ...]:
         """The findings by the share of time that is attributed to them."""
-        return find_all(self.context, self.rules)
+        return find_all(self, self.rules)
 
     @cached_property
     def priced(self) -> Priced:
         """The findings with what they save, and what they save together."""
-        return price_findings(self.found, self.baseline, self.sites, self.context)
+        return price_findings(self.found, self.baseline, self.sites, self)
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
@@ -195,30 +174,36 @@ class Analysis(Measured):
     @cached_property
     def notes(self) -> tuple[Note, ...]:
         """Facts to know in addition to the findings."""
-        texts = (self._other_story(), few_blocks(self.context), recording_start(self.context))
-        return tuple(Note(self.rank, self.context.window.step, text) for text in texts if text)
+        texts = (self._other_story(), few_blocks(self), recording_start(self))
+        return tuple(Note(self.rank, self.window.step, text) for text in texts if text)
 
     def _other_story(self) -> str:
         """Say why the first finding of a step is not that of the steady steps; "" if it is."""
-        context, findings, steady = self.context, self.findings, self.timeline.steady
-        if context.window.step is None or steady is None:
+        findings, steady = self.findings, self.timeline.steady
+        if self.window.step is None or steady is None:
             return ""
-        in_steady = replace(context, window=steady.window)
-        found = find_all(in_steady, self.rules)
-        of_steady = price_findings(found, self.baseline, self.sites, in_steady).findings
+        of_steady = self._of_steady_steps(steady.window).priced.findings
         first, of_step = (
             next((x for x in some if x.about == "program"), None) for some in (of_steady, findings)
         )
         if first is None or (of_step and is_same_place(of_step, first)):
             return ""
         alike = next((x for x in findings if is_same_place(x, first)), None)
-        share = 100 * alike.bound_ns / max(1, context.window.length_ns) if alike else 0.0
+        share = 100 * alike.bound_ns / max(1, self.window.length_ns) if alike else 0.0
         of_steps = len(steady.indices)
         seen = f", in {first.steps_seen} of {of_steps} of them" if first.steps_seen else ""
         return (
             f"This step has {share:.1f} % of the steady steps' first finding, {first.rule}{seen}: "
             f"{sentence_of(first.title, first.where)}."
         )
+
+    def _of_steady_steps(self, window: Window) -> Analysis:
+        """The same file in its steady window; what is of the whole file is not computed again."""
+        shared = {*vars(Measured), "recognized", "first_use", "baseline", "sites"}
+        steady = Analysis(self.source, self.options, rules=self.rules, remedies=self.remedies)
+        vars(steady).update({name: x for name, x in vars(self).items() if name in shared})
+        steady.window = window
+        return steady
 
     # --- predict ---
 
@@ -280,7 +265,7 @@ class Analysis(Measured):
 
 STAGES: tuple[str, ...] = tuple(
     name
-    for kind in (Measured, Analysis)
+    for kind in (Measured, Context, Analysis)
     for name, member in vars(kind).items()
     if isinstance(member, cached_property)
 )

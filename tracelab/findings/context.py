@@ -2,127 +2,92 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Record, read_only
+from tracelab.base.arrays import read_only
 from tracelab.base.intervals import Int64Array, Intervals, clip, intersect, measure_within, union
 from tracelab.base.names import short_kernel_name
+from tracelab.base.options import DEFAULTS, Options
 from tracelab.findings.advice.needs import host_needs
-from tracelab.findings.recognition import FirstUse, Recognized
-from tracelab.measures.blocking_calls import BlockingCallCosts
+from tracelab.findings.recognition import FirstUse, Recognized, find_first_use, recognize
+from tracelab.findings.remedies import REMEDIES
+from tracelab.findings.remedy import Remedy
 from tracelab.measures.exposed import Exposed
-from tracelab.measures.idle_causes import Bubbles, Cause, mark_beginnings_as_edges
+from tracelab.measures.idle_causes import Cause, mark_beginnings_as_edges
 from tracelab.measures.independent_work import launched_in_backward
 from tracelab.measures.measured import Measured
 from tracelab.measures.serialized_streams import SerializedStreams
 from tracelab.measures.unprofiled_windows import (
-    StartUp,
     active_devices,
     profiler_overhead_ns,
     unprofiled_idle_ns,
     unprofiled_ns,
 )
 from tracelab.model.frames import event_as_shown
-from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind, copies_pageable_memory
 from tracelab.model.lookup import match_names, rows_of
-from tracelab.model.phases import Phases
 from tracelab.model.program.call_sites import NO_CALL_SITE, CallSite, call_sites
 from tracelab.model.steps import Window
-from tracelab.model.timeline import Timeline
-from tracelab.model.trace import ABSENT, Trace
+from tracelab.model.trace import ABSENT
 from tracelab.model.wording import origin_texts
+from tracelab.read.streams import Source
 
 # Operators that read one number.
 _READS_SCALAR = ("aten::item", "aten::_local_scalar_dense", "aten::is_nonzero")
 
 
-class Context(Record, dict=True):
-    """One window of one file, and what was measured of it.
+class Context(Measured):
+    """One file and the window of it that the rules explain.
 
     Columns of the measures have their own docstrings: ``context.exposed.row[i]`` is the timeline
-    row of the exposed piece *i*, ``context.bubbles.cause[i]`` the `Cause` of the bubble *i*.
+    row of the exposed piece *i*, ``context.bubbles.end_ns[i]`` the end of the bubble *i*.
 
-    Attributes:
-        measured: the measurements of the file; each is made when a rule first uses it.
-        window: the window to explain.
-        recognized: which remedies host events belong to.
-        first_use: what the host did that a program does once.
+    Args:
+        source: the file.
+        options: which steps to measure, and how to read the file.
+        remedies: the pitfalls that are recognized in it.
     """
 
-    measured: Measured
-    window: Window
-    recognized: Recognized
-    first_use: FirstUse
-
-    @property
-    def graph(self) -> Graph:
-        """The file's dependencies."""
-        return self.measured.graph
-
-    @property
-    def rank(self) -> int:
-        """The file's rank."""
-        return self.measured.rank
+    def __init__(
+        self,
+        source: Source,
+        options: Options = DEFAULTS,
+        remedies: Sequence[Remedy] = REMEDIES,
+    ) -> None:
+        super().__init__(source, options)
+        self.remedies = remedies
 
     @cached_property
-    def bubbles(self) -> Bubbles:
-        """The idle time of the whole file; a recording begins and ends with edges."""
-        return mark_beginnings_as_edges(self.timeline, self.measured.bubbles)
+    def window(self) -> Window:
+        """The steady window, the step of a report of one step, or the whole trace without both."""
+        [window, *_] = self.windows
+        steady = self.timeline.steady
+        return window if window.step is not None or steady is None else steady.window
+
+    @cached_property
+    def recognized(self) -> Recognized:
+        """The pitfalls that remedies are recognized by in the file."""
+        return recognize(self.graph, self.remedies, self.arguments)
+
+    @cached_property
+    def first_use(self) -> FirstUse:
+        """The work of the host that a program does once."""
+        return find_first_use(self.graph, self.recognized, self.bubbles)
+
+    @cached_property
+    def idle_cause(self) -> NDArray[np.int8]:
+        """int8[bubbles], the `Cause` of each; a recording begins and ends with edges."""
+        return mark_beginnings_as_edges(self.timeline, self.bubbles).cause
 
     @cached_property
     def next_row(self) -> NDArray[np.intp]:
         """intp[bubbles], timeline row of the activity that each bubble ends with, else ABSENT."""
         return read_only(rows_of(self.timeline.event_id, self.bubbles.next_id))
-
-    @property
-    def start_up(self) -> StartUp:
-        """The idle time that is there because the recording had just begun."""
-        return self.measured.start_up
-
-    @property
-    def idle_culprits(self) -> Int64Array:
-        """int64[bubbles], event id of what kept the device idle, else ABSENT."""
-        return self.measured.idle_culprits
-
-    @property
-    def exposed(self) -> Exposed:
-        """The exposed communication and copies of the whole file."""
-        return self.measured.exposed
-
-    @property
-    def serialized_streams(self) -> SerializedStreams:
-        """The streams of a device that ran one after the other, in the whole file."""
-        return self.measured.serialized_streams
-
-    @property
-    def phases(self) -> Phases:
-        """The phases of a step that the host was in."""
-        return self.measured.phases
-
-    @property
-    def blocking_calls(self) -> BlockingCallCosts:
-        """The blocking calls of the file."""
-        return self.measured.blocking_calls
-
-    def arguments(self, event_ids: Iterable[int]) -> Mapping[int, Mapping[str, Any]]:
-        """Read the "args" of a few events by event id; the file is read again."""
-        return self.measured.arguments(event_ids)
-
-    @property
-    def timeline(self) -> Timeline:
-        """The GPU activities in order."""
-        return self.graph.host.timeline
-
-    @property
-    def trace(self) -> Trace:
-        """The file's events."""
-        return self.timeline.trace
 
     @cached_property
     def pageable_copy_row(self) -> NDArray[np.intp]:
@@ -206,11 +171,6 @@ class Context(Record, dict=True):
             return (self.window,)
         steady = self.timeline.steady
         return self.steady_steps if steady and self.window == steady.window else ()
-
-    @cached_property
-    def bubbles_inside(self) -> NDArray[np.bool_]:
-        """bool[bubbles], which are at least partly in the window."""
-        return read_only(self.is_inside(self.bubbles.start_ns, self.bubbles.end_ns))
 
     def is_inside(self, start_ns: Int64Array, end_ns: Int64Array) -> NDArray[np.bool_]:
         """bool[k], which stretches of time are at least partly in the window."""
@@ -301,7 +261,7 @@ class Context(Record, dict=True):
 
     def is_idle_by(self, *causes: Cause) -> NDArray[np.bool_]:
         """bool[bubbles], those of these causes."""
-        return np.isin(self.bubbles.cause, causes)
+        return np.isin(self.idle_cause, causes)
 
     def kernel_name(self, row: int) -> str:
         """The name of a timeline row, without its arguments."""
@@ -316,7 +276,7 @@ class Context(Record, dict=True):
 
         A text is empty if the row is not of a CUDA graph, or its capture is not known.
         """
-        return origin_texts(self.timeline, self.measured.origins, rows, self.measured.lines)
+        return origin_texts(self.timeline, self.origins, rows, self.lines)
 
     def call_sites(self, event_id: NDArray[np.integer[Any]]) -> tuple[CallSite, ...]:
         """Call sites of host events, int[k]; `NO_CALL_SITE` for ABSENT.
@@ -329,7 +289,7 @@ class Context(Record, dict=True):
         site_of_event = dict(
             zip(
                 known_id.tolist(),
-                call_sites(self.timeline, known_id, self.measured.lines),
+                call_sites(self.timeline, known_id, self.lines),
                 strict=True,
             )
         )

@@ -107,7 +107,7 @@ def _stacks(context: Context) -> list[Candidate]:
         site.file
         for site in sites
         if site.file and site.call and site.line is None
-        if not context.measured.lines.has_source(site.file)
+        if not context.lines.has_source(site.file)
     ]
     names = sorted({file.rpartition("/")[2] for file in files})
     source = " and ".join(names) if len(names) < 3 else f"{names[0]} and {len(names) - 1} more"

@@ -230,8 +230,10 @@ def _irregular(context: Context, device: int) -> _Stalls:
     # Where each step idles as long somewhere else, the stall is no exception.
     longer_ns = (idle_ns - np.median(idle_ns))[stalls.step_position]
     is_rare &= longer_ns >= _MIN_TYPICAL_SHARE * stalls.length_ns
-    is_rare &= np.isin(stalls.next_id, context.bubbles.next_id[context.bubbles_inside])
-    is_rare &= ~np.isin(stalls.next_id, context.bubbles.next_id[context.start_up.not_ahead])
+    bubbles = context.bubbles
+    is_inside = context.is_inside(bubbles.start_ns, bubbles.end_ns)
+    is_rare &= np.isin(stalls.next_id, bubbles.next_id[is_inside])
+    is_rare &= ~np.isin(stalls.next_id, bubbles.next_id[context.start_up.not_ahead])
     return rows_at(stalls, is_rare)
 
 
