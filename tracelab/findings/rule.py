@@ -76,6 +76,7 @@ class Case(Record, kw_only=True):
         cause, title, fix: as in `Candidate`.
         short: the short form of the fix; "" where that is short enough.
         edit: as in `Candidate`; {place} in it stays.
+        counted: the words behind a number that {counted} in the title stands for, of one and many.
     """
 
     cause: str
@@ -83,6 +84,7 @@ class Case(Record, kw_only=True):
     fix: str = ""
     short: str = ""
     edit: str | None = None
+    counted: tuple[str, str] = ("", "")
 
     def filled(self, **values: object) -> Case:
         """The same with measured values in its texts; a fix that is short is its own short form."""

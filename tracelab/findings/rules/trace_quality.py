@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import statistics
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -18,9 +16,9 @@ from tracelab.findings.rule import load_rule
 from tracelab.measures.idle_causes import Cause
 from tracelab.model.blocking_calls import Blocking
 from tracelab.model.driver_api import is_stream_wait
-from tracelab.model.kernel_kinds import Kind, copy_direction
+from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import match_names
-from tracelab.model.losses import LOSSES, LossName, find_loss_names, listed_names
+from tracelab.model.losses import LOSSES, find_loss_names, listed_names
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category
 from tracelab.model.wording import capitalize_start
 
@@ -40,26 +38,17 @@ _SYNCHRONIZES = (Blocking.DEVICE, Blocking.STREAM, Blocking.EVENT)
 
 
 def _lack(cause: str, count: int, severity: str = INFO, **values: object) -> list[Candidate]:
-    """Make the candidate of something that a file lacks; none if the count is 0.
-
-    >>> [candidate] = _lack("other_ranks", 8, size=8)
-    >>> candidate.title, candidate.severity_override
-    ('This is one rank of 8', 'info')
-    >>> _lack("unresolved_waits", 0, waits="0 waits")
-    []
-    """
+    """Make the candidate of something that a file lacks so many times; none if that is 0."""
     if not count:
         return []
-    return [_CASES[cause].candidate(Where(count), values, severity_override=severity)]
+    case = _CASES[cause]
+    values |= {"count": count, "counted": counted(count, *case.counted)}
+    return [case.candidate(Where(count), values, severity_override=severity)]
 
 
 def _losses(context: Context, group: str, cause: str) -> list[Candidate]:
     """Make one candidate of all losses of a group; warnings come first and make it a warning."""
-    losses = [
-        loss
-        for loss in LOSSES.values()
-        if loss.group == group and context.trace.losses.get(loss.name)
-    ]
+    losses = [x for x in LOSSES.values() if x.group == group and context.trace.losses.get(x.name)]
     losses.sort(key=lambda loss: loss.severity != WARNING)
     return _lack(
         cause,
@@ -94,8 +83,7 @@ def _waits_without_rows(context: Context) -> list[Candidate]:
     blocking = context.graph.host.blocking_calls  # without the profiler's own and NCCL's watchdog's
     stream_waits = match_names(trace, trace.of_category(*HOST_CALLS), is_stream_wait)
     count = int(stream_waits.sum() + np.isin(blocking.kind, _SYNCHRONIZES).sum())
-    waits = "1 wait" if count == 1 else f"{count} waits"
-    return _lack("no_synchronisation_rows", count, waits=waits)
+    return _lack("no_synchronisation_rows", count)
 
 
 def _stacks(context: Context) -> list[Candidate]:
@@ -111,17 +99,14 @@ def _stacks(context: Context) -> list[Candidate]:
     ]
     names = sorted({file.rpartition("/")[2] for file in files})
     source = " and ".join(names) if len(names) < 3 else f"{names[0]} and {len(names) - 1} more"
-    have = counted(len(files), "call site has", "call sites have")
     return [
         *_lack(NO_STACKS, int(lacks_stacks)),
-        *_lack("no_source", len(files), sites_have=have, source=source),
+        *_lack("no_source", len(files), source=source),
     ]
 
 
 def _unresolved_waits(context: Context) -> list[Candidate]:
-    count = context.graph.links.unresolved
-    waits = "1 stream wait waits" if count == 1 else f"{count} stream waits wait"
-    return _lack("unresolved_waits", count, waits=waits)
+    return _lack("unresolved_waits", context.graph.links.unresolved)
 
 
 def _missing_launches(context: Context) -> list[Candidate]:
@@ -132,13 +117,11 @@ def _missing_launches(context: Context) -> list[Candidate]:
     length_ns = (timeline.end_ns - timeline.start_ns).astype(float)
     share = float(length_ns[has_no_launch].sum() / max(1.0, length_ns.sum()))
     severity = WARNING if share >= _MIN_SHARE_WITHOUT_LAUNCH else INFO
-    cause = "launches_before_the_recording"
-    return _lack(cause, count, severity, activities=count, percent=100 * share)
+    return _lack("launches_before_the_recording", count, severity, percent=100 * share)
 
 
 def _overlaps(context: Context) -> list[Candidate]:
-    count = context.timeline.overlapping_count
-    return _lack("overlapping_activities", count, activities_start=_activities_start(count))
+    return _lack("overlapping_activities", context.timeline.overlapping_count)
 
 
 def _early_kernels(context: Context) -> list[Candidate]:
@@ -147,12 +130,7 @@ def _early_kernels(context: Context) -> list[Candidate]:
     is_launched = timeline.launch_id != ABSENT
     launch_ns = context.trace.start_ns[timeline.launch_id[is_launched]]
     count = int((timeline.start_ns[is_launched] < launch_ns).sum())
-    cause = "kernels_before_their_launch"
-    return _lack(cause, count, WARNING, activities_start=_activities_start(count))
-
-
-def _activities_start(count: int) -> str:
-    return counted(count, "activity starts", "activities start")
+    return _lack("kernels_before_their_launch", count, WARNING)
 
 
 def _impossible_times(context: Context) -> list[Candidate]:
@@ -162,7 +140,7 @@ def _impossible_times(context: Context) -> list[Candidate]:
 def _other_ranks(context: Context) -> list[Candidate]:
     """Report the number of ranks; merging the files of a job checks that all are given."""
     size = context.trace.info.world_size or 0
-    return _lack("other_ranks", size if size > 1 else 0, size=size)
+    return _lack("other_ranks", size if size > 1 else 0)
 
 
 def _profiler_overhead(context: Context) -> list[Candidate]:
@@ -185,73 +163,31 @@ def _profiler_overhead(context: Context) -> list[Candidate]:
 
 def _unknown_events(context: Context) -> list[Candidate]:
     """Report events, copies and waits of unknown kinds, if that matters."""
-    names = defaultdict(list)
-    for name in find_loss_names(context.trace):
-        names[name.loss].append(name)
-    waits = context.trace.losses.get("unknown_waits", 0)
-    tests: Mapping[str, Callable[[str], bool]] = {
-        "copies_without_direction": lambda name: copy_direction(name) == "",
-        "unknown_memories": context.trace.loss_names.get("unknown_memories", {}).__contains__,
-    }
-    return [
-        *_unknown_categories(context, names["unknown_categories"]),
-        *(
-            candidate
-            for loss, is_unknown in tests.items()
-            for candidate in _unknown_copies(context, loss, names[loss], is_unknown)
-        ),
-        *_lack(
-            "unknown_waits",
-            waits,
-            waits_are=counted(waits, "wait of an unknown kind is", "waits of unknown kinds are"),
-            names=_top_names(names["unknown_waits"], waits),
-        ),
-    ]
-
-
-def _unknown_categories(context: Context, names: Iterable[LossName]) -> list[Candidate]:
-    """Report events of unknown categories in the rows of a GPU."""
-    on_gpu = [x for x in names if x.devices]
-    count = sum(x.count for x in on_gpu)
-    unknown_ns: Counter[int] = Counter()
-    for of_name in context.trace.unknown_gpu_ns.values():
-        unknown_ns.update(of_name)
-    timeline = context.timeline
-    is_much = any(
-        length_ns > _MIN_UNKNOWN_SHARE * measure(timeline.busy(timeline.select(device=device)))
-        for device, length_ns in unknown_ns.items()
-    )
-    return _lack(
-        "unknown_categories",
-        count,
-        WARNING if is_much else INFO,
-        events_are=counted(
-            count,
-            "event of an unknown category on GPUs is",
-            "events of unknown categories on GPUs are",
-        ),
-        names=_top_names(on_gpu, count),
-    )
-
-
-def _unknown_copies(
-    context: Context, loss: str, names: Sequence[LossName], is_unknown: Callable[[str], bool]
-) -> list[Candidate]:
-    """Report copies that no rule can judge, if they are much of the copy time."""
-    timeline = context.timeline
+    timeline, names = context.timeline, find_loss_names(context.trace)
     length_ns = timeline.end_ns - timeline.start_ns
-    is_copy = timeline.kind == Kind.COPY
-    unknown = is_copy & match_names(context.trace, timeline.event_id, is_unknown)
-    share = int(length_ns[unknown].sum()) / max(1, int(length_ns[is_copy].sum()))
-    if share < _MIN_SHARE_OF_COPIES:
-        return []
-    listed = _top_names(names, context.trace.losses.get(loss, 0))
-    return _lack(loss, int(unknown.sum()), WARNING, percent=100 * share, names=listed)
-
-
-def _top_names(names: Sequence[LossName], total: int) -> str:
-    """Name the most frequent ones, few enough for a title."""
-    return listed_names([replace(x, devices=()) for x in names[:_MAX_NAMES_IN_TITLE]], total)
+    copies_ns = int(length_ns[timeline.kind == Kind.COPY].sum())
+    busy_ns = sum(
+        measure(timeline.busy(timeline.select(device=device))) for device in timeline.device_numbers
+    )
+    candidates = []
+    # Loss: of how much time, the share of a warning, the severity of less.
+    for loss, of_ns, least, otherwise in (
+        ("unknown_categories", busy_ns, _MIN_UNKNOWN_SHARE, INFO),
+        ("copies_without_direction", copies_ns, _MIN_SHARE_OF_COPIES, None),
+        ("unknown_memories", copies_ns, _MIN_SHARE_OF_COPIES, None),
+        ("unknown_waits", busy_ns, _MIN_UNKNOWN_SHARE, INFO),
+    ):
+        of_loss = [x for x in names if x.loss == loss]
+        if loss == "unknown_categories":  # on the host they are no loss
+            of_loss = [x for x in of_loss if x.devices]
+        count = sum(x.count for x in of_loss)
+        share = sum(x.gpu_ns for x in of_loss) / max(1, of_ns)
+        severity = WARNING if share > least else otherwise
+        if severity is not None:
+            top = [replace(x, devices=()) for x in of_loss[:_MAX_NAMES_IN_TITLE]]
+            listed = listed_names(top, count)
+            candidates += _lack(loss, count, severity, percent=100 * share, names=listed)
+    return candidates
 
 
 RULES = (

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 
 import numpy as np
 
-from tracelab.findings.finding import INFO, WARNING, Finding, Where, severity_of
+from tracelab.findings.finding import Finding, Where, severity_of
 from tracelab.findings.rule import load_rule
 from tracelab.job.lateness import UNEVEN_WORK
 from tracelab.job.part import RankPart
@@ -28,20 +29,20 @@ _OWN_RULES = {
     "copies": ("TL201",),
 }
 
+# Cause -> the column of a stage that tells where to begin.
+_COST_OF_STAGE = {
+    "launch_bound": "critical_host_ns",
+    "transfer": "critical_transfer_ns",
+    "unknown": "critical_other_ns",
+}
+
 # One rank's file does not tell; see `pipeline_finding` and `straggler_finding`.
 PIPELINE = load_rule("TL303", lambda _context: [])
 STRAGGLER = load_rule("TL304", lambda _context: [])
 
 
 def pipeline_finding(pipeline: Pipeline, parts: Sequence[RankPart]) -> Finding | None:
-    """Find what makes the bubble of a job's pipeline much larger than it has to be.
-
-    Without that, a pipeline that does what its schedule says may have too few microbatches.
-
-    Args:
-        pipeline: the job's.
-        parts: its ranks.
-    """
+    """Find the main cause of a bubble that is larger than the schedule's own, or of a large one."""
     if pipeline.parts is None:
         return None
     (cause, share), theory = _cause(pipeline), pipeline.parts.theory
@@ -87,10 +88,7 @@ def pipeline_finding(pipeline: Pipeline, parts: Sequence[RankPart]) -> Finding |
 
 
 def _cause(pipeline: Pipeline) -> tuple[str, float]:
-    """Find the cause of most of the bubble beyond the schedule's own, and its share of it.
-
-    What cannot be changed by name counts only where nothing else does.
-    """
+    """Find the cause of most of the bubble beyond the schedule's own, and its share of it."""
     parts = pipeline.parts
     assert parts is not None
     uneven = _times_the_others(pipeline, _stage_to_change(pipeline, "imbalance")) >= _MIN_UNEVEN
@@ -106,14 +104,7 @@ def _cause(pipeline: Pipeline) -> tuple[str, float]:
 
 
 def _stage_to_change(pipeline: Pipeline, cause: str) -> StageMetrics:
-    def weight(stage: StageMetrics) -> int:
-        if cause == "launch_bound":
-            return stage.critical_host_ns
-        if cause == "transfer":
-            return stage.critical_transfer_ns
-        return stage.critical_other_ns if cause == "unknown" else stage.microbatch_ns
-
-    return max(pipeline.per_stage, key=weight)
+    return max(pipeline.per_stage, key=attrgetter(_COST_OF_STAGE.get(cause, "microbatch_ns")))
 
 
 def _times_the_others(pipeline: Pipeline, stage: StageMetrics) -> float:
@@ -127,7 +118,6 @@ def _times_the_others(pipeline: Pipeline, stage: StageMetrics) -> float:
 
 
 def _figures_of_pipeline(pipeline: Pipeline) -> str:
-    """The bubble, in a sentence."""
     return (
         f"Each of the {pipeline.stages} stages computes nothing in "
         f"{_percent(pipeline.measured_bubble)} of the schedule ({pipeline.schedule}, "
@@ -137,11 +127,6 @@ def _figures_of_pipeline(pipeline: Pipeline) -> str:
 
 
 def _percent(share: float | None) -> str:
-    """A share in words.
-
-    >>> _percent(0.4286)
-    '42.9 %'
-    """
     return f"{100 * (share or 0.0):.1f} %"
 
 
@@ -154,15 +139,10 @@ def _more_microbatches(pipeline: Pipeline) -> int | None:
 
 
 def _describe_microbatches(pipeline: Pipeline) -> str:
-    """Describe the effect of more microbatches if the schedule's own bubble is large."""
+    """Describe the effect of more microbatches if the schedule's own bubble is large; else ""."""
     smallest, theory = pipeline.smallest_microbatch, pipeline.theory_bubble
-    if theory is None or theory < _MIN_THEORY_SHARE:
+    if smallest is None or theory is None or theory < _MIN_THEORY_SHARE:
         return ""
-    if smallest is None:
-        return (
-            "More microbatches make the schedule's own share smaller, as long as each keeps the "
-            "GPU busy for longer than the CPU takes to launch it; the files do not say when."
-        )
     more = _more_microbatches(pipeline)
     if more is None:
         return (
@@ -183,20 +163,18 @@ def _describe_microbatches(pipeline: Pipeline) -> str:
 def straggler_finding(
     straggler: Straggler, device: int, own: tuple[Finding, ...], *, is_replayed: bool = False
 ) -> Finding:
-    """The finding of a straggler, on the rank where the cure is.
+    """The finding of a straggler that computes on a device, with findings of its own file.
 
-    Args:
-        straggler: the rank, and what it costs the job.
-        device: the GPU on which it computes.
-        own: the findings of its own file.
-        is_replayed: whether a replay of all ranks says what the job would gain.
+    Without a replay of all ranks, its fix says what the job would gain.
     """
     case = (STRAGGLER.cases.get(straggler.cause) or STRAGGLER.cases["unknown"]).filled()
     total_ns = straggler.cost_ns * max(1, straggler.steps)
     return Finding(
         rule=STRAGGLER.id,
         title=_title(straggler),
-        severity=_severity(straggler),
+        severity=severity_of(
+            straggler.share, 1, straggler.share * straggler.spread_ns / max(1, straggler.cost_ns)
+        ),
         rank=straggler.rank,
         step=None,
         cause=straggler.cause,
@@ -230,12 +208,7 @@ def _code(straggler: Straggler, own: Iterable[Finding]) -> str | None:
 
 
 def same_work(finding: Finding, own: Iterable[Finding]) -> Finding:
-    """The finding of a rank's own file about the work for which the others wait, else itself.
-
-    Args:
-        finding: any; only one of this rule has another.
-        own: those of all ranks.
-    """
+    """The finding of a straggler's own file about the work for which others wait, else itself."""
     rules = _OWN_RULES.get(finding.cause, ()) if finding.rule == STRAGGLER.id else ()
     where = finding.where
     return next(
@@ -262,7 +235,7 @@ def _title(straggler: Straggler) -> str:
 
 
 def _figures(straggler: Straggler, is_replayed: bool) -> str:
-    """Describe its work and its cost, in a sentence."""
+    """Describe its work, and what it costs."""
     least, most = (f"{f(straggler.wait_ns) / 1e6:,.1f}" for f in (min, max))
     each = least if least == most else f"{least} to {most}"
     period = "per step" if straggler.steps else "in the recording"
@@ -287,12 +260,6 @@ def _same_time(straggler: Straggler, own: tuple[Finding, ...]) -> str:
         return ""
     verb = "is" if len(named) == 1 else "are"
     return f" {' and '.join(named)} of this rank {verb} about the same time."
-
-
-def _severity(straggler: Straggler) -> str:
-    severity = severity_of(straggler.share, 1)
-    is_in_spread = straggler.cost_ns <= straggler.spread_ns
-    return INFO if severity == WARNING and is_in_spread else severity
 
 
 def _ranks(ranks: tuple[int, ...]) -> str:
