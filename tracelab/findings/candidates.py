@@ -30,27 +30,20 @@ class Candidate(Record):
 
     `find_all` makes a finding of it, with what is not attributed to an earlier one.
 
-    Example row: ``Candidate(title="`item()` makes the CPU wait for the GPU", cause="host_sync",
-    where=Where(count=1), evidence=(3,), lost={0: union([110], [130])}, limit_ns={0: 15})``.
-
     Attributes:
         title, cause, where, evidence: as in `Finding`.
-        fix: as in `Finding`; the fix of the rule where it is empty.
-        fix_short: as in `Finding`; "" where `fix` is short enough.
+        fix, fix_short: as in `Finding`; those of the rule where they are empty.
         lost: device to the time lost on it, within the window.
-        limit_ns: device to the most that the fix can save there, ns; all that is lost where it is
-            missing.
-        severity_override: a severity that does not depend on the bound. With one, a candidate that
-            loses no time is a finding, too.
+        limit_ns: device to the most that the fix can save there, ns; else all that is lost.
+        severity_override: a severity whatever the bound, even if no time is lost.
         edit: the change that a replay makes for it, with {place} where its place belongs, such as
-            "unblock:{place}"; None where nothing can be done, or the change is not known.
+            "unblock:{place}".
         remedy: what to write instead, where a pitfall is recognized: its title, fix and edit count.
         is_typical: whether typical steps have it, so that it costs no more than they are idle
             without the profiler.
-        role: as in `Finding`: "generic", where its fix asks for a rebuilding.
-        is_possible: whether the trace shows that the fix can be made; else what it saves is a
-            bound.
-        becomes_finding: whether it becomes a finding; else its time is part of no finding.
+        role: as in `Finding`.
+        is_possible: whether the trace shows that the fix can be made; else its saving is a bound.
+        becomes_finding: whether its time becomes a finding; else it is part of none.
     """
 
     title: str
@@ -71,11 +64,7 @@ class Candidate(Record):
 
 
 def only_one(texts: Sequence[str]) -> str:
-    """The text that all of these are; "" where they differ.
-
-    >>> only_one(["layer 0", "layer 0"]), only_one(["layer 0", "layer 1"])
-    ('layer 0', '')
-    """
+    """The text that all of these are; "" where they differ."""
     return texts[0] if len(set(texts)) == 1 else ""
 
 
@@ -92,23 +81,14 @@ def grouped(keys: Iterable[_Key]) -> dict[_Key, list[int]]:
 
 
 def key_of(remedy: Remedy | None, otherwise: Hashable) -> Hashable:
-    """Return the key to group events by: one fix for all its call sites is one candidate.
-
-    Args:
-        remedy: the one of an event, if any is recognized.
-        otherwise: what to group by where each call site is mended by itself.
-    """
+    """Return the key to group an event by: a remedy of all call sites, else both."""
     if remedy is None or remedy.by_call_site:
         return remedy and remedy.id, otherwise
     return remedy.id
 
 
 def most_expensive(event_ids: Iterable[int], costs: Iterable[int]) -> tuple[int, ...]:
-    """At most `MAX_EVIDENCE` of these events, the most expensive first, each once.
-
-    >>> most_expensive([4, 7, 5, 7], [10, 30, 10, 20])
-    (7, 4, 5)
-    """
+    """At most `MAX_EVIDENCE` of these events, the most expensive first, each once."""
     order = sorted(zip(costs, event_ids, strict=True), key=lambda pair: (-pair[0], pair[1]))
     return tuple(dict.fromkeys(event_id for _, event_id in order))[:MAX_EVIDENCE]
 
@@ -122,39 +102,23 @@ def join_by_device(
 
 
 def sum_by_device(device_number: NDArray[np.integer[Any]], ns: Int64Array) -> dict[int, int]:
-    """Device to the sum of its times, ns.
-
-    >>> sum_by_device(np.array([0, 1, 0]), np.array([10, 20, 30]))
-    {0: 40, 1: 20}
-    """
+    """Device to the sum of its times, ns."""
     devices = np.unique(device_number).tolist()
     return {device: int(ns[device_number == device].sum()) for device in devices}
 
 
 def is_regular(steps_seen: int, steps: int) -> bool:
-    """Return True if `steps_seen` of some steps show that something recurs; of one step, that one.
-
-    >>> is_regular(2, 40), is_regular(1, 40), is_regular(1, 1)
-    (True, False, True)
-    """
+    """Return True if `steps_seen` of some steps show that something recurs."""
     return steps_seen >= min(_MIN_STEPS, steps)
 
 
 def are_rare(steps_seen: NDArray[np.integer[Any]], steps: int) -> NDArray[np.bool_]:
-    """bool[k], things that `steps_seen` of some steps have (int[k]) and a usual step has not.
-
-    >>> are_rare(np.array([1, 2, 3]), 8).tolist(), are_rare(np.array([1, 2]), 3).tolist()
-    ([True, True, False], [True, False])
-    """
+    """bool[k], things that `steps_seen` of some steps have (int[k]) and a usual step has not."""
     rare: NDArray[np.bool_] = steps_seen <= max(1, int(_MAX_RARE_SHARE * steps))
     return rare
 
 
 def where(call_site: CallSite, *, count: int, **more: Any) -> Where:
-    """A call site as the `Where` of a candidate; `more` are its fields that no call site has.
-
-    >>> where(CallSite(operator="aten::item"), count=2, api="cudaStreamSynchronize").operator
-    'aten::item'
-    """
+    """A call site as the `Where` of a candidate; `more` are its fields that no call site has."""
     place = {name: getattr(call_site, name) for name in CALL_SITE_FIELDS}
     return Where(count=count, **place, **more)

@@ -33,9 +33,6 @@ COVERED_SHARE = 1 / 3  # of what all fixes save: then fixes of one place come be
 class Where(Record):
     """Place of a finding, as far as the file says; None where it does not.
 
-    Example row: ``Where(count=12, api="cudaStreamSynchronize", operator="aten::item",
-    function="train", file="train.py", line=40, call="item")``.
-
     Attributes:
         count: how many calls or activities it is about.
         device: the GPU that loses most.
@@ -43,13 +40,12 @@ class Where(Record):
         operator, annotation, function, file, line, call, waited_in: see
             `tracelab.model.program.call_sites.CallSite`.
         activity: the kernel or copy on the GPU.
-        captured_at: where that was captured, if it ran as a node of a CUDA graph, and how that is
-            known; None where it is not. The other fields are about the replay.
-        lines: where `line` is None, the lines of which it is one, ascending; empty where there are
-            many, or none is known.
-        function_line: the line at which the function is entered; None where functions of that name
-            in the file cannot be told apart. It is no line of the call.
-        code: the text of `line` in the source that ran, None where that is not known for certain.
+        captured_at: where that was captured, if it ran as a node of a CUDA graph; the other fields
+            are about the replay.
+        lines: where `line` is None, the lines of which it is one, ascending; empty if they are
+            many.
+        function_line: the line at which the function is entered, if only one has that name.
+        code: the text of `line` in the source that ran, if that is certain.
     """
 
     count: int
@@ -72,45 +68,34 @@ class Where(Record):
 class Finding(Record):
     """One thing to do about the time that a window lost.
 
-    Example row: ``Finding(rule="TL101", title="`item()` makes the CPU wait for the GPU",
-    severity="warning", rank=0, step=None, cause="host_sync", cost_ns=20_000, bound_ns=20_000,
-    where=Where(count=1), evidence=(3,), fix="Read the value every N steps.", about="program")``.
-
     Attributes:
         rule: id of the rule.
         title: what happens, in a sentence without figures and without the place.
-        severity: "critical", "warning" or "info".
-        rank: the rank of the file that it is from.
         step: number of the step; None for the steady window, or the whole trace without one.
         cause: why it happens, in one word.
         cost_ns: the time lost, ns, on the GPU that loses most.
-        bound_ns: the part of the idle and exposed time that is attributed to it, ns, or where it is
-            about what the GPU is busy with, of that work; on the GPU that decides how long a step
-            takes (where it costs nothing there, on the one where it costs most). What is attributed
-            to an earlier finding is left out, so the bounds of a window can be added.
+        bound_ns: the part of the idle and exposed time (of busy time, where it is about that) that
+            is attributed to it and to no earlier finding, ns: the bounds of a window can be added.
+            It is of the GPU that decides how long a step takes, else of the one that loses most.
         where: where in the program, and on which GPU.
         evidence: event ids, the most expensive first.
         fix: what to change, in words and a few lines of PyTorch.
         about: "program", or "trace" for what the file itself lacks.
         steps_seen: in how many of the steady steps it costs time; None without steady steps.
         spread_ns: by how much steady steps differ for other reasons, ns: to save less than that and
-            a tenth of a step is no alarm. It is of the step that the saving is of. None of fewer
-            than `MIN_STEPS` steps.
+            a tenth of a step is no alarm. None of fewer than `MIN_STEPS` steps.
         edit: the change to the program that a replay makes for it, such as "unblock:train.py:40";
-            several are joined by " + ". None where nothing can be done, or the change is not known.
-        saves_ns: what that change saves of a steady step by a replay, ns; of a file without steps,
-            of the whole trace. None without a replay or an edit.
+            several are joined by " + ". None where no change is known.
+        saves_ns: what that change saves of a steady step, else of the whole trace, by a replay, ns.
         saves_low_ns, saves_high_ns: the interval in which it lies.
-        remedy: id of the remedy that says what to write instead; None where none is recognized.
+        remedy: id of the remedy that says what to write instead, if one is recognized.
         source: where that is documented.
-        saves_reason: why a replay says nothing about its edit, in one word; None where it does, and
-            without a replay. With "unmet", no more than `saves_high_ns` is known.
-        role: "specific", where the fix changes one place; "generic", where it asks for a
-            rebuilding, such as a CUDA graph of a step; "rest", where that comes after the specific
-            fixes, and saves what it adds to them; "aside", where it is of no typical step, so that
-            nothing is to be done yet.
-        fix_short: the fix in one or two imperative sentences with the code to write, at most
-            `MAX_SHORT_LETTERS` long; "" without such a form.
+        saves_reason: why a replay says nothing about its edit, in one word. With "unmet", no more
+            than `saves_high_ns` is known.
+        role: "specific" (the fix changes one place), "generic" (a rebuilding, such as a CUDA graph
+            of a step), "rest" (that, after the specific fixes: what it adds to them) or "aside" (of
+            no typical step).
+        fix_short: the fix in at most `MAX_SHORT_LETTERS` letters; "" without such a form.
     """
 
     rule: Annotated[str, constrained(pattern="^[A-Z]+[0-9]+$")]
@@ -155,20 +140,15 @@ class Finding(Record):
 class Savings(Record):
     """Savings of the fixes of one file's findings together, by one replay with all of them.
 
-    Example row: ``Savings(rank=0, step=None, step_ns=12_400_000, basis="profiled",
-    is_of_trace=False, saves_ns=4_100_000, saves_low_ns=3_500_000, saves_high_ns=4_400_000,
-    edits=("unblock:train.py:40", "load=0"), not_replayed=None)``.
-
     Attributes:
-        step: None, as of the whole trace.
+        step: None.
         step_ns: the mean length of the steps that were replayed, ns; None without a replay.
-        basis: whether that is with the profiler or without it.
+        basis: with the profiler or without it.
         is_of_trace: whether it is the whole trace, which has no steps.
-        saves_ns: what all edits together save of it, ns; None without any. It is not the sum of
-            what the findings save one by one.
+        saves_ns: what all edits together save of it, ns: less than the sum of the findings'.
         saves_low_ns, saves_high_ns: the interval in which it lies.
         edits: those of the findings, each once.
-        not_replayed: why nothing is predicted, a sentence; None where it is.
+        not_replayed: why nothing is predicted, a sentence.
         is_of_job: whether the step is the job's, replayed with all its ranks.
     """
 
@@ -191,12 +171,7 @@ def call_site_of(where: Where) -> CallSite:
 
 
 def severity_of(time_ns: float, of_ns: float, spread_ns: float = 0) -> str:
-    """Return the severity of a saving, or of an attributed share.
-
-    Args:
-        time_ns: the time that is saved or attributed.
-        of_ns: of how much.
-        spread_ns: by how much that varies for other reasons: a small share of less is no alarm.
+    """Return the severity of time that is saved or attributed, of a step that varies by a spread.
 
     >>> severity_of(20, 100), severity_of(5, 100), severity_of(5, 100, spread_ns=6)
     ('critical', 'warning', 'info')
@@ -211,19 +186,15 @@ def add_saving(
 ) -> Finding:
     """A finding with what its edit saves, judged by that.
 
-    Where a saving may be anything from next to nothing to an alarm, the attributed share, by which
-    it was judged before, is all that is known: it is a warning at most, as only what saves that for
-    certain is critical. What may save nothing at all is no alarm by its saving: it is a warning
-    where a change of one place has the share of one as well, which is measured. But a recording
-    that takes much longer than the program does not measure who is late there: then such a saving
-    has to be large.
-
     Args:
         finding: as it is judged by its share.
         step_ns: the step, ns.
         saved_ns: what is saved of it, and at least, and at most.
         slowed: how many times as long it took while it was recorded.
     """
+    # What saves an alarm or next to nothing is a warning at most, if its share is an alarm. What
+    # may save nothing is one only as a change of one place, and where the recording was hardly
+    # slower than the program (or the saving is large): else it does not measure who is late.
     saves_ns, low_ns, high_ns = saved_ns
     is_open = low_ns < WARNING_SHARE * step_ns and high_ns >= CRITICAL_SHARE * step_ns
     severity = severity_of(saves_ns, step_ns, finding.spread_ns or 0)
@@ -243,11 +214,9 @@ def add_saving(
 
 
 def is_worth_showing(finding: Finding, share: float, cost_share: float) -> bool:
-    """Tell whether a finding is worth a place among the first.
+    """Tell whether a finding is worth a place among the first, by its shares of a step.
 
-    Findings about the trace, or of no typical step, are not. Of what has neither price nor
-    bound, the time that it takes counts, too: much of that is worth a place though nothing can be
-    done about it.
+    Of what has neither price nor bound, the time that it takes counts, too.
 
     Args:
         finding: one of a window.
@@ -264,16 +233,9 @@ def is_worth_showing(finding: Finding, share: float, cost_share: float) -> bool:
 def order_of(finding: Finding, share: float, cost_share: float) -> tuple[object, ...]:
     """Return the key by which findings are sorted and numbered everywhere.
 
-    First is what saves 2 % of a step or more, and of that a change of one place before the rest
-    that a rebuilding adds. What has no such price comes next, by what it saves or by its share, and
-    there, too, a rebuilding that saves at most as much after changes of one place. Findings
-    without an alarm and a known change do not count as such. Then comes what is not worth a place:
-    what is small, of no typical step or about the trace.
-
-    Args:
-        finding: one of a window.
-        share: as of `is_worth_showing`.
-        cost_share: likewise.
+    First is what saves 2 % of a step or more, the rest that a rebuilding adds last; then what has
+    no such price, by its share; then what is not worth a place. The shares are those of
+    `is_worth_showing`.
     """
     is_worth = is_worth_showing(finding, share, cost_share)
     is_bound = finding.saves_ns is None and finding.saves_high_ns is not None
@@ -294,34 +256,20 @@ def order_of(finding: Finding, share: float, cost_share: float) -> tuple[object,
 
 
 def add_bound(finding: Finding, step_ns: int, high_ns: int) -> Finding:
-    """Limit the saving of a finding: it is a warning if that limit and its share are one.
-
-    Args:
-        finding: as it is judged by its share.
-        step_ns: the step, ns.
-        high_ns: what is saved of it at most.
-    """
+    """Limit the saving of a finding: it is a warning if that limit and its share are one."""
     severity = severity_of(high_ns, step_ns, finding.spread_ns or 0)
     is_alarm = INFO not in (severity, finding.severity)
     return replace(finding, severity=WARNING if is_alarm else INFO, saves_high_ns=high_ns)
 
 
 def sort_findings(findings: Iterable[Finding], steps: int, step_ns: float) -> tuple[Finding, ...]:
-    """Findings of one window and rank in the order of `order_of`.
-
-    Args:
-        findings: in any order.
-        steps: the number of steady steps in the window; 1 in another window.
-        step_ns: the length of one of them, ns.
-    """
+    """Findings of one window of so many steady steps (else 1) in the order of `order_of`."""
 
     def key(finding: Finding) -> tuple[object, ...]:
-        worth_ns = next(
-            (ns for ns in (finding.saves_ns, finding.saves_high_ns) if ns is not None),
-            finding.bound_ns / max(1, steps),
-        )
-        cost_ns = finding.cost_ns / max(1, steps)
-        return order_of(finding, worth_ns / max(1, step_ns), cost_ns / max(1, step_ns))
+        saves_ns = finding.saves_high_ns if finding.saves_ns is None else finding.saves_ns
+        worth_ns = finding.bound_ns / steps if saves_ns is None else saves_ns
+        of_ns = max(1, step_ns)
+        return order_of(finding, worth_ns / of_ns, finding.cost_ns / steps / of_ns)
 
     return tuple(sorted(findings, key=key))
 
@@ -329,7 +277,7 @@ def sort_findings(findings: Iterable[Finding], steps: int, step_ns: float) -> tu
 def mark_rest(
     findings: Iterable[Finding], specific_ns: float, all_ns: float
 ) -> tuple[Finding, ...]:
-    """Findings, the generic ones as the rest where the others cover enough of what all save.
+    """Findings of one rank, the generic ones as the rest where the others cover enough of all.
 
     What such a rest saves at most is no alarm.
 
@@ -339,23 +287,19 @@ def mark_rest(
         all_ns: the same of all.
     """
     is_rest = specific_ns > 0 and specific_ns >= COVERED_SHARE * all_ns
-
-    def placed(finding: Finding) -> Finding:
-        if not is_rest:
-            return replace(finding, role=GENERIC)
-        is_bound = finding.saves_reason == UNMET
-        return replace(finding, role=REST, severity=INFO if is_bound else finding.severity)
-
-    return tuple(placed(x) if x.is_generic else x for x in findings)
+    role = REST if is_rest else GENERIC
+    return tuple(
+        replace(x, role=role, severity=INFO if is_rest and x.saves_reason == UNMET else x.severity)
+        if x.is_generic
+        else x
+        for x in findings
+    )
 
 
 def is_same_place(finding: Finding, other: Finding) -> bool:
     """Return True if two findings are about the same thing at the same place of the program."""
-    return _subject(finding) == _subject(other)
-
-
-def _subject(finding: Finding) -> tuple[object, ...]:
-    return *call_site_key(finding), finding.where.operator
+    is_same_operator = finding.where.operator == other.where.operator
+    return is_same_operator and call_site_key(finding) == call_site_key(other)
 
 
 def call_site_key(finding: Finding) -> tuple[object, ...]:

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from tests.build.rows import call, operator, python, timeline
-from tracelab.findings.places import surroundings
+from tracelab.findings.candidates import where
+from tracelab.findings.places import add_lines
 from tracelab.model.program.call_sites import call_sites
 from tracelab.model.program.source_lines import SourceLines
 from tracelab.model.program.source_scopes import read_scopes, scopes_as_lists
@@ -63,7 +64,7 @@ def around(lines, *rows):
     """The call site of a call in [40, 50) amid these rows, and what surrounds it."""
     made = timeline(call("cudaLaunchKernel", 40, 50), *rows)
     (site,) = call_sites(made, np.array([0]), lines)
-    return site, surroundings(made, site, lines)
+    return site, add_lines(where(site, count=1), made, lines)
 
 
 def nested(*names):
