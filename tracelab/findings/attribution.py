@@ -147,11 +147,7 @@ def step_ns_of(context: Context) -> float:
 
 
 def _joined(context: Context, findings: Iterable[tuple[Finding, Candidate]]) -> list[Finding]:
-    """The findings, where those that one change mends are one: of a remedy, or of a call site.
-
-    What is attributed to them is disjoint and adds up; of what was lost, the same time may be in
-    several. The rest is that of the one with the largest bound.
-    """
+    """The findings, where those that one change mends are one: of a remedy, or of a call site."""
     groups: dict[object, list[tuple[Finding, Candidate]]] = {}
     for i, (finding, candidate) in enumerate(findings):
         remedy, edit = candidate.remedy, finding.edit

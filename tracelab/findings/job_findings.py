@@ -378,16 +378,7 @@ def _change(
     job: JobReplay,
     at: Container[int] | None = None,
 ) -> Change:
-    """The programs of a job's ranks with some changes, those of a finding for one.
-
-    Args:
-        name: what the changes are called.
-        changes: the changes.
-        cause: of the finding.
-        ranks: the ranks, in the order in which they are replayed.
-        job: how they are replayed.
-        at: the ranks on which they are made; None for all that have them.
-    """
+    """The programs of a job's ranks with some changes, those of a finding for one."""
     edits = [edit for edit in changes if isinstance(edit, Edit)]
     of_ranks = {
         index: rank.changes[name]

@@ -149,10 +149,8 @@ def _needs_others(findings: Iterable[Finding], least_ns: float) -> bool:
 
 
 def _cover_late_time(findings: Iterable[Finding], least_ns: float) -> bool:
-    """Tell whether changes of one place that save this much are about enough of the late launches.
-
-    A rebuilding saves most of what these cost as well: beside it, their own saving looks small.
-    """
+    """Tell whether changes of one place that save this much are about enough of late launches."""
+    # A rebuilding saves most of what these cost as well: beside it, their own saving looks small.
     findings = tuple(findings)
     rules = {finding.rule for finding in findings if finding.is_generic}
     late = [finding for finding in findings if finding.rule in rules]
@@ -302,10 +300,7 @@ def _edited(finding: Finding, sites: Sites, context: Context) -> Finding:
 
 
 def _own_place(finding: Finding, edit: Edit, sites: Sites, context: Context) -> str | NoPlace:
-    """Name what is a finding's own, by the most exact place that is nothing else.
-
-    Where each of its places holds more, it gets a name of its own, as of `Sites.name_events`.
-    """
+    """Name what is a finding's own, by the most exact place that is nothing else."""
     if edit.kind == "python":
         return _place_on_host(finding, sites, context)
     first, *others = places_of(finding.where)
@@ -317,7 +312,7 @@ def _own_place(finding: Finding, edit: Edit, sites: Sites, context: Context) -> 
     own[there] = _are_own(finding, program, np.flatnonzero(there), context)
     if not own.any():
         return NoPlace.NO_PLACE
-    for place in (first, *others):
+    for place in (first, *others):  # where each holds more, the finding's gets a name of its own
         if np.array_equal(_changed(edit.kind, sites.select(place), sites), own):
             return place
     return sites.name_events(first, finding.remedy or finding.rule, program.event_id[own])

@@ -54,16 +54,7 @@ def _work_of_remedies(
     in_forward: bool = True,
     at_events: bool = False,
 ) -> Callable[[Context], list[Candidate]]:
-    """Return a rule's `find`: one candidate for the GPU work of each of its remedies.
-
-    Args:
-        rule_id: the rule.
-        cause: of the candidates.
-        counts: which of the activities count that were launched inside a remedy's events; all of
-            them without it.
-        in_forward: as of `_candidate`.
-        at_events: True for the place of those events instead of that of a launch.
-    """
+    """Return a rule's `find`: one candidate for the GPU work of each of its remedies."""
 
     def find(context: Context) -> list[Candidate]:
         candidates = []
@@ -111,8 +102,6 @@ def _candidate(
 ) -> list[Candidate]:
     """Make one candidate of some GPU work, at the call site and kernel that take most of it.
 
-    It needs a saving that is worth a warning.
-
     Args:
         context: the window.
         is_chosen: bool[m], timeline rows.
@@ -120,9 +109,8 @@ def _candidate(
         values: as of `Case.candidate`.
         remedy: as in `Candidate`.
         max_saved: float64[m], the share of each row that the fix saves at most; all without it.
-        in_forward: True if a place in the forward pass comes before those in the backward pass.
-        made_by: int64[m], event ids of the host events whose call sites count; those of the
-            launches without it.
+        in_forward: whether places in the forward pass come before those in the backward pass.
+        made_by: int64[m], event ids of the host events whose call sites count, not the launches'.
     """
     timeline = context.timeline
     rows = np.flatnonzero(is_chosen & context.is_inside(timeline.start_ns, timeline.end_ns))

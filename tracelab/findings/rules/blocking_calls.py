@@ -68,19 +68,7 @@ def _candidate(
     values: Mapping[str, object] | None = None,
     **more: Any,
 ) -> Candidate:
-    """Make the candidate of some blocking calls.
-
-    Without them the host is earlier by what they blocked, and by no more: if it needs longer than
-    the GPU for all else that it does, the rest of the idle stays.
-
-    Args:
-        context: the window.
-        case: what to say of them.
-        call_index: the calls.
-        blamed: the call site and the API of that which is named.
-        values: as of `Case.candidate`.
-        more: further fields of the candidate.
-    """
+    """Make the candidate of some blocking calls."""
     costs, lost, (call_site, api) = context.blocking_calls, context.idle_after(call_index), blamed
     event_id, caused_idle_ns = costs.calls.event_id[call_index], costs.caused_idle_ns[call_index]
     what = capitalize_start(called(call_site, api) or "a call")
@@ -89,6 +77,7 @@ def _candidate(
         {"what": what, **(values or {})},
         evidence=most_expensive(event_id.tolist(), caused_idle_ns.tolist()),
         lost=lost,
+        # Without them the host is earlier by what they blocked, and by no more.
         limit_ns=dict.fromkeys(lost, int(costs.blocked_ns[call_index].sum())),
         **more,
     )
@@ -98,11 +87,7 @@ def _candidate(
 
 
 def _blocking_calls(context: Context) -> list[Candidate]:
-    """Find the blocking calls that caused idle time, by call site or remedy.
-
-    The allocator's calls are TL103's, and copies of batches from pageable memory are TL102's.
-    Waits for a result after which the next replay is queued already cost nothing.
-    """
+    """Find the blocking calls that caused idle time, by call site or remedy."""
     calls, call_sites = context.blocking_calls.calls, context.blocking_calls.call_sites
     is_copy = calls.kind == Blocking.COPY
     is_copy &= context.copies_pageable_memory(calls.event_id, call_sites)
@@ -119,10 +104,7 @@ def _blocking_calls(context: Context) -> list[Candidate]:
 
 
 def _behind_next_replay(context: Context) -> NDArray[np.bool_]:
-    """bool[blocking calls], the waits for a result that is read while the next replay runs.
-
-    The host must not read it earlier, and the GPU has a whole graph to do meanwhile.
-    """
+    """bool[blocking calls], the waits for a result that is read while the next replay runs."""
     calls = context.blocking_calls.calls
     if not mostly_replays(context.timeline):
         return np.zeros(len(calls), dtype=np.bool_)
@@ -132,12 +114,7 @@ def _behind_next_replay(context: Context) -> NDArray[np.bool_]:
 
 
 def _group_calls(context: Context, is_chosen: NDArray[np.bool_]) -> list[Candidate]:
-    """Make one candidate for each call site, or remedy, of the chosen blocking calls.
-
-    Args:
-        context: the window.
-        is_chosen: bool[blocking calls].
-    """
+    """Make one candidate for each call site, or remedy, of the chosen blocking calls."""
     costs = context.blocking_calls
     chosen_index = np.flatnonzero(is_chosen & context.has_caused_idle)
     names = _names(context, chosen_index)
@@ -168,18 +145,11 @@ def _group_calls(context: Context, is_chosen: NDArray[np.bool_]) -> list[Candida
 
 
 def _is_possible(context: Context, call_index: Sequence[int], remedy: Remedy | None) -> bool:
-    """Tell whether the trace shows that the host can do without the values of some blocking calls.
-
-    It cannot without the size of a result, unless that is the same in every step.
-
-    Args:
-        context: the window.
-        call_index: index of the blocking calls.
-        remedy: the pitfall, if one is recognized.
-    """
+    """Tell whether the trace shows that the host can do without the values of blocking calls."""
     costs = context.blocking_calls
     if remedy is not None and not (remedy.needs_same_sizes and remedy.by_call_site):
         return True
+    # It cannot without the size of a result, unless that is the same in every step.
     if not is_size(context.host_needs[call_index]):
         return True
     sites = {costs.call_sites[index] for index in call_index}
@@ -204,16 +174,10 @@ def _place(where: Where) -> _Place:
 def _waits_in_a_row(
     context: Context, is_chosen: NDArray[np.bool_]
 ) -> Mapping[_Place, tuple[Where, ...]]:
-    """Map each place to those that must change together with it; single places are left out.
-
-    Calls whose values the host needs stay, and do not count.
-
-    Args:
-        context: the window.
-        is_chosen: bool[blocking calls], those that may be left out.
-    """
+    """Map each place to those that must change together with it; single places are left out."""
     costs = context.blocking_calls
     calls = costs.calls
+    # Calls whose values the host needs stay, and do not count.
     can_go = is_chosen & ~np.isin(context.host_needs, (Need.BRANCH, Need.INPUT))
     can_go &= context.is_inside(calls.start_ns, calls.end_ns)
     wheres = [
@@ -241,12 +205,9 @@ def _waits_in_a_row(
 def _runs_and_pairs(
     context: Context, number: Int64Array
 ) -> tuple[Counter[int], Counter[tuple[int, int]]]:
-    """Count how often each place waits, and how often one place waits right after another.
+    """Count how often each place waits, and how often one waits right after another.
 
-    Args:
-        context: the window.
-        number: int64[blocking calls], the place of each, else ABSENT. Calls of one place without
-            any of another in between count once.
+    Calls of one place (int64[blocking calls], else ABSENT) with none of another between count once.
     """
     calls = context.blocking_calls.calls
     runs: Counter[int] = Counter()
@@ -355,10 +316,7 @@ def _pageable_copies(context: Context) -> list[Candidate]:
 
 
 def _copies(context: Context) -> tuple[NDArray[np.intp], tuple[CallSite, ...]]:
-    """Timeline rows of the pageable copies that cost time in the window, and their call sites.
-
-    They begin in it, or their call causes idle in it.
-    """
+    """Timeline rows of the pageable copies that begin or cost idle in the window; call sites."""
     timeline, window = context.timeline, context.window
     rows = context.pageable_copy_row
     start_ns = timeline.start_ns[rows]
@@ -375,14 +333,7 @@ def _copies(context: Context) -> tuple[NDArray[np.intp], tuple[CallSite, ...]]:
 def _calls_of_copies(
     context: Context, call_index: list[int], rows: NDArray[np.intp], group: list[int]
 ) -> list[int]:
-    """The calls of some copies that cost time in the window, and the synchronize behind each.
-
-    Args:
-        context: the window.
-        call_index: the blocking calls of the copies' call sites.
-        rows: intp[k], timeline rows of all copies.
-        group: which of them are meant: others of the same call sites may have another fix.
-    """
+    """The calls of some copies that cost time in the window, and the synchronize behind each."""
     costs, trace = context.blocking_calls, context.trace
     copied_ns = trace.start_ns[context.timeline.launch_id[rows]]
     order = np.argsort(copied_ns, kind="stable")
@@ -397,11 +348,7 @@ def _calls_of_copies(
 
 
 def _allocations(context: Context) -> list[Candidate]:
-    """Find the allocator's calls that recur and caused idle time.
-
-    One candidate has the calls that blocked at most their own thread, and one each call site from
-    which they blocked other threads. Filling the allocator for the first time belongs to TL305.
-    """
+    """Find the allocator's calls that recur and caused idle time."""
     calls = context.blocking_calls.calls
     call_index = np.flatnonzero((calls.kind == Blocking.ALLOCATION) & context.has_caused_idle)
     stalls_others = np.isin(call_index, context.graph.host.stalled_calls.allocation_index)
@@ -413,14 +360,11 @@ def _allocations(context: Context) -> list[Candidate]:
 
 
 def _own_thread(context: Context, call_index: NDArray[np.intp]) -> list[Candidate]:
-    """Make the candidate of calls that blocked the thread that made them.
-
-    Memory that is freed is requested again, wherever that happens, so calls that free memory are
-    blamed before those that allocate it.
-    """
+    """Make the candidate of calls that blocked the thread that made them."""
     if not len(call_index):
         return []
     costs, names = context.blocking_calls, _names(context, call_index)
+    # Memory that is freed is requested again, wherever that happens: so these calls are blamed.
     frees = [position for position, name in enumerate(names) if is_free(name)]
     blamed = frees or list(range(len(names)))
     costs_ns = costs.caused_idle_ns[call_index[blamed]]

@@ -69,16 +69,7 @@ def _candidates(
     case_of: _CaseOf,
     subject: _Subject,
 ) -> list[Candidate]:
-    """Make one candidate for each call site, or remedy, and overlap blocker of exposed pieces.
-
-    Args:
-        context: the window.
-        exposed: pieces of exposed time.
-        is_chosen: bool[exposed pieces].
-        rule: whose they are.
-        case_of: its case.
-        subject: what runs alone.
-    """
+    """Make one candidate for each call site, or remedy, and overlap blocker of exposed pieces."""
     chosen_index = np.flatnonzero(is_chosen & context.is_inside(exposed.start_ns, exposed.end_ns))
     chosen_row = exposed.row[chosen_index]
     launch_id = context.timeline.launch_id[chosen_row]
@@ -155,11 +146,7 @@ def collective_text(call_site: CallSite, activity: str) -> str:
 
 
 def _feeds_next_layer(context: Context, rows: NDArray[np.intp]) -> bool:
-    """Return True for collectives between the layers of a model, as in tensor parallelism.
-
-    They run several times a step outside the backward pass and are no all-gather: what follows
-    most likely needs them.
-    """
+    """Return True for collectives between layers, as in tensor parallelism: the next needs them."""
     timeline, unique_row = context.timeline, np.unique(rows)
     steps = 1 if context.window.step is not None else max(1, len(timeline.steps))
     is_after = side_of_independent_work(timeline, unique_row) == Side.AFTER
@@ -278,13 +265,7 @@ def drop_comparison(fix: str) -> str:
 
 
 def _peer_waits(context: Context, waiting: Exposed, waits: PeerWaits) -> list[Candidate]:
-    """One candidate for each kernel and call site whose exposed collectives waited for a peer.
-
-    Args:
-        context: the window.
-        waiting: the exposed pieces in which they waited.
-        waits: how long they waited in all.
-    """
+    """One candidate for each kernel and call site whose exposed collectives waited for a peer."""
     chosen_index = np.flatnonzero(context.is_inside(waiting.start_ns, waiting.end_ns))
     chosen_row = waiting.row[chosen_index]
     keys = zip(

@@ -46,12 +46,8 @@ _MAX_GAP_NS = 2_500
 
 
 def _late_work(context: Context) -> list[Candidate]:
-    """Idle time before launches that came late: by remedy, else all short gaps and all long ones.
-
-    So what one fix mends is a candidate of its own, and what is left over is one. A file that is
-    mostly first use does not show how fast the host launches.
-    """
-    if context.first_use.is_most:
+    """Idle time before late launches: by remedy, else all short gaps and all long ones."""
+    if context.first_use.is_most:  # then the file does not show how fast the host launches
         return []
     is_late, is_slow_host = _late_launches(context)
     of_replays = _is_before_replay(context)
@@ -79,14 +75,12 @@ def _late_work(context: Context) -> list[Candidate]:
 def _group_by_remedy(
     context: Context, is_late: NDArray[np.bool_]
 ) -> list[tuple[NDArray[np.bool_], Remedy | None]]:
-    """Divide the late launches (bool[bubbles]) by remedy and call site; those of none are last.
-
-    A bubble belongs to what the host was in, else to what the late launch was made in.
-    """
+    """Divide the late launches (bool[bubbles]) by remedy and call site; those of none are last."""
     bubbles = context.bubbles
     index = np.flatnonzero(is_late & context.is_inside(bubbles.start_ns, bubbles.end_ns))
     culprit_id = context.idle_culprits[index]
     launch_id = context.timeline.launch_id[context.next_row[index]]
+    # A bubble belongs to what the host was in, else to what the late launch was made in.
     in_culprit = context.recognized.remedies(culprit_id, LAUNCH_BOUND.id)
     in_launch = context.recognized.remedies(launch_id, LAUNCH_BOUND.id)
     remedies = [own or other for own, other in zip(in_culprit, in_launch, strict=True)]
@@ -105,10 +99,7 @@ def _group_by_remedy(
 
 
 def _late_launches(context: Context) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Find the bubbles that end with a late launch, and those before which nothing was launched.
-
-    Twice bool[bubbles].
-    """
+    """bool[bubbles] twice: which end with a late launch; and before which nothing was launched."""
     bubbles = context.bubbles
     is_busy = context.is_idle_by(Cause.HOST_BUSY)
     # Of a late launch the time until it starts on the GPU is lost as well.
@@ -158,10 +149,7 @@ def _is_before_replay(context: Context) -> NDArray[np.bool_]:
 
 
 def _late_replays(context: Context) -> NDArray[np.bool_]:
-    """bool[bubbles], in which a graph is launched and nothing but that makes the GPU wait.
-
-    The call of a replay takes so long that the GPU runs out of work in it, or before it can start.
-    """
+    """bool[bubbles], in which a graph is launched and nothing but that makes the GPU wait."""
     bubbles, timeline, row = context.bubbles, context.timeline, context.next_row
     is_late = context.is_idle_by(Cause.LAUNCH) & _is_before_replay(context)
     return_ns = context.trace.end_ns[timeline.launch_id[row]]
@@ -220,14 +208,10 @@ def _where(call_site: CallSite, lost: Mapping[int, Intervals]) -> Where:
 
 
 def _subtract_profiler_ns(context: Context, device: int, late_ns: int) -> tuple[int, bool]:
-    """Return the time of a device before late launches without the profiler, ns.
+    """Return a device's time before late launches without the profiler, ns; is it a bound only?
 
     All that the profiler cost may have been such time. If that much is not there, the GPU worked in
-    some of it: then no more is known than how long it idles at most without the profiler, and
-    where that is hardly anything, nothing is left.
-
-    Returns:
-        the time, and whether it is no more than a bound.
+    some of it: then no more is known than how long it idles at most without the profiler.
     """
     recording = context.recording_idle.get(device)
     recording_ns = 0 if recording is None else measure(recording)  # counted already
@@ -244,11 +228,7 @@ def _has_collectives(context: Context) -> bool:
 
 
 def _is_launch(name: str) -> bool:
-    """Return True if a call of this name launches something.
-
-    >>> _is_launch("cudaGraphLaunch"), _is_launch("sample")
-    (True, False)
-    """
+    """Return True if a call of this name launches something."""
     return is_graph_launch(name) or is_kernel_launch(name) or is_asynchronous_copy(name)
 
 
@@ -263,18 +243,14 @@ def _holds_launch(context: Context) -> NDArray[np.bool_]:
 def _top_culprit(
     context: Context, is_chosen: NDArray[np.bool_], remedy: Remedy | None
 ) -> tuple[str, CallSite, tuple[int, ...]]:
-    """Find what blocked the GPU in most of these bubbles: its name, call site and events.
-
-    The events are those of all culprits, the most expensive first. Where a culprit is not of the
-    remedy itself, the late launch is, and stands for it.
-    """
+    """Find what blocked the GPU in most of these bubbles: its name, call site; events of all."""
     bubbles = context.bubbles
     is_inside = context.is_inside(bubbles.start_ns, bubbles.end_ns)
     bubble_index = np.flatnonzero(is_chosen & is_inside)
     length_ns = (bubbles.end_ns - bubbles.start_ns)[bubble_index]
     longest = np.argsort(-length_ns, kind="stable")[:_MAX_LOOKED_UP_BUBBLES]
     cost_ns, culprit_id = length_ns[longest], context.idle_culprits[bubble_index[longest]]
-    if remedy is not None:
+    if remedy is not None:  # where a culprit is not the remedy's, the late launch stands for it
         of_culprit = context.recognized.remedies(culprit_id, LAUNCH_BOUND.id)
         is_own = np.array([own is remedy for own in of_culprit], dtype=np.bool_)
         row = context.next_row[bubble_index[longest]]
@@ -291,11 +267,7 @@ def _top_culprit(
 def _choose_forward(
     context: Context, culprit_id: Int64Array, cost_ns: Int64Array, remedy: Remedy
 ) -> tuple[Int64Array, Int64Array]:
-    """Choose the culprits to change, with their cost, ns.
-
-    The backward pass follows what the program calls forward: where only its part is expensive, the
-    forward part stands for it, by its time on the host; without one what the program calls itself.
-    """
+    """Choose the culprits to change, with their cost, ns: the backward pass follows the forward."""
     of_backward = _are_of_backward(context, culprit_id)
     if not of_backward.all():
         return culprit_id[~of_backward], cost_ns[~of_backward]

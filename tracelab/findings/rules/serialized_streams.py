@@ -134,15 +134,7 @@ def _has_room(context: Context, piece_index: int) -> bool:
 def _blocks_per_multiprocessor(
     arguments: Mapping[str, Any], multiprocessors: int | None
 ) -> float | None:
-    """Return the number of a kernel's blocks for each multiprocessor; None if not in the file.
-
-    Kineto writes it down; PyTorch's own CUPTI collector only how many blocks the kernel has.
-
-    >>> _blocks_per_multiprocessor({"blocks per SM": 0.5}, None)
-    0.5
-    >>> _blocks_per_multiprocessor({"grid": [66, 1, 1]}, 132)
-    0.5
-    """
+    """Return the number of a kernel's blocks for each multiprocessor; None if not in the file."""
     blocks = arguments.get("blocks per SM")
     if isinstance(blocks, int | float):
         return blocks
@@ -151,11 +143,7 @@ def _blocks_per_multiprocessor(
 
 
 def _blocks(arguments: Mapping[str, Any]) -> int | None:
-    """Return how many blocks a kernel was launched with; None if the file does not say.
-
-    >>> _blocks({"grid": [32, 2, 1]})
-    64
-    """
+    """Return how many blocks a kernel was launched with; None if the file does not say."""
     grid = arguments.get("grid")
     is_known = isinstance(grid, list) and all(type(size) is int and size > 0 for size in grid)
     return math.prod(grid) if is_known and grid else None

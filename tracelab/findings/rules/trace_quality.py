@@ -144,12 +144,9 @@ def _other_ranks(context: Context) -> list[Candidate]:
 
 
 def _profiler_overhead(context: Context) -> list[Candidate]:
-    """Compare the median step with its length without the profiler.
-
-    If the capture did not measure that, Python's stacks in the file say that the host was slowed.
-    """
+    """Compare the median step with its length without the profiler."""
     unprofiled_ns = context.trace.info.unprofiled_step_ns
-    if unprofiled_ns is None:
+    if unprofiled_ns is None:  # stacks say that the host was slowed
         has_stacks = len(context.trace.of_category(Category.PYTHON)) > 0
         waits = context.idle_by_device(context.is_idle_by(Cause.HOST_BUSY, Cause.LAUNCH))
         wait_ns = max(map(measure, waits.values()), default=0)

@@ -149,14 +149,11 @@ def _idle_during(
 
 
 def _irregular_stalls(context: Context) -> list[Candidate]:
-    """The long idle times of which hardly another step has the like, together.
-
-    Those of a slow start of the recording are a candidate of their own, which becomes no finding:
-    each step has less of them, and a typical cost they are not either.
-    """
+    """The long idle times of which hardly another step has the like, together."""
     if len(context.steady_steps) < MIN_STEPS:
         return []
     stalls = {device: _irregular(context, device) for device in context.active_devices}
+    # Each step has less of those of a slow start: they are no finding, and no typical cost.
     of_start = context.bubbles.next_id[context.start_up.slow]
     return [
         replace(candidate, becomes_finding=becomes_finding)

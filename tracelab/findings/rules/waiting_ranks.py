@@ -263,11 +263,7 @@ def _same_time(straggler: Straggler, own: tuple[Finding, ...]) -> str:
 
 
 def _ranks(ranks: tuple[int, ...]) -> str:
-    """Name some ranks as the subject of a sentence.
-
-    >>> _ranks((1,)), _ranks((1, 2, 3)), _ranks((0, *range(2, 8)))
-    ('Rank 1', 'Ranks 1, 2 and 3', '7 ranks')
-    """
+    """Name some ranks as the subject of a sentence."""
     if len(ranks) == 1:
         return f"Rank {ranks[0]}"
     if len(ranks) > _MAX_LISTED_RANKS:
