@@ -65,8 +65,8 @@ class Analysis(Context):
         rules: Sequence[Rule] = RULES,
         remedies: Sequence[Remedy] = REMEDIES,
     ) -> None:
-        super().__init__(source, options, remedies)
-        self.measures, self.rules = measures, rules
+        super().__init__(source, options)
+        self.measures, self.rules, self.remedies = measures, rules, remedies
 
     def open(self) -> Analysis:
         """Read the file and its steps; everything that can refuse the file, does so here."""
@@ -182,7 +182,7 @@ class Analysis(Context):
         findings, steady = self.findings, self.timeline.steady
         if self.window.step is None or steady is None:
             return ""
-        of_steady = self._of_steady_steps(steady.window).priced.findings
+        of_steady = self._steady_analysis(steady.window).priced.findings
         first, of_step = (
             next((x for x in some if x.about == "program"), None) for some in (of_steady, findings)
         )
@@ -197,7 +197,7 @@ class Analysis(Context):
             f"{sentence_of(first.title, first.where)}."
         )
 
-    def _of_steady_steps(self, window: Window) -> Analysis:
+    def _steady_analysis(self, window: Window) -> Analysis:
         """The same file in its steady window; what is of the whole file is not computed again."""
         shared = {*vars(Measured), "recognized", "first_use", "baseline", "sites"}
         steady = Analysis(self.source, self.options, rules=self.rules, remedies=self.remedies)

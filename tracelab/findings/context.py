@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from tracelab.base.arrays import read_only
 from tracelab.base.intervals import Int64Array, Intervals, clip, intersect, measure_within, union
 from tracelab.base.names import short_kernel_name
-from tracelab.base.options import DEFAULTS, Options
 from tracelab.findings.advice.needs import host_needs
 from tracelab.findings.recognition import FirstUse, Recognized, find_first_use, recognize
 from tracelab.findings.remedies import REMEDIES
@@ -35,7 +34,6 @@ from tracelab.model.program.call_sites import NO_CALL_SITE, CallSite, call_sites
 from tracelab.model.steps import Window
 from tracelab.model.trace import ABSENT
 from tracelab.model.wording import origin_texts
-from tracelab.read.streams import Source
 
 # Operators that read one number.
 _READS_SCALAR = ("aten::item", "aten::_local_scalar_dense", "aten::is_nonzero")
@@ -47,20 +45,11 @@ class Context(Measured):
     Columns of the measures have their own docstrings: ``context.exposed.row[i]`` is the timeline
     row of the exposed piece *i*, ``context.bubbles.end_ns[i]`` the end of the bubble *i*.
 
-    Args:
-        source: the file.
-        options: which steps to measure, and how to read the file.
+    Attributes:
         remedies: the pitfalls that are recognized in it.
     """
 
-    def __init__(
-        self,
-        source: Source,
-        options: Options = DEFAULTS,
-        remedies: Sequence[Remedy] = REMEDIES,
-    ) -> None:
-        super().__init__(source, options)
-        self.remedies = remedies
+    remedies: Sequence[Remedy] = REMEDIES
 
     @cached_property
     def window(self) -> Window:

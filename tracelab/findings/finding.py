@@ -263,7 +263,7 @@ def add_bound(finding: Finding, step_ns: int, high_ns: int) -> Finding:
 
 
 def sort_findings(findings: Iterable[Finding], steps: int, step_ns: float) -> tuple[Finding, ...]:
-    """Findings of one window of so many steady steps (else 1) in the order of `order_of`."""
+    """Findings of a window of some steady steps (else 1) in the order of `order_of`."""
 
     def key(finding: Finding) -> tuple[object, ...]:
         saves_ns = finding.saves_high_ns if finding.saves_ns is None else finding.saves_ns

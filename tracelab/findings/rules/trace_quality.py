@@ -38,7 +38,7 @@ _SYNCHRONIZES = (Blocking.DEVICE, Blocking.STREAM, Blocking.EVENT)
 
 
 def _lack(cause: str, count: int, severity: str = INFO, **values: object) -> list[Candidate]:
-    """Make the candidate of something that a file lacks so many times; none if that is 0."""
+    """Make the candidate of something that a file lacks `count` times; none if that is 0."""
     if not count:
         return []
     case = _CASES[cause]
