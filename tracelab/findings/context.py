@@ -13,6 +13,7 @@ from tracelab.base.arrays import read_only
 from tracelab.base.intervals import Int64Array, Intervals, clip, intersect, measure_within, union
 from tracelab.base.names import short_kernel_name
 from tracelab.findings.advice.needs import host_needs
+from tracelab.findings.candidates import most_expensive
 from tracelab.findings.recognition import FirstUse, Recognized, find_first_use, recognize
 from tracelab.findings.remedies import REMEDIES
 from tracelab.findings.remedy import Remedy
@@ -220,6 +221,14 @@ class Context(Measured):
         return self.group_by_device(
             timeline.device_number[rows], timeline.start_ns[rows], timeline.end_ns[rows]
         )
+
+    def evidence(
+        self, rows: NDArray[np.integer[Any]], cost_ns: Int64Array | None = None
+    ) -> tuple[int, ...]:
+        """Event ids of timeline rows, the most expensive first: the longest, without a cost."""
+        if cost_ns is None:
+            cost_ns = self.timeline.end_ns[rows] - self.timeline.start_ns[rows]
+        return most_expensive(self.timeline.event_id[rows].tolist(), cost_ns.tolist())
 
     def time_of_pieces(
         self, pieces: Exposed | SerializedStreams, index: NDArray[np.integer[Any]]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.intervals import Int64Array, measure
-from tracelab.findings.candidates import Candidate, grouped, most_expensive, where
+from tracelab.findings.candidates import Candidate, grouped, where
 from tracelab.findings.context import Context
 from tracelab.findings.finding import GENERIC, WARNING_SHARE
 from tracelab.findings.remedy import Remedy
@@ -140,7 +140,7 @@ def _candidate(
                 captured_at=context.origins_of(rows[[top]])[0] or None,
             ),
             values,
-            evidence=most_expensive(timeline.event_id[rows].tolist(), length_ns.tolist()),
+            evidence=context.evidence(rows),
             lost=lost,
             limit_ns=limit_ns,
             remedy=remedy,

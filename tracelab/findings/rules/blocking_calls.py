@@ -294,14 +294,13 @@ def _pageable_copies(context: Context) -> list[Candidate]:
         is_copy = np.isin(context.exposed.row, copy_row)
         exposed = context.time_of_pieces(context.exposed, np.flatnonzero(is_copy))
         lost = join_by_device(exposed, context.idle_after(np.array(call_index, dtype=np.intp)))
-        length_ns = timeline.end_ns[copy_row] - timeline.start_ns[copy_row]
         candidates.append(
             PAGEABLE.cases["pageable"].candidate(
                 where(
                     call_site, count=len(copy_row), activity=context.kernel_name(int(copy_row[0]))
                 ),
                 {"what": capitalize_start(called(call_site, "copy"))},
-                evidence=most_expensive(timeline.event_id[copy_row].tolist(), length_ns.tolist()),
+                evidence=context.evidence(copy_row),
                 lost=lost,
                 # What the host does between these calls is not theirs.
                 limit_ns={

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +15,6 @@ from tracelab.findings.candidates import (
     grouped,
     join_by_device,
     key_of,
-    most_expensive,
     only_one,
     sum_by_device,
     where,
@@ -82,7 +80,6 @@ def _candidates(
         (blocker, key_of(remedy, (site, name)))
         for blocker, site, name, remedy in zip(blockers, sites, names, remedies, strict=True)
     ]
-    blocking_sites = _blocking_call_sites(context, exposed, chosen_index)
     candidates = []
     for group in grouped(keys).values():
         piece_index, call_site, name = chosen_index[group], sites[group[0]], names[group[0]]
@@ -104,9 +101,9 @@ def _candidates(
                 ),
                 {
                     "what": subject(call_site, name),
-                    "reason": _reason(context, calls, blocking_sites, blocked_ids),
+                    "reason": _reason(context, calls, blocked_ids),
                 },
-                evidence=(*_evidence(context, row, length_ns), *blocked_ids),
+                evidence=(*context.evidence(row, length_ns), *blocked_ids),
                 lost=context.time_of_pieces(exposed, piece_index),
                 limit_ns=sum_by_device(
                     context.timeline.device_number[row], exposed.bound_ns[piece_index]
@@ -117,13 +114,6 @@ def _candidates(
             )
         )
     return candidates
-
-
-def _evidence(
-    context: Context, row: NDArray[np.integer[Any]], cost_ns: Int64Array
-) -> tuple[int, ...]:
-    """Return the event ids of timeline rows, the most expensive first."""
-    return most_expensive(context.timeline.event_id[row].tolist(), cost_ns.tolist())
 
 
 def collective_text(call_site: CallSite, activity: str) -> str:
@@ -158,26 +148,13 @@ def _feeds_next_layer(context: Context, rows: NDArray[np.intp]) -> bool:
     )
 
 
-def _blocking_call_sites(
-    context: Context, exposed: Exposed, piece_index: NDArray[np.intp]
-) -> Mapping[int, CallSite]:
-    """Map the blocking calls behind these pieces, by event id, to their call sites."""
-    call_id = np.unique(exposed.blocking_call_id[piece_index])
-    call_id = call_id[call_id != ABSENT]
-    return dict(zip(call_id.tolist(), context.call_sites(call_id), strict=True))
-
-
-def _reason(
-    context: Context,
-    call_id: Int64Array,
-    blocking_sites: Mapping[int, CallSite],
-    blocked_ids: tuple[int, ...],
-) -> str:
+def _reason(context: Context, call_id: Int64Array, blocked_ids: tuple[int, ...]) -> str:
     """Name the blocking call behind most of some pieces, or the kernel that waited; else ""."""
     calls = Counter(call_id[call_id != ABSENT].tolist())
     for call, _ in calls.most_common(1):
-        return f", because {called(blocking_sites[call], context.trace.name_of(call))} blocks"
-    names = Counter(context.trace.name_of(event_id) for event_id in blocked_ids)
+        [site] = context.call_sites(np.array([call]))
+        return f", because {called(site, context.trace.name_of(call))} blocks"
+    names = Counter(map(context.trace.name_of, blocked_ids))
     return "".join(f", and {kernel_text(name)} waits for it" for name, _ in names.most_common(1))
 
 
@@ -277,35 +254,26 @@ def _peer_waits(context: Context, waiting: Exposed, waits: PeerWaits) -> list[Ca
     candidates = []
     for (is_slow, call_site, name), group in grouped(keys).items():
         row = np.unique(chosen_row[group])
+        length_ns = context.timeline.end_ns[row] - context.timeline.start_ns[row]
+        slowest = int(np.argmax(waits.wait_ns[row]))
         lost = context.time_of_pieces(waiting, chosen_index[group])
         candidates.append(
             COLLECTIVES.cases["slow_link" if is_slow else PEER_WAIT].candidate(
                 where(call_site, count=len(row), activity=name),
                 {
                     "what": collective_text(call_site, name),
-                    **_measure_waits(context, waits, row, lost),
+                    "slowest_us": length_ns[slowest] / 1000,
+                    "twin_us": waits.fastest_ns[row[slowest]] / 1000,
+                    "shortest_us": length_ns.min() / 1000,
+                    "percent": 100 * max(map(measure, lost.values())) / context.window.length_ns,
                 },
-                evidence=_evidence(context, row, waits.wait_ns[row]),
+                evidence=context.evidence(row, waits.wait_ns[row]),
                 lost=lost,
                 limit_ns=dict.fromkeys(lost, 0),
                 severity_override=INFO,
             )
         )
     return candidates
-
-
-def _measure_waits(
-    context: Context, waits: PeerWaits, row: NDArray[np.integer[Any]], lost: Mapping[int, Intervals]
-) -> dict[str, float]:
-    """Measure the slowest and the shortest of some collectives, and the slowest's fastest twin."""
-    length_ns = context.timeline.end_ns[row] - context.timeline.start_ns[row]
-    slowest = int(np.argmax(waits.wait_ns[row]))
-    return {
-        "slowest_us": length_ns[slowest] / 1000,
-        "twin_us": waits.fastest_ns[row[slowest]] / 1000,
-        "shortest_us": length_ns.min() / 1000,
-        "percent": 100 * max(map(measure, lost.values())) / context.window.length_ns,
-    }
 
 
 # --- TL206 ---
@@ -328,14 +296,13 @@ def _peer_copies(context: Context) -> list[Candidate]:
         bound_ns = sum_by_device(
             timeline.device_number[exposed.row[piece_index]], exposed.bound_ns[piece_index]
         )
-        length_ns = timeline.end_ns[copy_row] - timeline.start_ns[copy_row]
         candidates.append(
             PEER_COPY.cases["default_stream"].candidate(
                 where(
                     call_site, count=len(copy_row), activity=context.kernel_name(int(copy_row[0]))
                 ),
                 {"what": capitalize_start(called(call_site, "copy"))},
-                evidence=_evidence(context, copy_row, length_ns),
+                evidence=context.evidence(copy_row),
                 lost=lost,
                 # The copies can overlap with no more compute than there is.
                 limit_ns={
@@ -416,7 +383,7 @@ def _small_collectives(context: Context) -> list[Candidate]:
                     / 1000,
                     "latency_us": int(small.latency_ns[index].min()) / 1000,
                 },
-                evidence=_evidence(context, row, saved_ns[index]),
+                evidence=context.evidence(row, saved_ns[index]),
                 lost=join_by_device(
                     context.time_of_pieces(moving, np.flatnonzero(is_moving)), gaps_of
                 ),

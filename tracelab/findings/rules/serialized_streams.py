@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.intervals import Int64Array, clip, measure
-from tracelab.findings.candidates import Candidate, grouped, most_expensive, only_one, where
+from tracelab.findings.candidates import Candidate, grouped, only_one, where
 from tracelab.findings.context import Context
 from tracelab.findings.finding import INFO
 from tracelab.findings.rule import Rule, load_rule
@@ -51,6 +51,7 @@ def _candidates(
     candidates = []
     for (blocker, call_site, other_name), group in grouped(keys).items():
         piece_index = chosen_index[group]
+        length_ns = serialized.end_ns[piece_index] - serialized.start_ns[piece_index]
         blocked_name = context.kernel_name(int(serialized.row[piece_index[0]]))
         api = context.call_name(int(call_id[group[0]]))
         # Without room both take as long side by side: nothing is lost.
@@ -72,21 +73,13 @@ def _candidates(
                     api=api if cause == OverlapBlocker.HOST_SYNC else None,
                 ),
                 {"blocked": kernel_text(blocked_name), "other": kernel_text(other_name)},
-                evidence=_evidence(context, piece_index),
+                evidence=context.evidence(serialized.row[piece_index], length_ns),
                 lost=lost,
                 limit_ns=limit_ns,
                 severity_override=None if has_room else INFO,
             )
         )
     return candidates
-
-
-def _evidence(context: Context, piece_index: NDArray[np.intp]) -> tuple[int, ...]:
-    """Event ids of the kernels that were blocked, those that were blocked longest first."""
-    serialized = context.serialized_streams
-    length_ns = serialized.end_ns[piece_index] - serialized.start_ns[piece_index]
-    event_id = context.timeline.event_id[serialized.row[piece_index]]
-    return most_expensive(event_id.tolist(), length_ns.tolist())
 
 
 def _call_id(context: Context, piece_index: NDArray[np.intp]) -> Int64Array:
