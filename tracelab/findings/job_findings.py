@@ -77,7 +77,7 @@ def find_in_job(
         wait_ns: int64[c] of each part, ns, how long the kernel of each operation waited, ABSENT
             where that is not known.
         stragglers: the ranks that the others wait for.
-        pipeline: what they are stages of, if they are.
+        pipeline: the schedule of which they are stages.
         step: the only one that is reported, None for the steady steps.
         is_replayed: whether a replay of all ranks says what the job would gain.
 
@@ -108,23 +108,17 @@ def find_in_job(
 def deciding_ranks(parts: Sequence[RankPart], wait_ns: Sequence[Int64Array]) -> frozenset[int]:
     """The ranks that decide how long the job's step takes: they hardly ever wait for another.
 
-    Args:
-        parts: the job's ranks.
-        wait_ns: as of `find_in_job`; what is not known counts as a wait.
+    The waits are those of `find_in_job`; what is not known counts as one.
     """
-    return frozenset(
-        part.rank
-        for part, waited_ns in zip(parts, wait_ns, strict=True)
-        if part.steps.is_steady.any() and _waits_little(part, waited_ns)
-    )
-
-
-def _waits_little(part: RankPart, wait_ns: Int64Array) -> bool:
-    steady = part.steps.is_steady
-    start_ns, end_ns = part.steps.start_ns[steady], part.steps.end_ns[steady]
-    until_ns = np.where(wait_ns == ABSENT, part.end_ns, part.start_ns + wait_ns)
-    waited_ns = measure_within(union(part.start_ns, until_ns), start_ns, end_ns)
-    return int(waited_ns.sum()) < WARNING_SHARE * int((end_ns - start_ns).sum())
+    deciding = set()
+    for part, waits_ns in zip(parts, wait_ns, strict=True):
+        steady = part.steps.is_steady
+        start_ns, end_ns = part.steps.start_ns[steady], part.steps.end_ns[steady]
+        until_ns = np.where(waits_ns == ABSENT, part.end_ns, part.start_ns + waits_ns)
+        waited_ns = measure_within(union(part.start_ns, until_ns), start_ns, end_ns)
+        if int(waited_ns.sum()) < WARNING_SHARE * int((end_ns - start_ns).sum()):
+            deciding.add(part.rank)
+    return frozenset(deciding)
 
 
 def limit_to_job(
@@ -134,11 +128,6 @@ def limit_to_job(
 
     A replay of one file knows when the other ranks arrived, and not when they would: on a rank that
     waits for others a fix makes the wait longer, and no rank faster.
-
-    Args:
-        findings: those of the files.
-        deciding: the ranks that decide how long the job's step takes.
-        steady: the steady steps of the files.
     """
     by_rank = {row.rank: row for row in steady}
     ordered: list[Finding] = []
@@ -250,72 +239,54 @@ def price_in_job(
     """The findings with what they save of the job's step, and what all of them save together.
 
     A change is made on all ranks that have a finding with it, as their programs are alike. Of what
-    it saves a rank where it hardly matters has only what it adds to the others.
-
-    Args:
-        findings: those of the job, judged by the share that is attributed to them.
-        savings: a row of each rank, of its own step.
-        ranks: the ranks, in the order in which they are replayed.
-        job: how they are replayed; a job that is.
+    it saves a rank where it hardly matters has only what it adds to the others. The ranks are in
+    the order in which the job is replayed.
     """
     basis = job.baseline.printed
     assert basis is not None  # it is replayed
     step_ns = basis.step_ns
-    by_edit = {
-        finding.edit: finding
-        for finding in findings
-        if finding.edit is not None and finding.saves_reason is None
-    }
-    by_text = {text: finding.cause for text, finding in by_edit.items()}
-    changes = [
-        _change(text, changes_in(text), cause, ranks, job) for text, cause in by_text.items()
-    ]
-    main = {text: _main_ranks(text, findings) for text in by_text}
-    of_main = [
-        _change(text, changes_in(text), cause, ranks, job, main[text])
-        for text, cause in by_text.items()
-    ]
-    together = _change(TOGETHER, joint_changes(map(changes_in, by_text)), "", ranks, job)
-    texts = [text for text, x in by_edit.items() if not x.is_generic]
-    specific = _change(ALL_SPECIFIC, joint_changes(map(changes_in, texts)), "", ranks, job)
-    *alone, predicted_specific, predicted_together = predict_job(
-        job, [*changes, *of_main, specific, together]
+    by_edit = {x.edit: x for x in findings if x.edit is not None and x.saves_reason is None}
+    edits = {text: changes_in(text) for text in by_edit}
+    main = {text: _main_ranks(text, findings) for text in by_edit}
+    specific = joint_changes(edits[text] for text, x in by_edit.items() if not x.is_generic)
+    together = joint_changes(edits.values())
+    predicted = predict_job(
+        job,
+        [
+            *(_change(text, edits[text], ranks, job, x.cause) for text, x in by_edit.items()),
+            *(
+                _change(text, edits[text], ranks, job, x.cause, main[text])
+                for text, x in by_edit.items()
+            ),
+            _change(ALL_SPECIFIC, specific, ranks, job),
+            _change(TOGETHER, together, ranks, job),
+        ],
     )
-    saved = [saved_ns(predicted, step_ns) for predicted in alone]
-    on_all = dict(zip(by_text, saved, strict=False))
-    on_main = dict(zip(by_text, saved[len(by_text) :], strict=True))
-    priced = tuple(
-        add_saving(
-            finding,
-            step_ns,
-            on_all[finding.edit]
-            if finding.rank in main[finding.edit]
-            else _added_ns(on_all[finding.edit], on_main[finding.edit]),
-        )
-        if finding.edit in by_text and finding.saves_reason is None
-        else finding
-        for finding in findings
-    )
-    specific_saved, together_saved = (
-        saved_ns(x, step_ns) for x in (predicted_specific, predicted_together)
-    )
+    *alone, of_specific, of_all = (saved_ns(x, step_ns) for x in predicted)
+    on_all = dict(zip(by_edit, alone, strict=False))
+    on_main = dict(zip(by_edit, alone[len(by_edit) :], strict=True))
+    priced = []
+    for finding in findings:
+        text, saved = finding.edit, None
+        if text in by_edit and finding.saves_reason is None:
+            is_main = finding.rank in main[text]
+            saved = on_all[text] if is_main else _added_ns(on_all[text], on_main[text])
+        priced.append(add_saving(finding, step_ns, saved) if saved else finding)
     if any(x.is_generic and x.saves_ns is not None for x in priced):
-        priced = mark_rest(priced, specific_saved[0], together_saved[0])
-    rest = _added_ns(together_saved, specific_saved)
-    priced = tuple(
-        add_saving(x, step_ns, rest) if x.role == REST and x.saves_ns else x for x in priced
-    )
-    saves_ns, low_ns, high_ns = together_saved
+        priced = list(mark_rest(priced, of_specific[0], of_all[0]))
+    rest = _added_ns(of_all, of_specific)
+    priced = [add_saving(x, step_ns, rest) if x.role == REST and x.saves_ns else x for x in priced]
+    saves_ns, low_ns, high_ns = of_all if by_edit else (None, None, None)
     rows = tuple(
         replace(
             row,
             step_ns=step_ns,
             basis=basis.name,
             is_of_job=True,
-            saves_ns=saves_ns if by_text else None,
-            saves_low_ns=low_ns if by_text else None,
-            saves_high_ns=high_ns if by_text else None,
-            edits=tuple(map(describe, joint_changes(map(changes_in, by_text)))),
+            saves_ns=saves_ns,
+            saves_low_ns=low_ns,
+            saves_high_ns=high_ns,
+            edits=tuple(map(describe, together)),
         )
         for row in savings
     )
@@ -330,20 +301,14 @@ def price_in_job(
 def predict_in_job(
     edits: Sequence[str | Callable[[Any], Any]], ranks: Sequence[int], job: JobReplay
 ) -> tuple[Prediction, ...]:
-    """Predict the job's step with each edit, made on all ranks, and with all of them last.
-
-    Args:
-        edits: as `Options.edits`.
-        ranks: the ranks, in the order in which they are replayed.
-        job: how they are replayed; a job that is.
-    """
+    """Predict the job's step with each edit, made on all ranks, and with all of them last."""
     basis = job.baseline.printed
     assert basis is not None  # it is replayed
     step_ns = basis.step_ns
     by_text = {JOINT.join(map(describe, changes)): changes for changes in map(changes_in, edits)}
     if len(by_text) > 1:
         by_text[TOGETHER] = joint_changes(by_text.values())
-    changes = [_change(text, some, "", ranks, job) for text, some in by_text.items()]
+    changes = [_change(text, some, ranks, job) for text, some in by_text.items()]
     return tuple(
         Prediction(
             name=text,
@@ -373,12 +338,12 @@ def _reason(
 def _change(
     name: str,
     changes: Sequence[Edit | Callable[[Program], Program]],
-    cause: str,
     ranks: Sequence[int],
     job: JobReplay,
+    cause: str = "",
     at: Container[int] | None = None,
 ) -> Change:
-    """The programs of a job's ranks with some changes, those of a finding for one."""
+    """The programs of a job's ranks (or of those at which they are made) with some changes."""
     edits = [edit for edit in changes if isinstance(edit, Edit)]
     of_ranks = {
         index: rank.changes[name]

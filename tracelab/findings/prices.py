@@ -340,25 +340,16 @@ def _are_own(
 
 def _changed(kind: str, selection: Selection, sites: Sites) -> NDArray[np.bool_]:
     """bool[n], the calls or activities that an edit of a place changes."""
-    changed: NDArray[np.bool_]
+    program = sites.program
+    changed: NDArray[np.bool_] = selection.activities & (program.launch_node != ABSENT)
     if kind == "unblock":
         changed = selection.calls & (sites.blocking != ABSENT)
     elif kind == "remove":
-        changed = selection.calls & (sites.program.kind == NodeKind.CALL)
-    else:
-        changed = selection.activities & _is_changed(kind, sites.program)
-    return changed
-
-
-def _is_changed(kind: str, program: Program) -> NDArray[np.bool_]:
-    """bool[n], the activities that an edit of a kind can change."""
-    changed: NDArray[np.bool_] = program.launch_node != ABSENT
-    if kind in ("prefetch", "pin"):
+        changed = selection.calls & (program.kind == NodeKind.CALL)
+    elif kind in ("prefetch", "pin"):
         changed &= program.activity_kind == Kind.COPY
-    if kind == "no-wait":
-        waits = np.zeros(len(program.kind), dtype=np.bool_)
-        waits[program.target[program.via == Via.EVENT]] = True
-        changed &= waits
+    elif kind == "no-wait":
+        changed &= np.isin(np.arange(len(changed)), program.target[program.via == Via.EVENT])
     return changed
 
 
@@ -369,15 +360,12 @@ def _place_on_host(finding: Finding, sites: Sites, context: Context) -> str | No
     pauses = sites.name_pauses(first)
     host_work = [place for place in (first, *others) if sites.select(place).host_share.any()][:1]
     for place in (*host_work, pauses):
-        work_ns = _python_ns(sites.select(place), sites.program)
+        # Of Python and other libraries, in a step.
+        share = sites.select(place).python_share
+        latency_ns = sites.program.latency_ns[: len(share)]
+        work_ns = float((share * latency_ns)[share > 0].sum()) / sites.program.steps
         # Where the GPU waited for next to nothing of it, another finding is about that work; and
         # where that is next to nothing of what it waited for, the rest is PyTorch's.
         if work_ns and _MIN_COST_SHARE * work_ns <= cost_ns <= work_ns / _MIN_COST_SHARE:
             return place
     return NoPlace.LAUNCHES if host_work else NoPlace.NOT_IN_STEPS
-
-
-def _python_ns(selection: Selection, program: Program) -> float:
-    """Return the time of Python and other libraries at a place in a step, ns."""
-    share = selection.python_share
-    return float((share * program.latency_ns[: len(share)])[share > 0].sum()) / program.steps
