@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from tracelab.base.arrays import Record
 from tracelab.base.intervals import (
     Int64Array,
     Intervals,
@@ -42,7 +41,7 @@ from tracelab.simulate.sites import REMEDY
 _NOTHING = union([], [])
 
 
-class _Ledger(Record):
+class _Ledger:
     """Time that the findings so far leave for the next one.
 
     Attributes:
@@ -54,10 +53,12 @@ class _Ledger(Record):
         typical_left_ns: the same of typical steps, without what comes only now and then.
     """
 
-    attributed: Mapping[int, Intervals]
-    counted: Intervals
-    idle_left_ns: Mapping[int, int]
-    typical_left_ns: Mapping[int, int]
+    def __init__(self, context: Context) -> None:
+        self.context, self.counted = context, _NOTHING
+        # What the profiler's own code cost is no finding's, nor what the recording began with.
+        self.attributed = dict(context.recording_idle)
+        self.idle_left_ns = _idle_without_profiler_ns(context)
+        self.typical_left_ns = dict(context.unprofiled_idle_ns)
 
     def free(self, candidate: Candidate) -> dict[int, Intervals]:
         """Device to the time that the candidate lost and no finding has."""
@@ -66,35 +67,30 @@ class _Ledger(Record):
             for device, lost in candidate.lost.items()
         }
 
-    def most_idle_ns(self, candidate: Candidate, device: int) -> int | None:
-        """Return the most idle time of a device that a candidate can have; None if not known."""
-        left_ns = [self.idle_left_ns.get(device)]
-        if candidate.is_typical:
-            left_ns.append(self.typical_left_ns.get(device))
-        return min((ns for ns in left_ns if ns is not None), default=None)
+    def bound_ns(self, candidate: Candidate, free: Mapping[int, Intervals]) -> dict[int, int]:
+        """Device to the most that the candidate's fix can save of its free time, ns."""
+        bound_ns = {}
+        for device, time in free.items():
+            left_ns = measure(time)
+            known_ns = [self.idle_left_ns.get(device)]
+            known_ns += [self.typical_left_ns.get(device)] if candidate.is_typical else []
+            most_ns = min((ns for ns in known_ns if ns is not None), default=None)
+            if most_ns is not None:  # no change saves what the profiler made idle
+                idle_ns = measure(intersect(time, self.context.idle(device)))
+                left_ns -= max(0, idle_ns - most_ns)
+            bound_ns[device] = min(left_ns, candidate.limit_ns.get(device, left_ns))
+        return bound_ns
 
-    def after(
-        self, context: Context, candidate: Candidate, taken: Mapping[int, Intervals], device: int
-    ) -> _Ledger:
-        """Return the ledger after a candidate takes this time, by device, and counts on one."""
-        counted = join(self.counted, taken[device])
-        idle_ns = {
-            number: measure(intersect(time, context.idle(number)))
-            for number in {*self.idle_left_ns, *self.typical_left_ns}
-            for time in [join(taken.get(number, _NOTHING), taken[device])]
-        }
-        is_typical = candidate.is_typical
-        return _Ledger(
-            join_by_device(self.attributed, taken),
-            counted,
-            _less(self.idle_left_ns, idle_ns),
-            _less(self.typical_left_ns, idle_ns) if is_typical else self.typical_left_ns,
-        )
-
-
-def _less(left_ns: Mapping[int, int], taken_ns: Mapping[int, int]) -> dict[int, int]:
-    """Subtract from each; the time that a finding takes may be idle and exposed."""
-    return {device: max(0, ns - taken_ns[device]) for device, ns in left_ns.items()}
+    def take(self, candidate: Candidate, taken: Mapping[int, Intervals], device: int) -> None:
+        """Give a candidate this time, by device; it counts on one."""
+        self.counted = join(self.counted, taken[device])
+        self.attributed = join_by_device(self.attributed, taken)
+        for left_ns in (self.idle_left_ns, self.typical_left_ns):
+            if left_ns is self.idle_left_ns or candidate.is_typical:
+                for number in left_ns:
+                    time = join(taken.get(number, _NOTHING), taken[device])
+                    idle_ns = measure(intersect(time, self.context.idle(number)))
+                    left_ns[number] = max(0, left_ns[number] - idle_ns)
 
 
 def find_all(context: Context, rules: Iterable[Rule]) -> tuple[Finding, ...]:
@@ -109,18 +105,12 @@ def find_all(context: Context, rules: Iterable[Rule]) -> tuple[Finding, ...]:
     Returns:
         the findings in the order of `sort_findings`.
     """
-    # What the profiler's own code cost is no finding's, nor what the recording began with.
-    ledger = _Ledger(
-        context.recording_idle,
-        _NOTHING,
-        _idle_without_profiler_ns(context),
-        context.unprofiled_idle_ns,
-    )
+    ledger = _Ledger(context)
     findings: list[tuple[Finding, Candidate]] = []
     for rule in rules:
         for candidate in sorted(rule.find(context), key=lambda x: -_longest_ns(x.lost)):
             free = ledger.free(candidate)
-            bound_ns = _bound_ns(context, candidate, free, ledger)
+            bound_ns = ledger.bound_ns(candidate, free)
             if not _is_reported(context, candidate, bound_ns):
                 continue
             device = _device(context, candidate, bound_ns)
@@ -129,7 +119,7 @@ def find_all(context: Context, rules: Iterable[Rule]) -> tuple[Finding, ...]:
                 findings.append((finding, candidate))
             if device in free:
                 taken = {number: _earliest(free[number], bound_ns[number]) for number in free}
-                ledger = ledger.after(context, candidate, taken, device)
+                ledger.take(candidate, taken, device)
     found = _joined(context, findings)
     specific_ns = sum(x.bound_ns for x in found if not x.is_generic and x.role != ASIDE)
     late = mark_rest(found, specific_ns, sum(x.bound_ns for x in found))
@@ -235,21 +225,6 @@ def _idle_without_profiler_ns(context: Context) -> dict[int, int]:
     }
 
 
-def _bound_ns(
-    context: Context, candidate: Candidate, free: Mapping[int, Intervals], ledger: _Ledger
-) -> dict[int, int]:
-    """Device to the most that the candidate's fix can save of its free time, ns."""
-    bound_ns = {}
-    for device, time in free.items():
-        left_ns = measure(time)
-        most_ns = ledger.most_idle_ns(candidate, device)
-        if most_ns is not None:  # no change saves what the profiler made idle
-            idle_ns = measure(intersect(time, context.idle(device)))
-            left_ns -= max(0, idle_ns - most_ns)
-        bound_ns[device] = min(left_ns, candidate.limit_ns.get(device, left_ns))
-    return bound_ns
-
-
 def _is_reported(context: Context, candidate: Candidate, bound_ns: Mapping[int, int]) -> bool:
     """Return True if a candidate costs enough and earlier findings left some of it."""
     if not candidate.lost:
@@ -267,6 +242,7 @@ def _finding(
     """The finding of a candidate that counts on a device."""
     lost_by_step_ns = _lost_by_step_ns(context, candidate.lost.get(device, _NOTHING))
     spread_ns = _spread_ns(context, lost_by_step_ns)
+    is_of_steps = bool(candidate.lost) and len(lost_by_step_ns) > 0
     of_all_ns = (spread_ns or 0) * len(lost_by_step_ns)
     remedy = candidate.remedy
     fix = _fix(context, rule, candidate)
@@ -284,7 +260,7 @@ def _finding(
         fix=fix.text,
         fix_short=fix.summary,
         about=rule.about,
-        steps_seen=_steps_seen(candidate, lost_by_step_ns),
+        steps_seen=int((lost_by_step_ns > 0).sum()) if is_of_steps else None,
         spread_ns=spread_ns,
         edit=edit_text(_edit_of(candidate), candidate.where),
         remedy=remedy.id if remedy else None,
@@ -306,13 +282,6 @@ def _fix(context: Context, rule: Rule, candidate: Candidate) -> Instead:
         return of_remedy
     said_by = candidate if candidate.fix else rule
     return Instead(said_by.fix, short=said_by.fix_short)
-
-
-def _steps_seen(candidate: Candidate, lost_by_step_ns: Int64Array) -> int | None:
-    """Count the steady steps in which a candidate costs time; None without steps or cost."""
-    if not candidate.lost or not len(lost_by_step_ns):
-        return None
-    return int((lost_by_step_ns > 0).sum())
 
 
 def _lost_by_step_ns(context: Context, lost: Intervals) -> Int64Array:

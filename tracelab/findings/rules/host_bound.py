@@ -113,7 +113,10 @@ def _late_launches(context: Context) -> tuple[NDArray[np.bool_], NDArray[np.bool
     profiler_factor = window_ns / (context.window_without_profiler_ns or window_ns or 1)
     length_ns = bubbles.end_ns - bubbles.start_ns
     is_silent = is_busy & ~_holds_launch(context)
-    is_silent[is_silent] = ~_is_launching(context, np.flatnonzero(is_silent))
+    silent = np.flatnonzero(is_silent)
+    is_silent[silent] = work_at(context.timeline, *_launching_threads(context, silent)) != (
+        Doing.LAUNCHING
+    )
     is_other = is_silent & (length_ns >= _MIN_OTHER_WORK_NS * profiler_factor)
     if mostly_replays(context.timeline):
         is_own = is_silent & _is_before_replay(context)
@@ -121,14 +124,6 @@ def _late_launches(context: Context) -> tuple[NDArray[np.bool_], NDArray[np.bool
         own_ns = np.bincount(gap, np.where(is_own, length_ns, 0))[gap]
         is_other |= is_own & (own_ns >= _MIN_OTHER_WORK_OF_REPLAYS_NS * profiler_factor)
     return is_late, np.isin(bubbles.next_id, bubbles.next_id[is_other])
-
-
-def _is_launching(context: Context, index: NDArray[np.intp]) -> NDArray[np.bool_]:
-    """bool[k], half-way through which bubbles the thread that launches next was launching."""
-    thread_index, middle_ns = _launching_threads(context, index)
-    work = work_at(context.timeline, thread_index, middle_ns)
-    is_launching: NDArray[np.bool_] = work == Doing.LAUNCHING
-    return is_launching
 
 
 def _launching_threads(
@@ -172,7 +167,8 @@ def _late_candidate(
     name, call_site, evidence = _top_culprit(context, is_chosen, remedy)
     steps = {context.trace.name_of(step.event_id) for step in context.timeline.steps}
     what = called(call_site, "" if name in steps else name)
-    is_before = case.cause == "slow_host" and _is_launch(name)
+    is_launch = is_graph_launch(name) or is_kernel_launch(name) or is_asynchronous_copy(name)
+    is_before = case.cause == "slow_host" and is_launch
     at = f" before {what}" if is_before else f", mostly in {what}"
     advice: dict[str, Any] = {}
     if case.cause == "launch_bound" and remedy is None:
@@ -225,11 +221,6 @@ def _subtract_profiler_ns(context: Context, device: int, late_ns: int) -> tuple[
 def _has_collectives(context: Context) -> bool:
     """Return True if the window waits for peers, which the profiler slows."""
     return bool((context.timeline.kind == Kind.COMM).any())
-
-
-def _is_launch(name: str) -> bool:
-    """Return True if a call of this name launches something."""
-    return is_graph_launch(name) or is_kernel_launch(name) or is_asynchronous_copy(name)
 
 
 def _holds_launch(context: Context) -> NDArray[np.bool_]:
