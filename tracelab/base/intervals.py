@@ -6,8 +6,6 @@ are equal arrays.
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -149,24 +147,13 @@ def stacked(starts: Int64Array, ends: Int64Array, most: int) -> NDArray[np.intp]
         most: the number of levels, at least one.
     """
     levels: list[int] = []
-    free: list[int] = []  # a heap, as is the next one
-    running: list[tuple[int, int]] = []  # end, level
-    reached: list[int | None] = []  # of each level, when the last interval in it ends
+    reached: list[int] = []  # of each level, when the last interval in it ends
     for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
-        while running and running[0][0] <= start:
-            over, level = heappop(running)
-            if reached[level] == over:
-                reached[level] = None
-                heappush(free, level)
-        if free:
-            level = heappop(free)
-        elif len(reached) < most:
-            level = len(reached)
-            reached.append(None)
-        else:
-            level = most - 1
-        reached[level] = max(end, reached[level] or end)
-        heappush(running, (end, level))
+        free = (level for level, end_before in enumerate(reached) if end_before <= start)
+        level = min(next(free, len(reached)), most - 1)
+        if level == len(reached):
+            reached.append(end)
+        reached[level] = max(end, reached[level])
         levels.append(level)
     return np.array(levels, dtype=np.intp)
 

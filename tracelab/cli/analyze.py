@@ -12,17 +12,11 @@ import typer
 from tracelab.base.errors import TracelabError, UsageError
 from tracelab.base.safe_text import brief
 from tracelab.cli.options import (
+    Analyzed,
     Brief,
-    CommPattern,
-    Job,
     Json,
     Markdown,
-    NoCache,
-    NoPrices,
-    Processes,
-    SourceFolders,
-    StepOn,
-    options_of,
+    analyzes,
     require_one,
     require_outputs,
     require_saved_options,
@@ -44,7 +38,9 @@ if TYPE_CHECKING:
 MAX_PICTURES = 20
 
 
+@analyzes("step_on", "comm_pattern", "source", "jobs", "job", "no_prices", "no_cache")
 def analyze(
+    analyzed: Analyzed,
     paths: Annotated[
         list[str],
         typer.Argument(
@@ -83,16 +79,12 @@ def analyze(
         str | None,
         typer.Option(metavar="N|all", help="Only step N; 'all' prints every table, of every step."),
     ] = None,
-    step_on: StepOn = None,
-    comm_pattern: CommPattern = None,
-    source: SourceFolders = None,
     top: Annotated[
         int | None,
         typer.Option(
             min=1, metavar="N", help="How many kernels, lines, modules and operators to show."
         ),
     ] = None,
-    jobs: Processes = None,
     executor: Annotated[
         str | None,
         typer.Option(
@@ -110,17 +102,14 @@ def analyze(
         bool,
         typer.Option("--all", help="With --png: draw every file, however many they are."),
     ] = False,
-    job: Job = False,
-    no_prices: NoPrices = False,
     redact: Annotated[
         bool,
         typer.Option("--redact", help="Leave out paths, host names and the script's arguments."),
     ] = False,
-    no_cache: NoCache = False,
 ) -> None:
     """Tell why GPUs were not busy, what to change, and what that saves."""
     from tracelab.analysis.reports import merge_results, report_of_each_recording
-    from tracelab.cli.many_files import map_files, processes_for_one
+    from tracelab.cli.many_files import map_files
     from tracelab.outputs.registry import paths_of, write_files
     from tracelab.read.sources import find_sources
     from tracelab.render.csv_tables import write_csv
@@ -130,28 +119,18 @@ def analyze(
     is_whole = {"--full": full, "--top": top is not None, "--step all": step == "all"}
     form = _form({"--markdown": markdown, "--brief": brief, "--json -": json == "-"}, is_whole)
     sources = find_sources(paths)
-    options = options_of(
-        step_on,
-        comm_pattern,
-        no_cache,
-        step=_step_number(step),
-        source_folders=tuple(source or ()),
-        processes=processes_for_one(len(sources), executor, jobs),
-        all_pairs=all_pairs,
-        job=job,
-        prices=not no_prices,
-    )
+    options = analyzed.options(len(sources), executor, step=_step_number(step), all_pairs=all_pairs)
     files = {"png": png, "html": html, "perfetto": perfetto}
     requests = _requests(files, len(sources), options, redact=redact)
     require_outputs(sources, files=[json, csv and csv / "findings.csv", *paths_of(requests)])
-    if png is not None and not (all_pictures or job):
+    if png is not None and not (all_pictures or analyzed.job):
         _require_few(sources)
     read = partial(_analyze, requests=requests, options=options, is_alone=len(sources) == 1)
-    results = map_files(read, sources, spec=executor, jobs=jobs)
+    results = map_files(read, sources, spec=executor, jobs=analyzed.jobs)
     report = merge_results(results, paths, options)
     if results[0].is_saved:
         needs_trace = {"--png": png, "--perfetto": perfetto, "--step": options.step}
-        require_saved_options(report, options, step_on, needs_trace)
+        require_saved_options(report, options, needs_trace)
     redaction = Redaction(report) if redact else None
     if redaction is not None:
         report = redaction.apply(report)
@@ -168,7 +147,7 @@ def analyze(
     write_result(result if isinstance(result, str) else result.decode())
     if csv is not None:
         tell(f"wrote {len(write_csv(report, csv))} tables to {csv}")
-    run = partial(map_files, spec=executor, jobs=jobs)
+    run = partial(map_files, spec=executor, jobs=analyzed.jobs)
     written = write_files(report, results, requests, run, redaction)
     for one in written:
         tell(str(one))

@@ -13,11 +13,9 @@ import typer
 
 from tracelab.base.errors import TracelabError, UsageError, reason_of
 from tracelab.cli.options import (
-    CommPattern,
+    Analyzed,
     Markdown,
-    NoCache,
-    StepOn,
-    options_of,
+    analyzes,
     require_one,
     require_outputs,
     require_saved_options,
@@ -45,7 +43,9 @@ class Format(StrEnum):
     GITHUB = "github"
 
 
+@analyzes("step_on", "comm_pattern", "no_cache")
 def check(
+    analyzed: Analyzed,
     paths: Annotated[
         list[str],
         typer.Argument(
@@ -93,8 +93,6 @@ def check(
     step: Annotated[
         int | None, typer.Option(metavar="N", help="Only step N, not the steady steps.")
     ] = None,
-    step_on: StepOn = None,
-    comm_pattern: CommPattern = None,
     output_format: Annotated[
         Format, typer.Option("--format", help="Text, or GitHub annotations and text.")
     ] = Format.TEXT,
@@ -102,7 +100,6 @@ def check(
     junit: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the result as JUnit XML as well.")
     ] = None,
-    no_cache: NoCache = False,
 ) -> None:
     """Check a trace against budgets: exit code 1 if one fails.
 
@@ -134,14 +131,14 @@ def check(
     found, file = _budgets_of_file(budgets)
     wanted = found.updated(flags)
     require_checkable(wanted)
-    options = options_of(step_on, comm_pattern, no_cache, step=step)
     sources = find_sources(paths)
+    options = analyzed.options(len(sources), step=step)
     others = () if wanted.baseline is None else find_sources([wanted.baseline])
     require_outputs((*sources, *others), files=[junit], other_inputs=[file])
-    reports, missing = _read_all(sources, paths, options, step_on)
+    reports, missing = _read_all(sources, paths, options)
     before = None
     if wanted.baseline is not None:
-        before = _read_baseline(others, wanted.baseline, options, step_on)
+        before = _read_baseline(others, wanted.baseline, options)
     results = hold_to(wanted, reports, step=step, baseline=before)
     if junit is not None:
         write_file(junit, junit_xml(results))
@@ -214,19 +211,18 @@ def parse_assignments(texts: Iterable[str], flag: str, example: str) -> dict[str
 
 
 def _read_all(
-    sources: Sequence[Source], paths: Sequence[str], options: Options, step_on: str | None
+    sources: Sequence[Source], paths: Sequence[str], options: Options
 ) -> tuple[list[Report], bool]:
     """Return the report of all traces and the saved ones; and whether one that counts failed."""
     from tracelab.analysis.reports import analyze_file, merge_results
-    from tracelab.cli.many_files import map_files, processes_for_one
+    from tracelab.cli.many_files import map_files
 
-    options = replace(options, processes=processes_for_one(len(sources)))
     read = partial(analyze_file, options=options, may_be_saved=True, is_alone=len(sources) == 1)
     results = map_files(read, sources)
     saved = [x.report for x in results if x.is_saved and x.report is not None]
     measured = [x for x in results if x.report is not None and not x.is_saved]
     for report in saved:
-        require_saved_options(report, options, step_on, {})
+        require_saved_options(report, options)
     failed = [(x.source, x.error) for x in results if x.error is not None]
     if not saved and not measured:
         raise failed[0][1]
@@ -253,9 +249,7 @@ def _counts(source: Source) -> bool:
     return bool(trace.losses or len(trace.activities))
 
 
-def _read_baseline(
-    sources: Sequence[Source], path: str, options: Options, step_on: str | None
-) -> Report:
+def _read_baseline(sources: Sequence[Source], path: str, options: Options) -> Report:
     from tracelab.analysis.reports import analyze_file, merge_results
 
     whole = replace(options, step=None)
@@ -265,7 +259,7 @@ def _read_baseline(
             raise result.error
     report = merge_results(results, [path], whole)
     if results[0].is_saved:
-        require_saved_options(report, replace(whole, comm_patterns=()), step_on, {})
+        require_saved_options(report, replace(whole, comm_patterns=()))
     return report
 
 

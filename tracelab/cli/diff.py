@@ -11,15 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tracelab.base.errors import UsageError
-from tracelab.cli.options import (
-    CommPattern,
-    Markdown,
-    NoCache,
-    StepOn,
-    options_of,
-    require_one,
-    require_outputs,
-)
+from tracelab.cli.options import Analyzed, Markdown, analyzes, require_one, require_outputs
 from tracelab.system.console import (
     output_in_color,
     output_width,
@@ -40,7 +32,9 @@ if TYPE_CHECKING:
 _Input = list[tuple["Source", ...]]
 
 
+@analyzes("step_on", "comm_pattern", "no_cache")
 def diff(
+    analyzed: Analyzed,
     before: Annotated[
         str | None,
         typer.Argument(
@@ -73,9 +67,6 @@ def diff(
         float | None,
         typer.Option(metavar="PERCENT", help="Exit 1 if a step takes longer by more than this."),
     ] = None,
-    step_on: StepOn = None,
-    comm_pattern: CommPattern = None,
-    no_cache: NoCache = False,
 ) -> None:
     """Report what changed from one trace to another, beyond the noise.
 
@@ -90,10 +81,10 @@ def diff(
     if max_regression is not None and not 0 <= max_regression < math.inf:
         raise UsageError(f"--max-regression takes per cent from 0 on, not {max_regression}")
     require_one({"--markdown": markdown, "--json -": json == "-"})
-    options = options_of(step_on, comm_pattern, no_cache)
     paths = _paths(before, after, several_before or [], several_after or [])
     inputs = _find(paths[0]), _find(paths[1])
     sources = [source for side in inputs for recording in side for source in recording]
+    options = analyzed.options(len(sources))
     if png is not None:
         PICTURE.require_name(png)
     require_outputs(sources, files=[json, png])

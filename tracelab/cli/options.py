@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from tracelab.base.arrays import Record
 from tracelab.base.errors import OutputError, TracelabError, UsageError
 from tracelab.system.files import identities, require_output
 
@@ -19,21 +22,6 @@ if TYPE_CHECKING:
     from tracelab.read.streams import Source
     from tracelab.report.schema import Report
 
-StepOn = Annotated[
-    str | None,
-    typer.Option(
-        metavar="REGEX",
-        help="Annotations to use as steps instead of ProfilerStep#N or a known framework's.",
-    ),
-]
-CommPattern = Annotated[
-    list[str] | None,
-    typer.Option(metavar="REGEX", help="More kernels to count as communication."),
-]
-Job = Annotated[
-    bool,
-    typer.Option("--job", help="The files are ranks of one job, though they do not say so."),
-]
 Json = Annotated[
     str | None,
     typer.Option(metavar="FILE", help="Write the report as JSON; - for stdout, without text."),
@@ -45,36 +33,81 @@ Markdown = Annotated[
 Brief = Annotated[
     bool, typer.Option("--brief", help="Print the first screen as at most 4 KB of JSON, not text.")
 ]
-SourceFolders = Annotated[
-    list[str] | None,
-    typer.Option(metavar="DIR", help="Folder of the program's source, to name lines."),
-]
-Processes = Annotated[
-    int | None,
-    typer.Option(min=1, metavar="N", help="Processes, each for a file or a part of a huge one."),
-]
-NoPrices = Annotated[
-    bool,
-    typer.Option("--no-prices", help="Do not predict what the fix of each finding saves."),
-]
-NoCache = Annotated[
-    bool,
-    typer.Option("--no-cache", help="Do not use the cache of large files."),
-]
 
 
-def options_of(
-    step_on: str | None, comm_pattern: list[str] | None, no_cache: bool, **more: Any
-) -> Options:
-    """Return the options of an analysis: the shared ones as flags give them, and others."""
-    from tracelab.base.options import PROFILER_STEP, Options
+class Analyzed(Record):
+    """The options of an analysis as flags give them; a command has some of them."""
 
-    return Options(
-        comm_patterns=tuple(comm_pattern or ()),
-        step_pattern=step_on or PROFILER_STEP,
-        cache=not no_cache,
-        **more,
-    )
+    step_on: Annotated[
+        str | None,
+        typer.Option(
+            metavar="REGEX",
+            help="Annotations to use as steps instead of ProfilerStep#N or a known framework's.",
+        ),
+    ] = None
+    comm_pattern: Annotated[
+        list[str] | None,
+        typer.Option(metavar="REGEX", help="More kernels to count as communication."),
+    ] = None
+    source: Annotated[
+        list[str] | None,
+        typer.Option(metavar="DIR", help="Folder of the program's source, to name lines."),
+    ] = None
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Processes, each for a file or a part of a huge one."
+        ),
+    ] = None
+    job: Annotated[
+        bool,
+        typer.Option("--job", help="The files are ranks of one job, though they do not say so."),
+    ] = False
+    no_prices: Annotated[
+        bool,
+        typer.Option("--no-prices", help="Do not predict what the fix of each finding saves."),
+    ] = False
+    no_cache: Annotated[
+        bool, typer.Option("--no-cache", help="Do not use the cache of large files.")
+    ] = False
+
+    def options(self, files: int, executor: str | None = None, **more: Any) -> Options:
+        """Return the options of an analysis of N files, with more of them."""
+        from tracelab.base.options import PROFILER_STEP, Options
+        from tracelab.cli.many_files import processes_for_one
+
+        return Options(
+            comm_patterns=tuple(self.comm_pattern or ()),
+            step_pattern=self.step_on or PROFILER_STEP,
+            source_folders=tuple(self.source or ()),
+            cache=not self.no_cache,
+            processes=processes_for_one(files, executor, self.jobs),
+            job=self.job,
+            prices=not self.no_prices,
+            **more,
+        )
+
+
+def analyzes(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add options of `Analyzed` to a command, whose first parameter takes what they give."""
+    hints = get_type_hints(Analyzed, include_extras=True)
+    shared = [
+        Parameter(x, Parameter.KEYWORD_ONLY, annotation=hints[x], default=getattr(Analyzed(), x))
+        for x in names
+    ]
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def run(**values: Any) -> None:
+            command(Analyzed(**{name: values.pop(name) for name in names}), **values)
+
+        own = list(signature(command, eval_str=True).parameters.values())[1:]
+        parameters = [*(x.replace(kind=Parameter.KEYWORD_ONLY) for x in own), *shared]
+        run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {x.name: x.annotation for x in parameters}
+        return run
+
+    return decorate
 
 
 # The flags of Python's options, for sentences that name one.
@@ -131,27 +164,28 @@ def require_outputs(
 
 
 def require_saved_options(
-    report: Report, options: Options, step_on: str | None, needs_trace: Mapping[str, object]
+    report: Report, options: Options, needs_trace: Mapping[str, object] = MappingProxyType({})
 ) -> None:
     """Refuse what a saved report no longer has.
 
     Args:
         report: the saved one.
         options: of the command.
-        step_on: the flag.
         needs_trace: flags that need the trace, with their values; None where one is not given.
 
     Raises:
         UsageError: an option asks for something other than the report was made with.
     """
-    made = report.provenance
+    from tracelab.base.options import PROFILER_STEP
+
+    made, pattern = report.provenance, options.step_pattern
     path = report.traces[0].path if report.traces else "the report"
     if options.comm_patterns and options.comm_patterns != made.comm_patterns:
         raise UsageError(
             f"--comm-pattern applies only to traces; the saved report of {path} was made with "
             f"{', '.join(made.comm_patterns) or 'none'}"
         )
-    if step_on and (step_on,) != report.step_patterns:
+    if pattern != PROFILER_STEP and (pattern,) != report.step_patterns:
         raise UsageError(
             f"--step-on applies only to traces; in the saved report of {path} the steps are "
             f"{' or '.join(report.step_patterns)}"

@@ -7,11 +7,13 @@ from typing import Annotated
 
 import typer
 
-from tracelab.cli.options import CommPattern, NoCache, StepOn, options_of
+from tracelab.cli.options import Analyzed, analyzes
 from tracelab.system.console import tell
 
 
+@analyzes("step_on", "comm_pattern", "no_cache")
 def timeline(
+    analyzed: Analyzed,
     path: Annotated[str, typer.Argument(metavar="PATH", help="A trace (.json, .json.gz) or URL.")],
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE", help="A .png, .svg or .pdf to write.")
@@ -31,24 +33,14 @@ def timeline(
             help="Only these rows: host, device:0, stream:0/7, kind:comm (repeat, or use commas).",
         ),
     ] = None,
-    step_on: StepOn = None,
-    comm_pattern: CommPattern = None,
     width: Annotated[int, typer.Option(metavar="PX", help="Pixels across, 400 to 16384.")] = 1600,
-    no_cache: NoCache = False,
 ) -> None:
     """Draw streams, blocking calls and idle time over time."""
-    from tracelab.cli.many_files import processes_for_one
     from tracelab.cli.progress import progress
     from tracelab.outputs.picture import draw
     from tracelab.read.sources import one_source, size_of
 
-    options = options_of(
-        step_on,
-        comm_pattern,
-        no_cache,
-        step=step,
-        processes=processes_for_one(1),
-    )
+    options = analyzed.options(1, step=step)
     source = one_source(path)
     with progress([size_of(source)]):
         draw(

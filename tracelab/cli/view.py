@@ -13,17 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracelab.cli.options import (
-    CommPattern,
-    Job,
-    NoCache,
-    NoPrices,
-    Processes,
-    SourceFolders,
-    StepOn,
-    options_of,
-    require_saved_options,
-)
+from tracelab.cli.options import Analyzed, analyzes, require_saved_options
 from tracelab.system.console import tell, write_result
 
 if TYPE_CHECKING:
@@ -32,7 +22,9 @@ if TYPE_CHECKING:
     from tracelab.read.streams import Source
 
 
+@analyzes("step_on", "comm_pattern", "source", "jobs", "job", "no_prices", "no_cache")
 def view(
+    analyzed: Analyzed,
     paths: Annotated[
         list[str],
         typer.Argument(
@@ -47,13 +39,6 @@ def view(
         bool, typer.Option("--no-browser", help="Print the address, without opening a browser.")
     ] = False,
     step: Annotated[int | None, typer.Option(metavar="N", help="Only step N.")] = None,
-    step_on: StepOn = None,
-    comm_pattern: CommPattern = None,
-    source: SourceFolders = None,
-    jobs: Processes = None,
-    job: Job = False,
-    no_prices: NoPrices = False,
-    no_cache: NoCache = False,
 ) -> None:
     """Show the page in a browser, with the findings in Perfetto.
 
@@ -62,30 +47,21 @@ def view(
     from tempfile import TemporaryDirectory
 
     from tracelab.analysis.reports import merge_results
-    from tracelab.cli.many_files import map_files, processes_for_one
+    from tracelab.cli.many_files import map_files
     from tracelab.outputs.view import contents
     from tracelab.read.sources import find_sources
     from tracelab.system.loopback import LoopbackServer
 
     sources = find_sources(paths)
-    options = options_of(
-        step_on,
-        comm_pattern,
-        no_cache,
-        step=step,
-        source_folders=tuple(source or ()),
-        processes=processes_for_one(len(sources), jobs=jobs),
-        job=job,
-        prices=not no_prices,
-    )
+    options = analyzed.options(len(sources), step=step)
     with (
         LoopbackServer(port) as server,  # a port that is taken is reported before the analysis
         TemporaryDirectory(prefix="tracelab-", ignore_cleanup_errors=True) as folder,
     ):
-        results = map_files(partial(_analyze, options=options), sources, jobs=jobs)
+        results = map_files(partial(_analyze, options=options), sources, jobs=analyzed.jobs)
         report = merge_results(results, paths, options)
         if results[0].is_saved:
-            require_saved_options(report, options, step_on, {"--step": step})
+            require_saved_options(report, options, {"--step": step})
         for file in report.provenance.unread:
             tell(f"left out: {file.reason}")
         served = contents(report, results, Path(folder))

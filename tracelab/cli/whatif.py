@@ -10,16 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tracelab.base.errors import UsageError
-from tracelab.cli.options import (
-    CommPattern,
-    Job,
-    Json,
-    NoCache,
-    SourceFolders,
-    StepOn,
-    options_of,
-    require_outputs,
-)
+from tracelab.cli.options import Analyzed, Json, analyzes, require_outputs
 from tracelab.system.console import output_in_color, output_width, tell, write_result
 
 if TYPE_CHECKING:
@@ -36,7 +27,9 @@ class By(StrEnum):
     KERNEL = "kernel"
 
 
+@analyzes("step_on", "comm_pattern", "source", "job", "no_cache")
 def whatif(
+    analyzed: Analyzed,
     paths: Annotated[
         list[str],
         typer.Argument(
@@ -66,18 +59,13 @@ def whatif(
         Path | None,
         typer.Option(metavar="FILE", help="Draw a step before and after: .png, .svg, .pdf."),
     ] = None,
-    step_on: StepOn = None,
-    comm_pattern: CommPattern = None,
-    source: SourceFolders = None,
-    job: Job = False,
-    no_cache: NoCache = False,
 ) -> None:
     """Predict how long a step takes with each change, and with all.
 
     Without --fix, --edit or --by, the changes are the fixes of all findings.
     """
     from tracelab.analysis.reports import analyze_file, merge_results, whatif_of_job
-    from tracelab.cli.many_files import map_files, processes_for_one
+    from tracelab.cli.many_files import map_files
     from tracelab.findings.fixes import ALL, require_choices
     from tracelab.outputs.picture import PICTURE
     from tracelab.read.sources import find_sources
@@ -94,16 +82,11 @@ def whatif(
     if png is not None:
         PICTURE.require_name(png)
     require_outputs(sources, files=[json, png])
-    options = options_of(
-        step_on,
-        comm_pattern,
-        no_cache,
-        source_folders=tuple(source or ()),
-        processes=processes_for_one(len(sources)),
+    options = analyzed.options(
+        len(sources),
         fixes=tuple(fix or ()),
         edits=tuple(edit or ()),
         profile_by=by,
-        job=job,
     )
     if len(sources) > 1:
         report, kept = whatif_of_job(sources, paths, options, map_files), None

@@ -109,13 +109,11 @@ class Compared(Record):
     Attributes:
         recordings: at least one.
         stretches: the windows of each.
-        per_step: whether the windows are steady steps, else whole traces.
         has_repeats: whether a figure is one per recording, the median of its windows.
     """
 
     recordings: tuple[Recording, ...]
     stretches: tuple[tuple[Stretch, ...], ...]
-    per_step: bool
     has_repeats: bool
 
     @property
@@ -135,7 +133,7 @@ class Compared(Record):
             path=recording.rank.trace.path,
             rank=recording.rank.trace.rank,
             steps=len(recording.rank.steps),
-            shown=window.step if self.per_step else None,
+            shown=window.step,
             start_ns=window.start_ns,
             end_ns=window.end_ns,
             steady_steps=len(recording.steps),
@@ -177,21 +175,23 @@ class Compared(Record):
 
 
 class Pair(Record):
-    """One rank on both sides; `length_ns` is how long a step takes before."""
+    """One rank on both sides.
+
+    Attributes:
+        before, after: each side.
+        per_step: whether steady steps are compared, else whole traces.
+        length_ns: how long a step takes before.
+    """
 
     before: Compared
     after: Compared
+    per_step: bool
     length_ns: int
 
     @property
     def sides(self) -> tuple[Compared, Compared]:
         """Both."""
         return self.before, self.after
-
-    @property
-    def per_step(self) -> bool:
-        """True if steady steps are compared, else whole traces."""
-        return self.before.per_step
 
     @property
     def has_repeats(self) -> bool:
@@ -231,12 +231,11 @@ def pair(before: Iterable[Recording], after: Iterable[Recording]) -> Pair:
         Compared(
             side,
             tuple(x.stretches(per_step=per_step) for x in side),
-            per_step,
             has_repeats=sum(map(len, both)) > 2,
         )
         for side in both
     )
-    return Pair(own, others, median(own.sample(lambda x: x.view.length_ns)))
+    return Pair(own, others, per_step, median(own.sample(lambda x: x.view.length_ns)))
 
 
 # --- changes and noise ---

@@ -12,7 +12,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, Literal, TypeAlias, get_args
 
 from tracelab.base.arrays import Record
@@ -23,12 +23,6 @@ CollectorSetting: TypeAlias = Literal["auto", "kineto", "cuspy"]
 COLLECTOR_SETTINGS: tuple[str, ...] = get_args(CollectorSetting)
 
 _PACKAGE = "torch.profiler._cuspy"
-# What records a CUDA graph's dependencies and event nodes as the graph is instantiated.
-_GRAPH_RECORDERS = (
-    (f"{_PACKAGE}._graph_deps", "_GraphDependencyRecorder"),
-    (f"{_PACKAGE}._event_nodes", "_EventNodeRecorder"),
-)
-
 _LOG_LEVEL, _SILENT = "KINETO_LOG_LEVEL", "99"  # above all levels, and versions add some
 
 _AFTER_KINETO = "Kineto has recorded in this process before, and a process can have only one"
@@ -138,17 +132,6 @@ def quiet_kineto() -> Iterator[None]:
         os.environ.pop(_LOG_LEVEL, None)
 
 
-def arm_graph_recorders() -> None:
-    """Have dependencies and event nodes of CUDA graphs recorded as the graphs are instantiated.
-
-    Most programs do that in the steps that are skipped, before there is a profiler. Nothing is
-    collected yet, and CUDA is not initialized.
-    """
-    for module, name in _GRAPH_RECORDERS:
-        with suppress(ImportError, AttributeError):
-            getattr(importlib.import_module(module), name)().arm()
-
-
 def gpu_activity(collector: Collector) -> Any:
     """Return the GPU's element of a profiler's `activities`."""
     import torch.profiler
@@ -156,9 +139,7 @@ def gpu_activity(collector: Collector) -> Any:
     cuda = torch.profiler.ProfilerActivity.CUDA
     if collector == "kineto":
         return cuda
-    config = torch.profiler.CuspyConfig(
-        enable_cuda_sync_events=True, enable_graph_dependencies=True, enable_event_node_ids=True
-    )
+    config = torch.profiler.CuspyConfig(enable_cuda_sync_events=True)
     return {cuda: torch.profiler.ProfilerActivityConfig(profiler_configs=[config])}
 
 

@@ -19,7 +19,6 @@ from tracelab.record.collector import (
     COLLECTOR_SETTINGS,
     Choice,
     CollectorSetting,
-    arm_graph_recorders,
     choose_collector,
     cuspy_is_collecting,
     gpu_activity,
@@ -198,7 +197,11 @@ class Recorder:
         return self._choice.reason
 
     def __enter__(self) -> Self:
-        self._prepare_cuspy()
+        if self._collector_setting == "cuspy" and (missing := missing_for_cuspy()):
+            raise MissingSupportError(
+                f"`collector` is cuspy, which cannot be used here: {'; '.join(missing)}",
+                option="collector",
+            )
         # A folder that cannot be written is better reported now than after the steps.
         require_output(self.path)
         make_folder_of(self.path)
@@ -243,19 +246,6 @@ class Recorder:
         unrecorded.append(f"the {timing_steps} for timing and warm-up")
         steps = "was 1 step" if self.count == 1 else f"were {self.count} steps"
         return f"there {steps}, too few to record any after {' and '.join(unrecorded)}"
-
-    def _prepare_cuspy(self) -> None:
-        """Say what is missing before the program's first step, or let graphs be recorded."""
-        if self._collector_setting == "kineto":
-            return
-        missing = missing_for_cuspy()
-        if not missing:
-            arm_graph_recorders()
-        elif self._collector_setting == "cuspy":
-            raise MissingSupportError(
-                f"`collector` is cuspy, which cannot be used here: {'; '.join(missing)}",
-                option="collector",
-            )
 
     @staticmethod
     def _watch_profilers() -> None:

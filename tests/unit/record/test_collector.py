@@ -1,7 +1,7 @@
 """Which collector records, against a torch.profiler that is made up as newer PyTorch has it.
 
-What is made up follows torch/profiler/_cuspy of pytorch (core.py, cupti_python.py, _graph_deps.py,
-_event_nodes.py) and its pull request 196066; no torch that has it was at hand.
+What is made up follows torch/profiler/_cuspy of pytorch (core.py, cupti_python.py)
+and its pull request 196066; no torch that has it was at hand.
 """
 
 import gzip
@@ -37,8 +37,6 @@ class CuspyConfig:
 
     enable_cuda_sync_events: bool = False
     enable_environment_counters: bool = False
-    enable_graph_dependencies: bool = False
-    enable_event_node_ids: bool = False
 
 
 @dataclass
@@ -49,9 +47,7 @@ class ProfilerActivityConfig:
     profiler_configs: list = field(default_factory=list)
 
 
-ALL_OF_CUSPY = CuspyConfig(
-    enable_cuda_sync_events=True, enable_graph_dependencies=True, enable_event_node_ids=True
-)
+WITH_SYNCS = CuspyConfig(enable_cuda_sync_events=True)
 
 
 class Profile:
@@ -141,22 +137,14 @@ def kineto_torch(monkeypatch):
 
 @pytest.fixture
 def cuspy_torch(kineto_torch, monkeypatch):
-    """The same with Cuspy; `armed` names what records CUDA graphs, as it is armed."""
+    """The same with Cuspy."""
     monkeypatch.setattr(torch.profiler, "CuspyConfig", CuspyConfig, raising=False)
     monkeypatch.setattr(
         torch.profiler, "ProfilerActivityConfig", ProfilerActivityConfig, raising=False
     )
-    armed, version = [], 130300
-    kineto_torch.armed = armed
+    version = 130300
     modules = {name: types.ModuleType(name) for name in ("cupti", CUSPY)}
     modules["cupti"].__spec__ = importlib.machinery.ModuleSpec("cupti", None)
-    for name, recorder in (
-        ("_graph_deps", "_GraphDependencyRecorder"),
-        ("_event_nodes", "_EventNodeRecorder"),
-    ):
-        module = modules[f"{CUSPY}.{name}"] = types.ModuleType(name)
-        arm = SimpleNamespace(arm=lambda recorder=recorder: armed.append(recorder))
-        setattr(module, recorder, lambda arm=arm: arm)
     cupti = modules[f"{CUSPY}.cupti_python"] = types.ModuleType("cupti_python")
     cupti.LIBCUPTI_MIN_VERSION = 130300
     cupti.pylibcupti = lambda: SimpleNamespace(get_version=lambda: version)
@@ -193,7 +181,7 @@ def test_cuspy_records_where_torch_has_it(path):
     [profiler] = Profile.made
     assert profiler.settings["activities"] == [
         CPU,
-        {CUDA: ProfilerActivityConfig(profiler_configs=[ALL_OF_CUSPY])},
+        {CUDA: ProfilerActivityConfig(profiler_configs=[WITH_SYNCS])},
     ]
     # Kineto records the host, and must not ask for rows of the GPU.
     assert profiler.settings["experimental_config"] == SimpleNamespace(
@@ -210,21 +198,13 @@ def test_event_records_are_not_switched_beside_cuspy(cuspy_torch, path):
     assert cuspy_torch.event_record_calls == []
 
 
-def test_graphs_are_recorded_from_the_start_and_nothing_else_is(cuspy_torch, path):
-    # GIVEN a program that captures its graphs in the steps that are skipped
+@pytest.mark.usefixtures("cuspy_torch")
+def test_neither_profiler_nor_cuspy_is_made_while_steps_are_skipped(path):
     recorder = Recorder(path, skip=5, steps=1, warmup=1, baseline=0)
     with recorder:
-        # THEN what records them is armed, and no profiler nor Cuspy itself is made
-        assert cuspy_torch.armed == ["_GraphDependencyRecorder", "_EventNodeRecorder"]
         recorder.step()
         assert Profile.made == []
         assert not cuspy_was_used()
-
-
-def test_a_torch_that_names_its_graph_recorders_otherwise_records(cuspy_torch, path, monkeypatch):
-    monkeypatch.delattr(sys.modules[f"{CUSPY}._graph_deps"], "_GraphDependencyRecorder")
-    assert record(path).collector == "cuspy"
-    assert cuspy_torch.armed == ["_EventNodeRecorder"]
 
 
 def test_kineto_on_request(cuspy_torch, path):
@@ -232,7 +212,6 @@ def test_kineto_on_request(cuspy_torch, path):
     [profiler] = Profile.made
     assert profiler.settings["activities"] == [CPU, CUDA]
     assert (recorder.collector, recorder.collector_reason) == ("kineto", "")
-    assert cuspy_torch.armed == []
     assert cuspy_torch.event_record_calls == [True, False]
 
 
