@@ -123,10 +123,7 @@ class Analysis(Context):
         return {measure.key: self._rows(measure) for measure in self.measures}
 
     def _rows(self, measure: Measure) -> tuple[Any, ...]:
-        """Call a measure with the properties that its parameters are named after.
-
-        A parameter with a default may be named after none.
-        """
+        """Call a measure with the properties that its parameters are named after."""
         parameters = inspect.signature(measure.rows).parameters.values()
         given = {
             parameter.name: getattr(self, parameter.name)

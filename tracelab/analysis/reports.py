@@ -129,22 +129,19 @@ def whatif(
         TracelabError: the file cannot be analyzed.
     """
     asked = add_changes(options, fixes, edits)
-    if isinstance(trace, Analysis):
-        found = _whatif_of(trace, asked)
-    elif isinstance(trace, Source):
-        found = _whatif_of(analyze_source(trace, options), asked)
-    else:
+    if not isinstance(trace, Analysis | Source):
         names = path_names(trace)
         sources = find_sources(names)
-        if len(sources) == 1:
-            return whatif(sources[0], fixes=fixes, edits=edits, options=options)
-        found = whatif_of_job(sources, names, asked).whatif
+        if len(sources) != 1:
+            found = whatif_of_job(sources, names, asked).whatif
+            assert found is not None
+            return found
+        [trace] = sources
+    analysis = trace if isinstance(trace, Analysis) else analyze_source(trace, options)
+    findings = analysis.report.findings
+    found = predict_changes(analysis.baseline, analysis.sites, findings, asked)
     assert found is not None
     return found
-
-
-def _whatif_of(analysis: Analysis, asked: Options) -> WhatIf | None:
-    return predict_changes(analysis.baseline, analysis.sites, analysis.report.findings, asked)
 
 
 def whatif_of_job(
@@ -156,12 +153,6 @@ def whatif_of_job(
     """The report of a job, with what its step takes with the requested changes.
 
     The findings of the job say what their fixes are; then all ranks are replayed with those.
-
-    Args:
-        sources: the files of the ranks.
-        paths: the arguments of the call.
-        options: how files are analyzed, with the fixes and the edits.
-        run: as of `analyze`.
 
     Raises:
         UsageError: no file is given, or the files are not one job.
@@ -234,18 +225,7 @@ def analyze_file(
     may_be_saved: bool = False,
     is_alone: bool = False,
 ) -> FileResult:
-    """The report of one of several files; an expected error is a result, so that others go on.
-
-    Args:
-        source: the file.
-        options: what to measure.
-        measures: the tables of the report.
-        rules: what finds something in it.
-        remedies: the pitfalls that are recognized in it.
-        then: called with the analysis, in whichever process: only what it gives travels back.
-        may_be_saved: the file may be a saved report as well.
-        is_alone: no other file is merged with it, so nothing is gathered for a job.
-    """
+    """The report of one of several files; an expected error is a result, so that others go on."""
     try:
         if may_be_saved and is_saved_report(source):
             return FileResult(source, load_source(source), is_saved=True)
@@ -288,11 +268,6 @@ def report_of_each_recording(
 ) -> list[Report]:
     """Reports of files that are not one job: one for each job among them, and for each other file.
 
-    Args:
-        results: those of the files.
-        report: that of all of them together.
-        options: how the files were analyzed.
-
     Returns:
         the report itself where there is no job among the files, or nothing else.
     """
@@ -308,10 +283,7 @@ def report_of_each_recording(
 
 
 def _gathered(results: Iterable[FileResult]) -> list[FileResult]:
-    """The results of all files; of more than are replayed together, without their programs.
-
-    These are most of what a file's result takes, and a job may have thousands of ranks.
-    """
+    """The results of all files; of more than are replayed together, without their programs."""
     gathered: list[FileResult] = []
     for result in results:
         gathered.append(result)

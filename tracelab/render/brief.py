@@ -46,8 +46,6 @@ _Value = TypeVar("_Value")
 class BriefSaving(Record):
     """A predicted saving of the step.
 
-    Example: ``BriefSaving(percent=23, low=10, high=35, ms=7.3)``.
-
     Attributes:
         percent: of the step in `headline`.
         low, high: interval in which it lies, in percent; null where there is none.
@@ -183,10 +181,7 @@ class BriefRecording(Record):
 
 
 class BriefRest(Record):
-    """Number of things left out, because they are minor or there was no room.
-
-    Example: ``BriefRest(findings=1, minor_findings=4, notes=2, recordings=0)``.
-    """
+    """Number of things left out, because they are minor or there was no room."""
 
     findings: int
     minor_findings: int
@@ -248,12 +243,7 @@ _DROPPED = (
 
 
 def render_brief(report: Report, *, recordings: Sequence[Report] = ()) -> bytes:
-    """Return the first screen as JSON in one line, of at most `MAX_BYTES`.
-
-    Args:
-        report: of all files.
-        recordings: of files that are not one job, as of `render_text`.
-    """
+    """Return the first screen as JSON in one line, of at most `MAX_BYTES`."""
     document = document_of(report, recordings)
     said = document.said
     if isinstance(said, Recordings):
@@ -385,11 +375,7 @@ def _ms(time_ns: int) -> float:
 
 
 def _percent(share: float) -> float:
-    """Return a share in percent: whole where it is printed whole, else with three digits.
-
-    >>> _percent(0.234), _percent(1.0), _percent(0.00123)
-    (23, 100, 0.123)
-    """
+    """Return a share in percent: whole where it is printed whole, else with three digits."""
     percent = PERCENTS * share
     is_whole = 1 <= percent <= PERCENTS - 1 or percent in (0, PERCENTS)
     return round(percent) if is_whole else float(f"{percent:.3g}")
@@ -400,13 +386,7 @@ def _known(convert: Callable[[_Value], float], value: _Value | None) -> float | 
 
 
 def _fitted(key: str, value: Any) -> Any:
-    """Return a value whose texts are cut to as many bytes in JSON as their key may have.
-
-    Of a path the end is kept, which says most.
-
-    >>> _fitted("file", "/home/me" * 40 + "/train.py")[-20:], _fitted("rule", "TL101")
-    ('/me/home/me/train.py', 'TL101')
-    """
+    """Return a value whose texts are cut to as many bytes in JSON as their key may have."""
     if isinstance(value, Record):
         names = value.__struct_fields__
         return replace(value, **{name: _fitted(name, getattr(value, name)) for name in names})

@@ -72,14 +72,7 @@ def write_csv(report: Report, folder: str | PathLike[str]) -> list[Path]:
 def _add_rows(
     tables: dict[str, list[_Row]], name: str, rows: Iterable[_Row], keys: Mapping[str, Any]
 ) -> None:
-    """Add rows to a table, and what they hold as lists of rows to tables of their own.
-
-    Args:
-        tables: by name; those without rows are not there.
-        name: of the table.
-        rows: of the JSON.
-        keys: what tells to which row above these belong.
-    """
+    """Add rows to a table, and what they hold as lists of rows to tables of their own."""
     for row in rows:
         cells: _Row = dict(keys)
         lists: dict[str, Sequence[_Row]] = {}
@@ -114,11 +107,7 @@ def _written(rows: Sequence[_Row]) -> str:
 
 
 def _cell(value: Any) -> str | int | float:
-    """Return a number as it is, and a text that no spreadsheet takes for a formula.
-
-    >>> _cell(-5), _cell(None), _cell(True), _cell([3, 5]), _cell("=1+1")
-    (-5, '', 'true', '3; 5', "'=1+1")
-    """
+    """Return a number as it is, and a text that no spreadsheet takes for a formula."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int | float):

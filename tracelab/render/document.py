@@ -53,13 +53,7 @@ class Document(Record):
 
 
 def document_of(report: Report, recordings: Sequence[Report] = ()) -> Document:
-    """Make the document of a report without its tables.
-
-    Args:
-        report: of all files.
-        recordings: of files that are not one job a report for each job among them, and for each
-            other file.
-    """
+    """Make the document of a report without its tables."""
     if are_recordings(report):
         return Document(report.version, recordings_of(report, recordings))
     said = first_screen(report)
@@ -67,13 +61,7 @@ def document_of(report: Report, recordings: Sequence[Report] = ()) -> Document:
 
 
 def detailed(report: Report, *, every_step: bool = False, top: int = MAX_WORK_ROWS) -> Document:
-    """Make the document of a report with its tables.
-
-    Args:
-        report: of all files.
-        every_step: whether each step has tables of its own.
-        top: how many kernels, lines, modules and operators to show.
-    """
+    """Make the document of a report with its tables."""
     chapters = _chapters(report, every_step=every_step, top=top)
     return replace(document_of(report), chapters=tuple(chapters))
 

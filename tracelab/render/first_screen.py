@@ -62,10 +62,7 @@ _MANY = {"host_blocked": "blocking calls"}
 
 
 class Fact(Record):
-    """One line about a step.
-
-    Example: ``Fact("GPU 0", "busy 68 %, idle 32 %: blocking calls 24 %, CPU-bound 8 %")``.
-    """
+    """One line about a step."""
 
     label: str
     text: str
@@ -94,10 +91,6 @@ class BusyShares(Record):
 
 class Item(Record):
     """A finding of the first screen.
-
-    Example: ``Item(1, finding, "saves 23 % (10 to 35), 7.3 ms", Price("saves", 0.23, ...),
-    "empty_cache() returns memory ...", "train_step.py:70 in train", "torch.cuda.empty_cache()",
-    "Remove it from the loop.", "")``.
 
     Attributes:
         number: the same in everything that is made of the report.
@@ -218,13 +211,7 @@ def all_notes(report: Report, ranks: Sequence[RankView]) -> list[Note]:
 
 
 def item_of(group: FindingGroup, report: Report, ranks: int) -> Item:
-    """Make the item of the findings of one place.
-
-    Args:
-        group: the findings.
-        report: of which they are.
-        ranks: how many ranks or files it has.
-    """
+    """Make the item of the findings of one place."""
     finding, scope = group.finding, group.scope
     title, place = finding.shown_title, place_text(finding.where)
     return Item(
@@ -268,11 +255,7 @@ def _deciding(ranks: Sequence[RankView]) -> RankView:
 
 
 def _name_ranks(numbers: Sequence[int], every: int) -> str:
-    """Name the ranks that have a finding.
-
-    >>> [_name_ranks(range(count), 8) for count in (1, 3, 5, 8)]
-    ['rank 0', 'ranks 0, 1, 2', '5 of 8 ranks', 'all ranks']
-    """
+    """Name the ranks that have a finding."""
     if len(numbers) == every:
         return "all ranks"
     if len(numbers) == 1:
@@ -337,17 +320,11 @@ def _is_healthy(ranks: Sequence[RankView], shares: Sequence[RankShares]) -> bool
 
 
 def facts_of(report: Report, ranks: Sequence[RankView], *, with_savings: bool = True) -> list[Fact]:
-    """State the step, its GPUs or the waits of a job's ranks, and what the fixes save.
-
-    Args:
-        report: the report.
-        ranks: a file, or the ranks of a job.
-        with_savings: False if no finding is worth a place.
-    """
+    """State the step, its GPUs or the waits of a job's ranks, and what the fixes save."""
+    facts = [Fact(_label(ranks), length_of(ranks))]
     if len(ranks) == 1:
-        facts = [Fact(_label(ranks), length_of(ranks[0])), *gpu_facts(ranks[0])]
+        facts += gpu_facts(ranks[0])
     else:
-        facts = [Fact(_label(ranks), _length_of_job(ranks))]
         facts += [Fact(RANKS, sentence) for sentence in job_sentences(report, rank_shares(report))]
     priced = next((x for x in ranks if x.main.scope.savings), None)
     if with_savings and priced is not None:
@@ -363,36 +340,38 @@ def _label(ranks: Sequence[RankView]) -> str:
     return "Step" if any(rank.main.scope.steps for rank in ranks) else "Trace"
 
 
-def length_of(rank: RankView) -> str:
-    """Say how long a step takes, with the profiler and without it."""
-    scope, row = rank.main.scope, rank.steady
-    length = duration_text(scope.printed_ns)
-    if row is None or not scope.steps:
-        if rank.main.step is None:
-            steps = "no step is steady" if rank.steps else "no steps found"
-            return f"{length} ({steps})"
-        return f"{length} while profiled" + (
-            f" (a steady step: {duration_text(row.step_ns)})" if row else ""
+def length_of(ranks: Sequence[RankView]) -> str:
+    """Say how long a step takes, with the profiler and without it; of a job's ranks the longest.
+
+    Where ranks differ much, the shortest is said as well.
+    """
+    by_length = sorted(ranks, key=lambda rank: rank.main.scope.printed_ns)
+    first, last = by_length[0], by_length[-1]
+    shortest_ns, longest_ns = first.main.scope.printed_ns, last.main.scope.printed_ns
+    length, row = duration_text(longest_ns), last.steady
+    if longest_ns > _MAX_LENGTH_RATIO * shortest_ns:
+        length = (
+            f"{duration_text(shortest_ns)} (rank {first.trace.rank}) to {length} "
+            f"(rank {last.trace.rank})"
         )
-    marked = row.left_out[0].why if row.steps == tuple(x.step for x in row.left_out) else ""
-    several = (
-        f"median of {len(row.steps)}"
-        if len(row.steps) > 1
-        else f"the only step; it {marked}"
-        if marked
-        else "one step"
-    )
-    if row.unprofiled_step_ns is None:
+    steps = max(rank.main.scope.steps for rank in ranks)
+    if not steps and last.main.step is None:
+        any_steps = any(rank.steps for rank in ranks)
+        return f"{length} ({'no step is steady' if any_steps else 'no steps found'})"
+    if not steps or row is None:
+        usual = f" (a steady step: {duration_text(row.step_ns)})" if row else ""
+        return f"{length} while profiled{usual}"
+    several = f"median of {steps}" if steps > 1 else "one step"
+    if row.steps == tuple(x.step for x in row.left_out):
+        several = f"the only step; it {row.left_out[0].why}"
+    if not all(rank.steady and rank.steady.unprofiled_step_ns for rank in ranks):
         return f"{length} while profiled ({several})"
-    return f"{length} ({_beside(scope.step_ns, length)} while profiled; {several})"
+    profiled_ns = max(rank.main.scope.step_ns for rank in ranks)
+    return f"{length} ({_beside(profiled_ns, length)} while profiled; {several})"
 
 
 def _beside(length_ns: int, other: str) -> str:
-    """A length of time, without its unit where another one has the same.
-
-    >>> _beside(32_400_000, "31.6 ms"), _beside(1_240_000_000, "980 ms")
-    ('32.4', '1.24 s')
-    """
+    """A length of time, without its unit where another one has the same."""
     number, _, unit = duration_text(length_ns).partition(" ")
     return number if other.endswith(f" {unit}") else f"{number} {unit}"
 
@@ -472,31 +451,8 @@ def _fixes(headline: Headline, scope: Scope) -> list[Fact]:
     savings, share = scope.savings, headline.saves_share
     if savings is None or not savings.edits or not share or headline.predicted_step_ns is None:
         return []
-    before, after = duration_text(headline.step_ns), duration_text(headline.predicted_step_ns)
-    number, _, unit = before.partition(" ")
-    steps = f"{number} -> {after}" if after.endswith(f" {unit}") else f"{before} -> {after}"
+    after = duration_text(headline.predicted_step_ns)
+    steps = f"{_beside(headline.step_ns, after)} -> {after}"
     range_ = interval_text(headline.saves_low_share or 0.0, headline.saves_high_share or 0.0)
     saves = "together they save" if len(savings.edits) > 1 else "one fix saves"
     return [Fact(FIXES, " ".join(filter(None, [f"{steps}: {saves} {percent(share)}", range_])))]
-
-
-def _length_of_job(ranks: Sequence[RankView]) -> str:
-    """Say how long a step of a job takes, from its fastest to its slowest rank if they differ."""
-    by_length = sorted(ranks, key=lambda rank: rank.main.scope.printed_ns)
-    shortest, longest = by_length[0].main.scope, by_length[-1].main.scope
-    length = duration_text(longest.printed_ns)
-    if longest.printed_ns > _MAX_LENGTH_RATIO * shortest.printed_ns:
-        length = (
-            f"{duration_text(shortest.printed_ns)} (rank {by_length[0].trace.rank}) to {length} "
-            f"(rank {by_length[-1].trace.rank})"
-        )
-    steps = max(rank.main.scope.steps for rank in ranks)
-    median = f"median of {steps}" if steps > 1 else "one step"
-    if not steps:
-        is_whole = ranks[0].main.step is None
-        return f"{length} (no steps found)" if is_whole else f"{length} while profiled"
-    timed = [rank for rank in ranks if rank.steady and rank.steady.unprofiled_step_ns]
-    if len(timed) < len(ranks):
-        return f"{length} while profiled ({median})"
-    profiled_ns = max(rank.main.scope.step_ns for rank in ranks)
-    return f"{length} ({_beside(profiled_ns, length)} while profiled; {median})"

@@ -61,21 +61,13 @@ def overview(width: int) -> str:
 
 
 def words_that_begin(start: str) -> list[str]:
-    """List the words that can be explained and begin so.
-
-    >>> words_that_begin("TL90")[:2]
-    ['TL901', 'TL902']
-    """
+    """List the words that can be explained and begin so."""
     known = {name for names, _ in _entries(_MIN_WIDTH) for name in names}
     return sorted(word for word in known if word.startswith(start) and " " not in word)
 
 
 def explanation(words: Sequence[str], width: int) -> str:
     """Explain rules, families, remedies, groups and words.
-
-    Args:
-        words: at least one; several that are one term together are that term.
-        width: of the terminal, in columns.
 
     Raises:
         UsageError: one of them is unknown.
@@ -128,11 +120,7 @@ def _explained(word: str, entries: Sequence[_Entry]) -> str:
 
 
 def normalized(word: str) -> str:
-    """Remove capitals, separators and the unit from a word, which do not tell words apart.
-
-    >>> normalized("Caused-Idle_ns")
-    'caused idle'
-    """
+    """Remove capitals, separators and the unit from a word, which do not tell words apart."""
     return re.sub(r"[\s_-]+", " ", word).strip().casefold().removesuffix(" ns")
 
 

@@ -10,7 +10,7 @@ from tracelab.findings.finding import ASIDE, WARNING, Finding
 from tracelab.findings.places import place_text
 from tracelab.findings.rules.trace_quality import INFLATED, UNKNOWN_EVENTS
 from tracelab.render.text.hints import SOURCE
-from tracelab.render.text.savings import percent, price_of
+from tracelab.render.text.savings import lowered, percent, price_of
 from tracelab.report.losses import losses_of
 from tracelab.report.schema import Provenance, TraceInfo
 from tracelab.report.views import RankView
@@ -28,8 +28,6 @@ _INFLATED = (
 
 class Note(Record):
     """Something about a trace, in a sentence without its end.
-
-    Example: ``Note("No Python functions were recorded", "TL903", is_warning=False)``.
 
     Attributes:
         text: the sentence.
@@ -85,7 +83,7 @@ def asides(ranks: Sequence[RankView]) -> list[Note]:
 
 def _aside(finding: Finding, share: float) -> Note:
     title, place = finding.title, place_text(finding.where)
-    text = f"Not in every step: {_lower(title)}"
+    text = f"Not in every step: {lowered(title)}"
     if share < MIN_NOTABLE_SHARE:
         return Note(text, finding.rule, is_warning=False)
     at = "" if not place or place.removeprefix("in ") in title else f", {place}"
@@ -103,10 +101,7 @@ def unread(provenance: Provenance) -> list[Note]:
 
 
 def _each_unknown_once(findings: Sequence[Finding]) -> Iterator[tuple[Finding, str]]:
-    """Findings, but of what is not known in several files the worst, and in how many others it is.
-
-    Each file has its own counts and names, so that their sentences differ.
-    """
+    """Yield findings; of what several files do not know the worst, and how many others have it."""
     unknown: dict[str, list[Finding]] = {}
     for finding in findings:
         if finding.rule == UNKNOWN_EVENTS:
@@ -122,7 +117,3 @@ def _each_unknown_once(findings: Sequence[Finding]) -> Iterator[tuple[Finding, s
 def _hint(finding: Finding) -> str:
     """The flag that helps with what a trace lacks."""
     return f" ({SOURCE})" if finding.cause == "no_source" else ""
-
-
-def _lower(sentence: str) -> str:
-    return sentence[:1].lower() + sentence[1:]

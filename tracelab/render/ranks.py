@@ -70,10 +70,6 @@ class RankShares(Record):
         compute_ns, wait_ns, transfer_ns, copy_ns, idle_ns, unmatched_ns: which add up to
             `length_ns`; the last is communication without a counterpart in these files.
         waits_for: the rank that it waits for most; None if it waits for no rank.
-
-    Example: ``RankShares(rank=0, step_ns=9_740_000, length_ns=19_480_000, compute_ns=9_000_000,
-    wait_ns=9_500_000, transfer_ns=580_000, copy_ns=40_000, idle_ns=360_000, unmatched_ns=0,
-    waits_for=1)``.
     """
 
     rank: int
@@ -214,11 +210,7 @@ def _straggler(straggler: Straggler, cost_ns: int, ranks: int) -> str:
 
 
 def others(waiting: Sequence[int], ranks: int) -> str:
-    """The ranks that wait for one.
-
-    >>> others((0,), 2), others((0, 2, 3), 4), others((0, 2), 8), others((0, 2, 3, 4), 8)
-    ('rank 0', 'the 3 other ranks', 'ranks 0 and 2', '4 other ranks')
-    """
+    """The ranks that wait for one."""
     if len(waiting) == 1:
         return f"rank {waiting[0]}"
     if len(waiting) == ranks - 1:
@@ -246,10 +238,7 @@ def pipeline_sentence(pipeline: Pipeline) -> str:
 
 
 def _bubble_parts(parts: BubbleParts | None) -> str:
-    """List the parts of a bubble, the largest first, after the cost of the schedule itself.
-
-    What is not worth a word is in the rest, so that the parts add up to the bubble.
-    """
+    """List the parts of a bubble, the largest first, after the cost of the schedule itself."""
     if parts is None:
         return ""
     shares = {

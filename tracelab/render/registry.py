@@ -27,8 +27,6 @@ PICTURE = "tracelab.render.picture.save:Picture"
 class Renderer(Record):
     """One way to show one sort of result.
 
-    Example row: ``Renderer("json", REPORT, "tracelab.report.schema:Report.to_json", (".json",))``
-
     Attributes:
         name: the name that requests it; a result has one renderer of that name.
         takes: the class of the result, as MODULE:CLASS; of budgets a list of it.
@@ -95,11 +93,7 @@ def render_as(
 
 
 def resolve(name: str) -> Any:
-    """Import the object that MODULE:CLASS, MODULE:FUNCTION or MODULE:CLASS.METHOD names.
-
-    >>> resolve("pathlib:Path.name") is __import__("pathlib").Path.name
-    True
-    """
+    """Import the object that MODULE:CLASS, MODULE:FUNCTION or MODULE:CLASS.METHOD names."""
     module, _, path = name.partition(":")
     names = path.split(".")
     return reduce(getattr, names, cast("Any", importlib.import_module(module)))

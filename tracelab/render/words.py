@@ -25,11 +25,7 @@ _WORD = re.compile(r"\(?(?:GPU|[Ss]teps?|[Rr]ank) \S+|\S*\d (?:ns|µs|ms|s|%)(?!
 
 
 def time_unit(length_ns: int) -> tuple[str, int]:
-    """The unit in which a stretch of time reads best, and its length in ns.
-
-    >>> time_unit(16_682_383)
-    ('ms', 1000000)
-    """
+    """The unit in which a stretch of time reads best, and its length in ns."""
     return next(((unit, ns) for unit, ns in _UNITS if length_ns >= ns), _UNITS[-1])
 
 
@@ -52,11 +48,7 @@ def ticks(length_ns: int, at_most: int) -> tuple[Int64Array, list[str]]:
 
 
 def duration_text(length_ns: int) -> str:
-    """A length of time with three digits, as a picture has room for.
-
-    >>> duration_text(16_682_383)
-    '16.7 ms'
-    """
+    """A length of time with three digits, as a picture has room for."""
     unit, unit_ns = time_unit(length_ns)
     value = length_ns / unit_ns
     decimals = 0 if unit_ns == 1 or value >= 100 else 1 if value >= 10 else 2
@@ -64,11 +56,7 @@ def duration_text(length_ns: int) -> str:
 
 
 def share_text(part: int, whole: int, decimals: int = 0) -> str:
-    """A share in percent; only nothing is 0 % and only everything is 100 %.
-
-    >>> share_text(415, 1000), share_text(1, 1000), share_text(1, 1000, decimals=1)
-    ('42 %', '<1 %', '0.1 %')
-    """
+    """A share in percent; only nothing is 0 % and only everything is 100 %."""
     if whole <= 0:
         return NO_SHARE
     if part in (0, whole):
@@ -98,11 +86,7 @@ def bare_name(name: str) -> str:
 
 
 def shorten(text: str, most: int) -> str:
-    """Cut a text to `most` letters, with an ellipsis at its end.
-
-    >>> shorten("reduce_kernel", 7)
-    'reduce…'
-    """
+    """Cut a text to `most` letters, with an ellipsis at its end."""
     return text if len(text) <= most else text[: max(most - 1, 0)] + ELLIPSIS
 
 

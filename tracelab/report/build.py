@@ -124,15 +124,7 @@ def merge_reports(
     options: Options,
     unread: Sequence[UnreadFile] = (),
 ) -> Report:
-    """One report of many files, each with a number of its own in the tables.
-
-    Args:
-        reports: those of the files, each of one, at least one.
-        parts: what their job needs of each; None of a saved report, or of a file alone.
-        paths: the requested files and folders.
-        options: how the files were analyzed.
-        unread: the files that could not be analyzed.
-    """
+    """One report of many files, each with a number of its own in the tables."""
     traces = [report.traces[0] for report in reports]
     numbers = choose_ranks(traces, is_stated=options.job)
     numbered = sorted(

@@ -19,8 +19,6 @@ class FindingGroup(Record):
 
     Attributes:
         members: each with what it is about, the most expensive first, at least one.
-
-    Example: ``FindingGroup(((finding, scope), (finding_of_rank_3, scope_of_rank_3)))``.
     """
 
     members: tuple[tuple[Finding, Scope], ...]
@@ -54,13 +52,7 @@ class FindingGroup(Record):
 def finding_groups(
     report: Report, ranks: Sequence[RankView], *, about: str = "program"
 ) -> list[FindingGroup]:
-    """The findings of some ranks in the order of `order_of`; of a job each place once.
-
-    Args:
-        report: of which they are.
-        ranks: all of its ranks, or some of them.
-        about: "program", or "trace" for what the files lack.
-    """
+    """The findings of some ranks in the order of `order_of`; of a job each place once."""
     found = [
         (finding, rank.main.scope)
         for rank in ranks

@@ -19,9 +19,6 @@ from tracelab.model.losses import LOSSES
 class Term(Record):
     """A word and its meaning.
 
-    Example: ``Term("edge", "before the GPU's first activity in the file, or after its last",
-    shown="trace boundary")``.
-
     Attributes:
         key: the word, as in the JSON.
         meaning: a phrase, which may stand in a table.
@@ -42,9 +39,6 @@ class Term(Record):
 
 class Group(Record):
     """Words of one sort.
-
-    Example: ``Group("causes", "Causes of idle time", "an idle cause", "Why a GPU was idle.",
-    (Term("edge", ...), ...))``.
 
     Attributes:
         key: the name by which it is requested.
@@ -73,19 +67,11 @@ class Group(Record):
         return MappingProxyType({term.key: term.name for term in self.terms})
 
     def meaning_of(self, key: str) -> str:
-        """Return the meaning of a word; the word itself if it is not in the group.
-
-        >>> PATH_KINDS.meaning_of("magic")
-        'magic'
-        """
+        """Return the meaning of a word; the word itself if it is not in the group."""
         return self.meanings.get(key) or key
 
     def name_of(self, key: str) -> str:
-        """Return the name of a word in the text report; the word itself likewise.
-
-        >>> PATH_KINDS.name_of("memset")
-        'memset'
-        """
+        """Return the name of a word in the text report; the word itself likewise."""
         return self.names.get(key) or key
 
 

@@ -18,10 +18,6 @@ class Headline(Record):
 
     Shares are whole percents, as they are printed.
 
-    Example: ``Headline(rank=0, step=None, step_ns=31_600_000, profiled_step_ns=32_400_000,
-    device=0, busy_share=0.68, idle_share=0.32, causes={"host_blocked": 0.24, "launch": 0.08},
-    predicted_step_ns=22_900_000, saves_ns=8_700_000, saves_share=0.28, ...)``.
-
     Attributes:
         step: None, as of the steady steps; else the number of the only step that is reported.
         step_ns: a step without the profiler where that was timed, else the median steady step, and
@@ -84,11 +80,7 @@ def headline_of(rank: RankView) -> Headline:
 
 
 def _causes_ns(device: DeviceMetrics, idle_ns: int) -> dict[str, int]:
-    """Return a GPU's idle time by cause, the largest first, ns; together `idle_ns`.
-
-    Data that is loaded behind a blocking call is the loader's cost: one gap has one story. What the
-    GPU was idle for the profiler's sake alone is taken from the CPU's work, which it slows.
-    """
+    """Return a GPU's idle time by cause, the largest first, ns; together `idle_ns`."""
     delayed = {x: ns for x, ns in device.bubbles_by_calls.items() if x != _INPUT}
     causes_ns = {x: ns - delayed.get(x, 0) for x, ns in device.bubbles.items()}
     causes_ns[_BLOCKING] = causes_ns.get(_BLOCKING, 0) + sum(delayed.values())

@@ -17,13 +17,7 @@ _Files = tuple[int, ...]  # the places of files among all
 def decide_job(
     traces: Sequence[TraceInfo], ranks: Sequence[int], *, is_stated: bool
 ) -> JobDecision:
-    """Decide if files are the ranks of one job, and which of them were recorded together.
-
-    Args:
-        traces: the files, as each was analyzed alone.
-        ranks: the number of each in the report's tables.
-        is_stated: the caller says that they are one job.
-    """
+    """Decide if files are the ranks of one job, and which of them were recorded together."""
     recordings = (tuple(range(len(traces))),) if is_stated else find_recordings(traces)
     is_job = len(recordings) == 1 < len(traces)
     as_they_say = _why_one_job if is_job else _why_not_one_job
@@ -41,9 +35,6 @@ def find_recordings(traces: Sequence[TraceInfo]) -> tuple[_Files, ...]:
     and names apart, beside the rank, tells the recordings apart.
 
     There is no slow reference model: ``tests/unit/report/test_jobs.py`` has jobs made by hand.
-
-    Args:
-        traces: the files.
 
     Returns:
         the places of each recording's files, ascending, by the first; a file that is alone, too.
@@ -65,10 +56,6 @@ def choose_ranks(traces: Sequence[TraceInfo], *, is_stated: bool) -> tuple[tuple
 
     A file that gives no rank gets the first that is free. Where two give the same, the numbers are
     the files' places. If the caller says that it is one job, folders may say the ranks as well.
-
-    Args:
-        traces: the files, as each was analyzed alone.
-        is_stated: the caller says that they are one job.
     """
     given = [None if x.rank_source == "position" else x.rank for x in traces]
     if is_stated and (None in given or _repeats(given)):
@@ -174,11 +161,7 @@ def _grouped(files: Iterable[int], key: Callable[[int], Hashable]) -> list[_File
 
 
 def _listed(items: Sequence[str]) -> str:
-    """List some items of a sentence, and the number of the others.
-
-    >>> _listed(["a", "b"]), _listed(["a", "b", "c", "d", "e"])
-    ('a and b', 'a, b, c and 2 more')
-    """
+    """List some items of a sentence, and the number of the others."""
     if len(items) <= _MAX_NAMES:
         *rest, last = items
     else:

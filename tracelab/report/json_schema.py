@@ -89,13 +89,7 @@ def whole_schema(
 
 
 def schema_of(kind: Any, definitions: dict[str, Any], name: str = "") -> dict[str, Any]:
-    """The schema of a value of this type, which stands under this name.
-
-    Args:
-        kind: a dataclass, or what a field of one may be.
-        definitions: schemas of dataclasses by name; those that it needs are added.
-        name: of the field.
-    """
+    """The schema of a value of this type, which stands under this name."""
     if is_dataclass(kind) and isinstance(kind, type):
         if kind.__name__ not in definitions:
             definitions[kind.__name__] = {}  # so that it may hold others of its own type

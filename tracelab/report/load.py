@@ -120,11 +120,7 @@ def parse_report(content: bytes, path: str) -> Report:
 
 
 def _add_about(findings: list[Any]) -> list[Any]:
-    """Add to findings of older reports what they are about.
-
-    Raises:
-        KeyError, TypeError: they are no findings.
-    """
+    """Add to findings of older reports what they are about."""
     return [{"about": about_of(finding["rule"]), **finding} for finding in findings]
 
 

@@ -61,11 +61,7 @@ class Redaction:
     """
 
     def __init__(self, report: Report) -> None:
-        """Look for what has to go.
-
-        Args:
-            report: of the files.
-        """
+        """Look for what has to go."""
         paths = [trace.path for trace in report.traces]
         what = "rank" if report.job is not None else "trace"
         labels = [f"{what} {trace.rank}" for trace in report.traces]
@@ -81,11 +77,7 @@ class Redaction:
         self._text = lru_cache(maxsize=None)(self._redact_text)
 
     def apply(self, value: _Value) -> _Value:
-        """The same without what has to go, in all texts in it.
-
-        Args:
-            value: text, a dataclass, a tuple or a mapping of such; anything else has no text.
-        """
+        """The same without what has to go, in all texts in it."""
         if isinstance(value, str):
             return cast(_Value, self._text(value))
         changed: Any = value
@@ -132,11 +124,7 @@ def _names_of(names: Iterable[tuple[str, str]]) -> Any:
 
 
 def _own_name(path: str) -> str:
-    """The last part of a path.
-
-    >>> _own_name("/home/me/train.py"), _own_name("train.py")
-    ('train.py', 'train.py')
-    """
+    """The last part of a path."""
     return _SEPARATOR.split(path)[-1]
 
 
@@ -148,12 +136,7 @@ def _shown(path: re.Match[str]) -> str:
 
 
 def _hosts_in(paths: Iterable[str]) -> re.Pattern[str] | None:
-    """A pattern of the host names in names of traces, with or without their domain, or cut to fit.
-
-    >>> hosts = _hosts_in(["log/gpu-07.example.org_77.1795263371000.pt.trace.json"])
-    >>> hosts.findall("tcp on gpu-07.lan:29500")
-    ['gpu-07.lan']
-    """
+    """Make a pattern of the hosts in names of traces, with a domain or without, or cut to fit."""
     matches = (_HOST_IN_NAME.match(_own_name(path)) for path in paths)
     names = {match[1].split(".")[0] for match in matches if match}
     hosts = [name for name in names if not _NO_HOST.fullmatch(name)]

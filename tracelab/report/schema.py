@@ -76,9 +76,6 @@ class UnreadFile(Record):
 class JobDecision(Record):
     """Decision if several files are the ranks of one job.
 
-    Example: ``JobDecision(is_job=False, why="rank 0 is in several files: before and after",
-    recordings=((0,), (1,)))``.
-
     Attributes:
         is_job: they are; where not, each file is a recording of its own.
         why: what says so, a clause.
@@ -181,10 +178,7 @@ class TraceInfo(Record):
 
 
 class Note(Record):
-    """Note to the reader of a window's findings.
-
-    Example row: ``Note(rank=0, step=5, text="In the steady steps the first is TL101 ...")``
-    """
+    """Note to the reader of a window's findings."""
 
     rank: int
     step: int | None
@@ -193,8 +187,6 @@ class Note(Record):
 
 class WhatIf(Record):
     """Length of the steady steps with changes, by replay; `print` shows it as a table.
-
-    Example: ``WhatIf(basis="profiled", baseline_error=0.004, predictions=(Prediction(...),))``.
 
     Attributes:
         basis: whether predictions are of a step with the profiler or without it.

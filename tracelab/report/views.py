@@ -13,7 +13,6 @@ from typing import Any
 
 from tracelab.base.arrays import Record
 from tracelab.findings.finding import Finding, Savings, is_worth_showing
-from tracelab.measures.critical_path import CriticalPathMetrics
 from tracelab.measures.registry import MEASURES
 from tracelab.measures.steady import SteadyMetrics
 from tracelab.measures.window_times import DeviceMetrics, WindowMetrics
@@ -38,9 +37,6 @@ class Scope(Record):
         devices: how busy each was in it.
         steps: how many steady steps it has; 0 where it is no steady window.
         savings: what the fixes of its findings save together; None where nothing was predicted.
-
-    Example: ``Scope("the steady steps", step_ns=2_000, printed_ns=2_000, length_ns=10_000,
-    base_ns=10_000, device=0, devices=(DeviceMetrics(device=0, ...),))``.
     """
 
     name: str
@@ -111,11 +107,6 @@ class View(Record, Tables):
         return {key: rows for key, rows in self.tables.items() if not hasattr(Report, key)}
 
     @property
-    def path(self) -> CriticalPathMetrics | None:
-        """Length of the critical path, by kind."""
-        return next(iter(self.tables.get("critical_path", ())), None)
-
-    @property
     def step(self) -> int | None:
         """The step's number, None for the whole trace."""
         return self.window.step
@@ -124,11 +115,6 @@ class View(Record, Tables):
     def length_ns(self) -> int:
         """Length of the window, ns."""
         return self.window.length_ns
-
-    @property
-    def unprofiled_ns(self) -> int:
-        """Length without the profiler, if known, ns: savings are shares of it."""
-        return self.window.unprofiled_ns or self.length_ns
 
     @property
     def steady_row(self) -> SteadyMetrics | None:
@@ -243,7 +229,7 @@ def _scope_of_window(view: View) -> Scope:
         step_ns=view.length_ns,
         printed_ns=_job_step_ns(view) or view.length_ns,
         length_ns=view.length_ns,
-        base_ns=view.unprofiled_ns,
+        base_ns=view.window.unprofiled_ns or view.length_ns,
         device=busiest.device if busiest else None,
         devices=view.window.devices,
         savings=view.savings,

@@ -39,7 +39,7 @@ def facts(report):
 
 
 def length(report):
-    return length_of(ranks_of(report)[0])
+    return length_of(ranks_of(report)[:1])
 
 
 def gpus(*devices, **figures):

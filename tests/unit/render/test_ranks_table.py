@@ -65,12 +65,9 @@ def test_what_some_ranks_do_has_a_column(facts, title):
     assert f"{share} %" in with_it[1]
 
 
-def test_columns_give_way_where_there_is_no_room():
+def test_all_columns_have_room():
     report = report_of(*[jobs.rank_times(x, STEPS, copy=3, unmatched=3) for x in range(2)])
-    titles = [table(report, width=width)[0].split() for width in (80, 70, 60)]
-    assert ["copies" in x for x in titles] == [True, False, False]
-    assert ["transfer" in x for x in titles] == [True, True, False]
-    assert all(len(line) <= 60 for line in table(report, width=60))
+    assert max(map(len, table(report))) <= 80
 
 
 def test_of_many_ranks_the_straggler_whom_others_await_and_who_computes_least_are_there():

@@ -34,12 +34,7 @@ _MAX_FIX_LETTERS = 2_000
 
 
 def render_markdown(report: Report, *, recordings: Sequence[Report] = ()) -> str:
-    """Return the first screen of a report as a comment.
-
-    Args:
-        report: of all files.
-        recordings: of files that are not one job, as of `render_text`.
-    """
+    """Return the first screen of a report as a comment."""
     content = document_of(report, recordings)
     said = content.said
     if isinstance(said, Recordings):

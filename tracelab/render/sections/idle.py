@@ -124,12 +124,7 @@ def graph_idle(view: View) -> Iterator[Section]:
 
 
 def _awaited(row: GraphIdleMetrics) -> str:
-    """Say in words what a node waited for.
-
-    >>> row = GraphIdleMetrics(0, None, 0, "queue", "gemm", 7, "add", 7, 1, 1, 9, 0, 9, 0, 9, 4, 3)
-    >>> _awaited(row)
-    'after add (stream 7), on which it does not depend'
-    """
+    """Say in words what a node waited for."""
     if row.awaited is None:
         return ""
     apart = ", on which it does not depend" if row.wait == "queue" else ""

@@ -10,7 +10,7 @@ from tracelab.findings.fixes import NO_EDIT, NO_FINDING
 from tracelab.findings.places import TOGETHER
 from tracelab.render.section import LABEL, PART, Cell, Section, Tone, table
 from tracelab.render.text.hints import MORE_IN_JSON
-from tracelab.render.text.savings import REASONS
+from tracelab.render.text.savings import REASONS, lowered
 from tracelab.render.words import (
     bare_name,
     interval_text,
@@ -78,7 +78,7 @@ def _saves(row: CausalMetrics) -> bool:
 
 def _why_empty(savings: Savings | None) -> str:
     if savings is not None and savings.not_replayed is not None:
-        return f"No causal profile: {_lower(savings.not_replayed)}"
+        return f"No causal profile: {lowered(savings.not_replayed)}"
     return "No causal profile: nothing in these steps has a change that can be replayed."
 
 
@@ -144,16 +144,12 @@ def _notes(
 def prediction_sections(whatif: WhatIf) -> list[Section]:
     """Say what the predictions are of, then show each in a row."""
     if whatif.not_replayed is not None:
-        text = f"No predictions: {_lower(whatif.not_replayed)}"
+        text = f"No predictions: {lowered(whatif.not_replayed)}"
         return [Section("", (text,), tone=Tone.WARNING)]
     if not whatif.predictions:
         return [Section("", ("No finding has a change whose effect a replay can predict.",))]
     opening = Section("", (_basis(whatif),), tone=Tone.STRONG)
     return [opening, _table(whatif)]
-
-
-def _lower(sentence: str) -> str:
-    return sentence[:1].lower() + sentence[1:]
 
 
 def _basis(whatif: WhatIf) -> str:
@@ -199,7 +195,7 @@ def _reasons(predictions: Sequence[Prediction]) -> Iterator[str]:
             names.setdefault(part, []).append(prediction.name)
     for reason, of_reason in names.items():
         clause = _WHY_NOT.get(reason, reason)
-        yield f"{listed(of_reason)}: {_lower(clause).rstrip('.')}."
+        yield f"{listed(of_reason)}: {lowered(clause).rstrip('.')}."
 
 
 def _change(prediction: Prediction) -> str:

@@ -13,14 +13,7 @@ from tracelab.report.views import RankView, View
 
 
 def text_sections(rank: RankView, view: View, top: int, pattern: str = "") -> list[Section]:
-    """Make the sections about a window of a file; about a single step only those that are of it.
-
-    Args:
-        rank: the file.
-        view: the window.
-        top: how many kernels, lines, modules and operators to show.
-        pattern: of the annotations that are steps.
-    """
+    """Make the sections about a window of a file; about a single step only those that are of it."""
     # Sections of one key are one part of the page.
     sections: list[tuple[str, Iterable[Section]]] = [
         ("times", times(view)),

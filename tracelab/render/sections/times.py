@@ -151,11 +151,7 @@ def overlap(view: View) -> Section:
 
 
 def selection_name(selection: str, *, several: bool) -> str:
-    """Name a selection of activities.
-
-    >>> selection_name("kind:0/comm", several=False), selection_name("stream:0/7", several=True)
-    ('comm', 'GPU 0 stream 7')
-    """
+    """Name a selection of activities."""
     sort, _, path = selection.partition(":")
     device, _, part = path.partition("/")
     names = [f"GPU {device}"] if several or not part else []
@@ -168,7 +164,7 @@ def selection_name(selection: str, *, several: bool) -> str:
 
 def critical_path(view: View) -> Iterator[Section]:
     """Show what the window's length was spent on, by kind."""
-    path = view.path
+    path = next(iter(view.critical_path), None)
     if path is not None and path.total_ns:
         yield table(
             "Critical path",

@@ -23,8 +23,6 @@ REASONS = {
 class Price(Record):
     """Saving of a finding's fix, as a share of the printed step and as time of it.
 
-    Example: ``Price(SAVES, share=0.232, low_share=0.1, high_share=0.35, time_ns=7_300_000)``.
-
     Attributes:
         how: `SAVES`; `AT_MOST` for a replay's bound; `TAKES` for the time lost there without a
             replay, of which a fix may save more or less.
@@ -94,7 +92,12 @@ def seen_in(finding: Finding, scope: Scope) -> list[str]:
 def not_predicted(scope: Scope) -> str:
     """Say why findings have shares and no savings; "" if they have."""
     why = scope.savings and scope.savings.not_replayed
-    return f"No savings predicted: {why[0].lower()}{why[1:]}" if why else ""
+    return f"No savings predicted: {lowered(why)}" if why else ""
+
+
+def lowered(sentence: str) -> str:
+    """A sentence as a clause, which begins with a small letter."""
+    return sentence[:1].lower() + sentence[1:]
 
 
 def interval_text(low: float, high: float) -> str:

@@ -10,7 +10,7 @@ from tracelab.base.safe_text import clean, counted
 from tracelab.render.document import Document
 from tracelab.render.first_screen import Fact, FirstScreen, Item
 from tracelab.render.notes import Note
-from tracelab.render.ranks import Column, Ranks
+from tracelab.render.ranks import Ranks
 from tracelab.render.recordings import Recordings
 from tracelab.render.section import PART, TONES, Line, Span, Tone
 from tracelab.render.text.hints import FULL, ONE_OF_THEM
@@ -25,7 +25,6 @@ _TITLE_LINES = 2
 _NAME_LETTERS = (44, 28, 20)  # where the title has no room for longer ones
 _MAX_WARNINGS = 2
 _BLANK = Line()
-_SPARED = ("copies", "transfer", "waits for")  # columns, where there is no room for all
 _MAX_ROWS = 16
 _MAX_FILE_LETTERS = 32
 
@@ -180,8 +179,7 @@ def _next(commands: Sequence[str], width: int) -> list[str]:
 
 def ranks_table(ranks: Ranks, most: int, width: int) -> list[Line]:
     """Draw the `most` ranks that matter most in a table, after an empty line."""
-    columns = _fitting(ranks.columns(most), width)
-    titles, *rows = _aligned([(title, cells, ">") for title, cells in columns])
+    titles, *rows = _aligned([(title, cells, ">") for title, cells in ranks.columns(most)])
     return [
         _BLANK,
         *_lines([titles], Tone.DIM),
@@ -192,11 +190,7 @@ def ranks_table(ranks: Ranks, most: int, width: int) -> list[Line]:
 
 
 def _aligned(columns: Sequence[tuple[str, Sequence[str], str]]) -> list[str]:
-    """Return the lines of a table, its titles first.
-
-    Args:
-        columns: title, cells and "<" or ">" of each.
-    """
+    """Return the lines of a table, its titles first."""
     widths = [max(map(len, [title, *cells])) for title, cells, _ in columns]
     rows = zip(*([title, *cells] for title, cells, _ in columns), strict=True)
     return [
@@ -206,16 +200,6 @@ def _aligned(columns: Sequence[tuple[str, Sequence[str], str]]) -> list[str]:
         )
         for row in rows
     ]
-
-
-def _fitting(columns: Sequence[Column], room: int) -> list[Column]:
-    """Leave out the columns that can be spared, if they need more room."""
-    kept = list(columns)
-    for spared in _SPARED:
-        needed = sum(2 + max(map(len, [title, *cells])) for title, cells in kept)
-        if needed > room:
-            kept = [(title, cells) for title, cells in kept if title != spared]
-    return kept
 
 
 # --- files that are not one job ---
