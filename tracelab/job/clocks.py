@@ -65,7 +65,6 @@ class RankClock(Record):
     """Relation of the clock of one rank's file to the job's.
 
     Attributes:
-        rank: the rank.
         offset_ns: by how much its recorded clock was ahead of the job's when its recording began.
         drift_ppm: by how much faster it runs, in millionths.
         matched: how many of its operations other ranks have, too; the clock rests on those of them
@@ -74,9 +73,6 @@ class RankClock(Record):
             far off its clock can be by its messages; None where there is nothing to tell that.
         basis: "reference", "collectives", "point_to_point", or "recorded clock" where the file's
             own clock had to be believed.
-
-    Example: ``RankClock(rank=3, offset_ns=-1_204_000, drift_ppm=12.5, matched=840,
-    residual_ns=9_200, basis="collectives")``.
     """
 
     rank: int
@@ -94,8 +90,6 @@ class Alignment(Record):
         residual_ns: the largest residual of a rank; None where no rank has one.
         reference_rank: the rank whose clock is the job's.
         per_rank: one per part.
-
-    Example: ``Alignment(residual_ns=13_800, reference_rank=0, per_rank=(RankClock(...), ...))``.
     """
 
     residual_ns: int | None
@@ -110,8 +104,6 @@ class _Correction(Record):
         add_ns: at `since_ns`.
         drift: what to add to that for each ns since then.
         since_ns: the first end that it rests on.
-
-    Example: ``_Correction(add_ns=1_204_000, drift=-12.5e-6, since_ns=190_000)``.
     """
 
     add_ns: int = 0
@@ -136,11 +128,9 @@ class Clocks(Record):
     _corrections: tuple[_Correction, ...]
 
     def job_ns_of(self, part_index: int, times_ns: Int64Array) -> Int64Array:
-        """int64[times], ns on the job's clock, which is the reference rank's since its origin.
+        """int64[times], ns on the job's clock, of times since the origin of a part.
 
-        Args:
-            part_index: whose times these are.
-            times_ns: int64[times], ns since that part's origin.
+        The job's clock is the reference rank's since its origin.
         """
         recorded_ns = times_ns + self._begin_ns[part_index]
         return recorded_ns + self._corrections[part_index].offset_ns_at(recorded_ns)
@@ -153,10 +143,6 @@ def align(parts: Sequence[RankPart], matches: Matches) -> Clocks:
     common with them first; so groups that do not span all ranks are joined through common members.
     A part whose ends do not contradict a clock that is known already has that clock, as all ranks
     of one host have. One that has nothing in common with the aligned ones keeps its recorded clock.
-
-    Args:
-        parts: at least one, by rank.
-        matches: the operations that they have in common.
     """
     reference = _reference(matches, len(parts))
     begin_ns = tuple(part.origin_ns - parts[reference].origin_ns for part in parts)
@@ -204,9 +190,6 @@ class _Ends(Arrays):
         recorded_ns: int64[k], ns since the reference's origin, by the recorded clock.
         role: int8[k], a `Role`.
         apart_ns: int64[k], ns, how far apart the ends of its operation may be by nature.
-
-    Example row: ``(match_index=3, part_index=1, recorded_ns=190_000, role=Role.TOGETHER,
-    apart_ns=30_000)``.
     """
 
     match_index: NDArray[np.intp]
@@ -310,8 +293,6 @@ class _Bounds(Arrays):
         low_ns, high_ns: float64[o], ns, equal for operations that end together; infinite for a
             side of which nothing is known.
         apart_ns: how far apart the ends of one operation may be by nature.
-
-    Example row: ``(at_ns=190_000, low_ns=-1_204_000.0, high_ns=-1_204_000.0)``.
     """
 
     at_ns: Int64Array
@@ -330,12 +311,9 @@ class _Bounds(Arrays):
 
 
 def _bounds(ends: _Ends, member: NDArray[np.intp], target_ns: _Floats) -> tuple[_Bounds, str]:
-    """Gather the bounds of a part's clock by what it shares with aligned parts, and the basis.
+    """Gather the bounds of a part's clock by its members that aligned parts share, and the basis.
 
-    Args:
-        ends: all.
-        member: intp[o], the part's members of these operations.
-        target_ns: float64[o], ns, their ends on the job's clock, by the aligned parts.
+    `target_ns` (float64[o], ns) are their ends on the job's clock, by the aligned parts.
     """
     index, basis = _most_telling(ends.role[member], ends.apart_ns[member])
     index = index[np.argsort(ends.recorded_ns[member[index]], kind="stable")]
@@ -361,14 +339,11 @@ def _fit(bounds: _Bounds, known: Iterable[_Correction]) -> _Correction:
 
 
 def _is_believable(left: _Bounds) -> bool:
-    """Return true if the ends of operations do not contradict a correction.
+    """Return true if ends do not contradict a correction, by what would still have to be added.
 
     They do where they differ from it by more than the ends of one operation may be apart, and by
     more than most of them differ among themselves; where the clock would drift; and where a message
     would have arrived before it was sent.
-
-    Args:
-        left: what would still have to be added.
     """
     low_ns, high_ns = float(left.low_ns.max()), float(left.high_ns.min())
     middle_ns = _middle(left)

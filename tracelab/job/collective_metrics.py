@@ -45,11 +45,6 @@ class CollectiveMetrics(Record):
         why: the same as a clause that follows "rank N"; "" where none was last.
         algorithm_gbps, bus_gbps: GB/s of the transfer alone; None where the size is not known, a
             rank's file is missing or its kernel does several operations.
-
-    Example row: ``CollectiveMetrics(group="0", operation="all_reduce", sequence=7, step=3,
-    message_bytes=134_217_728, ranks=(0, 1), arrival_ns=(15_763_000, 0), wait_ns=(0, 15_763_000),
-    transfer_ns=(546_000, 526_000), last_rank=0, cause="more_work", why="has more work in
-    `aten::mm` (1.5 times as much)", algorithm_gbps=245.8, bus_gbps=245.8)``.
     """
 
     group: str
@@ -76,14 +71,7 @@ def collective_rows(
     lateness: Lateness,
     transfers: Transfers,
 ) -> tuple[CollectiveMetrics, ...]:
-    """Make the rows of all matches, in their order.
-
-    Args:
-        members: the matched operations.
-        more_of: what the GPU of each rank does more than those of the others.
-        lateness: why the last rank of each match was late.
-        transfers: how much each moved, and how fast.
-    """
+    """Make the rows of all matches, in their order."""
     rank = np.array([part.rank for part in members.parts])[members.part_index]
     rows = []
     for match, (first, end) in enumerate(pairwise(members.first.tolist())):
@@ -158,9 +146,6 @@ class Transfers(Arrays):
         algorithm_gbps, bus_gbps: float64[m], GB/s (10**9 bytes); NaN where the size is not known,
             where files of ranks are missing (the last one may be among them), and for kernels
             that do several operations.
-
-    Example row: ``(ranks=2, message_bytes=134_217_728, transfer_ns=600_000, algorithm_gbps=223.7,
-    bus_gbps=223.7)``.
     """
 
     ranks: Int64Array
@@ -184,10 +169,6 @@ class BandwidthMetrics(Record):
         transfer_ns: as in `Transfers`, ns.
         wait_ns: of the ranks that waited, all of each collective added up, ns.
         algorithm_gbps, bus_gbps: GB/s, with the transfer alone.
-
-    Example row: ``BandwidthMetrics(group="default_pg", operation="all_reduce",
-    size_class=134_217_728, count=5, ranks=2, message_bytes=134_217_728, transfer_ns=600_000,
-    wait_ns=4_800_000, algorithm_gbps=223.7, bus_gbps=223.7)``.
     """
 
     group: str

@@ -35,8 +35,6 @@ from tracelab.simulate.program import NODE_COLUMNS, NodeKind, Program, Via
 class Meetings(Arrays):
     """Activities of the ranks' programs that meet: k members of m meetings.
 
-    Example row: ``(meeting_index=0, rank_index=1, node=57, waits=True)``.
-
     Attributes:
         meeting_index: int64[k], ascending, each of 0 to m - 1.
         rank_index: int64[k], into the programs.
@@ -57,12 +55,7 @@ class Meetings(Arrays):
 
 
 def find_meetings(members: Members, programs: Sequence[Program]) -> Meetings:
-    """Find the matched operations whose activities are all in the programs of their ranks.
-
-    Args:
-        members: the matched operations.
-        programs: of each rank.
-    """
+    """Find the matched operations whose activities are all in the programs of their ranks."""
     node = members.matches.member_values(
         [_activity_nodes(*of_rank) for of_rank in zip(programs, members.parts, strict=True)]
     )
@@ -120,12 +113,9 @@ class Joined(Arrays):
     meeting_nodes: tuple[Int64Array, ...]
 
     def edited(self, programs: Mapping[int, Program]) -> Program:
-        """The program with other costs and edges of some ranks.
+        """The program with edits of some ranks' programs, by their index.
 
         A transfer takes as many times longer as the activity does in the rank's edited program.
-
-        Args:
-            programs: edits of those that were joined, by their index.
         """
         cost_ns, latency_ns = self.program.cost_ns.copy(), self.program.latency_ns.copy()
         first_edge = np.cumsum([0, *(len(program.source) for program in self.programs)])
@@ -145,14 +135,9 @@ class Joined(Arrays):
 
 
 def join(programs: Sequence[Program], meetings: Meetings) -> Joined | None:
-    """Make one program of those of several ranks.
+    """Make one program of those of several ranks, which are of the same steps.
 
-    Args:
-        programs: of each rank, of the same steps, at least one.
-        meetings: where they meet.
-
-    Returns:
-        None where no order of the meetings fits all ranks.
+    None where no order of the meetings fits all ranks.
     """
     sizes = [len(program) for program in programs]
     first, total = np.cumsum([0, *sizes]), sum(sizes)

@@ -88,11 +88,7 @@ class Lateness(Arrays):
 
 
 def find_lateness(members: Members) -> Lateness:
-    """Find why the last rank of each match was late.
-
-    There is no slow reference model: ``tests/unit/job/test_lateness.py`` has jobs made by hand, and
-    what must add up on random ones.
-    """
+    """Find why the last rank of each match was late."""
     first = members.first
     previous_match = _previous_match(members)
     by_arrival = np.lexsort((members.arrival_ns, members.match_index))
@@ -294,9 +290,6 @@ def _late_member(
 class Explanation(Record):
     """Cause for which a rank is late, in words.
 
-    Example: ``Explanation(cause="data_loading", what="loads data in `next()`",
-    figures="6.2 ms", site=CallSite(function="train", file="train.py", line=33))``.
-
     Attributes:
         cause: one word.
         what: a clause that follows "rank N", without figures and without its place.
@@ -326,11 +319,7 @@ def explain(
 ) -> Explanation:
     """Explain why one rank was the last in some matches, all by the same sort of work.
 
-    Args:
-        members: the matched operations.
-        more_of: what the GPU of each rank does more than those of the others.
-        lateness: what the last rank spent more time on.
-        chosen: the matches, at least one, the one that matters most first.
+    At least one match is given, the one that matters most first.
     """
     late = list(dict.fromkeys(lateness.late_member[list(chosen)].tolist()))
     first, work = late[0], int(lateness.cause[chosen[0]])
@@ -423,11 +412,6 @@ class MoreWork(Record):
         site: where in the program most of it was launched, as far as that is known.
         is_slower: not more work, but the same kernels as often, each longer by about as much:
             a slower GPU; `ratio` is that of all of them.
-
-    Example row: ``MoreWork(name="aten::mm", is_kernel=False, phase="forward", ratio=1.5,
-    calls=18.0, usual_calls=12.0, excess_ns=11_354_000, surplus_ns=9_610_000,
-    site=CallSite(function="train", file="train.py", line=35, call="__matmul__"),
-    is_slower=False)``.
     """
 
     name: str
@@ -475,14 +459,9 @@ _Row = tuple[Any, float, float, str | None]  # name, ns, count, phase
 
 
 def more_work(tables: Sequence[Tables], parts: Sequence[RankPart]) -> tuple[MoreWork | None, ...]:
-    """Find the work that the GPU of each rank does beyond those of the others.
+    """Find the work that the GPU of each rank does beyond those of the others; at least two ranks.
 
-    Args:
-        tables: those of each rank, by key: "operators" and "kernels" are looked at.
-        parts: the ranks, at least two.
-
-    Returns:
-        one of each rank; None where it does not do more, or the tables do not say.
+    None where it does not do more, or its tables "operators" and "kernels" do not say.
     """
     kernels = _ran([_kernels(of_rank.get("kernels", ())) for of_rank in tables])
     operators = _ran([_operators(of_rank.get("operators", ())) for of_rank in tables])

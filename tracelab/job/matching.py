@@ -148,10 +148,7 @@ class _Operations(Arrays):
 
 
 def match(parts: Sequence[RankPart]) -> Matches:
-    """Find which operations of several ranks are one.
-
-    Args:
-        parts: what the files of one job give to it, at least one, by rank and each of another one.
+    """Find which operations of several ranks are one; each part is of another rank, in order.
 
     The slow reference model is ``tests/reference/matches.py``.
     """
@@ -309,9 +306,6 @@ def number_peers(parts: Sequence[RankPart]) -> tuple[RankPart, ...]:
     A file that does not say which rank it is has the number of its place in the report, but the
     messages of others name it by its rank: by that number they would be with the wrong file. So a
     message from or to a file whose rank is not known, or that could be with one, has no known peer.
-
-    Args:
-        parts: what the files of one job give to it, by their numbers.
     """
     if all(part.is_rank_known for part in parts):
         return tuple(parts)

@@ -38,11 +38,8 @@ class Unmatched(Record):
     """Communication of one rank that has no counterpart in the files of the others.
 
     Attributes:
-        rank: the rank.
         count: how many operations.
         why: what they lack, a clause.
-
-    Example row: ``Unmatched(rank=0, count=4, why="4 not in the recordings of the other ranks")``.
     """
 
     rank: int
@@ -103,12 +100,7 @@ class Merged(Record, eq=False):
 
 
 def merge(parts: Sequence[RankPart], tables: Tables) -> Merged:
-    """Find what the ranks of one job do together.
-
-    Args:
-        parts: at least two, by rank; each has a rank of its own.
-        tables: what was measured of all of them, by the key of the table.
-    """
+    """Find what the ranks of one job do together: of two parts or more, by rank, and their tables."""
     parts = number_peers(parts)
     matches = match(parts)
     clocks = align(parts, matches)

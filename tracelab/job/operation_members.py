@@ -47,10 +47,6 @@ class Members(Arrays):
         last_arrival_ns: int64[m], ns on the job's clock, when all had arrived.
         margin_ns: int64[m], ns, by how much the last member came after the one before it; 0 where
             there is no last one.
-
-    Example: of two ranks that start an all-reduce at 0 and at 4,841 us and end at 4,907 us,
-    ``arrival_ns=[0, 4_841_000], wait_ns=[4_841_000, 0], transfer_ns=[66_000, 66_000],
-    last_member=[1], margin_ns=[4_841_000]``.
     """
 
     parts: tuple[RankPart, ...]
@@ -138,11 +134,6 @@ def find_members(parts: Sequence[RankPart], matches: Matches, clocks: Clocks) ->
     but a rank is late only if it came later than another by more than the two clocks' residuals.
 
     The slow reference model is ``tests/reference/waits.py``.
-
-    Args:
-        parts: the job's ranks.
-        matches: which of their operations belong together.
-        clocks: the job's clock.
     """
     first, match_index = matches.first, matches.match_index
     start_ns = matches.member_values([part.start_ns for part in parts])
@@ -235,9 +226,6 @@ class RankStep(Record):
         transfer_ns: communication only moved data, and no compute ran beside it.
         copy_ns: only copies and memsets ran.
         idle_ns: nothing ran.
-
-    Example row: ``RankStep(step=3, start_ns=9_000, end_ns=19_000, compute_ns=6_000, wait_ns=2_400,
-    transfer_ns=600, copy_ns=0, idle_ns=1_000)``.
     """
 
     step: int
@@ -252,10 +240,7 @@ class RankStep(Record):
 
 
 class RankTimes(Record):
-    """The steps of one rank.
-
-    Example row: ``RankTimes(rank=1, steps=(RankStep(step=3, ...), RankStep(step=4, ...)))``.
-    """
+    """The steps of one rank."""
 
     rank: int
     steps: tuple[RankStep, ...]
@@ -270,16 +255,7 @@ def rank_times(
 ) -> RankTimes:
     """Split each step of a rank into compute, wait, transfer, copies and idle.
 
-    There is no slow reference model: the times of a step add up to its length, and all but the
-    wait are those of `window_times`.
-
-    Args:
-        part: the rank's file.
-        part_index: its place among the parts of the job.
-        clocks: the job's clock.
-        wait_ns: int64[c], ns, how long the kernel of each operation waited, ABSENT where that is
-            not known.
-        windows: what was measured of the rank's windows.
+    `wait_ns` is how long the kernel of each operation waited, as of `Members.wait_of_operations`.
     """
     exposed = union(part.exposed_start_ns, part.exposed_end_ns)
     # Beside a transfer of another kernel, too: the rank gets on when both are over.

@@ -67,9 +67,6 @@ _OF_HOST = (Cause.HOST_BLOCKED, Cause.INPUT, Cause.HOST_BUSY)
 class Culprit(Record):
     """Cause on the host that kept the device idle: a call, an operator or a region, and its place.
 
-    Example row: ``Culprit(work=Work.INPUT, call="next", site=CallSite(function="train",
-    file="train.py", line=33))``.
-
     Attributes:
         work: the sort of idle.
         call: the event's name as it is shown.
@@ -88,8 +85,6 @@ class PartSteps(Arrays):
         number: int64[s], the user's.
         start_ns, end_ns: int64[s], ns since the file's origin, of each step's window.
         is_steady: bool[s]; of a report of one step that step alone.
-
-    Example row: ``(number=3, start_ns=9_000, end_ns=19_000, is_steady=True)``.
     """
 
     number: Int64Array
@@ -125,7 +120,6 @@ class RankPart(Arrays):
     receives; those of one kernel share its times. Times are ns since the file's first event.
 
     Attributes:
-        rank: the rank's number in the report.
         path: the file.
         origin_ns: the file's first event by its own clock, ns since 1970 or since the machine
             started.
@@ -167,13 +161,6 @@ class RankPart(Arrays):
         program: its steady steps as they are replayed, or why they are not; None if
             not requested.
         is_rank_known: the number is its rank, not its file's place among the files.
-
-    Example row: ``(start_ns=120_000, end_ns=190_000, kernel_id=17,
-    kernel_name_index=0,
-    operation=Operation.ALL_REDUCE, group_index=0, sequence=ABSENT, peer_rank=ABSENT,
-    in_bytes=134_217_728, out_bytes=134_217_728, step_index=1, site_index=3,
-    constraint=Constraint.EVENT, delay_ns=40_000, work_at_start_ns=[90_000, 20_000, 0, ...],
-    work_at_end_ns=[90_000, 90_000, 0, ...], culprit_index=ABSENT, culprit_ns=0)``.
     """
 
     rank: int
@@ -255,20 +242,7 @@ def rank_part(
 ) -> RankPart:
     """Reduce one analyzed file to what its job needs of it.
 
-    There is no slow reference model of all of it: ``tests/unit/job/test_part.py`` has traces
-    made by hand, and checks the running totals of work against ``tests/reference/ticks.py``.
-
-    Args:
-        graph: the file's dependencies.
-        collectives: its communication operations.
-        bubbles: its idle time.
-        idle_culprits: int64[bubbles], what each piece of idle waited for, as of `idle_culprits`.
-        exposed: its exposed communication and copies.
-        lines: where its source is looked for.
-        rank: its rank.
-        windows: what is reported: of one step that one alone is steady.
-        baseline: its steady steps, replayed unchanged.
-        changes: those steps with the changes of its findings, by what they are called.
+    Running totals of work are checked against ``tests/reference/ticks.py``.
     """
     timeline, row = graph.host.timeline, collectives.row
     device = timeline.busiest_device(timeline.windows[0])

@@ -70,14 +70,9 @@ class PathPart(Arrays):
 
 
 def path_part(graph: Graph, row: NDArray[np.intp], lines: SourceLines) -> PathPart | None:
-    """Gather what the job's critical path needs of a file.
+    """Gather what the job's critical path needs of a file, by the rows of its communication.
 
     The slow reference model is ``tests/reference/job_path.py``, of the path itself.
-
-    Args:
-        graph: the file's dependencies.
-        row: intp[c], the timeline row of each communication operation.
-        lines: where the file's source is looked for.
 
     Returns:
         None if no other rank waits for it, or it has no calls that launch its work.
@@ -151,10 +146,7 @@ def _before_ends(
 ) -> NDArray[np.intp]:
     """intp[s], what led up to ends of windows: an activity that ends there, or else the host.
 
-    Args:
-        program: the recording.
-        end_ns: int64[s], ns.
-        thread_index: int32[s], whose call it is, ABSENT for that of any thread.
+    That is a call of the end's thread; ABSENT for any thread.
     """
     before, is_host = [], program.row == ABSENT
     for now_ns, thread in zip(end_ns.tolist(), thread_index.tolist(), strict=True):

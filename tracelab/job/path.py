@@ -34,7 +34,6 @@ class PathSegment(Record):
     """All stretches of a job's critical path on one rank, of one kind, in one thing.
 
     Attributes:
-        rank: the rank.
         kind: "compute", "comm" (transfer), "copy", "memset", "launch", "queue", "host", "sync" or
             "unknown".
         name: the activity or call; of "launch" and "queue" the activity that it delayed; of "host"
@@ -43,10 +42,6 @@ class PathSegment(Record):
         operator, function, file, line, call: where in the program that is, or was launched.
         count: how many stretches of the path, between two communication operations, hold it.
         total_ns: ns.
-
-    Example row: ``PathSegment(rank=0, kind="compute", name="gemm", operator="aten::mm",
-    function="train", file="train.py", line=None, call="__matmul__", count=5,
-    total_ns=98_000_000)``.
     """
 
     rank: int
@@ -65,11 +60,8 @@ class RankOnPath(Record):
     """Share of a job's critical path that is on one rank.
 
     Attributes:
-        rank: the rank.
         total_ns: ns.
         by_kind: ns; every kind is listed.
-
-    Example row: ``RankOnPath(rank=0, total_ns=900, by_kind={"compute": 600, "host": 300, ...})``.
     """
 
     rank: int
@@ -81,10 +73,7 @@ class PathStretch(Record):
     """A time in which a job's critical path stayed on one rank.
 
     Attributes:
-        rank: the rank.
         start_ns, end_ns: ns, on the job's clock; each begins where the one before ends.
-
-    Example row: ``PathStretch(rank=0, start_ns=9_000, end_ns=19_000)``.
     """
 
     rank: int
@@ -105,10 +94,6 @@ class JobPath(Record):
         segments: what it consists of, the largest first; all that is no segment of its own is in
             "others" of its rank and kind.
         stretches: where it was when, ascending; they tile the window.
-
-    Example: ``JobPath(steps=(3, 4), start_ns=9_000, end_ns=29_000, total_ns=20_000,
-    by_kind={"compute": 18_000, ...}, by_rank=(RankOnPath(...), ...),
-    segments=(PathSegment(...), ...), stretches=(PathStretch(...), ...))``.
     """
 
     steps: tuple[int, ...]

@@ -63,10 +63,6 @@ class StageMetrics(Record):
             file does not say.
         evidence: event ids, in the rank's file, of the kernels that sent or received longest while
             it did not compute.
-
-    Example row: ``StageMetrics(pipeline=0, stage=1, rank=1, compute_ns=9_600_000,
-    wait_ns=3_900_000, transfer_ns=1_000_000, host_idle_ns=0, other_ns=300_000,
-    before_ns=1_100_000, after_ns=900_000, bubble=0.43, warm_up_ns=..., ...)``.
     """
 
     pipeline: int
@@ -115,8 +111,6 @@ class BubbleParts(Record):
         transfer: the next stage waited for a message that was on its way.
         host: a stage was idle because its host launched late or was blocked.
         rest: anything else: copies, other communication, a stage late from the step before.
-
-    Example: ``BubbleParts(theory=0.36, imbalance=0.08, transfer=0.05, host=0.01, rest=0.01)``.
     """
 
     theory: float
@@ -149,10 +143,6 @@ class Pipeline(Record):
             smaller ones make the schedule longer. None where the files do not say.
         smallest_microbatch_rank: of which stage.
         per_stage: its stages, by pipeline and stage.
-
-    Example: ``Pipeline(stages=4, microbatches=4, chunks=1, schedule="1f1b", why="", pipelines=1,
-    other_pipelines=0, steps=2, other_steps=0, schedule_ns=18_900_000, theory_bubble=0.4286,
-    measured_bubble=0.51, parts=BubbleParts(...), per_stage=<4 items>)``.
     """
 
     stages: int
@@ -174,11 +164,7 @@ class Pipeline(Record):
 
 
 def find_pipeline(members: Members) -> Pipeline | None:
-    """Measure the pipelines of a job; None where its sends and receives are not those of one.
-
-    There is no slow reference model: ``tests/unit/job/test_pipeline.py`` carries schedules out by
-    their definitions.
-    """
+    """Measure the pipelines of a job; None where its sends and receives are not those of one."""
     chains = find_chains(members.parts)
     if not chains:
         return None
@@ -400,9 +386,6 @@ class Line(Arrays):
         neighbor: int64[e], the rank that it waited for; ABSENT where it waited for none.
         passes_start_ns, passes_end_ns: int64[s], of each step of the part.
         operation_start_ns, operation_end_ns: int64[c], of each operation of the part.
-
-    Example row of a piece: ``(piece_start_ns=184_000, piece_wait_ns=1_590_000,
-    piece_end_ns=1_654_000, neighbor=0)``: it waited until rank 0 sent, and 64 us for the data.
     """
 
     part: RankPart
@@ -428,15 +411,7 @@ class Line(Arrays):
 
 
 def line_of(members: Members, part_index: int) -> Line:
-    """Put one rank of a job on the job's clock.
-
-    There is no slow reference model: ``tests/unit/job/test_pipeline.py`` carries schedules out by
-    their definitions.
-
-    Args:
-        members: the matched operations of the job.
-        part_index: the rank's position among the parts.
-    """
+    """Put one rank of a job on the job's clock."""
     part, neighbor = members.parts[part_index], _neighbors(members, part_index)
     wait_ns = members.wait_of_operations(part_index)
     is_message = part.peer_rank[part.exposed_index] != ABSENT
@@ -491,12 +466,7 @@ def line_of(members: Members, part_index: int) -> Line:
 def walk_back(
     lines: Mapping[int, Line], passes: Mapping[int, tuple[int, int]], start_ns: int
 ) -> dict[int, tuple[int, ...]]:
-    """Walk back through one schedule.
-
-    Args:
-        lines: rank to its line, of the ranks of one pipeline.
-        passes: rank to when its passes of this schedule began and ended, ns.
-        start_ns: when the schedule began.
+    """Walk back through one schedule, from the latest end of the passes of a rank.
 
     Returns:
         rank to its part of the path without compute, ns: messages that moved while it did not

@@ -37,9 +37,6 @@ class Passes(Arrays):
             in the profiler by then: the difference of two of them is not the program's own time.
         computes: int64[c], how many compute kernels had been launched by then.
         phase: int8[c], the `Phase` in which the last of them was launched.
-
-    Example row of a step: ``(start_ns=1_660_000, end_ns=10_034_000)``; of an operation:
-    ``(launched_ns=487_000, waited_ns=0, computes=4, phase=Phase.FORWARD)``.
     """
 
     start_ns: Int64Array
@@ -71,17 +68,7 @@ def find_passes(
     device: int,
     work_before: Callable[[Int64Array], Int64Array],
 ) -> Passes:
-    """Find the passes of every step, and what the host had done by each operation.
-
-    There is no slow reference model: ``tests/unit/job/test_pipeline_passes.py`` has traces made by
-    hand.
-
-    Args:
-        graph: the file's dependencies.
-        row: intp[c], the timeline row of each communication operation.
-        device: the device that decides.
-        work_before: how the device has spent its time before each of some moments.
-    """
+    """Find the passes of every step, and what the host had done by each communication operation."""
     timeline = graph.host.timeline
     trace = timeline.trace
     computes = np.flatnonzero(

@@ -50,8 +50,6 @@ class Message(NamedTuple):
         is_send: whether it goes to the neighbor.
         is_forward: whether it carries activations, not gradients.
         operation_index: position of its last operation in the columns of the rank's part.
-
-    Example: ``Message(peer=2, is_send=True, is_forward=True, operation_index=17)``.
     """
 
     peer: int
@@ -69,8 +67,6 @@ class Order(Record):
         chunks: of the model on each rank.
         schedule: what the order of sends and receives shows; "unknown" where it shows none.
         why: what was seen instead, where the schedule is unknown.
-
-    Example: ``Order(stages=4, microbatches=4, chunks=1, schedule="gpipe", why="")``.
     """
 
     stages: int
@@ -90,9 +86,6 @@ class Chain(Record):
         other_steps: how many steady steps have another.
         messages: per step, per stage, the messages in the order of their launches; without those
             of an unknown schedule.
-
-    Example: ``Chain(ranks=(0, 1, 2, 3), order=Order(...), steps=(3, 4), other_steps=0,
-    messages=<2 items>)``.
     """
 
     ranks: tuple[int, ...]
@@ -108,11 +101,7 @@ _Seen = tuple[int | None, _Ranked, _OfStages]  # in a step
 
 
 def find_chains(parts: Sequence[RankPart]) -> tuple[Chain, ...]:
-    """Find the pipelines of a job, by their first rank; none if no sends and receives are of one.
-
-    There is no slow reference model: ``tests/unit/job/test_pipeline_stages.py`` carries schedules
-    out by their definitions, and finds them again.
-    """
+    """Find the pipelines of a job, by their first rank; none if no messages are of one."""
     part_of = {part.rank: part for part in parts if (part.peer_rank != ABSENT).any()}
     steps = _common_steps(part_of.values())
     found: dict[tuple[int, ...], list[_Seen]] = defaultdict(list)
@@ -183,12 +172,9 @@ def _components(
 def _look_at(
     part_of: Mapping[int, RankPart], chosen: Mapping[int, NDArray[np.intp]], members: Sequence[int]
 ) -> tuple[_Ranked, _OfStages] | None:
-    """Find the pipeline that these ranks are in one step; None if they are no pipeline.
+    """Find the pipeline that members are in one step; None if they are none.
 
-    Args:
-        part_of: rank to its part.
-        chosen: rank to its sends and receives in the step, of the members that have a file.
-        members: the ranks that exchange messages.
+    `chosen` are the sends and receives of those that have a file.
     """
     peers = {rank: set(part_of[rank].peer_rank[index].tolist()) for rank, index in chosen.items()}
     if any(not 0 < len(of_rank) <= 2 for of_rank in peers.values()):

@@ -58,9 +58,6 @@ def _none() -> Int64Array:
 class JobBaseline(Record):
     """Accuracy of the replay of all ranks, unchanged.
 
-    Example: ``JobBaseline(steps=(3, 4, 5), step_ns=29_300_000, replayed_ns=29_296_000,
-    basis="profiled", error=0.0)``.
-
     Attributes:
         steps: the numbers of the steps that are replayed.
         step_ns: ns, the measured mean step. Ranks agree on it except for what they run ahead:
@@ -129,12 +126,7 @@ class Change(Record, eq=False):
 
 
 def replay_job(members: Members, more_of: Sequence[MoreWork | None]) -> JobReplay | None:
-    """Replay the ranks of a job unchanged; None if not requested.
-
-    Args:
-        members: the matched operations of its ranks.
-        more_of: what the GPU of each rank does more than those of the others.
-    """
+    """Replay the ranks of a job unchanged; None if not requested."""
     parts = members.parts
     if any(part.program is None for part in parts):
         return None
@@ -260,10 +252,7 @@ def predict_job(job: JobReplay, changes: Sequence[Change]) -> tuple[Bounds, ...]
 def leveled(job: JobReplay, programs: Mapping[int, Program], rank: int) -> dict[int, Program]:
     """Programs of a job in which one rank works as the median rank does, where it works more.
 
-    Args:
-        job: a job that is replayed.
-        programs: edits of its ranks' programs, by their index.
-        rank: its index.
+    `programs` are edits of the ranks' programs, by their index.
     """
     assert job.joined is not None
     own, usual, surplus_ns = job.stretches[rank], _usual(job.stretches, rank), job.surplus_ns[rank]
@@ -340,8 +329,6 @@ class Stretches(Arrays):
         gpu_ns: int64[s], ns, how long its activities take.
         host_ns: int64[s], ns, how long the host works between and in its calls.
         waits: int64[s], how many calls wait for the GPU.
-
-    Example row: ``(gpu_ns=8_400_000, host_ns=900_000, waits=0)``.
     """
 
     node_stretch: NDArray[np.intp]

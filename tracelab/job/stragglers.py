@@ -75,13 +75,6 @@ class Straggler(Record):
         operator, function, file, line, call: where in the program, as far as that is known.
         evidence: event ids, in the file of the rank, of the kernels that the others waited for
             longest.
-
-    Example row: ``Straggler(rank=0, cause="more_work", what="has more work in `aten::mm`",
-    why="has more work in `aten::mm` (1.5 times as much: 18 calls a step, the others 12)",
-    cost_ns=9_600_000, shared_out_ns=4_800_000, share=0.33, spread_ns=40_000, waiting_ranks=(1,),
-    wait_ns=(11_600_000,),
-    steps=5, steps_seen=5, operator="aten::mm", function=None, file=None, line=None, call=None,
-    evidence=(790,))``.
     """
 
     rank: int
@@ -118,18 +111,14 @@ def find_stragglers(
     A rank that does so in too few steps to be typical is left out: what it costs must exceed what
     that varies by from step to step.
 
-    There is no slow reference model: ``tests/unit/job/test_stragglers.py`` has jobs made by hand.
-
     Args:
-        members: the matched operations of the job's ranks.
+        members: the matched operations.
         more_of: what the GPU of each rank does more than those of the others.
         lateness: why the last one was late.
-        overhead_ns: by how much the profiler made a step of each longer, where that is known, ns;
-            it slows the host, and what the host is late by because of it no change would save.
-        in_pipeline: the ranks are stages of a pipeline, whose sends and receives wait by nature;
-            elsewhere those do that go one way.
-        is_slowed: the profiler made the steps longer, and a rank may be late because of it,
-            whatever it does meanwhile.
+        overhead_ns: by how much the profiler made a step of each longer, ns: no change saves that.
+        in_pipeline: the ranks are stages, whose sends and receives wait by nature; elsewhere those
+            do that go one way.
+        is_slowed: the profiler may have made a rank late, whatever it does meanwhile.
     """
     is_message = members.matches.basis == Basis.PEERS
     if not in_pipeline:  # of kernels that both send and receive neither is first by nature
