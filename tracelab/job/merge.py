@@ -100,7 +100,7 @@ class Merged(Record, eq=False):
 
 
 def merge(parts: Sequence[RankPart], tables: Tables) -> Merged:
-    """Find what the ranks of one job do together: of two parts or more, by rank, and their tables."""
+    """Find what ranks of one job do together: of at least two, by rank, and of all their tables."""
     parts = number_peers(parts)
     matches = match(parts)
     clocks = align(parts, matches)
