@@ -17,7 +17,6 @@ from tests.bundled_traces import PATHS
 from tests.shared_traces import FOLDER as REAL_FOLDER
 from tracelab.job.part import PartSteps, RankPart, Work
 from tracelab.model.collectives import Group, Operation, collectives
-from tracelab.model.constraints import Constraint
 from tracelab.model.timeline import build_timeline
 from tracelab.model.trace import ABSENT
 from tracelab.read.reader import read_trace_in_chunks
@@ -185,9 +184,6 @@ def _part(rank, groups: Sequence[Group], numbers: Iterable[int], **columns) -> R
         steps=PartSteps(number, number * 0, number * 0, number >= 0),
         kernel_name_index=np.zeros(count, np.int32),
         site_index=np.full(count, ABSENT, np.int32),
-        constraint=np.full(count, Constraint.LAUNCH, np.int8),
-        host_ns=np.full(count, ABSENT),
-        delay_ns=np.full(count, ABSENT),
         exposed_index=none,
         exposed_start_ns=none,
         exposed_end_ns=none,

@@ -19,7 +19,6 @@ from tracelab.job.part import PartSteps, RankPart, Work
 from tracelab.job.pipeline_passes import Passes
 from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.model.collectives import Group, Operation
-from tracelab.model.constraints import Constraint
 from tracelab.model.phases import Phase
 from tracelab.model.program.call_sites import NO_CALL_SITE
 from tracelab.model.trace import ABSENT
@@ -351,9 +350,6 @@ def _part(number: int, rank: _Rank, *, has_phases: bool) -> RankPart:
         out_bytes=np.full(count, BYTES),
         step_index=np.array([x.step for x in operations], dtype=np.int32),
         site_index=np.zeros(count, dtype=np.int32),
-        constraint=np.full(count, Constraint.STREAM, dtype=np.int8),
-        host_ns=np.full(count, ABSENT),
-        delay_ns=np.full(count, ABSENT),
         exposed_index=np.array(index, dtype=np.int64)[order],
         exposed_start_ns=np.array(piece_start, dtype=np.int64)[order],
         exposed_end_ns=np.array(piece_end, dtype=np.int64)[order],

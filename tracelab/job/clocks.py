@@ -51,16 +51,6 @@ class Role(IntEnum):
     NOTHING = 5  # the kernel ends when another of its operations does
 
 
-# By how much each says more of a clock than what comes after it.
-_WORTH = {
-    Role.TOGETHER: 1.0,
-    Role.EXCHANGED: 1.0 / _MESSAGES_PER_COLLECTIVE,
-    Role.SENT: 1.0 / _MESSAGES_PER_COLLECTIVE,
-    Role.RECEIVED: 1.0 / _MESSAGES_PER_COLLECTIVE,
-    Role.LOOSE: 1e-6,
-}
-
-
 class RankClock(Record):
     """Relation of the clock of one rank's file to the job's.
 
@@ -273,13 +263,10 @@ def _most_telling(role: NDArray[np.int8], apart_ns: Int64Array) -> tuple[NDArray
 
 
 def _next(ends: _Ends, left: Sequence[int], count: Int64Array) -> int:
-    """Choose the part to fit next: what it has in common with aligned ones says most."""
-    is_common = count[ends.match_index] > 0
-    worth = np.zeros(max(left) + 1)
-    for role, value in _WORTH.items():
-        of_part = ends.part_index[is_common & (ends.role == role)]
-        worth += value * np.bincount(of_part, minlength=len(worth))[: len(worth)]
-    return max(left, key=lambda index: float(worth[index]))
+    """Choose the part to fit next: the one that has most in common with aligned ones."""
+    is_common = (count[ends.match_index] > 0) & (ends.role != Role.NOTHING)
+    shared = np.bincount(ends.part_index[is_common], minlength=max(left) + 1)
+    return max(left, key=lambda index: int(shared[index]))
 
 
 # --- one rank's clock ---

@@ -2,8 +2,7 @@
 
 Between two collectives of one group, each rank's time is compute, communication, copies and idle
 of some cause. What the late rank spent on each of them beyond a rank in the middle adds up to by
-how much later it came; what no rank waited for since then it carries on to the next collective. So
-does a host that launches late and no later than before, even if the GPUs of the others waited.
+how much later it came; what no rank waited for since then it carries on to the next collective.
 """
 
 from __future__ import annotations
@@ -28,13 +27,10 @@ from tracelab.measures.work import (
     KernelMetrics,
     WorkMetrics,
 )
-from tracelab.model.constraints import Constraint
 from tracelab.model.program.call_sites import NO_CALL_SITE, CallSite
 from tracelab.model.trace import ABSENT, COLLECTIVE_OPERATOR
 from tracelab.model.wording import called
 
-_NO_LIMIT_NS = 1 << 62
-_IDLE = slice(Work.HOST_BLOCKED, len(Work))  # the columns of idle
 BEFORE_RECORDING = len(Work)  # the column of what a rank was late by when the recording began
 
 MORE_WORK, SLOWER_GPU, UNEVEN_WORK = "more_work", "slower_gpu", "uneven_work"
@@ -106,8 +102,6 @@ def find_lateness(members: Members) -> Lateness:
         reference_member,
         spent_ns,
         waited_ns,
-        _held_back_ns(members),
-        _more_host_ns(members, previous_member, reference_member),
     )
     late_member = _late_member(members, previous_member, excess_ns)
     cause = np.where(late_member == ABSENT, ABSENT, excess_ns[late_member].argmax(axis=1))
@@ -166,42 +160,17 @@ def _work_before(before_ns: Int64Array) -> Int64Array:
     return before_ns
 
 
-def _held_back_ns(members: Members) -> Int64Array:
-    """int64[k], ns, by how much the host's late launch alone delayed each member."""
-    is_launch = members.column("constraint") == Constraint.LAUNCH
-    return np.where(is_launch, np.maximum(members.column("delay_ns"), 0), 0)
-
-
-def _more_host_ns(
-    members: Members, previous_member: Int64Array, reference_member: Int64Array
-) -> Int64Array:
-    """int64[k], ns, how much longer each member's host worked than the reference's.
-
-    Since both launched the previous match; without limit where a launch is not in the files.
-    """
-    host_ns = members.column("host_ns")
-    is_known = (previous_member != ABSENT) & (host_ns != ABSENT)
-    is_known &= host_ns[previous_member] != ABSENT
-    reference = reference_member[members.match_index]
-    spent_ns = host_ns - host_ns[previous_member]
-    more_ns = np.maximum(spent_ns - spent_ns[reference], 0)
-    return np.where(is_known & is_known[reference], more_ns, _NO_LIMIT_NS)
-
-
 def _excess_ns(
     members: Members,
     previous_match: Int64Array,
     reference_member: Int64Array,
     spent_ns: Int64Array,
     waited_ns: Int64Array,
-    held_back_ns: Int64Array,
-    more_host_ns: Int64Array,
 ) -> Int64Array:
     """int64[k, len(Work) + 1], as of `Lateness`.
 
     Of each member `waited_ns` is how long it waited in the previous match with no compute beside
-    it, `held_back_ns` by how much a late launch alone delayed it, and `more_host_ns` for how much
-    longer than the reference's its host worked.
+    it.
     """
     first, arrival_ns = members.first, members.arrival_ns
     excess_ns = np.zeros((len(spent_ns), len(Work) + 1), dtype=np.int64)
@@ -212,11 +181,6 @@ def _excess_ns(
             excess_ns[start:end, BEFORE_RECORDING] = np.maximum(late_ns, 0)
             continue
         more_ns = spent_ns[start:end] - spent_ns[reference]
-        more_ns[:, _IDLE] = _remove_renamed_idle(more_ns[:, _IDLE])
-        # Work that ran while the host had not launched the collective did not keep it.
-        moved_ns = np.clip(more_ns[:, Work.COMPUTE], 0, held_back_ns[start:end])
-        more_ns[:, Work.COMPUTE] -= moved_ns
-        more_ns[:, Work.HOST_BUSY] += moved_ns
         # What it was late by before is still there, less what the others waited for it then.
         before = slice(int(first[previous]), int(first[previous + 1]))
         reference_before = before.start + reference - start
@@ -225,13 +189,6 @@ def _excess_ns(
         more_ns[:, Work.COMM] += made_up_ns
         carried_ns = late_before_ns - made_up_ns
         share = np.clip(carried_ns, 0, None) / np.maximum(late_before_ns, 1)
-        # So is a host that was behind, even if its GPU was waited for: it launches late again. Only
-        # what it worked for longer since then is new.
-        before_ns = excess_ns[before].sum(axis=1)
-        behind_ns = np.clip(more_ns[:, Work.HOST_BUSY] - more_host_ns[start:end], 0, None)
-        behind_ns[before_ns == 0] = 0
-        more_ns[:, Work.HOST_BUSY] -= behind_ns
-        share += behind_ns / np.maximum(before_ns, 1)
         excess = excess_ns[before] * share[:, None]
         excess[:, : len(Work)] += np.maximum(more_ns, 0)
         # What it spent less on made up for some of that.
@@ -239,26 +196,6 @@ def _excess_ns(
         kept = np.minimum(1, late_ns / np.maximum(excess.sum(axis=1), 1))
         excess_ns[start:end] = excess * kept[:, None]
     return excess_ns
-
-
-def _remove_renamed_idle(idle_ns: Int64Array) -> Int64Array:
-    """int64[n, sorts of idle], ns, how much more idle there was, less what only changed its name.
-
-    What is idle for one reason on one rank may be so for another on the next: with less of one sort
-    more of the others is no more idle time.
-
-    >>> _remove_renamed_idle(np.array([[40, -30, 0], [10, -40, 10], [5, 5, 0]]))
-    array([[ 10,   0,   0],
-           [  0, -20,   0],
-           [  5,   5,   0]])
-    """
-    more_ns, less_ns = np.maximum(idle_ns, 0), np.maximum(-idle_ns, 0)
-    renamed_ns = np.minimum(more_ns.sum(axis=1), less_ns.sum(axis=1))
-    kept_more, kept_less = (
-        1 - renamed_ns / np.maximum(of_sort_ns.sum(axis=1), 1) for of_sort_ns in (more_ns, less_ns)
-    )
-    kept_ns = np.rint(more_ns * kept_more[:, None] - less_ns * kept_less[:, None])
-    return np.asarray(kept_ns, dtype=np.int64)
 
 
 def _late_member(

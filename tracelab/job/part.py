@@ -141,11 +141,6 @@ class RankPart(Arrays):
         in_bytes, out_bytes: int64[c], what goes in and comes out on this rank, ABSENT if unknown.
         step_index: int32[c], into `steps`, of the step that launched it, ABSENT outside all.
         site_index: int32[c], into `sites`.
-        constraint: int8[c], the `Constraint` that the kernel's own start met last.
-        delay_ns: int64[c], ns, how much earlier it could have started without that constraint;
-            ABSENT where it had no other.
-        host_ns: int64[c], ns, how long the host had worked when it launched the kernel: from the
-            file's first event, without blocking calls; ABSENT where the launch is not in the file.
         exposed_index: int64[e], into the operations, of each piece of exposed communication of the
             device that decides; of operations that share a kernel the first.
         exposed_start_ns, exposed_end_ns: int64[e], ns; no compute ran beside it.
@@ -186,9 +181,6 @@ class RankPart(Arrays):
     out_bytes: Int64Array
     step_index: NDArray[np.int32]
     site_index: NDArray[np.int32]
-    constraint: NDArray[np.int8]
-    delay_ns: Int64Array
-    host_ns: Int64Array
     exposed_index: Int64Array
     exposed_start_ns: Int64Array
     exposed_end_ns: Int64Array
@@ -285,9 +277,6 @@ def rank_part(
         out_bytes=collectives.out_bytes,
         step_index=timeline.step_index[row],
         site_index=site_index,
-        constraint=graph.binding.constraint[row],
-        delay_ns=graph.binding.delay_ns[row],
-        host_ns=_host_ns(graph, timeline.launch_id[row]),
         exposed_index=exposed_index,
         exposed_start_ns=exposed.start_ns[piece_index],
         exposed_end_ns=exposed.end_ns[piece_index],
@@ -340,16 +329,6 @@ def _part_steps(graph: Graph, windows: Sequence[Window]) -> PartSteps:
         end_ns=np.array([window.end_ns for window in timeline.windows[1:]], dtype=np.int64),
         is_steady=is_steady,
     )
-
-
-def _host_ns(graph: Graph, launch_id: Int64Array) -> Int64Array:
-    """int64[c], as of `RankPart`."""
-    calls = graph.host.blocking_calls
-    launched_ns = graph.host.timeline.trace.start_ns[launch_id]
-    blocked_ns = measure_within(
-        union(calls.start_ns, calls.end_ns), np.zeros_like(launched_ns), launched_ns
-    )
-    return np.where(launch_id == ABSENT, ABSENT, launched_ns - blocked_ns)
 
 
 def _times_of_work(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
@@ -62,21 +60,6 @@ def test_less_of_one_thing_makes_up_for_more_of_another():
     assert excess_of_last(members, lateness, 1) == {Work.COMPUTE: 25}
 
 
-def test_idle_of_another_name_is_not_why_a_rank_is_late():
-    # Rank 1 computes 8 more and is idle for 2 more; its file does not tell why it is idle at all.
-    parts, matches = job_of([50, Turn(50, idle=38)], [50, Turn(58, idle=40)])
-    at_start_ns = parts[1].work_at_start_ns.copy()
-    at_start_ns[:, Work.OTHER_IDLE] += at_start_ns[:, [Work.HOST_BUSY, Work.LAUNCH]].sum(axis=1)
-    at_start_ns[:, [Work.HOST_BUSY, Work.LAUNCH]] = 0
-
-    members, lateness = lateness_of(
-        [parts[0], replace(parts[1], work_at_start_ns=at_start_ns)], matches
-    )
-
-    assert members.last_member.tolist() == [ABSENT, 3]
-    assert excess_of_last(members, lateness, 1) == {Work.COMPUTE: 8, Work.OTHER_IDLE: 2}
-
-
 def test_what_nobody_waited_for_is_carried_to_the_next_collective():
     # Before the second one rank 0 computes 40 more. Rank 1 has so much beside it that it does not
     # wait, and both have 50 before the third: rank 0 is late by what it was late by before.
@@ -113,17 +96,6 @@ def two_collectives(*ranks):
         )
     parts = [part_of(rank, of_rank) for rank, of_rank in enumerate(rows)]
     return parts, matches_of([(0, 0), (1, 0)], [(0, 1), (1, 1)])
-
-
-def test_host_that_was_behind_launches_late_again_though_the_others_waited():
-    # Both hosts work for 31 between their launches, but rank 1 begins 100 later. The collective
-    # ends at 112 on both; rank 0 has launched what follows by then, rank 1 does at 131.
-    parts, matches = two_collectives((0, 31, 0), (100, 131, 0))
-
-    members, lateness = lateness_of(parts, matches)
-
-    assert members.margin_ns.tolist() == [100 * US, 20 * US]
-    assert excess_of_last(members, lateness, 1) == {BEFORE_RECORDING: 20}
 
 
 def test_host_that_works_for_longer_is_late_by_that():

@@ -133,19 +133,6 @@ def test_culprit_is_the_longest_since_the_operation_before():
     assert {part.culprits[i].work for i in part.culprit_index if i != ABSENT} == {Work.HOST_BLOCKED}
 
 
-def test_host_is_at_work_when_no_call_blocks_it():
-    part = in_us(
-        launch(10, 11, 1),
-        comm(20, 30, correlation=1),
-        call("cudaStreamSynchronize", 12, 30),
-        launch(40, 41, 2),
-        comm(45, 50, correlation=2),
-        comm(60, 70),
-    )
-
-    assert part.host_ns.tolist() == [10 * US, (40 - 18) * US, ABSENT]
-
-
 def test_exposed_pieces_are_those_of_each_operation():
     part = in_us(
         comm(0, 20, stream=9),
