@@ -66,13 +66,13 @@ class _Reader:
 
 
 def _read_lane(reader, meta):
-    columns = {}
+    columns, refers = {}, _refers(meta)
     for name, size, code in meta["columns"]:
         numbers = reader.numbers(meta["count"], size)
         if code == "delta":
             for i in range(1, len(numbers)):
                 numbers[i] = (numbers[i] + numbers[i - 1]) % 2**32
-        if name == "gap" or code == "row":
+        if name == "gap" or (name == "dur" and refers):
             columns[name] = [x - 2**32 if x >= 2**31 else x for x in numbers]
         else:
             none = 256**size - 1
@@ -87,11 +87,16 @@ def _read_lane(reader, meta):
     return PageLane(meta, columns, bins)
 
 
+def _refers(meta):
+    """Whether the times of a lane are told by those of the activities in its column "row"."""
+    return "row" in [name for name, *_ in meta["columns"]]
+
+
 def _add_times(lane, start, rows):
     """Replace "gap" and "dur" by "start" and "end"."""
     columns = lane.columns
     gaps, lengths = columns.pop("gap"), columns.pop("dur")
-    refers = ["dur", 4, "row"] in lane.meta["columns"]
+    refers = _refers(lane.meta)
     before, columns["start"], columns["end"] = start, [], []
     for i, (gap, length) in enumerate(zip(gaps, lengths, strict=True)):
         row = columns["row"][i] if refers else None

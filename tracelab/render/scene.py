@@ -41,14 +41,10 @@ class LaneType(NamedTuple):
     Attributes:
         height_px: how high they are.
         columns: what the page has of each span besides its times and its kind, if the lane has it.
-        follows_rows: True if its times mostly are those of the activities in the column "row".
-
-    Example: ``LaneType(22, (Column("row", 4, DELTA),), follows_rows=True)``.
     """
 
     height_px: int
     columns: tuple[Column, ...]
-    follows_rows: bool = False
 
 
 _ROW = Column("row", 4, DELTA)
@@ -57,8 +53,8 @@ _NAME = Column("name", 2)
 LANE_TYPES: Mapping[str, LaneType] = MappingProxyType(
     {
         "steps": LaneType(18, (_NAME,)),
-        "idle": LaneType(22, (_ROW,), follows_rows=True),
-        "exposed": LaneType(16, (_ROW, _NAME), follows_rows=True),
+        "idle": LaneType(22, (_ROW,)),
+        "exposed": LaneType(16, (_ROW, _NAME)),
         "stream": LaneType(
             26,
             (
@@ -73,7 +69,7 @@ LANE_TYPES: Mapping[str, LaneType] = MappingProxyType(
                 Column("captured", 2),
             ),
         ),
-        "path": LaneType(16, (_ROW,), follows_rows=True),
+        "path": LaneType(16, (_ROW,)),
         "host": LaneType(22, (_NAME, Column("line", 2), Column("cost", 4), _ROW)),
         "wait": LaneType(18, (_NAME,)),
     }

@@ -1,10 +1,9 @@
 """The timeline's lanes as bytes: a page reads them back with a few lines of JavaScript.
 
 A lane is a handful of integer columns. Each is written as byte planes, all lowest bytes first, then
-all second bytes: neighbors are alike there, so that gzip makes about three bytes of an activity's
-start, length, name and kind. What follows an order (the launch of each activity) is written as
-differences. Where the times of a lane follow those of activities (a GPU is idle until one starts),
-what is written is by how much they do not: mostly nothing.
+all second bytes: neighbors are alike there, so that gzip makes little of them. What follows an
+order (the launch of each activity) is written as differences. Where the times of a lane follow
+those of activities (a GPU is idle until one starts), what is written is by how much they do not.
 `tests/reference/page_lanes.py` is the readable definition: it decodes them.
 """
 
@@ -12,7 +11,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,13 +21,13 @@ from tracelab.base.intervals import Int64Array, measure_within, union
 from tracelab.render.picture.coverage import Grid
 from tracelab.render.scene import DELTA, LANE_TYPES, Column, Lane
 
-BY_ROW = "row"  # of a column: see `_row_residuals`
 BINS = 4096
 _MAX_BIN_NS = 2**32 - 1
 _ESCAPED_GAP, _ESCAPED = 0x7FFF_FFFF, 0xFFFF_FFFF  # the value stands in the lane's escapes
 _ALL = (Column("gap", 4), Column("dur", 4), Column("kind", 1))
-_ALL_BY_ROW = (Column("gap", 4, BY_ROW), Column("dur", 4, BY_ROW), Column("kind", 1))
 _ESCAPABLE = ("gap", "dur", "cost")
+
+Rows = tuple[Int64Array, Int64Array]  # starts and ends of the activities of streams, ns
 
 
 class EncodedLane(Record, eq=False):
@@ -43,21 +42,11 @@ class EncodedLane(Record, eq=False):
     columns: bytes
 
 
-class Rows(NamedTuple):
-    """Times of the activities of a group's streams, lane after lane, int64[n] each, ns.
-
-    Example: ``Rows(start_ns=[400, 900], end_ns=[700, 950])``.
-    """
-
-    start_ns: Int64Array
-    end_ns: Int64Array
-
-
 def rows_of(lanes: Iterable[Lane]) -> Rows:
-    """The activities of the streams among a group's lanes."""
+    """Return the activities of the streams among a group's lanes, lane after lane."""
     none = np.zeros(0, dtype=np.int64)
     streams = [lane for lane in lanes if lane.type == "stream"]
-    return Rows(
+    return (
         np.concatenate([none, *(lane.start_ns for lane in streams)]),
         np.concatenate([none, *(lane.end_ns for lane in streams)]),
     )
@@ -66,36 +55,36 @@ def rows_of(lanes: Iterable[Lane]) -> Rows:
 def encode(
     lane: Lane, start_ns: int, rows: Rows, binned: Lane | None = None, grid: Grid | None = None
 ) -> EncodedLane:
-    """One lane as bytes.
+    """Encode one lane as bytes.
 
     Args:
-        lane: what lies in it.
+        lane: the lane.
         start_ns: the moment from which its first gap counts.
         rows: the activities that its column "row" refers to.
         binned: the same lane with all that lies in it at any time, where `lane` has only a part.
         grid: the time and the number of the bins for that.
     """
-    of_type = LANE_TYPES[lane.type]
-    follows = of_type.follows_rows
-    columns = (
-        *(_ALL_BY_ROW if follows else _ALL),
-        *(column for column in of_type.columns if column.name in lane.more),
-    )
-    before_ns = np.concatenate((np.array([start_ns], dtype=np.int64), lane.end_ns))[:-1]
-    gap, dur = (
-        _row_residuals(lane, before_ns, rows)
-        if follows
-        else (lane.start_ns - before_ns, lane.end_ns - lane.start_ns)
-    )
-    values: dict[str, NDArray[Any]] = {"gap": gap, "dur": dur, "kind": lane.kind, **lane.more}
+    columns = (*_ALL, *(x for x in LANE_TYPES[lane.type].columns if x.name in lane.more))
+    before_ns = np.append(np.int64(start_ns), lane.end_ns)[:-1]
+    has_rows = "row" in lane.more
+    expected = _expected(lane, before_ns, rows) if has_rows else (before_ns, lane.start_ns)
+    values: dict[str, NDArray[Any]] = {
+        "gap": lane.start_ns - expected[0],
+        "dur": lane.end_ns - expected[1],
+        "kind": lane.kind,
+        **lane.more,
+    }
     escapes: dict[str, list[list[int]]] = {}
     parts = []
     for column in columns:
         value = values[column.name]
         if column.name in _ESCAPABLE:
-            is_signed = column.name == "gap" or column.code == BY_ROW
-            value, escapes[column.name] = _escaped(value, is_signed=is_signed)
-        parts.append(planes(differences(value) if column.code == DELTA else value, column.size))
+            is_signed = column.name == "gap" or (column.name == "dur" and has_rows)
+            most = _ESCAPED_GAP if is_signed else _ESCAPED
+            value, escapes[column.name] = _escaped(value, most)
+        if column.code == DELTA:
+            value = np.diff(value, prepend=0)
+        parts.append(planes(value, column.size))
     bins = None
     if binned is not None and grid is not None:
         parts += [planes(of_kind, 4) for of_kind in _binned(binned, grid)]
@@ -123,45 +112,34 @@ def encode(
     return EncodedLane(meta, b"".join(parts))
 
 
-def _row_residuals(lane: Lane, before_ns: Int64Array, rows: Rows) -> tuple[Int64Array, Int64Array]:
-    """Return the differences of starts and ends from those expected of the rows, ns.
+def _expected(lane: Lane, before_ns: Int64Array, rows: Rows) -> Rows:
+    """Return when the items of a lane are expected to start and to end, ns.
 
-    A start is expected where the item before it ends, or the activity before its row, whichever is
-    later; an end where its row starts, or, if that is not after the item's start, where its row
-    ends. Without a row, the start is expected as in any lane, and the end at the start.
+    A start where the item before it ends, or the activity before its row, whichever is later; an
+    end where its row starts, or, if that is not after the item's start, where its row ends. Without
+    a row, the start as in any lane, and the end at the start.
     """
     row = lane.more["row"]
-    has_row = row != ABSENT
     starts_ns, ends_ns = (np.append(column, 0) for column in rows)  # of row ABSENT: not used
     earlier_ns = ends_ns[np.maximum(row - 1, ABSENT)]
-    follows_ns = np.where(row > 0, np.maximum(before_ns, earlier_ns), before_ns)
-    reaches_ns = np.where(lane.start_ns < starts_ns[row], starts_ns[row], ends_ns[row])
-    expected_end_ns = np.where(has_row, reaches_ns, lane.start_ns)
-    return lane.start_ns - follows_ns, lane.end_ns - expected_end_ns
+    start_ns = np.where(row > 0, np.maximum(before_ns, earlier_ns), before_ns)
+    end_ns = np.where(lane.start_ns < starts_ns[row], starts_ns[row], ends_ns[row])
+    return start_ns, np.where(row == ABSENT, lane.start_ns, end_ns)
 
 
 def compress(lanes: Iterable[EncodedLane]) -> bytes:
-    """The bytes of all lanes in one gzip, the same for the same lanes."""
+    """Pack the bytes of all lanes, the same for the same lanes."""
     return gzip.compress(b"".join(lane.columns for lane in lanes), 9, mtime=0)
 
 
 def planes(values: NDArray[Any], size: int) -> bytes:
-    r"""The lowest bytes of all numbers, then the second lowest, and so on.
+    r"""Return the lowest bytes of all numbers, then the second lowest, and so on.
 
     >>> planes(np.array([1, 258, -1]), 2)
     b'\x01\x02\xff\x00\x01\xff'
     """
     as_bytes = values.astype("<i8").view(np.uint8).reshape(-1, 8)
     return as_bytes[:, :size].T.tobytes()
-
-
-def differences(values: Int64Array) -> Int64Array:
-    """The first number, then how much each is more than the one before it.
-
-    >>> differences(np.array([7, 8, 6]))
-    array([ 7,  1, -2])
-    """
-    return values - np.concatenate((np.zeros(1, dtype=np.int64), values))[:-1]
 
 
 def bin_grid(start_ns: int, end_ns: int, count: int = BINS) -> Grid:
@@ -174,13 +152,11 @@ def bin_grid(start_ns: int, end_ns: int, count: int = BINS) -> Grid:
     return Grid(start_ns, start_ns + count * -(-length_ns // count), count)
 
 
-def _escaped(values: Int64Array, *, is_signed: bool) -> tuple[Int64Array, list[list[int]]]:
-    """Numbers that fit into 32 bits, and those that do not with their places."""
-    most = _ESCAPED_GAP if is_signed else _ESCAPED
+def _escaped(values: Int64Array, most: int) -> tuple[Int64Array, list[list[int]]]:
+    """Return numbers that fit into 32 bits, and those that do not with their places."""
     is_large = (values >= most) | (values < -(2**31))
     index = np.flatnonzero(is_large)
-    pairs = [list(pair) for pair in zip(index.tolist(), values[index].tolist(), strict=True)]
-    return np.where(is_large, most, values), pairs
+    return np.where(is_large, most, values), np.stack((index, values[index]), axis=1).tolist()
 
 
 def _binned(lane: Lane, grid: Grid) -> Sequence[Int64Array]:

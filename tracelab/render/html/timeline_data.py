@@ -125,12 +125,6 @@ def _notes(
         absent = [scene.label for scene in scenes if scene.rank not in ranks]
         some = ", ".join(absent[:_MAX_ABSENT]) + (" and others" if left_out > _MAX_ABSENT else "")
         yield f"Not shown: {left_out:,} of {len(scenes):,} files: {some}."
-    for left_out, what in (
-        (sum(group.streams_left_out for group in shown), "least busy streams"),
-        (sum(group.threads_left_out for group in shown), "threads with the fewest calls"),
-    ):
-        if left_out:
-            yield f"Not shown: the {left_out:,} {what}."
     if fitted.note:
         yield fitted.note
 

@@ -78,11 +78,10 @@ const timelineLanes = (() => {
 
   /** start and end; and from and upto, which leave out what an earlier activity covers already.
 
-      Where the times of a lane follow those of the rows that it refers to (code "row"), gap and dur are
-      what they differ: from the end before it or the end of the row before, and from the row's start, or
-      from its end where that start has passed. */
+      Where a lane refers to rows, gap and dur are what its times differ from theirs: from the end before it
+      or the end of the row before, and from the row's start, or from its end where that start has passed. */
   function addTimes(lane, clockStart, rows) {
-    const n = lane.count, byRow = lane.columns.some(([name, , code]) => name === "dur" && code === "row");
+    const n = lane.count, byRow = lane.columns.some(([name]) => name === "row");
     const gap = new Int32Array(lane.gap.buffer), dur = byRow ? new Int32Array(lane.dur.buffer) : lane.dur;
     const gaps = new Map(lane.escapes?.gap), durs = new Map(lane.escapes?.dur);
     const durEscape = byRow ? GAP_ESCAPE : NONE;
