@@ -121,7 +121,7 @@ def analyze(
     sources = find_sources(paths)
     options = analyzed.options(len(sources), executor, step=_step_number(step), all_pairs=all_pairs)
     files = {"png": png, "html": html, "perfetto": perfetto}
-    requests = _requests(files, len(sources), options, redact=redact)
+    requests = _requests(files, len(sources), redact=redact)
     require_outputs(sources, files=[json, csv and csv / "findings.csv", *paths_of(requests)])
     if png is not None and not (all_pictures or analyzed.job):
         _require_few(sources)
@@ -147,8 +147,7 @@ def analyze(
     write_result(result if isinstance(result, str) else result.decode())
     if csv is not None:
         tell(f"wrote {len(write_csv(report, csv))} tables to {csv}")
-    run = partial(map_files, spec=executor, jobs=analyzed.jobs)
-    written = write_files(report, results, requests, run, redaction)
+    written = write_files(report, results, requests, redaction)
     for one in written:
         tell(str(one))
     for file in report.provenance.unread:
@@ -169,9 +168,7 @@ def _form(results: Mapping[str, bool], is_whole: Mapping[str, bool]) -> str:
     return (require_one(results) or "text").strip("- ")
 
 
-def _requests(
-    paths: Mapping[str, Path | None], files: int, options: Options, *, redact: bool
-) -> Requests:
+def _requests(paths: Mapping[str, Path | None], files: int, *, redact: bool) -> Requests:
     """Return the requests for outputs of N files, by the names of those with a path."""
     from tracelab.outputs.output import Request
 
@@ -180,7 +177,7 @@ def _requests(
             "--redact cannot be combined with --perfetto, which writes the bytes of the trace as "
             "they are, with its paths, host names and arguments"
         )
-    return {name: Request(path, files, options) for name, path in paths.items() if path is not None}
+    return {name: Request(path, files) for name, path in paths.items() if path is not None}
 
 
 def _analyze(source: Source, options: Options, requests: Requests, *, is_alone: bool) -> FileResult:

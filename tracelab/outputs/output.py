@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from tracelab.analysis.analysis import Analysis
 from tracelab.analysis.reports import FileResult, analyze_file, merge_results
 from tracelab.base.arrays import Record
 from tracelab.base.errors import TracelabError, UsageError
-from tracelab.base.options import DEFAULTS, Options
+from tracelab.base.options import Options
 from tracelab.read.sources import find_sources, path_names
 from tracelab.render.scene import Scene
 from tracelab.report.schema import Report
@@ -20,29 +20,18 @@ from tracelab.system.files import identities, require_output
 Written = list[Path | TracelabError]
 
 
-def default_title(_: str) -> str:
-    """Return no headline of a file: the name of the file stands for it."""
-    return ""
-
-
 class Request(Record):
     """A request for an output of N files.
 
     Attributes:
         path: where it goes.
         files: how many files are analyzed.
-        options: how they are analyzed.
-        run: maps a function over files, as `map` or a pool's `map` does.
-        title_of: returns the headline of a file by its path.
 
-    Example: ``Request(path=Path("step.html"), files=1, options=Options(), ...)``.
+    Example: ``Request(path=Path("step.html"), files=1)``.
     """
 
     path: Path
     files: int
-    options: Options = DEFAULTS
-    run: Callable[..., Iterable[Any]] = map
-    title_of: Callable[[str], str] = default_title
 
 
 class Output(Record):
@@ -109,7 +98,7 @@ class Output(Record):
         self.require_name(target)
         sources = find_sources(names)
         require_output(target, identities(source.path for source in sources))
-        request = Request(target, len(sources), options)
+        request = Request(target, len(sources))
         results = [
             analyze_file(source, options, then=lambda x: self.reduce(x, None, request))
             for source in sources

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tracelab.analysis.analysis import Analysis, analyze_source
 from tracelab.analysis.reports import FileResult, add_changes, analyze_file, merge_results
@@ -22,7 +22,7 @@ from tracelab.outputs.scene_of_replay import scenes_of_replay
 from tracelab.read.sources import one_source, path_names
 from tracelab.read.streams import Source
 from tracelab.render.picture.save import FORMATS, REFUSAL, Picture
-from tracelab.render.scene import Scene, Span
+from tracelab.render.scene import Span
 from tracelab.report.schema import Report
 from tracelab.report.views import ranks_of
 from tracelab.simulate.predict import apply_changes, predict
@@ -87,7 +87,15 @@ def draw(
     require_drawable(1, chosen, width_px)
     known = _inputs(inputs, path)
     if len(known) > 1:
-        picture = _several([x for x in known if isinstance(x, Source)], options, title, width_px)
+        sources = [x for x in known if isinstance(x, Source)]
+        of_job = partial(whole_of, of_job=True)
+        results = [analyze_file(source, options, then=of_job) for source in sources]
+        for result in results:
+            if result.error is not None:
+                raise result.error
+        report = merge_results(results, [source.path for source in sources], options)
+        parts = [result.more for result in results]
+        picture = draw_parts(report, parts, title=title, width_px=width_px)
     else:
         [one] = known
         analysis = one if isinstance(one, Analysis) else _measure(one, options)
@@ -151,34 +159,32 @@ def draw_whatif(
     return picture
 
 
-def part_of_job(analysis: Analysis) -> Scene:
-    """Return what `draw_job` needs of one file, in whichever process it is analyzed."""
-    return scene_of_rank(analysis.graph, analysis.windows[0], analysis.part.device)
-
-
-def draw_job(
-    report: Report, scenes: Sequence[Scene], *, title: str = "", width_px: int = 1600
+def draw_parts(
+    report: Report, parts: Sequence[Part], *, title: str = "", width_px: int = 1600
 ) -> Picture:
-    """Draw the ranks of a job on one clock, and the heat map of their steps.
+    """Draw the ranks of a job on one clock, or other files one above the other.
 
     Args:
-        report: of the job.
-        scenes: what `part_of_job` gave of each of its files.
-        title: the headline, by default the folder and the number of ranks.
+        report: of these files.
+        parts: of each file; of several, made for a job.
+        title: the headline of a job, by default the folder and the number of ranks.
         width_px: pixels across.
     """
     from tracelab.render.picture import job
+    from tracelab.render.picture.timeline import draw_timelines, require_drawable
     from tracelab.render.ranks import job_sentences, rank_shares
 
-    if report.job is None:
-        raise ValueError("only the ranks of a job are on one clock")
+    if report.job is None or not report.job.per_rank:
+        require_drawable(len(parts), None, width_px)
+        return Picture(draw_timelines(parts, width_px=width_px))
     shares = rank_shares(report)
     folders = {Path(trace.path).parent.name for trace in report.traces}
     name = folders.pop() if len(folders) == 1 else f"{len(folders)} folders"
     headline = f"{len({trace.path for trace in report.traces})} ranks on one clock"
+    scenes = scenes_of_report(report, [part.scene for part in parts])
     figure = job.draw_job(
         report.job,
-        {scene.rank: scene for scene in scenes_of_report(report, scenes)},
+        {scene.rank: scene for scene in scenes},
         title=title or (f"{name}: {headline}" if name else headline),
         verdict=next(iter(job_sentences(report, shares)), ""),
         shares={x.rank: x for x in shares},
@@ -187,38 +193,22 @@ def draw_job(
     return Picture(figure)
 
 
-def _reduce(analysis: Analysis, _: Scene | None, request: Request) -> Any:
-    """Return what the picture of one file shows, or what that of a job needs of it."""
-    return whole_of(analysis) if request.files == 1 else part_of_job(analysis)
-
-
 def _write(report: Report, results: Sequence[FileResult], request: Request) -> Written:
     """Draw a file, a job, or each of several other files."""
+    known = [(i, result.more) for i, result in enumerate(results) if result.more is not None]
+    drawn = [(request.path, [part for _, part in known])]
     if report.job is None and request.files > 1:
-        numbered = PICTURE.numbered(request.path, len(results))
-        pairs = zip(results, numbered, strict=True)
-        known = [(x.source, path) for x, path in pairs if x.report is not None]
-        titles = [request.title_of(source.path) for source, _ in known]
-        draw_file = partial(_draw_file, request.options)
-        return list(request.run(draw_file, *zip(*known, strict=True), titles))
-    from tracelab.render.picture.timeline import draw_timelines
-
-    parts = [result.more for result in results if result.more is not None]
-    try:
-        picture = draw_job(report, parts) if report.job else Picture(draw_timelines(parts))
-        picture.save(request.path)
-    except TracelabError as error:
-        return [error]
-    return [request.path]
-
-
-def _draw_file(options: Options, source: Source, path: Path, title: str) -> Path | TracelabError:
-    """Draw one of several files; return its picture, or why it could not be drawn."""
-    try:
-        draw(source, path, options=options, title=title)
-    except TracelabError as error:
-        return error
-    return path
+        paths = PICTURE.numbered(request.path, len(results))
+        drawn = [(paths[i], [part]) for i, part in known]
+    written: Written = []
+    for path, parts in drawn:
+        try:
+            draw_parts(report, parts).save(path)
+        except TracelabError as error:
+            written.append(error)
+        else:
+            written.append(path)
+    return written
 
 
 PICTURE = Output(
@@ -229,7 +219,7 @@ PICTURE = Output(
     is_of_all=True,
     is_of_each=True,
     needs_scene=False,
-    reduce=_reduce,
+    reduce=lambda analysis, _, request: whole_of(analysis, of_job=request.files > 1),
     write=_write,
 )
 
@@ -247,15 +237,23 @@ def _inputs(
     return known
 
 
-def whole_of(analysis: Analysis, *, is_busy_shown: bool = True) -> Part:
-    """Return all of what was analyzed, with the busy shares that its report prints."""
+def whole_of(analysis: Analysis, *, is_busy_shown: bool = True, of_job: bool = False) -> Part:
+    """Return all of what was analyzed, with the busy shares that its report prints.
+
+    Args:
+        analysis: of a file, in whichever process.
+        is_busy_shown: whether there are shares.
+        of_job: whether the file may be one of a job.
+    """
     from tracelab.render.first_screen import busy_shares
     from tracelab.render.picture.timeline import Part
 
     window, calls = analysis.windows[0], analysis.blocking_calls.calls
-    scene = scene_of_timeline(analysis.timeline, calls.event_id, window)
+    device = analysis.part.device if of_job else 0
+    scene = scene_of_timeline(analysis.timeline, calls.event_id, window, device)
     busy = busy_shares(ranks_of(analysis.report)[0]) if is_busy_shown else None
-    return Part(scene, scene.window, busy=busy)
+    part = Part(scene, scene.window, busy=busy)
+    return replace(part, scene=scene_of_rank(scene, analysis.graph)) if of_job else part
 
 
 def _cut(part: Part, start_ms: float | None, end_ms: float | None) -> Part:
@@ -281,22 +279,3 @@ def _measure(source: Source, options: Options) -> Analysis:
     tables = (window_times.MEASURE, steady.MEASURE)
     plain = replace(options, prices=False)
     return analyze_source(source, plain, measures=tables, rules=(), remedies=())
-
-
-def _several(sources: Sequence[Source], options: Options, title: str, width_px: int) -> Picture:
-    """Draw the ranks of one job, or the whole of several files, one above the other."""
-    from tracelab.render.picture.timeline import draw_timelines, require_drawable
-
-    def reduce(analysis: Analysis) -> tuple[Scene, Part]:
-        return part_of_job(analysis), whole_of(analysis)
-
-    results = [analyze_file(source, options, then=reduce) for source in sources]
-    for result in results:
-        if result.error is not None:
-            raise result.error
-    report = merge_results(results, [source.path for source in sources], options)
-    of_job, parts = zip(*(result.more for result in results), strict=True)
-    if report.job is not None and report.job.per_rank:
-        return draw_job(report, of_job, title=title, width_px=width_px)
-    require_drawable(len(parts), None, width_px)
-    return Picture(draw_timelines(parts, width_px=width_px))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -51,7 +51,6 @@ def write_files(
     report: Report,
     results: Sequence[FileResult],
     requests: Requests,
-    run: Callable[..., Iterable[Any]] = map,
     redaction: Redaction | None = None,
 ) -> list[str | TracelabError]:
     """Write the requested outputs.
@@ -60,7 +59,6 @@ def write_files(
         report: of all files.
         results: of each; `FileResult.more` is what `reduce_file` made.
         requests: the requests.
-        run: maps a function over files, as `map` or a pool's `map` does.
         redaction: what the report went through; None for none.
 
     Returns:
@@ -71,8 +69,6 @@ def write_files(
         results = [replace(x, more=redaction.apply(x.more)) for x in results]
     for output, request in _chosen(requests):
         parts = [replace(x, more=x.more and x.more[output.name]) for x in results]
-        title_of = request.title_of if redaction is None else redaction.apply
-        asked = replace(request, run=run, title_of=title_of)
-        written = output.write(report, parts, asked)
+        written = output.write(report, parts, request)
         messages += [x if isinstance(x, TracelabError) else f"{output.verb} {x}" for x in written]
     return messages

@@ -68,51 +68,24 @@ def sort_threads(trace: Trace, threads: Iterable[int]) -> list[int]:
     return sorted(threads, key=lambda i: (trace.threads[i].process != trace.threads[i].thread, i))
 
 
-def shown_steps(timeline: Timeline, window: Window) -> list[Step]:
-    """List the steps that are shown in a window: all, or the step that it is."""
-    return [x for x in timeline.steps if window.step in (None, x.number)]
-
-
-def steady_numbers(timeline: Timeline, window: Window) -> tuple[int, ...]:
-    """List the numbers of the steady steps that are shown."""
-    indices = timeline.steady.indices if timeline.steady else ()
-    steady = {timeline.steps[index].number for index in indices}
-    return tuple(x.number for x in shown_steps(timeline, window) if x.number in steady)
-
-
-def step_lanes(timeline: Timeline, window: Window) -> list[Lane]:
-    """Make the lane of the steps that are shown; no lane without steps."""
-    steps, steady = shown_steps(timeline, window), steady_numbers(timeline, window)
-    if not steps:
-        return []
-    lane = Lane(
-        id="steps",
-        label="steps",
-        device=None,
-        kinds=("step", "step_left_out"),
-        start_ns=np.array([x.start_ns for x in steps]),
-        end_ns=np.array([x.end_ns for x in steps]),
-        kind=np.array([x.number not in steady for x in steps], dtype=np.uint8),
-        more={"number": np.array([x.number for x in steps])},
-    )
-    return [lane]
-
-
 def threads_of(trace: Trace) -> tuple[Thread, ...]:
     """List the threads of a file as a scene has them."""
     return tuple(Thread(x.process, x.thread, x.name) for x in trace.threads)
 
 
-def scene_of_timeline(timeline: Timeline, blocking_id: Int64Array, window: Window) -> Scene:
+def scene_of_timeline(
+    timeline: Timeline, blocking_id: Int64Array, window: Window, device: int = 0
+) -> Scene:
     """Make the scene of a timeline: steps, streams, and the calls that launch or block.
 
     Args:
         timeline: the GPU activities.
         blocking_id: event ids of the host calls that block.
         window: all of the trace, or the step that is shown.
+        device: the GPU that decides.
     """
     maker = _Maker(timeline, blocking_id, window)
-    return maker.scene(maker.lanes())
+    return maker.scene(maker.lanes(), device=device)
 
 
 def scene_of_file(analysis: Analysis) -> Scene:
@@ -200,7 +173,7 @@ class _Maker:
             lines=lines,
             places=replace(places, name=index_of[places.name]),
             critical_path=np.searchsorted(places.event_id, path_id),
-            usual_steps=steady_numbers(self.timeline, self.window),
+            usual_steps=self._usual_steps(),
         )
 
     def lanes(self) -> Iterator[Lane]:
@@ -257,17 +230,41 @@ class _Maker:
 
     def steps(self) -> Iterator[Lane]:
         """Yield the lane of the steps, if there are any, with why some are left out."""
+        steps = self._shown_steps()
+        if not steps:
+            return
         left_out = self.timeline.steady.left_out if self.timeline.steady else ()
         reasons = {left.step: left.why for left in left_out}
-        for lane in step_lanes(self.timeline, self.window):
-            numbers = lane.more["number"].tolist()
-            why = [reasons.get(number) for number in numbers]
-            texts = [
-                f"step {number}, not steady: it {x}" if x else f"step {number}"
-                for number, x in zip(numbers, why, strict=True)
-            ]
-            more = {"why_left_out": self.text_index(why), "text": self.text_index(texts)}
-            yield replace(lane, more={**lane.more, **more})
+        why = [reasons.get(x.number) for x in steps]
+        texts = [
+            f"step {x.number}, not steady: it {reason}" if reason else f"step {x.number}"
+            for x, reason in zip(steps, why, strict=True)
+        ]
+        usual = self._usual_steps()
+        yield Lane(
+            id="steps",
+            label="steps",
+            device=None,
+            kinds=("step", "step_left_out"),
+            start_ns=np.array([x.start_ns for x in steps]),
+            end_ns=np.array([x.end_ns for x in steps]),
+            kind=np.array([x.number not in usual for x in steps], dtype=np.uint8),
+            more={
+                "number": np.array([x.number for x in steps]),
+                "why_left_out": self.text_index(why),
+                "text": self.text_index(texts),
+            },
+        )
+
+    def _shown_steps(self) -> list[Step]:
+        """List the steps that are shown: all, or the step that the window is."""
+        return [x for x in self.timeline.steps if self.window.step in (None, x.number)]
+
+    def _usual_steps(self) -> tuple[int, ...]:
+        """List the numbers of the steady steps that are shown."""
+        indices = self.timeline.steady.indices if self.timeline.steady else ()
+        steady = {self.timeline.steps[index].number for index in indices}
+        return tuple(x.number for x in self._shown_steps() if x.number in steady)
 
     def stream(self, of_streams: GraphStreams) -> Lane:
         """Make the lane of a stream, or of several that share one."""

@@ -1,8 +1,4 @@
-"""Scenes of the files of a report: findings, and of a job the work of each rank on one clock.
-
-Each file is analyzed alone, in whichever process. The steps that a picture shows are known once all
-ranks are read: so the steps in the middle travel on, in bins finer than a pixel.
-"""
+"""Scenes of the files of a report: findings, and of a job the work of each rank on one clock."""
 
 from __future__ import annotations
 
@@ -14,92 +10,45 @@ from numpy.typing import NDArray
 
 from tracelab.base.arrays import ABSENT
 from tracelab.base.file_names import short_names
-from tracelab.base.intervals import clip, union
 from tracelab.base.safe_text import visible
 from tracelab.findings.finding import Finding, call_site_of
 from tracelab.findings.rules import waiting_ranks
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.phases import Phase, Phases
-from tracelab.model.steps import Window
-from tracelab.model.timeline import Timeline
 from tracelab.model.wording import describe
-from tracelab.outputs.scene_of_file import shown_steps, steady_numbers, step_lanes
-from tracelab.render.picture.coverage import gather
-from tracelab.render.scene import Lane, Mark, Places, Scene, Span
+from tracelab.render.scene import Lane, Mark, Places, Scene
 from tracelab.render.text.savings import amount, price
 from tracelab.report.glossary import FINDING_CAUSES
 from tracelab.report.schema import Job, Report
 from tracelab.report.views import Scope, ranks_of
 
-MAX_STEPS = 8
-# A picture has some hundred pixels for it.
-BINS_OF_STEP = 8192
 WORK_KINDS = ("compute", "forward", "backward", "other_compute", "comm", "copy", "memset")
 
 
-def scene_of_rank(graph: Graph, window: Window, device: int) -> Scene:
-    """Make the scene of a rank in the picture of its job: the work of the GPU that decides.
-
-    Args:
-        graph: the file's dependencies.
-        window: the whole trace, or one step.
-        device: the number of the GPU that decides.
-    """
+def scene_of_rank(scene: Scene, graph: Graph) -> Scene:
+    """Add the work of the GPU that decides, by kind and phase, for the picture of a job."""
     timeline = graph.host.timeline
-    usual = steady_numbers(timeline, window) if window.step is None else (window.step,)
-    left_out = max(0, len(usual) - MAX_STEPS) // 2
-    usual = usual[left_out : left_out + MAX_STEPS]
-    known = _known_time(timeline, window, usual)
-    lengths = len(usual) + 2 if usual else 1
-    bin_ns = max(1, (known.end_ns - known.start_ns) // lengths // BINS_OF_STEP)
-    kind, is_shown = _work_kinds(graph), timeline.device_number == device
-    spans = []
-    for index in range(len(WORK_KINDS)):
-        rows = is_shown & (kind == index)
-        covered = gather(
-            clip(union(timeline.start_ns[rows], timeline.end_ns[rows]), *known), bin_ns
-        )
-        spans += [(covered.starts, covered.ends, np.full(len(covered), index, dtype=np.uint8))]
-    start_ns, end_ns, of_kind = (np.concatenate(columns) for columns in zip(*spans, strict=True))
-    order = np.argsort(start_ns, kind="stable")
+    rows = np.flatnonzero(timeline.device_number == scene.device)
+    rows = rows[np.argsort(timeline.start_ns[rows], kind="stable")]
     work = Lane(
-        id=f"work:{device}",
-        label=f"GPU {device}",
-        device=device,
+        id=f"work:{scene.device}",
+        label=f"GPU {scene.device}",
+        device=scene.device,
         kinds=WORK_KINDS,
-        start_ns=start_ns[order],
-        end_ns=end_ns[order],
-        kind=of_kind[order],
+        start_ns=timeline.start_ns[rows],
+        end_ns=timeline.end_ns[rows],
+        kind=_work_kinds(graph)[rows].astype(np.uint8),
         more={},
     )
-    return Scene(
-        path=timeline.trace.path,
-        window=Span(window.start_ns, window.end_ns),
-        focus=known,
-        start_ns=known.start_ns,
-        end_ns=known.end_ns,
-        threads=(),
-        names=(),
-        lanes=(*step_lanes(timeline, window), work),
-        step=window.step,
-        device=device,
-        origin_ns=timeline.trace.origin_ns,
-        base_ns=timeline.trace.info.clock_base_ns,
-        usual_steps=usual,
-    )
-
-
-def _known_time(timeline: Timeline, window: Window, usual: Sequence[int]) -> Span:
-    """Return the steps and a step's length around them, in which those of other ranks lie."""
+    # Of a single step, the work around it lies beside the steps of ranks that are late.
     whole = timeline.windows[0]
-    steps = [x for x in shown_steps(timeline, window) if x.number in usual]
-    if not steps:
-        return Span(whole.start_ns, whole.end_ns)
-    around_ns = max(step.end_ns - step.start_ns for step in steps)
-    return Span(
-        max(whole.start_ns, steps[0].start_ns - around_ns),
-        min(whole.end_ns, steps[-1].end_ns + around_ns),
+    return replace(
+        scene,
+        start_ns=whole.start_ns,
+        end_ns=whole.end_ns,
+        lanes=(*scene.lanes, work),
+        usual_steps=scene.usual_steps if scene.step is None else (scene.step,),
     )
 
 

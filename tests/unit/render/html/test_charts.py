@@ -8,6 +8,7 @@ from functools import cache
 import numpy as np
 import pytest
 
+from tests.build import job_rows as jobs
 from tests.build.report_rows import MS, make_device, make_steady_report
 from tests.bundled_traces import files_of, report_of
 from tracelab.measures.overlap import OverlapMetrics
@@ -98,6 +99,38 @@ def test_many_steps_of_a_job_share_columns():
     share = times.compute_ns / (times.end_ns - times.start_ns)
     assert compute.rows[1][1][2].text == f"{100 * share:.0f}"
     assert all(np.isfinite(float(cell.strength)) for _, cells in compute.rows for cell in cells)
+
+
+def heat_maps(*ranks):
+    """What stands in the cells of each heat map of a job, from above."""
+    report = replace(report_of(*files_of(JOB)), job=jobs.job(*ranks))
+    return {
+        chart.title: [[cell.text for cell in cells] for _, cells in chart.rows]
+        for chart in job_charts(report)
+    }
+
+
+def test_shares_of_each_step_of_a_job():
+    ranks = (
+        jobs.rank_times(0, wait=4, transfer=1, idle=1),
+        jobs.rank_times(1, transfer=1, idle=1),
+    )
+    assert heat_maps(*ranks) == {
+        "Compute": [["40", "40"], ["80", "80"]],
+        "Wait for other ranks": [["40", "40"], ["0", "0"]],
+        "Transfer": [["10", "10"], ["10", "10"]],
+        "Idle": [["10", "10"], ["10", "10"]],
+    }
+
+
+def test_copies_have_a_heat_map_where_there_are_some():
+    assert "Copies" in heat_maps(jobs.rank_times(0, copy=0.2), jobs.rank_times(1))
+
+
+def test_a_step_that_a_rank_lacks_is_empty():
+    ranks = (jobs.rank_times(0, steps=(1, 2)), jobs.rank_times(1, steps=(2,)))
+    first, second = heat_maps(*ranks)["Compute"]
+    assert (first[0] != "", second[0]) == (True, "")
 
 
 def test_overlap_by_hand():

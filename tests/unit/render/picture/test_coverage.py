@@ -8,7 +8,6 @@ from tracelab.base.intervals import union
 from tracelab.render.picture.coverage import (
     Grid,
     column_shares,
-    gather,
     lane_polygons,
     roomy,
     seams,
@@ -201,21 +200,3 @@ def test_names_go_to_events_that_are_wide_enough():
 def test_things_that_would_collide_are_left_out():
     assert spaced([0, 5, 10, 11, 30], [10, 10, 10, 10, 10]) == [0, 2, 4]
     assert spaced([], []) == []
-
-
-@given(pictures(), st.integers(1, 40))
-def test_gathering_keeps_all_time_and_moves_little(picture, bin_ns):
-    for a in picture[1]:
-        gathered = gather(a, bin_ns)
-        assert (gathered.ends - gathered.starts).sum() == (a.ends - a.starts).sum()
-        assert len(gathered) <= len(a)
-        # The n-th covered nanosecond lies at most two bins before where it was.
-        was, moved = (np.array(sorted(nanoseconds(x)), dtype=np.int64) for x in (a, gathered))
-        assert ((was - moved >= 0) & (was - moved < 2 * bin_ns)).all()
-
-
-def test_gathering_bounds_the_number_of_intervals():
-    starts = np.arange(0, 100_000, 10)
-    crowd = union(starts, starts + 7)
-    assert len(gather(crowd, 1000)) == 100
-    assert len(gather(union([], []), 1000)) == 0

@@ -12,7 +12,6 @@ from tests.build.job_rows import MS
 from tests.figures import figures
 from tracelab.job.clocks import Alignment
 from tracelab.outputs.scene_of_job import WORK_KINDS, align_scenes, job_clocks
-from tracelab.render.job_heat_map import heat_map
 from tracelab.render.picture.job import choose_steps, draw_job
 from tracelab.render.ranks import RankShares
 from tracelab.render.scene import Lane, Scene, Span
@@ -180,7 +179,6 @@ class TestClock:
         }
         figure = draw(job, works)
         assert shapes_of(figure, "compute") == [(0, 0, 4), (1, 1, 5)]
-        assert len(figure.axes) == 1  # no steps, no heat map
 
 
 class TestSteps:
@@ -205,45 +203,6 @@ class TestSteps:
     def test_only_those_that_all_ranks_have(self):
         job = jobs.job(jobs.rank_times(0, steps=(1, 2)), jobs.rank_times(1, steps=(2, 3)))
         assert choose_steps(job, {0: work(1, 2), 1: work(2, 3)}) == (2,)
-
-
-class TestHeatMap:
-    def test_shares_of_each_step(self):
-        content = heat_map(JOB, (0, 1))
-        assert content.steps == (1, 2)
-        assert {title: share[:, 0].tolist() for title, share in content.shares.items()} == {
-            "compute": [0.4, 0.8],
-            "wait for other ranks": [0.4, 0.0],
-            "transfer": [0.1, 0.1],
-            "idle": [0.1, 0.1],
-        }
-
-    def test_copies_have_a_panel_where_there_are_some(self):
-        assert "copies" in heat_map(jobs.job(jobs.rank_times(0, copy=0.2)), (0,)).shares
-
-    def test_a_step_that_a_rank_lacks_is_empty(self):
-        job = jobs.job(jobs.rank_times(0, steps=(1, 2)), jobs.rank_times(1, steps=(2,)))
-        share = heat_map(job, (0, 1)).shares["compute"]
-        assert np.isnan(share).tolist() == [[False, False], [True, False]]
-
-    def test_numbers_are_percentages(self):
-        figure = draw(JOB, WORKS)
-        panel = next(axes for axes in figure.axes if axes.get_label() == "compute")
-        numbers = [text.get_text() for text in panel.texts]
-        assert numbers[:4] == ["40", "40", "80", "80"]
-
-    def test_ranks_are_written_at_the_first_panel_only(self):
-        panels = [axes for axes in draw(JOB, WORKS).axes if axes.images]
-        written = [{text.get_text() for text in panel.texts} for panel in panels]
-        assert [{"rank 0", "rank 1"} <= texts for texts in written] == [True, False, False, False]
-
-    def test_of_very_many_steps_neighbors_share_a_column(self):
-        steps = tuple(range(2000))
-        job = jobs.job(jobs.rank_times(0, steps=steps), jobs.rank_times(1, steps=steps))
-        figure = draw(job, {0: work(*steps), 1: work(*steps)})
-        panel = next(axes for axes in figure.axes if axes.get_label() == "compute")
-        [image] = panel.images
-        assert image.get_array().shape[1] <= 440 / 3
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 64, 128, 1000])
