@@ -21,21 +21,14 @@ Written = list[Path | TracelabError]
 
 
 class Request(Record):
-    """A request for an output of N files.
-
-    Attributes:
-        path: where it goes.
-        files: how many files are analyzed.
-
-    Example: ``Request(path=Path("step.html"), files=1)``.
-    """
+    """A request for an output of N files: ``Request(path=Path("step.html"), files=1)``."""
 
     path: Path
     files: int
 
 
 class Output(Record):
-    """One sort of file.
+    """A sort of file that can be written.
 
     Attributes:
         name: its name.
@@ -47,8 +40,6 @@ class Output(Record):
         needs_scene: False if the scene of an analysis is not used.
         reduce: makes what is needed of one file, in whichever process it is analyzed.
         write: writes the files; `FileResult.more` is what `reduce` made of each.
-
-    Example: ``Output(name="page", verb="wrote", suffixes=(".html", ".htm"), ...)``.
     """
 
     name: str
@@ -62,11 +53,7 @@ class Output(Record):
     write: Callable[[Report, Sequence[FileResult], Request], Written]
 
     def require_name(self, path: Path) -> None:
-        """Refuse a file whose name is not that of one.
-
-        Raises:
-            UsageError: it is not.
-        """
+        """Raise `UsageError` for a file that has another ending."""
         if not self._suffix(path):
             raise UsageError(self.refusal.format(path))
 
@@ -87,13 +74,7 @@ class Output(Record):
         path: str | PathLike[str],
         options: Options,
     ) -> Report:
-        """Analyze files and write this output; return their report.
-
-        Raises:
-            UsageError: `path` has another ending.
-            OutputError: it cannot be written, or is one of the files.
-            TracelabError: nothing could be analyzed.
-        """
+        """Analyze files and write this output; return their report."""
         target, names = Path(path), path_names(trace)
         self.require_name(target)
         sources = find_sources(names)

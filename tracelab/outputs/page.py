@@ -48,13 +48,7 @@ def complete_parts(report: Report, parts: Sequence[FilePart]) -> list[FilePart]:
 
 
 def save_page(report: Report, parts: Iterable[FilePart | None], path: Path) -> None:
-    """Write the page of a report.
-
-    Args:
-        report: of all files.
-        parts: what `part_of_page` gave of each; none, or None, of a file that is not at hand.
-        path: where it goes.
-    """
+    """Write the page of a report, with the parts of those of its files that are at hand."""
     from tracelab.render.html.page import render_page
 
     files = complete_parts(report, [part for part in parts if part is not None])

@@ -45,8 +45,6 @@ class PerfettoPart(Record, eq=False):
         scene: the file.
         selection: the events of the file to keep; None for all.
         span: the time of the events that are kept.
-
-    Example: ``PerfettoPart(scene=Scene(...), selection=None, span=Span(0, 20_000_000))``.
     """
 
     scene: Scene
@@ -90,12 +88,8 @@ def write_with_tracks(source: Source, part: PerfettoPart, report: Report, path: 
     Args:
         source: the file.
         part: what `part_of_perfetto` made of it.
-        report: of all files that are analyzed together: their findings are numbered together.
+        report: of all files, whose findings are numbered together.
         path: the file to write.
-
-    Raises:
-        UnreadableInputError: the file can no longer be read.
-        OutputError: the other cannot be written, or is the same.
     """
     require_output(path, identities([source.path]))
     [info] = [trace for trace in report.traces if trace.path == source.path]
@@ -132,16 +126,7 @@ def write_perfetto(
 
 
 def save_traces(report: Report, results: Sequence[FileResult], request: Request) -> Written:
-    """Write each file's own events with tracks of what was found in it.
-
-    Args:
-        report: of all files.
-        results: of each file, analyzed with `part_of_perfetto`.
-        request: where they go; the traces of several files are numbered.
-
-    Returns:
-        the files that were written; for one that could not be written, why.
-    """
+    """Write each file's own events with tracks of what was found in it."""
     written: Written = []
     paths = TRACE.paths(request.path, len(results))
     for result, path in zip(results, paths, strict=True):
@@ -202,14 +187,10 @@ def splice(
 
     Args:
         source: the file.
-        array: where its events are.
+        array: the place of its events.
         lines: the events to add, a JSON object each.
         path: the file to write.
-        selection: which of the file's own events to keep; None for all, and every byte.
-
-    Raises:
-        UnreadableInputError: the file can no longer be read.
-        OutputError: the other cannot be written.
+        selection: the file's own events to keep; None for all, and every byte.
     """
     is_packed = path.name.lower().endswith(".gz")
     with writing(path) as stream, packed(stream, is_packed=is_packed) as write:
@@ -226,7 +207,7 @@ def splice(
 
 
 def _own_events(source: Source, array: EventArray, selection: Selection | None) -> Iterator[bytes]:
-    """The file's own bytes up to the end of its events, or only those of the chosen events."""
+    """Yield the file's own bytes up to the end of its events, or only the chosen events."""
     if selection is None:
         yield from bytes_of(source, 0, array.end)
         return
@@ -239,11 +220,7 @@ def _own_events(source: Source, array: EventArray, selection: Selection | None) 
 
 
 def bytes_of(source: Source, begin: int, end: int | None = None) -> Iterator[bytes]:
-    """The unpacked bytes of a file from an offset on, to another one if it is known.
-
-    Raises:
-        UnreadableInputError: they are no longer there.
-    """
+    """Yield the unpacked bytes of a file between two offsets, up to its end without the second."""
     with open_source(source) as stream:
         offset = 0
         while end is None or offset < end:
@@ -261,7 +238,7 @@ def bytes_of(source: Source, begin: int, end: int | None = None) -> Iterator[byt
 
 
 def _copy(blocks: Iterable[bytes], write: _Write) -> bytes:
-    """Write some bytes; the last of them that is not blank."""
+    """Write some bytes; return the last of them that is not blank."""
     last = b""
     for block in blocks:
         write(block)
@@ -270,7 +247,7 @@ def _copy(blocks: Iterable[bytes], write: _Write) -> bytes:
 
 
 def _joined(lines: Iterator[str]) -> Iterator[str]:
-    """Lines, with commas between them, in blocks."""
+    """Yield lines with commas between them, in blocks."""
     while block := list(islice(lines, _LINES_PER_WRITE)):
         yield ",\n".join(block)
 

@@ -52,8 +52,7 @@ def draw(
 
     Args:
         trace: a file, a URL, or what `analyze_source` made of one. The files of one job are drawn
-            on one clock, in two steps of usual length; of other files each is drawn as a whole,
-            one above the other.
+            on one clock, in two steps of usual length; other files one above the other.
         path: the file to write, ``.png``, ``.svg`` or ``.pdf``; its folder is made. None for none:
             the picture shows itself in a notebook.
         options: how a file is analyzed; `Options.step` draws that step alone.
@@ -240,10 +239,7 @@ def _inputs(
 def whole_of(analysis: Analysis, *, is_busy_shown: bool = True, of_job: bool = False) -> Part:
     """Return all of what was analyzed, with the busy shares that its report prints.
 
-    Args:
-        analysis: of a file, in whichever process.
-        is_busy_shown: whether there are shares.
-        of_job: whether the file may be one of a job.
+    Of a file that may be one of a job, the scene has the work of the GPU that decides as well.
     """
     from tracelab.render.first_screen import busy_shares
     from tracelab.render.picture.timeline import Part
@@ -257,11 +253,7 @@ def whole_of(analysis: Analysis, *, is_busy_shown: bool = True, of_job: bool = F
 
 
 def _cut(part: Part, start_ms: float | None, end_ms: float | None) -> Part:
-    """Return a stretch of a part, without the shares of the whole.
-
-    Raises:
-        UsageError: nothing is there.
-    """
+    """Return a stretch of a part, without the shares of the whole."""
     first_ns, last_ns = part.span
     start_ns = first_ns + round((start_ms or 0) * 1e6)
     end_ns = last_ns if end_ms is None else first_ns + round(end_ms * 1e6)

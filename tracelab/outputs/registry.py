@@ -27,11 +27,7 @@ def _chosen(requests: Requests) -> list[tuple[Output, Request]]:
 
 
 def paths_of(requests: Requests) -> list[Path]:
-    """List the files that may be written.
-
-    Raises:
-        UsageError: a name is not that of such a file.
-    """
+    """List the files that may be written; refuse a name that is not that of one."""
     paths: list[Path] = []
     for output, request in _chosen(requests):
         output.require_name(request.path)
@@ -53,16 +49,13 @@ def write_files(
     requests: Requests,
     redaction: Redaction | None = None,
 ) -> list[str | TracelabError]:
-    """Write the requested outputs.
+    """Write the requested outputs; return what was written, in words, or why it could not be.
 
     Args:
         report: of all files.
         results: of each; `FileResult.more` is what `reduce_file` made.
         requests: the requests.
         redaction: what the report went through; None for none.
-
-    Returns:
-        what was written, in words; for a file that could not be written, why.
     """
     messages: list[str | TracelabError] = []
     if redaction is not None:

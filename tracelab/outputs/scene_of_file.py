@@ -1,7 +1,6 @@
 """The scene of one file: its streams and host calls, and with an analysis everything known of them.
 
-A picture needs the activities of a timeline and the calls that blocked. The page and Perfetto also
-show causes of idle time, exposed work, the critical path, lines and operators.
+A picture needs no more than a timeline and the calls that blocked.
 """
 
 from __future__ import annotations
@@ -138,15 +137,7 @@ class _Maker:
         path_id: Int64Array = NOTHING,
         lines: tuple[Line, ...] = (),
     ) -> Scene:
-        """Make the scene with these lanes.
-
-        Args:
-            lanes: in the order in which they are shown.
-            device: the GPU that decides.
-            cited_id: the events that findings may cite.
-            path_id: the events of the critical path, in order.
-            lines: of the program.
-        """
+        """Make the scene with these lanes, event ids of findings and of the path, and lines."""
         trace, shown = self.trace, tuple(lanes)
         places = self._places(np.union1d(cited_id, path_id))
         columns = [x for lane in shown for key, x in lane.more.items() if key in NAME_COLUMNS]
@@ -322,11 +313,7 @@ class _Maker:
 
 
 class _DetailMaker(_Maker):
-    """Lanes of an analysis.
-
-    Attributes:
-        program_lines: the lines.
-    """
+    """Lanes of an analysis."""
 
     def __init__(self, analysis: Analysis) -> None:
         costs, window = analysis.blocking_calls, analysis.windows[0]

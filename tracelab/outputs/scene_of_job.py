@@ -72,12 +72,7 @@ def _work_kinds(graph: Graph) -> NDArray[np.int8]:
 
 
 def scenes_of_report(report: Report, scenes: Sequence[Scene]) -> list[Scene]:
-    """Complete the scenes of a report's files, by rank: headings, findings, and a job's clock.
-
-    Args:
-        report: of these files, and of others perhaps.
-        scenes: at least one.
-    """
+    """Complete the scenes of a report's files, by rank: headings, findings, and a job's clock."""
     rank_of = {trace.path: trace.rank for trace in report.traces}
     by_rank = sorted((replace(x, rank=rank_of[x.path]) for x in scenes), key=lambda x: x.rank)
     job = report.job
@@ -104,10 +99,6 @@ def job_clocks(job: Job, scenes: Mapping[int, Scene]) -> dict[int, tuple[tuple[i
     """Relate each rank's times to the job's clock, as `Scene.clock`: by its steps.
 
     A file without steps has the offset of its clock, and no drift.
-
-    Args:
-        job: the steps of its ranks.
-        scenes: of all its ranks, by number, on their own clocks.
     """
     offsets = {x.rank: x.offset_ns for x in job.alignment.per_rank} if job.alignment else {}
     reference = scenes.get(job.alignment.reference_rank) if job.alignment else None
@@ -133,11 +124,7 @@ def _first_event_ns(scene: Scene) -> int:
 
 
 def _waits(job: Job) -> dict[int, list[tuple[int, int, int, str]]]:
-    """List for each rank its waits for others in communication, and its transfers.
-
-    Returns:
-        start and end, ns, 0 for a wait and 1 for a transfer, and a text.
-    """
+    """List each rank's waits (0) and transfers (1): start and end, ns, the kind, and a text."""
     waits: dict[int, list[tuple[int, int, int, str]]] = {rank: [] for rank in job.ranks}
     for x in job.collectives:
         text = visible(x.operation)
@@ -179,12 +166,7 @@ def _add_waits(scene: Scene, waits: Sequence[tuple[int, int, int, str]]) -> Scen
 
 
 def marks_of(report: Report, scene: Scene) -> Iterator[Mark]:
-    """Yield the marks of a file's findings, numbered as the report is printed.
-
-    Args:
-        report: of this file, and of others perhaps.
-        scene: the file, with its number in the report.
-    """
+    """Yield the marks of a file's findings, numbered as the report is printed."""
     scopes = [x.main.scope for x in ranks_of(report) if x.trace.rank == scene.rank and x.views]
     for number, finding in enumerate(report.findings, 1):
         if scopes and finding.rank == scene.rank:

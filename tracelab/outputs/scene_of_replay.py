@@ -34,13 +34,13 @@ _LATEST_NS = np.iinfo(np.int64).max
 
 
 class ReplayedTimes(Arrays):
-    """Times at which the nodes of one program were reached, and their origin.
+    """Times at which the nodes of one program were reached.
 
     Attributes:
         program: what was replayed.
         begun_ns, time_ns: int64[n], ns, in one repetition.
         period_ns: how long a repetition takes; None where nothing is repeated.
-        runs_ahead: whether nothing holds the host back.
+        runs_ahead: True if nothing holds the host back.
     """
 
     program: Program
@@ -50,7 +50,7 @@ class ReplayedTimes(Arrays):
     runs_ahead: bool
 
     def step_window(self) -> tuple[int, int]:
-        """A stretch as long as a step, ns, from the first compute of the busiest stream on."""
+        """Return a step, ns, that begins with the first compute of the busiest stream."""
         program, period_ns = self.program, self.period_ns
         if period_ns is None:
             return int(self.begun_ns.min()), int(self.time_ns.max())
@@ -67,8 +67,8 @@ class ReplayedTimes(Arrays):
         """Return what ran in a stretch of time, as a steady repetition continues around it.
 
         Returns:
-            of each event its start and its end (int64[k], ns) and its node (intp[k]): the return of
-            a call, or the end of an activity. A node that is repeated is several events.
+            start and end (int64[k], ns) and node (intp[k]) of each return of a call and each end
+            of an activity. A node that is repeated is several events.
         """
         node = np.flatnonzero(self.program.kind != NodeKind.BEGIN)
         begun_ns, time_ns = self.begun_ns[node], self.time_ns[node]
@@ -117,7 +117,7 @@ def replayed_times(
 
 
 def _each_step_anew(timeline: Timeline, times: ReplayedTimes) -> ReplayedTimes:
-    """The same, where what runs ahead begins each step when the step begins on the GPU."""
+    """Let what runs ahead begin each step when the step begins on the GPU."""
     program = times.program
     nth = _nth_step(timeline, program)
     start_ns, end_ns = times.step_window()
@@ -163,7 +163,7 @@ def moved_activities(before: Program, after: Program) -> NDArray[np.bool_]:
 
 
 def _is_apart(program: Program) -> NDArray[np.bool_]:
-    """bool[n], the activities that do not run in order with most of the compute of their stream."""
+    """bool[n], the activities out of order with most of the compute of their stream."""
     root = stream_roots(program)
     is_apart = np.zeros(len(program), dtype=np.bool_)
     for _, nodes in groups_of(program.stream_index):
@@ -182,13 +182,7 @@ def is_blocked(program: Program) -> NDArray[np.bool_]:
 
 
 def scenes_of_replay(timeline: Timeline, before: Program, after: Program) -> tuple[Scene, Scene]:
-    """Make the scenes of a step as it is replayed, and of the same step with a change.
-
-    Args:
-        timeline: of the recording.
-        before: the program as it is.
-        after: an edit of it.
-    """
+    """Make the scenes of a step as it is replayed, and of the same step with a change."""
     replayed = replay([before, after])
     nothing_moved = np.zeros(len(before), dtype=np.bool_)
     moved = (nothing_moved, moved_activities(before, after))
@@ -206,10 +200,7 @@ def scenes_of_replay(timeline: Timeline, before: Program, after: Program) -> tup
 def scene_of_replay(timeline: Timeline, times: ReplayedTimes, is_moved: NDArray[np.bool_]) -> Scene:
     """Make the scene of a replayed step: the host threads of a program, then its streams.
 
-    Args:
-        timeline: of the recording.
-        times: when the nodes of its program were reached.
-        is_moved: bool[n], the activities that are no longer in their stream.
+    Activities that are no longer in their stream (`is_moved`, bool[n]) have a lane of their own.
     """
     program, trace = times.program, timeline.trace
     start_ns, end_ns = times.step_window()

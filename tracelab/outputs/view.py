@@ -66,14 +66,7 @@ def contents(
 
 
 def trace_for_perfetto(source: Source, part: PerfettoPart, report: Report, path: Path) -> Content:
-    """Return a trace with our tracks in it, written when it is first requested.
-
-    Args:
-        source: the file.
-        part: what goes into it.
-        report: of all files.
-        path: where it is written.
-    """
+    """Return a trace with our tracks in it, written when it is first requested."""
     is_writing = threading.Lock()
 
     def chunks() -> Iterator[bytes]:

@@ -17,8 +17,6 @@ _BLACK = "#202124"
 class SpanKind(Record):
     """Style of a kind of spans.
 
-    Example: ``SpanKind("#E69F00", "#e69f00", word="communication", ink="#202124")``.
-
     Attributes:
         color: on white.
         dark: on the page's dark ground; "" if only pictures show the kind.
@@ -86,9 +84,5 @@ KINDS: Mapping[str, SpanKind] = MappingProxyType(
 
 
 def kind_word(kind: str) -> str:
-    """Return the name of a kind in a picture's legend.
-
-    >>> kind_word("comm"), kind_word("launch_call")
-    ('communication', 'launch call')
-    """
+    """Return the name of a kind in a picture's legend."""
     return KINDS[kind].word or kind.replace("_", " ")

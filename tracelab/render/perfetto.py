@@ -3,13 +3,11 @@
 Each row of slices is a thread of a process of our own, so that nothing of ours can overlap anything
 of the file's. Arrows have a category and a name of their own: they cannot meet the file's.
 
-Times are texts that Perfetto reads back to the nanosecond, as far as a double can say it.
 Perfetto reads a time in microseconds as a double, multiplies it by 1,000 and rounds; whole ones it
 multiplies as integers. Below 2**42 us that gives every nanosecond back; below 2**43 us a
-neighboring double does where the nearest one does not; above, as in files whose times are
-microseconds since 1970, times are up to 256 ns off, those of the file itself as well. There a
-duration reaches to where Perfetto reads its end, so that slices that touch still do, and none
-reaches into the next: Perfetto 51 to 56 would drop it.
+neighboring double does where the nearest one does not; above, times are up to 256 ns off, those of
+the file itself as well. There a duration reaches to where Perfetto reads its end, so that slices
+that touch still do, and none reaches into the next: Perfetto 51 to 56 would drop it.
 """
 
 from __future__ import annotations
@@ -47,14 +45,7 @@ MAX_TEXT_LETTERS, MAX_LABEL_LETTERS = 300, 120
 
 
 class Texts(Arrays):
-    """One of a few texts for each slice.
-
-    Example row: ``(index=0)``, with ``table=("host_blocked", "launch")``.
-
-    Attributes:
-        index: intp[k], into the table; ABSENT for none.
-        table: the texts.
-    """
+    """One of a few texts for each slice, by its place in a table (intp[k]); ABSENT for none."""
 
     index: NDArray[Any]
     table: Sequence[str]
@@ -62,8 +53,6 @@ class Texts(Arrays):
 
 class Track(Arrays):
     """Slices that are shown in one row, or in more where they overlap; by start.
-
-    Example row: ``(start_ns=400, end_ns=900, name="host_blocked")``.
 
     Attributes:
         label: the name of the row.
@@ -116,11 +105,7 @@ def event_lines(name: str, scene: Scene, threads: Threads, notes: Sequence[str])
 
 
 def lanes(start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]) -> Iterator[NDArray[np.intp]]:
-    """Rows in which no two of some slices overlap: intp[k] for each, by start.
-
-    >>> [lane.tolist() for lane in lanes(np.array([0, 2, 5]), np.array([5, 4, 9]))]
-    [[0, 2], [1]]
-    """
+    """Yield rows in which no two of some slices overlap: intp[k] for each, by start."""
     order = np.lexsort((end_ns, start_ns))
     if not len(order) or (start_ns[order[1:]] >= np.maximum.accumulate(end_ns[order])[:-1]).all():
         yield order
@@ -130,13 +115,7 @@ def lanes(start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]) -> Iterator[ND
 
 
 def free_process(taken: Iterable[tuple[Id, Id]], rows: int) -> int:
-    """A free process id that is followed by enough free ones, for its threads.
-
-    Perfetto has positive numbers of 32 bits.
-
-    >>> free_process([(4211, 4211), (0, 7), ("Spans", "PyTorch Profiler"), (-1, 2)], rows=10)
-    5211
-    """
+    """Return a process id below 2**32 that is followed by enough free ones, for its threads."""
     pairs = list(taken)
     processes = [one for one, _ in pairs if isinstance(one, int) and 0 <= one < _NUMBERS // 2]
     numbers = {one % _NUMBERS for pair in pairs for one in pair if isinstance(one, int)}
@@ -192,7 +171,7 @@ def _values(numbers: Lane, process: int, origin_ns: int) -> Iterator[str]:
 def _evidence(
     process: int, findings: Sequence[Track], origin_ns: int, ends: _Ends
 ) -> Iterator[tuple[str, str, str]]:
-    """The arrows from the slices of findings to what they cite: kind, source, target."""
+    """Yield the arrows from the slices of findings to what they cite: kind, source, target."""
     for order, finding in enumerate(findings, 1):
         start_ns = finding.start_ns + origin_ns
         for index, row in zip(finding.slice_index.tolist(), finding.place.tolist(), strict=True):
@@ -201,7 +180,7 @@ def _evidence(
 
 
 def _along(scene: Scene, ends: _Ends) -> Iterator[tuple[str, str, str]]:
-    """The arrows from each event of the critical path to the next.
+    """Yield the arrows from each event of the critical path to the next.
 
     A call that waits has begun before what it waits for: the arrow reaches it when that begins.
     """
@@ -213,11 +192,7 @@ def _along(scene: Scene, ends: _Ends) -> Iterator[tuple[str, str, str]]:
 
 
 class _Ends:
-    """Ends of arrows: a process, a thread, and a time.
-
-    An arrow belongs to the slice that began there last. The file's own text of a time may differ
-    from ours, but is read as the same.
-    """
+    """Ends of arrows, which belong to the slice that began there last: process, thread and time."""
 
     def __init__(self, scene: Scene, threads: Threads) -> None:
         written = [_written(*threads.get(x[:2], (None, None))) for x in scene.threads]

@@ -1,8 +1,7 @@
 """Scenes: what pictures, the page's timeline and Perfetto show of one file.
 
-A scene is plain data: numbers, texts and columns of integers. It holds everything that any of them
-draws, once; each takes the lanes and columns that it knows. A process that analyzed a file sends
-its scene on.
+A scene is plain data: numbers, texts and columns of integers. Each drawer takes the lanes and
+columns that it knows.
 """
 
 from __future__ import annotations
@@ -117,9 +116,6 @@ class Lane(Record, eq=False):
             these, and "level", the height at which a span is drawn.
         thread: of a lane of the host, index into `Scene.threads`.
         summary: True if it is shown while the other lanes of its file are not.
-
-    Example: ``Lane("idle:0", "GPU 0 idle", 0, ("host_blocked", ...), start_ns=[400],
-    end_ns=[900], kind=[0], more={"row": [17]}, terms={}, streams=(), thread=ABSENT)``.
     """
 
     id: str
@@ -167,15 +163,13 @@ class Lane(Record, eq=False):
 class Places(Arrays):
     """Events that links and marks lead to.
 
-    Example row: ``(event_id=17, start_ns=400, end_ns=900, thread=2, name=4, row=ABSENT)``.
-
     Attributes:
         event_id: int64[k].
         start_ns, end_ns: int64[k], ns.
         thread: int32[k], index into `Scene.threads`.
         name: int64[k], index into `Scene.names`.
-        row: int64[k], of a GPU activity that is shown its place among the spans of all streams,
-            lane after lane; else ABSENT.
+        row: int64[k], of a shown GPU activity its place among the spans of all streams, lane after
+            lane; else ABSENT.
     """
 
     event_id: Int64Array = field(default_factory=lambda: NOTHING)
@@ -201,9 +195,6 @@ class Mark(Record, eq=False):
         place: intp[k], rows of `Scene.places`, in the order in which it cites them.
         device: the GPU that it is about.
         since_ns: start of a cited span to the moment from which others waited for it, ns.
-
-    Example: ``Mark(number=2, about="program", label="2 saves ...", name="TL101 blocking call",
-    texts={"fix": "..."}, figures={"cost_ns": 900}, place=[4], device=0, since_ns={})``.
     """
 
     number: int
@@ -236,15 +227,12 @@ class Scene(Record, eq=False):
         lines: of the program.
         places: the events that findings may cite and those of the critical path, by event id.
         critical_path: intp[k], the rows of `places` of its events, in order.
-        usual_steps: the numbers of the steady steps whose spans are known.
+        usual_steps: the numbers of the steady steps.
         notes: sentences about it.
         label: the heading of its lanes: "rank 3".
         rank: its number in the report.
         marks: findings.
-        clock: pairs of one moment, ns on the clock of the lanes and since the file's first event,
-            if the lanes are on the clock of a job.
-
-    Example: ``Scene(path="rank0.json", window=Span(0, 900), focus=Span(100, 900), ...)``.
+        clock: of a job, pairs of one moment on the lanes' clock and since the first event, ns.
     """
 
     path: str
@@ -299,11 +287,7 @@ class Scene(Record, eq=False):
         return clip(union(starts, np.concatenate([lane.end_ns for lane in lanes])), *within)
 
     def moved_to_clock(self, pairs: tuple[tuple[int, int], ...]) -> Scene:
-        """Return the scene with the times of all lanes and places on another clock.
-
-        Args:
-            pairs: as `Scene.clock`, by time, at least one; between them the clocks drift evenly.
-        """
+        """Return the scene on the clock of `Scene.clock`; between its pairs it drifts evenly."""
         other_ns, own_ns = np.array(pairs, dtype=np.int64).T
 
         def clock(moments_ns: Int64Array) -> Int64Array:

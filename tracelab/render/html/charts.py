@@ -1,7 +1,4 @@
-"""The page's charts, without their geometry: what they show, and how large each part is.
-
-They say nothing that no table says; the template makes SVG of them.
-"""
+"""The page's charts, without their geometry: they say nothing that no table says."""
 
 from __future__ import annotations
 
@@ -57,8 +54,6 @@ _Value = tuple[float, str]  # a share, NaN without one, and what it says
 class Segment(Record):
     """A part of a bar, or of the column of a step.
 
-    Example row: ``Segment(kind="host_blocked", name="idle: blocking calls", size=25)``
-
     Attributes:
         kind: the name of its color.
         name: what it is called.
@@ -71,12 +66,7 @@ class Segment(Record):
 
 
 class Bar(Record):
-    """A step in parts that add up to 100 %: ``Bar("rank 0", (Segment("compute", ...), ...))``.
-
-    Attributes:
-        name: what it is about.
-        parts: from left to right, each larger than nothing.
-    """
+    """A step in parts that add up to 100 %: ``Bar("rank 0", (Segment(...), ...))``."""
 
     name: str
     parts: tuple[Segment, ...]
@@ -104,13 +94,7 @@ class StepChart(Record):
 
 
 class Cell(Record):
-    """A cell of a heat map: ``Cell("42", "rank 0, step 3: compute 42 %", strength="0.29")``.
-
-    Attributes:
-        text: what stands in it.
-        title: what it says when it is pointed at.
-        strength: how opaque its color is, 0 to 1; "" without a value.
-    """
+    """A cell of a heat map: its text, its tooltip, and its opacity, 0 to 1 ("" for none)."""
 
     text: str
     title: str
@@ -228,10 +212,7 @@ def step_chart(rank: RankView) -> StepChart | None:
 
 
 def job_charts(report: Report) -> list[HeatChart]:
-    """Return heat maps of each rank's steps: compute, waits, transfers, copies, idle.
-
-    Of very many steps neighbors share a column, which has their mean.
-    """
+    """Return heat maps of each rank's steps; of very many, each column is a mean."""
     if report.job is None:
         return []
     of_rank = {x.rank: {step.step: step for step in x.steps} for x in report.job.per_rank}
@@ -269,12 +250,7 @@ def _mean(shares: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def overlap_charts(pairs: Sequence[OverlapMetrics], *, several: bool) -> list[HeatChart]:
-    """Return heat maps of the overlap between kinds, streams and GPUs.
-
-    Args:
-        pairs: those of one window.
-        several: whether more than one GPU worked.
-    """
+    """Return heat maps of the overlap between the kinds, streams and GPUs of one window."""
     charts = []
     for sort, title in (("kind", "Kinds"), ("stream", "Streams"), ("device", "GPUs")):
         of_sort = [pair for pair in pairs if pair.a.startswith(f"{sort}:")]

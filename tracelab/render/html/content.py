@@ -99,12 +99,7 @@ class Content(Record):
 
 
 def content_of(report: Report, files: Sequence[FilePart]) -> Content:
-    """Make the content of the page of a report.
-
-    Args:
-        report: the report.
-        files: what else is known of each file while it is analyzed; empty of a saved report.
-    """
+    """Make the content of the page of a report, with more of files that are at hand."""
     ranks = [rank for rank in ranks_of(report) if rank.views]
     document = detailed(report, top=_MAX_WORK_ROWS)
     said = document.said
@@ -148,13 +143,7 @@ def content_of(report: Report, files: Sequence[FilePart]) -> Content:
 
 
 def page_findings(report: Report, ranks: Sequence[RankView], *, about: str) -> list[PageFinding]:
-    """List the findings of a report, the most expensive first; of a job each place once.
-
-    Args:
-        report: the report.
-        ranks: its files.
-        about: "program", or "trace" for what the files lack.
-    """
+    """List the findings about the "program" or "trace" by cost, each place once."""
     numbers = {id(finding): index for index, finding in enumerate(report.findings, start=1)}
     found = []
     for group in finding_groups(report, ranks, about=about):
@@ -189,14 +178,7 @@ def _provenance(report: Report, ranks: Sequence[RankView]) -> list[Section]:
 
 
 class Definition(Record):
-    """A word: ``Definition("host_blocked", "a cause of idle time", "the host sat in ...", "")``.
-
-    Attributes:
-        word: as the page has it.
-        what: what sort of word it is; "" of a usual one.
-        meaning: a phrase.
-        detail: sentences that say more, or "".
-    """
+    """A word as the page has it, its sort, its meaning, and sentences that say more."""
 
     word: str
     what: str
@@ -207,13 +189,7 @@ class Definition(Record):
 def definitions(
     parts: Iterable[Part], findings: Iterable[PageFinding], sentences: Iterable[str]
 ) -> list[Definition]:
-    """List the words of the glossary that a page uses, each once for each of its meanings.
-
-    Args:
-        parts: the parts of the page.
-        findings: its findings.
-        sentences: what else it says in our words.
-    """
+    """List the words of the glossary that a page uses, each once for each of its meanings."""
     found_in = [x.item.finding for x in findings]
     causes = [FINDING_CAUSES.name_of(finding.cause) for finding in found_in]
     texts = {"findings": causes, "page": [*sentences]}

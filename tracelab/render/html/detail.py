@@ -1,7 +1,6 @@
 """Lanes of a page, and the detail of them that fits: all, or single activities of some steps.
 
-A page is read by mail and in browsers of laptops. What decides is the size of the compressed
-columns, which differs from trace to trace: so it is measured.
+The size of the compressed columns decides; it differs from trace to trace, so it is measured.
 """
 
 from __future__ import annotations
@@ -42,22 +41,14 @@ _NAMING: Mapping[str, str] = MappingProxyType(
 
 
 class Name(NamedTuple):
-    """A name as a page shows it, and its form in a narrow place; "" if that is the same.
-
-    Example: ``Name("void at::native::reduce_kernel<512, 1>(float*)", "reduce_kernel")``.
-    """
+    """A name as a page shows it, and its form in a narrow place; "" if that is the same."""
 
     text: str
     short: str = ""
 
 
 class Group(Record, eq=False):
-    """The lanes of one file, on the page's clock.
-
-    Attributes:
-        scene: the file.
-        lanes: its lanes; their names, operators and lines are indices into those of the page.
-    """
+    """The lanes of one file, on the page's clock; names are indices into the page's."""
 
     scene: Scene
     lanes: tuple[Lane, ...]
@@ -79,10 +70,7 @@ class Group(Record, eq=False):
 
 
 class Cited(NamedTuple):
-    """Evidence that a finding cites, and the weight of showing it in detail.
-
-    Example: ``Cited(group_index=0, start_ns=400, end_ns=900, weight=0.5)``.
-    """
+    """Evidence that a finding cites, and the weight of showing it in detail."""
 
     group_index: int
     start_ns: int
@@ -110,12 +98,7 @@ class Fitted(Record, eq=False):
 
 
 def group_of(scene: Scene, names: dict[Name, int]) -> Group:
-    """Make the group of a file: its lanes that a page shows.
-
-    Args:
-        scene: the file.
-        names: the names of the page, to which those of the file are added.
-    """
+    """Make the group of a file: the lanes that a page shows; add their names to the page's."""
     tables: dict[str, tuple[Sequence[Any], Callable[[Any], Name]]] = {
         "name": (scene.names, _visible_name),
         "op": (scene.names, _visible_name),
@@ -229,11 +212,7 @@ def _details(
 ) -> tuple[list[tuple[int, int]], list[str]]:
     """Choose the details of all groups, and say what they are.
 
-    Args:
-        groups: the groups.
-        clocks: the indices of those that have a clock in common.
-        cited: what findings cite.
-        share: how much of the time a detail may be; from 1 on it is all of it.
+    Groups of the same `clocks` share one. From a share of 1 on, a detail is all of the time.
     """
     details, words = [(group.start_ns, group.end_ns) for group in groups], list[str]()
     for indices in clocks if share < 1 else ():

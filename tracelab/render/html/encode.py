@@ -31,12 +31,7 @@ Rows = tuple[Int64Array, Int64Array]  # starts and ends of the activities of str
 
 
 class EncodedLane(Record, eq=False):
-    """A lane as a page has it.
-
-    Attributes:
-        meta: what the page knows about it, for JSON.
-        columns: its bytes, not compressed.
-    """
+    """A lane as a page has it: for JSON what is known about it, and its bytes, not compressed."""
 
     meta: Mapping[str, Any]
     columns: bytes
@@ -133,20 +128,13 @@ def compress(lanes: Iterable[EncodedLane]) -> bytes:
 
 
 def planes(values: NDArray[Any], size: int) -> bytes:
-    r"""Return the lowest bytes of all numbers, then the second lowest, and so on.
-
-    >>> planes(np.array([1, 258, -1]), 2)
-    b'\x01\x02\xff\x00\x01\xff'
-    """
+    """Return the lowest bytes of all numbers, then the second lowest, and so on."""
     as_bytes = values.astype("<i8").view(np.uint8).reshape(-1, 8)
     return as_bytes[:, :size].T.tobytes()
 
 
 def bin_grid(start_ns: int, end_ns: int, count: int = BINS) -> Grid:
-    """Return a grid of bins, more than requested where the time in one would not fit into 32 bits.
-
-    All are of one length in whole nanoseconds, so the last one may end later.
-    """
+    """Return bins of whole ns, more than requested where one would not fit into 32 bits."""
     length_ns = max(1, end_ns - start_ns)
     count = max(count, -(-length_ns // _MAX_BIN_NS))
     return Grid(start_ns, start_ns + count * -(-length_ns // count), count)

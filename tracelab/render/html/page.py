@@ -55,9 +55,6 @@ class ServedTrace(Record):
         start_ns, end_ns: the time that there is something in it, ns since its first event.
         clock: pairs of one moment, ns on the page's clock and since the file's first event,
             ascending, at least one; in between it passes evenly, elsewhere as fast as on the page.
-
-    Example row: ``ServedTrace(name="step_rank0", rank=0, url="trace/0", origin_ns=5_000_000_000,
-    start_ns=0, end_ns=20_000_000, clock=((0, 0),))``
     """
 
     name: str
@@ -70,14 +67,7 @@ class ServedTrace(Record):
 
 
 class Served(Record):
-    """The traces that are served beside a page, and the viewer that may have them.
-
-    Example: ``Served(traces=(ServedTrace(...),))``.
-
-    Attributes:
-        traces: by rank.
-        perfetto: the origin of the Perfetto UI.
-    """
+    """The traces that are served beside a page, and the origin of the Perfetto UI."""
 
     traces: tuple[ServedTrace, ...]
     perfetto: str = PERFETTO
@@ -102,7 +92,7 @@ class Served(Record):
 def render_page(
     report: Report, files: Sequence[FilePart] = (), *, served: Served | None = None
 ) -> str:
-    """The page of a report.
+    """Return the page of a report.
 
     Args:
         report: what was measured; no trace is needed.
@@ -157,11 +147,7 @@ def _shown(value: Any) -> Any:
 
 
 def _prose(text: str) -> Markup:
-    """A sentence in which what stands between backticks is code.
-
-    >>> print(_prose("`a<b` waits"))
-    <code>a&lt;b</code> waits
-    """
+    """Return a sentence in which what stands between backticks is code."""
     parts = visible(text).split("`")
     if len(parts) % 2 == 0:  # one has no partner
         return escape("`".join(parts))
@@ -174,11 +160,7 @@ def _prose(text: str) -> Markup:
 
 @cache
 def asset(name: str) -> str:
-    """A file of this package; of a style or a script what a browser needs.
-
-    Comments of whole lines and indentation are left out. No text in these files goes over several
-    lines, so that none is changed.
-    """
+    """Return a file of this package; of a style or a script, without comments and indentation."""
     text = resources(__package__).joinpath(name).read_text("utf-8")
     if name.endswith(".j2"):
         return text
@@ -206,11 +188,7 @@ def timeline_styles() -> str:
 def content_security_policy(
     scripts: Sequence[str], styles: Sequence[str], *, is_served: bool
 ) -> str:
-    """Nothing but these very scripts and styles; a page that is served may ask its own server.
-
-    >>> content_security_policy(["1"], [], is_served=False).split("; ")[1]
-    "script-src 'sha256-a4ayc/80/OGda4BO/1o/V0etpOqiLx1JwB5S3beHW0s='"
-    """
+    """Allow these very scripts and styles; a page that is served may ask its own server."""
     rules = {
         "default-src": "'none'",
         "script-src": _hashes(scripts),
@@ -230,10 +208,6 @@ def _hashes(texts: Sequence[str]) -> str:
 
 
 def script_json(content: Any) -> Markup:
-    r"""JSON that can stand in a script element, whatever names are in it.
-
-    >>> print(script_json({"name": "</script>"}))
-    {"name":"\u003c/script\u003e"}
-    """
+    """Return JSON that can stand in a script element, whatever names are in it."""
     text = json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return Markup(text.translate(_ESCAPES))

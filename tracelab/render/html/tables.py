@@ -52,8 +52,6 @@ class FilePart(Record, eq=False):
         causal: what a step would take if a line, or an operator if no line is known, cost
             nothing; empty if nothing can be replayed.
         whatif: what the steps take with the fix of each finding alone, then with all of them.
-
-    Example: ``FilePart(scene=Scene(...), causal=(), whatif=None)``.
     """
 
     scene: Scene
@@ -94,14 +92,7 @@ class Part(Record):
 
 
 class PartGroup(Record):
-    """The parts about one file, or about all of them.
-
-    Attributes:
-        id: by which a link finds it.
-        name: what a link to it says.
-        title: its heading; "" where there is one file.
-        parts: in order.
-    """
+    """The parts about one file, or about all of them; the title is "" where there is one file."""
 
     id: str
     name: str
@@ -112,13 +103,7 @@ class PartGroup(Record):
 def part_groups(
     report: Report, chapters: Sequence[Chapter], files: Sequence[FilePart]
 ) -> list[PartGroup]:
-    """Make everything below the first screen except where it comes from, in order.
-
-    Args:
-        report: the report.
-        chapters: its tables: of all files, then of each unless there are many.
-        files: what else is known of each file while it is analyzed; empty of a saved report.
-    """
+    """Make everything below the first screen except where it comes from, in order."""
     several = len(report.traces) > 1
     opening, *others = chapters
     groups = [PartGroup("all", "", "", tuple(_parts_of_all(report, opening)))] if several else []
@@ -196,13 +181,11 @@ def _predictions(whatif: WhatIf | None) -> list[Section]:
 class Shown(Record):
     """A cell.
 
-    Example row: ``Shown(text="gemm", full="void gemm<float>(...)", more=("compute",), ...)``
-
     Attributes:
         text: its first part; of a long name of C++ that which tells people what it is.
         full: the whole of that name, where it is cut.
-        more: its other parts.
         rest: what of it follows the text, where another row has the same text for another name.
+        more: its other parts.
         fit: the name of the class that aligns it; "" of numbers.
         is_head: whether it names its row.
         is_code: whether it is a name of the program.
@@ -222,12 +205,7 @@ class Shown(Record):
 
 
 class Table(Record):
-    """A table: ``Table(titles=(("cause", "label"), ("time", "")), rows=((Shown(...), ...),))``.
-
-    Attributes:
-        titles: of the columns, each with the name of the class that aligns it.
-        rows: the cells.
-    """
+    """A table: titles of columns, each with the class that aligns it, and cells."""
 
     titles: tuple[tuple[str, str], ...]
     rows: tuple[tuple[Shown, ...], ...]

@@ -1,8 +1,7 @@
 """The data of the page's timeline: all files on one clock, within the size that a page may have.
 
-All that fits is there exactly. Of what is too much, single activities are there in some steps that
-are as usual and that findings cite; elsewhere the page has how busy each lane was in each of some
-thousand parts of the time, and says so.
+All that fits is there exactly. Of what is too much, single activities are there in some steps;
+elsewhere the page has how busy each lane was in each of some thousand parts of the time.
 """
 
 from __future__ import annotations
@@ -32,26 +31,14 @@ _MIN_MARGIN_NS = 20_000
 
 
 class TimelineData(Record, eq=False):
-    """Data of a page's timeline.
-
-    Attributes:
-        meta: all but the columns, for JSON.
-        columns: the lanes' columns, gzip of byte planes.
-
-    Example: ``TimelineData(meta={"version": 1, "start": 0, ...}, columns=b"...")``.
-    """
+    """Data of a page's timeline: all but the columns for JSON, and these as gzip of byte planes."""
 
     meta: dict[str, Any]
     columns: bytes
 
 
 def timeline_data(report: Report, scenes: Sequence[Scene]) -> TimelineData:
-    """Return the timeline of some files.
-
-    Args:
-        report: of these files.
-        scenes: of each, at least one, by rank.
-    """
+    """Return the timeline of the files of a report, at least one, by rank."""
     on_one_clock = all(scene.clock for scene in scenes)
     names, groups, findings, fitted = _fitting(report, scenes, on_one_clock=on_one_clock)
     start_ns = min(group.start_ns for group in groups)
@@ -137,8 +124,6 @@ class _Located(Record):
         group_index: of its file.
         marks: lane index in the group, start and end, ns.
         since_ns: start of a mark to when other ranks began to wait for it, ns.
-
-    Example: ``_Located(number=2, group_index=1, marks=((4, 900, 1_200),), since_ns={900: 300})``.
     """
 
     number: int

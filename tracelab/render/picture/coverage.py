@@ -1,8 +1,7 @@
 """Coverage of pixel columns by stretches of time; nothing is drawn here.
 
 An interval that is wider than a pixel keeps its exact edges. Of narrower ones each pixel column
-keeps the exact time that they cover in it. So a picture has a bounded number of shapes, whatever
-the length of the trace, and neither a lone microsecond nor a gap in a crowd is lost.
+keeps the exact time that they cover in it: so a picture has a bounded number of shapes.
 """
 
 from __future__ import annotations
@@ -24,10 +23,7 @@ _MIN_EXACT_PX = 1.5
 
 @dataclass(frozen=True)
 class Grid:
-    """The time ``[start_ns, end_ns)`` spread over pixel columns.
-
-    Example row: ``Grid(start_ns=0, end_ns=10_000_000, columns=1330)``
-    """
+    """The time ``[start_ns, end_ns)`` spread over pixel columns."""
 
     start_ns: int
     end_ns: int
@@ -55,33 +51,19 @@ class Grid:
         return self.start_ns + column * whole + column * rest // self.columns
 
     def column_of(self, times_ns: Int64Array) -> NDArray[np.intp]:
-        """The column of each point in time.
-
-        >>> Grid(start_ns=0, end_ns=10, columns=4).column_of(np.array([0, 4, 5]))
-        array([0, 1, 2])
-        """
+        """Return the column of each point in time."""
         return np.searchsorted(self.edges_ns, times_ns, side="right") - 1
 
 
 def split_by_width(a: Intervals, grid: Grid) -> tuple[Intervals, Intervals]:
-    """The intervals that are wide enough for exact edges, and the others.
-
-    >>> grid = Grid(start_ns=0, end_ns=100, columns=10)
-    >>> wide, thin = split_by_width(Intervals(np.array([0, 50]), np.array([40, 51])), grid)
-    >>> wide.starts, thin.starts
-    (array([0]), array([50]))
-    """
+    """Return the intervals that are wide enough for exact edges, and the others."""
     # Where a column is less than a nanosecond, nothing is thinner than a column.
     wide = ((a.ends - a.starts) >= _MIN_EXACT_PX * grid.pixel_ns) | (grid.pixel_ns <= 1)
     return Intervals(a.starts[wide], a.ends[wide]), Intervals(a.starts[~wide], a.ends[~wide])
 
 
 def column_shares(sets: Sequence[Intervals], grid: Grid) -> FloatArray:
-    """The covered share of every column: float64[len(sets), columns], 0 to 1.
-
-    >>> column_shares([union([0], [15])], Grid(start_ns=0, end_ns=30, columns=3))
-    array([[1. , 0.5, 0. ]])
-    """
+    """Return the covered share of every column: float64[len(sets), columns], 0 to 1."""
     starts, ends = grid.edges_ns[:-1], grid.edges_ns[1:]
     shares = np.zeros((len(sets), grid.columns))
     for share, a in zip(shares, sets, strict=True):
@@ -90,12 +72,7 @@ def column_shares(sets: Sequence[Intervals], grid: Grid) -> FloatArray:
 
 
 def stack(shares: FloatArray, least: float) -> tuple[FloatArray, FloatArray]:
-    """Shares as bars on top of each other: where each one begins and ends, 0 to 1.
-
-    >>> stack(np.array([[0.5], [0.25]]), least=0.1)
-    (array([[0. ],
-           [0.5]]), array([[0.5 ],
-           [0.75]]))
+    """Put shares as bars on top of each other: where each one begins and ends, 0 to 1.
 
     A bar is as high as its share. But no column in which there is anything is lower than `least`
     and no bar in it is too low to be seen; what has no share has no height.
@@ -108,7 +85,7 @@ def stack(shares: FloatArray, least: float) -> tuple[FloatArray, FloatArray]:
 
 
 def outlines(edges: FloatArray, low: FloatArray, high: FloatArray) -> list[FloatArray]:
-    """One polygon around every run of neighboring columns that have a height: float64[k, 2].
+    """Return one polygon around every run of neighboring columns that have a height: float64[k, 2].
 
     Neighbors share a polygon because separate bars would show seams in SVG and PDF.
     """
@@ -124,11 +101,7 @@ def outlines(edges: FloatArray, low: FloatArray, high: FloatArray) -> list[Float
 
 
 def rectangles(a: Intervals, origin_ns: int, top: float, bottom: float) -> list[FloatArray]:
-    """One polygon for every interval: float64[4, 2].
-
-    >>> rectangles(union([10], [30]), origin_ns=10, top=0, bottom=40)[0].tolist()
-    [[0.0, 0.0], [20.0, 0.0], [20.0, 40.0], [0.0, 40.0]]
-    """
+    """Return one polygon for every interval: float64[4, 2]."""
     left, right = (a.starts - origin_ns).astype(float), (a.ends - origin_ns).astype(float)
     x = np.column_stack((left, right, right, left))
     y = np.broadcast_to((top, top, bottom, bottom), x.shape)
@@ -163,11 +136,6 @@ def seams(
     """Return the times at which events of at least this width meet without a visible gap, ns.
 
     The points are at least two pixels apart, so their number is bounded.
-
-    >>> starts, ends = np.array([0, 50]), np.array([50, 90])
-    >>> grid = Grid(start_ns=0, end_ns=100, columns=100)
-    >>> seams(union(starts, ends), starts, ends, grid, least_px=5)
-    array([50])
     """
     wide = ends - starts >= least_px * grid.pixel_ns
     edges_ns = np.concatenate((starts[wide], ends[wide]))
@@ -188,12 +156,7 @@ def seams(
 
 
 def roomy(starts: Int64Array, ends: Int64Array, grid: Grid, least_px: float) -> NDArray[np.intp]:
-    """Indices of events with room for a name: disjoint, at least this wide, in order of start.
-
-    >>> starts, ends = np.array([0, 30, 70]), np.array([40, 60, 71])
-    >>> roomy(starts, ends, Grid(start_ns=0, end_ns=100, columns=100), least_px=10)
-    array([0])
-    """
+    """Return the indices of disjoint events with room for a name, in order of start."""
     wide = np.flatnonzero(ends - starts >= least_px * grid.pixel_ns)
     wide = wide[np.argsort(starts[wide], kind="stable")]
     # Events that overlap may be any number; of those that begin in one column one is named.
@@ -207,7 +170,7 @@ def roomy(starts: Int64Array, ends: Int64Array, grid: Grid, least_px: float) -> 
 
 
 def spaced(positions_px: Sequence[float], widths_px: Sequence[float]) -> list[int]:
-    """Indices of the things that fit beside each other, taken from the left.
+    """Return the indices of the things that fit beside each other, taken from the left.
 
     >>> spaced([0, 5, 20], [10, 10, 10])
     [0, 2]

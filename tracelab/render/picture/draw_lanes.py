@@ -52,13 +52,7 @@ _MAX_TITLE_LETTERS = 300
 
 
 def draw_lanes(sheet: Sheet, names: Sequence[str], idle: Mapping[int, Intervals]) -> None:
-    """Draw everything inside the lanes.
-
-    Args:
-        sheet: where to draw.
-        names: of the scene.
-        idle: for each device when none of its streams works.
-    """
+    """Draw everything inside the lanes; `idle` is when none of a device's streams works."""
     draw_work(sheet, idle)
     _draw_seams(sheet)
     _draw_names(sheet, names)
@@ -72,7 +66,7 @@ def draw_work(sheet: Sheet, idle: Mapping[int, Intervals]) -> None:
 
 
 def _draw_grounds(sheet: Sheet) -> None:
-    """A pale ground for every lane, so that an empty one is seen to be empty."""
+    """Draw a pale ground for every lane, so that an empty one is seen to be empty."""
     whole = union([sheet.grid.start_ns], [sheet.grid.end_ns])
     grounds = [
         ground
@@ -85,7 +79,7 @@ def _draw_grounds(sheet: Sheet) -> None:
 
 
 def _draw_idle(sheet: Sheet, idle: Mapping[int, Intervals]) -> None:
-    """A hatch across all lanes of a device where none of its streams works."""
+    """Hatch all lanes of a device where none of its streams works."""
     polygons: list[FloatArray] = []
     for device, (top, bottom) in sheet.device_edges().items():
         polygons += rectangles(idle[device], sheet.grid.start_ns, top, bottom)
@@ -105,7 +99,7 @@ def _draw_layers(sheet: Sheet) -> None:
 
 
 def _draw_seams(sheet: Sheet) -> None:
-    """A fine line where one activity follows another of its kind without a gap."""
+    """Draw a fine line where one activity follows another of its kind without a gap."""
     segments: list[Segment] = []
     for band, upper, lower in sheet.bands():
         for layer in band.layers:
@@ -116,7 +110,7 @@ def _draw_seams(sheet: Sheet) -> None:
 
 
 def _draw_names(sheet: Sheet, names: Sequence[str]) -> None:
-    """The names of what is wide enough for them."""
+    """Write the names of what is wide enough for them."""
     grid = sheet.grid
     for band, upper, lower in sheet.bands():
         if lower - upper < _NAMED_BAND_PX:
@@ -144,14 +138,7 @@ def _draw_names(sheet: Sheet, names: Sequence[str]) -> None:
 def draw_header(
     sheet: Sheet, top_px: int, title: str, lines: Mapping[int, tuple[str, str]]
 ) -> None:
-    """Draw the headline and the lines below it, cut to the picture's width.
-
-    Args:
-        sheet: where to draw.
-        top_px: the height above the lanes.
-        title: the headline.
-        lines: the color and the text of each line, by its place in pixels from above.
-    """
+    """Draw the headline and colored lines, by their pixels from above, cut to the width."""
     left = MARGIN_PX - LEFT_PX
     room_px = sheet.figure.get_size_inches()[0] * DPI - RIGHT_PX - MARGIN_PX
     headline = fit(printable(shorten(title, _MAX_TITLE_LETTERS)), room_px, TITLE_PX, weight="bold")
@@ -161,12 +148,7 @@ def draw_header(
 
 
 def draw_labels(sheet: Sheet, busy: Mapping[int, str]) -> None:
-    """Write the name of every lane, and of every device how busy it is.
-
-    Args:
-        sheet: where to draw.
-        busy: for each device its share; it has none where that is not known.
-    """
+    """Write the name of every lane, and of every device how busy it is, where that is known."""
     left, right = MARGIN_PX - LEFT_PX, _LABEL_X - LEFT_PX
     size_px = TEXT_PX if sheet.is_spacious else SMALL_PX
     for row, top, bottom in sheet.places():
@@ -199,12 +181,7 @@ def draw_steps(sheet: Sheet, steps: Mapping[int, Span]) -> None:
 
 
 def step_labels(steps: Mapping[int, Span], grid: Grid) -> list[tuple[float, str]]:
-    """Return the positions of step numbers, in pixels: of wide steps, or of every n-th.
-
-    >>> halves = {0: Span(0, 500), 1: Span(500, 1000)}
-    >>> step_labels(halves, Grid(start_ns=0, end_ns=1000, columns=200))
-    [(0.0, 'step 0'), (100.0, 'step 1')]
-    """
+    """Return the positions of step numbers, in pixels: of wide steps, or of every n-th."""
     left = [max(0.0, (s.start_ns - grid.start_ns) / grid.pixel_ns) for s in steps.values()]
     right = [min(grid.columns, (s.end_ns - grid.start_ns) / grid.pixel_ns) for s in steps.values()]
     texts = [f"step {number}" for number in steps]
@@ -215,12 +192,7 @@ def step_labels(steps: Mapping[int, Span], grid: Grid) -> list[tuple[float, str]
 
 
 def draw_axis(sheet: Sheet, longest: Grid | None = None) -> None:
-    """Time from the picture's start, in the unit that suits its length.
-
-    Args:
-        sheet: where to draw.
-        longest: the time of the longest of several sheets that have the same points in time.
-    """
+    """Draw time from the picture's start, in the unit that suits the longest of several sheets."""
     axes, grid = sheet.axes, longest or sheet.grid
     tick_ns, tick_labels = ticks(grid.length_ns, max(2, grid.columns // _TICK_PX))
     shown = int((tick_ns <= sheet.grid.length_ns).sum())

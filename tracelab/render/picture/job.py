@@ -105,12 +105,7 @@ def _chosen(job: Job) -> list[int]:
 def choose_steps(job: Job, scenes: Mapping[int, Scene]) -> tuple[int, ...]:
     """Choose two steps in a row whose lengths are nearest the median, of those that all ranks have.
 
-    Args:
-        job: the steps of its ranks.
-        scenes: of each rank, by its number.
-
-    Returns:
-        their numbers; one where there is no more, none without any.
+    Returns their numbers; one where there is no more, none without any.
     """
     length_ns: dict[int, int] = {}
     seen = Counter[int]()

@@ -49,11 +49,7 @@ _MIN_LETTERS = 8
 
 
 def points(px: float) -> float:
-    """A length in points, which matplotlib takes for letters and lines.
-
-    >>> points(128)
-    72.0
-    """
+    """Return a length in points, which matplotlib takes for letters and lines."""
     return px * 72 / DPI
 
 
@@ -144,14 +140,7 @@ class Sheet(Record, eq=False):
 def new_sheets(
     lanes: Sequence[Sequence[Row]], grids: Sequence[Grid], width_px: int, legend_px: int
 ) -> list[Sheet]:
-    """An empty picture of the right size: sheets one below the other, axes on whole pixels.
-
-    Args:
-        lanes: of each sheet.
-        grids: the time of each sheet.
-        width_px: the picture's width.
-        legend_px: the height to leave below all sheets.
-    """
+    """Make an empty picture of the right size: sheets one below the other, axes on whole pixels."""
     lane_px = [_lane_height_px(len(of_sheet)) for of_sheet in lanes]
     tops = [lane_tops(of_sheet, px) for of_sheet, px in zip(lanes, lane_px, strict=True)]
     lanes_px = [
@@ -224,11 +213,7 @@ def lane_tops(lanes: Sequence[Row], lane_px: int) -> list[int]:
 
 
 def printable(text: str) -> str:
-    r"""The text with a question mark for every letter that the picture's font does not have.
-
-    >>> printable("µs\x00")
-    'µs?'
-    """
+    """Return the text with a question mark for each letter that the font does not have."""
     known = _letters()
     return "".join(c if c.isprintable() and ord(c) in known else "?" for c in text)
 
@@ -247,11 +232,7 @@ def text_width(text: str, size_px: int, weight: str = "normal") -> float:
 
 
 def fit(text: str, room_px: float, size_px: int, weight: str = "normal") -> str:
-    """The text, or its beginning, or nothing where not even a few letters fit.
-
-    >>> fit("gemm", room_px=100, size_px=12), fit("reduce_kernel", room_px=20, size_px=12)
-    ('gemm', '')
-    """
+    """Return the text, or its beginning, or nothing where not even a few letters fit."""
     width = text_width(text, size_px, weight)
     if width <= room_px:
         return text

@@ -25,10 +25,7 @@ _LANE_NAME = re.compile(r"host|device:\d+|stream:\d+/(\d+|graphs)|kind:(compute|
 
 
 class Choice(Record, eq=False):
-    """The chosen lanes, and the kinds of GPU activities that are shown in them.
-
-    Example: ``Choice(lanes=(Lane("host:0", ...), Lane("stream:0/7", ...)), kinds=("compute",))``.
-    """
+    """The chosen lanes, and the kinds of GPU activities that are shown in them."""
 
     lanes: tuple[Lane, ...]
     kinds: tuple[str, ...]
@@ -87,11 +84,7 @@ class Row(Record, eq=False):
 
 
 def choose(scene: Scene, names: Sequence[str] | None) -> Choice:
-    """Choose lanes by name; all of them without any name.
-
-    Raises:
-        UsageError: a name stands for nothing, or nothing is left to draw.
-    """
+    """Choose lanes by name, all of them without any; refuse a name that stands for nothing."""
     hosts, lanes = tuple(scene.lanes_of_type("host")), tuple(scene.lanes_of_type("stream"))
     kinds = _occurring_kinds(lanes)
     if names is None:
@@ -114,11 +107,7 @@ def choose(scene: Scene, names: Sequence[str] | None) -> Choice:
 
 
 def require_lane_names(names: Iterable[str]) -> None:
-    """Refuse names that no lane of any trace has.
-
-    Raises:
-        UsageError: one of them.
-    """
+    """Refuse names that no lane of any trace has."""
     for name in names:
         if not _LANE_NAME.fullmatch(name):
             raise UsageError(
@@ -143,11 +132,7 @@ def _parts(
 ) -> Iterator[Lane]:
     """Yield the chosen streams of a lane: those that are named alone, then the others.
 
-    Args:
-        lane: the lane.
-        chosen: names of places, chosen by the user or because of a kind.
-        names: what the user chose.
-        kinds: streams without any of these kinds are left out; none for all streams.
+    Chosen are places; the user named some of them. Streams without any of `kinds` are left out.
     """
     device, *streams, own = _stream_names(lane)
     stream = lane.more.get("stream", np.zeros(len(lane), dtype=np.intp))
@@ -247,14 +232,7 @@ def kinds_in(rows: Sequence[Row]) -> set[str]:
 
 
 def caption(rows: Sequence[Row], grid: Grid, names: Sequence[str] | None, available: int) -> str:
-    """Say what a picture shows and how to read it, in one line.
-
-    Args:
-        rows: the rows in it.
-        grid: its time.
-        names: what the user chose, if anything.
-        available: how many rows there are.
-    """
+    """Say what a picture shows and how to read it, in one line."""
     bands = [band for row in rows if row.device is not None for band in row.bands]
     layers = [layer for band in bands for layer in band.layers]
     length, start = duration_text(grid.length_ns), duration_text(grid.start_ns)

@@ -20,21 +20,12 @@ REFUSAL = "{}: a timeline is written as .png, .svg or .pdf"
 
 
 class Picture(Record, eq=False):
-    """A drawn timeline, which shows itself in a notebook.
-
-    Attributes:
-        figure: the drawing.
-    """
+    """A drawn timeline, which shows itself in a notebook."""
 
     figure: Figure
 
     def save(self, path: str | Path) -> None:
-        """Write it; the ending of the name says in which format.
-
-        Raises:
-            UsageError: it is not in `FORMATS`.
-            OutputError: the file cannot be written.
-        """
+        """Write it; the ending of the name says in which format."""
         suffix = Path(path).suffix.lower()
         if suffix not in FORMATS:
             raise UsageError(REFUSAL.format(path))

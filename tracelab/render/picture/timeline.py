@@ -1,7 +1,6 @@
 """Pictures of timelines: a row for every host thread and stream, one timeline below the other.
 
-Nothing here uses pyplot, and neither a user's rcParams nor a name in a trace changes how a picture
-looks.
+Neither a user's rcParams nor a name in a trace changes how a picture looks.
 """
 
 from __future__ import annotations
@@ -100,16 +99,7 @@ class Panel(Record, eq=False):
 
 
 def require_drawable(parts: int, lanes: Sequence[str] | None, width_px: int) -> None:
-    """Refuse what no picture can be, whatever is in the traces.
-
-    Args:
-        parts: how many timelines are drawn one above the other.
-        lanes: the names of the lanes to draw.
-        width_px: the picture's width.
-
-    Raises:
-        UsageError: it is too wide, too narrow or too high, or there can be no such lane.
-    """
+    """Refuse numbers of files, lanes and pixels that no picture of any trace has."""
     if not MIN_WIDTH_PX <= width_px <= MAX_WIDTH_PX:
         raise UsageError(
             f"a timeline is {MIN_WIDTH_PX} to {MAX_WIDTH_PX:,} pixels wide, not {width_px:,}"
@@ -122,12 +112,7 @@ def require_drawable(parts: int, lanes: Sequence[str] | None, width_px: int) -> 
 def draw_timelines(parts: Sequence[Part], *, width_px: int = 1600) -> Figure:
     """Draw timelines one above the other; a pixel is the same time in all, the longest fills it.
 
-    Args:
-        parts: at least one.
-        width_px: the picture's width; its height follows from the number of rows.
-
-    Raises:
-        UsageError: one of them would show nothing, or a lane does not exist.
+    The height follows from the number of rows.
     """
     for start_ns, end_ns in (part.span for part in parts):
         if end_ns <= start_ns:
@@ -140,13 +125,7 @@ def draw_timelines(parts: Sequence[Part], *, width_px: int = 1600) -> Figure:
 
 
 def draw_whatif(scenes: tuple[Scene, Scene], *, titles: tuple[str, str], width_px: int) -> Figure:
-    """Draw a step above the same step with a change; a pixel is one time in both.
-
-    Args:
-        scenes: the replayed step as it is, and with the change.
-        titles: the headlines of the two.
-        width_px: the picture's width; its height follows from the number of rows.
-    """
+    """Draw a step above the same step with a change; a pixel is one time in both."""
     grids = _grids([scene.window for scene in scenes], width_px)
     rows = [_all_rows(*pair) for pair in zip(scenes, grids, strict=True)]
     kept = _kept([row for of_scene in rows for row in of_scene])
@@ -172,13 +151,7 @@ def _grids(spans: Sequence[Span], width_px: int) -> list[Grid]:
 
 
 def _draw_panels(panels: Sequence[Panel], width_px: int, ticks: Grid | None = None) -> Figure:
-    """Draw panels one above the other.
-
-    Args:
-        panels: at least one.
-        width_px: the picture's width.
-        ticks: the time whose ticks all panels have; None for their own.
-    """
+    """Draw panels one above the other, with their own ticks or those of a common time."""
     kinds = {kind for panel in panels for kind in kinds_in(panel.rows)}
     idle = [
         {
