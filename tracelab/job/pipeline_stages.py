@@ -172,7 +172,7 @@ def _components(
 def _look_at(
     part_of: Mapping[int, RankPart], chosen: Mapping[int, NDArray[np.intp]], members: Sequence[int]
 ) -> tuple[_Ranked, _OfStages] | None:
-    """Find the pipeline that members are in one step; None if they are none.
+    """Find the pipeline that members are in one step; None if they are no pipeline.
 
     `chosen` are the sends and receives of those that have a file.
     """
