@@ -75,18 +75,14 @@ class Calls:
         calls = self.of_thread(call)
         return calls, next(i for i, x in enumerate(calls) if self.rows[x] is call)
 
-    def run(self, call: Row) -> tuple[list[int], int | None, int | None]:
-        """The calls around one that are no launches, the launch before them, and the one after."""
+    def run(self, call: Row) -> tuple[list[int], int | None]:
+        """The calls around one that are no launches, and the launch before them."""
         calls, place = self.place(call)
         before = [i for i in range(place) if calls[i] in self.launched_rows]
         after = [i for i in range(place + 1, len(calls)) if calls[i] in self.launched_rows]
         first = before[-1] + 1 if before else 0
         end = after[0] if after else len(calls)
-        return (
-            calls[first:end],
-            calls[before[-1]] if before else None,
-            calls[after[0]] if after else None,
-        )
+        return calls[first:end], calls[before[-1]] if before else None
 
     def stream_of(self, launch: int | None) -> tuple[int, int] | None:
         """The stream that a launch gave work to, if it is one."""
@@ -112,7 +108,7 @@ class Recordings:
 
     def answers(self) -> list[Answer]:
         found: list[tuple[int, int] | None] = [None] * len(self.asked)
-        for rule in (self.around_copy, self.given_before, self.same_event, self.given_next):
+        for rule in (self.given_before, self.same_event):
             said = [rule(one, list(found)) for one in self.asked]
             for i, one in enumerate(self.asked):
                 is_new = one.is_open and found[i] is None and said[i] is not None
@@ -145,28 +141,10 @@ class Recordings:
     def waiting(self, one: Asked) -> tuple[int, int]:
         return one.wait.device, one.wait.stream
 
-    def waits(self, one: Asked) -> bool:
-        """Whether the stream that waits ever works."""
-        return self.waiting(one) in self.calls.stream_of_row
-
-    def around_copy(self, one: Asked, _: object) -> tuple[int, int] | None:
-        if not self.is_adjacent(one):
-            return None
-        calls, place = self.calls.place(one.record)
-        if place + 4 >= len(calls):
-            return None
-        copy, then = calls[place + 2], self.calls.rows[calls[place + 4]]
-        if copy not in self.calls.launched_rows or not self.calls.copies_between_devices(copy):
-            return None
-        if self.calls.stream_of(copy) != self.waiting(one):
-            return None
-        others = [x for x in self.asked if self.is_adjacent(x) and self.call_of(x) is then]
-        return self.waiting(others[-1]) if others and self.waits(others[-1]) else None
-
     def given_before(self, one: Asked, _: object) -> tuple[int, int] | None:
         if not self.is_placed(one):
             return None
-        run, launch, _ = self.calls.run(one.record)
+        run, launch = self.calls.run(one.record)
         stream = self.calls.stream_of(launch)
         if stream is None or not self.is_adjacent(one):
             return stream
@@ -188,18 +166,6 @@ class Recordings:
             if stream is not None and other.wait.event == one.wait.event
         }
         return streams.pop() if one.wait.event != ABSENT and len(streams) == 1 else None
-
-    def given_next(self, one: Asked, _: object) -> tuple[int, int] | None:
-        if not self.is_adjacent(one):
-            return None
-        run, before, after = self.calls.run(self.call_of(one))
-        waits = [x for x in run if self.calls.rows[x].name == "cudaStreamWaitEvent"]
-        next_stream = self.calls.stream_of(after)
-        if len(waits) > 1 or self.calls.stream_of(before) != self.waiting(one):
-            return None
-        if next_stream is None or next_stream == self.waiting(one):
-            return None
-        return next_stream if next_stream[0] == one.wait.device else None
 
     def possible(self, one: Asked, stream: tuple[int, int]) -> bool:
         ended = self.ended(one, stream)

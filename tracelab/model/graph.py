@@ -24,7 +24,7 @@ from tracelab.model.kernel_kinds import Kind
 from tracelab.model.latencies import MAX_WAKE_UP_NS
 from tracelab.model.lookup import ByCorrelation, groups_of
 from tracelab.model.timeline import Timeline
-from tracelab.model.trace import ABSENT, GPU_ACTIVITIES, HOST_CALLS, Category
+from tracelab.model.trace import ABSENT, GPU_ACTIVITIES, HOST_CALLS, Category, Trace
 from tracelab.model.waits.stream_progress import StreamProgress, StreamQueues
 from tracelab.model.waits.stream_waits import StreamWaits, resolve_waits
 from tracelab.model.waits.wait_records import follows_wait_call, order_stream_calls
@@ -376,9 +376,6 @@ def _copy_edges(host: Host) -> Edges:
     return np.concatenate([empty, *sources]), np.concatenate([empty, *targets])
 
 
-Attributes = dict[str, Any]
-
-
 def window_graph(graph: Graph, start_ns: int, end_ns: int) -> nx.DiGraph[int]:
     """The dependencies among what is seen in ``[start_ns, end_ns)``.
 
@@ -394,97 +391,65 @@ def window_graph(graph: Graph, start_ns: int, end_ns: int) -> nx.DiGraph[int]:
     """
     import networkx as nx
 
-    trace = graph.host.timeline.trace
+    timeline, binding = graph.host.timeline, graph.binding
+    trace = timeline.trace
     is_inside = (trace.start_ns < end_ns) & (
         (trace.end_ns > start_ns) | (trace.start_ns >= start_ns)
     )
     network: nx.DiGraph[int] = nx.DiGraph()
-    network.add_nodes_from(_activities(graph, is_inside))
-    network.add_nodes_from(_calls(graph, is_inside))
-    network.add_edges_from(
-        (source, target, attributes)
-        for source, target, attributes in _edges(graph, is_inside)
-        if source in network and target in network
-    )
+    for row in np.flatnonzero(is_inside[timeline.event_id]).tolist():
+        event_id = int(timeline.event_id[row])
+        network.add_node(
+            event_id,
+            **_attributes(trace, event_id, Kind(timeline.kind[row]).name.lower()),
+            device=int(timeline.device_number[row]),
+            stream=int(trace.stream_number[event_id]),
+            constraint=Constraint(binding.constraint[row]).name.lower(),
+            unexplained_ns=int(binding.unexplained_ns[row]),
+        )
+    calls = trace.of_category(*HOST_CALLS)
+    for event_id in calls[is_inside[calls]].tolist():
+        thread = int(trace.thread_index[event_id])
+        network.add_node(event_id, **_attributes(trace, event_id, "call"), thread=thread)
+    network.add_edges_from(_edges(graph, is_inside))
     return network
 
 
-def _activities(graph: Graph, is_inside: NDArray[np.bool_]) -> Iterator[tuple[int, Attributes]]:
-    """The GPU activities among the events inside (bool[n]), with their attributes."""
-    timeline, trace = graph.host.timeline, graph.host.timeline.trace
-    columns = (
-        timeline.event_id,
-        timeline.kind,
-        graph.binding.constraint,
-        graph.binding.unexplained_ns,
-    )
-    for event_id, kind, constraint, unexplained_ns in zip(
-        *(column.tolist() for column in columns), strict=True
-    ):
-        if is_inside[event_id]:
-            yield (
-                event_id,
-                {
-                    "name": trace.name_of(event_id),
-                    "kind": Kind(kind).name.lower(),
-                    "start_ns": int(trace.start_ns[event_id]),
-                    "end_ns": int(trace.end_ns[event_id]),
-                    "device": int(trace.device_number[event_id]),
-                    "stream": int(trace.stream_number[event_id]),
-                    "constraint": Constraint(constraint).name.lower(),
-                    "unexplained_ns": unexplained_ns,
-                },
-            )
+def _attributes(trace: Trace, event_id: int, kind: str) -> dict[str, Any]:
+    """The attributes that every node has."""
+    return {
+        "name": trace.name_of(event_id),
+        "kind": kind,
+        "start_ns": int(trace.start_ns[event_id]),
+        "end_ns": int(trace.end_ns[event_id]),
+    }
 
 
-def _calls(graph: Graph, is_inside: NDArray[np.bool_]) -> Iterator[tuple[int, Attributes]]:
-    """The host's calls among the events inside, with their attributes."""
-    trace = graph.host.timeline.trace
-    for event_id in trace.of_category(*HOST_CALLS).tolist():
-        if is_inside[event_id]:
-            yield (
-                event_id,
-                {
-                    "name": trace.name_of(event_id),
-                    "kind": "call",
-                    "start_ns": int(trace.start_ns[event_id]),
-                    "end_ns": int(trace.end_ns[event_id]),
-                    "thread": int(trace.thread_index[event_id]),
-                },
-            )
-
-
-def _edges(graph: Graph, is_inside: NDArray[np.bool_]) -> Iterator[tuple[int, int, Attributes]]:
+def _edges(graph: Graph, is_inside: NDArray[np.bool_]) -> Iterator[tuple[int, int, dict[str, Any]]]:
     """The edges between events inside, with their attributes."""
     timeline, binding = graph.host.timeline, graph.binding
     has_row = binding.source_row != ABSENT
     source_id = np.where(has_row, timeline.event_id[binding.source_row], timeline.launch_id)
     is_bound = (binding.constraint != Constraint.UNKNOWN) & (source_id != ABSENT)
-    delay_of = dict(
-        zip(
-            _pairs(source_id[is_bound], timeline.event_id[is_bound]),
-            binding.delay_ns[is_bound].tolist(),
-            strict=True,
-        )
-    )
-    event_id = timeline.event_id[binding.event_row]
+    bound = _pairs(source_id[is_bound], timeline.event_id[is_bound])
+    delay_of = dict(zip(bound, binding.delay_ns[is_bound].tolist(), strict=True))
+    event_id, by_event = timeline.event_id[binding.event_row], binding.event_is_inferred
     inferred = {
-        *_pairs(event_id[binding.event_is_inferred], timeline.event_id[binding.event_is_inferred]),
+        *_pairs(event_id[by_event], timeline.event_id[by_event]),
         *_pairs(source_id[binding.is_inferred], timeline.event_id[binding.is_inferred]),
     }
     chosen = is_inside[graph.source_id] & is_inside[graph.target_id]
-    columns = (graph.source_id[chosen], graph.target_id[chosen], graph.kind[chosen])
-    for source, target, kind in zip(*(column.tolist() for column in columns), strict=True):
-        delay_ns = delay_of.get((source, target))
-        attributes: Attributes = {
+    pairs = _pairs(graph.source_id[chosen], graph.target_id[chosen])
+    for pair, kind in zip(pairs, graph.kind[chosen].tolist(), strict=True):
+        attributes: dict[str, Any] = {
             "kind": EdgeKind(kind).name.lower(),
-            "binding": delay_ns is not None,
+            "binding": pair in delay_of,
         }
         if kind in (EdgeKind.EVENT, EdgeKind.QUEUE):
-            attributes["inferred"] = (source, target) in inferred
-        if delay_ns is not None:
-            attributes["delay_ns"] = None if delay_ns == ABSENT else delay_ns
-        yield source, target, attributes
+            attributes["inferred"] = pair in inferred
+        if pair in delay_of:
+            attributes["delay_ns"] = None if delay_of[pair] == ABSENT else delay_of[pair]
+        yield *pair, attributes
 
 
 def _pairs(source_id: Int64Array, target_id: Int64Array) -> Iterator[tuple[int, int]]:

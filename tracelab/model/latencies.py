@@ -79,32 +79,25 @@ class Latency(Record):
     typical_ns: int
 
 
+# Medians, ns, by the kind of what starts: compute, communication, a copy, a memset. A line for each
+# kind of the activity before.
+_AFTER_PREVIOUS_NS = (
+    (1_600, 1_376, 3_329, 1_536),
+    (1_728, 8_544, 1_728, 8_031),
+    (6_592, 1_728, 2_592, 7_360),
+    (2_048, 1_728, 1_728, 1_728),
+)
+_AFTER_LAUNCH_NS = (2_112, 1_513, 1_078, 2_019)
+_AFTER_EVENT_NS = (8_320, 5_984, 12_736, 10_459)
 # In the order of `previous_index` and its like.
 LATENCIES = (
-    Latency(Since.PREVIOUS, Kind.COMPUTE, Kind.COMPUTE, 1_600),
-    Latency(Since.PREVIOUS, Kind.COMPUTE, Kind.COMM, 1_376),
-    Latency(Since.PREVIOUS, Kind.COMPUTE, Kind.COPY, 3_329),
-    Latency(Since.PREVIOUS, Kind.COMPUTE, Kind.MEMSET, 1_536),
-    Latency(Since.PREVIOUS, Kind.COMM, Kind.COMPUTE, 1_728),
-    Latency(Since.PREVIOUS, Kind.COMM, Kind.COMM, 8_544),
-    Latency(Since.PREVIOUS, Kind.COMM, Kind.COPY, 1_728),
-    Latency(Since.PREVIOUS, Kind.COMM, Kind.MEMSET, 8_031),
-    Latency(Since.PREVIOUS, Kind.COPY, Kind.COMPUTE, 6_592),
-    Latency(Since.PREVIOUS, Kind.COPY, Kind.COMM, 1_728),
-    Latency(Since.PREVIOUS, Kind.COPY, Kind.COPY, 2_592),
-    Latency(Since.PREVIOUS, Kind.COPY, Kind.MEMSET, 7_360),
-    Latency(Since.PREVIOUS, Kind.MEMSET, Kind.COMPUTE, 2_048),
-    Latency(Since.PREVIOUS, Kind.MEMSET, Kind.COMM, 1_728),
-    Latency(Since.PREVIOUS, Kind.MEMSET, Kind.COPY, 1_728),
-    Latency(Since.PREVIOUS, Kind.MEMSET, Kind.MEMSET, 1_728),
-    Latency(Since.LAUNCH, None, Kind.COMPUTE, 2_112),
-    Latency(Since.LAUNCH, None, Kind.COMM, 1_513),
-    Latency(Since.LAUNCH, None, Kind.COPY, 1_078),
-    Latency(Since.LAUNCH, None, Kind.MEMSET, 2_019),
-    Latency(Since.EVENT, None, Kind.COMPUTE, 8_320),
-    Latency(Since.EVENT, None, Kind.COMM, 5_984),
-    Latency(Since.EVENT, None, Kind.COPY, 12_736),
-    Latency(Since.EVENT, None, Kind.MEMSET, 10_459),
+    *(
+        Latency(Since.PREVIOUS, previous, kind, _AFTER_PREVIOUS_NS[previous][kind])
+        for previous in Kind
+        for kind in Kind
+    ),
+    *(Latency(Since.LAUNCH, None, kind, _AFTER_LAUNCH_NS[kind]) for kind in Kind),
+    *(Latency(Since.EVENT, None, kind, _AFTER_EVENT_NS[kind]) for kind in Kind),
     Latency(Since.AWAITED, None, None, 4_923),
     Latency(Since.NODE, None, None, 128),
 )
