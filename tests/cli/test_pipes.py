@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 import os
 import subprocess
 import sys
@@ -13,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from tests.cli import commands
-from tracelab.read import streams
 
 TRACES = Path(__file__).parents[2] / "traces"
 ITEM = TRACES / "events_item.pt.trace.json.gz"
@@ -26,24 +23,6 @@ def pipe(tmp_path):
     path = tmp_path / "step.pt.trace.json"
     os.mkfifo(path)
     return path
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        ("analyze", "PIPE"),
-        ("timeline", "PIPE"),
-        ("check", "PIPE", "--max-idle", "5"),
-        ("check", ITEM, "--max-regression", "5", "--baseline", "PIPE"),
-        ("diff", ITEM, "PIPE"),
-    ],
-    ids=lambda x: " ".join(map(str, x[:1] + x[-1:])),
-)
-def test_a_pipe_into_which_nobody_writes_is_told(tracelab, monkeypatch, pipe, command):
-    monkeypatch.setattr(streams, "PATIENCE_S", 0.05)
-    ran = tracelab(*(pipe if x == "PIPE" else x for x in command))
-    assert (ran.code, ran.out) == (3, "")
-    assert ran.err == f"tracelab: {pipe}: is a pipe that nobody writes to\n"
 
 
 def test_pipes_and_devices_in_a_folder_are_not_looked_at(tracelab, pipe):
@@ -67,7 +46,6 @@ def test_what_comes_out_of_a_pipe_is_read_as_a_file_is(tracelab, monkeypatch, pi
     """GIVEN a trace that is read more than once, from a pipe, which can be read only once."""
     monkeypatch.chdir(pipe.parent)
     (pipe.parent / "pyproject.toml").write_text("[tool.tracelab.check]\nmax-idle = 50\n")
-    monkeypatch.setattr(streams, "PATIENCE_S", math.inf)
     writer = threading.Thread(target=lambda: pipe.write_bytes(ITEM.read_bytes()))
     writer.start()
     ran = tracelab(command[0], pipe, *command[1:])
@@ -76,25 +54,6 @@ def test_what_comes_out_of_a_pipe_is_read_as_a_file_is(tracelab, monkeypatch, pi
     if command[0] == "analyze":
         file = tracelab("analyze", ITEM)
         assert ran.out.splitlines()[4:] == file.out.splitlines()[4:]  # below the names
-
-
-def test_a_writer_who_is_silent_for_long_is_waited_for(tracelab, monkeypatch, pipe):
-    """GIVEN a writer who is there, and silent for ten times as many pauses as one is waited for"""
-    pauses, is_over = itertools.count(1), threading.Event()
-    monkeypatch.setattr(streams, "PATIENCE_S", 5 * streams._PAUSE_S)
-    monkeypatch.setattr(streams.time, "sleep", lambda _: next(pauses) == 50 and is_over.set())
-    writing = os.open(pipe, os.O_RDWR)  # no reader is there yet
-
-    def write():
-        is_over.wait()
-        with open(writing, "wb") as stream:
-            stream.write(ITEM.read_bytes())
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    ran = tracelab("analyze", pipe)
-    writer.join()
-    assert (ran.code, ran.err) == (0, "")
 
 
 def test_stdin_can_be_a_trace():

@@ -12,6 +12,7 @@ import gzip
 import io
 import os
 import re
+import shutil
 import tarfile
 import tempfile
 import zipfile
@@ -30,7 +31,7 @@ from tracelab.base.file_names import rank_in
 from tracelab.read.json.array import ArrayReader
 from tracelab.read.json.events import decode_texts, is_text_of_event, mapping
 from tracelab.read.json.numbers import natural_number
-from tracelab.read.streams import READ_ERRORS, Source, is_url, open_source, read_pipe, unreadable
+from tracelab.read.streams import READ_ERRORS, Source, is_url, open_source, unreadable
 
 _TRACE_NAMES = ("trace.json", "trace.json.gz")
 # A trace shows within it that it is one, and a merged file names a rank.
@@ -165,8 +166,8 @@ def _begins_like_a_trace(file: Path) -> bool:
 def _copy_of_pipe(path: str) -> str:
     """A file with all that comes out of a pipe, as long as this process lives."""
     copy = new_copy()
-    with open(copy, "wb") as file:
-        file.writelines(read_pipe(path))
+    with open(path, "rb") as pipe, open(copy, "wb") as file:
+        shutil.copyfileobj(pipe, file)
     return str(copy)
 
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 import bz2
 import io
 import lzma
-import os
-import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
-from pathlib import Path
 from typing import Any, cast
 
 from tracelab.base.arrays import Record
@@ -27,8 +24,6 @@ with suppress(ImportError):
     from isal import isal_zlib as fast_zlib  # unpacks more than twice as fast
 
 GZIP_MAGIC = b"\x1f\x8b"
-# A reader of a pipe waits this long for a writer.
-PATIENCE_S, _PAUSE_S = 10.0, 0.01
 _WRITTEN_BYTES = 1 << 20
 _PACKED_BYTES = 128 * 1024
 # What a stream of `open_source` raises where it is damaged.
@@ -254,8 +249,6 @@ class _Unpacked(io.RawIOBase):
 
 def _open_raw(path: str) -> io.RawIOBase:
     if not is_url(path):
-        if Path(path).is_fifo():
-            return cast(io.RawIOBase, io.BytesIO(b"".join(read_pipe(path))))
         return open(path, "rb", buffering=0)
     try:
         import fsspec
@@ -264,37 +257,6 @@ def _open_raw(path: str) -> io.RawIOBase:
             f"{path}: reading a URL needs fsspec: pip install 'tracelab[remote]'"
         ) from None
     return cast(io.RawIOBase, fsspec.open(path, "rb").open())
-
-
-def read_pipe(path: str) -> Iterator[bytes]:
-    """All that is written into a pipe; opened as a file is, it would wait forever for a writer.
-
-    Raises:
-        UnreadableInputError: no program writes into it.
-        OSError: it cannot be read.
-    """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        waited_s, has_writer = 0.0, False
-        while True:
-            try:
-                block = os.read(descriptor, _WRITTEN_BYTES)
-            except BlockingIOError:  # a writer is there, who is silent
-                has_writer = True
-                time.sleep(_PAUSE_S)
-                continue
-            if block:
-                has_writer = True
-                yield block
-            elif has_writer:  # who has left
-                return
-            elif waited_s >= PATIENCE_S:
-                raise UnreadableInputError(f"{path}: is a pipe that nobody writes to")
-            else:
-                time.sleep(_PAUSE_S)
-                waited_s += _PAUSE_S
-    finally:
-        os.close(descriptor)
 
 
 def unreadable(path: str, error: Exception) -> UnreadableInputError:

@@ -185,6 +185,8 @@ class _Locator:
         self._operators = timeline.operators
         self._annotations = Nesting(trace, timeline.ids_except_steps(Category.ANNOTATION))
         self.frames = Nesting(trace, trace.of_category(Category.PYTHON))
+        self._is_parallel = self._annotations.have_name(is_parallel_forward)
+        self._named = cache(self.frames.have_name)
         self._called_name = cache(called_name)
         self._source_files = tuple(trace.info.source_scopes)
 
@@ -222,6 +224,10 @@ class _Locator:
             if lines is not None
             else np.full((2, len(events)), ABSENT)
         )
+        in_parallel = self._annotations.around(annotation, self._is_parallel)
+        wait_name = np.where(
+            wait == ABSENT, self._annotations.names(in_parallel), self.frames.names(wait)
+        )
         columns = (
             self._operators.names(self._called_operator(operator)),
             self._annotations.names(annotation),
@@ -229,7 +235,7 @@ class _Locator:
             self.frames.names(inside),
             self.frames.names(called),
             self._operators.names(direct),
-            np.where(caller == ABSENT, ABSENT, self._wait_names(wait, annotation)),
+            np.where(caller == ABSENT, ABSENT, wait_name),
             ordinal,
             count,
         )
@@ -243,7 +249,7 @@ class _Locator:
         site = self._wrapped(frame)
         direct, _ = self._direct_operators
         operator_id = self._operators.event_id[direct]
-        run_backward = np.flatnonzero(self._is_backward)
+        run_backward = np.flatnonzero(self._named(is_backward))
         return ProgramCalls(
             event_id=np.concatenate((frames.event_id[frame], operator_id)),
             site_id=np.concatenate((frames.event_id[site], operator_id)),
@@ -258,8 +264,8 @@ class _Locator:
     def program_functions(self) -> tuple[ProgramFunction, ...]:
         """The functions of the program's own code, with what they call."""
         frames, strings = self.frames, self._trace.strings
-        caller = frames.around(frames.parent_index, ~self._is_wrapper)
-        is_wrapped = _take(self._is_wrapper, frames.parent_index)
+        caller = frames.around(frames.parent_index, ~self._named(is_wrapper))
+        is_wrapped = _take(self._named(is_wrapper), frames.parent_index)
         is_call = _take(self._is_program, caller) & (~self._is_program | is_wrapped)
         called = np.flatnonzero(is_call)
         calls: dict[int, set[tuple[str, str]]] = defaultdict(set)
@@ -323,7 +329,7 @@ class _Locator:
     def _inside_wrapper(self) -> NDArray[np.intp]:
         """intp[frames], of each wrapper the longest frame inside it; else the frame."""
         frames = self.frames
-        inner = np.flatnonzero(_take(self._is_wrapper, frames.parent_index))
+        inner = np.flatnonzero(_take(self._named(is_wrapper), frames.parent_index))
         inner = inner[np.argsort(frames.end_ns[inner] - frames.start_ns[inner], kind="stable")]
         longest = np.arange(len(frames.event_id))
         longest[frames.parent_index[inner]] = inner  # of several the last one counts
@@ -344,7 +350,10 @@ class _Locator:
     ) -> CallSite:
         """The call site that these names tell."""
         waited_in = None if wait == ABSENT else self._called_name(self._trace.strings[wait])
-        site = CallSite(self._string(operator), self._mask_numbers(annotation), waited_in=waited_in)
+        region = self._string(annotation)
+        if region is not None:
+            region = re.sub(r"\d+", "#", region)  # numbers may count the steps
+        site = CallSite(self._string(operator), region, waited_in=waited_in)
         frame_name = self._string(program_frame)
         frame = None if frame_name is None else parse_frame(frame_name)
         if frame is None:
@@ -359,20 +368,8 @@ class _Locator:
             )
         return replace(site, function=frame.function, file=frame.file, line=line, call=call)
 
-    def _wait_names(self, wait: Int64Array, annotation: Int64Array) -> Int64Array:
-        """int64[k], the name of each wait for threads: a frame's, else that of an annotation."""
-        by_annotation = self._annotations.around(annotation, self._is_parallel)
-        return np.where(
-            wait == ABSENT, self._annotations.names(by_annotation), self.frames.names(wait)
-        )
-
     def _string(self, name: int) -> str | None:
         return None if name == ABSENT else self._trace.strings[name]
-
-    def _mask_numbers(self, annotation: int) -> str | None:
-        """The name of a region; its numbers, which may count the steps, as #."""
-        name = self._string(annotation)
-        return None if name is None else re.sub(r"\d+", "#", name)
 
     def _call(self, inside: int, called: int, direct: int) -> tuple[str | None, str | None]:
         """Return the called frame, and its name in the source."""
@@ -391,12 +388,13 @@ class _Locator:
     def _called_operator(self, operator: Int64Array) -> Int64Array:
         """int64[k], the outermost tensor operator around each: what the program called."""
         # int64[k]; the ones given are the innermost.
+        is_aten = self._operators.have_name(is_tensor_operator)
         called = operator.copy()
         open_ = np.flatnonzero(operator != ABSENT)
         while len(open_):
             inner = called[open_]
             outer = self._operators.parent_index[inner]
-            is_called = (outer != ABSENT) & self._is_aten[inner] & self._is_aten[outer]
+            is_called = (outer != ABSENT) & is_aten[inner] & is_aten[outer]
             open_ = open_[is_called]
             called[open_] = outer[is_called]
         return called
@@ -410,15 +408,17 @@ class _Locator:
             open_ = open_[~self._is_program[program_frame[open_]]]
             library_frame = program_frame[open_]
             inside[open_] = library_frame
-            called[open_] = np.where(self._is_wrapper[library_frame], called[open_], library_frame)
-            wait[open_] = np.where(self._is_wait[library_frame], library_frame, wait[open_])
+            called[open_] = np.where(
+                self._named(is_wrapper)[library_frame], called[open_], library_frame
+            )
+            wait[open_] = np.where(self._named(_waits)[library_frame], library_frame, wait[open_])
             program_frame[open_] = self.frames.parent_index[library_frame]
             open_ = open_[program_frame[open_] != ABSENT]
-        is_beside = _take(self._is_wrapper, inside)
-        is_beside &= (called == ABSENT) | _take(self._is_special, called)
+        is_beside = _take(self._named(is_wrapper), inside)
+        is_beside &= (called == ABSENT) | _take(self._named(_is_special), called)
         beside = np.flatnonzero(is_beside)
         wrapped = self._wrapped(inside[beside], own=True)
-        is_named = ~self._is_wrapper[wrapped] & ~self._is_special[wrapped]
+        is_named = ~self._named(is_wrapper)[wrapped] & ~self._named(_is_special)[wrapped]
         called[beside[is_named]] = wrapped[is_named]
         return program_frame, inside, called, wait
 
@@ -480,9 +480,9 @@ class _Locator:
         of_autograd = alone[np.isin(thread, self._autograd_threads)]
         unrecorded = alone[np.isin(thread, self._unrecorded_threads)]
         for index, regions, is_chosen, is_inside in (
-            (of_autograd, self.frames, self._is_backward, self._is_in_backward),
+            (of_autograd, self.frames, self._named(is_backward), self._is_in_backward),
             (unrecorded, self._annotations, self._is_parallel, self._is_in_parallel),
-            (unrecorded, self.frames, self._is_wait, self._is_in_wait),
+            (unrecorded, self.frames, self._named(_waits), self._is_in_wait),
         ):
             if len(index):
                 threads = np.unique(regions.thread_index[is_chosen]).tolist()
@@ -512,14 +512,14 @@ class _Locator:
 
     def _is_in_backward(self, frame: Int64Array) -> NDArray[np.bool_]:
         """bool[k], of which frames the innermost built-in around them is ``run_backward``."""
-        built_in = self.frames.around(frame, self._is_built_in)
-        is_inside: NDArray[np.bool_] = (built_in != ABSENT) & self._is_backward[built_in]
+        built_in = self.frames.around(frame, self._named(is_built_in))
+        is_inside: NDArray[np.bool_] = (built_in != ABSENT) & self._named(is_backward)[built_in]
         return is_inside
 
     def _is_in_wait(self, frame: Int64Array) -> NDArray[np.bool_]:
         """bool[k], which frames are in a wait for other threads that the program called."""
         # A library's own thread that waits for something to do, a logger's for one, is in none.
-        wait = self.frames.around(frame, self._is_wait)
+        wait = self.frames.around(frame, self._named(_waits))
         is_inside: NDArray[np.bool_] = self.frames.around(wait, self._is_program) != ABSENT
         return is_inside
 
@@ -529,11 +529,6 @@ class _Locator:
             self._annotations.around(annotation, self._is_parallel) != ABSENT
         )
         return is_inside
-
-    @cached_property
-    def _is_aten(self) -> NDArray[np.bool_]:
-        """bool[operators]."""
-        return self._operators.have_name(is_tensor_operator)
 
     @cached_property
     def _is_program(self) -> NDArray[np.bool_]:
@@ -550,44 +545,14 @@ class _Locator:
     def _other_calls(self) -> Mapping[int, frozenset[str]]:
         """Name of a function of the program to the names of what it calls besides modules."""
         frames, strings = self.frames, self._trace.strings
-        caller = frames.around(frames.parent_index, ~self._is_wrapper)
-        is_call = _take(self._is_program, caller) & ~self._is_wrapper
+        caller = frames.around(frames.parent_index, ~self._named(is_wrapper))
+        is_call = _take(self._is_program, caller) & ~self._named(is_wrapper)
         is_call &= ~frames.have_name(is_module_call)
         called = np.flatnonzero(is_call)
         calls: dict[int, set[str]] = defaultdict(set)
         for of_caller, of_call in _pairs(frames.names(caller[called]), frames.names(called)):
             calls[of_caller].add(self._called_name(strings[of_call]))
         return {name: frozenset(of_caller) for name, of_caller in calls.items()}
-
-    @cached_property
-    def _is_wrapper(self) -> NDArray[np.bool_]:
-        """bool[frames], which stand around what the program called."""
-        return self.frames.have_name(is_wrapper)
-
-    @cached_property
-    def _is_special(self) -> NDArray[np.bool_]:
-        """bool[frames], which are special methods, such as `__enter__`."""
-        return self.frames.have_name(lambda name: called_name(name).startswith("__"))
-
-    @cached_property
-    def _is_built_in(self) -> NDArray[np.bool_]:
-        """bool[frames]."""
-        return self.frames.have_name(is_built_in)
-
-    @cached_property
-    def _is_backward(self) -> NDArray[np.bool_]:
-        """bool[frames], which are calls into autograd's engine."""
-        return self.frames.have_name(is_backward)
-
-    @cached_property
-    def _is_wait(self) -> NDArray[np.bool_]:
-        """bool[frames], which wait for other threads."""
-        return self.frames.have_name(lambda name: is_thread_wait(name) or starts_threads(name))
-
-    @cached_property
-    def _is_parallel(self) -> NDArray[np.bool_]:
-        """bool[annotations], which are forward passes of `nn.DataParallel`."""
-        return self._annotations.have_name(is_parallel_forward)
 
     @cached_property
     def _unrecorded_threads(self) -> NDArray[np.int64]:
@@ -610,6 +575,14 @@ class _Locator:
 
 
 _NOTHING: frozenset[str] = frozenset()
+
+
+def _is_special(name: str) -> bool:
+    return called_name(name).startswith("__")
+
+
+def _waits(name: str) -> bool:
+    return is_thread_wait(name) or starts_threads(name)
 
 
 def _take(chosen: NDArray[np.bool_], index: Int64Array) -> NDArray[np.bool_]:
