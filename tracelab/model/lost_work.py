@@ -6,6 +6,7 @@ and take the work. Read as it is, such a file shows a GPU that is idle where it 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -40,10 +41,6 @@ _MAX_LOST_SHARE = 0.02
 # Replays of one graph are about as long, whatever they lost between their ends.
 _MAX_LENGTH_GAP_SHARE = 0.1
 _MIN_LACKING_SHARE, _MIN_LACKING_NS = 0.05, 3_000
-# All nodes and the pauses between them must fit into the longest replay, about.
-_MAX_LENGTH_RATIO = 1.02
-# The longer one of two that differ may be whole.
-_MAX_DOUBTFUL_GRAPHS = 2
 _MAX_NEIGHBORS = 32
 
 
@@ -73,8 +70,7 @@ _WORDS = ("kernel launches", "copies", "graph replays")
 def find_lost_work(timeline: Activities) -> LostWork:
     """The calls that put work on the GPU, and which of them lost it.
 
-    A replay lacks nodes where others are as long and have more of the same nodes, and its pauses
-    have room for those.
+    A replay lacks nodes where another one is as long and has the same nodes and more.
     """
     trace = timeline.trace
     calls = calls_of_name(trace, lambda name: any(test(name) for test in _LAUNCHES.values()))
@@ -164,8 +160,7 @@ class _Replay(Record):
 
     launch_id: int
     node: Int64Array
-    run_ns: Int64Array
-    pause_ns: Int64Array
+    run_ns: int
     length_ns: int
 
 
@@ -180,62 +175,31 @@ def _replays(timeline: Activities) -> list[_Replay]:
     replays = []
     for launch_id, index in groups_of(timeline.launch_id[rows]):
         start_ns, end_ns = timeline.start_ns[rows[index]], timeline.end_ns[rows[index]]
-        reached_ns = np.maximum.accumulate(end_ns)
-        pause_ns = np.maximum(start_ns[1:] - reached_ns[:-1], 0)
-        length_ns = int(reached_ns[-1] - start_ns[0])
-        replays.append(_Replay(launch_id, node[index], end_ns - start_ns, pause_ns, length_ns))
+        run_ns, length_ns = int((end_ns - start_ns).sum()), int(end_ns.max() - start_ns[0])
+        replays.append(_Replay(launch_id, node[index], run_ns, length_ns))
     return replays
 
 
 def _lack_nodes(replays: list[_Replay]) -> set[int]:
-    """The launch calls of replays that had time for all nodes of others like them."""
-    # Different graphs have no time for each other's nodes: there is a kernel where the other graph
-    # has another one, and no pause.
+    """The launch calls of replays that lack nodes of another one, which took about as long."""
     graphs: dict[bytes, list[_Replay]] = {}
     for one in replays:
         graphs.setdefault(np.sort(one.node).tobytes(), []).append(one)
     agreeing = sorted(graphs.values(), key=lambda x: x[0].length_ns)
+    nodes = [Counter(of_graph[0].node.tolist()) for of_graph in agreeing]
     launch_ids: set[int] = set()
-    for i, [one, *more] in enumerate(agreeing):
-        near = [
-            of_graph
-            for of_graph in agreeing[max(0, i - _MAX_NEIGHBORS) : i + _MAX_NEIGHBORS + 1]
-            if abs(of_graph[0].length_ns - one.length_ns) <= _MAX_LENGTH_GAP_SHARE * one.length_ns
-            and _is_alike(one.node, of_graph[0].node)
-        ]
-        if len(near) > 1 and _has_time_for([of_graph[0] for of_graph in near], one):
-            lacking = [[one, *more]]
-            if len(near) > _MAX_DOUBTFUL_GRAPHS and all(len(of_graph) == 1 for of_graph in near):
-                # No two agree: none is known to be whole, nor any shorter one that is alone.
-                lacking += [
-                    of_graph
-                    for of_graph in agreeing
-                    if len(of_graph) == 1 and _is_alike(one.node, of_graph[0].node)
-                ]
-            launch_ids |= {x.launch_id for of_graph in lacking for x in of_graph}
+    for i, of_graph in enumerate(agreeing):
+        one = of_graph[0]
+        least_ns = max(_MIN_LACKING_SHARE * one.length_ns, _MIN_LACKING_NS)
+        if any(
+            abs(other.length_ns - one.length_ns) <= _MAX_LENGTH_GAP_SHARE * one.length_ns
+            and other.run_ns - one.run_ns > least_ns
+            and nodes[i] < nodes[j]
+            for j in range(max(0, i - _MAX_NEIGHBORS), min(len(nodes), i + _MAX_NEIGHBORS + 1))
+            for other in agreeing[j][:1]
+        ):
+            launch_ids |= {x.launch_id for x in of_graph}
     return launch_ids
-
-
-def _is_alike(node: Int64Array, other: Int64Array) -> bool:
-    """True if at least half of the nodes of one replay are of names and streams of another."""
-    return any(2 * np.isin(a, b).sum() >= len(a) for a, b in ((node, other), (other, node)))
-
-
-def _has_time_for(replays: list[_Replay], one: _Replay) -> bool:
-    """True if one of these replays lacks nodes that others have, and has pauses in their place."""
-    names = [np.unique(x.node, return_inverse=True, return_counts=True) for x in replays]
-    name, index = np.unique(np.concatenate([x[0] for x in names]), return_inverse=True)
-    most, mean_ns = np.zeros(len(name), dtype=np.int64), np.zeros(len(name))
-    np.maximum.at(most, index, np.concatenate([x[2] for x in names]))
-    run_ns = [np.bincount(x[1], y.run_ns) / x[2] for x, y in zip(names, replays, strict=True)]
-    np.maximum.at(mean_ns, index, np.concatenate(run_ns))
-    pause_ns = np.quantile(np.concatenate([x.pause_ns for x in replays]), 0.25)
-    all_ns = float(most @ mean_ns)
-    least_ns = max(_MIN_LACKING_SHARE * one.length_ns, _MIN_LACKING_NS)
-    room_ns = _MAX_LENGTH_RATIO * max(x.length_ns for x in replays)
-    return bool(
-        all_ns - one.run_ns.sum() > least_ns and all_ns + (most.sum() - 1) * pause_ns <= room_ns
-    )
 
 
 def _are_broken_off(

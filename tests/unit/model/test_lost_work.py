@@ -57,20 +57,6 @@ def test_a_replay_lacks_the_nodes_that_it_has_a_pause_for():
     assert counts(*rows) == {"incomplete_replays": 1}
 
 
-def test_no_replay_is_whole_where_no_two_agree():
-    # The union of all has every node, 34 us; each lacks some.
-    lost = ([1], [2, 3], [2])
-    rows = [row for i, some in enumerate(lost) for row in replay(50 * US * i, i, lost=some)]
-    assert counts(*rows) == {"incomplete_replays": 3}
-
-
-def test_nor_is_a_shorter_one_that_is_alone():
-    # The fourth lost its ends, so that 24 of 34 us are left: no other one is about as long.
-    lost = ([1], [2, 3], [2], [0, 4])
-    rows = [row for i, some in enumerate(lost) for row in replay(50 * US * i, i, lost=some)]
-    assert counts(*rows) == {"incomplete_replays": 4}
-
-
 def test_of_two_replays_that_differ_the_fuller_one_may_be_whole():
     assert counts(*replay(0, 1), *replay(50 * US, 2, lost=[1])) == {"incomplete_replays": 1}
 
