@@ -11,7 +11,6 @@ from tests.build.rows import (
     AUTOGRAD,
     H2D,
     MAIN,
-    Node,
     call,
     copy,
     kernel,
@@ -61,12 +60,11 @@ def capture(at, names, *, thread=MAIN, launching=MAIN, within="aten::mm"):
     return rows
 
 
-def replay(at, names, *, streams=(7,), numbers=None, graph=1, every=2):
+def replay(at, names, *, streams=(7,), every=2):
     """One call, and its activities in turns in some streams; `every` ns one starts."""
     rows = [launch(at, at + 2, 3_000_000 + at, name=REPLAY)]
     for i, name in enumerate(names):
-        node = None if numbers is None else Node(numbers[i], graph)
-        of_lane = {"stream": streams[i % len(streams)], "node": node} if name != FILL else {}
+        of_lane = {"stream": streams[i % len(streams)]} if name != FILL else {}
         rows.append(activity(name, at + 3 + every * i, 3_000_000 + at, **of_lane))
     return rows
 
@@ -91,10 +89,7 @@ def graph_programs(draw):
             at -= draw(st.sampled_from([0, 0, 33]))  # may overlap the next one
         else:
             streams = draw(st.sampled_from([(7,), (7,), (7, 9)]))
-            order = draw(st.permutations(range(len(names))))
-            numbers = draw(st.sampled_from([None, None, range(len(names)), order]))
-            graph = draw(st.integers(1, 2))
             every = 2 if len(streams) == 1 else draw(st.integers(1, 2))
-            rows += replay(at, names, streams=streams, numbers=numbers, graph=graph, every=every)
+            rows += replay(at, names, streams=streams, every=every)
         at += 10 * len(names) + 20
     return rows + replay(at, sequences[0])

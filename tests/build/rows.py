@@ -58,10 +58,8 @@ class Message:
 
 @dataclass(frozen=True)
 class Node:
-    """Which node of a CUDA graph it was that ran."""
+    """A node of a CUDA graph that ran."""
 
-    number: int
-    graph: int = 1
     annotation: str = ""
 
 
@@ -283,8 +281,6 @@ def graph_nodes_of(rows: Sequence[Row]) -> tuple[GraphNodes, np.ndarray]:
     annotations = tuple(dict.fromkeys(node.annotation for node in nodes if node.annotation))
     index = [annotations.index(x.annotation) if x.annotation else ABSENT for x in nodes]
     graph_nodes = GraphNodes(
-        graph_number=np.array([*(node.graph for node in nodes), ABSENT], dtype=np.int64),
-        node_number=np.array([*(node.number for node in nodes), ABSENT], dtype=np.int64),
         annotation_index=np.array([*index, ABSENT], dtype=np.int32),
         annotations=annotations,
     )

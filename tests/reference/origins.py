@@ -58,7 +58,7 @@ def _token(row):
 
 
 def _graphs(rows, launch_of):
-    """Graphs: by number and what they run, the nodes of each replay in order, or None."""
+    """Graphs: by what they run, the nodes of each replay by start."""
     replays = {}
     for node, call in launch_of.items():
         if rows[call].name == REPLAY:
@@ -70,18 +70,9 @@ def _graphs(rows, launch_of):
             key=lambda i: (rows[i].device, rows[i].stream, rows[i].start, rows[i].end, i),
         )
         lanes = [(rows[i].device, rows[i].stream) for i in nodes]
-        numbers = [rows[i].node.number if rows[i].node else ABSENT for i in nodes]
         is_ordered = len(set(lanes)) == 1
-        if not is_ordered and ABSENT not in numbers and len(set(numbers)) == len(numbers):
-            steps = zip(pairwise(lanes), pairwise(numbers), strict=True)
-            is_ordered = all(a < b for (one, other), (a, b) in steps if one == other)
-            if is_ordered:
-                nodes.sort(key=lambda i: rows[i].node.number)
-        if not is_ordered:
-            nodes.sort(key=lambda i: rows[i].start)
-        of = {rows[i].node.graph if rows[i].node else ABSENT for i in nodes}
-        number = of.pop() if len(of) == 1 else ABSENT
-        key = number, is_ordered, tuple(_token(rows[i]) for i in nodes)
+        nodes.sort(key=lambda i: rows[i].start)
+        key = is_ordered, tuple(_token(rows[i]) for i in nodes)
         graphs.setdefault(key, []).append((call, nodes))
     return graphs
 
@@ -97,22 +88,12 @@ def _captured(rows, graphs):
         fitting = [one for one in captures if one[1] == kinds]
         if len(alike) > len(fitting):
             continue
-        in_order = sorted(alike, key=lambda one: one[0][0])
-        pairs = list(zip(in_order, fitting, strict=False))
-        numbered = len(alike) == len(fitting) and all(key[0] != ABSENT for key, _ in alike)
-        if numbered and all(
-            capture[0] <= rows[replays[0][0]].start for (_, replays), capture in pairs
-        ):
-            for ((_, is_ordered, _), replays), (*_, calls) in pairs:
-                if is_ordered:
-                    yield from ((nodes, [calls]) for _, nodes in replays)
-            continue
-        for (number, is_ordered, _), replays in alike:
+        for (is_ordered, _), replays in alike:
             first = replays[0][0]
             if not is_ordered or all(ended > rows[first].start for ended, *_ in fitting):
                 continue
             for launch, nodes in replays:
-                by = rows[launch if number == ABSENT else first].start
+                by = rows[launch].start
                 yield nodes, [calls for ended, _, calls in fitting if ended <= by]
 
 

@@ -131,19 +131,15 @@ class GraphNodes(Arrays):
     One more row comes last, in which all is `ABSENT`: that of events that are no nodes.
 
     Attributes:
-        graph_number: int64[k + 1], the graph as the process numbers those that it instantiated.
-        node_number: int64[k + 1], the node in its graph.
         annotation_index: int32[k + 1], into `annotations`.
         annotations: what the program called the regions in which nodes were captured.
     """
 
-    graph_number: Int64Array
-    node_number: Int64Array
     annotation_index: NDArray[np.int32]
     annotations: tuple[str, ...]
 
     def __len__(self) -> int:
-        return len(self.node_number) - 1
+        return len(self.annotation_index) - 1
 
 
 # Reads the "args" of a few events from the file, by event id.

@@ -78,8 +78,7 @@ def test_other_streams_are_rows_of_their_own(dependencies):
 def test_nodes_are_known_without_their_launch():
     """GIVEN nodes of a graph that the file calls so, without the call that launched them."""
     nodes = [
-        kernel(start, end, stream=stream, node=Node(stream))
-        for stream, start, end in small_nodes(MANY)
+        kernel(start, end, stream=stream, node=Node()) for stream, start, end in small_nodes(MANY)
     ]
     timeline = graph(launch(0, 10, 1), kernel(100, 10_100, correlation=1), *nodes).host.timeline
     [found] = graph_streams(timeline)

@@ -427,7 +427,7 @@ def test_what_a_capture_launched_is_that_lines_time_when_it_is_replayed():
 
 
 def test_an_annotation_is_a_module_and_a_line_where_no_call_is_known():
-    node = Node(3, 1, "layers.0")
+    node = Node("layers.0")
     made = graph_program(node=node)
     assert work_of(lines, made) == {
         ("serve", "serve.py"): (1, 6, 0, None),

@@ -540,7 +540,6 @@ def test_gpu_capture_with_cuspy(tmp_path):
                 recorder.step()
         assert recorder.waits_are_resolved, recorder.why_nothing()
         trace = tracelab.read_trace(tracelab.find_sources([sys.argv[1]])[0])
-        assert len(trace.graph_nodes) > 0
     """
     path = tmp_path / "gpu.pt.trace.json.gz"
     done = subprocess.run(

@@ -18,15 +18,13 @@ class GraphReplays(Arrays):
 
     Attributes:
         launch_id: int64[r], event ids of the calls that replayed a graph.
-        graph_number: int64[r], `GraphNodes.graph_number`; ABSENT where the file does not say.
-        is_ordered: bool[r], whether the order in which the nodes were captured is known.
-        row: intp[n], timeline rows, replay after replay; in the order of the capture where that is
-            known, else by start.
+        is_ordered: bool[r], whether it ran in one stream, so that its nodes are in the order in
+            which they were captured.
+        row: intp[n], timeline rows, replay after replay, by start.
         first: intp[r + 1], the rows of replay *i* are ``row[first[i]:first[i + 1]]``.
     """
 
     launch_id: Int64Array
-    graph_number: Int64Array
     is_ordered: NDArray[np.bool_]
     row: NDArray[np.intp]
     first: NDArray[np.intp]
@@ -40,52 +38,24 @@ class GraphReplays(Arrays):
 
 
 def graph_replays(timeline: Timeline) -> GraphReplays:
-    """The replays of a file.
-
-    The nodes of a graph in one stream run in the order in which they were captured. Where a replay
-    runs in several, what ran first was not always captured first: there the numbers of the nodes
-    are the order, if within each stream they ascend. The slow reference model is
-    ``tests/reference/origins.py``.
-    """
-    trace = timeline.trace
+    """The replays of a file; the slow reference model is ``tests/reference/origins.py``."""
     rows = np.flatnonzero(replayed(timeline))
     launch_ids, index = np.unique(timeline.launch_id[rows], return_inverse=True)
-    by_start = np.argsort(trace.start_ns[launch_ids], kind="stable")
+    by_start = np.argsort(timeline.trace.start_ns[launch_ids], kind="stable")
     place = np.empty_like(by_start)
     place[by_start] = np.arange(len(by_start))
     replay = place[index]
-    by_replay = np.argsort(replay, kind="stable")
-    rows, replay = rows[by_replay], replay[by_replay]
-    node_row = trace.graph_node_row[timeline.event_id[rows]]
-    number = trace.graph_nodes.node_number[node_row]
-    follows = np.diff(replay) == 0
-    is_same_stream = np.diff(timeline.stream_index[rows]) == 0
-    is_several = np.zeros(len(launch_ids), dtype=np.bool_)
-    is_several[replay[1:][follows & ~is_same_stream]] = True
-    is_unnumbered = np.zeros(len(launch_ids), dtype=np.bool_)
-    is_unnumbered[replay[number == ABSENT]] = True
-    is_unnumbered[replay[1:][follows & is_same_stream & (np.diff(number) <= 0)]] = True
-    by_number = np.lexsort((number, replay))
-    is_repeated = (np.diff(replay[by_number]) == 0) & (np.diff(number[by_number]) == 0)
-    is_unnumbered[replay[by_number][1:][is_repeated]] = True
-    is_ordered = ~is_several | ~is_unnumbered
-    key = np.where((is_several & is_ordered)[replay], number, timeline.start_ns[rows])
-    in_order = np.lexsort((np.arange(len(rows)), key, replay))
-    first = np.searchsorted(replay, np.arange(len(launch_ids) + 1))
+    in_order = np.lexsort((timeline.start_ns[rows], replay))
+    rows, replay = rows[in_order], replay[in_order]
+    is_ordered = np.ones(len(launch_ids), dtype=np.bool_)
+    is_other_stream = np.diff(timeline.stream_index[rows]) != 0
+    is_ordered[replay[1:][(np.diff(replay) == 0) & is_other_stream]] = False
     return GraphReplays(
         launch_id=launch_ids[by_start],
-        graph_number=_common(trace.graph_nodes.graph_number[node_row], replay, first),
         is_ordered=is_ordered,
-        row=rows[in_order],
-        first=first,
+        row=rows,
+        first=np.searchsorted(replay, np.arange(len(launch_ids) + 1)),
     )
-
-
-def _common(values: Int64Array, group: NDArray[np.intp], first: NDArray[np.intp]) -> Int64Array:
-    """int64[g], the value that all of a group (of rows in order) have, else ABSENT."""
-    common = values[first[:-1]].copy()
-    common[group[values != common[group]]] = ABSENT
-    return common
 
 
 _MIN_REPLAYED_SHARE = 0.5

@@ -8,7 +8,7 @@ is in the file.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from enum import IntEnum
 from typing import NamedTuple
@@ -26,7 +26,7 @@ from tracelab.model.program.call_sites import call_sites
 from tracelab.model.program.module_paths import ModulePaths
 from tracelab.model.program.source_lines import SourceLines
 from tracelab.model.timeline import Timeline
-from tracelab.model.trace import ABSENT, Category, Trace
+from tracelab.model.trace import ABSENT, Category
 
 
 class Basis(IntEnum):
@@ -77,9 +77,8 @@ def origins(timeline: Timeline, lines: SourceLines) -> Origins:
     replays = graph_replays(timeline)
     if len(replays):
         places = _Places(timeline, lines)
-        graphs = _graphs(timeline, replays)
         captures = find_captures(trace, trace.correlation[timeline.event_id])
-        matches = _captured(timeline, replays, captures, graphs)
+        matches = _captured(timeline, replays, captures)
         for rows, agreed_id in places.agreed(matches):
             event_id[rows] = agreed_id
     return Origins(
@@ -89,14 +88,6 @@ def origins(timeline: Timeline, lines: SourceLines) -> Origins:
         ],
         annotations=trace.graph_nodes.annotations,
     )
-
-
-class _Graph(NamedTuple):
-    """A graph, as far as its replays tell graphs apart."""
-
-    number: int  # ABSENT where the file does not say
-    is_ordered: bool
-    replays: list[int]  # indices of replays, by launch
 
 
 class _Match(NamedTuple):
@@ -156,84 +147,44 @@ def _asked_for(timeline: Timeline) -> NDArray[np.int8]:
     return category
 
 
-def _graphs(timeline: Timeline, replays: GraphReplays) -> list[_Graph]:
-    """List the graphs of a file, by their first replay."""
+def _graphs(timeline: Timeline, replays: GraphReplays) -> list[list[int]]:
+    """List the replays (indices) of each graph, as far as they tell graphs apart."""
     trace, event_id = timeline.trace, timeline.event_id
     columns = trace.name_index[event_id], trace.copied_bytes[event_id], timeline.device_number
     activity = np.stack(columns, axis=1)
-    graphs: dict[object, _Graph] = {}
-    for index, (number, is_ordered) in enumerate(
-        zip(replays.graph_number.tolist(), replays.is_ordered.tolist(), strict=True)
-    ):
-        key = number, is_ordered, activity[replays.rows(index)].tobytes()
-        graphs.setdefault(key, _Graph(number, is_ordered, [])).replays.append(index)
+    graphs: dict[object, list[int]] = defaultdict(list)
+    for index, is_ordered in enumerate(replays.is_ordered.tolist()):
+        graphs[is_ordered, activity[replays.rows(index)].tobytes()].append(index)
     return list(graphs.values())
 
 
-def _rows_of(replays: GraphReplays, graph: _Graph) -> NDArray[np.intp]:
-    """intp[replays, nodes], the timeline rows of a graph."""
-    return np.stack([replays.rows(index) for index in graph.replays])
-
-
-def _captured(
-    timeline: Timeline,
-    replays: GraphReplays,
-    captures: Captures,
-    graphs: Iterable[_Graph],
-) -> list[_Match]:
+def _captured(timeline: Timeline, replays: GraphReplays, captures: Captures) -> list[_Match]:
     """The captures that fit replays: as many calls, of the same kinds in the same order."""
+    # Several graphs may run the same, so each replay may be from any capture before it, unless the
+    # first was before all: then there is a graph of before the recording.
     trace, of_row = timeline.trace, _asked_for(timeline)
     captures_of, graphs_of = defaultdict(list), defaultdict(list)
     for index in range(len(captures)):
         own = slice(captures.first[index], captures.first[index + 1])
         captures_of[captures.category[own].tobytes()].append(index)
-    for graph in graphs:
-        graphs_of[of_row[replays.rows(graph.replays[0])].tobytes()].append(graph)
+    for graph in _graphs(timeline, replays):
+        graphs_of[of_row[replays.rows(graph[0])].tobytes()].append(graph)
     matches: list[_Match] = []
     for kinds, alike in graphs_of.items():
+        fitting = captures_of[kinds]
         # Where more graphs than captures look like this, some were captured before the recording.
-        if len(alike) > len(captures_of[kinds]):
+        if len(alike) > len(fitting):
             continue
-        calls = [
-            captures.launch_id[captures.first[index] : captures.first[index + 1]]
-            for index in captures_of[kinds]
-        ]
         # Captures do not overlap: in order of their start they are in order of their end as well.
-        ended_ns = trace.start_ns[captures.end_id[captures_of[kinds]]]
-        matches += _fitting(trace, replays, calls, ended_ns, alike)
+        ended_ns = trace.start_ns[captures.end_id[fitting]]
+        counted: list[tuple[int, NDArray[np.intp]]] = []
+        for graph in alike:
+            launch_ns = trace.start_ns[replays.launch_id[graph]]
+            count = np.searchsorted(ended_ns, launch_ns, side="right")
+            if replays.is_ordered[graph[0]] and count[0]:
+                rows = np.stack([replays.rows(index) for index in graph])
+                counted += [(before, rows[index]) for before, index in groups_of(count)]
+        if counted:
+            calls = [captures.launch_id[slice(*captures.first[x : x + 2])] for x in fitting]
+            matches.append(_Match(calls[: max(before for before, _ in counted)], counted))
     return matches
-
-
-def _fitting(
-    trace: Trace,
-    replays: GraphReplays,
-    calls: Sequence[Int64Array],
-    ended_ns: Int64Array,
-    graphs: Sequence[_Graph],
-) -> Iterator[_Match]:
-    """Match graphs to the captures that look like them."""
-    # Where there are as many graphs as captures and they are numbered, they were made in that
-    # order. What has no number may be several graphs that run the same, so each of its replays may
-    # be from any capture before it, unless the first was before all: then there is a graph of
-    # before the recording.
-    in_order = sorted(graphs, key=lambda graph: graph.number)
-    first_ns = trace.start_ns[replays.launch_id[[graph.replays[0] for graph in in_order]]]
-    is_numbered = len(graphs) == len(calls) and all(x.number != ABSENT for x in graphs)
-    if is_numbered and (ended_ns <= first_ns).all():
-        yield from (
-            _Match([of_capture], [(1, _rows_of(replays, graph))])
-            for graph, of_capture in zip(in_order, calls, strict=True)
-            if graph.is_ordered
-        )
-        return
-    counted = []
-    for graph in filter(lambda graph: graph.is_ordered, in_order):
-        launch_id = replays.launch_id[graph.replays]
-        captured_by_ns = trace.start_ns[launch_id if graph.number == ABSENT else launch_id[:1]]
-        count = np.searchsorted(ended_ns, captured_by_ns, side="right")
-        if count[0]:
-            rows = _rows_of(replays, graph)
-            alike = groups_of(np.broadcast_to(count, len(rows)))
-            counted += [(before, rows[index]) for before, index in alike]
-    if counted:
-        yield _Match(calls[: max(before for before, _ in counted)], counted)

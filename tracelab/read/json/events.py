@@ -37,8 +37,7 @@ class Words(msgspec.Struct):
 WORDS = msgspec.toml.decode(Path(__file__).with_name("words.toml").read_bytes(), type=Words)
 
 _RENAMED = frozenset(("Memcpy", "Memset"))  # where Kineto says between what and in which memory
-# Keys of arguments; only nodes of graphs have them.
-_GRAPH_NODE, _GRAPH = "graph node id", "graph id"
+_GRAPH_NODE = "graph node id"  # a key of arguments that only nodes of graphs have
 _STREAM = "original_stream"  # the CUDA stream, where "stream" is the row that it is drawn in
 _MAX_ANNOTATION_LETTERS = 256
 _MEMORIES: Mapping[Any, str] = MappingProxyType(
@@ -96,9 +95,7 @@ class MessageArguments(msgspec.Struct, gc=False):
 class NodeArguments(msgspec.Struct, gc=False):
     """Further used "args" of a node of a CUDA graph."""
 
-    graph: Any = ABSENT
-    node: Any = ABSENT
-    annotation: str = ""
+    annotation: str
 
 
 class Event(msgspec.Struct, gc=False):
@@ -247,11 +244,7 @@ def _translate(event: Event, arguments: dict[str, Any]) -> None:
     if _STREAM in arguments:
         event.args.stream = _number(arguments[_STREAM])
     if _GRAPH_NODE in arguments:
-        event.args.node = NodeArguments(
-            graph=_number(arguments.get(_GRAPH, ABSENT)),
-            node=_number(arguments[_GRAPH_NODE]),
-            annotation=annotation_of(arguments),
-        )
+        event.args.node = NodeArguments(annotation_of(arguments))
 
 
 def regular(element: Any) -> Event:

@@ -278,11 +278,7 @@ def _message_columns(
 def _node_columns(nodes: list[NodeArguments], keys: dict[str, KeyTable]) -> dict[str, NDArray[Any]]:
     numbers = keys["annotation_index"]
     index = [numbers[node.annotation] if node.annotation else ABSENT for node in nodes]
-    return {
-        "graph_number": natural_numbers([node.graph for node in nodes]),
-        "node_number": natural_numbers([node.node for node in nodes]),
-        "annotation_index": np.array(index, dtype=np.int32),
-    }
+    return {"annotation_index": np.array(index, dtype=np.int32)}
 
 
 def _bytes(elements: NDArray[np.int64], bytes_of_one: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -141,33 +141,7 @@ def test_captures_that_look_alike_at_two_places_are_ambiguous():
     assert found(*rows) == {}
 
 
-def test_of_graphs_that_look_alike_the_first_number_was_captured_first():
-    names, numbers = ["gemm", "gelu"], (0, 1)
-    rows = [
-        *capture(100, names),
-        *capture(200, names, within="aten::bmm"),
-        *replay(300, names, numbers=numbers, graph=9),
-        *replay(400, names, numbers=numbers, graph=4),
-    ]
-    assert found(*rows) == {
-        **expected(rows, launches_of(rows, 200), 0),
-        **expected(rows, launches_of(rows, 100, 200), 1),
-    }
-
-
-def test_numbered_graphs_one_of_which_was_replayed_before_its_capture_are_ambiguous():
-    names, numbers = ["gemm", "gelu"], (0, 1)
-    rows = [
-        *capture(100, names),
-        *replay(150, names, numbers=numbers, graph=9),
-        *capture(200, names, within="aten::bmm"),
-        *replay(400, names, numbers=numbers, graph=4),
-    ]
-    # Of graph 9 only the first capture was before; of graph 4 both were, at different places.
-    assert found(*rows) == expected(rows, launches_of(rows, 100, 200), 0)
-
-
-def test_graphs_that_nobody_numbered_may_be_from_any_capture_before_each_replay():
+def test_graphs_may_be_from_any_capture_before_each_replay():
     # GIVEN captures at one place, at the same place, and at another, and a replay behind each
     names = ["gemm", "gelu"]
     rows = [
@@ -186,30 +160,9 @@ def test_graphs_that_nobody_numbered_may_be_from_any_capture_before_each_replay(
     }
 
 
-def test_a_graph_without_a_number_that_ran_before_all_captures_is_of_before_the_recording():
+def test_a_graph_that_ran_before_all_captures_is_of_before_the_recording():
     # The second replay may be of that graph as well as of the captured one.
     assert found(*replay(50, WORK), *capture(100, WORK), *replay(300, WORK)) == {}
-
-
-def test_graphs_fewer_than_captures_may_be_from_any_before_their_first_replay():
-    # GIVEN captures at one place, at the same place, and at another, and a graph behind each; one
-    # capture more, so that nobody knows which of them has become no graph
-    names, numbers = ["gemm", "gelu"], (0, 1)
-    rows = [
-        *capture(100, names),
-        *replay(150, names, numbers=numbers, graph=1),
-        *capture(200, names),
-        *replay(250, names, numbers=numbers, graph=2),
-        *capture(300, names, within="aten::bmm"),
-        *replay(350, names, numbers=numbers, graph=3),
-        *capture(400, names),
-    ]
-
-    # THEN the last one before counts, and none where those before are at two places
-    assert found(*rows) == {
-        **expected(rows, launches_of(rows, 100, 200), 0),
-        **expected(rows, launches_of(rows, 200, 300), 1),
-    }
 
 
 def test_each_captured_call_is_looked_at_once():
@@ -219,7 +172,7 @@ def test_each_captured_call_is_looked_at_once():
     for number in range(160):
         at = 300 + 200 * number
         rows += capture(at, names)
-        rows += replay(at + 100, names, numbers=range(8), graph=number)
+        rows += replay(at + 100, names)
     made = timeline(*rows)
 
     # THEN memory grows with the file, not with the pairs of graphs and captures
@@ -248,23 +201,6 @@ def test_in_several_streams_the_order_of_the_capture_is_not_known():
     )
 
 
-def test_the_numbers_of_nodes_are_the_order_of_the_capture():
-    # Captured: a, c, b; b ran before c in the other stream.
-    names = ["a", "b", "c"]
-    rows = [
-        *capture(100, ["a", "c", "b"]),
-        *replay(300, names, streams=(7, 9), numbers=(10, 12, 11)),
-    ]
-    a, c, b = launches_of(rows)
-    assert found(*rows) == expected(rows, [a, b, c])
-
-
-@pytest.mark.parametrize("numbers", [(12, 11, 10), (10, 10, 11)], ids=["descending", "repeated"])
-def test_numbers_that_are_no_order_say_nothing(numbers):
-    rows = [*capture(100, "abc"), *replay(300, "abc", streams=(7, 9), numbers=numbers)]
-    assert found(*rows) == {}
-
-
 # --- what the driver runs as kernels ---
 
 WORK_OF_GRAPH = ["norm", "memcpy32_post", "gemm", "memset32", "gelu"]
@@ -289,7 +225,7 @@ def test_an_annotation_is_the_surest():
     node = nodes_of(rows)[1]
     start = rows[node].start
     rows[node] = kernel(
-        start, start + 2, "b", correlation=rows[node].correlation, node=Node(1, 1, "layers.0")
+        start, start + 2, "b", correlation=rows[node].correlation, node=Node("layers.0")
     )
     made = timeline(*rows)
     of = origins(made, SourceLines(()))

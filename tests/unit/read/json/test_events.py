@@ -235,7 +235,6 @@ def test_a_graph_node_is_read_in_its_cuda_stream(tmp_path):
     assert read.stream_number[:].tolist() == [22, 22]
     assert read.graph_node_row[:].tolist() == [0, ABSENT]
     nodes = read.graph_nodes
-    assert (nodes.graph_number.tolist(), nodes.node_number.tolist()) == ([2, ABSENT], [5, ABSENT])
     assert nodes.annotations[nodes.annotation_index[0]] == "fwd"
 
 
@@ -397,7 +396,7 @@ def test_nodes_are_the_same_in_a_file_that_is_read_in_chunks(cut):
     source = Source("hand.json", None, named=True)
     expected, read = (columns.finish(source, {}, {}) for columns in (whole, first))
     assert said_of_nodes(read) == said_of_nodes(expected)
-    assert [annotation for *_, annotation in said_of_nodes(read)] == [
+    assert said_of_nodes(read) == [
         "forward",
         "loss",
         "forward",
@@ -406,10 +405,8 @@ def test_nodes_are_the_same_in_a_file_that_is_read_in_chunks(cut):
 
 
 def said_of_nodes(trace):
-    """Per node its graph, number and annotation."""
+    """The annotation of each node."""
     nodes = trace.graph_nodes
     rows = [row for row in trace.graph_node_row[:].tolist() if row != ABSENT]
     texts = (*nodes.annotations, "")
-    annotations = [texts[index] for index in nodes.annotation_index[rows].tolist()]
-    numbers = (nodes.graph_number[rows].tolist(), nodes.node_number[rows].tolist())
-    return list(zip(*numbers, annotations, strict=True))
+    return [texts[index] for index in nodes.annotation_index[rows].tolist()]
