@@ -36,16 +36,13 @@ class Activities(Arrays, dict=True):
         kind: int8[m], a `Kind`.
         streams: by device and stream; each one a slice of the rows.
         launch_id: int64[m], event id of the host call that launched each activity, else ABSENT.
-        step_index: int32[m], index into `steps` of the step that launched each activity, else
-            ABSENT.
+        step_index: int32[m], index into `steps` of the step that launched each, else ABSENT.
         steps: the steps, by start.
         overlaps_previous: bool[m], which activities start before the previous one of their stream
             has ended, as their launch allows.
         overlapping_count: activities that start so though their launch does not allow it.
-        unused_steps: the annotations that match the pattern of the steps and are not in `steps`:
-            they lie inside one, or an earlier one has their number.
-        step_pattern: regular expression of the annotations that are the steps; None where none
-            were looked for.
+        unused_steps: annotations that match `step_pattern` and are not in `steps`.
+        step_pattern: regular expression of the steps; None where none were looked for.
     """
 
     trace: Trace

@@ -1,16 +1,11 @@
 """Binding wait of each GPU activity: found here once, and read by everything else.
 
 An activity starts once the host has launched it, the activity before it in its stream is over, what
-its stream was made to wait for is over, and the GPU has room for it. Of what the file shows, the
-constraint that was met last is the one that counts. What then still starts much later than is
-typical (`latencies`) waited for something that the file does not show. It was most likely work of
-another stream of its device that was launched before it:
-
-- what ended just before it started: an event wait whose record is not named, or the hardware queue
-  that both streams share, or the order in which NCCL runs the kernels of a communicator;
-- kernels that ran all that time and still do: they left no multiprocessor free.
-
-Where there is neither, what it waited for is not known, and a `Reason` says why.
+its stream was made to wait for is over, and the GPU has room for it. The constraint in the file
+that was met last counts. What still starts much later than is typical (`latencies`) waited most
+likely for work of another stream of its device that was launched before it: what ended just before
+it started, or kernels that ran all that time and left no multiprocessor free. Else what it waited
+for is not known, and a `Reason` says why.
 """
 
 from __future__ import annotations
@@ -55,16 +50,15 @@ class Constraints(Arrays):
 
     Attributes:
         constraint: int8[m], a `Constraint`: what was met last.
-        source_row: int64[m], the row that it waited for; ABSENT where that was the host, or is not
-            known. Where the constraint is UNKNOWN, that of the last one known, or, without a launch
-            in the file, what is likeliest.
+        source_row: int64[m], the row that it waited for; ABSENT for the host, or if not known.
+            Where the constraint is UNKNOWN, that of the last one known, or what is likeliest.
         is_inferred: bool[m], whether what it waited for is inferred from the times.
         ready_ns: int64[m], ns, when that constraint was met; its own start where that is not seen
             (DEPENDENT_LAUNCH, NO_FREE_SM). Where it is UNKNOWN, when the last one known was met.
-        delay_ns: int64[m], ns, how much earlier it could have started without that constraint, by
-            the others; ABSENT where it had no other.
+        delay_ns: int64[m], ns, how much earlier it could have started without that constraint;
+            ABSENT where it had no other.
         unexplained_ns: int64[m], ns, how long before its start it could have started by all that
-            the file shows, if it was late and what ran beside it does not explain that; else 0.
+            the file shows, if it was late and nothing explains that; else 0.
         reason: int8[m], a `Reason`, NONE unless the constraint is UNKNOWN.
     """
 
@@ -121,17 +115,10 @@ def bind(
     awaited: Awaited,
     wake_up_ns: Int64Array,
 ) -> Binding:
-    """Find what each activity waited for.
+    """Find what each activity waited for; the slow model is ``tests/reference/binding.py``.
 
-    The slow reference model is ``tests/reference/binding.py``.
-
-    Args:
-        host: the host side of the timeline.
-        queues: the order of the launches.
-        progress: how far the streams had got when.
-        awaited: what stream waits and peer copies made rows wait for.
-        wake_up_ns: int64[k], ns, how long blocking calls took to return once what they waited for
-            had ended.
+    `awaited` is what stream waits and peer copies made rows wait for, `wake_up_ns` (int64[k], ns)
+    how long blocking calls took to return once what they waited for had ended.
     """
     met = _met(host, progress, awaited)
     known = _last_met(host.timeline, awaited, met)

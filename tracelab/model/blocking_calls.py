@@ -151,8 +151,7 @@ class StalledCalls(Arrays):
         event_id: int64[h], event ids; a call is there once for each allocation that stalled it.
         allocation_index: intp[h], index into the blocking calls: the allocation.
         thread_index: int32[h], index into `Trace.threads` of the call's thread.
-        start_ns: int64[h], ns, when both the call and the allocation had begun.
-        end_ns: int64[h], ns, when the call returned.
+        start_ns, end_ns: int64[h], ns, from when both had begun until the call returned.
     """
 
     event_id: Int64Array

@@ -1,9 +1,8 @@
 """Communication in a file: operations, process groups, sizes and peers.
 
 A kernel's operation is known from the first of these that says one: PyTorch's operator around its
-launch, the kernel's own arguments, another operator or annotation around the launch (old files have
-only those), the kernel's name. Operations that a program coalesces are issued first, each within
-its own operator, and launched together afterward, outside of all of them.
+launch, the kernel's own arguments, another operator or annotation around the launch, its name.
+Operations that a program coalesces are issued first, and launched together afterward.
 """
 
 from __future__ import annotations
@@ -111,9 +110,8 @@ class Collectives(Arrays):
         group_index: int32[c], into `groups`.
         sequence: int64[c], the number of the operation in its group, else ABSENT.
         peer_rank: int64[c], the global rank that is sent to or received from, else ABSENT.
-        in_bytes: int64[c], what this rank gives, else ABSENT.
-        out_bytes: int64[c], what this rank gets, else ABSENT. Of sends and receives both are the
-            message.
+        in_bytes, out_bytes: int64[c], what this rank gives and gets, else ABSENT; of sends and
+            receives both are the message.
         operator_id: int64[c], event id of the `COLLECTIVE_OPERATOR` that issued it, else ABSENT.
         groups: the process groups.
     """

@@ -1,9 +1,7 @@
 """Host calls, by their names in the CUDA runtime, the CUDA driver or HIP.
 
-Each predicate takes the name of a runtime or driver call as the profiler writes it, for example
-``cudaMemcpyAsync_ptsz``, ``cuMemAlloc_v2`` or ``hipMalloc``. Moore Threads' MUSA has CUDA's names
-with its own prefixes. Of Intel (Unified Runtime ``ur``, its predecessor ``pi``, Level Zero ``ze``),
-Cambricon (``cnrt``, ``cn``) and MTIA only the calls that synchronize are known here.
+Each predicate takes the name of a call as the profiler writes it, for example ``cuMemAlloc_v2``. Of
+Intel, Cambricon and MTIA only the calls that synchronize are known.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Dependency graph: edges between the host's calls and the GPU's activities.
 
-The nodes are event ids. No edge runs against time; one that would is left out and counted, so the
-graph is acyclic. Measures of the whole file use the columns; `window_graph` gives one window as a
-plain `networkx.DiGraph`.
+The nodes are event ids. An edge that would run against time is left out and counted, so the graph
+is acyclic. `window_graph` gives one window as a plain `networkx.DiGraph`.
 """
 
 from __future__ import annotations

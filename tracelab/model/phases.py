@@ -1,9 +1,7 @@
 """Phases of a training step on the host: loading data, forward, backward, the optimizer.
 
-The file says so by regions: annotations (``Optimizer.step#SGD.step``), Python functions
-(``nn.Module: Linear_3``) and operators of autograd's engine. Of regions inside one another the
-innermost counts, except a forward pass inside a backward pass, which recomputes activations: that
-is part of the backward pass.
+Annotations, Python functions and operators of autograd's engine say so. The innermost counts,
+except that a forward pass inside a backward pass, which recomputes activations, is part of it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The steps of a program: the annotations that are them, and the windows of their GPU work.
 
-Most frameworks call ``torch.profiler``'s ``step()``, so that their steps are ``ProfilerStep#N``:
-torchtitan, Megatron-LM, Lightning's ``PyTorchProfiler``, accelerate and vLLM with a schedule. The
-others name their steps themselves. Where none are marked, annotations that repeat are offered.
+Most frameworks call ``torch.profiler``'s ``step()``, so that their steps are ``ProfilerStep#N``;
+the others name their steps themselves. Where none are marked, annotations that repeat are offered.
 """
 
 from __future__ import annotations
@@ -94,15 +93,14 @@ def find_steps(
     A step's window is ``[max(end of the window before, host start), max(host end, end of the last
     activity launched inside it))``: windows do not overlap, and work that the host launched ahead
     of time is counted in the step that launched it. Of steps that overlap, the first one counts it.
-    The outermost annotations are the steps: one that lies inside another, on whichever thread, is
-    part of that step. One whose name has the number of an earlier step (several recordings in one
-    file, several processes, a number for each batch and not for each micro-batch) is not a step:
-    its number stands for the earlier one, its work belongs to the whole trace only. `pattern`:
-    regular expression of the host annotations that are the steps; None for no steps. `launch_id`:
-    int64[m], event id of the call that launched each activity, else ABSENT. `activity_end_ns`:
-    int64[m], ns. Returns the steps, by start; int32[m], the index of each activity's step, else
-    ABSENT; and the other annotations: nested in a step, or with an earlier one's number or one too
-    long for a number.
+
+    The outermost annotations are the steps. One whose name has the number of an earlier step
+    (several recordings, processes, or micro-batches) is not a step: its work belongs to the whole
+    trace only. `pattern` is a regular expression of host annotations, `launch_id` (int64[m]) the
+    call that launched each activity, else ABSENT, and `activity_end_ns` int64[m], ns.
+
+    Returns the steps, by start; int32[m], the index of each activity's step, else ABSENT; and the
+    other annotations.
 
     Raises:
         UsageError: the pattern is not a valid regular expression.

@@ -1,13 +1,8 @@
 """One profiler trace as frozen numpy columns: a row per complete event of the file.
 
 Row *i* of every column describes the same event, and *i* is the event id that graphs, results
-and findings cite. The strings are kept once, in a table. Losses of the reader are counted.
-
-Communication operations and nodes of CUDA graphs have tables of their own, and the file has a
-`FileInfo`. PyTorch writes the arguments of a communication operation at its operator and at its
-kernel, which has a copy of most; `tracelab.model.collectives` finds the operations. Kineto writes
-nothing about nodes. PyTorch's own CUPTI collector does, and so does a Kineto export to which the
-annotations of the graphs were given.
+and findings cite. PyTorch writes the arguments of a communication operation at its operator and at
+its kernel; `tracelab.model.collectives` finds the operations.
 """
 
 from __future__ import annotations
@@ -28,35 +23,28 @@ from tracelab.base.intervals import Int64Array
 
 
 class FileInfo(Record):
-    """Metadata of a file, each value once, with one type.
+    """Metadata of a file, each value once, with one type; None or empty if it does not say.
 
     Attributes:
-        rank: the rank in the whole job that the file or its name gives, else None.
+        rank: the rank in the whole job that the file or its name gives.
         rank_source: "metadata", "filename" or "none".
-        world_size: how many ranks the job has; None where the file does not say.
+        world_size: how many ranks the job has.
         software: versions by "torch", "cuda" and "hip", in this order, those that are known.
-        device_names: device number to the name of the GPU.
-        multiprocessors: device number to how many multiprocessors the GPU has.
+        device_names, multiprocessors: by device number.
         source_folders: where the recorded program had its modules.
-        source_scopes: source file of the program to what it calls, as of `scopes_as_lists`, where
-            the recorder stored it.
+        source_scopes: source file of the program to what it calls, as of `scopes_as_lists`.
         source_texts: source file of the program to line, in digits, to its text, as of
-            `text_as_stored`, of lines that call something, where the recorder stored them.
-        unprofiled_step_ns: how long a step took without the profiler, as the recorder measured
-            it; None if it did not.
-        unprofiled_host_step_ns: how much of that passed until the host went on with the next step;
-            the time until the GPU was done is not in it.
-        unprofiled_block_steps: how many steps it timed together, from empty queues on, for these
-            two times; None where it did not say: the first recorders timed two, and took longer to
-            begin to wait.
+            `text_as_stored`, of lines that call something.
+        unprofiled_step_ns: how long a step took without the profiler, as the recorder measured it.
+        unprofiled_host_step_ns: how much of that passed until the host went on with the next step.
+        unprofiled_block_steps: how many steps it timed together; None of the first recorders, which
+            timed two, and took longer to begin to wait.
         unprofiled_is_unsteady: whether these times are missing because steps still took less and
-            less, so that those that were timed are not like those that were recorded.
-        world_groups: how many process groups have all ranks in them; None where the file does not
-            list its groups.
-        clock_base_ns: ns since 1970 from which the times of the file count; 0 where it does not
-            say: its times may be since 1970 themselves.
+            less.
+        world_groups: how many process groups have all ranks in them.
+        clock_base_ns: ns since 1970 from which the times of the file count, else 0.
         collector: who recorded the GPU, "kineto" or "cuspy", where tracelab's recorder says so.
-        platform: the devices, where its events show that they are not those of CUDA or ROCm.
+        platform: the devices, where they are not those of CUDA or ROCm.
     """
 
     rank: int | None = None
@@ -97,17 +85,13 @@ class GroupText(NamedTuple):
 
 
 class Messages(Arrays):
-    """The arguments of k communication operations; every event has its own row.
-
-    One more row comes last, in which all is `ABSENT`: that of events without any.
+    """The arguments of k communication operations; in one more row, the last, all is `ABSENT`.
 
     Attributes:
-        name_index: int32[k + 1], into `names`.
-        group_index: int32[k + 1], into `groups`.
+        name_index, group_index: int32[k + 1], into `names` and `groups`.
         sequence: int64[k + 1], the number of the operation in its group.
         peer_rank: int64[k + 1], the global rank that is sent to or received from.
-        in_bytes: int64[k + 1], what this rank gives.
-        out_bytes: int64[k + 1], what this rank gets.
+        in_bytes, out_bytes: int64[k + 1], what this rank gives and gets.
         names: what the operations are called.
         groups: the process groups.
     """
@@ -198,10 +182,6 @@ class SparseColumn(Arrays):
     >>> column = SparseColumn(np.array([0, 1, 1], np.int32), np.array([7, ABSENT]))
     >>> column[:].tolist(), (column == 7).tolist()
     ([7, -1, -1], [True, False, False])
-
-    >>> index, values = np.array([1, 0, 1], dtype=np.int32), np.array([7, ABSENT])
-    >>> SparseColumn(index, values)[:].tolist()
-    [-1, 7, -1]
     """
 
     value_index: NDArray[np.int32]
@@ -229,38 +209,29 @@ class Trace(Arrays, dict=True):
     """One file's complete events, in the file's order; every array is read-only.
 
     Large files are mostly host events, which have no device, stream or CUDA event: those columns
-    are sparse.
+    are sparse. Times are ns since the first event.
 
     Attributes:
         path: where it came from.
         origin_ns: the first event's time in the file's own clock.
-        start_ns: int64[n], ns since the first event.
-        duration_ns: int64[n], ns, never negative.
+        start_ns, duration_ns: int64[n], ns; no duration is negative.
         category: int8[n], a `Category`.
-        name_index: int32[n], index into `strings`.
-        thread_index: int32[n], index into `threads`.
+        name_index, thread_index: int32[n], into `strings` and `threads`.
         device_number: int32[n], of GPU activities, syncs, CUDA events and nodes of graphs.
         stream_number: int64[n], of the same.
         correlation: int64[n], shared by a host call and what it put on the GPU.
         wait_stream_number: int64[n], of syncs, the stream waited for.
         wait_correlation: int64[n], of syncs, the correlation of the event record waited for.
         cuda_event_number: int64[n], the CUDA event of a sync or a record; reused over time.
-        copied_bytes: int64[n], of copies and memsets, how many bytes.
-        message_row: int32[n], of communication kernels and `COLLECTIVE_OPERATOR`, the row of
-            `messages` that says more of it.
-        graph_node_row: int32[n], of nodes of CUDA graphs, the row of `graph_nodes` that says more.
+        copied_bytes: int64[n], of copies and memsets.
+        message_row, graph_node_row: int32[n], the row of `messages` or `graph_nodes`.
         file_index: int32[n], the event's index in the file's array of events.
-        messages: what the file says of single communication operations.
-        graph_nodes: what it says of the nodes of CUDA graphs.
-        strings: the string table.
-        threads: the threads, in order of appearance.
         metadata: all that the file says beside its events, as it is written there.
         objects: events of every phase that the file holds, read or not.
         losses: what could not be used: a count by the names in `tracelab.model.losses.LOSSES`.
         loss_names: of some losses what it was, as the file calls it: a count by its name.
         info: what is used of the metadata, and of the file's name.
-        unknown_gpu_ns: of the names of "unknown_categories" those of which something ran on a GPU:
-            by its device, how long that took, ns, added up.
+        unknown_gpu_ns: GPU time of "unknown_categories", ns, by name and device.
     """
 
     path: str

@@ -1,8 +1,7 @@
 """Traces that were read before: their columns, kept in the user's cache folder.
 
-A file is known by its content, so that a copy under another name is the same and one that was
-written again is not. An entry is one file (`tracelab.read.cache`). It is written under
-another name and then renamed, so that processes that race see all of it or nothing.
+A file is known by its content. An entry is one file, written under another name and then renamed,
+so that processes that race see all of it or nothing.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Devices other than those of CUDA and ROCm: how their files are known, and whether they are read.
 
-The signs are rows that no other profiler writes. Which row is which was read in the sources of the
-profilers: Kineto's plugins for Intel XPU, Cambricon's and Moore Threads' forks of Kineto, Huawei's
-torch_npu and msprof, XLA's trace writer, AMD's rocmProfileData; of Meta's MTIA there are real files
-in HTA's test data.
+The signs are rows that no other profiler writes, by the sources of the profilers; of Meta's MTIA
+there are real files in HTA's test data.
 """
 
 from __future__ import annotations

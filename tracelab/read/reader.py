@@ -1,10 +1,8 @@
 """Read a Chrome trace of `torch.profiler`, in any of Kineto's layouts, into a `Trace`.
 
-Several processes read a huge file in chunks. It is cut at what looks like the gap between two
-events, about every 16 MiB. Each chunk is read as a trace of its own; if nothing is wrong with any
-of them, all the cuts are between events: the first chunk begins at one, a chunk that is a whole
-array ends at one, and there the next begins (JSON is unambiguous). If anything is wrong, the file
-is read again in one go.
+Several processes read a huge file in chunks, cut at what looks like the gap between two events. If
+nothing is wrong with any chunk, all the cuts are between events (JSON is unambiguous); else the
+file is read again in one go.
 """
 
 from __future__ import annotations

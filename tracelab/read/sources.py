@@ -1,9 +1,8 @@
 """Files that paths stand for: a file, a folder, a URL, an archive, a file of several ranks.
 
-Each trace in an archive or a merged file becomes a file of its own, in a temporary folder and under
-a name of ours, as long as this process lives. SGLang's ``merge_profiles`` writes the rank before
-each process id (``"[TP00-DP01] 1234"``), TraceLens's fusion into the arguments of each event
-(``"rank": 3``).
+Each trace in an archive or a merged file becomes a file in a temporary folder, as long as this
+process lives. SGLang's ``merge_profiles`` writes the rank before each process id
+(``"[TP00-DP01] 1234"``), TraceLens's fusion into the arguments of each event (``"rank": 3``).
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Places in the program from which the activities of a CUDA graph's replay come.
 
-A replay is one call, so all that it puts on the GPU would belong to the line of that call. A user
-wants to know where each node was captured. An annotation of the node says it, or the capture, if it
-is in the file.
+A replay is one call. An annotation of a node says where it was captured, or the capture, if it is
+in the file.
 """
 
 from __future__ import annotations

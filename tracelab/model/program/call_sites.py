@@ -49,12 +49,11 @@ class CallSite(Record):
         annotation: the innermost region that the user or a library named, other than a step;
             numbers in its name are written #.
         function, file: the innermost Python function of the program's own code, and its file.
-        call: what that function called there: "item", "synchronize", "Linear" for a module, or
-            "__bool__" and the like for what is written without a name.
+        call: what that function called there: "item", "Linear" for a module, or "__bool__" and the
+            like for what is written without a name.
         line: the line of that call, None where the source does not say it for certain.
-        waited_in: None for what the thread of that function did itself, or autograd for it. Of a
-            call of a thread without any function in the file: in what the thread that the other
-            fields are about waited for it, such as "join", "result" or "parallel_apply".
+        waited_in: of a thread without any function in the file, in what the thread that the other
+            fields are about waited for it, such as "join" or "parallel_apply"; else None.
     """
 
     operator: str | None = None

@@ -1,8 +1,7 @@
 """Lines of calls: a trace names functions only, the program's source tells where in them.
 
-The profiler gives the line at which a function was entered and, in order, what it called. A wrong
-line is worse than none: wherever more than one spot fits, or the source is not the one that was
-recorded, there is no line.
+A wrong line is worse than none: wherever more than one spot fits, or the source is not the one that
+was recorded, there is no line.
 """
 
 from __future__ import annotations
@@ -91,12 +90,10 @@ class SourceLines:
         Args:
             file: the source file as the trace names it.
             function: name of the function that called.
-            first_line: the line that the trace gives for it: of its beginning; of the `yield` from
-                which a generator went on; or, of a function that ran already when recording began,
-                the line at which it was.
+            first_line: the line that the trace gives for it: of its beginning, of the `yield` from
+                which it went on, or at which it was when recording began.
             called: what was called; a "__name__" for what is written without a name.
-            ordinal: which call of this name it is, from 0, in one activation of the function;
-                None where that is not known.
+            ordinal: which call of this name it is, from 0, in one activation; None if not known.
             count: of how many in that activation.
             others: the names of what the function calls besides objects: none of these calls one.
         """

@@ -73,9 +73,6 @@ _END_OF_TIME = np.iinfo(np.int64).max
 class StreamProgress:
     """Earliest start of each activity, and the end of all before it on its stream.
 
-    An activity that could have started earlier (its launch call was over, its stream was free) was
-    waiting for something; what it waited for had just ended when it started.
-
     Attributes:
         timeline: whose activities they are.
         ended_ns: int64[m], ns, when each row and all before it on its stream had ended.

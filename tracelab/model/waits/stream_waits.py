@@ -1,9 +1,8 @@
 """Waits of streams: the activities before the events that a stream had to wait for.
 
-With event records (CUPTI's rows) a wait names the record that it waits for, and what the recording
-stream had been given by then is what it waits for. Stock files name none. There the times tell, for
-a wait that delayed something: what it waited for had ended just before. A wait that delayed nothing
-needs no explanation. `tests/benchmarks/inferred_waits.py` measures how often that is right.
+With event records (CUPTI's rows) a wait names the record that it waits for. Stock files name none:
+there the times tell, for a wait that delayed something, as what it waited for had ended just
+before. `tests/benchmarks/inferred_waits.py` measures how often that is right.
 """
 
 from __future__ import annotations
@@ -43,9 +42,8 @@ class StreamWaits(Arrays):
         is_peer_copy: bool[p], whether the second is a copy between devices, without any wait.
         after_unresolved_wait: bool[m], per timeline row whether it was late, after a wait for
             something that neither the file nor the times tell.
-        exact_count: waits whose record the file names.
-        inferred_count: waits whose record it does not name, but the times tell.
-        unresolved_count: all other waits.
+        exact_count, inferred_count, unresolved_count: waits by who tells their record: the file,
+            the times, or neither.
     """
 
     row: NDArray[np.intp]

@@ -54,8 +54,7 @@ class WaitRecords(Arrays):
     Attributes:
         wait_id: intp[w], event ids of CUPTI's rows of the waits.
         correlation: int64[w], of the record that each waited for, else ABSENT.
-        reached_id: intp[w], event id of the row that tells when the GPU reached that record, else
-            ABSENT.
+        reached_id: intp[w], event id of the row that tells when the GPU reached it, else ABSENT.
         call_id: intp[w], event id of the host's call that made that record, else ABSENT.
         device_number, stream_number: int64[w], where that record was made, as far as it is known.
         is_inferred: bool[w], whether only the order of the host's calls tells where.

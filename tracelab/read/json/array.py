@@ -1,10 +1,9 @@
 """Read the elements of one huge JSON array in pieces of bounded size.
 
-A piece is cut at the last ``}, {`` of what was read, and the cut is only believed when the piece
-then parses by itself: it began at an element, so a complete parse proves that it ends at one
-(JSON is unambiguous). A piece that does not parse is read element by element: an element that
-merely breaks off waits for more of the file, known writers' faults are mended, and what is still
-not JSON is counted.
+A piece is cut at the last ``}, {`` of what was read; the cut is believed when the piece then parses
+by itself, as it began at an element (JSON is unambiguous). Any other piece is read element by
+element: one that breaks off waits for more of the file, writers' known faults are mended, and what
+is still not JSON is counted.
 """
 
 from __future__ import annotations
@@ -98,16 +97,10 @@ class ArrayReader:
     Attributes:
         metadata: the object's other keys, complete only when the iteration is.
         losses: counts by the names in `tracelab.model.losses.LOSSES`.
-        begin: where the array's first element may begin, after the bracket, a byte of the stream.
-        end: where the array's closing bracket is; of one without, where its last element that can
-            be read ends. Known when the iteration is over.
+        begin, end: the bytes of the stream after the opening bracket and at the closing one; of an
+            array without one, where its last whole element ends. Known when the iteration is over.
         is_bare: the array is not in an object.
         breaks_off: the stream is over before the array is, or before what follows it is.
-
-    >>> stream = io.BytesIO(b'{"rank": 3, "events": [{"a": 1}, {"a": 2}]}')
-    >>> reader = ArrayReader(stream, "a.json", "events", orjson.loads, lambda element: True)
-    >>> list(reader), reader.metadata
-    ([[{'a': 1}, {'a': 2}]], {'rank': 3})
     """
 
     def __init__(

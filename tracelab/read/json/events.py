@@ -1,13 +1,9 @@
 """The text of a trace's events, decoded: what is used of each, and nothing else.
 
-Example: ``Event(ph="X", cat="kernel", name="gemm", pid=0, tid=7, ts=120.5, dur=4.25,
-args=Arguments(correlation=42, stream=7, device=0))``.
-
-The layout of PyTorch's own CUPTI collector (`torch.profiler.CuspyConfig`) is put into Kineto's, so
-that nothing after this module knows of two. It writes a copy's direction and memory into arguments
-where Kineto writes them into the name, can draw nodes of CUDA graphs in rows that are no streams,
-and adds the program's annotations of nodes to their other arguments. It was read in PyTorch's
-sources: `torch/profiler/_cuspy/trace.py`.
+The layout of PyTorch's own CUPTI collector (`torch.profiler.CuspyConfig`, read in
+`torch/profiler/_cuspy/trace.py`) is put into Kineto's: it writes a copy's direction and memory into
+arguments, can draw nodes of CUDA graphs in rows that are no streams, and adds the program's
+annotations of nodes to their other arguments.
 """
 
 from __future__ import annotations

@@ -108,16 +108,6 @@ class ArgumentTable(Table):
         may_have: bool[len(Category)], the categories whose events may have them.
         columns_of: makes columns of the arguments and the keys.
         **keys: as of a `Table`.
-
-    >>> from tracelab.read.json.events import decode
-    >>> args = b'{"Collective name": "allreduce", "In msg nelems": 8, "dtype": "Half"}'
-    >>> events = decode(b'[{"ph": "X", "args": %b}, {"ph": "X"}]' % args)
-    >>> table = message_table()
-    >>> table.add(events, np.full(2, Category.KERNEL)).tolist(), len(table)
-    ([0, -1], 1)
-    >>> table.append_absent()
-    >>> table.arrays()["in_bytes"].tolist()
-    [16, -1]
     """
 
     def __init__(
