@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from os import PathLike
 from typing import Any
 
@@ -284,14 +285,10 @@ def report_of_each_recording(
 
 def _gathered(results: Iterable[FileResult]) -> list[FileResult]:
     """The results of all files; of more than are replayed together, without their programs."""
-    gathered: list[FileResult] = []
-    for result in results:
-        gathered.append(result)
-        if len(gathered) == MAX_RANKS + 1:
-            gathered = list(map(_drop_program, gathered))
-        elif len(gathered) > MAX_RANKS:
-            gathered[-1] = _drop_program(result)
-    return gathered
+    in_turn = iter(results)
+    gathered = list(islice(in_turn, MAX_RANKS))
+    others = list(map(_drop_program, in_turn))
+    return [*map(_drop_program, gathered), *others] if others else gathered
 
 
 def _drop_program(result: FileResult) -> FileResult:

@@ -99,10 +99,7 @@ def opening(report: Report) -> list[Section]:
         lines.append(f"Counted as communication as well: kernels that match {patterns}")
     sections = [Section("", tuple(lines))]
     if provenance.unread:
-        unread = tuple(
-            file.reason if file.path in file.reason else f"{file.path}: {file.reason}"
-            for file in provenance.unread
-        )
+        unread = tuple(file.text for file in provenance.unread)
         sections.append(Section("Files that could not be used", unread, tone=Tone.WARNING))
     return sections
 

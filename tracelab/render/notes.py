@@ -95,9 +95,8 @@ def unread(provenance: Provenance) -> list[Note]:
     if not provenance.unread:
         return []
     first, *others = provenance.unread
-    reason = first.reason if first.path in first.reason else f"{first.path}: {first.reason}"
     more = f" (and {counted(len(others), 'more file', 'more files')})" if others else ""
-    return [Note(f"Not used{more}: {reason.rstrip('.')}", None, is_warning=True)]
+    return [Note(f"Not used{more}: {first.text.rstrip('.')}", None, is_warning=True)]
 
 
 def _each_unknown_once(findings: Sequence[Finding]) -> Iterator[tuple[Finding, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,7 +25,7 @@ from tracelab.measures.graph_streams import compared_streams, graph_streams
 from tracelab.measures.work import unrecognised_kernels
 from tracelab.model.graph import Graph
 from tracelab.model.losses import LOSSES, find_loss_names
-from tracelab.model.steps import UnusedSteps, find_repeated
+from tracelab.model.steps import find_repeated
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 from tracelab.report.finding_groups import put_groups_first
@@ -80,12 +80,15 @@ def build_trace_info(
     trace = timeline.trace
     compared = len(compared_streams(timeline, all_pairs=options.all_pairs))
     as_one = 0 if options.all_pairs else sum(len(x.stream_index) for x in graph_streams(timeline))
+    unused = Counter[str]()
+    for x in timeline.unused_steps:
+        unused[x.loss] += x.count
     losses = {
         **trace.losses,
         "activities_without_launch": int((timeline.launch_id == ABSENT).sum()),
         **timeline.lost_work.counts(),
         "overlapping_activities": timeline.overlapping_count,
-        **_count_unused(timeline.unused_steps),
+        **unused,
         "streams_not_compared": len(timeline.streams) - compared - as_one,
         "waits_without_record": links.unresolved,
         "edges_against_time": graph.against_time,
@@ -220,14 +223,6 @@ def _provenance(
     job: JobDecision | None = None,
 ) -> Provenance:
     return Provenance(tuple(paths), options.comm_patterns, options.step_pattern, tuple(unread), job)
-
-
-def _count_unused(unused_steps: Iterable[UnusedSteps]) -> Counter[str]:
-    """Count the annotations that are not steps, by loss."""
-    counts = Counter[str]()
-    for unused in unused_steps:
-        counts[unused.loss] += unused.count
-    return counts
 
 
 def _recorded_time(timeline: Timeline) -> RecordedTime:

@@ -72,6 +72,11 @@ class UnreadFile(Record):
     path: str
     reason: str
 
+    @property
+    def text(self) -> str:
+        """The reason with the file that it is about."""
+        return self.reason if self.path in self.reason else f"{self.path}: {self.reason}"
+
 
 class JobDecision(Record):
     """Decision if several files are the ranks of one job.

@@ -124,20 +124,30 @@ class View(Record, Tables):
     @property
     def scope(self) -> Scope:
         """Scope of the findings: the steady steps if there are some, else the window."""
-        row = self.steady_row
-        if row is None:
-            return _scope_of_window(self)
-        name = "the steady steps" if len(row.steps) > 1 else "the steady step"
+        row, savings = self.steady_row, self.savings
+        of = row or self.window
+        step_ns = printed_ns = self.length_ns
+        if row is not None:
+            name = "the steady steps" if len(row.steps) > 1 else "the steady step"
+            name += "" if row.unprofiled_ns is None else " without the profiler"
+            step_ns, printed_ns = row.step_ns, row.unprofiled_step_ns or row.step_ns
+            device: int | None = row.device
+        else:
+            name = "the trace" if self.step is None else f"step {self.step}"
+            busiest = max(self.window.devices, key=lambda x: x.busy_ns, default=None)
+            device = busiest.device if busiest else None
+        if savings and savings.is_of_job and savings.step_ns:
+            printed_ns = savings.step_ns
         return Scope(
-            name=name if row.unprofiled_ns is None else f"{name} without the profiler",
-            step_ns=row.step_ns,
-            printed_ns=_job_step_ns(self) or row.unprofiled_step_ns or row.step_ns,
-            length_ns=row.length_ns,
-            base_ns=row.unprofiled_ns or row.length_ns,
-            device=row.device,
-            devices=row.devices,
-            steps=len(row.steps),
-            savings=self.savings,
+            name=name,
+            step_ns=step_ns,
+            printed_ns=printed_ns,
+            length_ns=of.length_ns,
+            base_ns=of.unprofiled_ns or of.length_ns,
+            device=device,
+            devices=of.devices,
+            steps=len(row.steps) if row else 0,
+            savings=savings,
         )
 
     @property
@@ -215,25 +225,6 @@ def ranks_of(report: Report) -> list[RankView]:
         )
         for trace in report.traces
     ]
-
-
-def _job_step_ns(view: View) -> int | None:
-    """The step of the job, where one was replayed, ns."""
-    return view.savings.step_ns if view.savings and view.savings.is_of_job else None
-
-
-def _scope_of_window(view: View) -> Scope:
-    busiest = max(view.window.devices, key=lambda device: device.busy_ns, default=None)
-    return Scope(
-        name="the trace" if view.step is None else f"step {view.step}",
-        step_ns=view.length_ns,
-        printed_ns=_job_step_ns(view) or view.length_ns,
-        length_ns=view.length_ns,
-        base_ns=view.window.unprofiled_ns or view.length_ns,
-        device=busiest.device if busiest else None,
-        devices=view.window.devices,
-        savings=view.savings,
-    )
 
 
 def _grouped(rows: tuple[Any, ...]) -> dict[tuple[int, int | None], list[Any]]:

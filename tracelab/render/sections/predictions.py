@@ -48,7 +48,10 @@ def causal_section(rows: Sequence[CausalMetrics], savings: Savings | None) -> Se
     """Say whether the CPU or a GPU decides, then what each part would save."""
     items = [row for row in rows if row.by != ALL]
     if not items:
-        return Section("", (_why_empty(savings),), tone=Tone.WARNING)
+        why = "Nothing in these steps has a change that can be replayed."
+        if savings is not None and savings.not_replayed is not None:
+            why = savings.not_replayed
+        return Section("", (f"No causal profile: {lowered(why)}",), tone=Tone.WARNING)
     by, unit = items[0].by, "the trace" if savings is not None and savings.is_of_trace else "a step"
     useful = [row for row in items if _saves(row)]
     useless = [row for row in items if not _saves(row)]
@@ -74,12 +77,6 @@ def causal_section(rows: Sequence[CausalMetrics], savings: Savings | None) -> Se
 
 def _saves(row: CausalMetrics) -> bool:
     return abs(row.saves_ns) >= _MIN_SAVED_STEP_SHARE * row.step_ns
-
-
-def _why_empty(savings: Savings | None) -> str:
-    if savings is not None and savings.not_replayed is not None:
-        return f"No causal profile: {lowered(savings.not_replayed)}"
-    return "No causal profile: nothing in these steps has a change that can be replayed."
 
 
 def _summary(rows: Sequence[CausalMetrics], unit: str, savings: Savings | None) -> Iterator[str]:

@@ -75,15 +75,17 @@ def render_text(
     if full or every_step:
         document = detailed(report, every_step=every_step, top=top)
         return draw(document.chapters, width=width, color=color)
-    lines = screen(document_of(report, recordings), width=_console_width(width))
+    lines = screen(document_of(report, recordings), width=max(width, _MIN_WIDTH))
     return draw(lines, width=width, color=color)
 
 
 def render_notebook(report: Report, *, full: bool = False) -> str:
     """Return the text as HTML, for a notebook's cell: a first screen, or all of it."""
-    if full:
-        return _draw_html(detailed(report).chapters, width=_NOTEBOOK_WIDTH)
-    return _draw_html(screen(document_of(report), width=_NOTEBOOK_WIDTH), width=_NOTEBOOK_WIDTH)
+    document = detailed(report) if full else document_of(report)
+    parts = document.chapters if full else screen(document, width=_NOTEBOOK_WIDTH)
+    console = _console(_NOTEBOOK_WIDTH, color=True, record=True)
+    _draw(console, parts)
+    return console.export_html(code_format=_PAGE_PART, inline_styles=True)
 
 
 def render_diff(diff: Diff, *, width: int, color: bool) -> str:
@@ -123,23 +125,11 @@ def draw(parts: Iterable[Chapter | Line], *, width: int, color: bool) -> str:
     return "\n".join(line.rstrip() for line in captured.get().splitlines()).strip("\n") + "\n"
 
 
-def _draw_html(parts: Iterable[Chapter | Line], *, width: int) -> str:
-    """The same text as a part of a page, in the page's own colors; what it says is escaped."""
-    console = _console(width, color=True, record=True)
-    _draw(console, parts)
-    return console.export_html(code_format=_PAGE_PART, inline_styles=True)
-
-
-def _console_width(width: int) -> int:
-    """Return the width of a text for a terminal of this width."""
-    return max(width, _MIN_WIDTH)
-
-
 def _console(width: int, *, color: bool, record: bool = False) -> Console:
     return Console(
         file=StringIO(),
         record=record,
-        width=_console_width(width),
+        width=max(width, _MIN_WIDTH),
         height=100,
         color_system="standard" if color else None,
         force_terminal=color,
