@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ from tracelab.comparison.recordings import interquartile
 from tracelab.findings.finding import INFO, Finding
 from tracelab.findings.places import sentence_of
 from tracelab.measures.blocking_calls import BlockingCallMetrics
-from tracelab.report.schema import DeviceMetrics, Report
+from tracelab.report.schema import Report
 from tracelab.report.views import RankView, Scope, View, ranks_of
 
 _MS = 1_000_000
@@ -51,16 +51,20 @@ def check(
     files = measured_in(reports, step)
     results: list[BudgetResult] = []
     if budgets.max_idle is not None:
-        results.append(_max_idle(files, budgets.max_idle))
+        idle = _shares(files, "idle_ns", with_profiler=True)
+        results.append(_worst("max-idle", budgets.max_idle, idle))
     for pair, share in budgets.min_overlap.items():
         results.append(_min_overlap(files, pair, share))
     for kind, share in budgets.max_exposed.items():
-        results.append(_max_exposed(files, kind, share))
+        exposed = _shares(files, f"exposed_{kind}_ns", with_profiler=False)
+        results.append(_worst(f"max-exposed {kind}", share, exposed))
     if budgets.max_blocking_calls is not None:
-        results.append(_max_blocking_calls(files, budgets.max_blocking_calls))
+        calls = map(_blocking_calls, files)
+        results.append(_worst("max-blocking-calls", budgets.max_blocking_calls, calls, "{:g}"))
     results += [_forbid(files, rule) for rule in budgets.forbid]
     if budgets.max_step_ms is not None:
-        results.append(_max_step_ms(files, budgets.max_step_ms))
+        steps = map(_step, files)
+        results.append(_worst("max-step-ms", budgets.max_step_ms, steps, "{:g} ms", digits=2))
     if budgets.max_regression is not None:
         if baseline is None:
             raise UsageError("max-regression needs a baseline: a saved report or a trace")
@@ -211,7 +215,7 @@ def _worst(
     name: str,
     limit: float,
     figures: Iterable[_Figure],
-    allowed: str = "at most {:g} %",
+    allowed: str = "{:g} %",
     *,
     is_lower: bool = False,
     digits: int = 1,
@@ -228,7 +232,7 @@ def _worst(
     return BudgetResult(
         name,
         f"{worst.sign}{_digits(worst.value, limit, is_within(worst), digits)}{worst.unit}",
-        allowed.format(limit),
+        f"at {'least' if is_lower else 'most'} {allowed.format(limit)}",
         passed=not badness(worst)[0],
         where=", ".join(filter(None, worst.where)),
         file=worst.file,
@@ -238,33 +242,23 @@ def _worst(
 
 
 def _shares(
-    files: Sequence[MeasuredFile], share: Callable[[MeasuredFile, DeviceMetrics], float], of: str
+    files: Sequence[MeasuredFile], column: str, *, with_profiler: bool
 ) -> Iterator[_Figure]:
-    """Yield a share of the window, of each device."""
+    """Yield a time of each device as a share of the window, with or without the profiler."""
     for measured in files:
-        remark = f"of the time {of} the profiler" if measured.scope.is_slowed else ""
-        for device in measured.scope.devices:
-            where = measured.label, f"GPU {device.device}", remark
-            yield _Figure(share(measured, device), where, measured.window)
-
-
-def _max_idle(files: Sequence[MeasuredFile], limit: float) -> BudgetResult:
-    shares = _shares(files, lambda x, device: _percent(device.idle_ns, x.scope.length_ns), "with")
-    return _worst("max-idle", limit, shares)
-
-
-def _max_exposed(files: Sequence[MeasuredFile], kind: str, limit: float) -> BudgetResult:
-    def share(measured: MeasuredFile, device: DeviceMetrics) -> float:
-        return _percent(getattr(device, f"exposed_{kind}_ns"), measured.scope.base_ns)
-
-    return _worst(f"max-exposed {kind}", limit, _shares(files, share, "without"))
+        scope = measured.scope
+        base_ns = scope.length_ns if with_profiler else scope.base_ns
+        of = f"of the time {'with' if with_profiler else 'without'} the profiler"
+        for device in scope.devices:
+            where = measured.label, f"GPU {device.device}", of if scope.is_slowed else ""
+            yield _Figure(_percent(getattr(device, column), base_ns), where, measured.window)
 
 
 def _min_overlap(
     files: Sequence[MeasuredFile], pair: tuple[str, str], limit: float
 ) -> BudgetResult:
     first, second = pair
-    name, allowed = f"min-overlap {first}:{second}", "at least {:g} %"
+    name = f"min-overlap {first}:{second}"
     figures = [
         _Figure(
             _percent(measured.overlap_ns(device.device, pair), first_ns),
@@ -276,16 +270,11 @@ def _min_overlap(
         if (first_ns := measured.kind_ns(device.device, first))
     ]
     if figures:
-        return _worst(name, limit, figures, allowed, is_lower=True)
+        return _worst(name, limit, figures, is_lower=True)
     window = "; ".join(dict.fromkeys(measured.window for measured in files))
     return BudgetResult(
-        name, "-", allowed.format(limit), passed=True, where=f"no {first} ran", window=window
+        name, "-", f"at least {limit:g} %", passed=True, where=f"no {first} ran", window=window
     )
-
-
-def _max_blocking_calls(files: Sequence[MeasuredFile], limit: float) -> BudgetResult:
-    figures = map(_blocking_calls, files)
-    return _worst("max-blocking-calls", limit, figures, "at most {:g}")
 
 
 def _blocking_calls(measured: MeasuredFile) -> _Figure:
@@ -350,14 +339,9 @@ def _forbid(files: Sequence[MeasuredFile], rule: str) -> BudgetResult:
     )
 
 
-def _max_step_ms(files: Sequence[MeasuredFile], limit: float) -> BudgetResult:
-    name = "max-step-ms"
-    return _worst(name, limit, [_step(x, name) for x in files], "at most {:g} ms", digits=2)
-
-
-def _step(measured: MeasuredFile, budget: str) -> _Figure:
+def _step(measured: MeasuredFile) -> _Figure:
     steps, row = measured.steps, measured.rank.steady
-    _require_steps(steps, measured.path, measured.step_pattern, budget)
+    _require_steps(steps, measured.path, measured.step_pattern, "max-step-ms")
     name = f"median of {steps.name}" if len(steps.lengths_ns) > 1 else steps.name
     where = [measured.label, name]
     if row and row.unprofiled_step_ns and measured.scope.is_slowed and measured.view.step is None:
@@ -387,7 +371,7 @@ def _max_regression(files: Sequence[MeasuredFile], baseline: Report, limit: floa
         before = by_rank.get(measured.rank.trace.rank, of_all)
         _require_steps(before, f"the baseline {path}", measured.step_pattern, name)
         figures.append(_regression(measured.label, before, measured.steps, limit))
-    return _worst(name, limit, figures, "at most +{:g} %")
+    return _worst(name, limit, figures, "+{:g} %")
 
 
 def _regression(label: str, before: StepLengths, after: StepLengths, limit: float) -> _Figure:

@@ -162,7 +162,10 @@ class capture(Recorder):  # noqa: N801 (like torch.profiler.profile, it is used 
     def _announce(self, *, wait_s: float) -> None:
         self._is_announced = True
         if self.collector_reason and self.rank in {None, 0}:
-            tell(_why_kineto(self))
+            tell(
+                "recorded with Kineto, not with Cuspy, PyTorch's own CUPTI collector: "
+                f"{self.collector_reason}"
+            )
         if not self._prints_report:
             if not self.has_gpu:
                 tell(_why_no_gpu(self))
@@ -209,13 +212,6 @@ def _why_no_gpu(recorder: Recorder) -> str:
     return (
         f"recorded {recorder.path}, but there is no GPU here: the file contains only "
         "CPU events, so there is nothing to analyze"
-    )
-
-
-def _why_kineto(recorder: Recorder) -> str:
-    return (
-        "recorded with Kineto, not with Cuspy, PyTorch's own CUPTI collector: "
-        f"{recorder.collector_reason}"
     )
 
 

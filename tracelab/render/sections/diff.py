@@ -274,6 +274,8 @@ def _findings(rank: RankDiff) -> Iterator[Section]:
     about_time = [finding for finding in findings if not finding.about_the_trace]
     changed = [finding for finding in about_time if finding.state != UNCHANGED]
     if about_time:
+        scopes = " and ".join(dict.fromkeys((rank.before_scope, rank.after_scope)))
+        share = f"Before and after: the share of {scopes} attributed to it."
         rest = len(about_time) - len(changed[:_MAX_FINDINGS])
         titles = ("rule", "", "before", "after", "", "cause", "what")
         fits = (*(Fit.NUMBER,) * 5, Fit.LABEL, Fit.PROSE)
@@ -283,7 +285,7 @@ def _findings(rank: RankDiff) -> Iterator[Section]:
             columns=tuple(map(Column, titles, fits)),
             rows=tuple(finding_row(finding) for finding in changed[:_MAX_FINDINGS]),
             notes=(
-                *((_what_shares_are(rank),) if changed else ()),
+                *((share,) if changed else ()),
                 *((f"{rest} {MORE_IN_JSON}.",) if rest and changed else ()),
             ),
         )
@@ -294,15 +296,6 @@ def _findings(rank: RankDiff) -> Iterator[Section]:
     )
     if lines:
         yield Section("About the traces", lines)
-
-
-def _what_shares_are(rank: RankDiff) -> str:
-    if rank.before_scope == rank.after_scope:
-        return f"Before and after: the share of {rank.before_scope} attributed to it."
-    return (
-        "Before and after: the share attributed to it, before of "
-        f"{rank.before_scope}, after of {rank.after_scope}."
-    )
 
 
 def finding_row(finding: FindingDiff) -> tuple[str, ...]:
