@@ -21,7 +21,7 @@ from tracelab.simulate.causal_profile import LINE, OPERATOR, causal_profile
 from tracelab.system.files import write_file
 
 if TYPE_CHECKING:
-    from tracelab.render.html.tables import FilePart
+    from tracelab.render.html.content import FilePart
     from tracelab.render.scene import Scene
 
 
@@ -29,7 +29,7 @@ def part_of_page(
     analysis: Analysis, scene: Scene | None = None, _: Request | None = None
 ) -> FilePart:
     """Return what the page needs of one file, in whichever process it is analyzed."""
-    from tracelab.render.html.tables import FilePart
+    from tracelab.render.html.content import FilePart
 
     baseline, sites, findings = analysis.baseline, analysis.sites, analysis.report.findings
     by = LINE if analysis.report.lines else OPERATOR

@@ -13,8 +13,8 @@ from tracelab.outputs.page import complete_parts, part_of_page
 from tracelab.outputs.perfetto import PerfettoPart, part_of_perfetto, write_with_tracks
 from tracelab.outputs.scene_of_file import scene_of_file
 from tracelab.read.streams import Source
+from tracelab.render.html.content import FilePart
 from tracelab.render.html.page import PERFETTO, Served, ServedTrace, render_page
-from tracelab.render.html.tables import FilePart
 from tracelab.report.schema import Report
 from tracelab.system.loopback import Content, content_of_bytes, content_of_file
 

@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
+from msgspec.structs import asdict
 
 from tracelab.base.arrays import Record
 from tracelab.base.safe_text import visible
-from tracelab.render.html.content import content_of
-from tracelab.render.html.tables import table_of
+from tracelab.render.html.content import content_of, table_of
 from tracelab.render.palette import KINDS
 from tracelab.render.scene import LANE_TYPES
 from tracelab.render.words import time_text
 from tracelab.report.schema import Report
 
 if TYPE_CHECKING:
-    from tracelab.render.html.tables import FilePart
+    from tracelab.render.html.content import FilePart
 
 PERFETTO = "https://ui.perfetto.dev"
 # Each uses those before it.
@@ -74,18 +74,7 @@ class Served(Record):
 
     def script_data(self) -> dict[str, Any]:
         """The same for the page's script, which knows no integers beyond 2**53."""
-        traces = [
-            {
-                "name": trace.name,
-                "rank": trace.rank,
-                "url": trace.url,
-                "origin": str(trace.origin_ns),
-                "start": trace.start_ns,
-                "end": trace.end_ns,
-                "clock": trace.clock,
-            }
-            for trace in self.traces
-        ]
+        traces = [{**asdict(x), "origin_ns": str(x.origin_ns)} for x in self.traces]
         return {"perfetto": self.perfetto, "traces": traces}
 
 

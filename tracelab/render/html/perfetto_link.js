@@ -35,9 +35,9 @@
   // beyond the integers of Number. What is outside the trace Perfetto would not show; it rounds the
   // times of some files by less than EDGE_NS.
   function viewOf(trace, [start, end]) {
-    const from = Math.max(trace.start + EDGE_NS, Math.floor(timeInFile(trace, start)));
-    const to = Math.min(trace.end - EDGE_NS, Math.ceil(timeInFile(trace, end)));
-    return from < to ? [from, to].map(own => BigInt(trace.origin) + BigInt(own)) : null;
+    const from = Math.max(trace.start_ns + EDGE_NS, Math.floor(timeInFile(trace, start)));
+    const to = Math.min(trace.end_ns - EDGE_NS, Math.ceil(timeInFile(trace, end)));
+    return from < to ? [from, to].map(own => BigInt(trace.origin_ns) + BigInt(own)) : null;
   }
 
   function addressOf(view) {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tracelab.render.html.tables import table_of
+from tracelab.render.html.content import table_of
 from tracelab.render.section import PART, Column, Fit, Section
 
 GEMM = "void at::native::gemm<float, at::native::Add<float>, at::native::Aligned<4>>(int, float*)"
