@@ -46,15 +46,7 @@ _FIRST_USE = (
 
 
 class Analysis(Context):
-    """One file, analyzed: its measurements, findings, prices and report, each made when used.
-
-    Args:
-        source: the file.
-        options: what to measure, find and predict.
-        measures: the tables of the report.
-        rules: the rules that find something in it.
-        remedies: the pitfalls that are recognized in it.
-    """
+    """One file, analyzed: its measurements, findings, prices and report, each made when used."""
 
     def __init__(
         self,

@@ -95,9 +95,7 @@ class Item(Record):
     Attributes:
         number: the same in everything that is made of the report.
         finding: the finding; of a job the most expensive of its place.
-        price: what its fix saves.
-        figures: the same as figures.
-        title: what happens.
+        price, figures: what its fix saves.
         place: where in the user's program; "" where the file does not say, or the title does.
         code: that line of the program; "" where it is not known.
         fix: what to write instead, in one or two sentences.

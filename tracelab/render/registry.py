@@ -40,12 +40,6 @@ class Renderer(Record):
     function: Callable[..., str | bytes] | str
     endings: tuple[str, ...] = ()
 
-    def render(self, result: Any, **options: Any) -> str | bytes:
-        """The result as text or bytes."""
-        function = self.function if callable(self.function) else resolve(self.function)
-        rendered: str | bytes = function(result, **options)
-        return rendered
-
 
 RENDERERS = (
     Renderer("text", REPORT, "tracelab.render.text.report:render_text", (".txt",)),
@@ -87,7 +81,10 @@ def render_as(
     able = [renderer for renderer in renderers if renderer.takes in classes]
     for renderer in able:
         if form == renderer.name or form in renderer.endings:
-            return renderer.render(result, **options)
+            named = renderer.function
+            function = named if callable(named) else resolve(named)
+            rendered: str | bytes = function(result, **options)
+            return rendered
     known = ", ".join(renderer.name for renderer in able) or "none"
     raise UsageError(f"{type(item).__name__} has no form {form!r}; there are: {known}")
 

@@ -113,15 +113,7 @@ def table(
 ) -> Section:
     """Make a section with a table of rows of any type.
 
-    Args:
-        title: of the section.
-        rows: the rows.
-        columns: one that is False is left out.
-        most: rows to show; a note counts the others. None shows all.
-        noun: what a row is about.
-        lines: sentences above the table.
-        notes: sentences below it.
-        tone: of the section.
+    A column that is False is left out. Beyond `most` rows a note counts the others.
 
     Example:
         >>> rows = [("item", 2)]

@@ -124,24 +124,13 @@ class TestVerdict:
         assert figures(verdict_of(jobs.job(*FOUR))) == ["0", "40 %", "10 %", "0"]
         assert verdict_of(jobs.job(*FOUR)) == snapshot
 
-    @pytest.mark.parametrize(
-        ("start_ms", "apart"),
-        [
-            (6, ["6.00 ms", "0", "1"]),  # apart, and of which ranks
-            (1, []),
-        ],
-    )
-    def test_in_the_only_step_they_wait_as_the_recordings_did_not_begin_together(
-        self, start_ms, apart, snapshot
-    ):
+    def test_in_the_only_step_they_wait_as_the_recordings_did_not_begin_together(self):
         times = [
-            jobs.RankTimes(rank, (jobs.rank_step(1, rank * start_ms, wait=4 - 4 * rank),))
-            for rank in range(2)
+            jobs.RankTimes(rank, (jobs.rank_step(1, rank, wait=4 - 4 * rank),)) for rank in range(2)
         ]
         behind = jobs.collective(2, 8, end_ms=9, last=1, cause="recording_start")
         sentences = verdict_of(jobs.job(*times, collectives=(behind,)))
-        assert figures(sentences[1]) == apart
-        assert sentences[1] == snapshot
+        assert sentences[1] == "The recordings did not begin together."
         late = replace(behind, cause="late_launch")
         assert len(verdict_of(jobs.job(*times, collectives=(late,)))) == 1
 

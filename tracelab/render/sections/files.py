@@ -19,8 +19,6 @@ from tracelab.report.views import RankView, View
 _MAX_STEPS, _MAX_STEPS_BY_CAUSE = 20, 100
 _MAX_NAMED_STEPS = 4
 _MAX_NAMED_ANNOTATIONS = 5
-# No machine of today has more.
-_MAX_GPUS_OF_NAME = 16
 _OTHER_PLATFORM = (
     "The rules, latencies and fixes were developed on CUDA and ROCm: here the times are exact, the "
     "causes and fixes only hints."
@@ -59,7 +57,7 @@ def hardware(trace: TraceInfo, views: Sequence[View]) -> list[str]:
     names: dict[str, list[str]] = defaultdict(list)
     for device in devices:
         names[trace.gpus.get(str(device), "")].append(str(device))
-    gpus = [f"GPU {_numbers(numbers)} {name}".strip() for name, numbers in names.items()]
+    gpus = [f"GPU {', '.join(numbers)} {name}".strip() for name, numbers in names.items()]
     software = [f"{_SOFTWARE.get(name, name)} {number}" for name, number in trace.software.items()]
     collector = ["recorded with Cuspy"] if trace.collector == "cuspy" else []
     return [*([trace.platform] if trace.platform else []), *gpus, *software, *collector]
@@ -103,12 +101,6 @@ def recorded(views: Sequence[View]) -> str:
         return f"step {numbers[0]} only"
     steps = counted(len(numbers), "step", "steps")
     return f"{steps} ({numbers[0]} to {numbers[-1]})" if len(numbers) > 1 else steps
-
-
-def _numbers(numbers: Sequence[str]) -> str:
-    """List the numbers of GPUs of one name; of very many the first."""
-    rest = len(numbers) - _MAX_GPUS_OF_NAME
-    return ", ".join(numbers[:_MAX_GPUS_OF_NAME]) + (f" and {rest:,} more" if rest > 0 else "")
 
 
 def losses(traces: Sequence[TraceInfo]) -> Iterator[Section]:
