@@ -177,8 +177,11 @@ def _blocked_afterwards(
     timeline = blockers.timeline
     # What comes next is asked of the stream that computes most: the kernel that divides the
     # gradients in a side stream needs what the collective made, the backward pass does not.
-    busiest = _busiest_stream(timeline, other_rows)
-    busiest_rows = other_rows[timeline.stream_index[other_rows] == busiest]
+    stream_index = timeline.stream_index[other_rows]
+    compute_ns = (timeline.end_ns - timeline.start_ns) * (timeline.kind == Kind.COMPUTE)
+    of_stream_ns = np.bincount(stream_index, compute_ns[other_rows], 1)
+    is_busiest = (stream_index == of_stream_ns.argmax()) & of_stream_ns.any()
+    busiest_rows = other_rows[is_busiest]
     next_index = np.searchsorted(timeline.start_ns[busiest_rows], pieces.end_ns)
     followed = np.flatnonzero(next_index < len(busiest_rows))
     explanation = _explained(
@@ -240,15 +243,6 @@ def _explained(
 def _are_blocked(explanation: _Explanations) -> NDArray[np.bool_]:
     """bool[k], where something was in the way that a change could take away."""
     return ~np.isin(explanation["blocker"], _NOTHING_TO_CHANGE)
-
-
-def _busiest_stream(timeline: Timeline, rows: NDArray[np.intp]) -> int:
-    """Index of the stream that computes longest in these rows, ABSENT without any compute."""
-    compute = rows[timeline.kind[rows] == Kind.COMPUTE]
-    if not len(compute):
-        return ABSENT
-    length_ns = timeline.end_ns[compute] - timeline.start_ns[compute]
-    return int(np.bincount(timeline.stream_index[compute], weights=length_ns).argmax())
 
 
 def _bound_ns(

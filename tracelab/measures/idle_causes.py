@@ -253,6 +253,8 @@ def _explain(graph: Graph, idle: Gaps) -> list[tuple[_Pieces, Cause, Reason]]:
         return _Pieces(start_ns[is_chosen], end_ns[is_chosen], row[is_chosen])
 
     is_queued = is_waiting & ~is_blocking
+    before_launch = pieces(is_waiting, idle.start_ns, idle.launched_ns)
+    thread_index = timeline.trace.thread_index[timeline.launch_id[before_launch.next_row]]
     return [
         (
             pieces(~is_launched, idle.start_ns, idle.end_ns),
@@ -260,7 +262,11 @@ def _explain(graph: Graph, idle: Gaps) -> list[tuple[_Pieces, Cause, Reason]]:
             Reason.LAUNCH_NOT_IN_FILE,
         ),
         (pieces(in_graph, idle.start_ns, idle.end_ns), Cause.GRAPH, Reason.NONE),
-        *_explain_before_launch(graph, pieces(is_waiting, idle.start_ns, idle.launched_ns)),
+        *(
+            explained
+            for thread, indices in groups_of(thread_index)
+            for explained in _explain_late_launches(graph, thread, rows_at(before_launch, indices))
+        ),
         # A call that launches a copy and waits for it is blocked from its beginning.
         (
             pieces(is_waiting & is_blocking, idle.launched_ns, idle.end_ns),
@@ -277,14 +283,6 @@ def _explain(graph: Graph, idle: Gaps) -> list[tuple[_Pieces, Cause, Reason]]:
             for reason in Reason
         ),
     ]
-
-
-def _explain_before_launch(graph: Graph, idle: _Pieces) -> Iterator[tuple[_Pieces, Cause, Reason]]:
-    """The idle time before each launch, by the thread that launched."""
-    timeline = graph.host.timeline
-    thread_index = timeline.trace.thread_index[timeline.launch_id[idle.next_row]]
-    for thread, indices in groups_of(thread_index):
-        yield from _explain_late_launches(graph, thread, rows_at(idle, indices))
 
 
 def _explain_late_launches(

@@ -121,7 +121,14 @@ class OverlapBlockers:
             is_bound = binding.ready_ns[open_row] >= open_since_ns
             is_late = is_bound & (constraint == Constraint.LAUNCH)
             is_bound &= np.isin(constraint, _LEADS_ON)
-            is_reached = is_bound & self._reaches(source_row, other_row[open_index])
+            # The source is the other, comes after it in its stream or is of its kind.
+            other = other_row[open_index]
+            is_after = timeline.end_ns[source_row] >= timeline.end_ns[other]
+            is_after = (is_after | (source_row == other)) & (
+                timeline.stream_index[source_row] == timeline.stream_index[other]
+            )
+            is_same_kind = timeline.kind[source_row] == timeline.kind[other]
+            is_reached = is_bound & (is_after | is_same_kind)
             is_later = timeline.start_ns[open_row] > open_since_ns
             late_index, reached_index = open_index[is_late], open_index[is_reached]
             blocker[late_index], blocking_call_id[late_index] = self._late_launch(
@@ -137,15 +144,6 @@ class OverlapBlockers:
             row[open_index] = source_row
             open_index = open_index[is_bound & ~is_reached]
         return read_only(blocker), read_only(blocking_call_id)
-
-    def _reaches(self, row: Int64Array, other_row: NDArray[np.intp]) -> NDArray[np.bool_]:
-        """bool[k], whether a row is the other, comes after it in its stream or is of its kind."""
-        timeline = self.timeline
-        is_after = (timeline.end_ns[row] >= timeline.end_ns[other_row]) | (row == other_row)
-        is_after &= timeline.stream_index[row] == timeline.stream_index[other_row]
-        is_same_kind = timeline.kind[row] == timeline.kind[other_row]
-        reaches: NDArray[np.bool_] = is_after | is_same_kind
-        return reaches
 
     def _late_launch(
         self, row: Int64Array, since_ns: Int64Array

@@ -70,9 +70,11 @@ def serialized_streams(graph: Graph) -> SerializedStreams:
     ``tests/reference/walks.py``.
     """
     timeline, blockers = graph.host.timeline, OverlapBlockers(graph)
+    least_ns = _MIN_COMPUTE_SHARE * timeline.windows[0].length_ns
+    busy = [x for x in compared_streams(timeline) if measure(_computing(timeline, x)) >= least_ns]
     pairs = [
         _serialized_pair(blockers, one, other)
-        for one, other in combinations(_computing_streams(timeline), 2)
+        for one, other in combinations(busy, 2)
         if one.device_number == other.device_number and _exclude_each_other(timeline, one, other)
     ]
     return concatenated([_none(), *pairs])
@@ -81,16 +83,6 @@ def serialized_streams(graph: Graph) -> SerializedStreams:
 def _none() -> SerializedStreams:
     empty = np.zeros(0, dtype=np.int64)
     return SerializedStreams(empty, empty, empty, empty, empty.astype(np.int8), empty, empty)
-
-
-def _computing_streams(timeline: Timeline) -> list[Stream]:
-    """The streams that computed for a good part of the trace; of very many, the busiest."""
-    least_ns = _MIN_COMPUTE_SHARE * timeline.windows[0].length_ns
-    return [
-        stream
-        for stream in compared_streams(timeline)
-        if measure(_computing(timeline, stream)) >= least_ns
-    ]
 
 
 def _compute_rows(timeline: Timeline, stream: Stream) -> NDArray[np.intp]:

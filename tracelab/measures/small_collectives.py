@@ -92,7 +92,11 @@ def small_collectives(timeline: Timeline) -> SmallCollectives:
     is_gradient = launched_for_gradients(timeline, row)
     in_a_row = np.cumsum(~_continues(timeline, row, sort, is_gradient), dtype=np.int64)
     is_small = (moved_bytes > 0) & (moved_bytes < MIN_BANDWIDTH_BYTES)
-    latency_ns = _latencies_ns(timeline, row, sort, is_small)
+    # The shortest small collective of each sort; of a sort without one the most.
+    shortest_ns = np.full(int(sort.max(initial=-1)) + 1, np.iinfo(np.int64).max)
+    length_ns = timeline.end_ns[row] - timeline.start_ns[row]
+    np.minimum.at(shortest_ns, sort[is_small], length_ns[is_small])
+    latency_ns: Int64Array = shortest_ns[sort]
     # Where a large one is in the row, all small ones could be part of it; else one of them remains.
     first = np.unique(in_a_row, return_index=True)[1]
     has_large = np.bincount(in_a_row, weights=~is_small)[in_a_row] > 0
@@ -112,17 +116,6 @@ def small_collectives(timeline: Timeline) -> SmallCollectives:
         gap_start_ns=np.where(has_gap, end_before_ns, start_ns)[is_saved],
         is_gradient=is_gradient[is_saved],
     )
-
-
-def _latencies_ns(
-    timeline: Timeline, row: NDArray[np.intp], sort: NDArray[np.intp], is_small: NDArray[np.bool_]
-) -> Int64Array:
-    """int64[k], ns, the shortest small collective of each sort; of a sort without one the most."""
-    shortest_ns = np.full(int(sort.max(initial=-1)) + 1, np.iinfo(np.int64).max)
-    length_ns = timeline.end_ns[row] - timeline.start_ns[row]
-    np.minimum.at(shortest_ns, sort[is_small], length_ns[is_small])
-    latency_ns: Int64Array = shortest_ns[sort]
-    return latency_ns
 
 
 def _longest_latencies_ns(found: Collectives) -> Int64Array:

@@ -66,7 +66,12 @@ def start_up(graph: Graph, bubbles: Bubbles) -> StartUp:
     if len(timeline.steps) <= _MIN_STEPS_AHEAD:
         return StartUp(read_only(not_ahead), read_only(slow))
     is_launched = step_index != ABSENT
-    is_late = is_launched & (graph.binding.launch_ns[row] > _idle_since_ns(bubbles))
+    touches = (bubbles.start_ns[1:] == bubbles.end_ns[:-1]) & (
+        bubbles.device_number[1:] == bubbles.device_number[:-1]
+    )
+    begins = np.concatenate(([True], ~touches))[: len(row)]
+    idle_since_ns = bubbles.start_ns[begins][np.cumsum(begins) - 1]
+    is_late = is_launched & (graph.binding.launch_ns[row] > idle_since_ns)
     length_ns = bubbles.end_ns - bubbles.start_ns
     most_ns = _MAX_WAIT_SHARE_AHEAD * float(np.median(timeline.typical_lengths_ns))
     launch_id, step_of_launch = _launches(timeline)
@@ -110,16 +115,6 @@ def _launches(timeline: Timeline) -> tuple[Int64Array, NDArray[np.int32]]:
     step_index = timeline.step_index[rows[first]]
     order = np.lexsort((timeline.trace.start_ns[launch_id], step_index))
     return launch_id[order], step_index[order]
-
-
-def _idle_since_ns(bubbles: Bubbles) -> Int64Array:
-    """int64[bubbles], ns, when the device of each became idle."""
-    touches = (bubbles.start_ns[1:] == bubbles.end_ns[:-1]) & (
-        bubbles.device_number[1:] == bubbles.device_number[:-1]
-    )
-    is_first = np.concatenate(([True], ~touches))[: len(bubbles.start_ns)]
-    since_ns: Int64Array = bubbles.start_ns[is_first][np.cumsum(is_first) - 1]
-    return since_ns
 
 
 def _first_ahead(is_ahead: NDArray[np.bool_]) -> int | None:

@@ -445,20 +445,14 @@ def _host_time(
             of_piece_ns[2] += summed(piece, shared_ns, len(pieces))
         lengths_ns.append(of_piece_ns)
     of_pieces = concatenated(labels)
-    first, index = _combinations(of_pieces)
+    key = np.zeros(len(of_pieces), dtype=np.int64)
+    for column in (of_pieces.operator, of_pieces.phase, of_pieces.line, of_pieces.module):
+        key = key * (column.max(initial=0) - WAITED + 1) + (column - WAITED)
+    _, first, index = np.unique(key, return_index=True, return_inverse=True)
     host_ns, unprofiled_ns, idle_ns = (
         summed(index, of_piece_ns, len(first)) for of_piece_ns in np.concatenate(lengths_ns, axis=1)
     )
     return rows_at(of_pieces, first), host_ns, unprofiled_ns, idle_ns
-
-
-def _combinations(labels: Labels) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """The first of each combination of labels, and int[k], which combination each is."""
-    key = np.zeros(len(labels), dtype=np.int64)
-    for column in (labels.operator, labels.phase, labels.line, labels.module):
-        key = key * (column.max(initial=0) - WAITED + 1) + (column - WAITED)
-    _, first, index = np.unique(key, return_index=True, return_inverse=True)
-    return first, index
 
 
 def _pieces(host: _Host, thread: int, part: Intervals, on_host: Intervals) -> Intervals:

@@ -167,7 +167,8 @@ def calibrate(graph: Graph, program: Program) -> Calibration | None:
             fast.most if fast.is_vague else fast.program,
         )
     far = _MAX_GPU_FACTOR if fitted.longest_ns < timed_ns else 1 / _MAX_GPU_FACTOR
-    if fitted.off_by(timed_ns) > _NOISE and _is_alone(program):
+    # Kernels that wait for other ranks do not show the GPU's speed.
+    if fitted.off_by(timed_ns) > _NOISE and not (program.activity_kind == Kind.COMM).any():
         gpu = _gpu_at(timed_ns, fitted, fit(middle, far), far)
         if (scaled := fit(middle, gpu)).off_by(timed_ns) <= _NOISE:
             ends = (*(ends or (fitted.program,)), scaled.program)
@@ -318,11 +319,6 @@ def _is_graph_gap(graph: Graph, program: Program) -> NDArray[np.bool_]:
 def shorten_gaps(program: Program, is_gap: NDArray[np.bool_], share: float) -> Program:
     """Shorten some gaps (bool[e]) by a share of each."""
     return replace_latency(program, is_gap, times(program.latency_ns, 1 - share))
-
-
-def _is_alone(program: Program) -> bool:
-    """Return True if no kernel waits for other ranks, whose part is not the GPU's speed."""
-    return not (program.activity_kind == Kind.COMM).any()
 
 
 def scale_gpu(program: Program, scale: float) -> Program:

@@ -208,9 +208,11 @@ def _replay_in_parts(
 def _replay(programs: Sequence[Program], base: Program, repetitions: int) -> Replayed:
     node_count = len(base)
     source, target, lag, weight_ns = _joined_edges(programs, base)
-    order = order_in_blocks(
-        node_count, source, target, lag, _is_along(base, weight_ns) & (lag == 0)
-    )
+    # A block may follow what leads along a thread or a stream in all programs.
+    is_along = np.zeros(len(weight_ns), dtype=np.bool_)
+    edge = np.flatnonzero((base.via == Via.HOST) | (base.via == Via.STREAM))
+    is_along[edge] = (weight_ns[edge] > NEVER // 2).all(axis=1)
+    order = order_in_blocks(node_count, source, target, lag, is_along & (lag == 0))
     follows = order.along != ABSENT
     along_ns = np.zeros((node_count, len(programs)), dtype=np.int64)
     along_ns[follows] = weight_ns[order.along[follows]]
@@ -220,7 +222,11 @@ def _replay(programs: Sequence[Program], base: Program, repetitions: int) -> Rep
     # The lower half of the table is the repetition before.
     origin = order.position[source[order.edge]] + np.where(lag[order.edge] == 1, node_count, 0)
     time_ns = np.full((2 * node_count, len(programs)), NEVER, dtype=np.int64)
-    earliest_ns = _earliest_ns(base)[order.node, np.newaxis]
+    # What nothing leads to begins as recorded.
+    begins = np.ones(node_count, dtype=np.bool_)
+    begins[base.target[base.lag == 0]] = False
+    recorded_ns = 0 if base.is_repeated else base.moment_ns - base.moment_ns.min()
+    earliest_ns = np.where(begins, recorded_ns, NEVER)[order.node, np.newaxis]
     for _ in range(repetitions if base.is_repeated else 1):
         time_ns[node_count:] = time_ns[:node_count]
         _run(time_ns, order.blocks, origin, weight_ns, along_ns, earliest_ns)
@@ -259,14 +265,6 @@ def _run(
         reached_ns += along
 
 
-def _earliest_ns(base: Program) -> Int64Array:
-    """int64[n], ns, when each node can be reached at first: what nothing leads to, as recorded."""
-    begins = np.ones(len(base), dtype=np.bool_)
-    begins[base.target[base.lag == 0]] = False
-    recorded_ns = base.moment_ns - base.moment_ns.min()
-    return np.where(begins, 0 if base.is_repeated else recorded_ns, NEVER)
-
-
 def _joined_edges(
     programs: Sequence[Program], base: Program
 ) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.int8], NDArray[np.int64]]:
@@ -294,14 +292,6 @@ def _joined_edges(
         np.maximum.at(weight_ns[:, number], added_index[:count], of_program[shared:])
         added_index = added_index[count:]
     return source, target, lag, weight_ns
-
-
-def _is_along(base: Program, weight_ns: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """bool[e], which edges lead along a thread or a stream in all programs."""
-    is_along = np.zeros(len(weight_ns), dtype=np.bool_)
-    edge = np.flatnonzero((base.via == Via.HOST) | (base.via == Via.STREAM))
-    is_along[edge] = (weight_ns[edge] > NEVER // 2).all(axis=1)
-    return is_along
 
 
 def weights_ns(program: Program) -> Int64Array:

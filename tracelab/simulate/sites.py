@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache, cached_property, reduce
+from functools import cache, cached_property, partial, reduce
 from itertools import count
 from types import MappingProxyType
 from typing import Any
@@ -50,14 +50,6 @@ _LINE = re.compile(r"^(?P<file>.+\.pyx?):(?P<line>\d+)$")
 _NAMED = (Category.OPERATOR, Category.PYTHON, Category.ANNOTATION)
 
 
-def _all_of(events: Int64Array) -> NDArray[np.bool_]:
-    return np.ones(len(events), dtype=np.bool_)
-
-
-def _none_of(events: Int64Array) -> NDArray[np.bool_]:
-    return np.zeros(len(events), dtype=np.bool_)
-
-
 class Selection(Record, eq=False, dict=True):
     """The part of a program that a place is.
 
@@ -75,7 +67,7 @@ class Selection(Record, eq=False, dict=True):
     calls: NDArray[np.bool_]
     activities: NDArray[np.bool_]
     share_of: Callable[[], NDArray[np.float64]] | None = None
-    made_there: Callable[[Int64Array], NDArray[np.bool_]] = _none_of
+    made_there: Callable[[Int64Array], NDArray[np.bool_]] = partial(np.zeros_like, dtype=np.bool_)
     is_everywhere: bool = False
     regions: Callable[[], Mapping[int, Intervals]] = dict
 
@@ -298,7 +290,8 @@ class Sites:
             file, number = line["file"], int(line["line"])
             return self._select_call_sites(lambda x: x.line == number and _is_file(x.file, file))
         function, _, called = place.rpartition(".")
-        if function and not self._is_name(place):
+        # A name of the file may have a dot itself.
+        if function and not any(_is_named(x, place) for x in self.timeline.trace.strings):
             return self._select_call_sites(lambda x: (x.function, x.call) == (function, called))
         return self._select_name(place)
 
@@ -307,7 +300,8 @@ class Sites:
     def _everything(self) -> Selection:
         is_host_work = np.isin(self.program.via, (Via.HOST, Via.THREAD))
         share = is_host_work.astype(np.float64)
-        return Selection(self, self._is_host, ~self._is_host, lambda: share, _all_of, True)
+        made_there = partial(np.ones_like, dtype=np.bool_)
+        return Selection(self, self._is_host, ~self._is_host, lambda: share, made_there, True)
 
     def _nothing(self) -> Selection:
         none = np.zeros(len(self.program.kind), dtype=np.bool_)
@@ -344,10 +338,6 @@ class Sites:
             return np.isin(calls, events) | self._are_inside(calls, regions)
 
         return self._select_calls(made_there, lambda: regions)
-
-    def _is_name(self, name: str) -> bool:
-        """Return True if anything in the file has this name."""
-        return any(_is_named(text, name) for text in self.timeline.trace.strings)
 
     def _select_name(self, place: str) -> Selection:
         trace = self.timeline.trace

@@ -298,11 +298,14 @@ def _pinned(program: Program, sites: Sites, copies: NDArray[np.bool_]) -> Edited
         return Edited.exactly(program, 0)
     changed = _launched_when_called(_asynchronous(program, sites, copies), sites, copies)
     slowest, fastest, reason = _pinned_bandwidth(sites, copies)
-    is_unknown = copies & (sites.copied_bytes == ABSENT)
-    middle, low, high = (
-        replace_cost(changed, copies, _copy_ns(program, sites.copied_bytes, speed))
-        for speed in ((slowest + fastest) / 2, fastest, slowest)
-    )
+    size_bytes, cost_ns = sites.copied_bytes, program.cost_ns
+    is_unknown = copies & (size_bytes == ABSENT)
+
+    def copied_at(speed: float) -> Program:
+        copy_ns = np.minimum(cost_ns, _MIN_COPY_NS + (size_bytes / speed).astype(np.int64))
+        return replace_cost(changed, copies & ~is_unknown, copy_ns)
+
+    middle, low, high = map(copied_at, ((slowest + fastest) / 2, fastest, slowest))
     reason = _BYTES_UNKNOWN if is_unknown.any() else reason
     return Edited(middle, low, high, int(copies.sum()), reason)
 
@@ -332,12 +335,6 @@ def _launched_when_called(program: Program, sites: Sites, copies: NDArray[np.boo
     after_begin_ns = asynchronous_call_ns(program) + sites.copy_launch_ns
     latency_ns = np.where(from_begin, after_begin_ns, sites.copy_launch_ns)
     return replace_latency(program, edges, latency_ns)
-
-
-def _copy_ns(program: Program, size_bytes: Int64Array, speed: float) -> Int64Array:
-    """int64[n], ns, what copies take at a speed in bytes a nanosecond, at most as before."""
-    copy_ns = _MIN_COPY_NS + (size_bytes / speed).astype(np.int64)
-    return np.where(size_bytes == ABSENT, program.cost_ns, np.minimum(program.cost_ns, copy_ns))
 
 
 def _pinned_bandwidth(sites: Sites, copies: NDArray[np.bool_]) -> tuple[float, float, str | None]:
@@ -372,20 +369,19 @@ def _ahead(program: Program, sites: Sites, copies: NDArray[np.bool_]) -> Program
     device_number = sites.timeline.device_number[program.row]
     for _, nodes in groups_of(np.where(copies, device_number, ABSENT)):
         changed = chain_activities(changed, nodes, sites.gap_ns[Kind.COPY, Kind.COPY])
-        changed = _launched_ahead(changed, nodes, sites.copy_launch_ns)
+        # Each is launched when that of the step before was; without steps, the one before it.
+        per_step = -(-len(nodes) // program.steps) if program.is_repeated else 1
+        call = np.roll(program.launch_node[nodes], per_step)
+        is_first, has_call = np.arange(len(nodes)) < per_step, call != ABSENT
+        changed = add_edges(
+            changed,
+            call[has_call],
+            nodes[has_call],
+            Via.LAUNCH,
+            sites.copy_launch_ns,
+            is_first[has_call],
+        )
     return changed
-
-
-def _launched_ahead(program: Program, nodes: NDArray[np.intp], launch_ns: int) -> Program:
-    """The same, where each copy is launched when the one of the step before it was."""
-    # Without steps it is when the copy before it was.
-    per_step = -(-len(nodes) // program.steps) if program.is_repeated else 1
-    call = np.roll(program.launch_node[nodes], per_step)
-    is_first = np.arange(len(nodes)) < per_step
-    has_call = call != ABSENT
-    return add_edges(
-        program, call[has_call], nodes[has_call], Via.LAUNCH, launch_ns, is_first[has_call]
-    )
 
 
 _MAY_FILL_GPU = "whether these kernels leave multiprocessors free for others is not known"
