@@ -7,7 +7,6 @@ between two blocking calls can be a graph of its own.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from enum import IntEnum
 
@@ -20,14 +19,14 @@ from tracelab.findings.advice.needs import Need, cannot_go
 from tracelab.findings.advice.repeats import have_same_sizes
 from tracelab.findings.candidates import grouped, is_regular, where
 from tracelab.findings.context import Context
-from tracelab.findings.places import JOINT, edit_text
+from tracelab.findings.places import edit_text
 from tracelab.findings.remedies.recognizers import compiled_regions
 from tracelab.findings.remedy import is_available
 from tracelab.model.blocking_calls import Blocking
-from tracelab.model.driver_api import is_free, is_graph_launch
-from tracelab.model.frames import MODULE_PREFIX, called_name, is_tensor_operator
+from tracelab.model.driver_api import is_graph_launch
+from tracelab.model.frames import MODULE_PREFIX, called_name
 from tracelab.model.kernel_kinds import Kind
-from tracelab.model.lookup import groups_of, match_names
+from tracelab.model.lookup import match_names
 from tracelab.model.nesting import Nesting
 from tracelab.model.phases import Phase
 from tracelab.model.trace import ABSENT, Category
@@ -56,7 +55,6 @@ class Way(IntEnum):
     WAIT = 0  # the host waits for the GPU
     COPY = 1  # of pageable memory
     SIZE = 2  # an operator the size of whose result the host must know
-    ALLOCATION = 3  # memory is allocated, freed or pinned
 
 
 class Blocker(Record):
@@ -141,7 +139,7 @@ class Launched(Record):
         eager_per_step: other calls that a graph could hold: none that waits or copies to the host.
         is_mostly_replays: True if a replay stands for most activities, and there are few of these.
         eager_at: the place of most of them, in words; "" without any.
-        has_optimizer: True if an optimizer is among them.
+
         copies_inputs: True if all of them are copies that `torch.compile` makes into the inputs of
             its graphs, and its version can do without.
     """
@@ -150,7 +148,7 @@ class Launched(Record):
     eager_per_step: int
     is_mostly_replays: bool
     eager_at: str
-    has_optimizer: bool
+
     copies_inputs: bool
 
 
@@ -165,7 +163,7 @@ class Capture(Record, eq=False):
         blockers: in the order in which to remove them, those of most calls first.
         as_is: the largest segment between all of them.
         after_removal: the largest segment without those that can go.
-        threads: other threads than the main thread and autograd's that launch.
+
         has_steps: True if the file has steady steps; else it is about the window.
         has_collectives: True if the steps communicate.
         compiled_share: the share of the launches that `torch.compile` made.
@@ -175,7 +173,6 @@ class Capture(Record, eq=False):
     blockers: tuple[Blocker, ...]
     as_is: Segment
     after_removal: Segment
-    threads: tuple[str, ...]
     has_steps: bool
     has_collectives: bool
     compiled_share: float
@@ -214,13 +211,12 @@ def find_capture(context: Context) -> Capture | None:
     launch_id, first = launch_id[order], rows[first][order]
     launches = _Calls(launch_id, trace.start_ns[launch_id], step_of_row[first])
     blockers, calls, blocker_of = _find_blockers(context, launches)
-    stays = np.array([not one.can_go for one in blockers], dtype=np.bool_)[blocker_of]
-    some = _Calls(calls.event_id[stays], calls.start_ns[stays], calls.step[stays])
+    is_kept = np.array([*(not blocker.can_go for blocker in blockers), False])  # the last: ABSENT
+    after_removal = np.where(is_kept[blocker_of], blocker_of, ABSENT)
     return Capture(
         blockers=blockers,
         as_is=_largest_segment(context, launches, first, calls, blockers, blocker_of),
-        after_removal=_largest_segment(context, launches, first, some, blockers, blocker_of[stays]),
-        threads=_other_threads(context, launches, first),
+        after_removal=_largest_segment(context, launches, first, calls, blockers, after_removal),
         has_steps=timeline.steady is not None,
         has_collectives=bool((timeline.kind[rows] == Kind.COMM).any()),
         compiled_share=float((compiled_regions(trace).innermost(launch_id) != ABSENT).mean()),
@@ -262,25 +258,47 @@ def _find_blockers(
     context: Context, launches: _Calls
 ) -> tuple[tuple[Blocker, ...], _Calls, NDArray[np.intp]]:
     """Find the blockers, their calls by start, and the index of the blocker of each (intp[k])."""
-    costs, trace = context.blocking_calls, context.trace
-    calls, steps = costs.calls, int(launches.step.max()) + 1
-    step = _chosen_step(context, costs.step_index, calls.start_ns)
-    launches_there = np.unique(trace.thread_index[launches.event_id])
-    index = np.flatnonzero((step != ABSENT) & np.isin(calls.thread_index, launches_there))
-    is_allocation = calls.kind[index] == Blocking.ALLOCATION
-    is_inside = np.zeros(len(calls), dtype=np.bool_)
-    is_inside[index] = _are_inside(launches, calls.start_ns[index], step[index])
-    found = [
-        *_wait_blockers(context, index[~is_allocation], is_inside, step, steps),
-        *_allocation_blocker(context, index[is_allocation], steps),
-    ]
+    costs, steps = context.blocking_calls, int(launches.step.max()) + 1
+    step = _chosen_step(context, costs.step_index, costs.calls.start_ns)
+    is_chosen = (step != ABSENT) & (costs.calls.kind != Blocking.ALLOCATION)
+    threads = context.trace.thread_index[launches.event_id]
+    index = np.flatnonzero(is_chosen & np.isin(costs.calls.thread_index, threads))
+    calls = _Calls(costs.calls.event_id[index], costs.calls.start_ns[index], step[index])
+    is_inside = _are_inside(launches, calls.start_ns, calls.step)
+    names = [context.trace.name_of(event) for event in calls.event_id.tolist()]
+    sites = [costs.call_sites[i] for i in index.tolist()]
+    pageable = context.copies_pageable_memory(calls.event_id, sites)
+    needs, edits = context.host_needs[index], _remedy_edits(context, calls.event_id)
+    found: list[tuple[Blocker, list[int]]] = []
+    for group in grouped(map(describe, sites, names)).values():
+        if not is_regular(len(np.unique(calls.step[group])), steps):
+            continue
+        way = Way.COPY if pageable[group].any() else Way.WAIT
+        if (needs[group] == Need.SIZE).all():
+            way = Way.SIZE
+        # A copy and the synchronize after it are one call of the program.
+        [(api, times), *_] = Counter(names[i] for i in group).most_common(1)
+        site, edit = sites[group[0]], edits[group[0]]
+        # Such a remedy leaves the value out; others only read it later.
+        removes = edit is not None and edit.startswith("remove:")
+        edit = edit or ("pin:{place}" if way == Way.COPY else "unblock:{place}")
+        needs_size = way == Way.SIZE and not have_same_sizes(context, calls.event_id[group])
+        blocker = Blocker(
+            way=way,
+            what=describe(site, api),
+            call=called(site, api),
+            per_step=times / steps,
+            idle_ns=int(costs.caused_idle_ns[index[group]].sum()),
+            is_needed=(cannot_go(needs[group]) or needs_size) and not removes,
+            is_inside=bool(is_inside[group].any()),
+            edit=edit_text(edit, where(site, count=len(group), api=api)) or "",
+        )
+        found.append((blocker, group))
     found.sort(key=lambda one: (one[0].way, -one[0].per_step))
-    index = np.concatenate([np.zeros(0, dtype=np.intp), *(group for _, group in found)])
-    blocker_of = np.repeat(np.arange(len(found)), [len(group) for _, group in found])
-    order = np.argsort(calls.start_ns[index], kind="stable")
-    index, blocker_of = index[order], blocker_of[order]
-    in_way = _Calls(calls.event_id[index], calls.start_ns[index], step[index])
-    return tuple(blocker for blocker, _ in found), in_way, blocker_of
+    blocker_of = np.full(len(index), ABSENT, dtype=np.intp)
+    for number, (_, group) in enumerate(found):
+        blocker_of[group] = number
+    return tuple(blocker for blocker, _ in found), calls, blocker_of
 
 
 def _are_inside(
@@ -295,88 +313,6 @@ def _are_inside(
     return inside
 
 
-def _wait_blockers(
-    context: Context,
-    index: NDArray[np.intp],
-    is_inside: NDArray[np.bool_],
-    step: NDArray[np.intp],
-    steps: int,
-) -> Iterator[tuple[Blocker, NDArray[np.intp]]]:
-    """Yield the blockers of calls that wait, by place, each with its calls.
-
-    Args:
-        context: the window.
-        index: intp[k], index of blocking calls.
-        is_inside: bool[blocking calls], those with launches on both sides.
-        step: intp[blocking calls], the step of each.
-        steps: the number of steps.
-    """
-    costs = context.blocking_calls
-    event_id = costs.calls.event_id[index]
-    names = [context.trace.name_of(event) for event in event_id.tolist()]
-    sites = [costs.call_sites[i] for i in index.tolist()]
-    pageable = context.copies_pageable_memory(event_id, sites)
-    needs, edits = context.host_needs[index], _remedy_edits(context, event_id)
-    for group in grouped(map(describe, sites, names)).values():
-        if not is_regular(len(np.unique(step[index[group]])), steps):
-            continue
-        way = Way.COPY if pageable[group].any() else Way.WAIT
-        if (needs[group] == Need.SIZE).all():
-            way = Way.SIZE
-        # A copy and the synchronize after it are one call of the program.
-        [(api, times), *_] = Counter(names[i] for i in group).most_common(1)
-        site, edit = sites[group[0]], edits[group[0]]
-        # Such a remedy leaves the value out; others only read it later.
-        removes = edit is not None and edit.startswith("remove:")
-        edit = edit or ("pin:{place}" if way == Way.COPY else "unblock:{place}")
-        needs_size = way == Way.SIZE and not have_same_sizes(context, event_id[group])
-        blocker = Blocker(
-            way=way,
-            what=describe(site, api),
-            call=called(site, api),
-            per_step=times / steps,
-            idle_ns=int(costs.caused_idle_ns[index[group]].sum()),
-            is_needed=(cannot_go(needs[group]) or needs_size) and not removes,
-            is_inside=bool(is_inside[index[group]].any()),
-            edit=edit_text(edit, where(site, count=len(group), api=api)) or "",
-        )
-        yield blocker, index[group]
-
-
-def _allocation_blocker(
-    context: Context, index: NDArray[np.intp], steps: int
-) -> Iterator[tuple[Blocker, NDArray[np.intp]]]:
-    """Yield the blocker of calls that free memory in the steps, else of those that allocate it.
-
-    Without the first there would be none of the second.
-
-    Args:
-        context: the window.
-        index: intp[k], index of the allocator's calls among the blocking calls.
-        steps: the number of steps.
-    """
-    event_id = context.blocking_calls.calls.event_id
-    index = index[~context.first_use.holds(event_id[index])]
-    if not len(index):
-        return
-    names = [context.trace.name_of(event) for event in event_id[index].tolist()]
-    frees = [position for position, name in enumerate(names) if is_free(name)]
-    blamed = frees or list(range(len(names)))
-    sites = [context.blocking_calls.call_sites[i] for i in index[blamed].tolist()]
-    [(site, _), *_] = Counter(sites).most_common(1)
-    blocker = Blocker(
-        way=Way.ALLOCATION,
-        what=describe(site, names[blamed[0]]),
-        call=called(site, names[blamed[0]]),
-        per_step=len(blamed) / steps,
-        idle_ns=int(context.blocking_calls.caused_idle_ns[index].sum()),
-        is_needed=False,
-        is_inside=True,
-        edit=JOINT.join(f"remove:{name}" for name in sorted(set(names))),
-    )
-    yield blocker, index[blamed]
-
-
 def _remedy_edits(context: Context, call_id: Int64Array) -> list[str | None]:
     """Return the edit of the remedy of each call (event ids); None without one."""
     of_rules = [context.recognized.remedies(call_id, rule_id) for rule_id in _RULES_OF_CALLS]
@@ -385,19 +321,6 @@ def _remedy_edits(context: Context, call_id: Int64Array) -> list[str | None]:
         for remedies in zip(*of_rules, strict=True)
     ]
     return [next(filter(None, of_call), None) for of_call in edits]
-
-
-def _other_threads(context: Context, launches: _Calls, rows: NDArray[np.intp]) -> tuple[str, ...]:
-    """Name the threads that launch much of a step, without the main thread and autograd's."""
-    trace = context.trace
-    thread = trace.thread_index[launches.event_id[~context.is_of_backward[rows]]]
-    launched = {number: len(index) for number, index in groups_of(thread)}
-    main = max(launched, key=lambda number: launched[number], default=ABSENT)
-    return tuple(
-        trace.threads[number].name
-        for number, count in launched.items()
-        if number != main and count >= _MIN_NOTABLE_SHARE * len(launches)
-    )
 
 
 # --- what is replayed ---
@@ -425,7 +348,6 @@ def _find_launched(context: Context, launches: _Calls, rows: NDArray[np.intp]) -
         is_mostly_replays=len(eager_id) <= _MAX_EAGER_PER_REPLAY * replays
         and np.isin(timeline.launch_id[rows], launch_id[is_replay]).mean() > _MIN_REPLAYED_SHARE,
         eager_at=_top_place(context, eager_id[:_MAX_LOOKED_UP_LAUNCHES]),
-        has_optimizer=bool((context.phases.phases_of(eager_id) == Phase.OPTIMIZER).any()),
         copies_inputs=_copy_inputs(context, eager_id),
     )
 
@@ -441,21 +363,10 @@ def _copy_inputs(context: Context, launch_id: Int64Array) -> bool:
 
 
 def _top_place(context: Context, launch_id: Int64Array) -> str:
-    """Name the place of most of some launches (int64[k], event ids); "" without any.
-
-    In what `torch.compile` launches that is the operator: the program calls no more than the model
-    there.
-    """
-    in_compiled = compiled_regions(context.trace).innermost(launch_id) != ABSENT
-    names = []
-    for event_id, site, is_compiled in zip(
-        launch_id.tolist(), context.call_sites(launch_id), in_compiled.tolist(), strict=True
-    ):
-        is_inside_model = is_compiled and site.operator and is_tensor_operator(site.operator)
-        place = replace(site, call=None, line=None) if is_inside_model else site
-        names.append(describe(place, context.call_name(event_id)))
-    places = grouped(names)
-    return max(places, key=lambda place: len(places[place]), default="")
+    """Name the operator and function of most of some launches (int64[k], event ids), else ""."""
+    sites = (replace(site, call=None, line=None) for site in context.call_sites(launch_id))
+    places = Counter(map(describe, sites, map(context.call_name, launch_id.tolist())))
+    return next((place for place, _ in places.most_common(1)), "")
 
 
 # --- what can be captured ---
@@ -475,14 +386,15 @@ def _largest_segment(
         context: the window.
         launches: those of the steps.
         rows: intp[launches], the first timeline row of each.
-        calls: the calls that end a segment.
+        calls: those that may end a segment.
         blockers: those of the window.
-        blocker_of: intp[calls], index into `blockers`.
+        blocker_of: intp[calls], index into `blockers` of those that do, ABSENT of the others.
     """
-    steps = int(launches.step.max()) + 1
-    number = np.searchsorted(calls.start_ns, launches.start_ns)
-    step_of_call = np.append(calls.step, (ABSENT, ABSENT))  # after the last, and before the first
-    blocker = np.append(blocker_of, (ABSENT, ABSENT))
+    steps, is_end = int(launches.step.max()) + 1, blocker_of != ABSENT
+    number = np.searchsorted(calls.start_ns[is_end], launches.start_ns)
+    nowhere = (ABSENT, ABSENT)  # after the last, and before the first
+    step_of_call = np.append(calls.step[is_end], nowhere)
+    blocker = np.append(blocker_of[is_end], nowhere)
     before, after = (
         np.where(step_of_call[at] == launches.step, blocker[at], ABSENT)
         for at in (number - 1, number)
@@ -500,7 +412,7 @@ def _largest_segment(
     parts = np.flatnonzero(of_kind >= _MIN_ALIKE_SHARE * _usual_length(of_kind))
     chosen = np.isin(part_of, parts)
     first_part = first_of_part[parts[0]]
-    ends = [calls.event_id[blocker_of == end[first_part]] for end in (before, after)]
+    ends = [calls.event_id[is_end & (blocker_of == end[first_part])] for end in (before, after)]
     around = (*blockers, None)  # the last is that of ABSENT
     length, in_step = int(np.median(count[parts])), np.bincount(launches.step, minlength=steps)
     return Segment(

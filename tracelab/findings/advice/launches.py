@@ -58,17 +58,8 @@ class Advice(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """Changes to make first, the segment to capture then, and the change within it.
+    """Calls to remove first, the segment to capture then, and what differs in its repetitions."""
 
-    Attributes:
-        costlier: calls in the way that cost more than the late launches: other findings are about
-            them, and the saving is predicted with them.
-        removed: other calls in the way.
-        segment: what is captured.
-        change: what differs between its repetitions; None if that is not known.
-    """
-
-    costlier: tuple[Blocker, ...]
     removed: tuple[Blocker, ...]
     segment: Segment
     change: Change | None
@@ -103,7 +94,7 @@ def advise(context: Context, lost_ns: int) -> Advice:
 
 def _advise_on_replays(context: Context, capture: Capture, launched: Launched) -> Advice:
     """Advise on the late launches of a program that replays most of its work."""
-    has_several, is_one = launched.replays_per_step > 1, False
+    has_several = launched.replays_per_step > 1
     has_edit = launched.eager_per_step > 0 or (has_several and capture.has_steps)
     if has_several:
         what = "all of it" if capture.has_steps else "replays that always follow one another"
@@ -111,26 +102,26 @@ def _advise_on_replays(context: Context, capture: Capture, launched: Launched) -
     elif launched.eager_per_step:
         goal = _SENTENCES["mark_inputs" if launched.copies_inputs else "extend_graph"]
     else:
-        goal, is_one = _SENTENCES["several_steps"], True
+        goal = _SENTENCES["several_steps"]
     inside = [blocker for blocker in capture.blockers if blocker.is_inside]
-    first = _change_first("cuts_replays", inside, has_steps=capture.has_steps)
     change = find_change(context, capture.as_is.repetitions) if has_edit else None
-    conditions = _conditions(capture, change) if has_edit else []
-    steps = [x.text for x in (*first, *conditions)]
-    steps += [*([_SENTENCES["capturable"]] if launched.has_optimizer else []), goal]
-    text = _joined(_describe(launched, capture, is_one=is_one), _numbered(steps))
+    conditions = _conditions(capture, change)
+    first = [
+        *_change_first("cuts_replays", inside, has_steps=capture.has_steps),
+        *conditions,
+    ]
+    text = _joined(_describe(launched, capture), _numbered([*(step.text for step in first), goal]))
     return Advice(
-        _shortened(text, goal, [*first, *conditions], inside),
+        _shortened(text, goal, first, inside),
         _GRAPH if has_edit else None,
         is_possible=not conditions,
     )
 
 
-def _describe(launched: Launched, capture: Capture, *, is_one: bool = False) -> str:
-    """Describe what is replayed and launched; `is_one` if a step is one replay and nothing else."""
+def _describe(launched: Launched, capture: Capture) -> str:
+    """Describe what is replayed and launched."""
     graphs, eager = launched.replays_per_step, launched.eager_per_step
-    name = "replays" if not eager else "launches_once" if eager == 1 else "launches_more"
-    return _SENTENCES["is_one" if is_one else name].format(
+    return _SENTENCES["launches" if eager else "replays"].format(
         whole="A step" if capture.has_steps else "The trace",
         graphs="a graph" if graphs == 1 else f"{graphs:,} graphs",
         eager=eager,
@@ -149,29 +140,25 @@ def _plan(context: Context, capture: Capture, lost_ns: int) -> _Plan:
     change = find_change(context, as_is.repetitions)
     removed = tuple(blocker for blocker in capture.blockers if blocker.can_go)
     is_small = lost_ns < WARNING_SHARE * context.window.length_ns
-    if not capture.has_steps or is_small or not removed:
-        return _Plan((), (), as_is, change)
+    costs_more = sum(blocker.idle_ns for blocker in removed) > lost_ns  # other findings say so
+    if not capture.has_steps or is_small or not removed or costs_more:
+        return _Plan((), as_is, change)
     has_sizes = any(blocker.way == Way.SIZE for blocker in removed)
     changes_by_size = has_sizes and change is not None and change.kernel is not None
     is_enough = as_is.is_most and as_is.cut_in is None
     gains = after.launches >= _MIN_GRAPH_GROWTH * as_is.launches
     is_less_cut = as_is.cut_in is not None and after.cut_in is None
     if not changes_by_size and (is_enough or not (gains or is_less_cut)):
-        return _Plan((), (), as_is, change)
-    if sum(blocker.idle_ns for blocker in removed) > lost_ns:
-        return _Plan(removed, (), as_is, change)
+        return _Plan((), as_is, change)
     # What changes by the size of a result no longer does.
     then = None if has_sizes else find_change(context, after.repetitions)
-    return _Plan((), removed, after, then)
+    return _Plan(removed, after, then)
 
 
 def _fix(context: Context, capture: Capture, plan: _Plan) -> Instead:
     """Put a plan into words: what is in the way, what to remove first, and what to capture then."""
     segment, launched = plan.segment, capture.launched
-    calls = (*plan.costlier, *plan.removed)
-    costlier = sorted(plan.costlier, key=lambda blocker: -blocker.idle_ns)
     first = [
-        *_change_first("costs_more", costlier, has_steps=True),
         *(
             step
             for way in Way
@@ -186,23 +173,20 @@ def _fix(context: Context, capture: Capture, plan: _Plan) -> Instead:
     shows = _joined(
         "" if launched is None else _describe(launched, capture), _needed_at_once(capture, segment)
     )
-    # `torch.compile` cannot differentiate a backward pass again.
-    is_twice = any("BackwardBackward" in name for name in context.trace.strings)
     if not segment.is_whole and segment.launches < _MIN_GRAPH_LAUNCHES:
-        compiled = "" if is_twice else f": {_compiled(capture)}"
-        fuse = _SENTENCES["fuse"].format(compiled=compiled)
+        fuse = _SENTENCES["fuse"].format(compiled=_compiled(capture))
         few = _SENTENCES["few"].format(launches=segment.launches)
         text = _joined(shows, _numbered([*steps, f"{fuse} {few}"]))
-        return _shortened(text, fuse, first, calls)
+        return _shortened(text, fuse, first, plan.removed)
     has_optimizer = "optimizer" in segment.work
     what, short, size = _goal(capture, segment)
-    codes, about = _how(context, capture, has_optimizer=has_optimizer, is_twice=is_twice)
+    codes, about = _how(context, capture, has_optimizer=has_optimizer)
     goal = _SENTENCES["capture"].format(what=what, how=" or ".join(codes))
     steps += [*([_SENTENCES["capturable"]] if has_optimizer else []), _joined(goal, about, size)]
     text = _joined(shows, _numbered(steps), *_open_conditions(capture, plan, has_first=bool(first)))
     adam = " (Adam: `capturable=True`)" if has_optimizer else ""
     goal = _SENTENCES["capture"].format(what=short, how=f"{codes[0]}{adam}")
-    return _shortened(text, goal, first, calls)
+    return _shortened(text, goal, first, plan.removed)
 
 
 # --- what comes first ---
@@ -218,16 +202,12 @@ def _change_first(name: str, blockers: Sequence[Blocker], *, has_steps: bool) ->
 
 
 def _conditions(capture: Capture, change: Change | None) -> list[Step]:
-    """Ask for the same launches each time, and for one thread."""
-    steps = []
-    if change is not None and change.kernel is not None:
-        decodes = "backward" not in capture.after_removal.work
-        decoding = " (in decoding: a static key-value cache)" if decodes else ""
-        steps.append(_step("changes", kernel=change.kernel, decoding=decoding))
-    if capture.threads:
-        others = list(filter(None, capture.threads)) or ["another thread"]
-        steps.append(_step("threads", threads=_enumerated(others)))
-    return steps
+    """Ask for the same launches each time."""
+    if change is None or change.kernel is None:
+        return []
+    decodes = "backward" not in capture.after_removal.work
+    decoding = " (in decoding: a static key-value cache)" if decodes else ""
+    return [_step("changes", kernel=change.kernel, decoding=decoding)]
 
 
 def _needed_at_once(capture: Capture, segment: Segment) -> str:
@@ -274,16 +254,15 @@ def _ends(segment: Segment) -> str:
     return f"after {before}" if after is None else f"between {before} and {after}"
 
 
-def _how(
-    context: Context, capture: Capture, *, has_optimizer: bool, is_twice: bool
-) -> tuple[list[str], str]:
+def _how(context: Context, capture: Capture, *, has_optimizer: bool) -> tuple[list[str], str]:
     """Choose the functions of PyTorch, the best first, and a sentence about them.
 
     Only one of them captures an optimizer's step. A program with graphs has used the others, or
     they do not hold all of it.
     """
     functions, is_compiled = _functions(context, capture), _is_compiled(capture)
-    if is_twice:
+    # `torch.compile` cannot differentiate a backward pass again.
+    if any("BackwardBackward" in name for name in context.trace.strings):
         return [_WHOLE], _SENTENCES["twice"]
     if capture.launched is not None:
         return [_WHOLE], ""
@@ -336,8 +315,7 @@ def _is_possible(context: Context, capture: Capture, plan: _Plan) -> bool:
     gradients and inputs stay at their addresses, or other ranks capture together.
     """
     is_same = plan.change is not None and plan.change.kernel is None
-    is_alone = not (capture.threads or capture.has_collectives)
-    if not is_same or not is_alone or plan.segment.cut_in is not None:
+    if not is_same or capture.has_collectives or plan.segment.cut_in is not None:
         return False
     launch_id = context.timeline.launch_id[np.concatenate(plan.segment.repetitions)]
     return not np.isin(context.phases.phases_of(launch_id), _TRAINING).any()

@@ -39,6 +39,7 @@ _NEVER = np.iinfo(np.int64).min
 # The host computes between a read and the next copy to the GPU if that takes so many times as long
 # as it usually takes from launch to launch.
 _MIN_COMPUTE_RATIO = 3
+
 # What comes of an action is small: a batch of data is not computed from the loss that was read.
 _MAX_INPUT_BYTES_PER_READ_BYTE = 4096
 # Of the reads of a thread: fewer are by chance.
@@ -84,7 +85,7 @@ def awaited_results(graph: Graph, waits: Int64Array) -> NDArray[np.int8]:
     index = rows_of(calls.event_id, waits)
     call_index, row = _awaited_rows(graph)
     is_resolved = np.isin(np.arange(len(calls)), call_index)
-    guards = _ends_since_last_wait(graph, copy_row) | _covers(graph, copy_row, call_index, row)
+    guards = _ends_since_last_wait(graph, copy_row)
     ended_index, ended_row = _copies_ended_by(graph, copy_row, np.flatnonzero(~is_resolved))
     is_behind = _has_work_behind(
         graph, np.append(call_index, ended_index), np.append(row, ended_row)
@@ -116,33 +117,6 @@ def _awaited_rows(graph: Graph) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     call_id = np.concatenate((graph.target_id[edges], timeline.launch_id[by_copy]))
     row = np.concatenate((rows_of(timeline.event_id, graph.source_id[edges]), by_copy))
     return rows_of(calls.event_id, call_id), row
-
-
-def _covers(
-    graph: Graph,
-    copy_row: NDArray[np.intp],
-    call_index: NDArray[np.intp],
-    row: NDArray[np.intp],
-) -> NDArray[np.bool_]:
-    """bool[blocking calls], which are the first of their thread to wait for a copy.
-
-    Args:
-        graph: the file's dependencies.
-        copy_row: intp[c], timeline rows of copies, ascending.
-        call_index: intp[p], index of blocking calls.
-        row: intp[p], the last row of a stream that each of them waited for.
-    """
-    timeline, calls = graph.host.timeline, graph.host.blocking_calls
-    covers = np.zeros(len(calls), dtype=np.bool_)
-    queue = timeline.stream_index[row] * (1 + calls.thread_index.max(initial=0))
-    by_start = np.argsort(call_index, kind="stable")
-    for _, index in groups_of((queue + calls.thread_index[call_index])[by_start]):
-        pairs = by_start[index]
-        stream = timeline.streams[timeline.stream_index[row[pairs[0]]]]
-        reached = np.maximum.accumulate(np.append(stream.first_row - 1, row[pairs]))
-        copies = np.searchsorted(copy_row, reached, side="right")
-        covers[call_index[pairs[copies[1:] > copies[:-1]]]] = True
-    return covers
 
 
 def _ends_since_last_wait(graph: Graph, copy_row: NDArray[np.intp]) -> NDArray[np.bool_]:
@@ -229,8 +203,7 @@ def fed_back(graph: Graph) -> FedBack:
 
     A read feeds an input if the same thread's next launch is a copy to the GPU, no data loader runs
     in between, and no training step lies between the copy before and the read. After a training
-    step the host reads a loss and continues with the next batch, as it does if the copy is in the
-    next step.
+    step the host reads a loss and continues with the next batch.
     """
     timeline, calls = graph.host.timeline, graph.host.blocking_calls
     trace, loading_id = timeline.trace, graph.host.loading_id
@@ -259,6 +232,7 @@ def fed_back(graph: Graph) -> FedBack:
         since_ns = last_copy_ns[np.searchsorted(last_copy_ns, calls.start_ns[reads]) - 1]
         trained = np.searchsorted(training_ns, calls.start_ns[reads])
         is_fed &= trained == np.searchsorted(training_ns, since_ns)
+
         computes = copied_ns - returned_ns >= _MIN_COMPUTE_RATIO * np.median(np.diff(start_ns))
         read_bytes, copied_bytes = (
             trace.copied_bytes[timeline.event_id[own[x]]] for x in (read, read + 1)
