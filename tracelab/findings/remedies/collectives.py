@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from typing import Any
 
@@ -12,6 +13,7 @@ from tracelab.base.intervals import Int64Array
 from tracelab.findings.remedies.recognizers import (
     NO_EVENTS,
     chosen,
+    counts_before,
     named,
     operators_named,
     outermost,
@@ -27,7 +29,7 @@ from tracelab.measures.small_collectives import (
 from tracelab.model.collectives import Operation, collectives
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind
-from tracelab.model.lookup import groups_of, match_names
+from tracelab.model.lookup import match_names
 from tracelab.model.nesting import Nesting
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Category
@@ -42,6 +44,7 @@ _OPTIMIZER_STEP = "Optimizer.step#"
 _OF_INTEGERS = re.compile(r"AllReduce_.*([iu]32|u?int32)")
 _READS = r"^aten::(item|is_nonzero|_local_scalar_dense)$"
 _COPIES = r"^aten::(item|_local_scalar_dense|to|_to_copy|copy_)$"
+
 _CHECKS_FOR_INF = "aten::_amp_foreach_non_finite_check_and_unscale_"
 _SCALARS_BYTES = 64
 # From an all-reduce to the read of its result.
@@ -86,17 +89,18 @@ def gradients_of_microbatches(graph: Graph, _events: Int64Array) -> Int64Array:
     pass_number = backward_passes(timeline, rows)
     steps = named(trace, lambda name: name.startswith(_OPTIMIZER_STEP), *_NAMED)
     step_ns = np.sort(trace.start_ns[steps])
+    if not len(rows):
+        return NO_EVENTS
     first = np.unique(pass_number, return_index=True)[1]
-    sent = [tuple(part.tolist()) for part in np.split(sizes, first[1:])]
     before_step = np.searchsorted(step_ns, launch_ns[first])
-    is_excess = np.zeros(len(first), dtype=np.bool_)
-    for i in range(len(first) - 2, -1, -1):  # a backward pass each
-        is_same = before_step[i] == before_step[i + 1] < len(step_ns)
-        is_excess[i] = is_same and sent[i] == sent[i + 1]
-    sends = _issuing(graph, rows[is_excess[pass_number]] if len(rows) else rows)
+    sent = [part.tolist() for part in np.split(sizes, first[1:])]
+    passes = list(zip(before_step.tolist(), sent, strict=True))
+    is_excess = np.array([*map(operator.eq, passes, passes[1:]), False])
+    is_excess &= before_step < len(step_ns)
+    sends = _issuing(graph, rows[is_excess[pass_number]])
     copies = named(trace, _COPIES_GRADIENT.search, *_NAMED)
     # Into a bucket before the last one of a pass is sent, and back after that.
-    last_ns = launch_ns[np.append(first[1:], len(rows)) - 1] if len(rows) else launch_ns
+    last_ns = launch_ns[np.append(first[1:], len(rows)) - 1]
     is_back = match_names(trace, copies, _COPIES_BACK.__eq__)
     pass_index = np.searchsorted(last_ns, trace.start_ns[copies]) - is_back
     is_known = (pass_index >= 0) & (pass_index < len(first))
@@ -117,10 +121,11 @@ def reduced_and_read(graph: Graph, _events: Int64Array) -> Int64Array:
     rows = rows[(timeline.launch_id[rows] != ABSENT)]
     rows = rows[~launched_for_gradients(timeline, rows)]
     launch_id = timeline.launch_id[rows]
-    checks = named(trace, _CHECKS_FOR_INF.__eq__, *_NAMED)
-    is_check = np.isin(np.arange(len(rows)), _next(timeline, checks, launch_id))
+
     reads = outermost(graph, operators_named(timeline, _READS), function=_READS)
     read_index = _next(timeline, launch_id, reads)
+    checks = named(trace, _CHECKS_FOR_INF.__eq__, *_NAMED)
+    is_check = np.isin(np.arange(len(rows)), _next(timeline, checks, launch_id))
     is_read = (read_index != ABSENT) & ~is_check
     between = _launches_between(
         timeline, launch_id[is_read], trace.start_ns[reads[read_index[is_read]]]
@@ -168,15 +173,12 @@ def _next(timeline: Timeline, events: Int64Array, others: Int64Array) -> Int64Ar
     ABSENT where there is none.
     """
     trace = timeline.trace
-    next_index = np.full(len(events), ABSENT, dtype=np.int64)
-    thread_index, start_ns = trace.thread_index[others], trace.start_ns[others]
-    for thread, position in groups_of(trace.thread_index[events]):
-        own = np.flatnonzero(thread_index == thread)
-        own = own[np.argsort(start_ns[own], kind="stable")]
-        place = np.searchsorted(start_ns[own], trace.start_ns[events[position]], side="right")
-        has_next = place < len(own)
-        next_index[position[has_next]] = own[place[has_next]]
-    return next_index
+    thread = trace.thread_index[events]
+    order = np.lexsort((trace.start_ns[others], trace.thread_index[others]))
+    threads = np.append(trace.thread_index[others[order]], ABSENT)  # the last is for none
+    place = counts_before(trace, others, events, trace.start_ns[events], "right")
+    place += np.searchsorted(threads[:-1], thread)
+    return np.where(threads[place] == thread, np.append(order, ABSENT)[place], ABSENT)
 
 
 def _launches_between(
@@ -184,13 +186,8 @@ def _launches_between(
 ) -> NDArray[np.intp]:
     """intp[k], how much compute each thread launches after a launch and before a moment."""
     trace = timeline.trace
-    compute_id = timeline.launch_id[timeline.kind == Kind.COMPUTE]
-    compute_id = compute_id[compute_id != ABSENT]
-    thread_index = trace.thread_index[compute_id]
-    between = np.zeros(len(launch_id), dtype=np.intp)
-    for thread, position in groups_of(trace.thread_index[launch_id]):
-        own_ns = np.sort(trace.start_ns[compute_id[thread_index == thread]])
-        after_ns = trace.start_ns[launch_id[position]]
-        first = np.searchsorted(own_ns, after_ns, side="right")
-        between[position] = np.searchsorted(own_ns, until_ns[position]) - first
-    return between
+    compute_id = timeline.launch_id[
+        (timeline.kind == Kind.COMPUTE) & (timeline.launch_id != ABSENT)
+    ]
+    first = counts_before(trace, compute_id, launch_id, trace.start_ns[launch_id], "right")
+    return counts_before(trace, compute_id, launch_id, until_ns) - first

@@ -15,6 +15,7 @@ from tracelab.findings.remedies.recognizers import (
     called_directly,
     chosen,
     compiled_functions,
+    counts_before,
     counts_inside,
     named,
     operators_named,
@@ -32,10 +33,10 @@ from tracelab.model.driver_api import (
     loads_module,
 )
 from tracelab.model.graph import Graph
-from tracelab.model.lookup import calls_of_name, groups_of, match_names
+from tracelab.model.lookup import calls_of_name, match_names
 from tracelab.model.nesting import Nesting
 from tracelab.model.steps import MIN_STEPS
-from tracelab.model.trace import ABSENT, HOST_CALLS, Category, Trace
+from tracelab.model.trace import ABSENT, HOST_CALLS, Category
 
 # An operator of cuDNN that has its plan takes below 0.2 ms of the host, one that makes it 5 to 80.
 _MIN_PLANNING_NS = 2_000_000
@@ -91,21 +92,19 @@ def records_graphs(graph: Graph, _events: Int64Array) -> Int64Array:
     begins, ends = (calls_of_name(trace, test) for test in (begins_capture, ends_capture))
     if not len(recurring(graph, begins)):
         return NO_EVENTS
-    inside = trace.of_category(*HOST_CALLS, Category.OPERATOR, Category.PYTHON)
+    events = trace.of_category(*HOST_CALLS, Category.OPERATOR, Category.PYTHON)
+    start_ns = trace.start_ns[events]
+    begun, ended = (
+        counts_before(trace, begins, events, start_ns, "right"),
+        counts_before(trace, ends, events, start_ns),
+    )
     functions = named(trace, _RECORDS.search, Category.PYTHON)
-    recorded = [
+    recorded = (
+        events[begun > ended],
         calls_of_name(trace, _MAKES_OR_FREES.match),
         named(trace, _MAKES.search, Category.PYTHON),
         functions[counts_inside(trace, functions, np.union1d(begins, ends)) > 0],
-    ]
-    for thread, index in groups_of(trace.thread_index[begins]):
-        own = inside[trace.thread_index[inside] == thread]
-        ends_ns = np.append(trace.end_ns[ends[trace.thread_index[ends] == thread]], 0)
-        begins_ns = trace.start_ns[begins[index]]
-        until_ns = ends_ns[np.searchsorted(ends_ns[:-1], begins_ns)]  # 0 without an end
-        capture = np.searchsorted(begins_ns, trace.start_ns[own], side="right") - 1
-        is_recorded = (capture >= 0) & (trace.end_ns[own] <= until_ns[capture])
-        recorded.append(own[is_recorded])
+    )
     return np.unique(np.concatenate(recorded)).astype(np.int64)
 
 
@@ -113,22 +112,18 @@ def plans(graph: Graph, events: Int64Array) -> Int64Array:
     """The runs of cuDNN's operators that made a plan before they launched."""
     trace = graph.host.timeline.trace
     launches = counts_inside(trace, events, calls_of_name(trace, is_kernel_launch))
-    # What memory takes in it is no planning: on ROCm a hipFree may fill each run.
-    blocking = graph.host.blocking_calls
-    own_ns = _own_ns(trace, events, blocking.event_id[blocking.kind == Blocking.ALLOCATION])
     # An RNN takes milliseconds as well, but to launch.
-    return events[own_ns >= _MIN_PLANNING_NS * np.maximum(1, launches / 2)]
-
-
-def _own_ns(trace: Trace, events: Int64Array, others: Int64Array) -> Int64Array:
-    """int64[k], ns, how long each event takes without some others of its thread."""
-    own_ns = trace.duration_ns[events].copy()
-    for thread, index in groups_of(trace.thread_index[events]):
-        here = others[trace.thread_index[others] == thread]
-        time = union(trace.start_ns[here], trace.end_ns[here])
-        region = events[index]
-        own_ns[index] -= measure_within(time, trace.start_ns[region], trace.end_ns[region])
-    return own_ns
+    least_ns = _MIN_PLANNING_NS * np.maximum(1, launches / 2)
+    # What memory takes in it is no planning: on ROCm a hipFree may fill each run.
+    calls, start_ns, end_ns = (
+        graph.host.blocking_calls,
+        trace.start_ns[events],
+        trace.end_ns[events],
+    )
+    is_own = calls.kind == Blocking.ALLOCATION
+    allocating = union(calls.start_ns[is_own], calls.end_ns[is_own])
+    own_ns = end_ns - start_ns - measure_within(allocating, start_ns, end_ns)
+    return chosen(events, own_ns >= least_ns)
 
 
 def loads_code(graph: Graph, _events: Int64Array) -> Int64Array:
@@ -153,16 +148,13 @@ def _first_launches(graph: Graph) -> NDArray[np.int64]:
 
 
 def slow_first(graph: Graph, events: Int64Array) -> Int64Array:
-    """The first event of a name on a thread, where it took much longer than all later ones.
-
-    What a kernel's code took to load in it is left out.
-    """
+    """The first event of a name on a thread, where it took much longer than all later ones."""
     trace = graph.host.timeline.trace
     nesting = Nesting(trace, events)
     names = trace.name_index[nesting.event_id]
     is_inner = (nesting.parent_index != ABSENT) & (names[nesting.parent_index] == names)
     events = nesting.event_id[~is_inner]
-    own_ns = _own_ns(trace, events, loads_code(graph, events))
+    own_ns = trace.duration_ns[events]
     key = trace.thread_index[events].astype(np.int64) * len(trace.strings)
     key += trace.name_index[events]
     order = np.lexsort((trace.start_ns[events], key))

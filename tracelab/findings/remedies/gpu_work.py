@@ -13,7 +13,6 @@ from tracelab.findings.remedies.recognizers import (
     NO_EVENTS,
     are_inside,
     chosen,
-    named,
     nodes_back_through,
     operators_named,
 )
@@ -22,13 +21,11 @@ from tracelab.model.arithmetic import (
     is_batched_product,
     is_elementwise,
     is_float32_attention,
-    is_half_product,
     is_layout_change,
     multiplies_in_half,
 )
 from tracelab.model.cuda_graphs.graph_replays import replayed
 from tracelab.model.frames import (
-    is_backward,
     is_engine_operator,
     is_module_call,
     is_of_torch,
@@ -41,7 +38,7 @@ from tracelab.model.lookup import groups_of, match_names
 from tracelab.model.nesting import Nesting
 from tracelab.model.program.call_sites import python_frames
 from tracelab.model.timeline import Timeline
-from tracelab.model.trace import ABSENT, Category, ReadArguments
+from tracelab.model.trace import ABSENT, ReadArguments
 
 # The fused operator, where none of its kernels can be used.
 _BY_ITSELF = "aten::_scaled_dot_product_attention_math"
@@ -73,6 +70,7 @@ _LETTERS = {
 _ATTENTION = re.compile(r"p[ve]*sv*p|PV*S[VE]*P")
 # In the forward pass of one function.
 _MIN_GPU_SHARE = 0.05
+
 _CHANGES = re.compile(r"peft/.+: (?:set_adapters?|_mixed_batch_forward)$")  # of the adapter in use
 # They copy images with their channels last, and give back others. In the U-Net of a diffusion model
 # (1.3 times as long as the changes of layout) a step of 16.8 ms took 22 to 29 with channels last,
@@ -83,51 +81,30 @@ _OF_SEQUENCES, _OF_IMAGES = r"^aten::conv(?:_transpose)?1d$", r"^aten::conv(?:_t
 
 
 def attention_by_hand(graph: Graph, _events: Int64Array) -> Int64Array:
-    """The operators of attentions in half precision.
+    """The operators of attentions, where products are in half precision.
 
     Nothing where a gradient is summed up on the way back, as that of a learned bias: with one, the
-    fused operator takes as long, or does by itself what was written by hand. Where it does that,
-    its nodes of the backward pass cannot be distinguished from those of other code.
+    fused operator takes as long, or does by itself what was written by hand.
     """
-    timeline = graph.host.timeline
-    operators = timeline.operators
-    is_product = operators.have_name(is_batched_product)
-    if not is_product.any() or operators.have_name(_BY_ITSELF.__eq__).any():
+    operators = graph.host.timeline.operators
+    if not multiplies_in_half(graph.host.timeline) or operators.have_name(_BY_ITSELF.__eq__).any():
         return NO_EVENTS
-    number = _attentions(operators, operators.holding(is_product))
-    is_part = number != ABSENT
-    if (is_part & operators.have_name("aten::sum".__eq__)).any():
-        return NO_EVENTS
-    is_part &= ~np.isin(number, number[_not_half(timeline, is_product)])
-    return chosen(operators.event_id, is_part)
-
-
-def _attentions(operators: Nesting, holds_product: NDArray[np.bool_]) -> Int64Array:
-    """int64[n], the number of the attention that each entry is part of, else ABSENT."""
+    holds_product = operators.holding(operators.have_name(is_batched_product))
     letter = np.full(len(holds_product), _OTHER)
     for known, pattern in _LETTERS.items():
         letter[operators.have_name(re.compile(pattern).search)] = known
     letter[(letter == "p") & ~holds_product] = _OTHER
     # What a known operator calls is part of it.
     is_outermost = operators.around(operators.parent_index, letter != _OTHER) == ABSENT
-    number, count = np.full(len(letter), ABSENT, dtype=np.int64), 0
+    is_part = np.zeros(len(letter), dtype=np.bool_)
     for thread, outermost in groups_of(np.where(is_outermost, operators.thread_index, ABSENT)):
         own = operators.entries_of(thread)
         for match in _ATTENTION.finditer("".join(letter[outermost])):
             first, last = outermost[match.start()], outermost[match.end() - 1]
             end = np.searchsorted(operators.start_ns[own], operators.end_ns[last]) + own.start
-            number[first:end] = count
-            count += 1
-    return number
-
-
-def _not_half(timeline: Timeline, is_product: NDArray[np.bool_]) -> Int64Array:
-    """int64[k], the operators (index) that launch products of other than half precision."""
-    rows = np.flatnonzero((timeline.launch_id != ABSENT) & (timeline.kind == Kind.COMPUTE))
-    index = timeline.operators.innermost(timeline.launch_id[rows])
-    is_of_product = np.append(is_product, False)[index]
-    rows, index = rows[is_of_product], index[is_of_product]
-    return chosen(index, ~match_names(timeline.trace, timeline.event_id[rows], is_half_product))
+            is_part[first:end] = True
+    has_sum = (is_part & operators.have_name("aten::sum".__eq__)).any()
+    return NO_EVENTS if has_sum else chosen(operators.event_id, is_part)
 
 
 def attention_in_float32(graph: Graph, _events: Int64Array) -> Int64Array:
@@ -206,13 +183,9 @@ def next_to_base_layer(graph: Graph, events: Int64Array) -> Int64Array:
 
     Nothing in a program that trains, or that changes its adapters.
     """
-    timeline = graph.host.timeline
-    trace, frames, operators = timeline.trace, python_frames(timeline), timeline.operators
-    if (
-        operators.have_name(is_engine_operator).any()
-        or len(named(trace, is_backward, Category.PYTHON))
-        or any(map(_CHANGES.search, trace.strings))
-    ):
+    frames, operators = python_frames(graph.host.timeline), graph.host.timeline.operators
+    changes = any(map(_CHANGES.search, graph.host.timeline.trace.strings))
+    if changes or operators.have_name(is_engine_operator).any():
         return NO_EVENTS
     is_forward = np.append(np.isin(frames.event_id, events), False)  # the last is for ABSENT
     called = frames.children(np.flatnonzero(is_forward))

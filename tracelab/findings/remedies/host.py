@@ -16,6 +16,7 @@ from tracelab.findings.remedies.recognizers import (
     called_directly,
     calls_of_copies,
     chosen,
+    counts_before,
     counts_inside,
     functions_around,
     named,
@@ -38,10 +39,6 @@ _TIMES = re.compile(
     r"^<built-in (?:function|method) (?:time|time_ns|perf_counter|perf_counter_ns|monotonic"
     r"|monotonic_ns|elapsed_time)\b|: elapsed_time$"
 )
-_INDEXES = re.compile(r"^aten::(?:select|slice|narrow|index_select|arange|view|reshape|expand)$")
-# From the read of an index to the operator that takes it.
-_MAX_INDEXING_NS = 5_000
-_READS = re.compile(r"^<built-in method (?:item|tolist|__\w+__) of ")
 _MAKES = re.compile(
     r"^<built-in method (?:tensor|as_tensor|from_numpy|scalar_tensor|full|zeros|ones|empty|arange"
     r"|linspace|eye|rand|randn|randint|randperm) of "
@@ -62,7 +59,7 @@ _MIN_WAITING_SHARE = 0.5
 # At most 2 % of the launches of ordinary files end after their kernel.
 _MIN_KERNEL_LAUNCHES = 20
 _MIN_BLOCKED_SHARE = 0.95
-_NAN_CHECKS = "aten::isnan"
+
 _FORMATS_STACK = re.compile(r"traceback\.py\(\d+\): format_stack$")
 _COLLECTS = "Python GC"
 # Operators that only look at a tensor in another way, or make one without values.
@@ -152,39 +149,13 @@ def before_reading_clock(graph: Graph, events: Int64Array) -> Int64Array:
     return chosen(frames.event_id, index[is_next])
 
 
-def used_as_index(graph: Graph, events: Int64Array) -> Int64Array:
-    """The reads (`aten::item`) that the program did not ask for by name: an index, a size, a range.
-
-    The operator that takes the number follows directly, and Python calls nothing in between.
-    """
-    timeline = graph.host.timeline
-    operators, frames = timeline.operators, python_frames(timeline)
-    index = np.flatnonzero(np.isin(operators.event_id, events))
-    following = _first_after(operators, index)
-    soon = operators.start_ns[following] - operators.end_ns[index] <= _MAX_INDEXING_NS
-    soon &= operators.parent_index[following] == operators.parent_index[index]
-    takes = np.append(operators.have_name(_INDEXES.match), False)[following] & soon
-    read_frame = frames.innermost(operators.event_id[index])
-    is_asked = np.append(frames.have_name(_READS.match), False)[read_frame]
-    calls_nothing = np.zeros(len(index), dtype=np.bool_)
-    for thread, own in groups_of(np.where(takes, operators.thread_index[index], ABSENT)):
-        starts_ns = frames.start_ns[frames.entries_of(thread)]
-        first = np.searchsorted(starts_ns, operators.end_ns[index[own]])
-        end = np.searchsorted(starts_ns, operators.start_ns[following[own]])
-        calls_nothing[own] = first == end
-    return chosen(operators.event_id, index[takes & ~is_asked & calls_nothing])
-
-
 def reads_in_a_row(graph: Graph, events: Int64Array, *, least: int) -> Int64Array:
     """At least `least` reads of one function, one after another with few launches in between."""
     timeline = graph.host.timeline
     trace, frames = timeline.trace, python_frames(timeline)
     events = events[np.lexsort((trace.start_ns[events], trace.thread_index[events]))]
-    launched = np.zeros(len(events), dtype=np.int64)
     launch_id = timeline.launch_id[timeline.launch_id != ABSENT]
-    for thread, own in groups_of(trace.thread_index[events]):
-        starts_ns = np.sort(trace.start_ns[launch_id[trace.thread_index[launch_id] == thread]])
-        launched[own] = np.searchsorted(starts_ns, trace.start_ns[events[own]])
+    launched = counts_before(trace, launch_id, events, trace.start_ns[events])
     goes_on = np.diff(launched, prepend=0) <= _MAX_LAUNCHES_BETWEEN_READS
     function = frames.names(functions_around(graph, events))
     for same in (trace.thread_index[events], function, step_indices(graph, events)):
@@ -290,12 +261,9 @@ def launches_in_other_threads(graph: Graph, events: Int64Array) -> Int64Array:
     timeline = graph.host.timeline
     trace = timeline.trace
     launch_id = np.unique(timeline.launch_id[timeline.launch_id != ABSENT])
-    has_threads = np.zeros(len(events), dtype=np.bool_)
-    for thread, index in groups_of(trace.thread_index[events]):
-        others_ns = np.sort(trace.start_ns[launch_id[trace.thread_index[launch_id] != thread]])
-        first = np.searchsorted(others_ns, trace.start_ns[events[index]])
-        has_threads[index] = first < np.searchsorted(others_ns, trace.end_ns[events[index]])
-    return events[has_threads]
+    starts_ns = np.sort(trace.start_ns[launch_id])
+    first, end = (np.searchsorted(starts_ns, x[events]) for x in (trace.start_ns, trace.end_ns))
+    return chosen(events, end - first > counts_inside(trace, events, launch_id))
 
 
 def thread_waits_and_what_for(graph: Graph, _events: Int64Array) -> Int64Array:
@@ -332,16 +300,9 @@ def blocking_launches(graph: Graph, _events: Int64Array) -> Int64Array:
 
 
 def nan_checks(graph: Graph, events: Int64Array) -> Int64Array:
-    """The checks after most nodes of the backward pass, and the stacks that the forward formats.
-
-    A hook of the program that looks for NaN does not do so after most nodes.
-    """
+    """The checks after nodes of the backward pass, and the stacks that the forward formats."""
     trace = graph.host.timeline.trace
     checks = parents_match(graph, events, is_engine_operator)
-    nodes = named(trace, is_engine_operator, Category.OPERATOR)
-    looks = checks[match_names(trace, checks, _NAN_CHECKS.__eq__)]
-    if 2 * int((counts_inside(trace, nodes, looks) > 0).sum()) < len(nodes):
-        return NO_EVENTS
     formats = named(trace, _FORMATS_STACK.search, Category.PYTHON)
     operators = trace.of_category(Category.OPERATOR)
     formats = formats[are_inside(trace, formats, operators)]
@@ -384,13 +345,11 @@ def finds_no_padding(graph: Graph, events: Int64Array) -> Int64Array:
     events, check = events[known], check[known]
     is_function = np.ones(len(frames.event_id), dtype=np.bool_)
     maker = frames.around(frames.parent_index[check], is_function)
-    makes_mask = np.zeros(len(events), dtype=np.bool_)
-    for thread in np.unique(trace.thread_index[events]).tolist():
-        starts_ns = operators.start_ns[operators.entries_of(thread)]
-        chosen = np.flatnonzero((trace.thread_index[events] == thread) & (maker != ABSENT))
-        first = np.searchsorted(starts_ns, frames.end_ns[check[chosen]])
-        makes_mask[chosen] = np.searchsorted(starts_ns, frames.end_ns[maker[chosen]]) > first
-    return events[~makes_mask]
+    first, end = (
+        counts_before(trace, operators.event_id, events, frames.end_ns[index])
+        for index in (check, maker)
+    )
+    return chosen(events, (maker == ABSENT) | (first == end))
 
 
 def computed_tensors(graph: Graph, _events: Int64Array) -> Int64Array:

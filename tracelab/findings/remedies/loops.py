@@ -12,7 +12,6 @@ from tracelab.base.intervals import Int64Array, measure_within, union
 from tracelab.findings.remedies.recognizers import (
     NO_EVENTS,
     are_inside,
-    calls_of_copies,
     chosen,
     counts_inside,
     functions_around,
@@ -31,7 +30,6 @@ from tracelab.model.frames import (
     is_module_call,
     is_optimizer_step,
     is_program_frame,
-    is_source_function,
 )
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind
@@ -44,21 +42,23 @@ from tracelab.model.trace import ABSENT, Category, Trace
 # Calls of one name from one call of a function.
 _MIN_TURNS = 30
 _MIN_MODULES_OF_CLASS = 8
-# A layer of a model has more.
 _MAX_LAUNCHES_OF_MODULE = 3
+
 # A kernel that takes longer is worth a launch of its own.
 _MAX_KERNEL_NS = 10_000
 # Where products follow one another, each most likely needs the one before.
 _PRODUCTS = re.compile(r"matmul|linear|conv|^aten::(?:add|b)?mm$")
+
 _COLLECTS = r"^aten::(?:stack|cat)$"  # what each turn made
 _READS = r"^aten::item$"
-_LOOKS_UP = "aten::embedding"  # takes positions: what one made, another one cannot take
+
 _MASKS = r"^aten::(?:index|masked_select)$"
 _MIN_CELLS_OF_STEP = 8
 _NEVER = np.iinfo(np.int64).max
 _CELL_BACKWARD = re.compile(
     r"^autograd::engine::evaluate_function: ThnnFused(?:Lstm|Gru)CellBackward"
 )
+
 _ROUTES = r"^aten::(?:topk|one_hot)$"  # which experts a token goes to
 _MIN_EXPERTS_OF_LAYER = 2
 # More than its input.
@@ -68,6 +68,7 @@ _MIN_OPERATORS, _MIN_UPDATES = 16, 6
 _LIST_LOOP = r"torch/optim/(?:adam|adamw|sgd)\.py\(\d+\): _(?:multi|single)_tensor_\w+$"
 _SCALED_STEP = r"torch/(?:cuda/)?amp/grad_scaler\.py\(\d+\): _maybe_opt_step$"
 _OF_TORCH = r"^Optimizer\.step#|^(?:DistributedDataParallel|FullyShardedDataParallel|FSDP)\b"
+
 _TAKES_A_PART = re.compile(r"^aten::(?:select|slice|narrow|index|unbind)$")
 _UPDATE = re.compile(r"^aten::(?:lerp_|copy_|mul_|add_|sub_)$")
 _ELEMENTWISE = re.compile(r"^aten::(?:lerp|copy|mul|add|sub|rsub|div|to|_to_copy|clone)_?$")
@@ -102,8 +103,7 @@ def turns(graph: Graph, _events: Int64Array, *, with_masks: bool) -> Int64Array:
     in_loop = in_loop[~np.isin(calls.caller[in_loop], _solvers(graph, calls))]
     turns = NO_EVENTS
     if len(recurring(graph, _one_after_another(graph, calls.call_id[in_loop]))):
-        often = calls.often(np.isin(calls.caller, calls.caller[in_loop]))
-        turns = calls.call_id[often]
+        turns = calls.call_id[calls.often(np.isin(calls.caller, calls.caller[in_loop]))]
     if with_masks:
         return turns
     modules = _modules_in_loops(graph, calls, is_small_launch)
@@ -160,15 +160,10 @@ def _modules_in_loops(
     """Calls of many small modules of one class by one call of a function, and what is between.
 
     No layers of a model, each of which needs the one before: each launches little, all the same,
-    and what they made is put together behind them, or each of them looks up positions.
-
-    Args:
-        graph: the file's dependencies.
-        calls: of the program.
-        is_small_launch: bool[calls], which launch a small kernel.
+    and what they made is put together behind them.
     """
-    trace, strings = graph.host.timeline.trace, graph.host.timeline.trace.strings
-    names = [strings[index] for index in trace.name_index[calls.call_id].tolist()]
+    trace = graph.host.timeline.trace
+    names = [trace.name_of(event) for event in calls.call_id.tolist()]
     is_module = np.array([name.startswith(MODULE_PREFIX) for name in names], dtype=np.bool_)
     loops: dict[object, list[int]] = {}
     module_rows: dict[int, list[int]] = {}
@@ -179,33 +174,25 @@ def _modules_in_loops(
             work = tuple(calls.operator[rows].tolist())
             key = (int(calls.caller[rows[0]]), called_name(names[rows[0]]), work)
             loops.setdefault(key, []).append(rows[0])
-    chosen = [NO_EVENTS]
+    found = [NO_EVENTS]
     for turns in loops.values():
         if len({names[row] for row in turns}) < _MIN_MODULES_OF_CLASS:
             continue
         turn_id, caller = calls.call_id[turns], int(calls.caller[turns[0]])
         launched = int(_are_between(trace, calls.launch_id, turn_id).sum())
-        if launched > _MAX_LAUNCHES_OF_MODULE * len(turns):
-            continue
-        looks_up = strings[calls.operator[turns[0]]] == _LOOKS_UP
-        if looks_up or _are_collected(graph, caller, int(trace.end_ns[turn_id].max())):
+        if launched <= _MAX_LAUNCHES_OF_MODULE * len(turns) and _are_collected(
+            graph, caller, int(trace.end_ns[turn_id].max())
+        ):
             own_id = np.unique(calls.call_id[calls.caller == caller])
-            chosen.append(own_id[_are_between(trace, own_id, turn_id)])
-    return np.concatenate(chosen)
+            found.append(own_id[_are_between(trace, own_id, turn_id)])
+    return np.concatenate(found)
 
 
 def _are_collected(graph: Graph, caller: int, end_ns: int) -> bool:
-    """Tell whether a function, or the one around it, puts tensors together after a moment.
-
-    Args:
-        graph: the file's dependencies.
-        caller: index of its frame.
-        end_ns: the moment.
-    """
-    timeline = graph.host.timeline
-    frames = python_frames(timeline)
-    collects = operators_named(timeline, _COLLECTS)
-    collects = collects[timeline.trace.start_ns[collects] >= end_ns]
+    """Tell whether a function (index of frame) or its caller puts tensors together afterwards."""
+    trace, frames = graph.host.timeline.trace, python_frames(graph.host.timeline)
+    collects = operators_named(graph.host.timeline, _COLLECTS)
+    collects = collects[trace.start_ns[collects] >= end_ns]
     is_own = frames.have_name(is_program_frame)
     around = frames.around(frames.parent_index[[caller]], is_own)
     own = frames.around(frames.innermost(collects), is_own)
@@ -315,29 +302,16 @@ def _are_between(trace: Trace, events: Int64Array, others: Int64Array) -> NDArra
 def expert_loops(graph: Graph, _events: Int64Array) -> Int64Array:
     """The functions that look up positions and add rows back several times in one call.
 
-    A router chose the positions, in that function or in the one that called it: a loop over the
-    relations of a graph network does the same without one.
+    Nothing in a file without a router: a loop over the relations of a graph network does the same.
     """
-    timeline = graph.host.timeline
-    frames = python_frames(timeline)
-    adds = operators_named(timeline, r"^aten::index_add_?$")
-    positions = operators_named(timeline, r"^aten::nonzero$")
-    if not len(adds) or not len(positions) or not len(frames.event_id):
-        return NO_EVENTS
-    count = np.zeros((2, len(frames.event_id) + 1), dtype=np.int64)  # the last is for ABSENT
-    for row, operators in enumerate((adds, positions)):
-        np.add.at(count[row], functions_around(graph, operators), 1)
-    loops = np.flatnonzero((count[:, :-1] >= _MIN_EXPERTS_OF_LAYER).all(axis=0))
-    callers = frames.around(frames.parent_index[loops], frames.have_name(_is_caller))
-    choices = operators_named(timeline, _ROUTES)
-    is_routed = counts_inside(timeline.trace, frames.event_id[loops], choices) > 0
-    known = callers != ABSENT
-    is_routed[known] |= counts_inside(timeline.trace, frames.event_id[callers[known]], choices) > 0
-    return chosen(frames.event_id, loops[is_routed])
-
-
-def _is_caller(name: str) -> bool:
-    return is_source_function(name) and "torch/nn/modules/" not in name
+    frames = python_frames(graph.host.timeline)
+    is_routed = len(operators_named(graph.host.timeline, _ROUTES)) > 0
+    is_loop = np.full(len(frames.event_id), is_routed)
+    for name in (r"^aten::index_add_?$", r"^aten::nonzero$"):
+        around = functions_around(graph, operators_named(graph.host.timeline, name))
+        count = np.bincount(around[around != ABSENT], minlength=len(is_loop))
+        is_loop &= count >= _MIN_EXPERTS_OF_LAYER
+    return chosen(frames.event_id, is_loop)
 
 
 def casts_again(graph: Graph, events: Int64Array) -> Int64Array:
@@ -385,8 +359,8 @@ def updates_one_by_one(graph: Graph, _events: Int64Array) -> Int64Array:
     """Operators that update many tensors, one after another, with nothing else in between.
 
     Of each thread and step those that launch work, in order: every run of elementwise operators in
-    which several write in place. Not those of optimizers, of the backward pass
-    and of the buffers that DDP broadcasts, and not copies from or to the host.
+    which several write in place. Not those of optimizers, of the backward pass and of the buffers
+    that DDP broadcasts.
     """
     timeline = graph.host.timeline
     trace, operators = timeline.trace, timeline.operators
@@ -401,9 +375,7 @@ def updates_one_by_one(graph: Graph, _events: Int64Array) -> Int64Array:
     outer = outer[takes_a_part | (counts_inside(trace, outer, launching) > 0)]
     outer = outer[np.lexsort((trace.start_ns[outer], trace.thread_index[outer]))]
     is_chosen = match_names(trace, outer, _ELEMENTWISE.match)
-    for direction in ("h2d", "d2h"):
-        calls = calls_of_copies(timeline, direction)
-        is_chosen &= counts_inside(trace, outer, calls) == 0
+
     is_chosen &= ~np.isin(outer, inside(graph, outer, operator=_OF_TORCH))
     begins = np.diff(is_chosen, prepend=False)
     for same in (trace.thread_index[outer], step_indices(graph, outer)):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,7 @@ from tracelab.model.trace import ABSENT, HOST_CALLS, Category, ReadArguments, Tr
 NO_EVENTS: Int64Array = read_only(np.zeros(0, dtype=np.int64))
 
 Events = NDArray[np.integer[Any]]
+Side = Literal["left", "right"]
 
 # Functions of PyTorch's that only pass on what they are called with.
 _PASSES_ON = re.compile(
@@ -253,16 +254,11 @@ def loads_data(graph: Graph, events: Int64Array) -> Int64Array:
 
 def behind_replays(graph: Graph, events: Int64Array) -> Int64Array:
     """The events behind a replay of their thread; none where hardly anything is replayed."""
-    timeline = graph.host.timeline
-    if not mostly_replays(timeline):
+    if not mostly_replays(graph.host.timeline):
         return NO_EVENTS
-    trace, replays = timeline.trace, calls_of_name(timeline.trace, is_graph_launch)
-    is_behind = np.zeros(len(events), dtype=np.bool_)
-    for thread, index in groups_of(trace.thread_index[events]):
-        of_thread = replays[trace.thread_index[replays] == thread]
-        first_ns = trace.start_ns[of_thread].min(initial=np.iinfo(np.int64).max)
-        is_behind[index] = trace.start_ns[events[index]] > first_ns
-    return chosen(events, is_behind)
+    trace = graph.host.timeline.trace
+    replays = calls_of_name(trace, is_graph_launch)
+    return chosen(events, counts_before(trace, replays, events, trace.start_ns[events]) > 0)
 
 
 def recorded_with(graph: Graph, events: Int64Array, *, function: str) -> Int64Array:
@@ -395,11 +391,22 @@ def are_inside(trace: Trace, events: Events, regions: Events) -> NDArray[np.bool
 
 def counts_inside(trace: Trace, regions: Events, events: Events) -> NDArray[np.intp]:
     """intp[regions], how many of some host events begin in each region, on its thread."""
-    counts = np.zeros(len(regions), dtype=np.intp)
-    for thread, index in groups_of(trace.thread_index[regions]):
+    moments_ns = np.concatenate((trace.start_ns[regions], trace.end_ns[regions]))
+    first, end = np.split(counts_before(trace, events, np.tile(regions, 2), moments_ns), 2)
+    return end - first
+
+
+def counts_before(
+    trace: Trace, events: Events, others: Events, moments_ns: Int64Array, side: Side = "left"
+) -> NDArray[np.intp]:
+    """intp[others], how many of some host events the thread of each other begins before a moment.
+
+    With the side "right" those that it begins at that moment count, too.
+    """
+    counts = np.zeros(len(others), dtype=np.intp)
+    for thread, index in groups_of(trace.thread_index[others]):
         starts_ns = np.sort(trace.start_ns[events[trace.thread_index[events] == thread]])
-        first = np.searchsorted(starts_ns, trace.start_ns[regions[index]])
-        counts[index] = np.searchsorted(starts_ns, trace.end_ns[regions[index]]) - first
+        counts[index] = np.searchsorted(starts_ns, moments_ns[index], side)
     return counts
 
 

@@ -60,12 +60,3 @@ def slow_first(name, first, later, *, thread=0):
 )
 def test_first_calls_that_create_something(run, found):
     assert recognized(run) == found
-
-
-def test_loading_a_kernels_code_is_no_handle():
-    def run(program):
-        is_first = not program.number
-        program.add(operator, "aten::addmm", 100, 2_500 if is_first else 150)
-        program.launch(110, 2_400 if is_first else 115, name="nvjet", after=2_500)
-
-    assert recognized(run) == {"kernel-loading": 1}

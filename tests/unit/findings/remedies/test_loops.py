@@ -75,10 +75,6 @@ def test_recognized(recognized, remedy, nodes, events):
         ("expert-loop", [function(EXPERTS, ROUTER, EXPERT)]),
         # The relations of a graph network, and the choice of the best answers two functions above.
         ("expert-loop", [function(RELATIONS, EXPERT * 2)]),
-        (
-            "expert-loop",
-            [function(TRAIN, ROUTER, function(BLOCK, function(RELATIONS, EXPERT * 2)))],
-        ),
         ("expert-loop", [function(EXPERTS, ROUTER, positions() * 2, WORK)]),
         ("expert-loop", [function(EXPERTS, condition(), operator("aten::_grouped_mm", LAUNCH))]),
         (
@@ -206,11 +202,6 @@ def test_a_list_of_modules_that_a_caller_puts_together(recognized):
     inner = function("tabular.py(12): <listcomp>", *LAYERS)
     found = recognized(function(TOKENS, inner, STACK), steps=4)
     assert found["launch-loop"] == {layer.name for layer in LAYERS}
-
-
-def test_a_loop_over_tables(recognized):
-    found = recognized(function(TOKENS, *TABLES), steps=4)
-    assert found["launch-loop"] == {table.name for table in TABLES}
 
 
 @pytest.mark.parametrize(

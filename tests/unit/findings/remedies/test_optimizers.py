@@ -11,7 +11,6 @@ from tests.build.call_trees import (
     item,
     operator,
     program,
-    to_gpu,
 )
 from tests.build.rows import graph
 from tracelab.findings.recognition import recognize
@@ -131,7 +130,6 @@ def test_recognized(recognized, remedy, nodes, events):
         ("update-loop", [(operator("aten::select"), kernel_of("mul"), kernel_of("copy_")) * 50]),
         ("update-loop", [annotation(STEP, kernel_of("add_") * 50)]),
         ("update-loop", [annotation("DistributedDataParallel.forward", kernel_of("copy_") * 50)]),
-        ("update-loop", [operator("aten::copy_", to_gpu(4096)) * 50]),
         ("update-loop", [kernel_of("_foreach_lerp_") * 50]),
         ("zero-grad-zeros", [annotation(ZERO_GRAD)]),
         ("clip-loop", [function(CLIP, kernel_of("_foreach_norm"), LAUNCH * 50)]),

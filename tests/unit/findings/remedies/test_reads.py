@@ -37,8 +37,6 @@ def moved(copied_bytes=8):
     ("remedy", "nodes", "events"),
     [
         ("print-tensor", [function(PRINT, item(), item())], {PRINT}),
-        ("scalar-index", [function(TRAIN, item(), SELECT)], {"aten::item"}),
-        ("scalar-index", [operator("aten::item", READ), operator("aten::slice")], {"aten::item"}),
         ("tensor-from-values", [function(TRAIN, moved(), LIFT)], {"aten::to"}),
         (
             "tensor-from-values",
@@ -95,10 +93,6 @@ def test_recognized(recognized, remedy, nodes, events):
     ("remedy", "nodes"),
     [
         ("print-tensor", [function(PRINT)]),  # of the CPU
-        ("scalar-index", [function(TRAIN, function(ITEM, item()), SELECT)]),
-        ("scalar-index", [function(TRAIN, item(), function("len"), SELECT)]),
-        ("scalar-index", [function(TRAIN, item(LAUNCH), SELECT)]),
-        ("scalar-index", [function(TRAIN, item(), operator("aten::mul", LAUNCH))]),
         ("tensor-from-values", [function(TRAIN, moved(), SELECT)]),  # a batch is moved
         ("tensor-from-values", [function(TRAIN, moved(1 << 20), LIFT)]),
         ("tensor-from-values", [function(TRAIN, function("len"), function(TO, moved()))]),
