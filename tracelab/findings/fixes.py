@@ -80,14 +80,7 @@ def predictions_of(
     findings: Sequence[Finding],
     step_ns: int,
 ) -> tuple[Prediction, ...]:
-    """The predictions of fixes that were replayed by the texts of their edits.
-
-    Args:
-        fixes: what `choose_fixes` chose.
-        known: what was replayed, by the text; all together as `TOGETHER`.
-        findings: those of the report.
-        step_ns: the step without a change, ns: that of a fix without edits.
-    """
+    """The predictions of fixes that were replayed, by the texts of their edits, or `TOGETHER`."""
     predictions = []
     for fix in fixes:
         texts = tuple(map(describe_change, fix.edits))
@@ -150,10 +143,7 @@ def _resolve_edit(edit: str | Callable[[Any], Any]) -> Fix:
 
 
 def _fix(name: str, findings: Sequence[Finding], indices: Sequence[int]) -> Fix:
-    """The edits of some findings, as far as a replay says something about them.
-
-    Those of a finding that comes after others are made on top of theirs.
-    """
+    """The edits of some findings, as far as a replay says something about them."""
     edits = _edits(findings[i] for i in indices)
     if not edits or all(findings[i].role != REST for i in indices):
         return Fix(name, edits, tuple(indices))

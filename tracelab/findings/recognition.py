@@ -54,15 +54,7 @@ class Recognized:
         return {remedy.id: events for remedy, events in self.events_of}
 
     def remedies(self, events: NDArray[np.integer[Any]], rule_id: str) -> tuple[Remedy | None, ...]:
-        """The remedy of each host event; None where no remedy of the rule is recognized.
-
-        Args:
-            events: int[k], event ids, ABSENT for none.
-            rule_id: of the rule that asks.
-
-        Returns:
-            k remedies.
-        """
+        """The remedy of each host event (int[k], ABSENT for none) for a rule, or None."""
         number = np.full(len(events), ABSENT, dtype=np.int64)
         for rank in range(3):
             key = (rule_id, rank)
@@ -118,10 +110,7 @@ def recognize(
 ) -> Recognized:
     """Find the pitfalls that remedies know, but those whose fix is newer than the file's PyTorch.
 
-    Args:
-        graph: the file's dependencies.
-        remedies: what to look for.
-        arguments: the "args" of a few events in the file, by event id.
+    The "args" of a few events are read by event id.
     """
     timeline = graph.host.timeline
     names, torch = _Names(graph.host), timeline.trace.info.software.get("torch")
@@ -224,7 +213,7 @@ class FirstUse(Arrays, dict=True):
 def find_first_use(graph: Graph, recognized: Recognized, bubbles: Bubbles) -> FirstUse:
     """Choose the things that come once in a program from those that remedies recognize.
 
-    Anything inside something that recurs does not count: what is compiled in each step is loaded.
+    Anything inside something that recurs does not count.
     """
     trace = graph.host.timeline.trace
     again = [

@@ -60,13 +60,9 @@ class Way(IntEnum):
 class Blocker(Record):
     """The calls of one place that no capture can hold.
 
-    Example: ``Blocker(way=Way.WAIT, what="`item` in train (train.py:40)", call="`item()`",
-    per_step=2.0, idle_ns=40_000, is_needed=False, is_inside=True, edit="unblock:train.py:40")``.
-
     Attributes:
         way: why a capture cannot hold them.
-        what: the place in words.
-        call: the call in words.
+        what, call: the place and the call in words.
         per_step: their number in a step; in the window if there are no steps.
         idle_ns: ns, the idle time that they caused in all steps.
         is_needed: True if the host cannot go on without the value, so that the call stays.
@@ -92,18 +88,13 @@ class Blocker(Record):
 class Segment(Record, eq=False):
     """The largest part of the steps between two calls that stay, or from end to end of a step.
 
-    Example: ``Segment(launches=190, per_step=7.0, of_launches=1_420, before=blocker, after=None,
-    work=("forward",), module="GPT2LMHeadModel", cut_in=None, repetitions=(array([12, ...]),))``.
-
     Attributes:
-        launches: the number of calls that launch it; the median of its repetitions.
+        launches, of_launches: the median number of calls that launch it, and a step.
         per_step: its repetitions in a step.
-        of_launches: the number of calls that launch a step; the median.
         before, after: the calls around it; None at an end of the step.
         work: its phases.
         module: the outermost module that launches most of it; None without one.
-        cut_in: what the calls at its ends are inside, so that it cannot be captured as a whole:
-            "the backward pass", or a module; None if they are in neither.
+        cut_in: "the backward pass" or a module if the calls at its ends are inside; else None.
         repetitions: intp[k] each, the first timeline row of each launch.
     """
 
@@ -131,17 +122,12 @@ class Segment(Record, eq=False):
 class Launched(Record):
     """The launches of steps that replay graphs.
 
-    Example: ``Launched(replays_per_step=4, eager_per_step=12, is_mostly_replays=True,
-    eager_at="`aten::add` in decode (serve.py:9)", has_optimizer=False, copies_inputs=False)``.
-
     Attributes:
         replays_per_step: calls of a step that replay a graph, or of the window.
         eager_per_step: other calls that a graph could hold: none that waits or copies to the host.
         is_mostly_replays: True if a replay stands for most activities, and there are few of these.
         eager_at: the place of most of them, in words; "" without any.
-
-        copies_inputs: True if all of them are copies that `torch.compile` makes into the inputs of
-            its graphs, and its version can do without.
+        copies_inputs: True if all of them copy inputs of compiled graphs, which can be avoided.
     """
 
     replays_per_step: int
@@ -155,15 +141,9 @@ class Launched(Record):
 class Capture(Record, eq=False):
     """The contents of a graph of the steady steps.
 
-    Example: ``Capture(blockers=(), as_is=Segment(...), after_removal=Segment(...),
-    threads=("thread 2",), has_steps=True, has_collectives=False, compiled_share=0.0,
-    launched=None)``.
-
     Attributes:
         blockers: in the order in which to remove them, those of most calls first.
-        as_is: the largest segment between all of them.
-        after_removal: the largest segment without those that can go.
-
+        as_is, after_removal: the largest segment between all, and without those that can go.
         has_steps: True if the file has steady steps; else it is about the window.
         has_collectives: True if the steps communicate.
         compiled_share: the share of the launches that `torch.compile` made.
@@ -227,13 +207,7 @@ def find_capture(context: Context) -> Capture | None:
 def _chosen_step(
     context: Context, step_index: NDArray[np.int32], start_ns: Int64Array
 ) -> NDArray[np.intp]:
-    """intp[k], the steady step of host calls, else ABSENT; 0 in a window without any.
-
-    Args:
-        context: the window.
-        step_index: int32[k], index into `Timeline.steps`.
-        start_ns: int64[k], ns.
-    """
+    """intp[k], the steady step of host calls, else ABSENT; 0 in a window without any."""
     steady = context.timeline.steady
     if steady is None:
         is_inside = (start_ns >= _first_launch_ns(context)) & (start_ns < context.window.end_ns)
@@ -327,13 +301,7 @@ def _remedy_edits(context: Context, call_id: Int64Array) -> list[str | None]:
 
 
 def _find_launched(context: Context, launches: _Calls, rows: NDArray[np.intp]) -> Launched | None:
-    """Find what is replayed, and what is launched next to it; None if most steps replay nothing.
-
-    Args:
-        context: the window.
-        launches: those of the steps.
-        rows: intp[m], the timeline rows of all that they launch.
-    """
+    """Find what is replayed, and what is launched next to it; None if most steps replay nothing."""
     timeline, launch_id = context.timeline, launches.event_id
     is_replay = match_names(context.trace, launch_id, is_graph_launch)
     replays, steps = int(is_replay.sum()), int(launches.step.max()) + 1
@@ -382,13 +350,7 @@ def _largest_segment(
 ) -> Segment:
     """Find the segment between two calls that has most launches, with all its repetitions.
 
-    Args:
-        context: the window.
-        launches: those of the steps.
-        rows: intp[launches], the first timeline row of each.
-        calls: those that may end a segment.
-        blockers: those of the window.
-        blocker_of: intp[calls], index into `blockers` of those that do, ABSENT of the others.
+    The rows are of the launches; `blocker_of` is ABSENT for calls that end no segment.
     """
     steps, is_end = int(launches.step.max()) + 1, blocker_of != ABSENT
     number = np.searchsorted(calls.start_ns[is_end], launches.start_ns)

@@ -32,12 +32,7 @@ _WHOLE = "`with torch.cuda.graph(graph):` around all of it"
 
 
 class Step(NamedTuple):
-    """One thing to do before a capture.
-
-    Attributes:
-        text: an imperative sentence.
-        avoids: what is in the way of a capture, as a noun.
-    """
+    """One thing to do before a capture: a sentence, and a noun for what is in the way."""
 
     text: str
     avoids: str
@@ -70,12 +65,7 @@ _SENTENCES: Mapping[str, str] = SENTENCES["launches"]
 
 
 def advise(context: Context, lost_ns: int) -> Advice:
-    """Advise how to launch the steps of a window in less time.
-
-    Args:
-        context: the window.
-        lost_ns: the idle time that late launches cost in it, ns.
-    """
+    """Advise how to launch the steps of a window in less time; late launches cost `lost_ns`."""
     if lost_ns < MIN_REPORTED_SHARE * context.window.length_ns:  # it is not reported
         return Advice(NO_FIX, None)
     capture = find_capture(context)
@@ -130,12 +120,7 @@ def _describe(launched: Launched, capture: Capture) -> str:
 
 
 def _plan(context: Context, capture: Capture, lost_ns: int) -> _Plan:
-    """Decide what to capture, and what comes before that.
-
-    Nothing comes first if a segment has most of the launches already and can be captured as it is,
-    or if hardly more would be in one graph. An operator whose result changes in size changes all
-    that follows.
-    """
+    """Decide what to capture, and what comes before that."""
     as_is, after = capture.as_is, capture.after_removal
     change = find_change(context, as_is.repetitions)
     removed = tuple(blocker for blocker in capture.blockers if blocker.can_go)
@@ -255,11 +240,7 @@ def _ends(segment: Segment) -> str:
 
 
 def _how(context: Context, capture: Capture, *, has_optimizer: bool) -> tuple[list[str], str]:
-    """Choose the functions of PyTorch, the best first, and a sentence about them.
-
-    Only one of them captures an optimizer's step. A program with graphs has used the others, or
-    they do not hold all of it.
-    """
+    """Choose the functions of PyTorch, the best first, and a sentence about them."""
     functions, is_compiled = _functions(context, capture), _is_compiled(capture)
     # `torch.compile` cannot differentiate a backward pass again.
     if any("BackwardBackward" in name for name in context.trace.strings):
@@ -309,11 +290,7 @@ def _open_conditions(capture: Capture, plan: _Plan, *, has_first: bool) -> list[
 
 
 def _is_possible(context: Context, capture: Capture, plan: _Plan) -> bool:
-    """Tell whether the trace shows that a capture needs nothing more of the program.
-
-    It shows that the launches are the same each time, and not whether an optimizer can be captured,
-    gradients and inputs stay at their addresses, or other ranks capture together.
-    """
+    """Tell whether the trace shows that a capture needs nothing more of the program."""
     is_same = plan.change is not None and plan.change.kernel is None
     if not is_same or capture.has_collectives or plan.segment.cut_in is not None:
         return False
@@ -325,14 +302,7 @@ def _is_possible(context: Context, capture: Capture, plan: _Plan) -> bool:
 
 
 def _shortened(text: str, goal: str, first: Sequence[Step], calls: Sequence[Blocker]) -> Instead:
-    """Pair a fix with its short form: the last step, and what comes first if there is room.
-
-    Args:
-        text: the fix.
-        goal: the last step, a sentence.
-        first: what comes before it.
-        calls: the calls that are to be removed.
-    """
+    """Pair a fix with its short form: the last step, and what comes first if there is room."""
     if not first:
         return Instead(text, short=goal)
     names = {blocker.call for blocker in calls if blocker.can_go}

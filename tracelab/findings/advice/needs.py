@@ -70,12 +70,7 @@ def own_waits(graph: Graph) -> Int64Array:
 
 
 def awaited_results(graph: Graph, waits: Int64Array) -> NDArray[np.int8]:
-    """int8[k], the `Awaited` of each of these waits; it is the same for all of one place.
-
-    Args:
-        graph: the file's dependencies.
-        waits: int64[k], event ids, as of `own_waits`.
-    """
+    """int8[k], the `Awaited` of each of these waits (event ids), the same for all of one place."""
     timeline, calls = graph.host.timeline, graph.host.blocking_calls
     awaited = np.full(len(waits), Awaited.NOTHING, dtype=np.int8)
     waited = calls.event_id[calls.kind == Blocking.COPY]
@@ -120,11 +115,7 @@ def _awaited_rows(graph: Graph) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
 
 
 def _ends_since_last_wait(graph: Graph, copy_row: NDArray[np.intp]) -> NDArray[np.bool_]:
-    """bool[blocking calls], which return first of their thread after a copy has ended.
-
-    So may a wait for a stream that itself waited for the copy, or one of which the file does not
-    say what it waited for.
-    """
+    """bool[blocking calls], which return first of their thread after a copy has ended."""
     calls = graph.host.blocking_calls
     end_ns, guards = np.sort(graph.host.timeline.end_ns[copy_row]), np.zeros(len(calls), np.bool_)
     waits = np.where(calls.kind == Blocking.ALLOCATION, ABSENT, calls.thread_index)
@@ -138,13 +129,7 @@ def _ends_since_last_wait(graph: Graph, copy_row: NDArray[np.intp]) -> NDArray[n
 def _copies_ended_by(
     graph: Graph, copy_row: NDArray[np.intp], call_index: NDArray[np.intp]
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Pairs: index of a blocking call, and the copy that was launched last of those ended by then.
-
-    Args:
-        graph: the file's dependencies.
-        copy_row: intp[c], timeline rows of copies.
-        call_index: intp[k], index of blocking calls.
-    """
+    """Pairs: index of a blocking call, and of the copies ended by then the one launched last."""
     timeline, calls = graph.host.timeline, graph.host.blocking_calls
     by_end = copy_row[np.argsort(timeline.end_ns[copy_row], kind="stable")]
     ended = np.searchsorted(timeline.end_ns[by_end], calls.end_ns[call_index], side="right")
@@ -159,15 +144,7 @@ def _copies_ended_by(
 def _has_work_behind(
     graph: Graph, index: NDArray[np.intp], row: NDArray[np.intp]
 ) -> NDArray[np.bool_]:
-    """bool[blocking calls], which begin when more was launched than the rows that they wait for.
-
-    In a program of replays that is a replay.
-
-    Args:
-        graph: the file's dependencies.
-        index: intp[p], index of blocking calls.
-        row: intp[p], a timeline row that each of them waits for.
-    """
+    """bool[blocking calls], which begin when more was launched than the rows that they wait for."""
     timeline, calls = graph.host.timeline, graph.host.blocking_calls
     start_ns, launched_ns = timeline.trace.start_ns, np.full(len(calls), _NEVER)
     is_launched = timeline.launch_id[row] != ABSENT
@@ -187,8 +164,7 @@ class FedBack(NamedTuple):
     """Reads and the copies that follow them.
 
     Attributes:
-        is_input: bool[k], the blocking calls for a value from which the host computes what it
-            copies to the GPU next.
+        is_input: bool[k], the blocking calls from whose value the host computes its next copy.
         is_returned: bool[k], those right after which as many bytes are copied back.
         copy_id: int64[c], event ids of the calls that copy what was computed.
     """
@@ -255,13 +231,7 @@ def fed_back(graph: Graph) -> FedBack:
 def _usual(
     is_chosen: NDArray[np.bool_], is_next_step: NDArray[np.bool_], least: float
 ) -> NDArray[np.bool_]:
-    """bool[k], reads that feed a copy: those into the next step only if most are within one.
-
-    Args:
-        is_chosen: bool[k], those that may.
-        is_next_step: bool[k], those whose copy is in the next step.
-        least: the smallest number that counts.
-    """
+    """bool[k], reads that feed a copy: those into the next step only if most are within one."""
     within = is_chosen & ~is_next_step
     is_usual = within.sum() > (is_chosen & is_next_step).sum()
     usual = is_chosen if is_usual else within
@@ -315,22 +285,12 @@ def choose_fix(fix: Instead, needs: NDArray[np.int8]) -> Instead:
 
 
 def cannot_go(needs: NDArray[np.int8]) -> bool:
-    """Return True if the host needs the values of some blocking calls of a place.
-
-    Without the size of a result another operator can do, and what is copied back can stay.
-
-    Args:
-        needs: int8[k], as of `choose_fix`.
-    """
+    """Tell whether the host needs some values of a place (int8[k], `Need`), other than as sizes."""
     return _are(needs, _MIN_SHARE_TO_KEEP, Need.BRANCH, Need.INPUT)
 
 
 def is_size(needs: NDArray[np.int8]) -> bool:
-    """Tell whether the host needs the values of most blocking calls of a place as sizes.
-
-    Args:
-        needs: int8[k], as of `choose_fix`.
-    """
+    """Tell whether the host needs most values of a place (int8[k], `Need`) as sizes."""
     return _are(needs, _MIN_SHARE, Need.SIZE)
 
 

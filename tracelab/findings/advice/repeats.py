@@ -31,8 +31,6 @@ _MIN_ALIKE_SHARE_OF_REPETITIONS = 0.75
 class Change(Record):
     """The first difference between repetitions of the same work.
 
-    Example: ``Change(kernel="at::native::CatArrayBatchedCopy", has_shapes=False)``.
-
     Attributes:
         kernel: another kernel, or one with other dimensions or shapes; None if all are the same.
         has_shapes: True if shapes were compared.
@@ -43,14 +41,10 @@ class Change(Record):
 
 
 def find_change(context: Context, repetitions: Iterable[NDArray[np.intp]]) -> Change | None:
-    """Compare repetitions of the same work; None if there is only one.
+    """Compare repetitions (timeline rows) of the same work; None if there is only one.
 
     Kernels are compared by name. If these agree, a sample of them is compared by launch dimensions
     and, if the file has them, by shapes.
-
-    Args:
-        context: the window.
-        repetitions: intp[k] each, timeline rows.
     """
     timeline = context.timeline
     kernels = [rows[timeline.kind[rows] == Kind.COMPUTE] for rows in repetitions]
@@ -83,12 +77,7 @@ def find_change(context: Context, repetitions: Iterable[NDArray[np.intp]]) -> Ch
 def have_same_sizes(context: Context, call_id: Int64Array) -> bool:
     """Tell whether the launches after some calls have the same dimensions in every steady step.
 
-    Args:
-        context: the window.
-        call_id: int64[k], event ids of calls that wait for a size, or of what computes it.
-
-    Returns:
-        False, too, if a single step or launches of single blocks say nothing.
+    False, too, if a single step or launches of single blocks say nothing.
     """
     steady = context.timeline.steady
     if steady is None:
@@ -143,10 +132,7 @@ def _first_difference(
 
 
 def _rows_after(context: Context, call_id: Int64Array, step: NDArray[np.intp]) -> NDArray[np.intp]:
-    """intp[k, `_LAUNCHES`], timeline rows of the kernels launched after calls of steps (intp[k]).
-
-    They are those of the same thread and step; ABSENT if there are fewer.
-    """
+    """intp[k, `_LAUNCHES`], rows of the kernels launched after calls in their steps."""
     timeline, trace = context.timeline, context.trace
     rows = np.flatnonzero((timeline.kind == Kind.COMPUTE) & (timeline.launch_id != ABSENT))
     start_ns, thread = (x[timeline.launch_id[rows]] for x in (trace.start_ns, trace.thread_index))

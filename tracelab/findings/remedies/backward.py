@@ -46,8 +46,7 @@ _ONLY_FORWARD = re.compile(
 def calls_again(graph: Graph, events: Int64Array, arguments: ReadArguments) -> Int64Array:
     """All but the first of the calls that run the same nodes, and what goes back through them.
 
-    Calls that ask for a single leaf each: where they ask for several at once they are of different
-    results, or products of a Hessian with vectors of which each needs the one before.
+    Calls that ask for several leaves are of different results, or products of a Hessian.
     """
     timeline = graph.host.timeline
     trace = timeline.trace
@@ -84,15 +83,10 @@ def gradients_for_nothing(graph: Graph, _events: Int64Array) -> Int64Array:
 
 
 def _useless_passes(timeline: Timeline) -> list[tuple[Int64Array, NDArray[np.bool_]]]:
-    """The backward passes that compute gradients which no optimizer uses, or clears.
+    """Backward passes whose gradients no optimizer uses, or clears: event ids, and which are added.
 
     A gradient that an optimizer has cleared is stored as it is. One that is added to another, in
-    the first backward pass since an optimizer's step, was not cleared before: what was in it was
-    used by no step. That is so of all parameters of a pass where gradients are cleared to zero,
-    and then nothing is known.
-
-    Returns:
-        of each pass event ids of what stores or adds its gradients, by start, and which are added.
+    the first backward pass since a step, was not cleared: no step used what was in it.
     """
     trace = timeline.trace
     steps = named(trace, is_optimizer_step, Category.ANNOTATION)
@@ -128,14 +122,7 @@ def _useless_passes(timeline: Timeline) -> list[tuple[Int64Array, NDArray[np.boo
 def _is_first_pass(
     timeline: Timeline, gradients: Int64Array, step_ns: Int64Array, thread: int
 ) -> NDArray[np.bool_]:
-    """bool[k], which gradients are of the first backward pass since an optimizer's step.
-
-    Args:
-        timeline: the activities.
-        gradients: event ids of what stores or adds them, by start.
-        step_ns: when optimizers' steps ended, ns.
-        thread: index into `Trace.threads` of the one that calls them.
-    """
+    """bool[k], which gradients are of the first backward pass since an optimizer's step."""
     trace = timeline.trace
     begins = named(trace, _RUN_BACKWARD.search, Category.PYTHON)
     if not len(trace.of_category(Category.PYTHON)):
@@ -155,11 +142,7 @@ def _is_first_pass(
 def _find_unneeded(
     timeline: Timeline, gradients: Int64Array, is_added: NDArray[np.bool_]
 ) -> Int64Array:
-    """Operators and calls of one backward pass without which all cleared gradients are the same.
-
-    All that follows the last of these; before it the additions, and the gradients of weights,
-    which are the second product of a node.
-    """
+    """Operators and calls of one backward pass without which all cleared gradients are the same."""
     trace, operators = timeline.trace, timeline.operators
     thread = trace.thread_index[gradients[0]]
     engine = operators.event_id[operators.entries_of(int(thread))]
@@ -187,9 +170,8 @@ def _find_unneeded(
 def before_first_use(graph: Graph, events: Int64Array, arguments: ReadArguments) -> Int64Array:
     """Add the nodes of operators that ran before any trained parameter was used.
 
-    A node has the number of its operator in its thread. Nodes run by falling number, and what a
-    thread of autograd's own did in the forward pass, as for a gradient penalty, comes last: the
-    gradient of a trained parameter may be stored behind all useless nodes.
+    Nodes run by falling number, and what a thread of autograd's own did in the forward pass, as for
+    a gradient penalty, comes last.
     """
     timeline, found = graph.host.timeline, [events]
     trace, operators = timeline.trace, timeline.operators

@@ -62,12 +62,7 @@ def search_for_unused(graph: Graph, events: Int64Array) -> Int64Array:
 
 
 def small_ones(graph: Graph, _events: Int64Array, *, of_gradients: bool) -> Int64Array:
-    """The calls that send small collectives in a row, but one of each row or backward pass.
-
-    Args:
-        graph: the file's dependencies.
-        of_gradients: True for all-reduces of gradients, False for all others.
-    """
+    """The calls that send small collectives in a row, of gradients or others, but one of a row."""
     small = small_collectives(graph.host.timeline)
     return _issuing(graph, small.row[small.is_gradient == of_gradients])
 
@@ -75,7 +70,7 @@ def small_ones(graph: Graph, _events: Int64Array, *, of_gradients: bool) -> Int6
 def gradients_of_microbatches(graph: Graph, _events: Int64Array) -> Int64Array:
     """The calls that send gradients of a backward pass before the last one of a step.
 
-    Passes count that send the same as the last one. The copies into buckets and back go as well.
+    Passes count that send the same as the last one, with the copies into buckets and back.
     """
     timeline, trace = graph.host.timeline, graph.host.timeline.trace
     found = collectives(timeline)
@@ -168,10 +163,7 @@ def _issuing(graph: Graph, rows: NDArray[np.integer[Any]]) -> Int64Array:
 
 
 def _next(timeline: Timeline, events: Int64Array, others: Int64Array) -> Int64Array:
-    """int64[k], the index of the first of some others that its thread begins after each event.
-
-    ABSENT where there is none.
-    """
+    """int64[k], the index of the first of some others that its thread begins after each event."""
     trace = timeline.trace
     thread = trace.thread_index[events]
     order = np.lexsort((trace.start_ns[others], trace.thread_index[others]))

@@ -58,8 +58,7 @@ _MIN_FIRST_NS, _MIN_TIMES_LONGER = 1_000_000, 10
 def before_rest(graph: Graph, events: Int64Array) -> Int64Array:
     """The events in a compiled region that goes on as another function behind them.
 
-    The rest of a function that a break cuts is called from its first part. It is compiled on its
-    own, unless it computes nothing, as behind a guard that lets pass.
+    The rest of a function that a break cuts is called from its first part.
     """
     trace = graph.host.timeline.trace
     regions = compiled_functions(trace)
@@ -169,11 +168,9 @@ def slow_first(graph: Graph, events: Int64Array) -> Int64Array:
 def fills_memory(graph: Graph, _events: Int64Array) -> Int64Array:
     """The allocator's calls that do not go on.
 
-    These are all where only the first of several steps has any. A program whose memory is never
-    freed stops allocating: without a call that frees, all come once, unless at least every other
-    steady step has one. In a file without steps, which usually begins as the program does, those
-    before the first call that frees come once. A library frees memory as it begins; that is not
-    the allocator's.
+    These are all where only the first of several steps has any, or none frees and most steady steps
+    have none. In a file without steps they are those before the first call that frees. A library
+    frees memory as it begins; that is not the allocator's.
     """
     timeline, calls = graph.host.timeline, _allocator_calls(graph)
     starts, _ = _library_starts(graph)
@@ -201,13 +198,7 @@ def _allocator_calls(graph: Graph) -> Int64Array:
 
 
 def _library_starts(graph: Graph) -> tuple[Int64Array, Int64Array]:
-    """The calls that free memory in the first run of an operator, and in no later one.
-
-    So does the first product of a thread, which creates cuBLAS's handle, and the first convolution.
-
-    Returns:
-        the calls, and the innermost operator around each: event ids.
-    """
+    """Calls that free memory in the first run of an operator alone; the operators around them."""
     trace, operators = graph.host.timeline.trace, graph.host.timeline.operators
     calls = _allocator_calls(graph)
     frees = calls[match_names(trace, calls, is_free)]

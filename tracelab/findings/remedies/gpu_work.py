@@ -154,11 +154,7 @@ def joined_by_backward_of_chains(
 
 
 def _calls_of_functions(timeline: Timeline, events: Int64Array) -> Int64Array:
-    """int64[k], the call of a function of the program's own that made each host event.
-
-    An index into `python_frames`; ABSENT where a library did, or the loop of the steps itself: that
-    one cannot be compiled.
-    """
+    """int64[k], the call of a function of the program around each event; ABSENT for the loop."""
     trace, frames = timeline.trace, python_frames(timeline)
     is_function = frames.have_name(lambda name: is_source_function(name) and not is_of_torch(name))
     is_own = is_function & frames.have_name(partial(is_own_frame, tuple(trace.info.source_scopes)))
@@ -204,7 +200,7 @@ def layout_changes(graph: Graph, _events: Int64Array) -> Int64Array:
     """The launches of cuDNN's kernels that change the layout, where they go on.
 
     None where normalization without a kernel for the other layout takes a tenth as long, or all
-    convolutions are of sequences, which have no channels last.
+    convolutions are of sequences.
     """
     timeline = graph.host.timeline
     of_sequences = len(operators_named(timeline, _OF_SEQUENCES))

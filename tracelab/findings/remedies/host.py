@@ -98,10 +98,8 @@ def reads_of_results(graph: Graph, events: Int64Array) -> Int64Array:
 def fed_back_calls(graph: Graph, _events: Int64Array, *, kind: str) -> Int64Array:
     """The reads that block for what is copied to the GPU next, or these copies.
 
-    Args:
-        graph: the file's dependencies.
-        kind: "input" for reads from which the host computes it, "returned" for those of the same
-            value, "copy" for copies of what was computed.
+    The kind is "input" for reads from which the host computes it, "returned" for those of the same
+    value, "copy" for copies of what was computed.
     """
     found, calls = fed_back(graph), graph.host.blocking_calls.event_id
     reads = {"input": found.is_input, "returned": found.is_returned}
@@ -111,13 +109,7 @@ def fed_back_calls(graph: Graph, _events: Int64Array, *, kind: str) -> Int64Arra
 def copy_calls(
     graph: Graph, _events: Int64Array, *, direction: str, min_bytes: int = 0
 ) -> Int64Array:
-    """The calls that copy pageable memory in a direction, "h2d" or "d2h".
-
-    Args:
-        graph: the file's dependencies.
-        direction: of the copies.
-        min_bytes: of each, where the file says its size.
-    """
+    """The calls that copy pageable memory, "h2d" or "d2h", without those known to be smaller."""
     timeline = graph.host.timeline
     size_bytes = timeline.trace.copied_bytes[timeline.event_id]
     is_small = (size_bytes != ABSENT) & (size_bytes < min_bytes)
@@ -167,8 +159,7 @@ def reads_in_a_row(graph: Graph, events: Int64Array, *, least: int) -> Int64Arra
 def made_of_values(graph: Graph, events: Int64Array) -> Int64Array:
     """The moves to a device (`aten::to`) of a tensor that the program has just made on the host.
 
-    PyTorch lifts one of Python's values next (`aten::lift_fresh`); any other was made by the
-    built-in function before the one that moves it, as in ``torch.from_numpy(x).to(device)``.
+    PyTorch lifts one of Python's values next; another was made by the built-in function before.
     """
     operators, frames = graph.host.timeline.operators, python_frames(graph.host.timeline)
     index = np.flatnonzero(np.isin(operators.event_id, events))
@@ -196,8 +187,7 @@ def _first_after(nesting: Nesting, index: Int64Array) -> Int64Array:
 def small_copies_in_a_row(graph: Graph, _events: Int64Array) -> Int64Array:
     """Small copies that directly follow another one on their thread, in steps that have many.
 
-    The first of a row stays: it stands for the copy that replaces them. Copies with other launches
-    between them are needed at different times.
+    The first of a row stands for the copy that replaces them.
     """
     timeline = graph.host.timeline
     trace = timeline.trace
@@ -237,10 +227,7 @@ def joined_by_functions(graph: Graph, events: Int64Array) -> Int64Array:
 
 
 def long_loads(graph: Graph, events: Int64Array) -> Int64Array:
-    """The loads of the main process, if they take long enough that worker processes pay.
-
-    The profiler makes them longer: they count for the share of a step that is left without it.
-    """
+    """The loads of the main process, if without the profiler they take long enough to pay."""
     timeline = graph.host.timeline
     step_ns = float(np.median(timeline.typical_lengths_ns)) if timeline.steps else 0
     share = min(1, (timeline.trace.info.unprofiled_step_ns or step_ns) / (step_ns or 1))
@@ -267,10 +254,7 @@ def launches_in_other_threads(graph: Graph, events: Int64Array) -> Int64Array:
 
 
 def thread_waits_and_what_for(graph: Graph, _events: Int64Array) -> Int64Array:
-    """The waits of launching threads for others, and the functions that those run meanwhile.
-
-    A wait for data belongs to the data loader.
-    """
+    """The waits of launching threads for others, and the functions that those run meanwhile."""
     host, trace = graph.host, graph.host.timeline.trace
     launching = np.array(sorted(host.launching_threads), dtype=np.int64)
     waits = thread_waits(trace)
@@ -310,11 +294,7 @@ def nan_checks(graph: Graph, events: Int64Array) -> Int64Array:
 
 
 def silent_functions(graph: Graph, _events: Int64Array, *, least_us: float) -> Int64Array:
-    """Python functions that did nothing recorded for long, where collections are not recorded.
-
-    A call that takes as long explains itself; between two events of a thread that is the function
-    alone.
-    """
+    """Python functions that did nothing recorded for long, where collections are not recorded."""
     timeline, trace = graph.host.timeline, graph.host.timeline.trace
     functions = trace.of_category(Category.PYTHON)
     if not len(functions) or _COLLECTS in trace.strings:
@@ -334,10 +314,7 @@ def silent_functions(graph: Graph, _events: Int64Array, *, least_us: float) -> I
 
 
 def finds_no_padding(graph: Graph, events: Int64Array) -> Int64Array:
-    """The checks after which no mask was made: no token was padding.
-
-    Then the function around the check of the mask runs no further operator.
-    """
+    """The checks after which the function around the check of the mask runs no operator."""
     timeline = graph.host.timeline
     trace, operators, frames = timeline.trace, timeline.operators, python_frames(timeline)
     check = functions_around(graph, events)

@@ -35,11 +35,7 @@ _PATTERNS = ("frames", "operators", "operator", "function")
 
 
 def load_remedies(text: str, name: str) -> tuple[Remedy, ...]:
-    """Make the remedies of a file, in its order.
-
-    Args:
-        text: of the file, in TOML.
-        name: of the file, for errors.
+    """Make the remedies of a TOML file, in its order; its name is for errors.
 
     Raises:
         ValueError: a record is wrong; it names the record and the key.

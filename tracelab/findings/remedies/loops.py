@@ -84,11 +84,7 @@ def turns(graph: Graph, _events: Int64Array, *, with_masks: bool) -> Int64Array:
 
     A loop is recognized by built-in functions, or operators that Python calls without a name
     (``x + y``), which a function of the program calls for a small kernel each; or by modules of one
-    class. What makes one call of them makes one of everything else in its turns, too.
-
-    Args:
-        graph: the file's dependencies.
-        with_masks: True for loops in which each turn chooses elements by a mask, False for others.
+    class. Loops whose turns choose elements by a mask are asked for `with_masks`, or left out.
     """
     if with_masks and len(_masks(graph)) < _MIN_TURNS:
         return NO_EVENTS
@@ -112,13 +108,7 @@ def turns(graph: Graph, _events: Int64Array, *, with_masks: bool) -> Int64Array:
 
 
 def _find_masked(graph: Graph, calls: _Calls, in_loop: NDArray[np.intp]) -> Int64Array:
-    """The functions (indices of frames) whose loops do little but choose by masks.
-
-    Args:
-        graph: the file's dependencies.
-        calls: of the program.
-        in_loop: rows of calls in loops.
-    """
+    """The functions (indices of frames) whose loops do little but choose by masks."""
     trace, launch_id = graph.host.timeline.trace, calls.launch_id
     is_mask = np.isin(calls.call_id, _masks(graph))
     found = []
@@ -130,11 +120,7 @@ def _find_masked(graph: Graph, calls: _Calls, in_loop: NDArray[np.intp]) -> Int6
 
 
 def _solvers(graph: Graph, calls: _Calls) -> NDArray[np.intp]:
-    """The functions (indices of frames) that multiply and read a number again and again.
-
-    They are iterative solvers, which compare the number with a tolerance: each turn of their loop
-    needs the one before.
-    """
+    """Iterative solvers (indices of frames): functions that multiply and read a number often."""
     frames = python_frames(graph.host.timeline)
     reads = operators_named(graph.host.timeline, _READS)
     readers = frames.around(frames.innermost(reads), frames.have_name(is_program_frame))
@@ -157,11 +143,7 @@ def _masks(graph: Graph) -> Int64Array:
 def _modules_in_loops(
     graph: Graph, calls: _Calls, is_small_launch: NDArray[np.bool_]
 ) -> Int64Array:
-    """Calls of many small modules of one class by one call of a function, and what is between.
-
-    No layers of a model, each of which needs the one before: each launches little, all the same,
-    and what they made is put together behind them.
-    """
+    """Calls of many small modules of one class by one call of a function, and what is between."""
     trace = graph.host.timeline.trace
     names = [trace.name_of(event) for event in calls.call_id.tolist()]
     is_module = np.array([name.startswith(MODULE_PREFIX) for name in names], dtype=np.bool_)
@@ -203,9 +185,8 @@ class _Calls(Arrays):
     """Calls that functions of the program make, by what these launch: a row for each launch.
 
     Attributes:
-        launch_id: int64[k], event ids.
+        launch_id, call_id: int64[k], event ids of the launch, and of what was called.
         caller: int64[k], the index of the function's frame.
-        call_id: int64[k], event ids of what it called.
         operator: int32[k], the name of the outermost operator around the launch, as its index.
         is_direct: bool[k], whether that operator is what it called.
         is_product: bool[k], whether that is a product of matrices or a convolution.
@@ -219,10 +200,7 @@ class _Calls(Arrays):
     is_product: NDArray[np.bool_]
 
     def often(self, is_one: NDArray[np.bool_]) -> NDArray[np.intp]:
-        """One of the rows of each call whose function calls that operator often.
-
-        Products are excepted.
-        """
+        """One of the rows of each call whose function calls that operator often; no products."""
         rows = np.flatnonzero(is_one)
         rows = rows[np.unique(self.call_id[rows], return_index=True)[1]]
         turns = np.stack((self.caller[rows], self.operator[rows]), axis=1)
@@ -269,11 +247,7 @@ def _one_after_another(graph: Graph, calls: Int64Array) -> Int64Array:
 
 
 def cells_in_a_row(graph: Graph, events: Int64Array) -> Int64Array:
-    """The cells of steps that have many, with little launched in between, and their backward pass.
-
-    What autograd's thread runs from the first cell's backward function to the last one's is of the
-    loop, too.
-    """
+    """The cells of steps that have many, with little launched between, and their backward pass."""
     timeline, trace = graph.host.timeline, graph.host.timeline.trace
     launching = timeline.launch_id[timeline.launch_id != ABSENT]
     own = counts_inside(trace, events, launching)
@@ -300,10 +274,7 @@ def _are_between(trace: Trace, events: Int64Array, others: Int64Array) -> NDArra
 
 
 def expert_loops(graph: Graph, _events: Int64Array) -> Int64Array:
-    """The functions that look up positions and add rows back several times in one call.
-
-    Nothing in a file without a router: a loop over the relations of a graph network does the same.
-    """
+    """The functions that look up positions and add rows back; none in a file without a router."""
     frames = python_frames(graph.host.timeline)
     is_routed = len(operators_named(graph.host.timeline, _ROUTES)) > 0
     is_loop = np.full(len(frames.event_id), is_routed)
@@ -317,7 +288,7 @@ def expert_loops(graph: Graph, _events: Int64Array) -> Int64Array:
 def casts_again(graph: Graph, events: Int64Array) -> Int64Array:
     """Casts of weights that a module repeats in a step, or that inference makes in each step.
 
-    Of training they are those without the first of each operator, which is its input's.
+    In training the first cast of each operator is its input's.
     """
     timeline = graph.host.timeline
     operators = timeline.operators
@@ -358,9 +329,8 @@ def runs_backward(graph: Graph, events: Int64Array) -> Int64Array:
 def updates_one_by_one(graph: Graph, _events: Int64Array) -> Int64Array:
     """Operators that update many tensors, one after another, with nothing else in between.
 
-    Of each thread and step those that launch work, in order: every run of elementwise operators in
-    which several write in place. Not those of optimizers, of the backward pass and of the buffers
-    that DDP broadcasts.
+    These are runs of elementwise operators in which several write in place, outside of optimizers
+    and of the buffers that DDP broadcasts.
     """
     timeline = graph.host.timeline
     trace, operators = timeline.trace, timeline.operators
@@ -399,10 +369,7 @@ def joined_by_scaled_update(graph: Graph, events: Int64Array) -> Int64Array:
 
 
 def joined_by_additions(graph: Graph, events: Int64Array) -> Int64Array:
-    """Zeroed gradients, and the additions to them in the backward pass that follows.
-
-    What is not zeroed but dropped is assigned by the first backward pass, not added to.
-    """
+    """Zeroed gradients, and the additions to them in the backward pass that follows."""
     timeline = graph.host.timeline
     trace, frames, operators = timeline.trace, python_frames(timeline), timeline.operators
     passes = frames.event_id[frames.have_name(is_backward)]
@@ -424,7 +391,7 @@ def joined_by_additions(graph: Graph, events: Int64Array) -> Int64Array:
 def small_micro_batches(graph: Graph, _events: Int64Array) -> Int64Array:
     """Modules, backward passes and what else is called for micro-batches that are alike.
 
-    Those are several backward passes with about as many launches each before an optimizer's step.
+    Their backward passes launch about as much each before an optimizer's step.
     """
     timeline = graph.host.timeline
     trace = timeline.trace
@@ -458,13 +425,7 @@ def small_micro_batches(graph: Graph, _events: Int64Array) -> Int64Array:
 
 
 def _called_by_loop(timeline: Timeline, modules: Int64Array, passes: Int64Array) -> Int64Array:
-    """The calls of the function around some backward passes, from first module to last pass.
-
-    Args:
-        timeline: the activities.
-        modules: int64[k], event ids.
-        passes: int64[k], event ids by start, at least one.
-    """
+    """The calls of the function around some backward passes, from first module to last pass."""
     trace, frames = timeline.trace, python_frames(timeline)
     end_ns = trace.end_ns[passes[-1]]
     loop = frames.innermost(passes[:1])[0]

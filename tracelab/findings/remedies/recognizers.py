@@ -52,18 +52,14 @@ _MIN_STEADY_STEPS = 2
 
 
 def recurs(graph: Graph, events: Int64Array) -> Int64Array:
-    """All events if they occur in at least two steady steps (or in the only one), else none.
-
-    In a file without steps two suffice. See `recurring` for what must go on after a first use.
-    """
+    """All events if they occur in two steady steps, or in the only one, else none."""
     return _if_enough(graph, events, np.ones(len(events)), 1)
 
 
 def recurring(graph: Graph, events: Events) -> Int64Array:
     """All events if at least two steady steps have any, else none.
 
-    The first recorded step counts for nothing, as what comes once comes there. So does a file
-    without steps, which does not say what a step repeats.
+    The first recorded step counts for nothing, as what comes once comes there.
     """
     timeline = graph.host.timeline
     if timeline.steady is None or not len(events):
@@ -74,10 +70,7 @@ def recurring(graph: Graph, events: Events) -> Int64Array:
 
 
 def recurs_in_most_steps(graph: Graph, events: Int64Array) -> Int64Array:
-    """All events if most steady steps have some, else none; all in a file without steps.
-
-    What comes every N steps is as it should be.
-    """
+    """All events if most steady steps have some, else none; all in a file without steps."""
     steady = graph.host.timeline.steady
     if steady is None:
         return events
@@ -91,10 +84,7 @@ def lasts(graph: Graph, events: Int64Array, *, least_us: float) -> Int64Array:
 
 
 def takes_share(graph: Graph, events: Int64Array, *, least: float) -> Int64Array:
-    """The events of threads that launch, if together they take a share of the steps, else none.
-
-    What they hold of one another counts once.
-    """
+    """The events of launching threads, if together they take a share of the steps, else none."""
     timeline = graph.host.timeline
     events = called_in_launching_thread(graph, events)
     nesting = Nesting(timeline.trace, events)
@@ -116,14 +106,7 @@ def launches(graph: Graph, events: Int64Array, *, least: int) -> Int64Array:
 def launches_each(
     graph: Graph, events: Int64Array, *, least: int, alike: bool = False
 ) -> Int64Array:
-    """The events that launch at least so many activities each.
-
-    Args:
-        graph: the file's dependencies.
-        events: int64[k], event ids.
-        least: that number.
-        alike: True for those of a name that launch the same number each time.
-    """
+    """The events that launch so many activities each; `alike` if all of a name launch as many."""
     timeline = graph.host.timeline
     count = launches_inside(timeline, events)
     is_chosen = count >= least
@@ -147,14 +130,9 @@ def copies(
     max_bytes: int | None = None,
     is_pageable: bool | None = None,
 ) -> Int64Array:
-    """The events inside which something is copied.
+    """The events inside which something is copied, "h2d" or "d2h", of at most `max_bytes`.
 
-    Args:
-        graph: the file's dependencies.
-        events: int64[k], event ids.
-        direction: "h2d" or "d2h".
-        max_bytes: the largest copy that counts; None for any.
-        is_pageable: True for pageable memory of the host, False for pinned memory, None for any.
+    The memory is pageable if `is_pageable`, pinned if not, and any if that is None.
     """
     calls = calls_of_copies(graph.host.timeline, direction, max_bytes, is_pageable)
     return _select_around(graph, events, calls)
@@ -233,10 +211,7 @@ def called_directly(graph: Graph, events: Int64Array) -> Int64Array:
 
 
 def made_by(graph: Graph, events: Int64Array, *, function: str) -> Int64Array:
-    """The events that such a Python function made itself, rather than a function that it called.
-
-    Built-in functions and calls of modules count as the function around them.
-    """
+    """The events that such a Python function made itself, rather than a function that it called."""
     frames = python_frames(graph.host.timeline)
     is_such = np.append(frames.have_name(re.compile(function).search), False)
     return chosen(events, is_such[functions_around(graph, events)])
@@ -271,10 +246,7 @@ def recorded_with(graph: Graph, events: Int64Array, *, function: str) -> Int64Ar
 
 
 def joined_by_backward(graph: Graph, events: Int64Array, arguments: ReadArguments) -> Int64Array:
-    """Add the nodes of autograd that go back through operators inside some events.
-
-    So do those between two of them that follow one another closely: they are of the same turns.
-    """
+    """Add the nodes of autograd that go back through operators inside some events, and between."""
     timeline = graph.host.timeline
     trace, operators = timeline.trace, timeline.operators
     inside = operators.event_id[are_inside(trace, operators.event_id, events)]
@@ -294,14 +266,7 @@ def nodes_back_through(
     arguments: ReadArguments,
     other_threads: Sequence[int] = (),
 ) -> Int64Array:
-    """int64[n], the nodes of autograd that go back through some operators of one thread.
-
-    Args:
-        graph: the file's dependencies.
-        operators: int64[k], event ids.
-        arguments: reads the "args", in which a node has the number of its operator.
-        other_threads: the file's numbers of threads whose operators these are not.
-    """
+    """int64[n], the nodes of autograd that go back through operators, of no other thread."""
     of_file = graph.host.timeline.operators
     node = of_file.event_id[of_file.have_name(is_engine_operator)]
     made = np.setdiff1d(operators, node)
@@ -322,19 +287,12 @@ def compiled_functions(trace: Trace) -> Nesting:
 
 
 def compiled_regions(trace: Trace) -> Nesting:
-    """The regions of every thread in which it ran code that `torch.compile` made, as trees.
-
-    Beside those of functions, those of graphs: a file may have these alone.
-    """
+    """The regions in which a thread ran code of `torch.compile`, functions and graphs, as trees."""
     return Nesting(trace, named(trace, _COMPILED_CODE.match, *_OPERATORS))
 
 
 def functions_around(graph: Graph, events: Int64Array) -> Int64Array:
-    """int64[k], the Python function that made each event, an index into `python_frames`, or ABSENT.
-
-    Not a built-in function, the call of a module or a wrapper of PyTorch's, but the function around
-    it.
-    """
+    """int64[k], index into `python_frames` of the function that made each event, wrappers aside."""
     frames = python_frames(graph.host.timeline)
     return frames.around(frames.innermost(events), frames.have_name(_is_function))
 
@@ -419,16 +377,13 @@ def are_in_launching_thread(graph: Graph, events: Events) -> NDArray[np.bool_]:
 def forward_numbers(
     operators: Int64Array, arguments: ReadArguments
 ) -> tuple[Int64Array, Int64Array]:
-    """The operators of the forward pass that nodes of autograd go back through, by the "args".
+    """The numbers of operators in their threads, and the file's numbers of these threads.
 
-    Args:
-        operators: int64[k], event ids.
-        arguments: reads them.
+    A node of autograd has the number of the operator that it goes back through, an operator that of
+    the next node which its thread makes.
 
     Returns:
-        int64[k] twice: the number that each node's operator has in its thread, of another operator
-        that of the next node which its thread makes, and the file's number of that thread; ABSENT
-        where the file does not say.
+        int64[k] twice, from the "args"; ABSENT where the file does not say.
     """
     known = arguments(operators.tolist())
     number, thread = (
@@ -467,10 +422,7 @@ def _is_function(name: str) -> bool:
 def _if_enough(
     graph: Graph, events: Int64Array, count: NDArray[np.integer | np.floating], least: int
 ) -> Int64Array:
-    """All events if their counts add up to so many in enough steady steps, else none.
-
-    In a file without steps, they must be as many as these steps would have together.
-    """
+    """All events if their counts add up to so many in enough steady steps, else none."""
     timeline = graph.host.timeline
     if not len(events):
         return NO_EVENTS
