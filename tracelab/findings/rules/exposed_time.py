@@ -281,7 +281,12 @@ def _peer_waits(context: Context, waiting: Exposed, waits: PeerWaits) -> list[Ca
 
 def _peer_copies(context: Context) -> list[Candidate]:
     """Find peer copies that the sender's compute or the receiver's waited for, by call site."""
-    timeline, rows, exposed = context.timeline, _peer_copy_rows(context), context.exposed
+    timeline, exposed, window = context.timeline, context.exposed, context.window
+    is_copy = match_names(
+        context.trace, timeline.event_id, lambda name: copy_direction(name) == "p2p"
+    )
+    is_copy &= (timeline.kind == Kind.COPY) & (timeline.start_ns >= window.start_ns)
+    rows = np.flatnonzero(is_copy & (timeline.start_ns < window.end_ns))
     candidates = []
     for call_site, group in grouped(context.call_sites(timeline.launch_id[rows])).items():
         copy_row = rows[group]
@@ -296,6 +301,11 @@ def _peer_copies(context: Context) -> list[Candidate]:
         bound_ns = sum_by_device(
             timeline.device_number[exposed.row[piece_index]], exposed.bound_ns[piece_index]
         )
+        # The copies can overlap with no more compute than there is.
+        compute = context.time_of(np.flatnonzero(timeline.kind == Kind.COMPUTE))
+        compute_ns = {
+            device: measure(compute[device]) if device in compute else 0 for device in lost
+        }
         candidates.append(
             PEER_COPY.cases["default_stream"].candidate(
                 where(
@@ -304,33 +314,12 @@ def _peer_copies(context: Context) -> list[Candidate]:
                 {"what": capitalize_start(called(call_site, "copy"))},
                 evidence=context.evidence(copy_row),
                 lost=lost,
-                # The copies can overlap with no more compute than there is.
                 limit_ns={
-                    device: min(compute_ns, bound_ns.get(device, compute_ns))
-                    for device in lost
-                    for compute_ns in [_compute_ns(context, device)]
+                    device: min(ns, bound_ns.get(device, ns)) for device, ns in compute_ns.items()
                 },
             )
         )
     return candidates
-
-
-def _compute_ns(context: Context, device: int) -> int:
-    """Return the compute time of a device in the window, ns."""
-    timeline = context.timeline
-    rows = np.flatnonzero(timeline.select(device=device, kind=Kind.COMPUTE))
-    return measure(context.inside(timeline.start_ns[rows], timeline.end_ns[rows]))
-
-
-def _peer_copy_rows(context: Context) -> NDArray[np.intp]:
-    """Timeline rows of the copies between GPUs that begin in the window."""
-    timeline, window = context.timeline, context.window
-    is_peer_copy = match_names(
-        context.trace, timeline.event_id, lambda name: copy_direction(name) == "p2p"
-    )
-    is_peer_copy &= timeline.kind == Kind.COPY
-    is_peer_copy &= (timeline.start_ns >= window.start_ns) & (timeline.start_ns < window.end_ns)
-    return np.flatnonzero(is_peer_copy)
 
 
 def _waits_at_receivers(context: Context, copy_row: NDArray[np.intp]) -> dict[int, Intervals]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.intervals import Int64Array, clip, measure
+from tracelab.base.intervals import clip, measure
 from tracelab.findings.candidates import Candidate, grouped, only_one, where
 from tracelab.findings.context import Context
 from tracelab.findings.finding import INFO
@@ -36,7 +36,10 @@ def _candidates(
     serialized, timeline = context.serialized_streams, context.timeline
     is_chosen = context.is_inside(serialized.start_ns, serialized.end_ns)
     chosen_index = np.flatnonzero(np.isin(serialized.blocker, blockers) & is_chosen)
-    call_id = _call_id(context, chosen_index)
+    # The blocking call behind each piece, else the launch of what was blocked.
+    call_id = serialized.blocking_call_id[chosen_index]
+    launch_id = timeline.launch_id[serialized.row[chosen_index]]
+    call_id = np.where(call_id != ABSENT, call_id, launch_id)
     keys = zip(
         serialized.blocker[chosen_index].tolist(),
         context.call_sites(call_id),
@@ -80,14 +83,6 @@ def _candidates(
             )
         )
     return candidates
-
-
-def _call_id(context: Context, piece_index: NDArray[np.intp]) -> Int64Array:
-    """int64[k], the blocking call behind each piece, else the launch of what was blocked."""
-    serialized = context.serialized_streams
-    call_id = serialized.blocking_call_id[piece_index]
-    launch_id = context.timeline.launch_id[serialized.row[piece_index]]
-    return np.where(call_id != ABSENT, call_id, launch_id)
 
 
 def _limit_ns(context: Context, device: int, piece_index: NDArray[np.intp]) -> int:

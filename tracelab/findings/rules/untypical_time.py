@@ -179,6 +179,7 @@ def _stall_candidate(context: Context, stalls: Mapping[int, _Stalls]) -> list[Ca
     [call_site] = context.call_sites(culprit_id[:1])
     [remedy] = context.recognized.remedies(culprit_id[:1], STALL.id)
     count = len(worst.next_id)
+    is_by_host, next_id = context.is_idle_by(*_BY_HOST_OR_INPUT), context.bubbles.next_id
     what = called(call_site, context.call_name(int(culprit_id[0])))
     often = "once" if count == 1 else f"irregularly ({count} times)"
     at = f", {'' if count == 1 else 'longest '}in {what}" if what else ""
@@ -187,7 +188,10 @@ def _stall_candidate(context: Context, stalls: Mapping[int, _Stalls]) -> list[Ca
             where(call_site, count=count, device=device),
             {"often": often, "at": at},
             evidence=tuple(dict.fromkeys(culprit_id[culprit_id != ABSENT].tolist()))[:MAX_EVIDENCE],
-            lost={number: _idle_of(context, number, x) for number, x in stalls.items()},
+            lost={
+                number: context.idle(number, is_by_host & np.isin(next_id, x.next_id))
+                for number, x in stalls.items()
+            },
             severity_override=INFO,
             remedy=remedy,
             is_typical=False,
@@ -263,12 +267,6 @@ def _steps_alike(stalls: _Stalls, group: list[int], steps: int) -> NDArray[np.in
     np.maximum.at(longest_ns, stalls.step_position[group], stalls.length_ns[group])
     longest_ns.sort()
     return steps - np.searchsorted(longest_ns, _MIN_TYPICAL_SHARE * stalls.length_ns[group])
-
-
-def _idle_of(context: Context, device: int, stalls: _Stalls) -> Intervals:
-    """The idle time of these stalls."""
-    is_chosen = np.isin(context.bubbles.next_id, stalls.next_id)
-    return context.idle(device, is_chosen & context.is_idle_by(*_BY_HOST_OR_INPUT))
 
 
 FIRST_USE = load_rule("TL305", _first_use)
