@@ -49,53 +49,32 @@ def _late_work(context: Context) -> list[Candidate]:
     """Idle time before late launches: by remedy, else all short gaps and all long ones."""
     if context.first_use.is_most:  # then the file does not show how fast the host launches
         return []
+    bubbles = context.bubbles
     is_late, is_slow_host = _late_launches(context)
-    of_replays = _is_before_replay(context)
-    group_of = _group_by_remedy(context, is_late)
-    groups = [
-        (is_late & is_of_cause & is_of_remedy, remedy, LAUNCH_BOUND.cases[case])
-        for is_of_cause, case in (
-            (~is_slow_host, "launch_bound"),
-            (is_slow_host & ~of_replays, "slow_host"),
-            (is_slow_host & of_replays, "slow_host_of_replays"),
-        )
-        for is_of_remedy, remedy in group_of
+    index = np.flatnonzero(is_late & context.is_inside(bubbles.start_ns, bubbles.end_ns))
+    launch_id = context.timeline.launch_id[context.next_row[index]]
+    # A bubble belongs to what the host was in, else to what the late launch was made in.
+    in_culprit = context.recognized.remedies(context.idle_culprits[index], LAUNCH_BOUND.id)
+    in_launch = context.recognized.remedies(launch_id, LAUNCH_BOUND.id)
+    remedies = [own or other for own, other in zip(in_culprit, in_launch, strict=True)]
+    at_places = any(remedy is not None and remedy.by_call_site for remedy in remedies)
+    sites = context.call_sites(launch_id) if at_places else (None,) * len(index)
+    slow_host = np.where(_is_before_replay(context), "slow_host_of_replays", "slow_host")
+    cases = np.where(is_slow_host, slow_host, "launch_bound")[index].tolist()
+    keys = [
+        (case, remedy and key_of(remedy, site))
+        for case, remedy, site in zip(cases, remedies, sites, strict=True)
     ]
-    candidates = [
-        _late_candidate(context, is_chosen, lost, is_late, remedy, case)
-        for is_chosen, remedy, case in groups
-        if (lost := context.idle_by_device(is_chosen))
-    ]
+    candidates = []
+    for (case, _), group in grouped(keys).items():
+        is_chosen = np.zeros(len(is_late), dtype=np.bool_)
+        is_chosen[index[group]] = True
+        said = LAUNCH_BOUND.cases[case]
+        candidates.append(_late_candidate(context, is_chosen, is_late, remedies[group[0]], said))
     if _has_collectives(context):
         return candidates
     # What only the profiler costs is nothing to report.
     return [candidate for candidate in candidates if any(candidate.limit_ns.values())]
-
-
-def _group_by_remedy(
-    context: Context, is_late: NDArray[np.bool_]
-) -> list[tuple[NDArray[np.bool_], Remedy | None]]:
-    """Divide the late launches (bool[bubbles]) by remedy and call site; those of none are last."""
-    bubbles = context.bubbles
-    index = np.flatnonzero(is_late & context.is_inside(bubbles.start_ns, bubbles.end_ns))
-    culprit_id = context.idle_culprits[index]
-    launch_id = context.timeline.launch_id[context.next_row[index]]
-    # A bubble belongs to what the host was in, else to what the late launch was made in.
-    in_culprit = context.recognized.remedies(culprit_id, LAUNCH_BOUND.id)
-    in_launch = context.recognized.remedies(launch_id, LAUNCH_BOUND.id)
-    remedies = [own or other for own, other in zip(in_culprit, in_launch, strict=True)]
-    at_places = any(remedy is not None and remedy.by_call_site for remedy in remedies)
-    call_sites = context.call_sites(launch_id) if at_places else (None,) * len(index)
-    groups = grouped(map(key_of, remedies, call_sites))
-    left, candidates = is_late.copy(), []
-    for group in groups.values():
-        remedy = remedies[group[0]]
-        if remedy is not None:
-            is_of_remedy = np.zeros(len(is_late), dtype=np.bool_)
-            is_of_remedy[index[group]] = True
-            left &= ~is_of_remedy
-            candidates.append((is_of_remedy, remedy))
-    return [*candidates, (left, None)]
 
 
 def _late_launches(context: Context) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
@@ -158,12 +137,12 @@ def _late_replays(context: Context) -> NDArray[np.bool_]:
 def _late_candidate(
     context: Context,
     is_chosen: NDArray[np.bool_],
-    lost: Mapping[int, Intervals],
     is_late: NDArray[np.bool_],
     remedy: Remedy | None,
     case: Case,
 ) -> Candidate:
     """The candidate of the chosen bubbles, of all that end with a late launch."""
+    lost = context.idle_by_device(is_chosen)
     name, call_site, evidence = _top_culprit(context, is_chosen, remedy)
     steps = {context.trace.name_of(step.event_id) for step in context.timeline.steps}
     what = called(call_site, "" if name in steps else name)
