@@ -67,10 +67,8 @@ def _late_work(context: Context) -> list[Candidate]:
     ]
     candidates = []
     for (case, _), group in grouped(keys).items():
-        is_chosen = np.zeros(len(is_late), dtype=np.bool_)
-        is_chosen[index[group]] = True
         said = LAUNCH_BOUND.cases[case]
-        candidates.append(_late_candidate(context, is_chosen, is_late, remedies[group[0]], said))
+        candidates.append(_late_candidate(context, index[group], is_late, remedies[group[0]], said))
     if _has_collectives(context):
         return candidates
     # What only the profiler costs is nothing to report.
@@ -136,14 +134,14 @@ def _late_replays(context: Context) -> NDArray[np.bool_]:
 
 def _late_candidate(
     context: Context,
-    is_chosen: NDArray[np.bool_],
+    bubble_index: NDArray[np.intp],
     is_late: NDArray[np.bool_],
     remedy: Remedy | None,
     case: Case,
 ) -> Candidate:
     """The candidate of the chosen bubbles, of all that end with a late launch."""
-    lost = context.idle_by_device(is_chosen)
-    name, call_site, evidence = _top_culprit(context, is_chosen, remedy)
+    lost = context.idle_by_device(np.isin(np.arange(len(is_late)), bubble_index))
+    name, call_site, evidence = _top_culprit(context, bubble_index, remedy)
     steps = {context.trace.name_of(step.event_id) for step in context.timeline.steps}
     what = called(call_site, "" if name in steps else name)
     is_launch = is_graph_launch(name) or is_kernel_launch(name) or is_asynchronous_copy(name)
@@ -211,12 +209,10 @@ def _holds_launch(context: Context) -> NDArray[np.bool_]:
 
 
 def _top_culprit(
-    context: Context, is_chosen: NDArray[np.bool_], remedy: Remedy | None
+    context: Context, bubble_index: NDArray[np.intp], remedy: Remedy | None
 ) -> tuple[str, CallSite, tuple[int, ...]]:
     """Find what blocked the GPU in most of these bubbles: its name, call site; events of all."""
     bubbles = context.bubbles
-    is_inside = context.is_inside(bubbles.start_ns, bubbles.end_ns)
-    bubble_index = np.flatnonzero(is_chosen & is_inside)
     length_ns = (bubbles.end_ns - bubbles.start_ns)[bubble_index]
     longest = np.argsort(-length_ns, kind="stable")[:_MAX_LOOKED_UP_BUBBLES]
     cost_ns, culprit_id = length_ns[longest], context.idle_culprits[bubble_index[longest]]
@@ -292,9 +288,7 @@ def _loading_candidate(
 ) -> Candidate:
     """The candidate of some bubbles; a call site each."""
     bubbles = context.bubbles
-    is_chosen = np.zeros(len(bubbles.cause), dtype=np.bool_)
-    is_chosen[bubble_index] = True
-    lost = context.idle_by_device(is_chosen)
+    lost = context.idle_by_device(np.isin(np.arange(len(bubbles.cause)), bubble_index))
     length_ns = (bubbles.end_ns - bubbles.start_ns)[bubble_index]
     groups = grouped(call_sites)
     call_site = max(groups, key=lambda site: int(length_ns[groups[site]].sum()))
