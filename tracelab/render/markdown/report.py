@@ -97,20 +97,17 @@ def _folded(said: FirstScreen) -> str:
     """Fold the other findings and the notes."""
     notes = [note for note in said.notes if not note.is_warning]
     counts = [
-        *([counted(said.more, "more finding", "more findings")] if said.more else []),
-        *([counted(said.minor, "minor finding", "minor findings")] if said.minor else []),
-        *(
-            [counted(len(notes), "note about this trace", "notes about this trace")]
-            if notes
-            else []
-        ),
+        (said.more, "more finding", "more findings"),
+        (said.minor, "minor finding", "minor findings"),
+        (len(notes), "note about this trace", "notes about this trace"),
     ]
+    summary = ", ".join(counted(*count) for count in counts if count[0])
     others = [_other(item) for item in said.others[:_MAX_OTHERS]]
     left_out = len(said.others) - len(others)
     if left_out:
         others.append(f"… and {left_out} more")
     titled = "Notes about this trace:" if notes else ""
-    return details(", ".join(counts), [bullets(others), titled, bullets(map(_note, notes))])
+    return details(summary, [bullets(others), titled, bullets(map(_note, notes))])
 
 
 def _other(item: Item) -> str:
@@ -119,8 +116,7 @@ def _other(item: Item) -> str:
 
 
 def _note(note: Note) -> str:
-    rule = f" ({note.rule})" if note.rule else ""
-    return f"{brief_prose(note.text)}{rule}."
+    return f"{brief_prose(note.full)}."
 
 
 def _next(said: FirstScreen) -> str:

@@ -148,17 +148,14 @@ def _foot(said: FirstScreen, count: int, width: int, *, is_after_table: bool) ->
     more = said.more + len(said.items) - count
     notes = sum(not note.is_warning for note in said.notes)
     notes += max(0, len(said.notes) - notes - _MAX_WARNINGS)
-    left_out = [
-        *([counted(more, "more finding", "more findings")] if more else []),
-        *(
-            [f"{counted(said.minor, 'finding saves', 'findings save')} less than 2 %"]
-            if said.minor
-            else []
-        ),
-        *([counted(notes, "note about this trace", "notes about this trace")] if notes else []),
+    counts = [
+        (more, "more finding", "more findings"),
+        (said.minor, "finding saves less than 2 %", "findings save less than 2 %"),
+        (notes, "note about this trace", "notes about this trace"),
     ]
+    left_out = ". ".join(counted(*count) for count in counts if count[0])
     if left_out and not said.is_healthy:
-        yield from _lines([f"{'. '.join(left_out)}: {FULL}"], Tone.DIM)
+        yield from _lines([f"{left_out}: {FULL}"], Tone.DIM)
     yield from _lines(_next(said.next, width), Tone.DIM)
 
 
