@@ -26,8 +26,6 @@ from tracelab.model.collectives import Operation
 _Floats = NDArray[np.float64]
 _SIGNED = constrained(minimum=-(2**63))
 
-# Eight messages show as much of a clock as one collective.
-_MESSAGES_PER_COLLECTIVE = 8
 # Of jobs of one host, whose clock is one, the ends of one collective are up to 20 us apart at the
 # median; up to 98 us, a fifth of the transfer, where a GPU computes or moves other data meanwhile.
 _MIN_APART_NS, _APART_SHARE = 30_000, 4
@@ -243,15 +241,13 @@ def _most_telling(role: NDArray[np.int8], apart_ns: Int64Array) -> tuple[NDArray
 
     Those of the sort that says most; where ends come together, those that do so most precisely.
     """
-    is_together, is_exchange = role == Role.TOGETHER, role == Role.EXCHANGED
+    is_exchange = role == Role.EXCHANGED
     is_message = (role == Role.SENT) | (role == Role.RECEIVED)
-    exchanges, messages = int(is_exchange.sum()), int(is_message.sum())
-    collectives = int(is_together.sum())
-    if collectives and _MESSAGES_PER_COLLECTIVE * collectives >= exchanges + messages:
-        chosen, basis = is_together, "collectives"
-    elif messages > exchanges:
+    if (role == Role.TOGETHER).any():
+        chosen, basis = role == Role.TOGETHER, "collectives"
+    elif is_message.sum() > is_exchange.sum():
         return np.flatnonzero(is_message), "point_to_point"
-    elif exchanges:
+    elif is_exchange.any():
         chosen, basis = is_exchange, "point_to_point"
     else:
         chosen = role == Role.LOOSE

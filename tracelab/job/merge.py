@@ -124,7 +124,10 @@ def merge(parts: Sequence[RankPart], tables: Tables) -> Merged:
         members,
         more_of,
         lateness,
-        [_overhead_ns(of_rank) for of_rank in by_rank],
+        [
+            0 if row is None else max(0, int(row.step_ns - (row.unprofiled_step_ns or row.step_ns)))
+            for row in steady
+        ],
         in_pipeline=pipeline is not None,
         is_slowed=is_slowed,
     )
@@ -161,11 +164,3 @@ def _group_by_rank(tables: Tables) -> Mapping[int, Tables]:
         for row in rows:
             by_rank[row.rank][key].append(row)
     return by_rank
-
-
-def _overhead_ns(tables: Tables) -> int:
-    """Return the time by which the profiler made a step of a rank longer, ns; 0 if unknown."""
-    for row in tables.get("steady", ()):
-        if row.unprofiled_step_ns is not None:
-            return max(0, int(row.step_ns - row.unprofiled_step_ns))
-    return 0
