@@ -86,23 +86,16 @@ class Lateness(Arrays):
 def find_lateness(members: Members) -> Lateness:
     """Find why the last rank of each match was late."""
     first = members.first
-    previous_match = _previous_match(members)
     by_arrival = np.lexsort((members.arrival_ns, members.match_index))
     reference_member = by_arrival[first[:-1] + (np.diff(first) - 1) // 2]
-    previous_member = _members_before(first, previous_match)
+    previous_member = _previous_member(members)
     before_ns = _work_before(members.column("work_at_start_ns"))
     until_ns = _work_before(members.column("work_at_end_ns"))
     has_previous = previous_member != ABSENT
     spent_ns = np.where(has_previous[:, None], before_ns - before_ns[previous_member], 0)
     exposed_wait_ns = np.minimum((until_ns - before_ns)[:, Work.COMM], members.wait_ns)
     waited_ns = np.where(has_previous, exposed_wait_ns[previous_member], 0)
-    excess_ns = _excess_ns(
-        members,
-        previous_match,
-        reference_member,
-        spent_ns,
-        waited_ns,
-    )
+    excess_ns = _excess_ns(members, previous_member, reference_member, spent_ns, waited_ns)
     late_member = _late_member(members, previous_member, excess_ns)
     cause = np.where(late_member == ABSENT, ABSENT, excess_ns[late_member].argmax(axis=1))
     return Lateness(previous_member, reference_member, spent_ns, excess_ns, late_member, cause)
@@ -127,26 +120,20 @@ def culprit_of(members: Members, lateness: Lateness, member: int) -> tuple[Culpr
     return part.culprits[part.culprit_index[longest]], int(part.culprit_ns[longest])
 
 
-def _previous_match(members: Members) -> Int64Array:
-    """int64[m], the match before each one of the same ranks, as of `Lateness`."""
+def _previous_member(members: Members) -> Int64Array:
+    """int64[k], as of `Lateness`."""
     kernel_index = members.kernel_index
-    previous = np.full(len(members.matches), ABSENT, dtype=np.int64)
-    latest: dict[bytes, tuple[int, bytes]] = {}
-    for match, (start, end) in enumerate(pairwise(members.first.tolist())):
+    previous = np.full(len(members), ABSENT, dtype=np.int64)
+    latest: dict[bytes, tuple[slice, bytes]] = {}
+    for start, end in pairwise(members.first.tolist()):
         ranks, kernels = members.part_index[start:end].tobytes(), kernel_index[start:end].tobytes()
-        before, kernels_before = latest.get(ranks, (ABSENT, b""))
-        previous[match] = previous[before] if kernels == kernels_before else before
-        latest[ranks] = match, kernels
+        if ranks in latest:
+            before, kernels_before = latest[ranks]
+            is_shared = kernels == kernels_before
+            own = np.arange(before.start, before.stop)
+            previous[start:end] = previous[before] if is_shared else own
+        latest[ranks] = slice(start, end), kernels
     return previous
-
-
-def _members_before(first: Int64Array, previous_match: Int64Array) -> Int64Array:
-    """int64[k], the member of the same rank in the previous match, ABSENT without one."""
-    sizes = np.diff(first)
-    previous_first = np.where(previous_match == ABSENT, ABSENT, first[previous_match])
-    of_member = np.repeat(previous_first, sizes)
-    within = np.arange(first[-1]) - np.repeat(first[:-1], sizes)
-    return np.where(of_member == ABSENT, ABSENT, of_member + within)
 
 
 def _work_before(before_ns: Int64Array) -> Int64Array:
@@ -162,7 +149,7 @@ def _work_before(before_ns: Int64Array) -> Int64Array:
 
 def _excess_ns(
     members: Members,
-    previous_match: Int64Array,
+    previous_member: Int64Array,
     reference_member: Int64Array,
     spent_ns: Int64Array,
     waited_ns: Int64Array,
@@ -172,19 +159,17 @@ def _excess_ns(
     Of each member `waited_ns` is how long it waited in the previous match with no compute beside
     it.
     """
-    first, arrival_ns = members.first, members.arrival_ns
+    arrival_ns = members.arrival_ns
     excess_ns = np.zeros((len(spent_ns), len(Work) + 1), dtype=np.int64)
-    for match, (start, end) in enumerate(pairwise(first.tolist())):
-        reference, previous = int(reference_member[match]), int(previous_match[match])
-        if previous == ABSENT:
+    for match, (start, end) in enumerate(pairwise(members.first.tolist())):
+        reference, before = int(reference_member[match]), previous_member[start:end]
+        if before[0] == ABSENT:
             late_ns = arrival_ns[start:end] - arrival_ns[reference]
             excess_ns[start:end, BEFORE_RECORDING] = np.maximum(late_ns, 0)
             continue
         more_ns = spent_ns[start:end] - spent_ns[reference]
         # What it was late by before is still there, less what the others waited for it then.
-        before = slice(int(first[previous]), int(first[previous + 1]))
-        reference_before = before.start + reference - start
-        late_before_ns = arrival_ns[before] - arrival_ns[reference_before]
+        late_before_ns = arrival_ns[before] - arrival_ns[previous_member[reference]]
         made_up_ns = np.maximum(waited_ns[reference] - waited_ns[start:end], 0)
         more_ns[:, Work.COMM] += made_up_ns
         carried_ns = late_before_ns - made_up_ns
