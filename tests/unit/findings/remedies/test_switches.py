@@ -24,9 +24,12 @@ def backward(checked, nodes=4):
     return run
 
 
-def test_anomaly_mode_looks_for_nan_after_each_node():
+@pytest.mark.parametrize(
+    ("checked", "found"), [(4, {"anomaly-mode": 60}), (2, {"anomaly-mode": 30}), (1, {})]
+)
+def test_anomaly_mode_looks_for_nan_after_most_nodes(checked, found):
     # Directly inside each node are three of the four operators: 3 x 4 nodes x 5 steps.
-    assert recognized(backward(4)) == {"anomaly-mode": 60}
+    assert recognized(backward(checked)) == found
 
 
 def test_anomaly_mode_formats_the_stack_of_each_operator():
