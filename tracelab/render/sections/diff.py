@@ -274,8 +274,10 @@ def _findings(rank: RankDiff) -> Iterator[Section]:
     about_time = [finding for finding in findings if not finding.about_the_trace]
     changed = [finding for finding in about_time if finding.state != UNCHANGED]
     if about_time:
-        scopes = " and ".join(dict.fromkeys((rank.before_scope, rank.after_scope)))
-        share = f"Before and after: the share of {scopes} attributed to it."
+        scope = rank.before_scope
+        if rank.after_scope != scope:
+            scope += f" (after: of {rank.after_scope})"
+        share = f"Before and after: the share of {scope} attributed to it."
         rest = len(about_time) - len(changed[:_MAX_FINDINGS])
         titles = ("rule", "", "before", "after", "", "cause", "what")
         fits = (*(Fit.NUMBER,) * 5, Fit.LABEL, Fit.PROSE)
