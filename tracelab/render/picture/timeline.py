@@ -127,11 +127,12 @@ def draw_timelines(parts: Sequence[Part], *, width_px: int = 1600) -> Figure:
 def draw_whatif(scenes: tuple[Scene, Scene], *, titles: tuple[str, str], width_px: int) -> Figure:
     """Draw a step above the same step with a change; a pixel is one time in both."""
     grids = _grids([scene.window for scene in scenes], width_px)
-    rows = [_all_rows(*pair) for pair in zip(scenes, grids, strict=True)]
-    kept = _kept([row for of_scene in rows for row in of_scene])
     panels = []
-    for scene, grid, title, available in zip(scenes, grids, titles, rows, strict=True):
-        shown = [row for row in available if _key(row) in kept]
+    for scene, grid, title in zip(scenes, grids, titles, strict=True):
+        streams = tuple(scene.lanes_of_type("stream"))
+        choice = Choice((*scene.lanes_of_type("host"), *streams), streams[0].kinds)
+        rows = busiest(build_rows(scene, choice, grid), MAX_ROWS_OF_HALF)
+        shown = [row for row in rows if kinds_in([row])]
         texts = [f"a replayed step: {duration_text(grid.length_ns)}", *scene.notes]
         if len(shown) >= MAX_ROWS_OF_HALF:
             texts.append(f"the {len(shown)} busiest lanes")
@@ -202,22 +203,3 @@ def _busy(scene: Scene, rows: Sequence[Row], span: Span) -> dict[int, Intervals]
     """Return when each GPU that is shown works."""
     devices = dict.fromkeys(row.device for row in rows if row.device is not None)
     return {device: scene.busy(device, span) for device in devices}
-
-
-def _all_rows(scene: Scene, grid: Grid) -> list[Row]:
-    lanes = (*scene.lanes_of_type("host"), *scene.lanes_of_type("stream"))
-    kinds = next(lane.kinds for lane in scene.lanes_of_type("stream"))
-    return build_rows(scene, Choice(lanes, kinds), grid)
-
-
-def _kept(rows: Sequence[Row]) -> set[tuple[int | None, str]]:
-    """List the rows that are shown: those with anything in either half, the busiest."""
-    busy_ns: dict[tuple[int | None, str], int] = {}
-    for row in rows:
-        if kinds_in([row]):
-            busy_ns[_key(row)] = max(row.busy_ns, busy_ns.get(_key(row), 0))
-    return set(sorted(busy_ns, key=lambda key: -busy_ns[key])[:MAX_ROWS_OF_HALF])
-
-
-def _key(row: Row) -> tuple[int | None, str]:
-    return row.device, row.label
