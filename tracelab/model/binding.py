@@ -94,20 +94,6 @@ class Binding(Constraints):
     latencies: Latencies
 
 
-class Met(Arrays):
-    """Times at which the constraints in the file were met, by row of the timeline.
-
-    The times are those of `Binding`; `stream_row` (int64[m]) is the row of its stream that let it
-    start, and `is_dependent` (bool[m]) says where that one still ran.
-    """
-
-    stream_ns: Int64Array
-    stream_row: Int64Array
-    event_ns: Int64Array
-    launch_ns: Int64Array
-    is_dependent: NDArray[np.bool_]
-
-
 def bind(
     host: Host,
     queues: StreamQueues,
@@ -120,19 +106,22 @@ def bind(
     `awaited` is what stream waits and peer copies made rows wait for, `wake_up_ns` (int64[k], ns)
     how long blocking calls took to return once what they waited for had ended.
     """
-    met = _met(host, progress, awaited)
-    known = _last_met(host.timeline, awaited, met)
+    timeline, launch_ns = host.timeline, _launch_ns(host)
+    stream_ns, stream_row, is_dependent = _stream_constraints(timeline, progress, launch_ns)
+    event_ns = np.where(awaited.row == ABSENT, ABSENT, timeline.end_ns[awaited.row])
+    met_ns = np.stack((stream_ns, event_ns, launch_ns))
+    known = _last_met(timeline, awaited, met_ns, stream_row, is_dependent)
     index, latency_ns = shown_latencies(host, known)
     latencies = measure_latencies(
         np.append(index, np.full(len(wake_up_ns), AWAITED)), np.append(latency_ns, wake_up_ns)
     )
     row = np.flatnonzero(_is_late(host, known, latencies))
-    late = explain_late(host, queues, awaited, met, known, row)
-    constraints = _clear_missing_launches(host.timeline, _replace_rows(known, row, late))
+    late = _explain_late(host, queues, awaited, np.maximum(stream_ns, event_ns), known, row)
+    constraints = _clear_missing_launches(timeline, _replace_rows(known, row, late))
     return Binding(
-        launch_ns=met.launch_ns,
-        stream_ns=met.stream_ns,
-        event_ns=met.event_ns,
+        launch_ns=launch_ns,
+        stream_ns=stream_ns,
+        event_ns=event_ns,
         event_row=awaited.row,
         event_is_inferred=awaited.is_inferred,
         **{field.name: getattr(constraints, field.name) for field in fields(constraints)},
@@ -148,33 +137,23 @@ def _replace_rows(known: Constraints, row: NDArray[np.intp], late: Constraints) 
     return Constraints(**columns)
 
 
-def _met(host: Host, progress: StreamProgress, awaited: Awaited) -> Met:
-    timeline, launch_ns = host.timeline, _launch_ns(host)
-    stream_ns, stream_row, is_dependent = _stream_constraints(timeline, progress, launch_ns)
-    return Met(
-        stream_ns=stream_ns,
-        stream_row=stream_row,
-        event_ns=np.where(awaited.row == ABSENT, ABSENT, timeline.end_ns[awaited.row]),
-        launch_ns=launch_ns,
-        is_dependent=is_dependent,
-    )
-
-
-def _last_met(timeline: Timeline, awaited: Awaited, met: Met) -> Constraints:
-    """Return the constraint in the file that was met last."""
-    by_stream = np.where(met.is_dependent, Constraint.DEPENDENT_LAUNCH, Constraint.STREAM)
+def _last_met(
+    timeline: Timeline,
+    awaited: Awaited,
+    met_ns: Int64Array,
+    stream_row: Int64Array,
+    is_dependent: NDArray[np.bool_],
+) -> Constraints:
+    """Return the constraint that was met last, of the stream's, the event's and the launch's."""
+    by_stream = np.where(is_dependent, Constraint.DEPENDENT_LAUNCH, Constraint.STREAM)
     by_event = np.where(awaited.is_peer_copy, Constraint.PEER_COPY, Constraint.EVENT)
-    met_ns = np.stack((met.stream_ns, met.event_ns, met.launch_ns))
     last = met_ns.argmax(axis=0)  # of equal ones the first
-    met_ns.sort(axis=0)
-    last_ns, other_ns = met_ns[-1], met_ns[-2]
+    *_, other_ns, last_ns = np.sort(met_ns, axis=0)
     is_any = last_ns != ABSENT
     is_last = [last == 0, last == 1]
     return Constraints(
         constraint=np.select(is_last, [by_stream, by_event], Constraint.LAUNCH).astype(np.int8),
-        source_row=np.where(
-            is_any, np.select(is_last, [met.stream_row, awaited.row], ABSENT), ABSENT
-        ),
+        source_row=np.where(is_any, np.select(is_last, [stream_row, awaited.row], ABSENT), ABSENT),
         is_inferred=is_last[1] & awaited.is_inferred,
         ready_ns=np.where(is_any, last_ns, timeline.start_ns),
         delay_ns=np.where(other_ns == ABSENT, ABSENT, last_ns - other_ns),
@@ -282,11 +261,11 @@ def _clear_missing_launches(timeline: Timeline, constraints: Constraints) -> Con
 _MAX_ENDED_ACTIVITIES = 64
 
 
-def explain_late(
+def _explain_late(
     host: Host,
     queues: StreamQueues,
     awaited: Awaited,
-    met: Met,
+    others_ns: Int64Array,
     known: Constraints,
     row: NDArray[np.intp],
 ) -> Constraints:
@@ -319,8 +298,7 @@ def explain_late(
     sources = [np.full(len(row), ABSENT), ended_row, ended_row, running_row]
     # What ended just before was over then; when the others let it start cannot be seen.
     met_ns = np.where(is_behind, timeline.end_ns[ended_row], start_ns)
-    others_ns = np.maximum(met.stream_ns, met.event_ns)[row]
-    others_ns = np.where(is_of_host, others_ns, ready_ns)
+    others_ns = np.where(is_of_host, others_ns[row], ready_ns)
     delay_ns = np.where(others_ns == ABSENT, ABSENT, met_ns - others_ns)
     is_known = is_unexplained & ~is_unknown
     # Any wait may be its own where what it was for has ended: on another device, or there was no

@@ -135,18 +135,6 @@ def thread_waits(trace: Trace) -> NDArray[np.intp]:
     return functions[match_names(trace, functions, is_thread_wait)]
 
 
-def all_but_one(states: Mapping[int, ThreadState]) -> Callable[[int], ThreadState]:
-    """A function of a thread: the state of all the other threads, taken together.
-
-    It caches the states: every device needs those of the same threads.
-    """
-    counts = tuple(
-        _ThreadCounts({thread: getattr(state, field.name) for thread, state in states.items()})
-        for field in fields(ThreadState)
-    )
-    return cache(lambda thread: ThreadState(*(count.exclude(thread) for count in counts)))
-
-
 def loading_regions(timeline: Timeline) -> NDArray[np.intp]:
     """Event ids of the regions and functions in which a thread loaded data, ascending.
 
@@ -353,13 +341,13 @@ class Host(Record, eq=False, dict=True):
 
         A thread that launches nothing, a logger for one, delays no launch.
         """
-        return all_but_one(
-            {
-                thread: state
-                for thread, state in self.states.items()
-                if thread in self.launching_threads
-            }
+        states = {x: state for x, state in self.states.items() if x in self.launching_threads}
+        counts = tuple(
+            _ThreadCounts({thread: getattr(state, field.name) for thread, state in states.items()})
+            for field in fields(ThreadState)
         )
+        # Cached, for every device needs those of the same threads.
+        return cache(lambda thread: ThreadState(*(count.exclude(thread) for count in counts)))
 
 
 def observe_host(timeline: Timeline) -> Host:

@@ -165,18 +165,19 @@ class _Reader(ast.NodeVisitor):
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         self._visit_all(node.decorator_list)
         self._visit_defaults(node.args)
-        with self._scope(
-            node.name, [node.lineno, *(decorator.lineno for decorator in node.decorator_list[:1])]
-        ):
-            self._visit_all(node.body)
+        self._visit_definition(node)
 
     visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         self._visit_all([*node.decorator_list, *node.bases, *node.keywords])
-        with self._scope(
-            node.name, [node.lineno, *(decorator.lineno for decorator in node.decorator_list[:1])]
-        ):
+        self._visit_definition(node)
+
+    def _visit_definition(
+        self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+    ) -> None:
+        decorator_lines = [decorator.lineno for decorator in node.decorator_list[:1]]
+        with self._scope(node.name, [node.lineno, *decorator_lines]):
             self._visit_all(node.body)
 
     def visit_Lambda(self, node: ast.Lambda) -> None:

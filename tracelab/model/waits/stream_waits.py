@@ -72,7 +72,11 @@ def resolve_waits(
     np.maximum.at(end_ns, index, timeline.end_ns[source_row])
     ready_ns = ready_after(timeline, progress.ready_ns, row, end_ns)
 
-    late_index, wait_index = _late_after_unresolved_waits(timeline, upstream_of, ready_ns)
+    unresolved = (upstream.unresolved_wait for upstream in upstream_of.values())
+    wait_index = np.fromiter(unresolved, dtype=np.intp, count=len(row))
+    is_late = timeline.start_ns[row] - ready_ns[row] > MIN_DELAY_NS
+    late_index = np.flatnonzero((wait_index != ABSENT) & is_late)
+    wait_index = wait_index[late_index]
     late_source_row = progress.ended_between(
         ready_ns[row[late_index]],
         timeline.start_ns[row[late_index]],
@@ -122,18 +126,6 @@ def _sources(
     index, source_row, is_inferred = np.array(columns, dtype=np.intp).reshape(-1, 3).T
     fits = (is_inferred == 0) | (progress.ended_ns[source_row] <= timeline.start_ns[row[index]])
     return index[fits], source_row[fits], is_inferred[fits] > 0
-
-
-def _late_after_unresolved_waits(
-    timeline: Timeline, upstream_of: Mapping[int, Upstream], ready_ns: Int64Array
-) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the rows that started late after a wait without a known record."""
-    row = np.fromiter(upstream_of, dtype=np.intp, count=len(upstream_of))
-    unresolved = (upstream.unresolved_wait for upstream in upstream_of.values())
-    wait_index = np.fromiter(unresolved, dtype=np.intp, count=len(row))
-    delay_ns = timeline.start_ns[row] - ready_ns[row]
-    late_index = np.flatnonzero((wait_index != ABSENT) & (delay_ns > MIN_DELAY_NS))
-    return late_index, wait_index[late_index]
 
 
 def _delayed_by_peer_copies(
