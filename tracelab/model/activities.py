@@ -139,10 +139,7 @@ class Activities(Arrays, dict=True):
         )
 
     def busiest_device(self, window: Window) -> int:
-        """The device that decides how long a window takes: the one that works longest in it.
-
-        Of several the one with the lowest number.
-        """
+        """The device that works longest in a window, and so decides its length."""
         busy_ns = {
             device: measure(
                 clip(self.busy(self.select(device=device)), window.start_ns, window.end_ns)

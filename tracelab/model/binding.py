@@ -202,10 +202,7 @@ def _launch_ns(host: Host) -> Int64Array:
 
 
 def shown_latencies(host: Host, constraints: Constraints) -> tuple[NDArray[np.intp], Int64Array]:
-    """Return the latencies of starts after the end of their wait, where the file shows that.
-
-    Returns intp[k], index into `LATENCIES`, and int64[k], ns.
-    """
+    """The latencies of starts after their wait: intp[k], into `LATENCIES`, and int64[k], ns."""
     timeline = host.timeline
     is_launch = constraints.constraint == Constraint.LAUNCH
     is_shown = (timeline.launch_id != ABSENT) & np.isin(constraints.constraint, _SHOW_LATENCIES)

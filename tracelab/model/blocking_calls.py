@@ -81,10 +81,7 @@ class BlockingCalls(Arrays):
 def find_blocking_calls(
     timeline: Timeline, profiler_calls: Mapping[int, Intervals]
 ) -> BlockingCalls:
-    """Find the blocking calls of a timeline's trace; of nested ones the outermost counts.
-
-    `profiler_calls`: per thread, when it was in the profiler, whose calls are not the program's.
-    """
+    """Find the calls that blocked, outside the profiler; of nested ones the outermost counts."""
     trace = timeline.trace
     calls = trace.of_category(*HOST_CALLS)
     kind = np.full(len(calls), ABSENT, dtype=np.int8)

@@ -52,11 +52,9 @@ class Captures(Arrays):
 def find_captures(trace: Trace, activity_correlation: Int64Array) -> Captures:
     """The captures that are in a file from begin to end, and what was captured in each.
 
-    Every thread of the process counts: autograd's own thread launches a backward pass into the
-    graph that the main thread captures. Captures that overlap each other are left out, because the
-    file does not say into which of them another thread launched. The slow reference model is
-    ``tests/reference/origins.py``. `activity_correlation`: int64[m], the correlations of its GPU
-    activities: calls that put something on the GPU were not captured.
+    Every thread of the process counts, as autograd's; captures that overlap others are left out.
+    Calls with one of `activity_correlation` (int64[m]) put something on the GPU and were not
+    captured. The slow reference model is ``tests/reference/origins.py``.
     """
     begin_id, end_id = _pairs(trace)
     process = np.unique([thread.process for thread in trace.threads], return_inverse=True)[1]

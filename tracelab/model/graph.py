@@ -251,11 +251,9 @@ def pure_waits(host: Host) -> NDArray[np.bool_]:
 
 
 def wake_up_ns(host: Host, source_id: Int64Array, target_id: Int64Array) -> Int64Array:
-    """Return the time that calls which only wait took to return after the wait ended, ns.
+    """int64[k], ns, how long calls that only wait took to return after the wait had ended.
 
-    `source_id`: int64[e], event ids of activities. `target_id`: int64[e], event ids of what
-    returned, or came, only after them. Returns int64[k], ns, for each such call that had begun
-    before the last of it ended.
+    `source_id` and `target_id` (int64[e], event ids) are activities, and what came only after them.
     """
     trace = host.timeline.trace
     end_ns = np.full(len(trace), ABSENT, dtype=np.int64)

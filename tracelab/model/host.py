@@ -90,15 +90,7 @@ def find_thread_states(
     profiler_calls: Mapping[int, Intervals],
     loading_id: NDArray[np.intp],
 ) -> dict[int, ThreadState]:
-    """Per thread that ran the program: index into `Trace.threads` to its state.
-
-    Args:
-        trace: the trace.
-        blocking_calls: the calls that blocked.
-        stalled_calls: those that another thread's allocation stalled.
-        profiler_calls: per thread, when it was in the profiler's own code.
-        loading_id: intp[k], what `loading_regions` gives.
-    """
+    """Per thread that ran the program: index into `Trace.threads` to its state."""
     events = trace.of_category(*HOST_CALLS, Category.OPERATOR, Category.PYTHON, Category.ANNOTATION)
     is_region = trace.category[events] == Category.ANNOTATION
     is_input = np.isin(events, loading_id)
@@ -126,20 +118,14 @@ def find_thread_states(
 
 
 def thread_waits(trace: Trace) -> NDArray[np.intp]:
-    """Event ids of the functions in which a thread waited for another one.
-
-    A lock that is acquired immediately is no wait.
-    """
+    """Event ids of the functions in which a thread waited for another one for at least 10 us."""
     functions = trace.of_category(Category.PYTHON)
     functions = functions[trace.duration_ns[functions] >= _MIN_WAIT_NS]
     return functions[match_names(trace, functions, is_thread_wait)]
 
 
 def loading_regions(timeline: Timeline) -> NDArray[np.intp]:
-    """Event ids of the regions and functions in which a thread loaded data, ascending.
-
-    They are those of data loaders, and functions that prepare data without one around them.
-    """
+    """Event ids of the regions and functions, with a data loader or without, that loaded data."""
     trace = timeline.trace
     event_id = trace.of_category(Category.OPERATOR, Category.PYTHON, Category.ANNOTATION)
     loads = event_id[match_names(trace, event_id, _LOADS.search)]
@@ -228,12 +214,10 @@ class Doing(IntEnum):
 def work_at(
     timeline: Timeline, thread_index: NDArray[np.integer], moments_ns: Int64Array
 ) -> NDArray[np.int8]:
-    """Say whether threads were launching at some moments, or did other work.
+    """int8[k], of `Doing`: whether threads (int[k]) were launching at moments (int64[k], ns).
 
     A thread launches in an operator that launches something and in PyTorch's own functions, though
     these look through all parameters first. It does other work in any other function.
-    `thread_index`: int[k], index into `Trace.threads`. `moments_ns`: int64[k], ns. Returns int8[k],
-    of `Doing`.
     """
     trace, work = timeline.trace, np.full(len(moments_ns), Doing.UNKNOWN, dtype=np.int8)
     calls = Nesting(trace, _running_at(trace, moments_ns))

@@ -135,11 +135,7 @@ def comm_test(patterns: Iterable[str] = ()) -> CommTest:
 
 
 def classify(trace: Trace, events: NDArray[np.intp], is_comm: CommTest) -> NDArray[np.int8]:
-    """The `Kind` of each of these GPU activities: int8[n].
-
-    `events`: intp[n], event ids of GPU activities. `is_comm`: whether a kernel of some name is
-    communication.
-    """
+    """The `Kind` of each of these GPU activities (intp[n], event ids): int8[n]."""
     category = trace.category[events]
     kinds = np.full(len(events), Kind.COMPUTE, dtype=np.int8)
     kinds[category == Category.MEMCPY] = Kind.COPY

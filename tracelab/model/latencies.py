@@ -134,11 +134,9 @@ class Latencies(Arrays):
 
 
 def measure_latencies(latency_index: NDArray[np.intp], latency_ns: Int64Array) -> Latencies:
-    """The typical latencies of a trace.
+    """The typical latencies of a trace, of starts (intp[k], index into `LATENCIES`; int64[k], ns).
 
-    The slow reference model is ``tests/reference/binding.py``. `latency_index`: intp[k], index into
-    `LATENCIES`: which one each start, or return, shows. `latency_ns`: int64[k], ns, how long it
-    took.
+    The slow reference model is ``tests/reference/binding.py``.
     """
     typical_ns = np.array([latency.typical_ns for latency in LATENCIES], dtype=np.int64)
     is_own = np.zeros(len(LATENCIES), dtype=np.bool_)

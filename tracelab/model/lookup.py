@@ -129,9 +129,7 @@ def last_in_group(
 
 
 def reach_in_group(group: NDArray[np.integer[Any]], end_ns: Int64Array) -> Int64Array:
-    """The latest end so far within its group, of each entry: int64[k], ns.
-
-    `group`: int[k], ascending, from 0 on. `end_ns`: int64[k], ns.
+    """The latest end so far within its group (ascending, from 0 on), of each entry: int64[k], ns.
 
     >>> reach_in_group(np.array([0, 0, 0, 1]), np.array([30, 50, 40, 20])).tolist()
     [30, 50, 50, 20]
@@ -144,11 +142,7 @@ def reach_in_group(group: NDArray[np.integer[Any]], end_ns: Int64Array) -> Int64
 
 
 class ByCorrelation:
-    """The events of some categories by correlation; the first where several share one.
-
-    Attributes:
-        event_id: intp[c], event ids, by correlation.
-    """
+    """The events of some categories by correlation; the first where several share one."""
 
     def __init__(self, trace: Trace, *categories: Category) -> None:
         events = trace.of_category(*categories)

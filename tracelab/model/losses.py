@@ -112,9 +112,7 @@ def merged_loss_names(names: Iterable[LossName]) -> tuple[LossName, ...]:
 
 
 def listed_names(names: Sequence[LossName], total: int) -> str:
-    """Names in words, each with its count, and how many more there are.
-
-    `names`: of one loss. `total`: the count of that loss.
+    """Names of one loss in words, each with its count, and how many more there are of the total.
 
     >>> listed_names([LossName("unknown_categories", "graph_foo_node", 12, (0,))], total=15)
     '`graph_foo_node` (12, on GPU 0) and 3 with other names'

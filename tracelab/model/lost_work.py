@@ -91,11 +91,9 @@ def find_lost_work(timeline: Activities) -> LostWork:
 def missing_work(
     timeline: Activities, lost: LostWork, left_out: Sequence[Step]
 ) -> tuple[str, bool]:
-    """Tell how much of the work is missing from what the figures are about.
+    """Tell how much work is missing, without that of steps that are left out.
 
-    `lost`: the calls that lost their work. `left_out`: the steps whose calls do not count, by
-    start. Returns in words, as "8 of 10 graph replays"; "" where nothing is. And True if the
-    missing share makes the figures wrong.
+    Returns in words, as "8 of 10 graph replays", or ""; and True if the figures are wrong by it.
     """
     is_used = ~np.isin(lost.call_id, _calls_within(timeline.trace, lost.call_id, left_out))
     words: list[str] = []

@@ -40,21 +40,14 @@ class Nesting:
         self.parent_index = read_only(self._parents())
 
     def innermost(self, events: Int64Array) -> Int64Array:
-        """int64[k], index of the innermost entry around each event on its own thread, else ABSENT.
-
-        `events`: int64[k], event ids.
-        """
+        """int64[k], the innermost entry around each event on its own thread, else ABSENT."""
         innermost = np.full(len(events), ABSENT, dtype=np.int64)
         for thread, of_thread in groups_of(self._trace.thread_index[events]):
             innermost[of_thread] = self.innermost_on(thread, events[of_thread])
         return innermost
 
     def innermost_on(self, thread: int, events: Int64Array) -> Int64Array:
-        """int64[k], index of the innermost entry of a thread around each event's time, else ABSENT.
-
-        `thread`: index into `Trace.threads`; the events may be of other threads. `events`:
-        int64[k], event ids.
-        """
+        """int64[k], the innermost entry of a thread around each event's time, else ABSENT."""
         start_ns, end_ns = self._trace.start_ns[events], self._trace.end_ns[events]
         first, last = self._bounds[thread : thread + 2]
         index = np.searchsorted(self.start_ns[first:last], start_ns, side="right").astype(np.int64)
@@ -63,10 +56,9 @@ class Nesting:
         return self._reaching(index, end_ns)
 
     def innermost_at(self, thread: int, moments_ns: Int64Array) -> Int64Array:
-        """int64[k], index of the innermost entry of a thread that runs at each moment, else ABSENT.
+        """int64[k], the innermost entry of a thread at each moment (ascending), else ABSENT.
 
-        Where entries overlap without one enclosing the other, the one that began last. `thread`:
-        index into `Trace.threads`. `moments_ns`: int64[k], ns, ascending.
+        Where entries overlap without one enclosing the other, the one that began last.
         """
         own = self.entries_of(thread)
         # The last entry that has begun; there are fewer entries than moments to look up.
@@ -100,10 +92,7 @@ class Nesting:
         return by_parent[positions]
 
     def holding(self, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """bool[n], which entries are chosen, or hold one that is.
-
-        `chosen`: bool[n].
-        """
+        """bool[n], which entries are chosen (bool[n]), or hold one that is."""
         holds, index = chosen.copy(), np.flatnonzero(chosen)
         while len(index):
             index = np.unique(self.parent_index[index])
@@ -112,10 +101,7 @@ class Nesting:
         return holds
 
     def around(self, index: Int64Array, chosen: NDArray[np.bool_]) -> Int64Array:
-        """int64[k], of each entry and those around it the innermost chosen one, else ABSENT.
-
-        `index`: int64[k], entries, or ABSENT. `chosen`: bool[n].
-        """
+        """int64[k], of each entry and those around it the innermost chosen one, else ABSENT."""
         around = index.copy()
         open_ = np.flatnonzero(around != ABSENT)
         while len(open_):
@@ -158,10 +144,7 @@ class Nesting:
 
 
 def is_nested(trace: Trace, calls: NDArray[np.intp]) -> NDArray[np.bool_]:
-    """bool[k], which calls run inside another one of these of their thread.
-
-    `calls`: intp[k], event ids by start, longest first.
-    """
+    """bool[k], which calls (by start, longest first) run inside another one of their thread."""
     nested = np.zeros(len(calls), dtype=np.bool_)
     for _, of_thread in groups_of(trace.thread_index[calls]):
         end_ns, later = trace.end_ns[calls[of_thread]], of_thread[1:]

@@ -165,11 +165,7 @@ class Phases:
         return np.concatenate(boundaries_ns)
 
     def threads_in_charge(self, within: Intervals) -> list[tuple[int, Intervals]]:
-        """Divide intervals among the threads in charge.
-
-        `within`: the time in question. Returns indices into `Trace.threads` and their parts; the
-        main thread, or ABSENT, comes last.
-        """
+        """Divide intervals among threads in charge; the main thread, or ABSENT, comes last."""
         parts: list[tuple[int, Intervals]] = []
         for thread, at_work in self._autograd.items():
             rest = subtract(within, at_work)

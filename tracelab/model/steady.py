@@ -71,8 +71,7 @@ def find_steady(timeline: Activities, lost: LostWork) -> SteadySteps | None:
     """The steps that hold no work launched before the recording and lack none of their own.
 
     Nor is the last step one of them where it ends with the profiler that stops. A file of one step
-    has that step as its steady step, whatever it holds or lacks. `lost`: the calls that lost their
-    work. Returns the steady steps; None without any.
+    has that step as its steady step, whatever it holds or lacks.
     """
     steps = timeline.steps
     cut = _cut_steps(timeline, lost)

@@ -261,10 +261,7 @@ def choose_pattern(
 
     A requested pattern is returned as it is. By default, if the profiler has marked no step, it is
     that of the first known framework whose annotations are steps: at least three, all of one
-    thread, none overlapping another, which together launch more than half of what the GPU does. A
-    wrong step is worse than none. `asked`: regular expression; `PROFILER_STEP` by default, None for
-    no steps. `launch_id`: int64[m], event id of the call that launched each activity, else ABSENT.
-    `activity_ns`: int64[m], how long each activity takes, ns.
+    thread, none overlapping another, which together launch more than half of what the GPU does.
     """
     if asked != PROFILER_STEP or step_annotations(trace, asked):
         return asked
@@ -283,9 +280,7 @@ def find_repeated(
 ) -> tuple[RepeatedAnnotation, ...]:
     """The annotations that repeat and launch work, those that launch most first; at most ten.
 
-    Those of collectives are not among them, nor names that are too long to type. `launch_id`:
-    int64[m], event id of the call that launched each activity, else ABSENT. `activity_ns`:
-    int64[m], how long each activity takes, ns.
+    Those of collectives are not among them, nor names that are too long to type.
     """
     events = trace.of_category(Category.ANNOTATION)
     events = events[match_names(trace, events, _may_be_a_step)]

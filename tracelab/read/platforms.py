@@ -44,10 +44,7 @@ READ_PLATFORMS = tuple(platform.name for platform in PLATFORMS if platform.is_re
 
 
 def platform_of(categories: Iterable[str], processes: Collection[str]) -> Platform | None:
-    """The platform of a file; None for CUDA and ROCm, and where nothing says what it is.
-
-    `categories`: those of its complete events, in small letters. `processes`: the names of its
-    processes.
+    """The platform of a file, by its categories (in small letters) and its processes.
 
     >>> platform_of(["cpu_op", "xpu_runtime"], ["python"]).name
     'Intel XPU'

@@ -71,19 +71,17 @@ NO_CALL_SITE = CallSite()
 def call_sites(
     timeline: Timeline, events: NDArray[np.integer[Any]], lines: SourceLines | None = None
 ) -> tuple[CallSite, ...]:
-    """Say where in the program each of these host events was made.
+    """Say where in the program each of these host events (int[k]) was made.
 
-    `events`: int[k], event ids; they may nest, and repeat. `lines`: where to look for the program's
-    source; without it, no line is named. Returns k call sites.
+    They may nest, and repeat. Without `lines` no line is named.
     """
     return _locator(timeline).call_sites(np.asarray(events, dtype=np.int64), lines)
 
 
 def calling_threads(timeline: Timeline, events: NDArray[np.integer[Any]]) -> Int64Array:
-    """Return the threads whose Python code made the host events of threads without any.
+    """int64[k], the threads whose Python made the host events of threads without any.
 
-    `events`: int[k], event ids. Returns int64[k], index into `Trace.threads`; ABSENT for events of
-    threads with Python frames, and where the file does not say.
+    ABSENT for events of threads with Python frames, and where the file does not say.
     """
     return _locator(timeline).calling_threads(np.asarray(events, dtype=np.int64))
 
@@ -91,10 +89,7 @@ def calling_threads(timeline: Timeline, events: NDArray[np.integer[Any]]) -> Int
 def regions_around(
     timeline: Timeline, regions: Nesting, events: NDArray[np.integer[Any]]
 ) -> Int64Array:
-    """int64[k], the innermost region around each host event, of its thread or of its caller's.
-
-    `events`: int[k], event ids. Returns indices of regions; ABSENT for events that are in none.
-    """
+    """int64[k], the innermost region around each event, of its thread or its caller's."""
     event_id = np.asarray(events, dtype=np.int64)
     index, caller = regions.innermost(event_id), calling_threads(timeline, event_id)
     for thread, position in groups_of(np.where(index == ABSENT, caller, ABSENT)):
@@ -103,11 +98,10 @@ def regions_around(
 
 
 def waiting_threads(timeline: Timeline, events: NDArray[np.integer[Any]]) -> Int64Array:
-    """The only thread that waited for others when a thread without Python made host events.
+    """int64[k], the thread that waited when a thread without Python made each event.
 
-    Those are threads that were started while the profiler ran, and none of autograd's. `events`:
-    int[k], event ids. Returns int64[k], index into `Trace.threads`; ABSENT for events of other
-    threads, and where the file does not say.
+    Those are threads that were started while the profiler ran, and none of autograd's. ABSENT for
+    events of other threads, and where the file does not say.
     """
     return _locator(timeline).waiting_threads(np.asarray(events, dtype=np.int64))
 

@@ -19,10 +19,7 @@ _INSIDE = " > "
 
 
 class ModuleName(NamedTuple):
-    """The profiler's name of a module, and the modules around it, the outermost first.
-
-    The number counts the modules of a class in the order of their first call.
-    """
+    """The profiler's name of a module, numbered by class, and the modules around it."""
 
     name: str
     where: str | None = None
@@ -58,10 +55,7 @@ class ModulePaths:
         self._path, self._timeline = path, timeline
 
     def modules_at(self, thread: int, moments_ns: Int64Array) -> Int64Array:
-        """int64[k], index of the module that a thread was in at each moment, else ABSENT.
-
-        `thread`: index into `Trace.threads`. `moments_ns`: int64[k], ns, ascending.
-        """
+        """int64[k], the module that a thread was in at each moment (ascending), else ABSENT."""
         return self._path[self._calls.innermost_at(thread, moments_ns)]
 
     def modules_of(self, events: Int64Array) -> Int64Array:

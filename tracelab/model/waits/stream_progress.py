@@ -102,17 +102,11 @@ class StreamProgress:
         *,
         without: NDArray[np.intp],
     ) -> NDArray[np.intp]:
-        """Return the last-ended work on another stream that each wait can have waited for.
+        """intp[k], the last-ended row on another stream that each wait can have waited for.
 
-        It ended just before `time_ns`, when something started, and after that could have started:
-        otherwise it delayed nothing. An event was recorded after its launch, before the next one
-        and the wait. Returns intp[k], rows, else ABSENT.
-
-        Args:
-            ready_ns: int64[k], ns, when the delayed activity could have started.
-            time_ns: int64[k], ns, when it started.
-            wait_ns: int64[k], ns, when the host made the wait.
-            without: intp[k], index of the stream that waits, ABSENT for none.
+        It ended just before `time_ns`, when something started, and after `ready_ns`, when that could
+        have started: otherwise it delayed nothing. An event was recorded after its launch, before the
+        next one and the wait (`wait_ns`). `without` is the stream that waits. ABSENT without any.
         """
         since_ns = np.maximum(ready_ns, time_ns - MAX_WAKE_UP_NS)
         ended_ns = self.ended_ns[self._recorded_row]
@@ -134,12 +128,10 @@ class StreamProgress:
 def ready_after(
     timeline: Timeline, ready_ns: Int64Array, row: NDArray[np.intp], source_end_ns: Int64Array
 ) -> Int64Array:
-    """Return when rows could have started, given the waits of some of them.
+    """int64[m], ns, when rows could have started, given the waits of some of them (`row`).
 
-    `ready_ns`: int64[m], ns, when each row could have started by what was known before. `row`:
-    intp[k], rows of which more is known now. `source_end_ns`: int64[k], ns, when what each of those
-    waited for had ended. Returns int64[m], ns; a row's own start where what it waited for explains
-    it.
+    `source_end_ns` is when what each of those waited for had ended; a row whose start that
+    explains could have started then.
     """
     start_ns, before_ns = timeline.start_ns[row], ready_ns[row]
     explains = (before_ns <= source_end_ns) & (source_end_ns <= start_ns)

@@ -26,9 +26,6 @@ def read_file_info(
 ) -> FileInfo:
     """Read a file's metadata, or its name instead.
 
-    `metadata`: all that it says beside them. `platform`: of other vendors, what it is called.
-    `devices`: those on which something ran, ascending.
-
     >>> metadata = {"distributedInfo": {"rank": 3, "world_size": 8}, "cuda_runtime_version": 12040}
     >>> info = read_file_info(metadata, Source("step.pt.trace.json", None, named=True))
     >>> info.rank, info.rank_source, info.world_size, dict(info.software)

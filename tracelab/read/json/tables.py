@@ -122,11 +122,7 @@ class ArgumentTable(Table):
         self.append(columns_of([], keys))
 
     def add(self, events: list[Event], category: NDArray[np.int8]) -> NDArray[np.int32]:
-        """Append the rows of these events.
-
-        `category`: int8[n], their categories. Returns int32[n], each event's row, ABSENT for those
-        without one.
-        """
+        """int32[n], the new row of each event that has arguments, else ABSENT."""
         value_of = attrgetter(self._field)
         found = [
             (i, value)
