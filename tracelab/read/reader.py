@@ -20,7 +20,6 @@ from typing import Any, overload
 
 import orjson
 
-from tracelab.base.arrays import Record
 from tracelab.base.errors import UnreadableInputError
 from tracelab.model.trace import Trace
 from tracelab.read.json.array import ArrayReader
@@ -170,15 +169,6 @@ _GAP = re.compile(rb"\}(\s*,\s*)(?=\{)")
 _BEFORE, _AFTER = b'{"%b": [' % EVENTS.encode(), b"]}"
 
 
-class _Chunk(Record):
-    """Bytes of a file, and what makes a trace of them where it is put around them."""
-
-    begin: int
-    end: int
-    before: bytes
-    after: bytes
-
-
 def read_trace_in_chunks(source: Source, processes: int) -> Trace:
     """Read one file, by several processes if it is huge and can be cut.
 
@@ -194,7 +184,7 @@ def read_trace_in_chunks(source: Source, processes: int) -> Trace:
     try:
         with open_processes(min(processes, len(chunks))) as run:
             for following, chunk_metadata, read_bytes in run(
-                partial(_read_chunk, source.path), chunks
+                partial(_read_chunk, source.path, chunks[-1][1]), chunks
             ):
                 columns.add_all(following)
                 metadata |= chunk_metadata
@@ -204,8 +194,8 @@ def read_trace_in_chunks(source: Source, processes: int) -> Trace:
         return read_trace(source)
 
 
-def _chunks(path: Path) -> list[_Chunk]:
-    """The chunks of a file; none where it cannot be cut."""
+def _chunks(path: Path) -> list[tuple[int, int]]:
+    """Begin and end of each chunk of a file; none where it cannot be cut."""
     try:
         if not path.is_file():
             return []
@@ -217,11 +207,7 @@ def _chunks(path: Path) -> list[_Chunk]:
     except OSError:
         return []
     ends = [*(begin for begin, _ in gaps), size]
-    begins = [0, *(end for _, end in gaps)]
-    return [
-        _Chunk(begin, end, _BEFORE if begin else b"", _AFTER if end < size else b"")
-        for begin, end in zip(begins, ends, strict=True)
-    ]
+    return list(zip([0, *(end for _, end in gaps)], ends, strict=True))
 
 
 def _gaps(stream: io.BufferedIOBase, size: int) -> Iterator[tuple[int, int]]:
@@ -232,12 +218,16 @@ def _gaps(stream: io.BufferedIOBase, size: int) -> Iterator[tuple[int, int]]:
             yield offset + gap.start(1), offset + gap.end(1)
 
 
-def _read_chunk(path: str, chunk: _Chunk) -> tuple[Columns, dict[str, Any], int]:
+def _read_chunk(
+    path: str, size: int, chunk: tuple[int, int]
+) -> tuple[Columns, dict[str, Any], int]:
     """The columns of a chunk, what stands beside the events, and the chunk's bytes."""
+    begin, end = chunk
     with open(path, "rb") as file:
-        file.seek(chunk.begin)
-        content = file.read(chunk.end - chunk.begin)
-    stream = io.BytesIO(b"".join((chunk.before, content, chunk.after)))
+        file.seek(begin)
+        content = file.read(end - begin)
+    before, after = _BEFORE if begin else b"", _AFTER if end < size else b""
+    stream = io.BytesIO(b"".join((before, content, after)))
     columns, metadata, losses = read_columns(stream, path)
     if any(losses.values()):
         raise UnreadableInputError(f"{path}: it was cut within an event, or is damaged")

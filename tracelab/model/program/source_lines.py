@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import unquote
 
 from msgspec.structs import replace
 
@@ -141,9 +142,7 @@ class SourceLines:
         texts = self._texts[name] if name is not None else None
         text = texts.get(str(line)) if isinstance(texts, Mapping) else None
         if isinstance(text, str):
-            from tracelab.model.program.source_scopes import text_from_stored
-
-            return quoted(text_from_stored(text)) or None
+            return quoted(unquote(text)) or None
         for scopes, path in self._sources(file):
             today = None if path is None else _entered(scopes, function, first_line)
             if path is not None and today is not None and _is_same(today[0], scope):

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 import msgspec
 
@@ -508,17 +508,12 @@ def _is_plain_truth(node: ast.expr) -> bool:
 
 
 def text_as_stored(text: str) -> str:
-    """A line of source without anything that JSON escapes.
+    """A line of source without anything that JSON escapes; `unquote` gives it back.
 
     >>> text_as_stored('print("100 %")')
     'print(%22100 %25%22)'
     """
     return quote(text, safe=_PLAIN)
-
-
-def text_from_stored(stored: str) -> str:
-    """The line of source that `text_as_stored` made this of."""
-    return unquote(stored)
 
 
 def scopes_as_lists(scopes: tuple[Scope, ...]) -> Any:

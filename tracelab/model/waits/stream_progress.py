@@ -104,9 +104,9 @@ class StreamProgress:
     ) -> NDArray[np.intp]:
         """intp[k], the last-ended row on another stream that each wait can have waited for.
 
-        It ended just before `time_ns`, when something started, and after `ready_ns`, when that could
-        have started: otherwise it delayed nothing. An event was recorded after its launch, before the
-        next one and the wait (`wait_ns`). `without` is the stream that waits. ABSENT without any.
+        It ended just before `time_ns`, when something started, and after `ready_ns`, when that
+        could have started: otherwise it delayed nothing. An event was recorded after its launch,
+        before the next one and the wait (`wait_ns`). `without` is the stream that waits.
         """
         since_ns = np.maximum(ready_ns, time_ns - MAX_WAKE_UP_NS)
         ended_ns = self.ended_ns[self._recorded_row]
