@@ -56,17 +56,28 @@ class Lane:
     of_graphs: bool = False  # its items end with a name: where they were captured
 
 
-def written(lane: Lane, clock_start: int) -> tuple[dict[str, Any], bytes]:
-    """What the page is told about a lane, and its bytes."""
+def written(
+    lane: Lane, clock_start: int, rows: Sequence[tuple[int, ...]]
+) -> tuple[dict[str, Any], bytes]:
+    """What the page is told about a lane, and its bytes; rows are the items of the streams."""
     columns = [*FIRST, *MORE[lane.type], *([("captured", 2, "plain")] if lane.of_graphs else [])]
     escapes: dict[str, list[list[int]]] = {name: [] for name in ESCAPES}
     body = b""
     ends = [clock_start, *(item[1] for item in lane.items)]
+    place = [name for name, *_ in columns].index("row") if ("row", 4, "delta") in columns else None
+    of_rows = [NONE if place is None else item[place] for item in lane.items]
     for at, (name, size, code) in enumerate(columns):
         if name == "gap":
-            values = [item[0] - end for item, end in zip(lane.items, ends, strict=False)]
+            before = [
+                max(end, rows[row - 1][1]) if row not in {0, NONE} else end
+                for row, end in zip(of_rows, ends, strict=False)
+            ]
+            values = [item[0] - end for item, end in zip(lane.items, before, strict=True)]
         elif name == "dur":
-            values = [item[1] - item[0] for item in lane.items]
+            values = [
+                item[1] - (item[0] if row == NONE else rows[row][item[0] >= rows[row][0]])
+                for item, row in zip(lane.items, of_rows, strict=True)
+            ]
         else:
             values = [item[at] for item in lane.items]
         if code == "delta":
@@ -102,7 +113,8 @@ def page_of(meta: dict[str, Any], lanes_of_groups: Sequence[Sequence[Lane]]) -> 
     """The page; `meta` as the timeline has it, but without the groups' lanes."""
     groups, body = [], b""
     for group, lanes in zip(meta["groups"], lanes_of_groups, strict=True):
-        pairs = [written(lane, meta["start"]) for lane in lanes]
+        rows = [item for lane in lanes if lane.type == "stream" for item in lane.items]
+        pairs = [written(lane, meta["start"], rows) for lane in lanes]
         groups.append({**group, "lanes": [of_lane for of_lane, _ in pairs]})
         body += b"".join(of_lane for _, of_lane in pairs)
     scripts = [asset(name) for name in TIMELINE_SCRIPTS]
