@@ -73,10 +73,9 @@ def test_every_budget_as_a_flag(tracelab):
     assert "no comm ran" in ran.out
 
 
-@pytest.mark.parametrize("name", ["waits.json", "sorted.json", "waits.json.gz"])
+@pytest.mark.parametrize("name", ["waits.json", "waits.json.gz"])
 def test_a_saved_report_says_the_same_as_its_trace(tracelab, saved, name):
     content = (saved / "waits.json").read_bytes()
-    (saved / "sorted.json").write_text(json.dumps(json.loads(content), sort_keys=True))
     (saved / "waits.json.gz").write_bytes(gzip.compress(content))
     flags = ("--max-idle", "5", "--forbid", "TL", "--max-blocking-calls", "0")
     ran, of_trace = (tracelab("check", x, *flags) for x in (saved / name, WAITS))

@@ -9,11 +9,10 @@ from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_type_hints
 
 import typer
 
-from tracelab.base.arrays import Record
 from tracelab.base.errors import OutputError, TracelabError, UsageError
 from tracelab.system.files import identities, require_output
 
@@ -35,7 +34,7 @@ Brief = Annotated[
 ]
 
 
-class Analyzed(Record):
+class Analyzed(NamedTuple):
     """The options of an analysis as flags give them; a command has some of them."""
 
     step_on: Annotated[
