@@ -25,6 +25,9 @@ from tracelab.model.trace import ABSENT, Category, Trace
 
 # The longest ones. The culprits of the others are in no row.
 _MAX_LOCATED_BUBBLES = 20_000
+# Functions that returned before a moment, looked behind for the one around it: behind more it tells
+# less than the call that came late.
+_MAX_SIBLINGS = 500
 
 
 def idle_culprits(graph: Graph, bubbles: Bubbles) -> Int64Array:
@@ -168,8 +171,10 @@ def innermost_functions(
     innermost_id = np.full(len(times_ns), ABSENT, dtype=np.int64)
     for thread, indices in groups_of(thread_index):
         by_time = indices[np.argsort(times_ns[indices])]
-        index = frames.innermost_at(thread, times_ns[by_time])
-        innermost_id[by_time] = np.append(frames.event_id, ABSENT)[index]  # ABSENT is the last one
+        index, own = frames.innermost_at(thread, times_ns[by_time]), frames.entries_of(thread)
+        begun = own.start - 1 + np.searchsorted(frames.start_ns[own], times_ns[by_time], "right")
+        is_near = (index != ABSENT) & (begun - index < _MAX_SIBLINGS)
+        innermost_id[by_time[is_near]] = frames.event_id[index[is_near]]
     return innermost_id
 
 

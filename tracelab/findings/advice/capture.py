@@ -144,6 +144,7 @@ class Capture(Record, eq=False):
     Attributes:
         blockers: in the order in which to remove them, those of most calls first.
         as_is, after_removal: the largest segment between all, and without those that can go.
+        threads: other threads than the main thread and autograd's that launch much of a step.
         has_steps: True if the file has steady steps; else it is about the window.
         has_collectives: True if the steps communicate.
         compiled_share: the share of the launches that `torch.compile` made.
@@ -153,6 +154,7 @@ class Capture(Record, eq=False):
     blockers: tuple[Blocker, ...]
     as_is: Segment
     after_removal: Segment
+    threads: tuple[str, ...]
     has_steps: bool
     has_collectives: bool
     compiled_share: float
@@ -198,6 +200,7 @@ def find_capture(context: Context) -> Capture | None:
         as_is=_largest_segment(context, launches, first, calls, blockers, blocker_of),
         after_removal=_largest_segment(context, launches, first, calls, blockers, after_removal),
         has_steps=timeline.steady is not None,
+        threads=_other_threads(context, launches, first),
         has_collectives=bool((timeline.kind[rows] == Kind.COMM).any()),
         compiled_share=float((compiled_regions(trace).innermost(launch_id) != ABSENT).mean()),
         launched=_find_launched(context, launches, rows),
@@ -330,9 +333,25 @@ def _copy_inputs(context: Context, launch_id: Int64Array) -> bool:
     return can_mark and bool(len(launch_id)) and bool(is_copy.all())
 
 
+def _other_threads(context: Context, launches: _Calls, rows: NDArray[np.intp]) -> tuple[str, ...]:
+    """Name the threads that launch much of a step, but the main thread and autograd's."""
+    trace = context.trace
+    thread = trace.thread_index[launches.event_id[~context.is_of_backward[rows]]]
+    others = Counter(thread.tolist()).most_common()[1:]
+    few = _MIN_NOTABLE_SHARE * len(launches)
+    return tuple(trace.threads[number].name for number, count in others if count >= few)
+
+
 def _top_place(context: Context, launch_id: Int64Array) -> str:
-    """Name the operator and function of most of some launches (int64[k], event ids), else ""."""
-    sites = (replace(site, call=None, line=None) for site in context.call_sites(launch_id))
+    """Name the place of most of some launches (int64[k], event ids), else "".
+
+    In compiled code that is the operator: the program calls no more than the model there.
+    """
+    in_compiled = compiled_regions(context.trace).innermost(launch_id) != ABSENT
+    sites = [
+        replace(site, call=None, line=None) if is_compiled else site
+        for site, is_compiled in zip(context.call_sites(launch_id), in_compiled, strict=True)
+    ]
     places = Counter(map(describe, sites, map(context.call_name, launch_id.tolist())))
     return next((place for place, _ in places.most_common(1)), "")
 

@@ -187,12 +187,16 @@ def _change_first(name: str, blockers: Sequence[Blocker], *, has_steps: bool) ->
 
 
 def _conditions(capture: Capture, change: Change | None) -> list[Step]:
-    """Ask for the same launches each time."""
-    if change is None or change.kernel is None:
-        return []
-    decodes = "backward" not in capture.after_removal.work
-    decoding = " (in decoding: a static key-value cache)" if decodes else ""
-    return [_step("changes", kernel=change.kernel, decoding=decoding)]
+    """Ask for the same launches each time, and for one thread."""
+    steps = []
+    if change is not None and change.kernel is not None:
+        decodes = "backward" not in capture.after_removal.work
+        decoding = " (in decoding: a static key-value cache)" if decodes else ""
+        steps.append(_step("changes", kernel=change.kernel, decoding=decoding))
+    if capture.threads:
+        others = list(filter(None, capture.threads)) or ["another thread"]
+        steps.append(_step("threads", threads=_enumerated(others)))
+    return steps
 
 
 def _needed_at_once(capture: Capture, segment: Segment) -> str:
@@ -292,7 +296,7 @@ def _open_conditions(capture: Capture, plan: _Plan, *, has_first: bool) -> list[
 def _is_possible(context: Context, capture: Capture, plan: _Plan) -> bool:
     """Tell whether the trace shows that a capture needs nothing more of the program."""
     is_same = plan.change is not None and plan.change.kernel is None
-    if not is_same or capture.has_collectives or plan.segment.cut_in is not None:
+    if not is_same or capture.has_collectives or capture.threads or plan.segment.cut_in:
         return False
     launch_id = context.timeline.launch_id[np.concatenate(plan.segment.repetitions)]
     return not np.isin(context.phases.phases_of(launch_id), _TRAINING).any()

@@ -386,3 +386,24 @@ def test_a_part_that_a_call_cuts_out_of_a_module(advice, snapshot):
     finding = advice(steps(module, check))
     assert "29 of 40 launches (forward, `Net`)" in finding.fix
     assert finding.fix == snapshot
+
+
+def test_another_thread_that_launches(advice):
+    def elsewhere(step):
+        begin = at_launch(step, 5)
+        return [
+            row
+            for i in range(4)
+            for row in work(
+                begin + (100 * i + 10) * US,
+                begin + (100 * i + 11) * US,
+                launched=begin + 100 * i * US,
+                correlation=70_000 + 100 * step + i,
+                tid=300,
+                stream=9,
+            )
+        ]
+
+    finding = advice([files.thread_name("worker", tid=300), *steps(elsewhere)])
+    assert "Launch from one thread: " in finding.fix
+    assert "worker" in finding.fix
