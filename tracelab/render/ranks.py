@@ -7,17 +7,20 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from tracelab.base.arrays import Record
-from tracelab.base.safe_text import counted
+from tracelab.base.file_names import short_names
+from tracelab.base.safe_text import clean, counted
 from tracelab.findings.rules import waiting_ranks
 from tracelab.render.text.savings import percent
 from tracelab.render.words import (
     duration_text,
     exact_percent,
     listed,
+    shorten_middle,
 )
 from tracelab.report.headline import PERCENTS, apportion
 from tracelab.report.schema import (
     RECORDING_START,
+    STATED,
     UNEVEN_WORK,
     BubbleParts,
     Job,
@@ -28,6 +31,7 @@ from tracelab.report.schema import (
 from tracelab.report.views import RankView, ranks_of
 
 _MAX_NAMED_RANKS = 2
+_MAX_FILE_LETTERS = 30
 _MAX_STRAGGLERS = 2
 _MIN_SHARE_OF_WAITS = 0.5
 _MIN_NAMED_STEP_SHARE = 0.01
@@ -296,12 +300,14 @@ class RankRow(Record):
 
     Attributes:
         number: the rank.
+        path: its file.
         step_ns: what a step takes, ns.
         works_share: how much of a step its GPU works, and does not wait for others.
         shares: how it spends a step; None if the report does not say.
     """
 
     number: int
+    path: str
     step_ns: int
     works_share: float
     shares: RankShares | None
@@ -314,21 +320,24 @@ class Ranks(Record):
         rows: each rank.
         order: indices of the rows, the one that matters most first.
         step: what their steps are called.
+        has_names: True if their files are named.
         unlike: a sentence about the ranks that are unlike the others; "" without any.
     """
 
     rows: tuple[RankRow, ...]
     order: tuple[int, ...]
     step: str
+    has_names: bool
     unlike: str
 
     def columns(self, most: int) -> list[Column]:
         """Return the titles and cells of the `most` ranks that matter most."""
         shown = [self.rows[i] for i in sorted(self.order[:most])]
-        columns = [
-            ("rank", [str(row.number) for row in shown]),
-            (self.step, [duration_text(row.step_ns) for row in shown]),
-        ]
+        columns = [("rank", [str(row.number) for row in shown])]
+        if self.has_names:
+            names = short_names([row.path for row in shown])
+            columns.append(("file", [shorten_middle(clean(x), _MAX_FILE_LETTERS) for x in names]))
+        columns.append((self.step, [duration_text(row.step_ns) for row in shown]))
         shares = [row.shares for row in shown if row.shares is not None]
         if len(shares) < len(shown):
             return [*columns, ("GPU busy", [percent(row.works_share) for row in shown])]
@@ -356,11 +365,14 @@ def ranks_of_job(report: Report) -> Ranks:
     order = sorted(
         range(len(rows)), key=lambda i: (rows[i].number not in first, rows[i].works_share)
     )
+    decision = report.provenance.job
     unlike = ", ".join(f"rank {number} ({why})" for number, why in differing.items())
     return Ranks(
         tuple(rows),
         tuple(order),
         step="profiled step" if any(x.main.scope.is_slowed for x in ranks) else "step",
+        # Ranks that the user states may be places among the files, whose names say something else.
+        has_names=decision is not None and decision.why == STATED,
         unlike=f"Unlike the others: {unlike}." if unlike else "",
     )
 
@@ -371,7 +383,7 @@ def _row(rank: RankView, shares: RankShares | None) -> RankRow:
     works_share = min(1.0, busy_ns / max(1, scope.length_ns))
     if shares is not None:
         works_share = shares.compute_ns / max(1, shares.length_ns)
-    return RankRow(rank.trace.rank, scope.step_ns, works_share, shares)
+    return RankRow(rank.trace.rank, rank.trace.path, scope.step_ns, works_share, shares)
 
 
 def _differing(rows: Sequence[RankRow]) -> dict[int, str]:

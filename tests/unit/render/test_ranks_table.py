@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.build import job_rows as jobs
@@ -9,6 +11,7 @@ from tests.build.report_rows import MS, make_device, make_job_report
 from tests.figures import figures
 from tracelab.render.ranks import ranks_of_job
 from tracelab.render.text.screen import ranks_table
+from tracelab.report.schema import STATED, JobDecision, Provenance
 
 STEPS = (0, 1, 2)
 
@@ -65,9 +68,12 @@ def test_what_some_ranks_do_has_a_column(facts, title):
     assert f"{share} %" in with_it[1]
 
 
-def test_all_columns_have_room():
+def test_columns_give_way_where_there_is_no_room():
     report = report_of(*[jobs.rank_times(x, STEPS, copy=3, unmatched=3) for x in range(2)])
-    assert max(map(len, table(report))) <= 80
+    titles = [table(report, width=width)[0].split() for width in (80, 70, 60)]
+    assert ["copies" in x for x in titles] == [True, False, False]
+    assert ["transfer" in x for x in titles] == [True, True, False]
+    assert all(len(line) <= 60 for line in table(report, width=60))
 
 
 def test_of_many_ranks_the_straggler_whom_others_await_and_who_computes_least_are_there():
@@ -109,3 +115,20 @@ def test_without_the_times_of_the_job_it_says_how_busy_they_are():
     assert lines[0].split() == ["rank", "step", "GPU", "busy"]
     assert [figures(line)[-1] for line in lines[1:5]] == ["100 %"] * 3 + ["25 %"]
     assert figures(lines[5].replace("(", "")) == ["3", "25 %", "100 %"]
+
+
+@pytest.mark.parametrize(("why", "named"), [(STATED, True), ("ranks", False)])
+@pytest.mark.parametrize("width", [80, 100])
+def test_files_that_the_caller_calls_a_job_are_named(why, named, width):
+    report = report_of(*[jobs.rank_times(x, STEPS, copy=3) for x in range(2)])
+    decision = JobDecision(is_job=True, why=why, recordings=((0, 1),))
+    paths = ["run/" + "long_" * 9 + x for x in ("before.json", "after.json")]
+    report = replace(
+        report,
+        provenance=Provenance(("run",), (), "", (), decision),
+        traces=tuple(replace(x, path=y) for x, y in zip(report.traces, paths, strict=True)),
+    )
+    lines = table(report, width=width)
+    assert max(map(len, lines)) <= width
+    assert (lines[0].split()[1] == "file") == named
+    assert any("before" in line for line in lines) == named

@@ -10,7 +10,7 @@ from tracelab.base.safe_text import clean, counted
 from tracelab.render.document import Document
 from tracelab.render.first_screen import Fact, FirstScreen, Item
 from tracelab.render.notes import Note
-from tracelab.render.ranks import Ranks
+from tracelab.render.ranks import Column, Ranks
 from tracelab.render.recordings import Recordings
 from tracelab.render.section import PART, TONES, Line, Span, Tone
 from tracelab.render.text.hints import FULL, ONE_OF_THEM
@@ -24,6 +24,7 @@ _MIN_CODE_LETTERS = 12
 _TITLE_LINES = 2
 _NAME_LETTERS = (44, 28, 20)  # where the title has no room for longer ones
 _MAX_WARNINGS = 2
+_SPARED = ("copies", "transfer", "waits for")  # columns, where there is no room for all
 _BLANK = Line()
 _MAX_ROWS = 16
 _MAX_FILE_LETTERS = 32
@@ -176,7 +177,9 @@ def _next(commands: Sequence[str], width: int) -> list[str]:
 
 def ranks_table(ranks: Ranks, most: int, width: int) -> list[Line]:
     """Draw the `most` ranks that matter most in a table, after an empty line."""
-    titles, *rows = _aligned([(title, cells, ">") for title, cells in ranks.columns(most)])
+    titles, *rows = _aligned(
+        [(title, cells, ">") for title, cells in _fitting(ranks.columns(most), width)]
+    )
     return [
         _BLANK,
         *_lines([titles], Tone.DIM),
@@ -197,6 +200,16 @@ def _aligned(columns: Sequence[tuple[str, Sequence[str], str]]) -> list[str]:
         )
         for row in rows
     ]
+
+
+def _fitting(columns: Sequence[Column], room: int) -> list[Column]:
+    """Leave out the columns that can be spared, if they need more room."""
+    kept = list(columns)
+    for spared in _SPARED:
+        needed = sum(2 + max(map(len, [title, *cells])) for title, cells in kept)
+        if needed > room:
+            kept = [(title, cells) for title, cells in kept if title != spared]
+    return kept
 
 
 # --- files that are not one job ---
