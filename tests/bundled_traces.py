@@ -16,13 +16,13 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from tracelab import Options, find_sources
 from tracelab.analysis.analysis import Analysis, analyze_source
 from tracelab.analysis.reports import FileResult, analyze_file, merge_results
-from tracelab.base.options import DEFAULTS
+from tracelab.base.options import DEFAULTS, Options
 from tracelab.findings.registry import RULES
 from tracelab.findings.remedies import REMEDIES
 from tracelab.measures.registry import MEASURES
+from tracelab.read.sources import find_sources
 from tracelab.read.streams import Source
 from tracelab.report.schema import Report
 

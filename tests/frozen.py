@@ -33,11 +33,16 @@ from tests import corpus
 from tests.build import capture_tables, pairs
 from tests.bundled_traces import files_of, name_of
 from tests.golden.test_diff_truth import DIFFERENT, IMPROVED, SAME, UNCONFIRMED
+from tracelab.analysis.analysis import analyze_source
+from tracelab.base.errors import UsageError
+from tracelab.base.options import Options
 from tracelab.cli.main import main as command_line
+from tracelab.outputs.picture import draw_whatif
+from tracelab.render.registry import render_as
 
 ROOT = Path(__file__).parents[1]
 TABLE = Path(__file__).with_suffix(".tsv")
-OPTIONS = tracelab.Options(cache=False)
+OPTIONS = Options(cache=False)
 TO = ".."  # from the first to the second capture of a pair
 MAX_ANALYSES = 16  # that a process remembers: what-ifs of a job of four ranks take eight
 TEXT = {"width": 100, "color": False}
@@ -144,14 +149,14 @@ def _paths(name: str) -> list[str]:
 
 
 def _text(result: Any, form: str, **options: Any) -> str:
-    text = tracelab.render_as(result, form, **options)
+    text = render_as(result, form, **options)
     return text if isinstance(text, str) else text.decode()
 
 
 def _picture_of_changes(path: str) -> str:
     try:
-        return _text(tracelab.draw_whatif(path, fixes="all", options=OPTIONS), "svg")
-    except tracelab.UsageError as error:  # there is nothing to change
+        return _text(draw_whatif(path, fixes="all", options=OPTIONS), "svg")
+    except UsageError as error:  # there is nothing to change
         return str(error)
 
 
@@ -206,14 +211,14 @@ def _added(paths: Iterable[str], folder: Path) -> Iterator[str]:
 
 def share_analyses() -> None:
     """Let all that this process makes of a file share one analysis of it."""
-    analyze_source = tracelab.analyze_source
-    remembered = lru_cache(MAX_ANALYSES)(analyze_source)
+    original = analyze_source
+    remembered = lru_cache(MAX_ANALYSES)(original)
 
     def shared(source: Any, options: Any, **_: Any) -> Any:  # all measures, rules and remedies
         return remembered(source, options)
 
     for module in tuple(sys.modules.values()):
-        if vars(module).get("analyze_source") is analyze_source:
+        if vars(module).get("analyze_source") is original:
             module.analyze_source = shared
 
 

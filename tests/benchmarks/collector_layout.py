@@ -18,8 +18,11 @@ from typing import Any
 
 from tests.build.cupti_collector import DEFAULT, Collector, load, rewritten, write
 from tests.bundled_traces import PATHS, files_of, name_of, report_of
-from tracelab import Options, analyze, find_sources, read_trace
+from tracelab import analyze
+from tracelab.base.options import Options
 from tracelab.model.trace import Trace
+from tracelab.read.reader import read_trace
+from tracelab.read.sources import find_sources
 from tracelab.report.schema import Report
 
 # What the layout cannot say, or says with other rows.

@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab import build_graph, build_timeline, find_sources, observe_host, read_trace
 from tracelab.model.binding import shown_latencies
-from tracelab.model.graph import EdgeKind, Graph, wake_up_ns
+from tracelab.model.graph import EdgeKind, Graph, build_graph, wake_up_ns
+from tracelab.model.host import observe_host
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.latencies import (
     AWAITED,
@@ -29,7 +29,10 @@ from tracelab.model.latencies import (
     Since,
     lower_median,
 )
+from tracelab.model.timeline import build_timeline
 from tracelab.model.trace import ABSENT
+from tracelab.read.reader import read_trace
+from tracelab.read.sources import find_sources
 
 TRACES = Path(__file__).parents[2] / "traces"
 MEASURED_DATE = "2026-11-21"  # captures made later are judged by the latencies of those until then

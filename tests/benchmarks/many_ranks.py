@@ -35,12 +35,13 @@ from typing import Any
 import numpy as np
 
 from tests.build.planted_jobs import PlantedClock, PlantedJob, plant_job
-from tracelab import Options, find_sources
 from tracelab.analysis.reports import FileResult, analyze_file, merge_results
+from tracelab.base.options import Options
 from tracelab.job.clocks import align
 from tracelab.job.matching import match
 from tracelab.job.merge import Job
 from tracelab.job.operation_members import find_members
+from tracelab.read.sources import find_sources
 
 TRACES = Path(__file__).parents[2] / "traces"
 CAPTURES = [TRACES / f"ddp_hook_default_stream_rank{rank}.pt.trace.json.gz" for rank in (0, 1)]

@@ -25,11 +25,11 @@ from typing import Any
 
 import numpy as np
 
-from tracelab import build_timeline, read_trace
 from tracelab.base.errors import TracelabError
 from tracelab.base.intervals import clip, measure
-from tracelab.model.timeline import Timeline
+from tracelab.model.timeline import Timeline, build_timeline
 from tracelab.model.trace import ABSENT
+from tracelab.read.reader import read_trace
 
 Event = dict[str, Any]
 CAPTURES = (

@@ -15,10 +15,12 @@ from pathlib import Path
 
 import numpy as np
 
-from tracelab import Timeline, build_timeline, find_sources, read_trace
 from tracelab.measures.peer_waits import peer_waits
 from tracelab.model.kernel_kinds import Kind
+from tracelab.model.timeline import Timeline, build_timeline
 from tracelab.model.trace import ABSENT
+from tracelab.read.reader import read_trace
+from tracelab.read.sources import find_sources
 
 TRACES = Path(__file__).parents[2] / "traces"
 _FROM = (1.5, 2.0, 2.5, 3.0, 5.0)  # times the fastest twin

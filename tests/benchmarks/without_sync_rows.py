@@ -16,10 +16,13 @@ import numpy as np
 
 from tests.benchmarks.inferred_waits import TRACES, captures, without_records, without_streams
 from tests.bundled_traces import shared
-from tracelab import build_graph, build_timeline, find_sources, observe_host, read_trace
 from tracelab.model.constraints import Constraint
-from tracelab.model.graph import EdgeKind, Graph
+from tracelab.model.graph import EdgeKind, Graph, build_graph
+from tracelab.model.host import observe_host
+from tracelab.model.timeline import build_timeline
 from tracelab.model.trace import Category, Trace
+from tracelab.read.reader import read_trace
+from tracelab.read.sources import find_sources
 
 
 @dataclass(frozen=True, slots=True)

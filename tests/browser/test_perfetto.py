@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-import tracelab
 from tests.browser.viewers import Perfetto
 from tests.build.perfetto import (
     events_of,
@@ -20,6 +19,7 @@ from tests.build.perfetto import (
 )
 from tests.bundled_traces import FOLDER
 from tests.shared_traces import path_of
+from tracelab.read.reader import read_trace
 from tracelab.render.perfetto import perfetto_ns
 from tracelab.report.schema import Report
 
@@ -83,7 +83,7 @@ def test_every_slice_of_ours_is_read_as_written(perfetto, exported):
 )
 def test_tracks_are_the_figures_of_the_report(perfetto, exported):
     path, out, report = exported
-    origin_ns = tracelab.read_trace(path).origin_ns
+    origin_ns = read_trace(path).origin_ns
     require_figures(slices_of(perfetto(out)), report, origin_ns, report.traces[0].rank)
 
 
@@ -179,6 +179,6 @@ def test_the_events_of_one_step_open(perfetto, tmp_path):
     opened = perfetto(out)
     read = slices_of(opened)
     assert in_order(read) == in_order(tracks_in(events_of(out)))
-    require_figures(read, report, tracelab.read_trace(path).origin_ns, 0)
+    require_figures(read, report, read_trace(path).origin_ns, 0)
     [row] = opened.sql("select count(*) as count from slice where category = 'kernel'")
     assert 300 < row["count"] < 500

@@ -6,9 +6,10 @@ from tests.build.files import write
 from tests.build.graph_rows import replayed
 from tests.bundled_traces import FOLDER
 from tests.figures import figures
-from tracelab import Options, find_sources
 from tracelab.analysis.reports import analyze_file, merge_results
+from tracelab.base.options import Options
 from tracelab.outputs.page import part_of_page, save_page
+from tracelab.read.sources import find_sources
 from tracelab.render.html import detail
 
 FILES = ("train_step_sinful", "events_item", "ddp_hook_side_stream_rank0")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tests.bundled_traces import files_of, report_of, shared
-from tracelab import Report, WhatIf, whatif
-from tracelab.report.schema import Prediction
+from tracelab import Report, whatif
+from tracelab.report.schema import Prediction, WhatIf
 
 WAITS, COPIES, QUEUES, LOADER, RANKS = "waits", "copies", "queues", "loader", "ranks"
 BATCHING, OVERLAP = "batching", "overlap"

@@ -12,7 +12,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from tracelab import Options, write_perfetto
+from tracelab.base.options import Options
+from tracelab.outputs.perfetto import write_perfetto
 from tracelab.render.perfetto import perfetto_ns
 from tracelab.report.glossary import CAUSES, PATH_KINDS
 from tracelab.report.schema import Report

@@ -4,7 +4,8 @@ import textwrap
 
 import pytest
 
-from tracelab import find_sources, read_trace
+from tracelab.read.reader import read_trace
+from tracelab.read.sources import find_sources
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from tracelab import Options, analyze, load_report, whatif
+from tracelab import analyze, load_report, whatif
+from tracelab.base.options import Options
 from tracelab.report.json_schema import json_schema
 
 TRACES = Path(__file__).parents[2] / "traces"

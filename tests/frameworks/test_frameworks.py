@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-import tracelab
+from tracelab.read.reader import read_trace
+from tracelab.read.sources import find_sources
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
@@ -45,8 +46,8 @@ def _folder_of_its_own(tmp_path, monkeypatch):
 
 
 def steps_in(path):
-    [source] = tracelab.find_sources([str(path)])
-    return [name for name in tracelab.read_trace(source).strings if name.startswith("ProfilerStep")]
+    [source] = find_sources([str(path)])
+    return [name for name in read_trace(source).strings if name.startswith("ProfilerStep")]
 
 
 def needs(library):

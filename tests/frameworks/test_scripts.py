@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tracelab import find_sources, read_trace
+from tracelab.read.reader import read_trace
+from tracelab.read.sources import find_sources
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 

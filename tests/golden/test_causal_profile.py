@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tracelab import Options, analyze
+from tracelab import analyze
+from tracelab.base.options import Options
 
 TRACES = Path(__file__).parents[2] / "traces"
 

@@ -16,10 +16,11 @@ from pathlib import Path
 import pytest
 
 from tests import corpus
-from tracelab import Options, find_sources
 from tracelab.analysis.reports import analyze_file
+from tracelab.base.options import Options
 from tracelab.comparison.compare import compare_sides, launches_of, merge_side
 from tracelab.comparison.diff import Doubt
+from tracelab.read.sources import find_sources
 
 TRACES = Path(__file__).parents[2] / "traces"
 OPTIONS = Options(cache=False)

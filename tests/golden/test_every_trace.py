@@ -17,7 +17,7 @@ import pytest
 from tests.bundled_traces import analysis_of
 from tests.checks import failures
 from tests.shared_traces import FOLDER, each_real_trace
-from tracelab import load_report, whatif, window_graph
+from tracelab import load_report, whatif
 from tracelab.findings.places import file_name, place_text
 from tracelab.measures.critical_path import PathKind, critical_paths
 from tracelab.measures.exposed import exposed
@@ -25,7 +25,7 @@ from tracelab.measures.idle_causes import Cause, bubbles
 from tracelab.measures.overlap_blockers import OverlapBlocker, OverlapBlockers
 from tracelab.measures.serialized_streams import serialized_streams
 from tracelab.model.constraints import Constraint, Reason
-from tracelab.model.graph import EdgeKind
+from tracelab.model.graph import EdgeKind, window_graph
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.edits import parse_edit

@@ -14,6 +14,7 @@ import pytest
 
 import tracelab
 from tests.bundled_traces import FOLDER
+from tracelab.base.options import Options
 
 BLOCKS = 8
 GPU = ("kernel", "gpu_memcpy", "gpu_memset", "gpu_user_annotation", "cuda_sync")
@@ -82,7 +83,7 @@ def report_of(tmp_path):
     eager = [before(event, process) for event in events_of("eager")[0] if event["cat"] != "Trace"]
     path = tmp_path / "made.json"
     path.write_text(json.dumps({**whole, "traceEvents": [*captured(eager), *map(after, replays)]}))
-    report = tracelab.analyze(path, options=tracelab.Options(cache=False, prices=False))
+    report = tracelab.analyze(path, options=Options(cache=False, prices=False))
     return report, [x for x in replays if x["cat"] == "kernel"]
 
 

@@ -12,7 +12,10 @@ from tests.benchmarks.inferred_waits import (
     without_records,
     without_streams,
 )
-from tracelab import analyze, analyze_source, find_sources, window_graph
+from tracelab import analyze
+from tracelab.analysis.analysis import analyze_source
+from tracelab.model.graph import window_graph
+from tracelab.read.sources import find_sources
 
 ROOT = Path(__file__).parents[2]
 

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from tests.build.planted_jobs import PlantedClock, plant_job
-from tracelab import Options, analyze, find_sources
+from tracelab import analyze
 from tracelab.analysis.analysis import analyze_source
+from tracelab.base.options import Options
+from tracelab.read.sources import find_sources
 
 CAPTURES = [
     Path(__file__).parents[2] / f"traces/ddp_hook_default_stream_rank{rank}.pt.trace.json.gz"

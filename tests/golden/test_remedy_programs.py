@@ -7,7 +7,8 @@ import pytest
 
 from tests.benchmarks.judgement.packed import unpack
 from tests.bundled_traces import FOLDER
-from tracelab import Options, analyze
+from tracelab import analyze
+from tracelab.base.options import Options
 
 TRACES = FOLDER.parent / "tests/benchmarks/remedy_programs/traces"
 OTHERS = {

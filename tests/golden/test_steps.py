@@ -6,11 +6,12 @@ import pytest
 
 from tests.bundled_traces import FOLDER, PATHS, files_of, name_of, report_of
 from tests.shared_traces import each_real_trace, needs_real_traces, path_of
-from tracelab import Options, find_sources
+from tracelab.base.options import Options
 from tracelab.findings.finding import is_same_place
 from tracelab.model.steps import MIN_GPU_SHARE, find_repeated
 from tracelab.model.timeline import build_timeline
 from tracelab.read.reader import read_trace_in_chunks
+from tracelab.read.sources import find_sources
 
 
 def median_step(report):

@@ -12,7 +12,9 @@ from functools import cache
 import pytest
 
 from tests.bundled_traces import FOLDER, MANIFEST
-from tracelab import analyze_source, find_sources, whatif
+from tracelab import whatif
+from tracelab.analysis.analysis import analyze_source
+from tracelab.read.sources import find_sources
 from tracelab.report.schema import Prediction
 
 MEASURED_MS = next(

@@ -10,6 +10,7 @@ import matplotlib as mpl
 import pytest
 
 import tracelab
+from tracelab.analysis.analysis import STAGES
 from tracelab.base.errors import MissingSupportError
 
 ROOT = Path(__file__).parents[2]
@@ -67,7 +68,7 @@ def test_architecture_makes_the_properties_of_an_analysis_one_by_one(monkeypatch
     with contextlib.redirect_stdout(printed):
         exec(compile(block, "architecture.md", "exec"), {})
     lines = printed.getvalue().splitlines()
-    assert [line.split()[0] for line in lines[: len(tracelab.STAGES)]] == [*tracelab.STAGES]
+    assert [line.split()[0] for line in lines[: len(STAGES)]] == [*STAGES]
     assert any("GPU 0  busy " in line for line in lines)
 
 

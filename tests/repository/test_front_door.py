@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 import tracelab
+from tracelab.analysis.analysis import analyze_source
 from tracelab.base.errors import UnreadableInputError
+from tracelab.base.options import Options
+from tracelab.findings.registry import RULES
+from tracelab.measures.registry import MEASURES
+from tracelab.read.reader import read_trace
+from tracelab.read.sources import find_sources
+from tracelab.render.registry import RENDERERS
 
 ROOT = Path(__file__).parents[2]
 TRACE = ROOT / "traces" / "events_item.pt.trace.json.gz"
@@ -28,10 +35,8 @@ def test_files_are_given_as_text_or_paths_alone_or_in_a_list(report, tmp_path, k
     assert len(tracelab.analyze(listed([trace, fixed])).traces) == 2
     assert tracelab.load_report(saved) == report
     assert tracelab.load_report(listed([saved, saved])) == [report, report]
-    assert len(tracelab.read_trace(trace)) == len(tracelab.read_trace(TRACE)) > 1000
-    assert [len(x) for x in tracelab.read_trace(listed([trace]))] == [
-        len(tracelab.read_trace(TRACE))
-    ]
+    assert len(read_trace(trace)) == len(read_trace(TRACE)) > 1000
+    assert [len(x) for x in read_trace(listed([trace]))] == [len(read_trace(TRACE))]
     assert tracelab.draw(listed([trace])).png() == tracelab.draw(trace).png()
     diff = tracelab.compare(TRACE, FIXED).to_json()
     assert tracelab.compare(trace, listed([fixed])).to_json() == diff
@@ -50,9 +55,9 @@ def test_a_result_prints_as_its_text_in_the_terminal(report):
 
 
 def test_every_public_object_shows_itself_in_one_line(report):
-    analysis = tracelab.analyze_source(tracelab.find_sources([str(TRACE)])[0], tracelab.Options())
+    analysis = analyze_source(find_sources([str(TRACE)])[0], Options())
     pending = [analysis, report, tracelab.compare(report, report), tracelab.draw(TRACE)]
-    pending += [*tracelab.RULES, *tracelab.MEASURES, *tracelab.RENDERERS]
+    pending += [*RULES, *MEASURES, *RENDERERS]
     seen = set()
     while pending:
         shown = pending.pop()
@@ -69,9 +74,10 @@ def test_every_public_object_shows_itself_in_one_line(report):
 def test_capture_is_there_without_torch_and_says_what_it_needs():
     code = (
         "import sys; sys.modules['torch'] = None; import tracelab\n"
+        "from tracelab.base.errors import MissingSupportError\n"
         "assert hasattr(tracelab, 'capture') and hasattr(tracelab, 'profile_step')\n"
         "try:\n    tracelab.capture()\n"
-        "except tracelab.MissingSupportError as error:\n    print(error)"
+        "except MissingSupportError as error:\n    print(error)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "torch" in done.stdout, done.stderr

@@ -281,8 +281,9 @@ def analyze_source(
         remedies: the pitfalls that are recognized in it.
 
     Example:
-        >>> [source] = tracelab.find_sources(["traces/events_item.pt.trace.json.gz"])
-        >>> tracelab.analyze_source(source).report.findings[0].rule
+        >>> from tracelab.read.sources import find_sources
+        >>> [source] = find_sources(["traces/events_item.pt.trace.json.gz"])
+        >>> analyze_source(source).report.findings[0].rule
         'TL101'
 
     Raises:

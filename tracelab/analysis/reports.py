@@ -73,9 +73,9 @@ def analyze(
         paths: a file, a folder or a URL, or several of them.
         options: what to measure.
         run: maps a function over the files, as `map` or a pool's `map` does.
-        measures: the tables of the report, ``(*tracelab.MEASURES, MINE)`` with one more.
-        rules: what finds something, ``(*tracelab.RULES, MINE)`` with one more.
-        remedies: the pitfalls that are recognized, ``(MINE, *tracelab.REMEDIES)`` with one more.
+        measures: the tables of the report, ``(*MEASURES, MINE)`` with one more.
+        rules: what finds something, ``(*RULES, MINE)`` with one more.
+        remedies: the pitfalls that are recognized, ``(MINE, *REMEDIES)`` with one more.
 
     Example:
         >>> report = tracelab.analyze("traces/events_item.pt.trace.json.gz")

@@ -46,7 +46,7 @@ and comparisons by the same way as all others, keyed by rank and step. To add on
        MEASURE = Measure("short_activities", ShortActivities, short_activities)
 
 2. Add the line ``short_activities.MEASURE`` to `tracelab.measures.registry.MEASURES`, or from
-   outside: ``tracelab.analyze(path, measures=(*tracelab.MEASURES, short_activities.MEASURE))``.
+   outside: ``tracelab.analyze(path, measures=(*MEASURES, short_activities.MEASURE))``.
 3. Test it on a trace made by hand, in ``tests/unit/measures/test_short_activities.py``, and against
    a slow model of its definition, in ``tests/reference``.
 '''
@@ -94,7 +94,7 @@ class Measure(Record):
             schema.
         rows: gives the rows of one file. Its parameters are named after properties of the
             `Analysis`: ``graph`` first, if it needs that, then ``windows``, then others such as
-            ``bubbles`` (`tracelab.STAGES` lists them all).
+            ``bubbles`` (`STAGES` of `analysis/analysis.py` lists them all).
         figures: the columns that a section of its own shows; without such a section all fields are
             shown, by their names.
 

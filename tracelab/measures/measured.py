@@ -49,7 +49,8 @@ class Measured:
         options: which steps to measure, and how to read the file.
 
     Example:
-        >>> [source] = tracelab.find_sources(["traces/events_item.pt.trace.json.gz"])
+        >>> from tracelab.read.sources import find_sources
+        >>> [source] = find_sources(["traces/events_item.pt.trace.json.gz"])
         >>> measured = Measured(source)
         >>> measured, len(measured.windows), len(measured.bubbles.cause)
         (<Measured of events_item.pt.trace.json.gz>, 6, 177)

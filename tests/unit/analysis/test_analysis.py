@@ -17,9 +17,12 @@ from tests.build.files import (
     text,
     write,
 )
-from tracelab import Options, analyze, analyze_source, find_sources
+from tracelab import analyze
+from tracelab.analysis.analysis import analyze_source
 from tracelab.analysis.reports import analyze_file, merge_results
 from tracelab.base.errors import UnreadableInputError, UsageError
+from tracelab.base.options import Options
+from tracelab.read.sources import find_sources
 
 TRACES = Path(__file__).parents[3] / "traces"
 

@@ -5,7 +5,8 @@ import pytest
 from tests.build.files import write
 from tests.build.finding_events import US
 from tests.short_fixes import assert_short
-from tracelab import Options, analyze
+from tracelab import analyze
+from tracelab.base.options import Options
 from tracelab.findings.finding import INFO
 
 BY_SHARE = Options(prices=False)  # what a rule finds, and how much of the time is attributed to it

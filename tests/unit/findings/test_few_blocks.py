@@ -6,7 +6,8 @@ from tests.build import files
 from tests.build.files import US
 from tests.build.finding_events import work
 from tests.figures import figures
-from tracelab import Options, analyze
+from tracelab import analyze
+from tracelab.base.options import Options
 from tracelab.findings.rules import serialized_streams as module
 
 GPU = {"deviceProperties": [{"id": 0, "name": "NVIDIA H200", "numSms": 132}]}

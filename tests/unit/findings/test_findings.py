@@ -10,7 +10,8 @@ from tests.build.finding_events import (
     work,
 )
 from tests.build.rows import D2H, H2D
-from tracelab import Options, analyze
+from tracelab import analyze
+from tracelab.base.options import Options
 from tracelab.findings.finding import CRITICAL, INFO
 from tracelab.findings.registry import RULES
 

@@ -6,7 +6,8 @@ from tests.build import rows
 from tests.build.files import call, kernel, launch, operator, step, write
 from tests.build.repeated_scenes import Scene
 from tests.build.rows import US
-from tracelab import Options, analyze, whatif as predict
+from tracelab import analyze, whatif as predict
+from tracelab.base.options import Options
 from tracelab.findings.recognition import find_first_use, recognize
 from tracelab.findings.remedies import REMEDIES
 from tracelab.measures.idle_causes import bubbles

@@ -12,8 +12,9 @@ import pytest
 
 from tests.build import files
 from tests.build.rows import US
-from tracelab import RULES, Options, analyze, load_report, whatif
+from tracelab import analyze, load_report, whatif
 from tracelab.base.intervals import Intervals
+from tracelab.base.options import Options
 from tracelab.findings.candidates import Candidate
 from tracelab.findings.finding import (
     CRITICAL,
@@ -28,6 +29,7 @@ from tracelab.findings.finding import (
     call_site_of,
 )
 from tracelab.findings.prices import NoPlace
+from tracelab.findings.registry import RULES
 from tracelab.findings.rule import Rule
 
 STEP = 915

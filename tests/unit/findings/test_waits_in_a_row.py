@@ -12,7 +12,8 @@ import pytest
 from tests.build import files
 from tests.build.files import US
 from tests.build.finding_events import work
-from tracelab import Options, analyze
+from tracelab import analyze
+from tracelab.base.options import Options
 
 STEP = 1_000
 ONE, OTHER = "unblock:one.synchronize", "unblock:other.synchronize"

@@ -23,7 +23,8 @@ from tests.bundled_traces import PATHS
 from tests.examples import examples
 from tests.reference.job_path import slow_job_path
 from tests.reference.ticks import TICK, scaled
-from tracelab import Options, analyze
+from tracelab import analyze
+from tracelab.base.options import Options
 from tracelab.job.operation_members import find_members
 from tracelab.job.path import find_job_path
 from tracelab.model.collectives import collectives

@@ -18,8 +18,9 @@ from tests.build.files import (
 )
 from tests.build.graph_rows import FIRST_STREAM, replayed
 from tests.build.rows import US, Node, graph, kernel, launch
-from tracelab import Options, analyze
+from tracelab import analyze
 from tracelab.base.intervals import measure
+from tracelab.base.options import Options
 from tracelab.measures import overlap
 from tracelab.measures.graph_streams import (
     MAX_COMPARED_STREAMS,

@@ -25,8 +25,9 @@ from tests.build.rows import (
 from tests.examples import examples
 from tests.reference.binding import Bindings
 from tests.reference.ticks import beside_allocations
-from tracelab import build_graph, build_timeline, find_sources, observe_host, read_trace
 from tracelab.model.constraints import Constraint, Reason
+from tracelab.model.graph import build_graph
+from tracelab.model.host import observe_host
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.latencies import (
     AWAITED,
@@ -37,9 +38,12 @@ from tracelab.model.latencies import (
     launch_index,
     previous_index,
 )
+from tracelab.model.timeline import build_timeline
 from tracelab.model.trace import ABSENT
 from tracelab.model.waits.stream_progress import StreamProgress, StreamQueues
 from tracelab.model.waits.stream_waits import resolve_waits
+from tracelab.read.reader import read_trace
+from tracelab.read.sources import find_sources
 
 
 def difference(made_graph):

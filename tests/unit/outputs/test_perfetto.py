@@ -9,7 +9,6 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import given, strategies as st
 
-import tracelab
 from tests.build import files
 from tests.build.files import US
 from tests.build.perfetto import events_of, is_ours, require_figures, tracks_in, written
@@ -18,6 +17,7 @@ from tests.examples import examples
 from tracelab.base.errors import OutputError, UnreadableInputError
 from tracelab.outputs.perfetto import splice
 from tracelab.read.event_array import locate_events
+from tracelab.read.reader import read_trace
 from tracelab.read.streams import Source
 
 NASTY = ["]}", "}, {", ']},"x":[', '"traceEvents": [', "\\", '"', "é𝄞", "nan", "{", "["]
@@ -231,7 +231,7 @@ def test_each_kept_event_has_its_bytes(tmp_path):
     whole = iter(before)
     assert all(event in whole for event in own)  # in the same order
     assert 0.15 * len(before) < len(own) < 0.3 * len(before)
-    require_figures(tracks_in(after), report, tracelab.read_trace(path).origin_ns, 0)
+    require_figures(tracks_in(after), report, read_trace(path).origin_ns, 0)
     kernels = [x for x in own if x.get("cat") == "kernel"]
     launched = {x["args"]["correlation"] for x in own if x.get("cat", "")[:5] == "cuda_"}
     assert len(kernels) > 300

@@ -5,8 +5,10 @@ import pytest
 from matplotlib.text import Text
 
 import tracelab
+from tracelab.analysis.analysis import analyze_source
 from tracelab.base.errors import UnreadableInputError, UsageError
 from tracelab.base.options import Options
+from tracelab.read.sources import find_sources
 from tracelab.report.headline import headline_of
 from tracelab.report.views import ranks_of
 
@@ -15,8 +17,8 @@ TRACE = Path(__file__).parents[3] / "traces" / "prefetch_copy_stream_synchronize
 
 @pytest.fixture(scope="module")
 def analysis():
-    [source] = tracelab.find_sources([str(TRACE)])
-    return tracelab.analyze_source(source)
+    [source] = find_sources([str(TRACE)])
+    return analyze_source(source)
 
 
 def test_a_file_and_its_analysis_give_the_same_picture(analysis):
@@ -46,8 +48,8 @@ def test_picture_shows_what_is_asked_for(analysis):
 
 
 def test_one_step_or_a_stretch_of_it_can_be_drawn():
-    step = tracelab.draw(TRACE, options=tracelab.Options(step=4))
-    part = tracelab.draw(TRACE, options=tracelab.Options(step=4), start_ms=0.5, end_ms=1)
+    step = tracelab.draw(TRACE, options=Options(step=4))
+    part = tracelab.draw(TRACE, options=Options(step=4), start_ms=0.5, end_ms=1)
     assert step._repr_png_() != part._repr_png_()
 
 

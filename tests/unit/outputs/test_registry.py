@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
-import tracelab
 from tests.bundled_traces import FOLDER
 from tracelab.analysis.reports import analyze_file, merge_results
 from tracelab.base.errors import UsageError
+from tracelab.base.options import Options
 from tracelab.outputs.output import Request
 from tracelab.outputs.registry import OUTPUTS, paths_of, reduce_file, write_files
+from tracelab.read.sources import find_sources
 
 NAMES = {"png": "step.png", "html": "step.HTML", "perfetto": "step.json.gz"}
 
@@ -37,13 +38,13 @@ def test_other_names_are_refused(name, path):
 
 
 def test_several_outputs_share_the_scene_of_a_file(tmp_path):
-    [source] = tracelab.find_sources([str(FOLDER / "events_item.pt.trace.json.gz")])
+    [source] = find_sources([str(FOLDER / "events_item.pt.trace.json.gz")])
     requests = {output.name: Request(tmp_path / NAMES[output.name], 1) for output in OUTPUTS}
 
     def reduce(analysis):
         return pickle.loads(pickle.dumps(reduce_file(analysis, requests)))
 
-    options = tracelab.Options(cache=False)
+    options = Options(cache=False)
     results = [analyze_file(source, options, then=reduce)]
     assert results[0].more["html"].scene is results[0].more["perfetto"].scene
     report = merge_results(results, [source.path], options)

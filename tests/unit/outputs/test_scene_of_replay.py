@@ -15,8 +15,9 @@ from tests.build.files import (
     sync_row,
     write,
 )
-from tracelab import Options, analyze_source, find_sources
+from tracelab.analysis.analysis import analyze_source
 from tracelab.base.intervals import measure
+from tracelab.base.options import Options
 from tracelab.model.trace import ABSENT
 from tracelab.outputs.scene_of_replay import (
     moved_activities,
@@ -24,6 +25,7 @@ from tracelab.outputs.scene_of_replay import (
     scene_of_replay,
     scenes_of_replay,
 )
+from tracelab.read.sources import find_sources
 from tracelab.render.picture.timeline import draw_whatif
 from tracelab.simulate.edits import Edit, apply_edit
 from tracelab.simulate.program import Via, out_of_stream

@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 from tests.build.files import US, complete_event, operator, text
-from tracelab import Options, analyze
+from tracelab import analyze
+from tracelab.base.options import Options
 from tracelab.model.trace import GraphNodes, Messages, SparseColumn
 from tracelab.read import cache
 from tracelab.read.cache import load_trace, trace_from_bytes

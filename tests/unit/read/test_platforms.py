@@ -8,11 +8,12 @@ import pytest
 
 from tests.build.files import complete_event, kernel, launch, operator, text, write
 from tests.build.rows import US
-from tracelab import analyze, read_trace
+from tracelab import analyze
 from tracelab.base.errors import UnreadableInputError
 from tracelab.model.trace import Category
 from tracelab.read import cache
 from tracelab.read.platforms import PLATFORMS, READ_PLATFORMS, platform_of
+from tracelab.read.reader import read_trace
 from tracelab.read.sources import find_sources
 
 

@@ -10,6 +10,8 @@ import pytest
 
 import tracelab
 from tracelab.base.errors import MissingSupportError, OutputError, UsageError
+from tracelab.read.reader import read_trace
+from tracelab.read.sources import find_sources
 from tracelab.record import capture as profiling
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -73,8 +75,8 @@ def test_lines_are_named_by_default(tmp_path):
     with profiling.capture(path, skip=1) as cap:
         loop(cap, cap.calls)
     assert cap.calls == 1 + 6 + 2 + 4
-    [source] = tracelab.find_sources([str(path)])
-    assert any(name.endswith(": loop") for name in tracelab.read_trace(source).strings)
+    [source] = find_sources([str(path)])
+    assert any(name.endswith(": loop") for name in read_trace(source).strings)
 
 
 def test_a_loop_can_end_when_all_is_recorded(tmp_path):
@@ -243,8 +245,8 @@ def test_each_call_is_a_step(tmp_path, capsys):
 
     assert [step(number, twice=True) for number in range(11)] == [*range(0, 22, 2)]
     assert step.__doc__ == "A step."
-    [source] = tracelab.find_sources([str(tmp_path / "x.pt.trace.json")])
-    names = tracelab.read_trace(source).strings
+    [source] = find_sources([str(tmp_path / "x.pt.trace.json")])
+    names = read_trace(source).strings
     steps = [name for name in names if name.startswith("ProfilerStep#")]
     assert steps == ["ProfilerStep#2", "ProfilerStep#3"]
     assert "there is no GPU here" in capsys.readouterr().err

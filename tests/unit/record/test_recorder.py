@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.figures import figures
-from tracelab import analyze, find_sources, read_trace
+from tracelab import analyze
 from tracelab.base.errors import OutputError
 from tracelab.model.program.source_lines import SourceLines
+from tracelab.read.reader import read_trace
+from tracelab.read.sources import find_sources
 from tracelab.record import cupti, recorder as recorder_module
 from tracelab.record.program_source import describe_source
 from tracelab.record.recorder import Recorder

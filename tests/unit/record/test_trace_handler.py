@@ -11,6 +11,8 @@ import pytest
 import tracelab
 from tests.bundled_traces import files_of, report_of
 from tracelab.base.errors import MissingSupportError
+from tracelab.read.reader import read_trace
+from tracelab.read.sources import find_sources
 from tracelab.record import trace_handler as handling
 from tracelab.record.trace_handler import report_lines
 
@@ -58,8 +60,8 @@ def test_each_cycle_writes_a_trace_and_says_that_there_is_no_gpu(tmp_path, capsy
         assert file.name.startswith("mine.")
         assert file.name.endswith(".pt.trace.json.gz")
         assert f"{file}: there is no GPU here" in line
-        [source] = tracelab.find_sources([str(file)])
-        assert len(tracelab.read_trace(source)) > 10
+        [source] = find_sources([str(file)])
+        assert len(read_trace(source)) > 10
 
 
 @pytest.mark.usefixtures("on_a_gpu")

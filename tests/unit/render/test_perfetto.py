@@ -23,9 +23,12 @@ from tests.build.perfetto import (
 )
 from tests.bundled_traces import FOLDER
 from tests.shared_traces import path_of
+from tracelab.analysis.analysis import analyze_source
 from tracelab.base.errors import OutputError
+from tracelab.base.options import Options
 from tracelab.outputs.output import Request
 from tracelab.outputs.perfetto import part_of_perfetto, save_traces
+from tracelab.read.reader import read_trace
 from tracelab.render.perfetto import (
     free_process,
     lanes,
@@ -60,7 +63,7 @@ def require_own_events(path: str, out: Path) -> list:
 def test_tracks_are_the_figures_of_the_report(name, tmp_path):
     report = written(bundled(name), out := tmp_path / "out.json.gz")
     ours = require_own_events(bundled(name), out)
-    origin_ns = tracelab.read_trace(bundled(name)).origin_ns
+    origin_ns = read_trace(bundled(name)).origin_ns
     require_figures(tracks_in(ours), report, origin_ns, report.traces[0].rank)
 
 
@@ -70,7 +73,7 @@ def test_tracks_of_other_peoples_traces(name, tmp_path):
     path = path_of(name)
     report = written(path, out := tmp_path / "out.json")
     ours = require_own_events(path, out)
-    origin_ns = tracelab.read_trace(path).origin_ns
+    origin_ns = read_trace(path).origin_ns
     if origin_ns < 2**43 * 1000:
         require_figures(tracks_in(ours), report, origin_ns, report.traces[0].rank)
     assert any(map(is_ours, ours))
@@ -106,7 +109,7 @@ def test_our_process_is_new_and_says_rank_and_gpu(tmp_path):
 def test_arrows_lead_from_a_finding_to_what_it_cites(tmp_path):
     report = written(bundled("train_step_sinful"), out := tmp_path / "out.json")
     events = events_of(out)
-    trace = tracelab.read_trace(bundled("train_step_sinful"))
+    trace = read_trace(bundled("train_step_sinful"))
     cited = [
         (
             str(event["pid"]),
@@ -264,14 +267,14 @@ def test_a_file_that_breaks_off_says_so(tmp_path):
 
 def test_scenes_travel_between_processes():
     source = tracelab.read.sources.one_source(bundled("events_item"))
-    scene = part_of_perfetto(tracelab.analyze_source(source)).scene
+    scene = part_of_perfetto(analyze_source(source)).scene
     again = pickle.loads(pickle.dumps(scene))
     assert [lane.label for lane in again.lanes] == [lane.label for lane in scene.lanes]
 
 
 def test_the_ranks_of_a_job_are_numbered_as_one_report(tmp_path):
     paths = [bundled(f"straggler_slow_loader_rank{rank}") for rank in (0, 1)]
-    options = tracelab.Options(cache=False)
+    options = Options(cache=False)
     sources = tracelab.read.sources.find_sources(paths)
     results = [
         tracelab.analysis.reports.analyze_file(x, options, then=part_of_perfetto) for x in sources
@@ -281,7 +284,7 @@ def test_the_ranks_of_a_job_are_numbered_as_one_report(tmp_path):
     outs = save_traces(report, results, Request(tmp_path / "out.json", 2))
     for path, out, rank in zip(paths, outs, (0, 1), strict=True):
         ours = require_own_events(path, out)
-        origin_ns = tracelab.read_trace(path).origin_ns
+        origin_ns = read_trace(path).origin_ns
         require_figures(tracks_in(ours), report, origin_ns, rank)
         [name] = [x["args"]["name"] for x in ours if x["name"] == "process_name"]
         assert name == f"tracelab: rank {rank} GPU {rank}"
@@ -289,7 +292,7 @@ def test_the_ranks_of_a_job_are_numbered_as_one_report(tmp_path):
 
 def test_a_finding_of_the_job_is_where_others_waited(tmp_path):
     paths = [bundled(f"straggler_more_work_rank{rank}") for rank in (0, 1)]
-    options = tracelab.Options(cache=False)
+    options = Options(cache=False)
     sources = tracelab.read.sources.find_sources(paths)
     results = [
         tracelab.analysis.reports.analyze_file(x, options, then=part_of_perfetto) for x in sources
@@ -300,7 +303,7 @@ def test_a_finding_of_the_job_is_where_others_waited(tmp_path):
     number = report.findings.index(finding) + 1
     tracks = tracks_in(events_of(outs[finding.rank]))
     [slices] = [y for name, y in tracks.items() if name.startswith(f"{number} ")]
-    trace = tracelab.read_trace(paths[finding.rank])
+    trace = read_trace(paths[finding.rank])
     cited_ns = sorted(int(trace.start_ns[i]) + trace.origin_ns for i in finding.evidence)
     assert [start for start, _, _ in slices] == cited_ns
 

@@ -7,9 +7,11 @@ import msgspec
 import numpy as np
 import pytest
 
-import tracelab
 from tests.bundled_traces import FOLDER
+from tracelab.analysis.analysis import analyze_source
+from tracelab.base.options import Options
 from tracelab.outputs.scene_of_file import scene_of_file
+from tracelab.read.sources import find_sources
 from tracelab.render.scene import NAME_COLUMNS, TEXT_COLUMNS
 
 NAMES = ("train_step_sinful", "graphs_forked", "ddp_hook_side_stream_rank0")
@@ -17,8 +19,8 @@ NAMES = ("train_step_sinful", "graphs_forked", "ddp_hook_side_stream_rank0")
 
 @cache
 def scene_of(name):
-    [source] = tracelab.find_sources([str(FOLDER / f"{name}.pt.trace.json.gz")])
-    return scene_of_file(tracelab.analyze_source(source, tracelab.Options(cache=False)))
+    [source] = find_sources([str(FOLDER / f"{name}.pt.trace.json.gz")])
+    return scene_of_file(analyze_source(source, Options(cache=False)))
 
 
 def plain(scene):

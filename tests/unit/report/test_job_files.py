@@ -8,7 +8,8 @@ import pytest
 
 from tests.build.files import US, kernel, launch, step, write
 from tests.shared_traces import FOLDER, path_of
-from tracelab import Options, analyze, load_report
+from tracelab import analyze, load_report
+from tracelab.base.options import Options
 
 TRACES = Path(__file__).parents[3] / "traces"
 

@@ -6,7 +6,8 @@ from tests.build import replays, rows
 from tests.build.files import write
 from tests.build.repeated_scenes import scene
 from tests.build.rows import US
-from tracelab import Options, analyze
+from tracelab import analyze
+from tracelab.base.options import Options
 
 PROGRAMS = (
     replays.late,

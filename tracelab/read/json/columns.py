@@ -49,7 +49,7 @@ from tracelab.read.streams import Source
 
 _CATEGORIES = {word: Category[name] for name, words in WORDS.categories.items() for word in words}
 _ARROW_CATEGORY = "ac2g"  # from a launch to what it launched
-_OUR_CATEGORIES = "tracelab."  # of the tracks that `tracelab.write_perfetto` adds to a trace
+_OUR_CATEGORIES = "tracelab."  # of the tracks that `write_perfetto` adds to a trace
 # CUPTI's kinds of waits, as the names of its rows.
 _KINDS_OF_WAITS = frozenset(("Context Sync", "Event Sync", "Stream Sync", "Stream Wait Event"))
 

@@ -13,7 +13,8 @@ from tests.build.files import US
 from tests.build.finding_events import H2D_PAGEABLE, work
 from tests.figures import figures
 from tests.short_fixes import assert_short
-from tracelab import Options, analyze
+from tracelab import analyze
+from tracelab.base.options import Options
 from tracelab.findings.finding import UNMET
 from tracelab.findings.places import JOINT
 

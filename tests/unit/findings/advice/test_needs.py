@@ -12,7 +12,8 @@ import pytest
 from tests.build import files
 from tests.build.files import US
 from tests.build.finding_events import D2H_PAGEABLE, H2D_PAGEABLE
-from tracelab import Options, analyze
+from tracelab import analyze
+from tracelab.base.options import Options
 from tracelab.findings.advice.needs import Need, cannot_go, choose_fix, host_needs
 from tracelab.findings.remedy import Instead
 from tracelab.findings.rule import Rule

@@ -7,7 +7,8 @@ import pytest
 from tests.build import cupti_collector, replays
 from tests.build.files import write
 from tests.figures import figures
-from tracelab import Options, analyze
+from tracelab import analyze
+from tracelab.base.options import Options
 from tracelab.findings.finding import INFO
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.build.files import US, call, kernel, launch, operator, python, step
 from tests.build.finding_events import blocking, launched_one_by_one, work
-from tracelab import Options
+from tracelab.base.options import Options
 from tracelab.findings.finding import CRITICAL, INFO, WARNING
 
 SUB_BACKWARD = "autograd::engine::evaluate_function: SubBackward0"

@@ -8,7 +8,8 @@ from tests.build.files import complete_event, copy, kernel, launch, memset, writ
 from tests.build.finding_events import clean
 from tests.build.rows import US
 from tests.figures import figures
-from tracelab import Options, analyze, load_report, write_page
+from tracelab import analyze, load_report, write_page
+from tracelab.base.options import Options
 from tracelab.findings.finding import INFO, WARNING
 from tracelab.render.first_screen import first_screen
 from tracelab.render.sections.files import losses

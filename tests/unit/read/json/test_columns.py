@@ -23,10 +23,11 @@ from tests.build.files import (
     write,
 )
 from tests.build.read_scene import ARRAYS, SCENE
-from tracelab import analyze, read_trace
+from tracelab import analyze
 from tracelab.base.errors import UnreadableInputError
 from tracelab.model.trace import ABSENT, Category, SparseColumn, Thread
 from tracelab.read.json.columns import find_endless
+from tracelab.read.reader import read_trace
 
 S = 1_000_000_000
 

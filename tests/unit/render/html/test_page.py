@@ -18,7 +18,8 @@ from tests.build.hostile import PAYLOADS, poisoned
 from tests.build.read_page import ReadPage
 from tests.bundled_traces import FOLDER, files_of, report_of
 from tests.figures import figures
-from tracelab import Options, load_report
+from tracelab import load_report
+from tracelab.base.options import Options
 from tracelab.base.safe_text import visible
 from tracelab.findings.remedies import REMEDIES
 from tracelab.render import html

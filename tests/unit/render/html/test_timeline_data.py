@@ -18,11 +18,13 @@ from tests.build.rows import call, kernel, launch, operator, python, step
 from tests.bundled_traces import FOLDER
 from tests.examples import examples
 from tests.reference.page_lanes import read_lanes
-from tracelab import Options, analyze_source, find_sources
+from tracelab.analysis.analysis import analyze_source
 from tracelab.analysis.reports import analyze_file, merge_results
+from tracelab.base.options import Options
 from tracelab.outputs.page import part_of_page
 from tracelab.outputs.scene_of_file import scene_of_file
 from tracelab.outputs.scene_of_job import scenes_of_report
+from tracelab.read.sources import find_sources
 from tracelab.render.html import (
     detail,
     timeline_data as timeline_data_module,
