@@ -7,12 +7,11 @@ from collections.abc import Sequence
 
 from tracelab.base.safe_text import clean, counted
 from tracelab.comparison.budgets import BudgetResult
-from tracelab.render.markdown.blocks import cell, comment, table as markdown_table
+from tracelab.render.markdown.blocks import MAX_TEXT_LETTERS, chapter_blocks, comment
 from tracelab.render.section import PROSE, Chapter, Section, Tone, table
 
 # Characters that fit next to the figures at 80 columns; a longer place is printed below them.
 _MAX_LETTERS_BESIDE = 24
-_TITLES = ("budget", "found", "allowed", "", "where")
 _NOT_IN_XML = "[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"  # compiled when needed
 
 
@@ -20,64 +19,49 @@ def render_budgets(results: Sequence[BudgetResult], *, width: int, color: bool) 
     """Return the budgets as text of at least 80 columns, each with what was found."""
     from tracelab.render.text.report import draw
 
-    return draw([_chapter(results)], width=width, color=color)
-
-
-def _chapter(results: Sequence[BudgetResult]) -> Chapter:
-    measured_over = _windows(results)
-    details = [_detail(result, several_windows=len(measured_over) > 1) for result in results]
-    listed = table(
-        "",
-        zip(results, details, strict=True),
-        ("budget", lambda row: row[0].name, PROSE),
-        ("found", lambda row: row[0].measured),
-        ("allowed", lambda row: row[0].allowed),
-        ("", lambda row: "passed" if row[0].passed else "FAILED"),
-        ("where", lambda row: row[1] if len(row[1]) <= _MAX_LETTERS_BESIDE else "see below", PROSE),
-    )
-    below = tuple(
-        f"{result.name}: {where}."
-        for result, where in zip(results, details, strict=True)
-        if len(where) > _MAX_LETTERS_BESIDE
-    )
-    measured = (f"Measured over {measured_over[0]}.",) if len(measured_over) == 1 else ()
     tone = Tone.STRONG if all(result.passed for result in results) else Tone.WARNING
     summary = Section("", (_verdict(results),), tone=tone)
-    return Chapter("", (listed, Section("", (*below, *measured)), summary))
+    chapter = Chapter("", (*_sections(results, _MAX_LETTERS_BESIDE), summary))
+    return draw([chapter], width=width, color=color)
+
+
+def render_markdown(results: Sequence[BudgetResult]) -> str:
+    """Return the budgets as a comment: how many failed, then each, those that failed first."""
+    heading = f"### tracelab check: {_verdict(results).rstrip('.')}"
+    failed_first = sorted(results, key=lambda result: result.passed)
+    chapter = Chapter("", _sections(failed_first, MAX_TEXT_LETTERS))
+    return comment("check", [heading, *chapter_blocks(chapter)])
+
+
+def _sections(results: Sequence[BudgetResult], most_letters: int) -> tuple[Section, Section]:
+    """Return the table, and what is too long for it; a window is named once if it is the only."""
+    windows = list(dict.fromkeys(result.window for result in results if result.window))
+    details = {
+        result.name: ", ".join(filter(None, (result.where, result.window * (len(windows) > 1))))
+        for result in results
+    }
+    listed = table(
+        "",
+        results,
+        ("budget", lambda x: x.name, PROSE),
+        ("found", lambda x: x.measured),
+        ("allowed", lambda x: x.allowed),
+        ("", lambda x: "passed" if x.passed else "FAILED"),
+        (
+            "where",
+            lambda x: details[x.name] if len(details[x.name]) <= most_letters else "see below",
+            PROSE,
+        ),
+    )
+    below = [f"{name}: {where}." for name, where in details.items() if len(where) > most_letters]
+    measured = [f"Measured over {windows[0]}."] if len(windows) == 1 else []
+    return listed, Section("", (*below, *measured))
 
 
 def _verdict(results: Sequence[BudgetResult]) -> str:
     failed = sum(not result.passed for result in results)
     count = counted(len(results), "budget", "budgets")
     return f"{failed} of {count} FAILED." if failed else f"{count} passed."
-
-
-def _windows(results: Sequence[BudgetResult]) -> list[str]:
-    return list(dict.fromkeys(result.window for result in results if result.window))
-
-
-def _detail(result: BudgetResult, *, several_windows: bool) -> str:
-    """Say where it is, and in which window if several were measured."""
-    window = result.window if several_windows else ""
-    return ", ".join(filter(None, (result.where, window)))
-
-
-def render_markdown(results: Sequence[BudgetResult]) -> str:
-    """Return the budgets as a comment: how many failed, then each, those that failed first."""
-    several = len(_windows(results)) > 1
-    rows = (
-        (
-            cell(result.name),
-            cell(result.measured),
-            cell(result.allowed),
-            "passed" if result.passed else "**FAILED**",
-            cell(_detail(result, several_windows=several)),
-        )
-        for result in sorted(results, key=lambda result: result.passed)
-    )
-    measured = f"Measured over {cell(_windows(results)[0])}." if len(_windows(results)) == 1 else ""
-    heading = f"### tracelab check: {_verdict(results).rstrip('.')}"
-    return comment("check", [heading, markdown_table(_TITLES, rows), measured])
 
 
 def _place(result: BudgetResult) -> dict[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import takewhile
 from pathlib import Path
@@ -23,7 +22,6 @@ from tracelab.comparison.diff import (
     Change,
     ComparedFile,
     Diff,
-    FindingDiff,
     KernelDiff,
     PredictionDiff,
     RankDiff,
@@ -33,10 +31,9 @@ from tracelab.findings.places import sentence_of
 from tracelab.render.section import (
     LABEL,
     PART,
+    PROSE,
     Cell,
     Chapter,
-    Column,
-    Fit,
     Section,
     Tone,
     column_title,
@@ -47,15 +44,13 @@ from tracelab.render.sections.diff_words import (
     NOISE,
     UNCLEAR,
     before_after,
+    changes_of_devices,
     counts_text,
-    device_changes,
     difference_text,
     finding_counts,
     headline,
     interval_of,
     judgment,
-    needs_device_names,
-    pair_name,
     percent_change,
     predicted,
     signed,
@@ -72,14 +67,14 @@ from tracelab.render.words import (
 )
 from tracelab.report.glossary import FINDING_CAUSES
 
-MAX_DETAILED_RANKS = 4
+_MAX_DETAILED_RANKS = 4
 _MAX_CALLS, _MAX_FINDINGS, _MAX_KERNELS, _MAX_ROWS = 10, 10, 10, 10
 _MAX_PART_LETTERS = 48
 _NAMESPACE = re.compile(r"(?:\(anonymous namespace\)|\b\w+)::")
 
 
 def chapters(diff: Diff) -> list[Chapter]:
-    """Make all chapters in order."""
+    """Make all chapters in order: what is said of all ranks, then a chapter for each of a few."""
     several = len(diff.ranks) > 1
     opening = [Section("", (headline(diff), *predicted(diff.predictions)), tone=Tone.STRONG)]
     opening += predictions(diff.predictions)
@@ -88,14 +83,13 @@ def chapters(diff: Diff) -> list[Chapter]:
     notes = tuple(left_out(diff))
     if notes:
         opening.append(Section("Not compared", notes, tone=Tone.WARNING))
-    if not several:
-        return [Chapter("", (*opening, *details(diff.ranks[0])))]
-    if len(diff.ranks) > MAX_DETAILED_RANKS:
+    shown = diff.ranks
+    if len(shown) > _MAX_DETAILED_RANKS:
         opening.append(Section("", ("For the details of one rank, compare its files alone.",)))
-        return [Chapter("", tuple(opening))]
+        shown = ()
     return [
         Chapter("", tuple(opening)),
-        *(Chapter(f"Rank {rank.after.rank}", tuple(details(rank))) for rank in diff.ranks),
+        *(Chapter(f"Rank {x.after.rank}" if several else "", tuple(details(x))) for x in shown),
     ]
 
 
@@ -155,7 +149,7 @@ def details(rank: RankDiff) -> Iterator[Section]:
     yield _basis(rank)
     if rank.verdict == DIFFERENT_PROGRAMS:
         return
-    yield from _figures(rank)
+    yield _figures(rank)
     yield from _findings(rank)
     if rank.kernels is not None:
         yield kernel_table(rank.kernels, rank.basis)
@@ -185,74 +179,40 @@ def _steps(file: ComparedFile, *, with_length: bool) -> str:
 
 
 def _rule(rank: RankDiff) -> str:
+    noise = "A change counts if it is larger than the noise"
     if rank.has_repeats:
-        rule = (
-            "Medians of the recordings. A change counts if it is larger than the noise between "
-            "recordings of one side (95 % interval)"
-        )
-    elif rank.basis == "trace" or 1 in (rank.before.steady_steps, rank.after.steady_steps):
-        why = (
-            "Not every file has steady steps, so the whole traces are compared"
-            if rank.basis == "trace"
-            else "A side has a single steady step"
-        )
-        rule = f"{why}: a time counts as changed if it did by more than a quarter"
+        rule = f"Medians of the recordings. {noise} between recordings of one side"
+    elif rank.basis == "trace":
+        rule = f"Not every file has steady steps, so the whole traces are compared. {noise}"
+    elif 1 in (rank.before.steady_steps, rank.after.steady_steps):
+        rule = f"A side has a single steady step. {noise}, a quarter of the time"
     else:
-        rule = (
-            "Medians over the steady steps. A change counts if it is larger than the noise: the "
-            "larger spread of the two sides (interquartile range; of fewer than 5 steps the full "
-            "range), unless all steps of one side lie beyond all of the other"
-        )
-    one_percent = f"1 % of a {rank.basis}, {time_text(rank.length.before_ns // 100)}"
-    return f"{rule}, and at least {one_percent}."
+        rule = f"Medians over the steady steps. {noise} between steps of one side"
+    return f"{rule}, and 1 % of a {rank.basis}, {time_text(rank.length.before_ns // 100)}."
 
 
-def _figures(rank: RankDiff) -> Iterator[Section]:
+def _figures(rank: RankDiff) -> Section:
     """Times of the step and of every device, without those that are nothing on both sides."""
-    title = "Per steady step" if rank.basis == "step" else "Whole trace"
-    length = (rank.basis, rank.length)
-    notes = tuple(_matches(rank))
-    if not needs_device_names(rank):
-        figures = [named for device in rank.devices for named in device_changes(device)]
-        yield _table(title, [length, *figures], rank, notes)
-        return
-    yield _table(title, [length], rank)
-    for i, device in enumerate(rank.devices, 1):
-        last = notes if i == len(rank.devices) else ()
-        yield _table(
-            f"{title}{PART}GPU {pair_name(device)}", list(device_changes(device)), rank, last
-        )
-
-
-def _table(
-    title: str, named: Sequence[tuple[str, Change]], rank: RankDiff, notes: tuple[str, ...] = ()
-) -> Section:
-    rows = [(name, *change_cells(x, rank)) for name, x in named if x.before_ns or x.after_ns]
-    return Section(
-        title,
-        columns=(Column("", Fit.LABEL), *map(Column, change_titles(rank))),
-        rows=tuple(rows),
-        notes=notes,
-    )
-
-
-def change_titles(rank: RankDiff) -> tuple[str, ...]:
-    """Return the titles of the columns that `change_cells` fills."""
-    return ("before", "after", "difference", f"of {rank.basis}", "noise", "")
-
-
-def change_cells(change: Change, rank: RankDiff) -> tuple[str, ...]:
-    """Return before, after, the difference, that of a step, the noise, and what it is judged."""
-    is_unclear = change is rank.length and rank.verdict == CANNOT_TELL
-    return (
-        time_text(change.before_ns),
-        time_text(change.after_ns),
-        difference_text(change),
-        signed(
-            change.difference_ns, percent_text(abs(change.difference_ns), rank.length.before_ns)
+    named = [(rank.basis, rank.length), *changes_of_devices(rank)]
+    length_ns = rank.length.before_ns
+    is_unclear = rank.verdict == CANNOT_TELL
+    return table(
+        "Per steady step" if rank.basis == "step" else "Whole trace",
+        [(name, x) for name, x in named if x.before_ns or x.after_ns],
+        ("", lambda row: row[0], LABEL),
+        *_times(lambda row: row[1]),
+        (
+            f"of {rank.basis}",
+            lambda row: signed(
+                row[1].difference_ns, percent_text(abs(row[1].difference_ns), length_ns)
+            ),
         ),
-        time_text(change.noise_ns),
-        UNCLEAR if is_unclear else judgment(change),
+        ("noise", lambda row: time_text(row[1].noise_ns)),
+        (
+            "",
+            lambda row: UNCLEAR if is_unclear and row[1] is rank.length else judgment(row[1]),
+        ),
+        notes=_matches(rank),
     )
 
 
@@ -279,17 +239,18 @@ def _findings(rank: RankDiff) -> Iterator[Section]:
             scope += f" (after: of {rank.after_scope})"
         share = f"Before and after: the share of {scope} attributed to it."
         rest = len(about_time) - len(changed[:_MAX_FINDINGS])
-        titles = ("rule", "", "before", "after", "", "cause", "what")
-        fits = (*(Fit.NUMBER,) * 5, Fit.LABEL, Fit.PROSE)
-        yield Section(
+        yield table(
             "Findings",
-            lines=() if changed else ("No change beyond the noise.",),
-            columns=tuple(map(Column, titles, fits)),
-            rows=tuple(finding_row(finding) for finding in changed[:_MAX_FINDINGS]),
-            notes=(
-                *((share,) if changed else ()),
-                *((f"{rest} {MORE_IN_JSON}.",) if rest and changed else ()),
-            ),
+            changed[:_MAX_FINDINGS],
+            ("rule", lambda x: x.rule),
+            ("", lambda x: x.state),
+            ("before", lambda x: exact_percent(x.before_share) if x.state != NEW else "-"),
+            ("after", lambda x: exact_percent(x.after_share) if x.state != GONE else "-"),
+            ("", lambda x: "" if x.beyond_noise else NOISE),
+            ("cause", lambda x: FINDING_CAUSES.name_of(x.cause), LABEL),
+            ("what", lambda x: finding_counts(x) + sentence_of(x.title, x.where), PROSE),
+            lines=() if changed else ["No change beyond the noise."],
+            notes=[share, *([f"{rest} {MORE_IN_JSON}."] if rest else [])] if changed else (),
         )
     lines = tuple(
         f"{finding.rule} {AFTER if finding.state == NEW else BEFORE}: {finding.title}."
@@ -298,19 +259,6 @@ def _findings(rank: RankDiff) -> Iterator[Section]:
     )
     if lines:
         yield Section("About the traces", lines)
-
-
-def finding_row(finding: FindingDiff) -> tuple[str, ...]:
-    """Return rule, state, the shares before and after, whether that is noise, cause and title."""
-    return (
-        finding.rule,
-        finding.state,
-        exact_percent(finding.before_share) if finding.state != NEW else "-",
-        exact_percent(finding.after_share) if finding.state != GONE else "-",
-        "" if finding.beyond_noise else NOISE,
-        FINDING_CAUSES.name_of(finding.cause),
-        finding_counts(finding) + sentence_of(finding.title, finding.where),
-    )
 
 
 def _calls(calls: Sequence[CallDiff]) -> Iterator[Section]:
@@ -351,6 +299,7 @@ def kernel_table(kernels: Sequence[KernelDiff], basis: str) -> Section:
     if is_noise:
         changed = [kernel for kernel in changed if kernel.state]
     shown = changed[:_MAX_KERNELS]
+    rest = len(kernels) - len(shown) if shown else 0
     names = [kernel.name for kernel in shown]
     labels = dict(zip(names, kernel_labels(names), strict=True))
     return table(
@@ -360,8 +309,8 @@ def kernel_table(kernels: Sequence[KernelDiff], basis: str) -> Section:
         ("count", lambda x: counts_text(x.before_count, x.after_count)),
         *_times(lambda x: x.total),
         ("", _judgment),
-        lines=[_only_noise(kernels)] if is_noise else [],
-        notes=_notes(kernels, shown) if shown else (),
+        lines=["No change beyond the noise."] if is_noise else [],
+        notes=[f"{rest:,} more, which changed less; {FULL_NAMES_IN_JSON}."] if rest else [],
     )
 
 
@@ -370,16 +319,6 @@ def _judgment(kernel: KernelDiff) -> str:
     if not kernel.state:
         return judgment(kernel.total)
     return kernel.state if kernel.total.beyond_noise else f"{kernel.state}, below the noise"
-
-
-def _notes(kernels: Sequence[KernelDiff], shown: Sequence[KernelDiff]) -> tuple[str, ...]:
-    """Note how many are not shown, and how many of those came or went."""
-    counts = Counter(x.state for x in kernels)
-    counts.subtract(x.state for x in shown)
-    rest = counts.total()
-    states = ", ".join(f"{counts[state]:,} {state}" for state in (NEW, GONE) if counts[state])
-    of_them = f" ({states})" if states else ""
-    return (f"{rest:,} more, which changed less{of_them}; {FULL_NAMES_IN_JSON}.",) if rest else ()
 
 
 def kernel_labels(names: Sequence[str]) -> list[str]:
@@ -406,16 +345,6 @@ def _common_letters(names: Sequence[str]) -> int:
         1 for _ in takewhile(lambda letters: len({*letters}) == 1, zip(*names, strict=False))
     )
     return max(names[0].rfind(mark, 0, common) + 1 for mark in "<:, _(")
-
-
-def _only_noise(kernels: Sequence[KernelDiff]) -> str:
-    most = max(kernels, key=lambda kernel: abs(kernel.total.difference_ns), default=None)
-    if most is None or not most.total.difference_ns:
-        return "The same on both sides."
-    return (
-        f"The time of none of {len(kernels):,} changed by more than the noise; the most: "
-        f"{bare_name(most.name)}, {difference_text(most.total)}."
-    )
 
 
 def _other(key: str, rows: Sequence[TableDiff], rank: RankDiff) -> Section:

@@ -44,7 +44,7 @@ from tracelab.report.schema import UNPROFILED
 ARROW = " → "
 NOISE = "noise"
 UNCLEAR = "unclear"
-_MAX_FIGURES, _MAX_OTHERS, _MAX_FINDINGS = 4, 3, 3
+_MAX_FIGURES, _MAX_KERNELS, _MAX_FINDINGS = 4, 3, 3
 _MAIN_FIGURES = ("idle_ns", "exposed_comm_ns", "exposed_copy_ns", "compute_ns")
 
 
@@ -180,12 +180,9 @@ def _parts(rank: RankDiff) -> list[str]:
     """List what changed beyond the noise: figures and findings."""
     findings = [text for state in (GONE, NEW, CHANGED) for text in _findings(rank, state)]
     figures = _largest(_main_figures(rank), _MAX_FIGURES)
-    if not figures and not (findings and rank.length.beyond_noise):
-        others = [x for x in changes_of_devices(rank) if "stream" not in x[0]]
+    if not figures and not findings:
         kernels = [(bare_name(kernel.name), kernel.total) for kernel in rank.kernels or ()]
-        calls = [(f"idle caused by {call.api}", call.caused_idle) for call in rank.calls]
-        tables = (_largest(x, _MAX_OTHERS) for x in (others, kernels, calls))
-        figures = next(filter(None, tables), [])
+        figures = _largest(kernels, _MAX_KERNELS)
     return [*([", ".join(figures)] if figures else []), *findings]
 
 
@@ -319,7 +316,7 @@ def changes_of_devices(rank: RankDiff) -> list[tuple[str, Change]]:
     """The times of all devices, with the name of their device where it is needed."""
     with_device = needs_device_names(rank)
     return [
-        (f"GPU {pair_name(device)} {name.strip()}" if with_device else name.strip(), change)
+        (f"GPU {pair_name(device)} {name.strip()}" if with_device else name, change)
         for device in rank.devices
         for name, change in device_changes(device)
     ]
