@@ -361,7 +361,11 @@ def causal_profile(
         return ()
     basis = baseline.printed
     if by == FINDING:
-        return _sort_by_saving(_finding_row(basis.step_ns, *saving) for saving in savings)
+        return _sort_by_saving(
+            _finding_row(basis.step_ns, rule, edit, saves_ns)
+            for rule, edit, saves_ns in savings
+            if saves_ns is not None
+        )
     program, items = baseline.program, _ITEMS_BY[by](sites)
     replayed = replay([program])
     replayed_ns = int(replayed.step_ns[0])
@@ -398,20 +402,20 @@ def _answered(
     return CausalMetrics(rank=0, step_ns=step_ns, **answered, **known)
 
 
-def _sort_by_saving(rows: Iterable[CausalMetrics | None]) -> tuple[CausalMetrics, ...]:
+def _sort_by_saving(rows: Iterable[CausalMetrics]) -> tuple[CausalMetrics, ...]:
     """Rows, that which saves most first; of those that save as much, that with most time."""
 
     def order(row: CausalMetrics) -> tuple[int, int, str, str]:
         return row.free_ns, -(row.host_ns or 0) - (row.gpu_ns or 0), row.name, row.where or ""
 
-    return tuple(sorted((row for row in rows if row is not None), key=order))
+    return tuple(sorted(rows, key=order))
 
 
-def _finding_row(
-    step_ns: int, rule: str, edit: str | None, saves_ns: int | None
-) -> CausalMetrics | None:
-    if saves_ns is None:
-        return None
+# What is not known of a finding.
+_OF_WORK = ("half_ns", "no_wait_ns", "count", "host_ns", "gpu_ns", "critical_ns")
+
+
+def _finding_row(step_ns: int, rule: str, edit: str | None, saves_ns: int) -> CausalMetrics:
     return CausalMetrics(
         rank=0,
         by=FINDING,
@@ -420,12 +424,7 @@ def _finding_row(
         names=1,
         step_ns=step_ns,
         free_ns=max(step_ns - saves_ns, 0),
-        half_ns=None,
-        no_wait_ns=None,
-        count=None,
-        host_ns=None,
-        gpu_ns=None,
-        critical_ns=None,
+        **dict.fromkeys(_OF_WORK),
     )
 
 

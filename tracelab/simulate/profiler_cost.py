@@ -153,8 +153,8 @@ def calibrate(graph: Graph, program: Program) -> Calibration | None:
 
     @functools.cache
     def fit(share: float, gpu: float = 1.0) -> _Fit:
-        changed = scale_gpu(shorten_gaps(program, is_gap, share), gpu)
-        return _fit(blocks, changed, recording, measured_ns, is_other)
+        shorter = replace_latency(program, is_gap, times(program.latency_ns, 1 - share))
+        return _fit(blocks, scale_gpu(shorter, gpu), recording, measured_ns, is_other)
 
     shares = _GAP_SHARES if is_gap.any() else _GAP_SHARES[:1]
     least, most = _fitting_shares(list(map(fit, shares)), shares, timed_ns, measured_ns)
@@ -314,11 +314,6 @@ def _is_graph_gap(graph: Graph, program: Program) -> NDArray[np.bool_]:
     if not (graph.binding.constraint[row] == Constraint.STREAM).any():
         is_gap &= ~is_between
     return is_gap & (program.latency_ns > 0)
-
-
-def shorten_gaps(program: Program, is_gap: NDArray[np.bool_], share: float) -> Program:
-    """Shorten some gaps (bool[e]) by a share of each."""
-    return replace_latency(program, is_gap, times(program.latency_ns, 1 - share))
 
 
 def scale_gpu(program: Program, scale: float) -> Program:
@@ -542,10 +537,8 @@ class RecordedEvents:
             float64[k], how many events it recorded; int64[k], ns, how long it ran itself; and the
             stretches cut at events as by `Marks.cut`, among which only functions count.
         """
-        count, profiler_ns = (
-            np.zeros(len(thread_index)),
-            np.zeros(len(thread_index), dtype=np.int64),
-        )
+        count = np.zeros(len(thread_index))
+        profiler_ns = np.zeros(len(thread_index), dtype=np.int64)
         cuts = []
         for thread, index in groups_of(thread_index):
             marks, since, until = self.marks(thread), since_ns[index], until_ns[index]
