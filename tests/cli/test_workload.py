@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.figures import figures
 from tracelab.cli import workload as module
 from tracelab.workloads.catalog import CATALOG
 
@@ -82,56 +81,12 @@ def test_every_rank_is_analysed(tracelab, tmp_path):
     assert ran.err.count("straggler_more_work_rank") == 2
 
 
-@pytest.mark.usefixtures("captures_are_bundled")
-def test_verify_compares_with_the_manifest(tracelab, monkeypatch, tmp_path):
-    # A capture of every fourth workload; golden/test_bundled_traces.py compares every one.
-    lines = list({line["workload"]: line for line in MANIFEST}.values())[::4]
-    (tmp_path / "manifest.json").write_text(json.dumps({"traces": lines}))
-    monkeypatch.setattr(module, "TRACES", tmp_path)
-    ran = tracelab("workload", "--verify")
-    assert ran.code == 0
-    count = sum(line["gpus"] == 1 for line in lines)
-    assert count >= 3
-    assert ran.out.splitlines()[-1] == f"{count} passed, 0 failed"
-
-
-@pytest.mark.usefixtures("captures_are_bundled")
-@pytest.mark.slow
-def test_verify_can_be_limited_to_a_workload_and_a_variant(tracelab):
-    ran = tracelab("workload", "straggler", "--verify", "--gpus", 2)
-    assert ran.out.splitlines()[-1] == "5 passed, 0 failed"
-    ran = tracelab("workload", "straggler", "--variant", "more_work", "--verify", "--gpus", 4)
-    assert ran.out.splitlines()[0] == "pass  straggler more_work"
-    assert ran.out.splitlines()[-1] == "1 passed, 0 failed"
-
-
-@pytest.mark.usefixtures("captures_are_bundled")
-def test_verify_fails_where_an_expectation_is_broken(tracelab, monkeypatch, tmp_path, snapshot):
-    [line] = [line for line in MANIFEST if line["files"][0].startswith("events_item.")]
-    broken = {**line, "expect": {**line["expect"], "blocking": {}}}
-    (tmp_path / "manifest.json").write_text(json.dumps({"traces": [broken]}))
-    monkeypatch.setattr(module, "TRACES", tmp_path)
-    ran = tracelab("workload", "--verify")
-    assert ran.code == 1
-    assert {"5"} <= {*figures(ran.out)}
-    assert ran.out == snapshot
-
-
 def test_without_torch_it_offers_the_bundled_trace(tracelab, monkeypatch, snapshot):
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     ran = tracelab("workload", "events", "--variant", "item")
     assert ran.code == 4
     assert ran.err == snapshot
     assert "events_item.pt.trace.json.gz" in ran.err
-
-
-@NEEDS_TORCH
-def test_verify_goes_on_after_a_program_that_failed(tracelab, monkeypatch):
-    monkeypatch.setattr(module.subprocess, "run", lambda *_, **__: Failed())
-    ran = tracelab("workload", "two_streams", "--verify")
-    assert ran.code == 1
-    assert "tracelab.workloads.two_streams small" in ran.out
-    assert ran.out.splitlines()[-1] == "0 passed, 9 failed"
 
 
 @NEEDS_TORCH

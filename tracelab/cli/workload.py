@@ -5,9 +5,8 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -29,16 +28,7 @@ def workload(
     list_all: Annotated[
         bool, typer.Option("--list", help="List every variant, what it shows and what it needs.")
     ] = False,
-    verify: Annotated[
-        bool,
-        typer.Option("--verify", help="Capture the bundled traces (of NAME) again and check them."),
-    ] = False,
-    gpus: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="N", help="GPUs to use; with --verify, those for up to N (default: 1)."
-        ),
-    ] = None,
+    gpus: Annotated[int | None, typer.Option(min=1, metavar="N", help="GPUs to use.")] = None,
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where the traces go.")
     ] = Path(),
@@ -46,12 +36,10 @@ def workload(
     """Run a program with a known defect, or its fix, and analyze it."""
     if list_all:
         write_result(_listing())
-    elif verify:
-        _verify(name, variant, gpus or 1)
     elif name is None:
         raise UsageError("name a workload, or see them all with --list")
     else:
-        _run(_find(name, variant)[0], gpus, output)
+        _run(_find(name, variant), gpus, output)
 
 
 def _listing() -> str:
@@ -65,18 +53,18 @@ def _listing() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _find(name: str, variant: str | None) -> list[Entry]:
+def _find(name: str, variant: str | None) -> Entry:
     from tracelab.workloads.catalog import CATALOG
 
     entries = [entry for entry in CATALOG if entry.workload == name]
     if not entries:
         names = ", ".join(dict.fromkeys(entry.workload for entry in CATALOG))
         raise UsageError(f"there is no workload {name!r}; the workloads are: {names}")
-    found = [entry for entry in entries if variant in (None, entry.variant)]
-    if not found:
-        variants = ", ".join(entry.variant for entry in entries)
-        raise UsageError(f"{name} has no variant {variant!r}; its variants are: {variants}")
-    return found
+    for entry in entries:
+        if variant in (None, entry.variant):
+            return entry
+    variants = ", ".join(entry.variant for entry in entries)
+    raise UsageError(f"{name} has no variant {variant!r}; its variants are: {variants}")
 
 
 def _run(entry: Entry, gpus: int | None, folder: Path) -> None:
@@ -126,56 +114,3 @@ def _instead(entry: Entry) -> str:
     ranks = "_rank*" if entry.ranks else ""
     bundled = sorted(TRACES.glob(f"{entry.workload}_{entry.variant}{ranks}.pt.trace.json.gz"))
     return f"; its bundled trace: tracelab analyze {' '.join(map(str, bundled))}" if bundled else ""
-
-
-def _verify(name: str | None, variant: str | None, gpus: int) -> None:
-    import json
-
-    from tracelab.workloads.catalog import CATALOG, find
-
-    chosen = CATALOG if name is None else _find(name, variant)
-    try:
-        manifest = json.loads((TRACES / "manifest.json").read_text())
-    except OSError:
-        raise UsageError(
-            "the manifest is not installed with the package: run this from a clone"
-        ) from None
-    listed = [*manifest["traces"], *manifest.get("planned", ())]
-    of_line = [(find(x["workload"], x["arguments"][0]), x) for x in listed]
-    lines = [(entry, x) for entry, x in of_line if x["gpus"] <= gpus and entry in chosen]
-    lines.sort(key=lambda line: -line[1]["gpus"])  # what this machine lacks is reported first
-    failed = 0
-    with tempfile.TemporaryDirectory() as folder:
-        for entry, line in lines:
-            problem = _capture(entry, line["arguments"], f"{folder}/trace{{}}.json.gz")
-            files = [f"{folder}/trace{_rank_in(name)}.json.gz" for name in line["files"]]
-            failed += _print_checks(line, files, problem)
-    write_result(f"{len(lines) - failed} passed, {failed} failed\n")
-    if failed:
-        raise typer.Exit(1)
-
-
-def _rank_in(name: str) -> str:
-    _, mark, rank = name.partition(".")[0].rpartition("_rank")
-    return mark + rank if mark else ""
-
-
-def _print_checks(line: dict[str, Any], files: list[str], problem: str | None) -> bool:
-    """Print what was found and expected of one capture; whether anything failed."""
-    from tracelab.analysis.reports import analyze
-    from tracelab.workloads.expectations import Check, check_job, check_report
-
-    if problem:
-        checks = [Check("capture", problem, "a trace", False)]
-    else:
-        checks = check_report(analyze(files[line["rank"]]), line["expect"])
-        if "job" in line:
-            checks += check_job(analyze(files), line["job"])
-    failed = not all(check.passed for check in checks)
-    write_result(
-        f"{'FAIL' if failed else 'pass'}  {line['workload']} {' '.join(line['arguments'])}\n"
-    )
-    for check in checks:
-        mark = " " if check.passed else "!"
-        write_result(f"    {mark} {check.quantity}: {check.measured} (expected {check.expected})\n")
-    return failed

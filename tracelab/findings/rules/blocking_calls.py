@@ -43,8 +43,6 @@ from tracelab.model.program.call_sites import CallSite
 from tracelab.model.trace import ABSENT
 from tracelab.model.wording import called, capitalize_start, describe
 
-# Of what a call blocked: what the host does, or launches for the GPU, until the next one.
-_MAX_BETWEEN = 0.5
 # All that the host does between two places.
 _MAX_WINDOW_SHARE_BETWEEN = 0.02
 # Of the calls of the one place or the other.
@@ -160,9 +158,8 @@ def _is_possible(context: Context, call_index: Sequence[int], remedy: Remedy | N
 # --- waits in a row ---
 # Without the first call the host reaches the second one earlier by what the first one blocked, and
 # waits there for the same work: it saves no more than what it does between the two. Only without
-# all of them it runs ahead, so they share one edit and one price.
-# How long a call blocked is no measure of that if the profiler slows the host: it finds the GPU
-# done already. Calls between which nothing is launched wait for the same work in any case.
+# all of them it runs ahead, so they share one edit and one price. Calls between which nothing is
+# launched wait for the same work.
 
 
 def _place(where: Where) -> _Place:
@@ -188,12 +185,10 @@ def _waits_in_a_row(
     number = np.full(len(calls), ABSENT, dtype=np.int64)
     number[can_go] = [number_of.setdefault(_place(one), len(number_of)) for one in wheres]
     where_of = {_place(one): one for one in reversed(wheres)}
-    runs, pairs = _runs_and_pairs(context, number)
     together = {i: {i} for i in range(len(number_of))}
-    for (first, second), times in pairs.items():
-        if times >= _MIN_SHARE_IN_A_ROW * min(runs[first], runs[second]):
-            joined = together[first] | together[second]
-            together |= dict.fromkeys(joined, joined)
+    for first, second in _in_a_row(context, number):
+        joined = together[first] | together[second]
+        together |= dict.fromkeys(joined, joined)
     places = list(number_of)
     return {
         place: tuple(where_of[places[i]] for i in sorted(together[own]))
@@ -202,45 +197,31 @@ def _waits_in_a_row(
     }
 
 
-def _runs_and_pairs(
-    context: Context, number: Int64Array
-) -> tuple[Counter[int], Counter[tuple[int, int]]]:
-    """Count how often each place waits, and how often one waits right after another.
+def _in_a_row(context: Context, number: Int64Array) -> list[tuple[int, int]]:
+    """Pairs of places, of which one mostly waits right after the other for the same work.
 
     Calls of one place (int64[blocking calls], else ABSENT) with none of another between count once.
     """
-    calls = context.blocking_calls.calls
+    calls, launch_id = context.blocking_calls.calls, context.timeline.launch_id
+    launched_ns = np.sort(context.trace.start_ns[launch_id[launch_id != ABSENT]])
     runs: Counter[int] = Counter()
-    pairs: Counter[tuple[int, int]] = Counter()
+    between: dict[tuple[int, int], list[int]] = {}
     for _, index in groups_of(np.where(number == ABSENT, ABSENT, calls.thread_index)):
         place = number[index]
         first = np.flatnonzero(np.diff(place, prepend=ABSENT))
-        last = np.append(first[1:], len(index)) - 1
         runs.update(place[first].tolist())
-        blocked_ns = np.add.reduceat(calls.end_ns[index] - calls.start_ns[index], first)[:-1]
-        end_ns, next_ns = calls.end_ns[index[last[:-1]]], calls.start_ns[index[first[1:]]]
-        launched_ns, own_ns = _launched_ns(context, end_ns, next_ns), next_ns - end_ns
-        is_tiny = np.maximum(own_ns, launched_ns) <= _MAX_BETWEEN * blocked_ns
-        pair, is_same = np.stack((place[first[:-1]], place[first[1:]])), launched_ns == 0
-        _, number_of_pair = np.unique(pair, axis=1, return_inverse=True)
-        of_pair = number_of_pair.ravel()
-        same_ns = np.bincount(of_pair, np.where(is_same, own_ns, 0))[of_pair]
-        is_tiny |= is_same & (same_ns <= _MAX_WINDOW_SHARE_BETWEEN * context.window.length_ns)
-        pairs.update(map(tuple, pair[:, is_tiny].T.tolist()))
-    return runs, pairs
-
-
-def _launched_ns(context: Context, start_ns: Int64Array, end_ns: Int64Array) -> Int64Array:
-    """int64[k], the GPU time of everything that is launched between two moments, ns."""
-    timeline = context.timeline
-    rows = np.flatnonzero(timeline.launch_id != ABSENT)
-    launched_ns = context.trace.start_ns[timeline.launch_id[rows]]
-    order = np.argsort(launched_ns, kind="stable")
-    works_ns = (timeline.end_ns - timeline.start_ns)[rows[order]]
-    until_ns = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(works_ns)))
-    first, end = np.searchsorted(launched_ns[order], (start_ns, end_ns))
-    length_ns: Int64Array = until_ns[end] - until_ns[first]
-    return length_ns
+        end_ns, next_ns = calls.end_ns[index[first[1:] - 1]], calls.start_ns[index[first[1:]]]
+        is_same = np.searchsorted(launched_ns, end_ns) == np.searchsorted(launched_ns, next_ns)
+        rows = np.stack((place[first[:-1]], place[first[1:]], next_ns - end_ns), axis=1)
+        for one, other, between_ns in rows[is_same].tolist():
+            between.setdefault((one, other), []).append(between_ns)
+    most_ns = _MAX_WINDOW_SHARE_BETWEEN * context.window.length_ns
+    return [
+        pair
+        for pair, times_ns in between.items()
+        if len(times_ns) >= _MIN_SHARE_IN_A_ROW * min(runs[place] for place in pair)
+        and sum(times_ns) <= most_ns
+    ]
 
 
 def _join_others(candidate: Candidate, in_a_row: Sequence[Where]) -> Candidate:
