@@ -3,12 +3,9 @@
 A schedule lasts from the first compute of any stage in a step to the last, on the job's clock; the
 optimizer is no part of it. A stage's bubble is the share of it in which that stage computed nothing
 of its passes. Where p stages take equally long for each of m microbatches, messages take no time
-and no host is late, it is
-
-- ``(p-1)/(m+p-1)`` with GPipe (Huang et al., arXiv 1811.06965, section 2.3) and with 1F1B, which
-  needs less memory (PipeDream-Flush; Narayanan et al., arXiv 2104.04473, section 2.2.1),
-- ``(p-1)/(v*m+p-1)`` with v chunks of the model on each rank (the same, section 2.2.2; the paper
-  divides by the time without bubbles: ``(p-1)/(v*m)``).
+and no host is late, it is ``(p-1)/(m+p-1)`` with GPipe (Huang et al., arXiv 1811.06965, section
+2.3) and with 1F1B, which needs less memory (PipeDream-Flush; Narayanan et al., arXiv 2104.04473,
+section 2.2.1).
 
 The path through a schedule walks back from its end: where a stage computed, was idle or received
 data, it stays on that stage; where the stage waited for a neighbor, it goes on at the neighbor. It
@@ -126,9 +123,8 @@ class Pipeline(Record):
     Attributes:
         stages: ranks in one pipeline.
         microbatches: per step; None where the schedule is unknown.
-        chunks: of the model on each rank.
-        schedule: "gpipe", "1f1b", "interleaved gpipe", "interleaved 1f1b", or "unknown". With one
-            microbatch all are the same: "gpipe".
+        chunks: of the model on each rank; always 1.
+        schedule: "gpipe", "1f1b" or "unknown". With one microbatch both are the same: "gpipe".
         why: what was seen instead, where the schedule is unknown.
         pipelines: how many of them.
         other_pipelines: how many have another schedule; they are left out.
@@ -180,7 +176,7 @@ def find_pipeline(members: Members) -> Pipeline | None:
     ]
     per_stage = [stage for _, stages in measured for stage in stages]
     schedule_ns = sum(length_ns for length_ns, _ in measured)
-    theory = theory_bubble(order.stages, order.microbatches, order.chunks)
+    theory = theory_bubble(order.stages, order.microbatches)
     bubble, parts = None, None
     if schedule_ns:
         bubble, parts = _bubbles(per_stage, order.stages, schedule_ns, theory or 0.0)
@@ -193,7 +189,7 @@ def find_pipeline(members: Members) -> Pipeline | None:
     return Pipeline(
         stages=order.stages,
         microbatches=order.microbatches,
-        chunks=order.chunks,
+        chunks=1,
         schedule=order.schedule,
         why=order.why,
         pipelines=count,
@@ -210,15 +206,13 @@ def find_pipeline(members: Members) -> Pipeline | None:
     )
 
 
-def theory_bubble(stages: int, microbatches: int | None, chunks: int) -> float | None:
+def theory_bubble(stages: int, microbatches: int | None) -> float | None:
     """Return the share of a schedule that no stage can use; None for an unknown one.
 
-    >>> theory_bubble(4, 4, 1), theory_bubble(2, 2, 2)
-    (0.42857142857142855, 0.2)
+    >>> theory_bubble(4, 4)
+    0.42857142857142855
     """
-    if microbatches is None:
-        return None
-    return (stages - 1) / (chunks * microbatches + stages - 1)
+    return None if microbatches is None else (stages - 1) / (microbatches + stages - 1)
 
 
 def _measure(

@@ -1,13 +1,13 @@
 """Ranks that are the stages of a pipeline, their order, and the schedule by which they work.
 
 Sends and receives tell it, in the order in which each rank launched them. Everybody but the first
-stage has to receive before it has anything to send. Activations go to the next stage and
-gradients come back; with several chunks of the model on each rank (interleaved schedules) the last
-rank sends activations to the first one.
+stage has to receive before it has anything to send. Activations go to the next stage and gradients
+come back.
 
-With m microbatches and v chunks per rank every rank but the last sends v*m activations to the next,
-and the last one (v-1)*m to the first. A ring that passes blocks around (context parallelism) has no
-rank that begins alone, and sends as many from the last rank to the first as between all others.
+Where the last rank of several sends to the first, they have several chunks of the model each: the
+first rank sends v*m activations to the next with m microbatches and v chunks, the last one (v-1)*m
+to the first. Such a schedule is not measured. A ring that passes blocks around (context
+parallelism) sends as many there as elsewhere, and is no pipeline.
 """
 
 from __future__ import annotations
@@ -28,14 +28,13 @@ from tracelab.model.trace import ABSENT
 
 GPIPE = "gpipe"
 ONE_F_ONE_B = "1f1b"
-INTERLEAVED_GPIPE = "interleaved gpipe"
-INTERLEAVED = "interleaved 1f1b"
 UNKNOWN = "unknown"
 
 _BOTH_WAYS = "activations go both ways between neighbors"
+_CHUNKS = "each rank has several chunks of the model"
 _MANY_IN_FLIGHT = "more is in flight than 1F1B has"
 _NO_GRADIENTS = "no gradients are sent"
-_NO_PHASES = ", and the files do not say which pass sends what"
+_UNANSWERED = "not every activation is answered by a gradient"
 # A message that is smaller, compared with the largest, agrees on a shape: it is no activation.
 _MAX_SIZE_FACTOR = 100
 # The share of sends whose phase may contradict their direction.
@@ -46,13 +45,11 @@ class Message(NamedTuple):
     """Message for one microbatch that one rank sends to a neighbor, or receives from it.
 
     Attributes:
-        peer: the neighbor's rank.
         is_send: whether it goes to the neighbor.
         is_forward: whether it carries activations, not gradients.
         operation_index: position of its last operation in the columns of the rank's part.
     """
 
-    peer: int
     is_send: bool
     is_forward: bool
     operation_index: int
@@ -64,14 +61,12 @@ class Order(Record):
     Attributes:
         stages: ranks in it.
         microbatches: per step; None where the schedule is unknown.
-        chunks: of the model on each rank.
         schedule: what the order of sends and receives shows; "unknown" where it shows none.
         why: what was seen instead, where the schedule is unknown.
     """
 
     stages: int
     microbatches: int | None
-    chunks: int
     schedule: str
     why: str
 
@@ -80,7 +75,7 @@ class Chain(Record):
     """One pipeline of the job.
 
     Attributes:
-        ranks: by stage; with several chunks per rank those of the first p stages.
+        ranks: by stage.
         order: that of its messages.
         steps: the numbers of the steady steps that have this order, ascending.
         other_steps: how many steady steps have another.
@@ -186,34 +181,38 @@ def _look_at(
         which = f"ranks {', '.join(others)} and {last}" if others else f"rank {last}"
         return _unknown(members, f"no file of {which}") if len(begin) < 2 else None
     ranks = _order_stages(part_of, chosen, peers, begin[0]) if len(begin) == 1 else []
-    messages = _messages(part_of, chosen)
-    by_direction = _split_by_direction(messages, ranks)
-    by_phase = _split_by_phase(part_of, messages, ranks)
-    forward = by_phase if by_phase is not None and len(ranks) == 2 else by_direction
-    if not ranks or not _is_pipeline(messages, forward, by_phase):
+    if not ranks:
         return None
-    why = _why_unknown(messages, forward, by_phase)
-    if why:
-        return _unknown(ranks, why)
-    activations = [sum(of_rank) for of_rank in forward.values()]
-    microbatches = activations[0] - activations[-1]
-    chunks = activations[0] // microbatches
-    of_stages = _directed(messages, forward)
-    schedule = _schedule(of_stages, chunks)
-    if schedule in (_NO_GRADIENTS, _MANY_IN_FLIGHT):
-        return _unknown(ranks, schedule + ("" if by_phase is not None else _NO_PHASES))
-    return (tuple(ranks), Order(len(ranks), microbatches, chunks, schedule, "")), of_stages
+    of_stages = _messages(part_of, chosen, ranks)
+    if len(ranks) > 2 and ranks[-1] in peers[ranks[0]]:
+        to_next, to_first = (
+            np.count_nonzero(part_of[rank].peer_rank[_sends(part_of[rank], chosen[rank])] == peer)
+            for rank, peer in ((ranks[0], ranks[1]), (ranks[-1], ranks[0]))
+        )
+        schedule = _CHUNKS if to_next > to_first else None
+    else:
+        schedule = _find_schedule(of_stages, _phases_of_sends(part_of, ranks, of_stages))
+    if schedule is None:
+        return None
+    if schedule not in (GPIPE, ONE_F_ONE_B):
+        return _unknown(ranks, schedule)
+    microbatches = sum(x.is_send and x.is_forward for x in of_stages[0])
+    return (tuple(ranks), Order(len(ranks), microbatches, schedule, "")), of_stages
 
 
 def _unknown(ranks: Sequence[int], why: str) -> tuple[_Ranked, _OfStages]:
     """Return what is known of a pipeline without a known schedule."""
-    return (tuple(ranks), Order(len(ranks), None, 1, UNKNOWN, why)), ()
+    return (tuple(ranks), Order(len(ranks), None, UNKNOWN, why)), ()
 
 
 def _begins(part: RankPart, index: NDArray[np.intp]) -> bool:
     """Return true if the first kernel of a rank's messages sends anything."""
-    of_kernel = index[part.kernel_id[index] == part.kernel_id[index[0]]]
-    return bool((part.operation[of_kernel] == Operation.SEND).any())
+    return len(_sends(part, index[part.kernel_id[index] == part.kernel_id[index[0]]])) > 0
+
+
+def _sends(part: RankPart, index: NDArray[np.intp]) -> NDArray[np.intp]:
+    sends: NDArray[np.intp] = index[part.operation[index] == Operation.SEND]
+    return sends
 
 
 def _order_stages(
@@ -232,134 +231,78 @@ def _order_stages(
 
 
 def _messages(
-    part_of: Mapping[int, RankPart], chosen: Mapping[int, NDArray[np.intp]]
-) -> dict[int, list[Message]]:
-    """The messages of each rank, all taken for activations; tensors of one microbatch are one.
+    part_of: Mapping[int, RankPart], chosen: Mapping[int, NDArray[np.intp]], ranks: Sequence[int]
+) -> _OfStages:
+    """The messages of each stage; tensors of one microbatch are one.
 
     A rank computes between the sends of two microbatches. How many tensors it sends for each says
     how many its neighbor receives for each.
     """
     tensors: dict[tuple[int, int], int] = {}
-    for rank, index in chosen.items():
-        part = part_of[rank]
-        sends = index[part.operation[index] == Operation.SEND]
+    for rank in ranks:
+        part, sends = part_of[rank], _sends(part_of[rank], chosen[rank])
         for peer in set(part.peer_rank[sends].tolist()):
             computes = part.passes.computes[sends[part.peer_rank[sends] == peer]]
             count = len(np.unique(computes))
             tensors[rank, peer] = 1 if len(computes) % count else len(computes) // count
-    messages: dict[int, list[Message]] = {}
-    for rank, index in chosen.items():
-        part, counts = part_of[rank], Counter[tuple[int, int]]()
-        messages[rank] = []
-        for operation_index in index.tolist():
+    of_stages = []
+    for rank in ranks:
+        part, counts, messages = part_of[rank], Counter[tuple[int, int]](), []
+        for operation_index in chosen[rank].tolist():
             peer = int(part.peer_rank[operation_index])
             is_send = bool(part.operation[operation_index] == Operation.SEND)
-            key = (rank, peer) if is_send else (peer, rank)
-            counts[key] += 1
-            if counts[key] % tensors.get(key, 1) == 0:
-                messages[rank].append(Message(peer, is_send, True, operation_index))
-    return messages
-
-
-_Forward = Mapping[int, Sequence[bool]]  # rank, by stage, to which of its sends carry activations
-_Messages = Mapping[int, Sequence[Message]]
-
-
-def _split_by_direction(messages: _Messages, ranks: Sequence[int]) -> _Forward:
-    """Take what is sent to the next stage for activations.
-
-    Between two ranks everything goes both to the next and to the previous one: one chunk per rank
-    is assumed.
-    """
-    following = dict(zip(ranks, [*ranks[1:], *ranks[:1]], strict=True))
-    if len(ranks) == 2:
-        following[ranks[1]] = ABSENT
-    return {
-        rank: [x.peer == following[rank] for x in messages[rank] if x.is_send] for rank in ranks
-    }
-
-
-def _split_by_phase(
-    part_of: Mapping[int, RankPart], messages: _Messages, ranks: Sequence[int]
-) -> _Forward | None:
-    """Choose what is sent after compute that no backward pass launched; None if not recorded."""
-    phases = {
-        rank: [
-            int(part_of[rank].passes.phase[x.operation_index]) for x in messages[rank] if x.is_send
-        ]
-        for rank in ranks
-    }
-    if any(Phase.UNKNOWN in of_rank for of_rank in phases.values()):
-        return None
-    return {rank: [x != Phase.BACKWARD for x in of_rank] for rank, of_rank in phases.items()}
-
-
-def _is_pipeline(messages: _Messages, forward: _Forward, by_phase: _Forward | None) -> bool:
-    """Return true if activations pass along the stages, not only around, or back and forth."""
-    activations = [sum(of_rank) for of_rank in forward.values()]
-    microbatches = activations[0] - activations[-1]
-    is_training = not all(map(all, forward.values()))
-    if len(forward) == 2 and microbatches == 0 and is_training:
-        return True  # of no known schedule: each has stages at both ends
-    if microbatches <= 0 or (microbatches == 1 and not is_training):
-        return False
-    if by_phase is None:
-        [first, *_] = forward
-        turns = [message.is_send for message in messages[first]]
-        return len(forward) > 2 or _most_in_flight(turns) > 1
-    # Gradients come from backward passes, if there are any.
-    return not is_training or not all(map(all, by_phase.values()))
-
-
-def _why_unknown(messages: _Messages, forward: _Forward, by_phase: _Forward | None) -> str:
-    """Describe what there is instead of a known schedule; "" for a known one."""
-    if by_phase is not None:
-        pairs = [
-            pair for rank in forward for pair in zip(forward[rank], by_phase[rank], strict=True)
-        ]
-        if sum(x != y for x, y in pairs) > _MAX_OUT_OF_PLACE_SHARE * len(pairs):
-            return _BOTH_WAYS
-    activations = [sum(of_rank) for of_rank in forward.values()]
-    gradients = [len(of_rank) - sum(of_rank) for of_rank in forward.values()]
-    if activations[0] == activations[-1]:
-        return _BOTH_WAYS
-    if len(set(activations[:-1])) > 1 or activations[0] % (activations[0] - activations[-1]):
-        return "neighbors exchange different numbers of activations"
-    if any(gradients) and gradients[::-1] != activations:
-        return "not every activation is answered by a gradient"
-    sent = Counter((rank, x.peer) for rank in forward for x in messages[rank] if x.is_send)
-    received = Counter((x.peer, rank) for rank in forward for x in messages[rank] if not x.is_send)
-    return "" if sent == received else "not every message is received in the step that sends it"
-
-
-def _directed(messages: _Messages, forward: _Forward) -> _OfStages:
-    """The messages by stage, with what they carry; those received do by their order."""
-    sent: dict[tuple[int, int], list[bool]] = defaultdict(list)
-    for rank, of_rank in forward.items():
-        sends = (message for message in messages[rank] if message.is_send)
-        for message, is_forward in zip(sends, of_rank, strict=True):
-            sent[rank, message.peer].append(is_forward)
-    of_stages = []
-    for rank in forward:
-        counts = Counter[tuple[int, int]]()
-        directed = []
-        for message in messages[rank]:
-            pair = (rank, message.peer) if message.is_send else (message.peer, rank)
-            directed.append(message._replace(is_forward=sent[pair][counts[pair]]))
+            pair = (rank, peer) if is_send else (peer, rank)
             counts[pair] += 1
-        of_stages.append(tuple(directed))
+            if counts[pair] % tensors.get(pair, 1) == 0:
+                is_forward = ranks.index(pair[0]) < ranks.index(pair[1])
+                messages.append(Message(is_send, is_forward, operation_index))
+        of_stages.append(tuple(messages))
     return tuple(of_stages)
 
 
-def _schedule(of_stages: _OfStages, chunks: int) -> str:
-    """The schedule that the messages of each stage are of, or why they are of no known one."""
+def _phases_of_sends(
+    part_of: Mapping[int, RankPart], ranks: Sequence[int], of_stages: _OfStages
+) -> list[tuple[bool, int]]:
+    """Whether each send goes forward, and the phase of the compute before it."""
+    return [
+        (message.is_forward, int(part_of[rank].passes.phase[message.operation_index]))
+        for rank, messages in zip(ranks, of_stages, strict=True)
+        for message in messages
+        if message.is_send
+    ]
+
+
+def _find_schedule(of_stages: _OfStages, phases_of_sends: list[tuple[bool, int]]) -> str | None:
+    """Name the schedule, or say why it is not known; None if the ranks are no pipeline.
+
+    Two ranks may also send one another single messages, or take turns.
+    """
     words = [_word(messages, stage, len(of_stages)) for stage, messages in enumerate(of_stages)]
-    if not any(False in word for word in words):
+    forward, backward, received, answered = (
+        [sum((x.is_send, x.is_forward) == kind for x in messages) for messages in of_stages]
+        for kind in ((True, True), (True, False), (False, True), (False, False))
+    )
+    phases = {phase for _, phase in phases_of_sends}
+    turns = [message.is_send for message in of_stages[0]]
+    if Phase.UNKNOWN in phases:
+        is_pipeline = len(of_stages) > 2 or _most_in_flight(turns) > 1
+    else:
+        is_pipeline = not any(backward) or Phase.BACKWARD in phases
+    if not is_pipeline or (forward[0] == 1 and not any(backward)):
+        return None
+    out_of_place = [
+        is_forward == (phase == Phase.BACKWARD)
+        for is_forward, phase in phases_of_sends
+        if Phase.UNKNOWN not in phases
+    ]
+    if sum(out_of_place) > _MAX_OUT_OF_PLACE_SHARE * len(out_of_place):
+        return _BOTH_WAYS
+    if not any(backward):
         return _NO_GRADIENTS
+    if {*forward[:-1], *received[1:], *backward[1:], *answered[:-1]} != {forward[0]}:
+        return _UNANSWERED
     if all(word == sorted(word, reverse=True) for word in words):
-        return GPIPE if chunks == 1 else INTERLEAVED_GPIPE
-    if chunks > 1:
-        return INTERLEAVED
+        return GPIPE
     # One more than there are stages left: a receive may be launched before its time.
     is_early = [_most_in_flight(word) <= len(words) - stage + 1 for stage, word in enumerate(words)]
     return ONE_F_ONE_B if all(is_early) else _MANY_IN_FLIGHT

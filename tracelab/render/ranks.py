@@ -39,12 +39,7 @@ _MIN_SENTENCE_STEP_SHARE = 0.02
 # A smaller share is printed as "<0.1 %".
 _MIN_SHOWN_SCHEDULE_SHARE = 0.001
 _MIN_FULL_WAIT_SHARE = 0.95
-_SCHEDULES = {
-    "gpipe": "GPipe",
-    "1f1b": "1F1B",
-    "interleaved gpipe": "interleaved GPipe",
-    "interleaved 1f1b": "interleaved 1F1B",
-}
+_SCHEDULES = {"gpipe": "GPipe", "1f1b": "1F1B"}
 # Fewer ranks to one that differs have no usual value.
 _MIN_RANKS_ALIKE = 3
 # Of a step.

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from tests.build.pipelines import UNIT, gpipe, interleaved, job, one_f_one_b
+from tests.build.pipelines import UNIT, gpipe, job, one_f_one_b
 from tests.examples import examples
 from tracelab.job.clocks import align
 from tracelab.job.operation_members import find_members
@@ -44,22 +44,6 @@ def test_even_stages_have_the_bubble_of_theory(name, stages, microbatches):
         # The first forward pass arrives that much later, the last backward pass leaves so early.
         assert stage.before_ns == stage.after_ns == 2 * stage.stage * UNIT
         assert stage.transfer_ns == stage.host_idle_ns == stage.other_ns == 0
-
-
-@pytest.mark.parametrize(
-    ("schedule", "stages", "microbatches", "chunks", "length", "bubble"),
-    [
-        (interleaved(2), 2, 4, 2, 18, 1 / 9),
-        (interleaved(2), 2, 2, 2, 10, 1 / 5),
-        (interleaved(2), 4, 8, 2, 38, 3 / 19),
-    ],
-)
-def test_bubbles_of_other_schedules(schedule, stages, microbatches, chunks, length, bubble):
-    pipeline = measured(job(schedule, stages, microbatches, chunks=chunks))
-
-    assert pipeline.schedule_ns == length * UNIT
-    assert pipeline.theory_bubble == pytest.approx(bubble)
-    assert pipeline.measured_bubble == pytest.approx(bubble)
 
 
 def test_warm_up_steady_and_drain_of_1f1b():
@@ -175,7 +159,7 @@ def _matches_of(made, count):
 
 
 def test_theory_of_an_unknown_schedule():
-    assert theory_bubble(4, None, 1) is None
+    assert theory_bubble(4, None) is None
 
 
 def critical(step, transfer_ns, late_ns):

@@ -52,7 +52,7 @@ def pipeline_finding(pipeline: Pipeline, parts: Sequence[RankPart]) -> Finding |
         cost, bound = bubble - theory, 0.0 if cause == "unknown" else share
     elif theory >= _MIN_THEORY_SHARE and more is not None:
         # The same compute, with the smaller bubble of more microbatches.
-        least = theory_bubble(pipeline.stages, more, pipeline.chunks) or 0.0
+        least = theory_bubble(pipeline.stages, more) or 0.0
         cause, stage = "few_microbatches", max(pipeline.per_stage, key=lambda x: x.bubble)
         cost, bound = theory, max(0.0, theory - (1 - bubble) * least / (1 - least))
     else:
@@ -152,7 +152,7 @@ def _describe_microbatches(pipeline: Pipeline) -> str:
             '(`torch.compile(model, mode="reduce-overhead")`), or add microbatches of the present '
             "size."
         )
-    less = theory_bubble(pipeline.stages, more, pipeline.chunks)
+    less = theory_bubble(pipeline.stages, more)
     return (
         f"The same batch in {more} microbatches would make the schedule's own share "
         f"{_percent(less)}. No stage is CPU-bound as long as a microbatch has at least "
