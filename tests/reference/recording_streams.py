@@ -45,13 +45,11 @@ class Calls:
     def __init__(self, rows: Sequence[Row], timeline: Timeline) -> None:
         streams = [(x.device_number, x.stream_number) for x in timeline.streams]
         self.stream_of_row = [streams[i] for i in timeline.stream_index.tolist()]
-        self.start, self.end = timeline.start_ns.tolist(), timeline.end_ns.tolist()
         launch_id = timeline.launch_id.tolist()
         self.launched_rows: dict[int, list[int]] = {}
         for row, event_id in enumerate(launch_id):
             if event_id != ABSENT:
                 self.launched_rows.setdefault(event_id, []).append(row)
-        self.launch_start = [None if i == ABSENT else rows[i].start for i in launch_id]
         self.name_of_row = [rows[i].name for i in timeline.event_id.tolist()]
         self.rows = rows
         ranked = [(self.rank(i), i) for i in range(len(rows))]
@@ -111,13 +109,9 @@ class Recordings:
         for rule in (self.given_before, self.same_event):
             said = [rule(one, list(found)) for one in self.asked]
             for i, one in enumerate(self.asked):
-                is_new = one.is_open and found[i] is None and said[i] is not None
-                if is_new and self.possible(one, said[i]):
+                if one.is_open and found[i] is None:
                     found[i] = said[i]
-        return [
-            Answer(stream, stream is None and self.any_work(one))
-            for stream, one in zip(found, self.asked, strict=True)
-        ]
+        return [Answer(stream, stream is None) for stream in found]
 
     def is_placed(self, one: Asked) -> bool:
         """Whether what made the record is a call that records, or one that launches."""
@@ -166,40 +160,3 @@ class Recordings:
             if stream is not None and other.wait.event == one.wait.event
         }
         return streams.pop() if one.wait.event != ABSENT and len(streams) == 1 else None
-
-    def possible(self, one: Asked, stream: tuple[int, int]) -> bool:
-        ended = self.ended(one, stream)
-        return stream == self.waiting(one) or ended is None or ended <= self.next_start(one)
-
-    def any_work(self, one: Asked) -> bool:
-        return any(
-            self.ended(one, stream) is not None
-            and stream != self.waiting(one)
-            and self.possible(one, stream)
-            for stream in set(self.calls.stream_of_row)
-        )
-
-    def ended(self, one: Asked, stream: tuple[int, int]) -> int | None:
-        """When all had ended that a stream had been given by a record."""
-        rows = self.given(stream, one.record.start)
-        return max((self.calls.end[x] for x in rows), default=None)
-
-    def next_start(self, one: Asked) -> float:
-        """When a stream went on after a wait."""
-        stream = self.waiting(one)
-        given = self.given(stream, one.wait.start)
-        later = [x for x in self.on(stream) if x not in given]
-        return self.calls.start[later[0]] if later else float("inf")
-
-    def given(self, stream: tuple[int, int], before: int) -> list[int]:
-        """What a stream had been given before a time: in its order, all must have been launched."""
-        rows, latest = [], -(10**30)
-        for row in self.on(stream):
-            launch = self.calls.launch_start[row]
-            latest = max(latest, -(10**30) if launch is None else launch)
-            if latest < before:
-                rows.append(row)
-        return rows
-
-    def on(self, stream: tuple[int, int]) -> list[int]:
-        return [x for x, of in enumerate(self.calls.stream_of_row) if of == stream]

@@ -64,7 +64,7 @@ def resolve_waits(
     if not len(timeline.event_id):
         rows, flags = np.zeros(0, dtype=np.intp), np.zeros(0, dtype=np.bool_)
         return StreamWaits(rows, rows, flags, flags, flags, 0, 0, len(records.wait_id))
-    records = infer_recording_streams(timeline, queues, progress, records)
+    records = infer_recording_streams(timeline, queues, records)
     upstream_of = find_upstream(trace, queues, records, progress)
     row = np.fromiter(upstream_of, dtype=np.intp, count=len(upstream_of))
     index, source_row, is_inferred = _sources(timeline, progress, upstream_of)

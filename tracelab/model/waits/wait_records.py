@@ -11,9 +11,7 @@ order:
    of that work wait.
 2. The stream that the same event was recorded on, by 1, and no other.
 
-What had not ended when the waiting stream went on was not waited for, whatever the calls say. Where
-no stream is left that had been given work by then, the record certainly stands for nothing. All
-else is unresolved. `tests/benchmarks/inferred_waits.py` measures how often it is right.
+All else is unresolved. `tests/benchmarks/inferred_waits.py` measures how often it is right.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ from tracelab.model.lookup import (
 )
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category, Trace
-from tracelab.model.waits.stream_progress import StreamProgress, StreamQueues
+from tracelab.model.waits.stream_progress import StreamQueues
 
 _STREAM_WAIT_ROW = "Stream Wait Event"  # CUPTI's
 
@@ -152,9 +150,6 @@ def _record_correlation(
     return correlation
 
 
-_NEVER = np.iinfo(np.int64).max
-
-
 class StreamCalls(Arrays):
     """The host's launches, records, stream waits and synchronizes, thread by thread in order.
 
@@ -221,7 +216,7 @@ def _is_sync(name: str) -> bool:
 
 
 def infer_recording_streams(
-    timeline: Timeline, queues: StreamQueues, progress: StreamProgress, records: WaitRecords
+    timeline: Timeline, queues: StreamQueues, records: WaitRecords
 ) -> WaitRecords:
     """The same waits, and on which streams their records were made as far as the host tells.
 
@@ -233,66 +228,23 @@ def infer_recording_streams(
     waiting_index = queues.find(
         timeline.trace.device_number[records.wait_id], timeline.trace.stream_number[records.wait_id]
     )
-    possible = _Possible(timeline, queues, progress, records, waiting_index)
     guess = _given_work_before(timeline, records, waiting_index)
-    stream_index = np.where(is_open & possible(guess), guess, ABSENT)
+    stream_index = np.where(is_open, guess, ABSENT)
     guess = _find_by_event(timeline.trace.cuda_event_number[records.wait_id], stream_index)
-    unknown = is_open & (stream_index == ABSENT) & possible(guess)
-    stream_index[unknown] = guess[unknown]
-    known = np.flatnonzero(stream_index != ABSENT)
+    stream_index = np.where(is_open & (stream_index == ABSENT), guess, stream_index)
+    is_inferred = stream_index != ABSENT
+    known = np.flatnonzero(is_inferred)
     streams = [timeline.streams[index] for index in stream_index[known].tolist()]
     device_number, stream_number = records.device_number.copy(), records.stream_number.copy()
     device_number[known] = [stream.device_number for stream in streams]
     stream_number[known] = [stream.stream_number for stream in streams]
-    is_inferred = stream_index != ABSENT
     return replace(
         records,
         device_number=device_number,
         stream_number=stream_number,
         is_inferred=is_inferred,
-        is_unresolved=records.is_unresolved & ~is_inferred & possible.any_work(),
+        is_unresolved=records.is_unresolved & ~is_inferred,
     )
-
-
-class _Possible:
-    """True if waits can have waited for streams: nothing in the file ran against that."""
-
-    def __init__(
-        self,
-        timeline: Timeline,
-        queues: StreamQueues,
-        progress: StreamProgress,
-        records: WaitRecords,
-        waiting_index: NDArray[np.intp],
-    ) -> None:
-        start_ns = timeline.trace.start_ns
-        next_row = queues.first_from(waiting_index, start_ns[records.wait_id])
-        self._queues, self._ended_ns, self._waiting_index = queues, progress.ended_ns, waiting_index
-        self._start_ns = np.where(next_row == ABSENT, _NEVER, timeline.start_ns[next_row])
-        self._record_ns = start_ns[records.call_id]
-        self._is_called = records.call_id != ABSENT
-        self._stream_count = len(timeline.streams)
-
-    def __call__(self, stream_index: NDArray[np.intp]) -> NDArray[np.bool_]:
-        """bool[w], for a stream for each wait; ABSENT is not possible."""
-        is_possible: NDArray[np.bool_] = stream_index == self._waiting_index
-        is_possible |= self._ended_before_record_ns(stream_index) <= self._start_ns
-        is_possible &= stream_index != ABSENT
-        return is_possible
-
-    def any_work(self) -> NDArray[np.bool_]:
-        """bool[w], whether the record may stand for work of any stream but the one that waits."""
-        is_any: NDArray[np.bool_] = ~self._is_called
-        for index in range(self._stream_count):
-            stream_index = np.full(len(is_any), index)
-            ended_ns = self._ended_before_record_ns(stream_index)
-            is_any |= (ended_ns != ABSENT) & self(stream_index) & (index != self._waiting_index)
-        return is_any
-
-    def _ended_before_record_ns(self, stream_index: NDArray[np.intp]) -> Int64Array:
-        """int64[w], ns, when what a stream had been given by the record had ended, else ABSENT."""
-        row = self._queues.last_before(stream_index, self._record_ns)
-        return np.where(row == ABSENT, ABSENT, self._ended_ns[row])
 
 
 def _given_work_before(
