@@ -19,13 +19,13 @@ from unittest import mock
 from tests import corpus
 from tests.benchmarks import first_findings, predictions, remedies
 from tests.build import capture_tables, pairs
+from tests.build.json_schema import brief_schema, json_schema
 from tests.build.pipelines_measured import PIPELINES, pipeline_row
+from tests.build.word_pages import glossary_page, remedies_page
 from tests.bundled_traces import PATHS, files_of, report_of
 from tests.golden.test_steps import tells_the_story
 from tracelab.cli.main import main as command_line
 from tracelab.record.trace_handler import report_lines
-from tracelab.render import brief, glossary
-from tracelab.report import json_schema
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "tracelab" / "docs"
@@ -176,19 +176,19 @@ DOCUMENTS = (
     Document(ROOT / "workloads" / "README.md", _workloads),
     Document(DOCS / "findings.md", _findings),
     Document(DOCS / "first_findings.md", _first_findings),
-    Document(DOCS / "glossary.md", lambda _: glossary.glossary_page()),
+    Document(DOCS / "glossary.md", lambda _: glossary_page()),
     Document(DOCS / "jobs.md", _jobs),
     Document(DOCS / "profile.md", _profile),
-    Document(DOCS / "remedies.md", lambda _: glossary.remedies_page()),
+    Document(DOCS / "remedies.md", lambda _: remedies_page()),
     Document(DOCS / "remedies_measured.md", _remedies_measured),
     Document(DOCS / "whatif.md", _predictions),
     Document(
         ROOT / "tracelab" / "report" / "report.schema.json",
-        lambda _: json.dumps(json_schema.json_schema(), indent=2) + "\n",
+        lambda _: json.dumps(json_schema(), indent=2) + "\n",
     ),
     Document(
         ROOT / "tracelab" / "report" / "brief.schema.json",
-        lambda _: json.dumps(brief.brief_schema(), indent=2) + "\n",
+        lambda _: json.dumps(brief_schema(), indent=2) + "\n",
     ),
 )
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from tests.build.json_schema import json_schema
 from tracelab import analyze, load_report, whatif
 from tracelab.base.options import Options
-from tracelab.report.json_schema import json_schema
 
 TRACES = Path(__file__).parents[2] / "traces"
 

@@ -1,8 +1,7 @@
 """The first screen as a JSON object of at most 4,096 bytes, for programs and agents.
 
-Its schema, ``tracelab/report/brief.schema.json``, is made from the classes below by `brief_schema`.
-Figures are those of the first screen: a share is in percent, whole
-where it is printed whole.
+``make documents`` makes its schema, ``tracelab/report/brief.schema.json``, of the classes below.
+Figures are those of the first screen: a share is in percent, whole where it is printed whole.
 """
 
 from __future__ import annotations
@@ -223,10 +222,6 @@ class Brief(Record):
     next: tuple[str, ...]
 
 
-_DESCRIPTION = (
-    f"The first screen of tracelab, in at most {MAX_BYTES:,} bytes. Further keys may be "
-    "added; those listed here stay."
-)
 # What is dropped where there is no room, from the end, in this order: as long as there are more.
 _DROPPED = (
     ("recordings", 3),
@@ -404,17 +399,3 @@ def _fitted(key: str, value: Any) -> Any:
     room = max_bytes - len(_ELLIPSIS.encode())
     kept = letters[: sum(size <= room for size in accumulate(sizes))]
     return _ELLIPSIS + kept[::-1] if key in _PATHS else kept + _ELLIPSIS
-
-
-def brief_schema() -> dict[str, Any]:
-    """Return the schema of what `render_brief` writes.
-
-    >>> brief_schema()["properties"]["findings"]["items"]
-    {'$ref': '#/$defs/BriefFinding'}
-    """
-    from tracelab.report.json_schema import schema_of, whole_schema
-
-    definitions: dict[str, Any] = {}
-    schema_of(Brief, definitions)
-    brief = definitions.pop(Brief.__name__)
-    return whole_schema("brief", _DESCRIPTION, brief["required"], brief["properties"], definitions)

@@ -1,4 +1,4 @@
-"""Words, rules and remedies of reports, explained: in the terminal, and as pages of documents."""
+"""Words, rules and remedies of reports, explained in the terminal."""
 
 from __future__ import annotations
 
@@ -15,27 +15,6 @@ from tracelab.findings.remedy import Remedy
 from tracelab.findings.rule import Rule
 from tracelab.report.glossary import FAMILIES, GROUPS, Group, Term
 
-_GLOSSARY_PAGE = """\
-# Glossary
-
-The words that reports use. `tracelab explain WORD` prints the same in a terminal, and
-`tracelab explain TL203` explains a rule with an example. [What each number means](numbers.md) gives
-the definitions in full.
-
-<!-- Made from tracelab/report/glossary.toml by `make documents`. -->
-"""
-_REMEDIES_PAGE = """\
-# I see X, what do I do?
-
-A rule says that something costs time; a remedy says what to write instead. Where a trace shows one
-of these pitfalls, its finding has the remedy's fix (`findings[].remedy`, `findings[].source`) and a
-saving that is predicted for exactly that change. `tracelab explain ID` prints the same in a
-terminal. What the predictions are worth was [measured](remedies_measured.md) without a profiler.
-Most pitfalls are recognized by Python functions in the trace (`with_stack=True`, which
-`tracelab run` records).
-
-<!-- Made from tracelab/findings/remedies.toml by `make documents`. -->
-"""
 _REMEDIES = "Remedies: what to write instead of a pitfall that is recognized"
 _INDENT = "  "
 _MIN_WIDTH, _MAX_WIDTH = 80, 100
@@ -46,7 +25,7 @@ _Entry = tuple[tuple[str, ...], Callable[[], str]]  # names, and what makes the 
 def overview(width: int) -> str:
     """All rules by family with their names; the ids of all remedies, and all words by group."""
     families = [
-        "\n".join([f"{family.key}  {_capitalized(family.meaning)}", *_rule_lines(family)])
+        "\n".join([f"{family.key}  {capitalized(family.meaning)}", *_rule_lines(family)])
         for family in FAMILIES.terms
     ]
     words = [
@@ -141,11 +120,11 @@ def _rule_text(rule: Rule, width: int) -> str:
 
 
 def _remedy_text(remedy: Remedy, width: int) -> str:
-    facts = _paragraphs(_remedy_facts(remedy), width)
+    facts = _paragraphs(remedy_facts(remedy), width)
     return "\n\n".join([f"{remedy.id}: {remedy.name}", *facts])
 
 
-def _remedy_facts(remedy: Remedy) -> list[tuple[str, str]]:
+def remedy_facts(remedy: Remedy) -> list[tuple[str, str]]:
     """List the titles and texts that explain a remedy, of its fixes the newest API first."""
     newest, *older = remedy.fixes
     since = f"From PyTorch {newest.since} on: " if newest.since else ""
@@ -172,7 +151,7 @@ def _listed(title: str, remedies: Iterable[Remedy], width: int) -> str:
 
 def _term_text(group: Group, term: Term, width: int) -> str:
     shown = f', shown as "{term.shown}"' if term.shown else ""
-    text = f"{term.key}: {group.one}{shown}\n{_wrapped(_sentences(term), width)}"
+    text = f"{term.key}: {group.one}{shown}\n{_wrapped(sentences(term), width)}"
     if group is not FAMILIES:
         return text
     return "\n".join([f"{text}\n", *_rule_lines(term)])
@@ -184,16 +163,17 @@ def _group_text(group: Group, width: int) -> str:
     return "\n".join((group.title, *lines))
 
 
-def _rules_of(family: Term) -> list[Rule]:
+def rules_of(family: Term) -> list[Rule]:
     """List the rules of a family in the order of their ids."""
     return sorted((x for x in RULES if x.id.startswith(family.key)), key=lambda rule: rule.id)
 
 
 def _rule_lines(family: Term) -> list[str]:
-    return [f"  {rule.id}  {rule.name}" for rule in _rules_of(family)]
+    return [f"  {rule.id}  {rule.name}" for rule in rules_of(family)]
 
 
-def _capitalized(text: str) -> str:
+def capitalized(text: str) -> str:
+    """Return the text with a capital."""
     return text[0].upper() + text[1:]
 
 
@@ -201,8 +181,9 @@ def _both_names(term: Term) -> str:
     return f"{term.key} ({term.shown})" if term.shown else term.key
 
 
-def _sentences(term: Term) -> str:
-    return f"{_capitalized(term.meaning)}. {term.detail}".strip()
+def sentences(term: Term) -> str:
+    """Return what a word means, with all details."""
+    return f"{capitalized(term.meaning)}. {term.detail}".strip()
 
 
 def _wrapped(text: str, width: int) -> str:
@@ -215,40 +196,3 @@ def _wrapped(text: str, width: int) -> str:
         break_long_words=False,
         break_on_hyphens=False,
     )
-
-
-# --- pages of the documents ---
-
-
-def glossary_page() -> str:
-    """The page of the documents: all rules and all words."""
-    return "\n".join([_GLOSSARY_PAGE, *map(_markdown_section, GROUPS)])
-
-
-def _markdown_section(group: Group) -> str:
-    rows = []
-    for term in group.terms:
-        if group is FAMILIES:
-            rows.append((f"**{term.key}**", _sentences(term)))
-            rows += [(rule.id, rule.name) for rule in _rules_of(term)]
-        else:
-            key = f"`{term.key}`" if re.fullmatch(r"[a-z_0-9]*_[a-z_0-9]*", term.key) else term.key
-            rows.append((f"{key} ({term.shown})" if term.shown else key, _sentences(term)))
-    lines = "\n".join(f"| {name} | {text} |" for name, text in rows)
-    return f"## {group.title}\n\n{group.about}\n\n| | |\n|---|---|\n{lines}\n"
-
-
-def remedies_page() -> str:
-    """The page of the documents: what is seen, and below it each remedy, by rule."""
-    index = sorted((f"| {x.name} | [{x.id}](#{x.id}) |" for x in REMEDIES), key=str.casefold)
-    lines = [_REMEDIES_PAGE, "| I see | remedy |", "|---|---|", *index, ""]
-    for rule in sorted(RULES, key=lambda rule: rule.id):
-        remedies = [remedy for remedy in REMEDIES if remedy.rules[0] == rule.id]
-        if remedies:
-            lines += [f"## {rule.id}: {rule.name}\n", *map(_markdown_remedy, remedies)]
-    return "\n".join(lines)
-
-
-def _markdown_remedy(remedy: Remedy) -> str:
-    facts = [f"- **{title}:** {text}" for title, text in _remedy_facts(remedy) if text]
-    return "\n".join([f"### {remedy.id}\n", f"{_capitalized(remedy.name)}.\n", *facts]) + "\n"

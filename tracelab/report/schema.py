@@ -1,7 +1,7 @@
 """The result of an analysis: plain data that is saved as JSON and rendered without the trace.
 
 The fields are the keys of the JSON (``report.schema.json`` beside this file is made from them by
-`tracelab.report.json_schema`). Times are integer nanoseconds since the first event of the trace
+``make documents``). Times are integer nanoseconds since the first event of the trace
 that they belong to.
 
 Everything that is measured per window is a table: rows that begin with ``rank`` and ``step``. The

@@ -13,12 +13,12 @@ import pytest
 
 import tracelab
 from tests.build.files import US, kernel, launch, step, write
+from tests.build.json_schema import json_schema
 from tracelab.comparison.compare import compare_sides
 from tracelab.comparison.diff import Side
 from tracelab.measures import measure as recipe
 from tracelab.measures.registry import MEASURES
 from tracelab.render.text.report import render_diff, render_text
-from tracelab.report.json_schema import json_schema
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tests.build.hostile import PAYLOADS
+from tests.build.json_schema import brief_schema
 from tests.build.report_rows import (
     make_device,
     make_finding,
@@ -21,7 +22,7 @@ from tests.bundled_traces import files_of, report_of
 from tests.examples import examples
 from tracelab import analyze
 from tracelab.findings.finding import Where
-from tracelab.render.brief import MAX_BYTES, brief_schema, render_brief
+from tracelab.render.brief import MAX_BYTES, render_brief
 from tracelab.render.first_screen import first_screen
 from tracelab.render.registry import render_as
 from tracelab.render.text.savings import AT_MOST, SAVES, percent

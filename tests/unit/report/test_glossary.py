@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.build.word_pages import glossary_page
 from tracelab.findings.finding import Finding
 from tracelab.findings.registry import RULES
 from tracelab.findings.rules.waiting_ranks import PIPELINE, STRAGGLER
@@ -20,7 +21,7 @@ from tracelab.model.graph import EdgeKind
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.losses import LOSSES
 from tracelab.model.phases import Phase
-from tracelab.render.glossary import glossary_page, normalized
+from tracelab.render.glossary import normalized
 from tracelab.report import glossary
 
 DOCUMENT = Path(__file__).parents[3] / "tracelab" / "docs" / "glossary.md"

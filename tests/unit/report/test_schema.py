@@ -7,6 +7,7 @@ import orjson
 import pytest
 
 from tests.build.files import US, kernel, launch, operator, python, step, write
+from tests.build.json_schema import json_schema
 from tests.bundled_traces import PATHS
 from tests.shared_traces import FOLDER as REAL_FOLDER, needs_real_traces
 from tracelab import analyze, load_report
@@ -14,7 +15,6 @@ from tracelab.base.errors import UnreadableInputError
 from tracelab.base.options import Options
 from tracelab.render.registry import render_as
 from tracelab.report import schema
-from tracelab.report.json_schema import json_schema
 
 BEFORE = {"distributedInfo": {"rank": 3}}
 

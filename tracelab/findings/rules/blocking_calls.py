@@ -186,7 +186,7 @@ def _waits_in_a_row(
     number[can_go] = [number_of.setdefault(_place(one), len(number_of)) for one in wheres]
     where_of = {_place(one): one for one in reversed(wheres)}
     together = {i: {i} for i in range(len(number_of))}
-    for first, second in _in_a_row(context, number):
+    for first, second in _pairs_in_a_row(context, number):
         joined = together[first] | together[second]
         together |= dict.fromkeys(joined, joined)
     places = list(number_of)
@@ -197,7 +197,7 @@ def _waits_in_a_row(
     }
 
 
-def _in_a_row(context: Context, number: Int64Array) -> list[tuple[int, int]]:
+def _pairs_in_a_row(context: Context, number: Int64Array) -> list[tuple[int, int]]:
     """Pairs of places, of which one mostly waits right after the other for the same work.
 
     Calls of one place (int64[blocking calls], else ABSENT) with none of another between count once.

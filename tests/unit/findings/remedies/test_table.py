@@ -3,12 +3,12 @@
 import re
 from pathlib import Path
 
+from tests.build.word_pages import remedies_page
 from tests.checks import with_each
 from tests.short_fixes import assert_short
 from tracelab.findings.places import JOINT
 from tracelab.findings.registry import RULES
 from tracelab.findings.remedies import REMEDIES
-from tracelab.render.glossary import remedies_page
 from tracelab.simulate.edits import parse_edit
 
 PAGE = Path(__file__).parents[4] / "tracelab" / "docs" / "remedies.md"

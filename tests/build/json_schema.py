@@ -1,9 +1,8 @@
-"""The JSON schema of a report, made from the dataclasses that it consists of.
+"""The JSON schemas of a report and of its short form, made from the classes that they consist of.
 
-``python -m tracelab.report.json_schema`` prints it; ``report.schema.json`` beside this file is what
-it prints, and a test holds it to that. The type of a field says most; what it cannot say (which
-keys a mapping has, which texts there are) stands in the field's metadata, under "schema". The
-descriptions are those of the docstrings.
+``make documents`` writes them beside ``tracelab/report/schema.py``. The type of a field says most;
+what it cannot say (which keys a mapping has, which texts there are) stands in the field's metadata,
+under "schema". The descriptions are those of the docstrings.
 """
 
 from __future__ import annotations
@@ -20,14 +19,19 @@ from tracelab.findings.finding import Finding, Savings
 from tracelab.job.merge import Job
 from tracelab.measures.measure import Measure
 from tracelab.measures.registry import MEASURES
+from tracelab.render.brief import MAX_BYTES, Brief
 from tracelab.report.headline import Headline
 from tracelab.report.schema import SCHEMA, Note, Provenance, TraceInfo, WhatIf
 from tracelab.simulate.causal_profile import CausalMetrics
 
-_DESCRIPTION = (
+_REPORT = (
     "The report of tracelab on one or several traces. Times are integer nanoseconds since the "
     "first event of the trace that they belong to. Further keys may be added; those listed here "
     "stay."
+)
+_BRIEF = (
+    f"The first screen of tracelab, in at most {MAX_BYTES:,} bytes. Further keys may be "
+    "added; those listed here stay."
 )
 _NUMBER_NAMES = frozenset(
     ("rank", "step", "device", "stream", "line", "lines", "function_line")
@@ -61,14 +65,26 @@ def json_schema(measures: Sequence[Measure] = MEASURES) -> dict[str, Any]:
     properties = {
         "schema": {"const": SCHEMA},
         "version": {"type": "string"},
-        **{key: schema_of(kind, definitions) for key, kind in kinds.items()},
+        **{key: _schema_of(kind, definitions) for key, kind in kinds.items()},
     }
     properties["traces"]["minItems"] = 1
     required = [key for key in properties if key not in _ADDED_KEYS]
-    return whole_schema("report", _DESCRIPTION, required, properties, definitions)
+    return _whole_schema("report", _REPORT, required, properties, definitions)
 
 
-def whole_schema(
+def brief_schema() -> dict[str, Any]:
+    """The schema of what `render_brief` writes.
+
+    >>> brief_schema()["properties"]["findings"]["items"]
+    {'$ref': '#/$defs/BriefFinding'}
+    """
+    definitions: dict[str, Any] = {}
+    _schema_of(Brief, definitions)
+    brief = definitions.pop(Brief.__name__)
+    return _whole_schema("brief", _BRIEF, brief["required"], brief["properties"], definitions)
+
+
+def _whole_schema(
     name: str,
     description: str,
     required: Sequence[str],
@@ -88,7 +104,7 @@ def whole_schema(
     }
 
 
-def schema_of(kind: Any, definitions: dict[str, Any], name: str = "") -> dict[str, Any]:
+def _schema_of(kind: Any, definitions: dict[str, Any], name: str = "") -> dict[str, Any]:
     """The schema of a value of this type, which stands under this name."""
     if is_dataclass(kind) and isinstance(kind, type):
         if kind.__name__ not in definitions:
@@ -97,12 +113,12 @@ def schema_of(kind: Any, definitions: dict[str, Any], name: str = "") -> dict[st
         return {"$ref": f"#/$defs/{kind.__name__}"}
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is tuple:
-        return {"type": "array", "items": schema_of(arguments[0], definitions, name)}
+        return {"type": "array", "items": _schema_of(arguments[0], definitions, name)}
     if origin is Mapping:
-        values = schema_of(arguments[1], definitions, "count")
+        values = _schema_of(arguments[1], definitions, "count")
         return {"type": "object", "additionalProperties": values}
     if origin is types.UnionType:
-        return {"anyOf": [schema_of(arguments[0], definitions, name), {"type": "null"}]}
+        return {"anyOf": [_schema_of(arguments[0], definitions, name), {"type": "null"}]}
     if kind is int:
         is_amount = name not in _NUMBER_NAMES and not name.endswith("start_ns")
         return {"type": "integer", "minimum": 0} if is_amount else {"type": "integer"}
@@ -118,7 +134,7 @@ def _describe_dataclass(kind: type[Any], definitions: dict[str, Any]) -> dict[st
         hint, metadata = hints[name], {}
         if typing.get_origin(hint) is Annotated:
             hint, metadata = typing.get_args(hint)
-        one = schema_of(hint, definitions, name)
+        one = _schema_of(hint, definitions, name)
         if name in descriptions:
             one["description"] = descriptions[name]
         properties[name] = {**one, **metadata.get("schema", {})}
@@ -139,9 +155,3 @@ def _described(docstring: str) -> Iterable[tuple[str, str]]:
         sentence = " ".join(text.split())
         for name in names.split(", "):
             yield name, sentence[0].upper() + sentence[1:]
-
-
-if __name__ == "__main__":
-    import json
-
-    print(json.dumps(json_schema(), indent=2))
