@@ -1,4 +1,4 @@
-"""A difference as Markdown: the verdict with what changed, and folded all figures."""
+"""A difference as Markdown: the verdict with the figures that changed, and folded all of them."""
 
 from __future__ import annotations
 
@@ -36,13 +36,15 @@ def render_diff(diff: Diff) -> str:
     slowest = diff.slowest
     what = "a step" if slowest.basis == "step" else "the trace"
     paths = (shorten(file.path, _MAX_PATH_LETTERS) for file in (slowest.before, slowest.after))
-    opening, *others = chapters(diff)
-    verdict, *notes = opening.sections
+    opening, *ranks = chapters(diff)
+    verdict, *shown = opening.sections
+    if len(ranks) == 1:
+        shown += ranks[0].sections[1:2]  # the figures, unless the programs are different
     blocks = [
         f"### tracelab diff: {_HEADINGS[diff.verdict].format(what)}",
         " → ".join(map(code, paths)),
         *map(prose, verdict.lines),
-        *(block for section in notes for block in section_blocks(section)),
-        details("All figures", (block for x in others for block in chapter_blocks(x))),
+        *(block for section in shown for block in section_blocks(section)),
+        details("All figures", (block for x in ranks for block in chapter_blocks(x))),
     ]
     return comment("diff", blocks)
