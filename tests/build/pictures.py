@@ -4,17 +4,16 @@ import numpy as np
 from matplotlib.image import imread
 
 from tests.build.rows import graph_nodes_of, messages_of
-from tracelab.model.steps import Window
+from tracelab.analysis.analysis import Analysis
+from tracelab.base.options import Options
 from tracelab.model.trace import Category, Thread, Trace
-from tracelab.outputs.scene_of_file import scene_of_timeline
+from tracelab.outputs.scene_of_file import scene_of_file
+from tracelab.read.streams import Source
 from tracelab.render.picture.save import Picture
 from tracelab.render.picture.timeline import Part, draw_timelines, require_drawable
 from tracelab.render.scene import Span
 
 MS = 1_000_000
-
-
-NO_CALLS = np.zeros(0, dtype=np.int64)
 
 
 THREADS = (Thread("7", "8", "pt_autograd_0"), Thread("7", "7", "python"), Thread("0", "9", ""))
@@ -94,15 +93,16 @@ EVENTS = (
 )
 
 
-CALLS = np.array([5], dtype=np.int64)
+def scene(timeline, window=None):
+    source = Source(timeline.trace.path, None, named=True)
+    analysis = Analysis(source, Options(prices=False), rules=())
+    analysis.trace, analysis.timeline = timeline.trace, timeline
+    analysis.windows = (window or timeline.windows[0],)
+    return scene_of_file(analysis)
 
 
-def scene(timeline, blocking_calls=NO_CALLS):
-    return scene_of_timeline(timeline, blocking_calls, Window(None, 0, 0))
-
-
-def draw(timeline, *, blocking_calls=CALLS, start_ns=0, end_ns=100 * MS, width_px=1600, **options):
-    part = Part(scene(timeline, blocking_calls), Span(start_ns, end_ns), **options)
+def draw(timeline, *, start_ns=0, end_ns=100 * MS, width_px=1600, **options):
+    part = Part(scene(timeline), Span(start_ns, end_ns), **options)
     require_drawable(1, part.lanes, width_px)
     return draw_timelines([part], width_px=width_px)
 

@@ -12,6 +12,7 @@ from tracelab.analysis.reports import FileResult, analyze_file, merge_results
 from tracelab.base.arrays import Record
 from tracelab.base.errors import TracelabError, UsageError
 from tracelab.base.options import Options
+from tracelab.outputs.scene_of_file import scene_of_file
 from tracelab.read.sources import find_sources, path_names
 from tracelab.render.scene import Scene
 from tracelab.report.schema import Report
@@ -37,7 +38,6 @@ class Output(Record):
         refusal: the sentence about another name, in which ``{}`` is that name.
         is_of_all: True if one file can show several traces.
         is_of_each: True if each of several traces can have a file.
-        needs_scene: False if the scene of an analysis is not used.
         reduce: makes what is needed of one file, in whichever process it is analyzed.
         write: writes the files; `FileResult.more` is what `reduce` made of each.
     """
@@ -48,8 +48,7 @@ class Output(Record):
     refusal: str
     is_of_all: bool
     is_of_each: bool
-    needs_scene: bool
-    reduce: Callable[[Analysis, Scene | None, Request], Any]
+    reduce: Callable[[Analysis, Scene], Any]
     write: Callable[[Report, Sequence[FileResult], Request], Written]
 
     def require_name(self, path: Path) -> None:
@@ -81,7 +80,7 @@ class Output(Record):
         require_output(target, identities(source.path for source in sources))
         request = Request(target, len(sources))
         results = [
-            analyze_file(source, options, then=lambda x: self.reduce(x, None, request))
+            analyze_file(source, options, then=lambda x: self.reduce(x, scene_of_file(x)))
             for source in sources
         ]
         report = merge_results(results, names, options)

@@ -14,7 +14,6 @@ from tracelab.base.errors import TracelabError
 from tracelab.base.options import DEFAULTS, Options
 from tracelab.findings.fixes import ALL
 from tracelab.outputs.output import Output, Request, Written
-from tracelab.outputs.scene_of_file import scene_of_file
 from tracelab.outputs.scene_of_job import scenes_of_report
 from tracelab.report.schema import Report
 from tracelab.simulate.causal_profile import LINE, OPERATOR, causal_profile
@@ -25,16 +24,14 @@ if TYPE_CHECKING:
     from tracelab.render.scene import Scene
 
 
-def part_of_page(
-    analysis: Analysis, scene: Scene | None = None, _: Request | None = None
-) -> FilePart:
+def part_of_page(analysis: Analysis, scene: Scene) -> FilePart:
     """Return what the page needs of one file, in whichever process it is analyzed."""
     from tracelab.render.html.content import FilePart
 
     baseline, sites, findings = analysis.baseline, analysis.sites, analysis.report.findings
     by = LINE if analysis.report.lines else OPERATOR
     return FilePart(
-        scene=scene or scene_of_file(analysis),
+        scene=scene,
         causal=causal_profile(baseline, sites, by),
         whatif=predict_changes(baseline, sites, findings, Options(fixes=(ALL,))),
     )
@@ -97,7 +94,6 @@ PAGE = Output(
     refusal="a page is .html, not '{}'",
     is_of_all=True,
     is_of_each=False,
-    needs_scene=True,
     reduce=part_of_page,
     write=_write,
 )

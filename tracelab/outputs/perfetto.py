@@ -20,7 +20,6 @@ from tracelab.base.errors import TracelabError
 from tracelab.base.options import DEFAULTS, Options
 from tracelab.model.timeline import Timeline
 from tracelab.outputs.output import Output, Request, Written
-from tracelab.outputs.scene_of_file import scene_of_file
 from tracelab.outputs.scene_of_job import marks_of
 from tracelab.read.event_array import EventArray, Selection, locate_events, selected_events
 from tracelab.read.streams import READ_ERRORS, Source, fast_zlib, open_source, unreadable
@@ -52,11 +51,9 @@ class PerfettoPart(Record, eq=False):
     span: Span
 
 
-def part_of_perfetto(
-    analysis: Analysis, scene: Scene | None = None, _: Request | None = None
-) -> PerfettoPart:
+def part_of_perfetto(analysis: Analysis, scene: Scene) -> PerfettoPart:
     """Reduce a file to what goes into its trace, in whichever process it is analyzed."""
-    scene, timeline = scene or scene_of_file(analysis), analysis.timeline
+    timeline = analysis.timeline
     if scene.step is None:
         return PerfettoPart(scene, None, Span(0, int(timeline.trace.end_ns.max())))
     return PerfettoPart(scene, select(timeline, scene.window), scene.window)
@@ -148,7 +145,6 @@ TRACE = Output(
     refusal="a trace for Perfetto is .json or .json.gz, not '{}'",
     is_of_all=False,
     is_of_each=True,
-    needs_scene=True,
     reduce=part_of_perfetto,
     write=save_traces,
 )

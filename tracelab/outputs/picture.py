@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,15 +13,14 @@ from tracelab.analysis.reports import FileResult, add_changes, analyze_file, mer
 from tracelab.base.errors import TracelabError, UsageError
 from tracelab.base.options import DEFAULTS, Options
 from tracelab.findings.fixes import choose_fixes
-from tracelab.measures import steady, window_times
 from tracelab.outputs.output import Output, Request, Written
-from tracelab.outputs.scene_of_file import scene_of_timeline
-from tracelab.outputs.scene_of_job import scene_of_rank, scenes_of_report
+from tracelab.outputs.scene_of_file import scene_of_file
+from tracelab.outputs.scene_of_job import scenes_of_report
 from tracelab.outputs.scene_of_replay import scenes_of_replay
 from tracelab.read.sources import one_source, path_names
 from tracelab.read.streams import Source
 from tracelab.render.picture.save import FORMATS, REFUSAL, Picture
-from tracelab.render.scene import Span
+from tracelab.render.scene import Scene, Span
 from tracelab.report.schema import Report
 from tracelab.report.views import ranks_of
 from tracelab.simulate.predict import apply_changes, predict
@@ -87,8 +85,7 @@ def draw(
     known = _inputs(inputs, path)
     if len(known) > 1:
         sources = [x for x in known if isinstance(x, Source)]
-        of_job = partial(whole_of, of_job=True)
-        results = [analyze_file(source, options, then=of_job) for source in sources]
+        results = [analyze_file(source, options, then=whole_of) for source in sources]
         for result in results:
             if result.error is not None:
                 raise result.error
@@ -97,11 +94,9 @@ def draw(
         picture = draw_parts(report, parts, title=title, width_px=width_px)
     else:
         [one] = known
-        analysis = one if isinstance(one, Analysis) else _measure(one, options)
-        is_whole = (start_ms, end_ms) == (None, None)
-        part = whole_of(analysis, is_busy_shown=is_whole)
-        part = part if is_whole else _cut(part, start_ms, end_ms)
-        part = replace(part, lanes=chosen, title=title)
+        plain = replace(options, prices=False)
+        part = whole_of(one if isinstance(one, Analysis) else analyze_source(one, plain))
+        part = _cut(replace(part, lanes=chosen, title=title), start_ms, end_ms)
         picture = Picture(draw_timelines([part], width_px=width_px))
     if path is not None:
         picture.save(Path(path))
@@ -156,6 +151,15 @@ def draw_whatif(
     if path is not None:
         picture.save(Path(path))
     return picture
+
+
+def whole_of(analysis: Analysis, scene: Scene | None = None) -> Part:
+    """Return all of what was analyzed, with the busy shares that its report prints."""
+    from tracelab.render.first_screen import busy_shares
+    from tracelab.render.picture.timeline import Part
+
+    scene = scene or scene_of_file(analysis)
+    return Part(scene, scene.window, busy=busy_shares(ranks_of(analysis.report)[0]))
 
 
 def draw_parts(
@@ -217,8 +221,7 @@ PICTURE = Output(
     refusal=REFUSAL,
     is_of_all=True,
     is_of_each=True,
-    needs_scene=False,
-    reduce=lambda analysis, _, request: whole_of(analysis, of_job=request.files > 1),
+    reduce=whole_of,
     write=_write,
 )
 
@@ -236,24 +239,10 @@ def _inputs(
     return known
 
 
-def whole_of(analysis: Analysis, *, is_busy_shown: bool = True, of_job: bool = False) -> Part:
-    """Return all of what was analyzed, with the busy shares that its report prints.
-
-    Of a file that may be one of a job, the scene has the work of the GPU that decides as well.
-    """
-    from tracelab.render.first_screen import busy_shares
-    from tracelab.render.picture.timeline import Part
-
-    window, calls = analysis.windows[0], analysis.blocking_calls.calls
-    device = analysis.part.device if of_job else 0
-    scene = scene_of_timeline(analysis.timeline, calls.event_id, window, device)
-    busy = busy_shares(ranks_of(analysis.report)[0]) if is_busy_shown else None
-    part = Part(scene, scene.window, busy=busy)
-    return replace(part, scene=scene_of_rank(scene, analysis.graph)) if of_job else part
-
-
 def _cut(part: Part, start_ms: float | None, end_ms: float | None) -> Part:
     """Return a stretch of a part, without the shares of the whole."""
+    if (start_ms, end_ms) == (None, None):
+        return part
     first_ns, last_ns = part.span
     start_ns = first_ns + round((start_ms or 0) * 1e6)
     end_ns = last_ns if end_ms is None else first_ns + round(end_ms * 1e6)
@@ -263,11 +252,4 @@ def _cut(part: Part, start_ms: float | None, end_ms: float | None) -> Part:
             f"{(end_ns - first_ns) / 1e6:g} ms: what can be drawn is "
             f"{(last_ns - first_ns) / 1e6:g} ms long"
         )
-    return replace(part, span=Span(start_ns, end_ns))
-
-
-def _measure(source: Source, options: Options) -> Analysis:
-    """Analyze a file for a picture, which shows neither findings nor prices."""
-    tables = (window_times.MEASURE, steady.MEASURE)
-    plain = replace(options, prices=False)
-    return analyze_source(source, plain, measures=tables, rules=(), remedies=())
+    return replace(part, span=Span(start_ns, end_ns), busy=None)

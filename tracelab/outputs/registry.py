@@ -37,10 +37,10 @@ def paths_of(requests: Requests) -> list[Path]:
 
 def reduce_file(analysis: Analysis, requests: Requests) -> dict[str, Any]:
     """Make what the requested outputs need of one file, in whichever process it is analyzed."""
-    chosen = _chosen(requests)
-    is_needed = any(output.needs_scene for output, _ in chosen)
-    scene = scene_of_file(analysis) if is_needed else None
-    return {output.name: output.reduce(analysis, scene, request) for output, request in chosen}
+    if not requests:
+        return {}
+    scene = scene_of_file(analysis)
+    return {output.name: output.reduce(analysis, scene) for output, _ in _chosen(requests)}
 
 
 def write_files(

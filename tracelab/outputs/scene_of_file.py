@@ -1,7 +1,4 @@
-"""The scene of one file: its streams and host calls, and with an analysis everything known of them.
-
-A picture needs no more than a timeline and the calls that blocked.
-"""
+"""The scene of one file: its streams and host calls, and everything known of them."""
 
 from __future__ import annotations
 
@@ -25,13 +22,13 @@ from tracelab.model.blocking_calls import Blocking
 from tracelab.model.constraints import REASONS, Constraint, Reason
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import rows_of
-from tracelab.model.steps import Step, Window
+from tracelab.model.phases import Phase
+from tracelab.model.steps import Step
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import Trace
 from tracelab.model.wording import origin_texts
 from tracelab.render.scene import (
     NAME_COLUMNS,
-    NOTHING,
     WIDE_COLUMNS,
     Lane,
     Line,
@@ -43,6 +40,7 @@ from tracelab.render.scene import (
 
 KINDS = tuple(kind.name.lower() for kind in Kind)
 CALL_KINDS = ("launch_call", "blocking")
+WORK_KINDS = ("compute", "forward", "backward", "other_compute", "comm", "copy", "memset")
 # A GPU rarely runs more activities at a time.
 MAX_LEVELS_OF_LANE = 32
 
@@ -72,51 +70,33 @@ def threads_of(trace: Trace) -> tuple[Thread, ...]:
     return tuple(Thread(x.process, x.thread, x.name) for x in trace.threads)
 
 
-def scene_of_timeline(
-    timeline: Timeline, blocking_id: Int64Array, window: Window, device: int = 0
-) -> Scene:
-    """Make the scene of a timeline: steps, streams, and the calls that launch or block.
-
-    Args:
-        timeline: the GPU activities.
-        blocking_id: event ids of the host calls that block.
-        window: all of the trace, or the step that is shown.
-        device: the GPU that decides.
-    """
-    maker = _Maker(timeline, blocking_id, window)
-    return maker.scene(maker.lanes(), device=device)
-
-
 def scene_of_file(analysis: Analysis) -> Scene:
     """Make the scene of an analyzed file; of one step if the analysis is of one."""
-    maker = _DetailMaker(analysis)
-    return maker.scene(
-        maker.lanes(),
-        device=analysis.part.device,
-        cited_id=maker.cited_id(),
-        path_id=maker.path_id(),
-        lines=tuple(Line(*name) for name in maker.program_lines.names),
-    )
+    return _Maker(analysis).scene()
 
 
 class _Maker:
-    """Lanes of a timeline. Columns of names hold indices of the trace's strings at first."""
+    """Lanes of an analysis. Columns of names hold indices of the trace's strings at first."""
 
-    def __init__(self, timeline: Timeline, blocking_id: Int64Array, window: Window) -> None:
-        self.timeline, self.trace, self.window = timeline, timeline.trace, window
-        self.blocking_id = blocking_id
-        is_shown = self.overlaps_window(timeline.start_ns, timeline.end_ns)
+    def __init__(self, analysis: Analysis) -> None:
+        self.analysis, self.costs = analysis, analysis.blocking_calls
+        self.timeline, self.trace = analysis.timeline, analysis.timeline.trace
+        self.window = analysis.windows[0]
+        self.device = self.timeline.busiest_device(self.timeline.windows[0])
+        timeline = self.timeline
+        self.is_shown = self.overlaps_window(timeline.start_ns, timeline.end_ns)
         self.stream_rows = [
-            replace(lane, row=lane.row[is_shown[lane.row]]) for lane in lanes_of_streams(timeline)
+            replace(lane, row=lane.row[self.is_shown[lane.row]])
+            for lane in lanes_of_streams(timeline)
         ]
         none = np.zeros(0, dtype=np.intp)
         self.rows = np.concatenate([none, *(lane.row for lane in self.stream_rows)])
         self.row_of = np.full(len(timeline.event_id) + 1, ABSENT, dtype=np.int64)
         self.row_of[self.rows] = np.arange(len(self.rows))
         launch_id = timeline.launch_id
-        launched = is_shown & (launch_id != ABSENT)
+        launched = self.is_shown & (launch_id != ABSENT)
         in_window = self._shown_events(
-            np.concatenate((launch_id[launch_id != ABSENT], blocking_id))
+            np.concatenate((launch_id[launch_id != ABSENT], self.costs.calls.event_id))
         )
         call_id = np.union1d(launch_id[launched], in_window)
         thread = self.trace.thread_index[call_id]
@@ -127,58 +107,73 @@ class _Maker:
         order = np.lexsort((-end_ns, start_ns, order_of[thread]))
         self.call_id, self.call_thread = call_id[order], thread[order]
         self._texts: dict[str, int] = {}
+        operators = timeline.operators
+        self._operator = operators.names(operators.innermost(self.call_id))
+        first_ns = int(start_ns.min(initial=self.window.start_ns))
+        within = union([first_ns], [self.window.end_ns])
+        self.program_lines = ProgramLines(timeline, analysis.lines, within)
+        self._line = self.program_lines.of_events(self.call_id)
+        self._captured = self._origins()
 
-    def scene(
-        self,
-        lanes: Iterable[Lane],
-        *,
-        device: int = 0,
-        cited_id: Int64Array = NOTHING,
-        path_id: Int64Array = NOTHING,
-        lines: tuple[Line, ...] = (),
-    ) -> Scene:
-        """Make the scene with these lanes, event ids of findings and of the path, and lines."""
-        trace, shown = self.trace, tuple(lanes)
-        places = self._places(np.union1d(cited_id, path_id))
+    def scene(self) -> Scene:
+        """Make the scene."""
+        trace, shown, path_id = self.trace, tuple(self.lanes()), self.path_id()
+        places = self._places(np.union1d(self.cited_id(), path_id))
         columns = [x for lane in shown for key, x in lane.more.items() if key in NAME_COLUMNS]
         used = np.unique(np.concatenate([*columns, places.name, [ABSENT]]))[1:]
         index_of = np.full(len(trace.strings) + 1, ABSENT, dtype=np.int64)  # the last is ABSENT's
         index_of[used] = np.arange(len(used))
-        filled = [lane for lane in shown if len(lane)]
+        whole = self.timeline.windows[0]
         steady = self.timeline.steady if self.window.step is None else None
         focus = self.window if steady is None else steady.window
         return Scene(
             path=trace.path,
             window=Span(self.window.start_ns, self.window.end_ns),
-            start_ns=min((int(lane.start_ns[0]) for lane in filled), default=0),
-            end_ns=max((int(lane.end_ns.max()) for lane in filled), default=0),
+            start_ns=whole.start_ns,
+            end_ns=whole.end_ns,
             threads=threads_of(trace),
             names=tuple(trace.strings[index] for index in used.tolist()),
             lanes=tuple(_compact(lane, index_of) for lane in shown),
             step=self.window.step,
             focus=Span(focus.start_ns, focus.end_ns),
-            device=device,
+            device=self.device,
             origin_ns=trace.origin_ns,
             base_ns=trace.info.clock_base_ns,
             texts=tuple(self._texts),
-            lines=lines,
+            lines=tuple(Line(*name) for name in self.program_lines.names),
             places=replace(places, name=index_of[places.name]),
             critical_path=np.searchsorted(places.event_id, path_id),
             usual_steps=self._usual_steps(),
         )
 
     def lanes(self) -> Iterator[Lane]:
-        """Yield the steps, the streams and the threads of the host."""
+        """Yield all lanes."""
         yield from self.steps()
-        for lane in self.stream_rows:
-            yield self.stream(lane)
-        yield from self.hosts()
-
-    def hosts(self) -> Iterator[Lane]:
-        """Yield the lanes of each thread that launches or blocks."""
+        for device in self.timeline.device_numbers:
+            yield self._idle(device)
+            yield from self._exposed(device)
+            yield from (
+                self.stream(lane) for lane in self.stream_rows if lane.device_number == device
+            )
+        yield self._path()
         for thread in self.threads:
             yield self.host(thread)
             yield self.annotations(thread)
+        yield from map(self._busy, self.timeline.device_numbers)
+        yield self._work()
+
+    def path_id(self) -> Int64Array:
+        """int64[k], the events of the critical path in order, each run of one of them once."""
+        event_id = self.analysis.critical_paths[0].event_id
+        event_id = event_id[event_id != ABSENT]
+        changed: Int64Array = event_id[np.flatnonzero(np.diff(event_id, prepend=ABSENT))]
+        return changed
+
+    def cited_id(self) -> Int64Array:
+        """int64[k]: what the file's findings cite, and what those of its job may."""
+        cited = [event_id for x in self.analysis.findings for event_id in x.evidence]
+        is_comm = self.timeline.select(kind=Kind.COMM)
+        return np.concatenate((np.array(cited, np.int64), self.timeline.event_id[is_comm]))
 
     def _places(self, event_id: Int64Array) -> Places:
         """List where events are."""
@@ -258,15 +253,29 @@ class _Maker:
         return tuple(x.number for x in self._shown_steps() if x.number in steady)
 
     def stream(self, of_streams: GraphStreams) -> Lane:
-        """Make the lane of a stream, or of several that share one."""
+        """Make the lane of a stream, or of several that share one.
+
+        It says what launched its activities and what they waited for.
+        """
         timeline, rows = self.timeline, of_streams.row
-        index = of_streams.stream_index
+        index, binding = of_streams.stream_index, self.analysis.graph.binding
         numbers = tuple(timeline.streams[i].stream_number for i in index.tolist())
         start_ns, end_ns = timeline.start_ns[rows], timeline.end_ns[rows]
-        more = {"name": self.name_index(timeline.event_id[rows])}
+        call = _positions(self.call_id, timeline.launch_id[rows])
+        captured = self._captured[self.row_of[rows]]
+        more: dict[str, NDArray[Any]] = {
+            "name": self.name_index(timeline.event_id[rows]),
+            "op": _take(self._operator, call),
+            "line": _take(self._line, call),
+            "call": call,
+            "why": binding.constraint[rows],
+            "source": self.row_of[binding.source_row[rows]],
+        }
         if several := len(numbers) > 1:
             more["stream"] = np.searchsorted(index, timeline.stream_index[rows])
             more["level"] = stacked(start_ns, end_ns, MAX_LEVELS_OF_LANE)
+        if (captured != ABSENT).any():
+            more["captured"] = captured
         return Lane(
             id=f"stream:{of_streams.device_number}/{'graphs' if several else numbers[0]}",
             label=f"{len(numbers):,} graph streams" if several else f"stream {numbers[0]}",
@@ -276,13 +285,25 @@ class _Maker:
             end_ns=end_ns,
             kind=timeline.kind[rows].astype(np.uint8),
             more=more,
+            terms={"why": _keys(Constraint)},
             streams=numbers,
         )
 
     def host(self, thread: int) -> Lane:
-        """Make the lane of a thread: its calls that launch or block."""
-        event_id = self.call_id[self.call_thread == thread]
-        named = self.trace.threads[thread]
+        """Make the lane of a thread: its calls that launch or block.
+
+        It says what the blocking ones waited for and cost.
+        """
+        costs, named = self.costs, self.trace.threads[thread]
+        chosen = np.flatnonzero(self.call_thread == thread)
+        event_id = self.call_id[chosen]
+        call = _positions(costs.calls.event_id, event_id)
+        awaited_id = _take(costs.awaited_id, call)
+        sites = [None if i == ABSENT else costs.call_sites[i] for i in call.tolist()]
+        lines = (
+            site and site.file and (f"{site.file}:{site.line}" if site.line else site.file)
+            for site in sites
+        )
         return Lane(
             id=f"host:{thread}",
             label=f"CPU {named.name or named.thread}",
@@ -290,8 +311,20 @@ class _Maker:
             kinds=CALL_KINDS,
             start_ns=self.trace.start_ns[event_id],
             end_ns=self.trace.end_ns[event_id],
-            kind=np.isin(event_id, self.blocking_id).astype(np.uint8),
-            more={"name": self.name_index(event_id)},
+            kind=(call != ABSENT).astype(np.uint8),
+            more={
+                "name": self.name_index(event_id),
+                "line": self._line[chosen],
+                "cost": np.where(call == ABSENT, 0, _take(costs.caused_idle_ns, call)),
+                "row": self.rows_of_events(awaited_id),
+                "after": _take(costs.idle_after_ns, call),
+                "why": _take(costs.calls.kind, call),
+                "awaited": self.name_index(awaited_id),
+                "operator": self.text_index(site and site.operator for site in sites),
+                "function": self.text_index(site and site.function for site in sites),
+                "place": self.text_index(lines),
+            },
+            terms={"why": _keys(Blocking)},
             thread=thread,
         )
 
@@ -311,93 +344,9 @@ class _Maker:
             thread=thread,
         )
 
-
-class _DetailMaker(_Maker):
-    """Lanes of an analysis."""
-
-    def __init__(self, analysis: Analysis) -> None:
-        costs, window = analysis.blocking_calls, analysis.windows[0]
-        super().__init__(analysis.timeline, costs.calls.event_id, window)
-        self._analysis, self._costs = analysis, costs
-        operators = self.timeline.operators
-        self._operator = operators.names(operators.innermost(self.call_id))
-        first_ns = int(self.trace.start_ns[self.call_id].min(initial=window.start_ns))
-        within = union([first_ns], [window.end_ns])
-        self.program_lines = ProgramLines(self.timeline, analysis.lines, within)
-        self._line = self.program_lines.of_events(self.call_id)
-        self._captured = self._origins()
-
-    def lanes(self) -> Iterator[Lane]:
-        """Yield all lanes."""
-        yield from self.steps()
-        for device in self.timeline.device_numbers:
-            yield self._idle(device)
-            yield from self._exposed(device)
-            yield from (
-                self.stream(lane) for lane in self.stream_rows if lane.device_number == device
-            )
-        yield self._path()
-        yield from self.hosts()
-        yield from map(self._busy, self.timeline.device_numbers)
-
-    def path_id(self) -> Int64Array:
-        """int64[k], the events of the critical path in order, each run of one of them once."""
-        event_id = self._analysis.critical_paths[0].event_id
-        event_id = event_id[event_id != ABSENT]
-        changed: Int64Array = event_id[np.flatnonzero(np.diff(event_id, prepend=ABSENT))]
-        return changed
-
-    def cited_id(self) -> Int64Array:
-        """int64[k]: what the file's findings cite, and what those of its job may."""
-        cited = [event_id for x in self._analysis.report.findings for event_id in x.evidence]
-        is_comm = self.timeline.select(kind=Kind.COMM)
-        return np.concatenate((np.array(cited, np.int64), self.timeline.event_id[is_comm]))
-
-    def stream(self, of_streams: GraphStreams) -> Lane:
-        """Make the lane of a stream, with what launched its activities and what they waited for."""
-        lane, rows = super().stream(of_streams), of_streams.row
-        binding = self._analysis.graph.binding
-        call = _positions(self.call_id, self.timeline.launch_id[rows])
-        captured = self._captured[self.row_of[rows]]
-        more: dict[str, NDArray[Any]] = {
-            "op": _take(self._operator, call),
-            "line": _take(self._line, call),
-            "call": call,
-            "why": binding.constraint[rows],
-            "source": self.row_of[binding.source_row[rows]],
-        }
-        if (captured != ABSENT).any():
-            more["captured"] = captured
-        terms = {"why": _keys(Constraint)}
-        return replace(lane, more={**lane.more, **more}, terms=terms)
-
-    def host(self, thread: int) -> Lane:
-        """Make the lane of a thread, with what its blocking calls waited for and cost."""
-        lane, costs = super().host(thread), self._costs
-        chosen = np.flatnonzero(self.call_thread == thread)
-        call = _positions(costs.calls.event_id, self.call_id[chosen])
-        awaited_id = _take(costs.awaited_id, call)
-        sites = [None if i == ABSENT else costs.call_sites[i] for i in call.tolist()]
-        lines = (
-            site and site.file and (f"{site.file}:{site.line}" if site.line else site.file)
-            for site in sites
-        )
-        more = {
-            "line": self._line[chosen],
-            "cost": np.where(call == ABSENT, 0, _take(costs.caused_idle_ns, call)),
-            "row": self.rows_of_events(awaited_id),
-            "after": _take(costs.idle_after_ns, call),
-            "why": _take(costs.calls.kind, call),
-            "awaited": self.name_index(awaited_id),
-            "operator": self.text_index(site and site.operator for site in sites),
-            "function": self.text_index(site and site.function for site in sites),
-            "place": self.text_index(lines),
-        }
-        return replace(lane, more={**lane.more, **more}, terms={"why": _keys(Blocking)})
-
     def _idle(self, device: int) -> Lane:
         """Make the lane of a GPU's idle time, by cause."""
-        bubbles = self._analysis.bubbles
+        bubbles = self.analysis.bubbles
         is_shown = self.overlaps_window(bubbles.start_ns, bubbles.end_ns)
         chosen = np.flatnonzero(is_shown & (bubbles.device_number == device))
         next_id = bubbles.next_id[chosen]
@@ -414,12 +363,12 @@ class _DetailMaker(_Maker):
                 "next": self.name_index(next_id),
                 "why_unknown": self.text_index(map(REASONS.get, Reason))[bubbles.reason[chosen]],
             },
-            summary=device == self._analysis.part.device,
+            summary=device == self.device,
         )
 
     def _exposed(self, device: int) -> Iterator[Lane]:
         """Yield the lane of a GPU's communication and copies that nothing overlapped, if any."""
-        exposed, timeline = self._analysis.exposed, self.timeline
+        exposed, timeline = self.analysis.exposed, self.timeline
         is_shown = self.overlaps_window(exposed.start_ns, exposed.end_ns)
         chosen = np.flatnonzero(is_shown & (timeline.device_number[exposed.row] == device))
         chosen = chosen[np.argsort(exposed.start_ns[chosen], kind="stable")]
@@ -445,7 +394,7 @@ class _DetailMaker(_Maker):
 
     def _path(self) -> Lane:
         """Make the lane of the critical path."""
-        path = self._analysis.critical_paths[0]
+        path = self.analysis.critical_paths[0]
         return Lane(
             id="path",
             label="critical path",
@@ -486,15 +435,44 @@ class _DetailMaker(_Maker):
             more={"value": value[changes]},
         )
 
+    def _work(self) -> Lane:
+        """Make the lane of the work of the GPU that decides, compute by its phase if known.
+
+        That of the whole file: the step of a late rank lies beside the next one of others.
+        """
+        timeline = self.timeline
+        rows = np.flatnonzero(timeline.device_number == self.device)
+        rows = rows[np.argsort(timeline.start_ns[rows], kind="stable")]
+        place = np.array([WORK_KINDS.index(kind.name.lower()) for kind in Kind])
+        kind, launch_id = place[timeline.kind[rows]], timeline.launch_id[rows]
+        phase = np.full(len(rows), Phase.UNKNOWN, dtype=np.int8)
+        launched = launch_id != ABSENT
+        phase[launched] = self.analysis.phases.phases_of(launch_id[launched])
+        is_compute = timeline.kind[rows] == Kind.COMPUTE
+        if (phase[is_compute] == Phase.BACKWARD).any():
+            kind[is_compute] = WORK_KINDS.index("other_compute")
+            for of_phase, name in ((Phase.FORWARD, "forward"), (Phase.BACKWARD, "backward")):
+                kind[is_compute & (phase == of_phase)] = WORK_KINDS.index(name)
+        return Lane(
+            id=f"work:{self.device}",
+            label=f"GPU {self.device}",
+            device=self.device,
+            kinds=WORK_KINDS,
+            start_ns=timeline.start_ns[rows],
+            end_ns=timeline.end_ns[rows],
+            kind=kind.astype(np.uint8),
+            more={},
+        )
+
     def _origins(self) -> NDArray[np.int64]:
         """int64[rows], the text of where each shown activity was captured into a CUDA graph."""
-        origins, rows = self._analysis.origins, self.rows
+        origins, rows = self.analysis.origins, self.rows
         known = np.flatnonzero(origins.surest_basis[rows] != ABSENT)
         # Of all replays of a node the text is the same.
         columns = origins.event_id, origins.basis, origins.annotation_index
         keys = np.stack([column[rows[known]].astype(np.int64) for column in columns], axis=1)
         _, first, index = np.unique(keys, axis=0, return_index=True, return_inverse=True)
-        texts = origin_texts(self.timeline, origins, rows[known[first]], self._analysis.lines)
+        texts = origin_texts(self.timeline, origins, rows[known[first]], self.analysis.lines)
         captured = np.full(len(rows), ABSENT, dtype=np.int64)
         captured[known] = self.text_index(texts)[index.reshape(-1)]
         return captured

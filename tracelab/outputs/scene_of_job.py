@@ -8,67 +8,16 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import ABSENT
 from tracelab.base.file_names import short_names
 from tracelab.base.safe_text import visible
 from tracelab.findings.finding import Finding, call_site_of
 from tracelab.findings.rules import waiting_ranks
-from tracelab.model.graph import Graph
-from tracelab.model.kernel_kinds import Kind
-from tracelab.model.phases import Phase, Phases
 from tracelab.model.wording import describe
 from tracelab.render.scene import Lane, Mark, Places, Scene
 from tracelab.render.text.savings import amount, price
 from tracelab.report.glossary import FINDING_CAUSES
 from tracelab.report.schema import Job, Report
 from tracelab.report.views import Scope, ranks_of
-
-WORK_KINDS = ("compute", "forward", "backward", "other_compute", "comm", "copy", "memset")
-
-
-def scene_of_rank(scene: Scene, graph: Graph) -> Scene:
-    """Add the work of the GPU that decides, by kind and phase, for the picture of a job."""
-    timeline = graph.host.timeline
-    rows = np.flatnonzero(timeline.device_number == scene.device)
-    rows = rows[np.argsort(timeline.start_ns[rows], kind="stable")]
-    work = Lane(
-        id=f"work:{scene.device}",
-        label=f"GPU {scene.device}",
-        device=scene.device,
-        kinds=WORK_KINDS,
-        start_ns=timeline.start_ns[rows],
-        end_ns=timeline.end_ns[rows],
-        kind=_work_kinds(graph)[rows].astype(np.uint8),
-        more={},
-    )
-    # Of a single step, the work around it lies beside the steps of ranks that are late.
-    whole = timeline.windows[0]
-    return replace(
-        scene,
-        start_ns=whole.start_ns,
-        end_ns=whole.end_ns,
-        lanes=(*scene.lanes, work),
-        usual_steps=scene.usual_steps if scene.step is None else (scene.step,),
-    )
-
-
-def _work_kinds(graph: Graph) -> NDArray[np.int8]:
-    """int8[r], the place in `WORK_KINDS` of each GPU activity; compute by its phase, if known."""
-    timeline = graph.host.timeline
-    place = np.array([WORK_KINDS.index(kind.name.lower()) for kind in Kind], dtype=np.int8)
-    kind = place[timeline.kind]
-    phase = np.full(len(kind), Phase.UNKNOWN, dtype=np.int8)
-    launched = timeline.launch_id != ABSENT
-    phase[launched] = Phases(graph.host).phases_of(timeline.launch_id[launched])
-    is_compute = timeline.kind == Kind.COMPUTE
-    if (phase[is_compute] == Phase.BACKWARD).any():
-        kind[is_compute] = WORK_KINDS.index("other_compute")
-        for of_phase, name in ((Phase.FORWARD, "forward"), (Phase.BACKWARD, "backward")):
-            kind[is_compute & (phase == of_phase)] = WORK_KINDS.index(name)
-    return kind
-
-
-# --- several files ---
 
 
 def scenes_of_report(report: Report, scenes: Sequence[Scene]) -> list[Scene]:

@@ -1,25 +1,20 @@
-"""The scene of a rank in the picture of its job. Times are in microseconds."""
+"""The work of a rank in the picture of its job. Times are in microseconds."""
 
 from dataclasses import replace
 
-import numpy as np
-
+from tests.build.pictures import scene
 from tests.build.rows import US, annotation, comm, copy, graph, kernel, launch, memset, step
 from tracelab.model.steps import Window
-from tracelab.outputs.scene_of_file import scene_of_timeline
-from tracelab.outputs.scene_of_job import scene_of_rank
 
 
-def reduced(*rows, device=0, window=None):
+def reduced(*rows, window=None):
     made = graph(*(replace(row, start=row.start * US, end=row.end * US) for row in rows))
-    timeline, no_calls = made.host.timeline, np.zeros(0, dtype=np.int64)
-    scene = scene_of_timeline(timeline, no_calls, window or timeline.windows[0], device)
-    return scene_of_rank(scene, made)
+    return scene(made.host.timeline, window)
 
 
-def work_of(scene):
+def work_of(of):
     """List the spans of each kind of work."""
-    [lane] = scene.lanes_of_type("work")
+    [lane] = of.lanes_of_type("work")
     spans = {}
     for start, end, kind in zip(lane.start_ns / US, lane.end_ns / US, lane.kind, strict=True):
         spans.setdefault(lane.kinds[kind], []).append((start, end))
@@ -42,7 +37,7 @@ def steps(count, *, apart, length, compute):
 
 
 def test_work_by_kind_and_compute_by_phase():
-    scene = reduced(
+    shown = reduced(
         annotation("DDP.forward", 0, 10),
         launch(1, 2, 1),
         annotation("backward", 10, 20),
@@ -55,7 +50,7 @@ def test_work_by_kind_and_compute_by_phase():
         copy(450, 460),
         memset(470, 480),
     )
-    assert work_of(scene) == {
+    assert work_of(shown) == {
         "forward": [(100, 200)],
         "backward": [(200, 400)],
         "other_compute": [(400, 450)],
@@ -66,18 +61,18 @@ def test_work_by_kind_and_compute_by_phase():
 
 
 def test_compute_without_a_backward_pass_is_compute():
-    scene = reduced(launch(0, 1, 1), kernel(100, 200, correlation=1), kernel(300, 400))
-    assert list(work_of(scene)) == ["compute"]
+    shown = reduced(launch(0, 1, 1), kernel(100, 200, correlation=1), kernel(300, 400))
+    assert list(work_of(shown)) == ["compute"]
 
 
 def test_only_the_device_that_decides():
     rows = (kernel(100, 200), kernel(150, 900, device=1))
-    assert work_of(reduced(*rows, device=1))["compute"] == [(150, 900)]
+    assert work_of(reduced(*rows))["compute"] == [(150, 900)]
 
 
 def test_of_one_step_its_neighbors_are_known_too():
     rows = steps(5, apart=100, length=100, compute=(20, 80))
-    scene = reduced(*rows, window=Window(2, 200 * US, 300 * US))
-    assert scene.usual_steps == (2,)
+    shown = reduced(*rows, window=Window(2, 200 * US, 300 * US))
+    assert shown.usual_steps == (2,)
     whole = [(100 * number + 20, 100 * number + 80) for number in range(5)]
-    assert work_of(scene)["compute"] == whole
+    assert work_of(shown)["compute"] == whole

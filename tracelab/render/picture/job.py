@@ -110,8 +110,9 @@ def choose_steps(job: Job, scenes: Mapping[int, Scene]) -> tuple[int, ...]:
     length_ns: dict[int, int] = {}
     seen = Counter[int]()
     for times in job.per_rank:
+        scene = scenes[times.rank]
         for x in times.steps:
-            if x.step in scenes[times.rank].usual_steps:
+            if x.step in (scene.step, *scene.usual_steps):
                 seen[x.step] += 1
                 length_ns[x.step] = max(length_ns.get(x.step, 0), x.end_ns - x.start_ns)
     numbers = sorted(number for number, count in seen.items() if count == len(job.per_rank))

@@ -88,8 +88,6 @@ def choose(scene: Scene, names: Sequence[str] | None) -> Choice:
     hosts, lanes = tuple(scene.lanes_of_type("host")), tuple(scene.lanes_of_type("stream"))
     kinds = _occurring_kinds(lanes)
     if names is None:
-        if not lanes:
-            raise UsageError("the trace has no GPU activity to draw")
         return Choice((*hosts, *lanes), kinds)
     places = dict.fromkeys(name for lane in lanes for name in _stream_names(lane))
     kind_names = {f"kind:{kind}": kind for kind in kinds}

@@ -10,7 +10,6 @@ from tests.build.pictures import (
     GEMM,
     LEFT,
     MS,
-    NO_CALLS,
     draw,
     extent,
     lane_middles,
@@ -34,7 +33,7 @@ def test_shapes_stand_at_their_times_in_their_lanes(timeline):
     (gemm,) = shapes_of(figure, "compute")
     (reduce,) = shapes_of(figure, "comm")
     (copy,) = shapes_of(figure, "copy")
-    (blocked,) = shapes_of(figure, "blocking")
+    blocked, _ = shapes_of(figure, "blocking")
     assert extent(gemm)[:2] == (0, 40)
     assert extent(reduce)[:2] == (30, 50)
     assert extent(copy)[:2] == (70, 100)
@@ -65,7 +64,7 @@ def test_idle_means_every_stream_of_the_device_even_those_that_are_not_shown(tim
 def test_another_device_has_its_own_idle():
     events = (on_gpu(GEMM, 0, 50), on_gpu(GEMM, 50, 100, device=1))
     timeline = build_timeline(make_trace(*events))
-    figure = draw(timeline, blocking_calls=NO_CALLS)
+    figure = draw(timeline)
     first, second = (extent(shape) for shape in shapes_of(figure, "idle"))
     assert (first[:2], second[:2]) == ((50, 100), (0, 50))
     assert first[3] < second[2]
@@ -74,7 +73,7 @@ def test_another_device_has_its_own_idle():
 
 def test_idle_below_a_pixel_is_not_hatched():
     events = (on_gpu(GEMM, 0, 50), on_gpu(GEMM, 50.05, 100))
-    figure = draw(build_timeline(make_trace(*events)), blocking_calls=NO_CALLS)
+    figure = draw(build_timeline(make_trace(*events)))
     assert shapes_of(figure, "idle") == []
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["compute"]
 
@@ -105,7 +104,7 @@ def test_pixels_have_the_colours_of_what_ran(timeline, tmp_path):
 def test_a_gap_between_thin_kernels_stays_open_in_the_picture(tmp_path):
     starts = [i / 50 for i in range(5000) if not 2000 <= i < 2010]  # 15 us each, every 20 us
     timeline = build_timeline(make_trace(*(on_gpu(GEMM, s, s + 0.015) for s in starts)))
-    figure = draw(timeline, blocking_calls=NO_CALLS)
+    figure = draw(timeline)
     pixels = pixels_of(figure, tmp_path / "picture.png")
     bottom = lane_middles(figure)["stream 7"] + 18
     row = pixels[bottom, LEFT : LEFT + COLUMNS]
@@ -117,7 +116,7 @@ def test_a_gap_between_thin_kernels_stays_open_in_the_picture(tmp_path):
 
 def test_a_lone_microsecond_is_seen_in_the_picture(tmp_path):
     timeline = build_timeline(make_trace(on_gpu(GEMM, 500, 500.001), on_gpu(COPY, 0, 1)))
-    figure = draw(timeline, blocking_calls=NO_CALLS, end_ns=1000 * MS)
+    figure = draw(timeline, end_ns=1000 * MS)
     pixels = pixels_of(figure, tmp_path / "picture.png")
     bottom = lane_middles(figure)["stream 7"] + 18
     assert pixels[bottom, LEFT + COLUMNS // 2] == pytest.approx(
@@ -133,7 +132,7 @@ def test_names_lie_within_their_kernels():
         on_gpu("vectorized_elementwise_kernel", start, start + length)
         for start, length in zip(starts_ms, lengths_ms, strict=True)
     ]
-    figure = draw(build_timeline(make_trace(*events)), blocking_calls=NO_CALLS)
+    figure = draw(build_timeline(make_trace(*events)))
     (axes,) = figure.axes
     named = [x for x in axes.texts if x.get_text().startswith("vect")]
     assert named

@@ -1,17 +1,14 @@
 """Rows that are drawn, what they hold, and what the caption says of them."""
 
-import numpy as np
 import pytest
 
 from tests.build.files import read, write
 from tests.build.graph_rows import replayed
 from tests.build.pictures import (
     ALL_REDUCE,
-    CALLS,
     COLUMNS,
     GEMM,
     MS,
-    NO_CALLS,
     draw,
     make_trace,
     on_gpu,
@@ -25,13 +22,13 @@ from tracelab.render.picture.coverage import Grid
 from tracelab.render.picture.rows import build_rows, busiest, caption, choose
 
 
-def rows_of(timeline, calls, grid):
-    shown = scene(timeline, calls)
+def rows_of(timeline, grid):
+    shown = scene(timeline)
     return build_rows(shown, choose(shown, None), grid)
 
 
 def test_everything_is_shown_by_default_and_the_main_thread_comes_first(timeline):
-    choice = choose(scene(timeline, CALLS), None)
+    choice = choose(scene(timeline), None)
     assert [x.id for x in choice.lanes] == ["host:1", "host:0", "stream:0/7", "stream:0/13"]
     assert choice.kinds == ("compute", "comm", "copy")
 
@@ -48,7 +45,7 @@ def test_everything_is_shown_by_default_and_the_main_thread_comes_first(timeline
     ],
 )
 def test_lanes_are_chosen_by_place_and_by_kind(timeline, names, streams, kinds, threads):
-    choice = choose(scene(timeline, CALLS), names)
+    choice = choose(scene(timeline), names)
     assert [number for lane in choice.lanes for number in lane.streams] == streams
     assert (len(choice.kinds), len(choice.lanes) - len(streams)) == (kinds, threads)
 
@@ -71,9 +68,9 @@ def test_what_no_lane_is_called_is_answered_with_how_they_are(timeline, name):
 
 def test_rows_hold_what_lies_in_the_picture(timeline):
     grid = Grid(35 * MS, 75 * MS, COLUMNS)
-    rows = rows_of(timeline, CALLS, grid)
+    rows = rows_of(timeline, grid)
     assert [(r.label, r.device, r.busy_ns / MS) for r in rows] == [
-        ("CPU thread 7", None, 25),
+        ("CPU thread 7", None, 26),
         ("CPU thread 8", None, 0),
         ("stream 7", 0, 10),
         ("stream 13", 0, 15),
@@ -87,8 +84,7 @@ def test_rows_hold_what_lies_in_the_picture(timeline):
 
 def test_a_call_that_blocks_is_not_drawn_as_a_launch_too(timeline):
     grid = Grid(0, 100 * MS, COLUMNS)
-    calls = np.array([5, 6], dtype=np.int64)
-    main, *_ = rows_of(timeline, calls, grid)
+    main, *_ = rows_of(timeline, grid)
     assert {b.layers[0].kind: (b.layers[0].start_ns / MS).tolist() for b in main.bands} == {
         "blocking": [10, 65],
         "host_step": [0, 62],
@@ -99,18 +95,18 @@ def test_a_call_that_blocks_is_not_drawn_as_a_launch_too(timeline):
 def test_kinds_that_overlap_on_a_stream_are_busy_once():
     timeline = build_timeline(make_trace(on_gpu(GEMM, 0, 10), on_gpu(ALL_REDUCE, 5, 15)))
     grid = Grid(0, 20 * MS, COLUMNS)
-    (row,) = rows_of(timeline, NO_CALLS, grid)
+    (row,) = rows_of(timeline, grid)
     assert row.busy_ns == 15 * MS
 
 
 def test_the_end_of_a_long_stream_is_shown():
     timeline = build_timeline(make_trace(on_gpu(GEMM, 0, 10, stream=140234567812345)))
-    assert "stream …7812345" in texts_of(draw(timeline, blocking_calls=NO_CALLS))
+    assert "stream …7812345" in texts_of(draw(timeline))
 
 
 def test_the_caption_says_what_is_shown(timeline, snapshot):
     grid = Grid(0, 100 * MS, COLUMNS)
-    rows = rows_of(timeline, CALLS, grid)
+    rows = rows_of(timeline, grid)
     assert figures(caption(rows, grid, None, 4)) == ["100 ms", "0 ns", "3"]
     assert caption(rows, grid, None, 4) == snapshot
     assert figures(caption(rows[:1], grid, ["host"], 4)) == ["100 ms", "0 ns", "1", "4"]
@@ -122,10 +118,10 @@ def test_of_too_many_lanes_the_busiest_stay_in_order():
     events = [on_gpu(GEMM, 0, 1 + i % 7, stream=i) for i in range(420)]
     timeline = build_timeline(make_trace(*events))
     grid = Grid(0, 10 * MS, COLUMNS)
-    rows = rows_of(timeline, NO_CALLS, grid)
+    rows = rows_of(timeline, grid)
     kept = busiest(rows, 60)
     assert [r.label for r in kept] == [f"stream {i}" for i in range(420) if i % 7 == 6]
-    figure = draw(timeline, blocking_calls=NO_CALLS, end_ns=10 * MS)
+    figure = draw(timeline, end_ns=10 * MS)
     assert any("the 400 busiest of 420 lanes" in text for text in texts_of(figure))
 
 
@@ -139,7 +135,7 @@ def test_streams_of_graphs_share_a_lane_with_as_many_bands_as_overlap(replays, s
     assert [len(x.streams) for x in choose(scene(replays), None).lanes] == [0, 1, 1, 300]
     window = replays.windows[0]
     grid = Grid(window.start_ns, window.end_ns, COLUMNS)
-    row = rows_of(replays, NO_CALLS, grid)[-1]
+    row = rows_of(replays, grid)[-1]
     assert (row.label, row.device, row.streams) == ("300 graph streams", 0, 300)
     # Every 4 us six nodes of 3 us begin, each half a microsecond later: the first two of the next
     # six find the first two bands free again, and no third one begins while six are running.
@@ -162,6 +158,6 @@ def test_a_single_stream_of_graphs_can_still_be_chosen(replays):
 
 
 def test_streams_of_graphs_are_drawn_as_one(replays):
-    figure = draw(replays, blocking_calls=NO_CALLS, end_ns=replays.windows[0].end_ns)
+    figure = draw(replays, end_ns=replays.windows[0].end_ns)
     labels = [text for text in texts_of(figure) if "stream" in text and len(text) < 20]
     assert labels == ["stream 7", "stream 8", "300 graph streams"]

@@ -3,7 +3,7 @@
 import matplotlib as mpl
 import pytest
 
-from tests.build.pictures import NO_CALLS, draw, make_trace, on_gpu
+from tests.build.pictures import draw, make_trace, on_gpu
 from tracelab.base.errors import OutputError, UsageError
 from tracelab.model.timeline import build_timeline
 from tracelab.render.picture.save import Picture
@@ -47,7 +47,7 @@ def test_a_file_that_cannot_be_written_is_said(timeline, tmp_path):
 def test_hostile_names_are_only_text(tmp_path):
     name = "$\\frac{1}{0}$ --> </text><script>&\x1b[31m \ud800 漢"
     timeline = build_timeline(make_trace(on_gpu(name, 0, 100)))
-    figure = draw(timeline, blocking_calls=NO_CALLS, title=name)
+    figure = draw(timeline, title=name)
     for ending in ("png", "svg", "pdf"):
         Picture(figure).save(tmp_path / f"a.{ending}")
     assert "<script>" not in (tmp_path / "a.svg").read_text()

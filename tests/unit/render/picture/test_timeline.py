@@ -11,7 +11,6 @@ from tests.build.pictures import (
     COLUMNS,
     GEMM,
     MS,
-    NO_CALLS,
     THREADS,
     draw,
     make_trace,
@@ -35,9 +34,6 @@ def test_a_picture_of_nothing_is_refused(timeline):
     for width in (-1, 399, 16_385, 10_000_000):
         with pytest.raises(UsageError, match="is 400 to 16,384 pixels wide"):
             draw(timeline, width_px=width)
-    only_host = build_timeline(make_trace(on_host("cudaDeviceSynchronize", 1, 2)))
-    with pytest.raises(UsageError, match="no GPU activity to draw"):
-        draw(only_host, blocking_calls=np.array([0]))
 
 
 def test_no_text_leaves_the_picture_or_enters_the_legend():
@@ -49,7 +45,6 @@ def test_no_text_leaves_the_picture_or_enters_the_legend():
         for lanes in (None, ["device:0"]):
             figure = draw(
                 timeline,
-                blocking_calls=np.arange(40, 43),
                 title="a long title " * 40,
                 lanes=lanes,
                 width_px=width,
@@ -72,7 +67,7 @@ def test_the_width_is_exact_and_the_height_grows_with_the_lanes(width, tmp_path)
     heights = []
     for count in (1, 2, 8, 40):
         events = [on_gpu(GEMM, i, i + 20, stream=i) for i in range(count)]
-        figure = draw(build_timeline(make_trace(*events)), blocking_calls=NO_CALLS, width_px=width)
+        figure = draw(build_timeline(make_trace(*events)), width_px=width)
         pixels = pixels_of(figure, tmp_path / "picture.png")
         assert pixels.shape[:2] == (round(figure.bbox.height), width)
         heights.append(len(pixels))
@@ -120,7 +115,7 @@ def test_a_million_activities_make_a_bounded_number_of_shapes():
     timeline = build_timeline(trace)
     whole = timeline.windows[0]
     for end_ns in (whole.end_ns, whole.start_ns + 5 * MS, whole.start_ns + 100_000):
-        figure = draw(timeline, blocking_calls=NO_CALLS, start_ns=whole.start_ns, end_ns=end_ns)
+        figure = draw(timeline, start_ns=whole.start_ns, end_ns=end_ns)
         (axes,) = figure.axes
         paths = [path for c in axes.collections for path in c.get_paths()]
         assert len(paths) <= COLUMNS * len(timeline.streams) * 2
