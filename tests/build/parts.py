@@ -15,6 +15,7 @@ import numpy as np
 
 from tests.bundled_traces import PATHS
 from tests.shared_traces import FOLDER as REAL_FOLDER
+from tracelab.base.intervals import union
 from tracelab.job.part import PartSteps, RankPart, Work
 from tracelab.model.collectives import Group, Operation, collectives
 from tracelab.model.timeline import build_timeline
@@ -188,8 +189,7 @@ def _part(rank, groups: Sequence[Group], numbers: Iterable[int], **columns) -> R
         exposed_start_ns=none,
         exposed_end_ns=none,
         exposed_blocker=np.zeros(0, np.int8),
-        work_at_start_ns=np.zeros((count, len(Work)), np.int64),
-        work_at_end_ns=np.zeros((count, len(Work)), np.int64),
+        work=(union([], []),) * len(Work),
         culprit_index=np.full(count, ABSENT, np.int32),
         culprit_ns=np.zeros(count, np.int64),
         **columns,

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tracelab.base.intervals import measure_within, subtract, union
+from tracelab.base.intervals import gaps, join, subtract, union
 from tracelab.job.matching import Basis, Matches
 from tracelab.job.part import PartSteps, RankPart, Work
 from tracelab.job.pipeline_passes import Passes
@@ -309,15 +310,10 @@ def _part(number: int, rank: _Rank, *, has_phases: bool) -> RankPart:
     order = np.argsort(piece_start, kind="stable")
     step_spans = np.array(rank.steps, dtype=np.int64)
 
-    def work_before(times: np.ndarray) -> np.ndarray:
-        zeros = np.zeros(len(times), dtype=np.int64)
-        spent = np.zeros((len(times), len(Work)), dtype=np.int64)
-        spent[:, Work.COMPUTE] = measure_within(computes, zeros, times)
-        spent[:, Work.COMM] = measure_within(exposed, zeros, times)
-        idle = subtract(late, exposed)
-        spent[:, Work.HOST_BUSY] = measure_within(idle, zeros, times)
-        spent[:, Work.OTHER_IDLE] = times - spent.sum(axis=1)
-        return spent
+    work = [union([], [])] * len(Work)
+    work[Work.COMPUTE], work[Work.COMM] = computes, exposed
+    work[Work.HOST_BUSY] = subtract(subtract(late, exposed), computes)
+    work[Work.OTHER_IDLE] = gaps(reduce(join, work), 0, int(step_spans.max(initial=0)))
 
     count = len(operations)
     phase = [x.phase if has_phases else Phase.UNKNOWN for x in operations]
@@ -354,15 +350,12 @@ def _part(number: int, rank: _Rank, *, has_phases: bool) -> RankPart:
         exposed_start_ns=np.array(piece_start, dtype=np.int64)[order],
         exposed_end_ns=np.array(piece_end, dtype=np.int64)[order],
         exposed_blocker=np.full(len(order), OverlapBlocker.UNKNOWN, dtype=np.int8),
-        work_at_start_ns=work_before(start),
-        work_at_end_ns=work_before(end),
+        work=tuple(work),
         culprit_index=np.full(count, ABSENT, dtype=np.int32),
         culprit_ns=np.zeros(count, dtype=np.int64),
         passes=Passes(
             start_ns=step_spans[:, 0],
             end_ns=step_spans[:, 1],
-            work_at_start_ns=work_before(step_spans[:, 0]),
-            work_at_end_ns=work_before(step_spans[:, 1]),
             launched_ns=np.array([x.launched_ns for x in operations], dtype=np.int64),
             waited_ns=np.zeros(count, dtype=np.int64),
             computes=np.array([x.computes for x in operations], dtype=np.int64),

@@ -89,8 +89,8 @@ def find_lateness(members: Members) -> Lateness:
     by_arrival = np.lexsort((members.arrival_ns, members.match_index))
     reference_member = by_arrival[first[:-1] + (np.diff(first) - 1) // 2]
     previous_member = _previous_member(members)
-    before_ns = _work_before(members.column("work_at_start_ns"))
-    until_ns = _work_before(members.column("work_at_end_ns"))
+    before_ns = _work_before(members, "start_ns")
+    until_ns = _work_before(members, "end_ns")
     has_previous = previous_member != ABSENT
     spent_ns = np.where(has_previous[:, None], before_ns - before_ns[previous_member], 0)
     exposed_wait_ns = np.minimum((until_ns - before_ns)[:, Work.COMM], members.wait_ns)
@@ -136,12 +136,14 @@ def _previous_member(members: Members) -> Int64Array:
     return previous
 
 
-def _work_before(before_ns: Int64Array) -> Int64Array:
-    """int64[k, len(Work)], ns, work before a moment, with the latency of launches as the host's.
+def _work_before(members: Members, times: str) -> Int64Array:
+    """int64[k, len(Work)], ns, work before some times, with the latency of launches as the host's.
 
     With more launched ahead nothing would be idle.
     """
-    before_ns = before_ns.copy()
+    before_ns = members.matches.member_values(
+        [part.work_before(getattr(part, times)) for part in members.parts]
+    )
     before_ns[:, Work.HOST_BUSY] += before_ns[:, Work.LAUNCH]
     before_ns[:, Work.LAUNCH] = 0
     return before_ns

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
-from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -61,6 +60,7 @@ _WORK_OF_KIND = {
 _WORK_OF_IDLE = {cause: Work.__members__.get(cause.name, Work.OTHER_IDLE) for cause in Cause}
 # Call sites are looked up for the longest kernels.
 _MAX_LOCATED_KERNELS = 5_000
+_NEVER = union([], [])
 _OF_HOST = (Cause.HOST_BLOCKED, Cause.INPUT, Cause.HOST_BUSY)
 
 
@@ -145,9 +145,7 @@ class RankPart(Arrays):
             device that decides; of operations that share a kernel the first.
         exposed_start_ns, exposed_end_ns: int64[e], ns; no compute ran beside it.
         exposed_blocker: int8[e], the `OverlapBlocker`, why none did.
-        work_at_start_ns, work_at_end_ns: int64[c, len(Work)], ns, how much of each sort of work the
-            device had done by the operation's start and end, since the file's first activity: the
-            differences between two moments add up to the time between them.
+        work: by `Work`, when the device did it; no two overlap.
         culprit_index: int32[c], into `culprits`, what of the host kept the device idle longest
             since the operation before it started; ABSENT without any.
         culprit_ns: int64[c], ns, for how long.
@@ -185,8 +183,7 @@ class RankPart(Arrays):
     exposed_start_ns: Int64Array
     exposed_end_ns: Int64Array
     exposed_blocker: NDArray[np.int8]
-    work_at_start_ns: Int64Array
-    work_at_end_ns: Int64Array
+    work: tuple[Intervals, ...]
     culprit_index: NDArray[np.int32]
     culprit_ns: Int64Array
     passes: Passes = NO_PASSES
@@ -219,6 +216,14 @@ class RankPart(Arrays):
         )
         return np.asarray((sends & receives)[kernel_index])
 
+    def work_before(self, times_ns: Int64Array) -> Int64Array:
+        """int64[times, len(Work)], ns, how much of each sort of work the device had done by then.
+
+        The differences between two times add up to the time between them.
+        """
+        first_ns = np.zeros_like(times_ns)
+        return np.stack([measure_within(time, first_ns, times_ns) for time in self.work], axis=1)
+
 
 def rank_part(
     graph: Graph,
@@ -234,7 +239,7 @@ def rank_part(
 ) -> RankPart:
     """Reduce one analyzed file to what its job needs of it.
 
-    Running totals of work are checked against ``tests/reference/ticks.py``.
+    Its work is checked against ``tests/reference/ticks.py``.
     """
     timeline, row = graph.host.timeline, collectives.row
     device = timeline.busiest_device(timeline.windows[0])
@@ -249,9 +254,6 @@ def rank_part(
         trace.name_index[timeline.event_id[row]], return_inverse=True
     )
     work_sites, work_site_ns = _work_sites(timeline, row, device, lines)
-    work_before = partial(
-        _work_before, _times_of_work(timeline, bubbles, device), timeline.windows[0].start_ns
-    )
     steps = _part_steps(graph, windows)
     return RankPart(
         rank=rank,
@@ -281,12 +283,11 @@ def rank_part(
         exposed_start_ns=exposed.start_ns[piece_index],
         exposed_end_ns=exposed.end_ns[piece_index],
         exposed_blocker=exposed.blocker[piece_index],
-        work_at_start_ns=work_before(start_ns),
-        work_at_end_ns=work_before(end_ns),
+        work=_times_of_work(timeline, bubbles, device),
         culprit_index=culprit_index,
         culprit_ns=culprit_ns,
         passes=(
-            find_passes(graph, row, device, work_before)
+            find_passes(graph, row, device)
             if (collectives.peer_rank != ABSENT).any()
             else NO_PASSES
         ),
@@ -331,31 +332,18 @@ def _part_steps(graph: Graph, windows: Sequence[Window]) -> PartSteps:
     )
 
 
-def _times_of_work(
-    timeline: Timeline, bubbles: Bubbles, device: int
-) -> tuple[tuple[Work, Intervals], ...]:
-    """Find when a device did each sort of work; no two overlap, and a sort may come twice."""
-    times: list[tuple[Work, Intervals]] = []
-    earlier = union([], [])
+def _times_of_work(timeline: Timeline, bubbles: Bubbles, device: int) -> tuple[Intervals, ...]:
+    """Find when a device did each sort of work; no two overlap."""
+    times, earlier = [_NEVER] * len(Work), _NEVER
     for kind, work in _WORK_OF_KIND.items():
         busy = timeline.busy(timeline.select(device=device, kind=kind))
-        times.append((work, subtract(busy, earlier)))
+        times[work] = join(times[work], subtract(busy, earlier))
         earlier = join(earlier, busy)
     for cause, work in _WORK_OF_IDLE.items():
         is_chosen = (bubbles.device_number == device) & (bubbles.cause == cause)
-        times.append((work, union(bubbles.start_ns[is_chosen], bubbles.end_ns[is_chosen])))
+        idle = union(bubbles.start_ns[is_chosen], bubbles.end_ns[is_chosen])
+        times[work] = join(times[work], idle)
     return tuple(times)
-
-
-def _work_before(
-    times_of_work: Iterable[tuple[Work, Intervals]], first_ns: int, moments_ns: Int64Array
-) -> Int64Array:
-    """int64[moments, len(Work)], ns, how much of each sort was done by then, since the first."""
-    from_ns = np.full(len(moments_ns), first_ns)
-    spent = np.zeros((len(moments_ns), len(Work)), dtype=np.int64)
-    for work, time in times_of_work:
-        spent[:, work] += measure_within(time, from_ns, moments_ns)
-    return spent
 
 
 def _exposed_pieces(

@@ -16,18 +16,29 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tracelab.base.arrays import Arrays, Record
-from tracelab.base.intervals import Int64Array, measure_within, union
+from tracelab.base.intervals import (
+    Int64Array,
+    Intervals,
+    clip,
+    join,
+    measure,
+    measure_within,
+    union,
+)
 from tracelab.job.operation_members import Members
 from tracelab.job.part import RankPart, Work
 from tracelab.job.pipeline_stages import Chain, Message, find_chains
 from tracelab.model.trace import ABSENT
 
 _MAX_EVIDENCE = 20
+_OF_HOST = (Work.HOST_BLOCKED, Work.INPUT, Work.HOST_BUSY)
 
 
 class StageMetrics(Record):
@@ -165,7 +176,7 @@ def find_pipeline(members: Members) -> Pipeline | None:
     if not chains:
         return None
     lines = {
-        part.rank: line_of(members, index)
+        part.rank: _line_of(members, index)
         for index, part in enumerate(members.parts)
         if any(part.rank in chain.ranks and chain.messages for chain in chains)
     }
@@ -216,7 +227,7 @@ def theory_bubble(stages: int, microbatches: int | None) -> float | None:
 
 
 def _measure(
-    lines: Mapping[int, Line], chain: Chain, pipeline: int
+    lines: Mapping[int, _Line], chain: Chain, pipeline: int
 ) -> tuple[int, list[StageMetrics]]:
     """Measure how long the schedules of one pipeline took, ns, and its stages."""
     length_ns = 0
@@ -230,7 +241,7 @@ def _measure(
         start_ns = min(start_ns for start_ns, _ in passes.values())
         end_ns = max(end_ns for _, end_ns in passes.values())
         length_ns += end_ns - start_ns
-        path = walk_back(of_chain, passes, start_ns)
+        path = _walk_back(of_chain, passes, start_ns)
         for stage, (rank, line) in enumerate(of_chain.items()):
             bounds_ns = _bounds(line, messages[stage], passes[rank], stage, len(rows))
             own_ns = _stage_times(line, passes[rank], (start_ns, end_ns), bounds_ns)
@@ -255,32 +266,32 @@ def _measure(
     return length_ns, stages
 
 
-def _passes(line: Line, step: int, messages: Sequence[Message], stage: int) -> tuple[int, int]:
+def _passes(line: _Line, step: int, messages: Sequence[Message], stage: int) -> tuple[int, int]:
     """Find when the passes of a rank began and ended in a step, ns on the job's clock.
 
     What a later stage computes before its first activation has arrived is not of the schedule.
     """
     [index] = np.flatnonzero(line.part.steps.number == step)
-    start_ns, end_ns = int(line.passes_start_ns[index]), int(line.passes_end_ns[index])
+    start_ns, end_ns = line.passes_ns[index].tolist()
     if stage == 0:
         return start_ns, end_ns
     first = next(x.operation_index for x in messages if x.is_forward and not x.is_send)
-    return min(end_ns, max(start_ns, int(line.operation_end_ns[first]))), end_ns
+    return min(end_ns, max(start_ns, int(line.operations_ns[first, 1]))), end_ns
 
 
 def _stage_times(
-    line: Line, passes: tuple[int, int], schedule: tuple[int, int], bounds: tuple[int, int]
+    line: _Line, passes: tuple[int, int], schedule: tuple[int, int], bounds: tuple[int, int]
 ) -> tuple[int, ...]:
     """The first 13 of `_TIMES` of a stage in one schedule, ns."""
     piece_ns = line.piece_start_ns, line.piece_wait_ns, line.piece_end_ns
     start_ns, waited_ns, end_ns = (np.clip(times_ns, *passes) for times_ns in piece_ns)
     wait_ns, transfer_ns = int((waited_ns - start_ns).sum()), int((end_ns - waited_ns).sum())
-    [compute_ns] = computed_within(line, passes, np.array(passes)).tolist()
-    [host_ns] = np.diff(line.host_idle_by(np.array(passes))).tolist()
+    [compute_ns] = _computed_within(line, passes, passes).tolist()
+    host_ns = measure(clip(line.host_idle, *passes))
     other_ns = passes[1] - passes[0] - compute_ns - wait_ns - transfer_ns - host_ns
     moments_ns = np.maximum.accumulate(np.clip((schedule[0], *bounds, schedule[1]), *schedule))
     spans_ns = np.diff(moments_ns)
-    bubbles_ns = spans_ns - computed_within(line, passes, moments_ns)
+    bubbles_ns = spans_ns - _computed_within(line, passes, moments_ns)
     return (
         compute_ns,
         wait_ns,
@@ -295,21 +306,20 @@ def _stage_times(
 
 
 def _bounds(
-    line: Line, messages: Sequence[Message], passes: tuple[int, int], stage: int, stages: int
+    line: _Line, messages: Sequence[Message], passes: tuple[int, int], stage: int, stages: int
 ) -> tuple[int, int]:
     """Find when the first backward pass of a stage and its last forward pass could begin, ns.
 
     Only messages tell: where none arrives for a pass, it has begun by the time of its send.
     """
-    start_ns, end_ns = line.operation_start_ns, line.operation_end_ns
     sends = stage == stages - 1
     backward = [x.operation_index for x in messages if not x.is_forward and x.is_send == sends]
     if not backward:
         return passes
-    first_ns = (start_ns if sends else end_ns)[backward[0]]
+    first_ns = line.operations_ns[backward[0], 0 if sends else 1]
     sends = stage == 0
     forward = [x.operation_index for x in messages if x.is_forward and x.is_send == sends]
-    last_ns = (start_ns if sends else end_ns)[forward[-1]]
+    last_ns = line.operations_ns[forward[-1], 0 if sends else 1]
     return int(first_ns), int(last_ns)
 
 
@@ -363,102 +373,61 @@ def _bubbles(
 
 # --- one rank on the job's clock, and the path ---
 
-_HOST = (Work.HOST_BLOCKED, Work.INPUT, Work.HOST_BUSY)
 
-
-class Line(Arrays):
-    """One rank on the job's clock: what it had done by n moments, and e exposed pieces.
+class _Line(Arrays):
+    """One rank on the job's clock; e pieces of messages that were exposed.
 
     Attributes:
         part: the rank's file, whose own times are by its own clock.
-        moment_ns: int64[n], ascending.
-        computed_ns, host_idle_ns: int64[n], ns, how long the GPU had computed by then, and been
-            idle because of the host.
+        compute, host_idle: when the GPU computed, and was idle because of the host.
         piece_start_ns, piece_end_ns: int64[e], ascending and disjoint, when it sent or received and
             did not compute.
         piece_wait_ns: int64[e], until when it waited for the neighbor in it, from its start on.
         neighbor: int64[e], the rank that it waited for; ABSENT where it waited for none.
-        passes_start_ns, passes_end_ns: int64[s], of each step of the part.
-        operation_start_ns, operation_end_ns: int64[c], of each operation of the part.
+        passes_ns: int64[s, 2], the start and end of the passes of each step of the part.
+        operations_ns: int64[c, 2], the start and end of each of its operations.
     """
 
     part: RankPart
-    moment_ns: Int64Array
-    computed_ns: Int64Array
-    host_idle_ns: Int64Array
+    compute: Intervals
+    host_idle: Intervals
     piece_start_ns: Int64Array
     piece_end_ns: Int64Array
     piece_wait_ns: Int64Array
     neighbor: Int64Array
-    passes_start_ns: Int64Array
-    passes_end_ns: Int64Array
-    operation_start_ns: Int64Array
-    operation_end_ns: Int64Array
-
-    def computed_by(self, times_ns: Int64Array) -> Int64Array:
-        """int64[k], ns, how long the GPU had computed by each of some times."""
-        return _interpolated(times_ns, self.moment_ns, self.computed_ns)
-
-    def host_idle_by(self, times_ns: Int64Array) -> Int64Array:
-        """int64[k], ns, how long the GPU had been idle because of the host by then."""
-        return _interpolated(times_ns, self.moment_ns, self.host_idle_ns)
+    passes_ns: Int64Array
+    operations_ns: Int64Array
 
 
-def line_of(members: Members, part_index: int) -> Line:
+def _line_of(members: Members, part_index: int) -> _Line:
     """Put one rank of a job on the job's clock."""
-    part, neighbor = members.parts[part_index], _neighbors(members, part_index)
-    wait_ns = members.wait_of_operations(part_index)
-    is_message = part.peer_rank[part.exposed_index] != ABSENT
-    of_piece = part.exposed_index[is_message]
-    piece_start_ns, piece_end_ns = (
-        part.exposed_start_ns[is_message],
-        part.exposed_end_ns[is_message],
-    )
-    waited_ns = np.clip(part.start_ns[of_piece] + wait_ns[of_piece], piece_start_ns, piece_end_ns)
-
-    passes = part.passes
-    moment_ns = np.concatenate((part.start_ns, part.end_ns, passes.start_ns, passes.end_ns))
-    spent_ns = np.concatenate(
-        (
-            part.work_at_start_ns,
-            part.work_at_end_ns,
-            passes.work_at_start_ns,
-            passes.work_at_end_ns,
-        )
-    )
-    moment_ns, index = np.unique(moment_ns, return_index=True)
-    computed_ns, host_idle_ns = spent_ns[index, Work.COMPUTE], spent_ns[index][:, _HOST].sum(axis=1)
-    # Inside an operation it computed except in the exposed pieces.
-    bounds_ns = np.concatenate((part.exposed_start_ns, part.exposed_end_ns))
-    before = np.maximum(np.searchsorted(moment_ns, bounds_ns, side="right") - 1, 0)
-    exposed_ns = measure_within(
-        union(part.exposed_start_ns, part.exposed_end_ns), moment_ns[before], bounds_ns
-    )
-    at_bounds_ns = computed_ns[before] + bounds_ns - moment_ns[before] - exposed_ns
-    all_ns, order = np.unique(np.concatenate((moment_ns, bounds_ns)), return_index=True)
 
     def job_times(times_ns: Int64Array) -> Int64Array:
         return members.clocks.job_ns_of(part_index, times_ns)
 
-    by_start = np.argsort(piece_start_ns, kind="stable")
-    return Line(
+    part = members.parts[part_index]
+    piece = np.flatnonzero(part.peer_rank[part.exposed_index] != ABSENT)
+    of_piece = part.exposed_index[piece]
+    waited_ns = part.start_ns[of_piece] + members.wait_of_operations(part_index)[of_piece]
+    start_ns, end_ns = part.exposed_start_ns[piece], part.exposed_end_ns[piece]
+    host_idle = reduce(join, (part.work[work] for work in _OF_HOST))
+    return _Line(
         part=part,
-        moment_ns=job_times(all_ns),
-        computed_ns=np.concatenate((computed_ns, at_bounds_ns))[order],
-        host_idle_ns=np.concatenate((host_idle_ns, host_idle_ns[before]))[order],
-        piece_start_ns=job_times(piece_start_ns[by_start]),
-        piece_end_ns=job_times(piece_end_ns[by_start]),
-        piece_wait_ns=job_times(waited_ns[by_start]),
-        neighbor=neighbor[of_piece][by_start],
-        passes_start_ns=job_times(passes.start_ns),
-        passes_end_ns=job_times(passes.end_ns),
-        operation_start_ns=job_times(part.start_ns),
-        operation_end_ns=job_times(part.end_ns),
+        **{
+            name: union(job_times(time.starts), job_times(time.ends))
+            for name, time in (("compute", part.work[Work.COMPUTE]), ("host_idle", host_idle))
+        },
+        piece_start_ns=job_times(start_ns),
+        piece_end_ns=job_times(end_ns),
+        piece_wait_ns=job_times(np.clip(waited_ns, start_ns, end_ns)),
+        neighbor=_neighbors(members, part_index)[of_piece],
+        passes_ns=job_times(np.stack((part.passes.start_ns, part.passes.end_ns), axis=1)),
+        operations_ns=job_times(np.stack((part.start_ns, part.end_ns), axis=1)),
     )
 
 
-def walk_back(
-    lines: Mapping[int, Line], passes: Mapping[int, tuple[int, int]], start_ns: int
+def _walk_back(
+    lines: Mapping[int, _Line], passes: Mapping[int, tuple[int, int]], start_ns: int
 ) -> dict[int, tuple[int, ...]]:
     """Walk back through one schedule, from the latest end of the passes of a rank.
 
@@ -477,9 +446,8 @@ def walk_back(
         following = rank
         if piece_end_ns < time_ns:
             reached_ns = max(start_ns, piece_end_ns)
-            times_ns = np.array((reached_ns, time_ns))
-            [computed_ns] = computed_within(line, passes[rank], times_ns)
-            [idle_ns] = np.diff(line.host_idle_by(times_ns))
+            [computed_ns] = _computed_within(line, passes[rank], (reached_ns, time_ns))
+            idle_ns = measure(clip(line.host_idle, reached_ns, time_ns))
             spent[rank] += (0, idle_ns, time_ns - reached_ns - computed_ns - idle_ns)
         else:
             piece_start_ns = max(start_ns, int(line.piece_start_ns[piece]))
@@ -497,9 +465,10 @@ def walk_back(
     return {rank: tuple(of_rank.tolist()) for rank, of_rank in spent.items()}
 
 
-def computed_within(line: Line, passes: tuple[int, int], times_ns: Int64Array) -> Int64Array:
+def _computed_within(line: _Line, passes: tuple[int, int], times_ns: ArrayLike) -> Int64Array:
     """int64[k - 1], ns, what a stage computed in its passes between each two of some times."""
-    return np.diff(line.computed_by(np.clip(times_ns, *passes)))
+    times_ns = np.clip(times_ns, *passes)
+    return measure_within(line.compute, times_ns[:-1], times_ns[1:])
 
 
 def _neighbors(members: Members, part_index: int) -> Int64Array:
@@ -514,8 +483,3 @@ def _neighbors(members: Members, part_index: int) -> Int64Array:
     kernel_index, neighbor = part.kernel_index, np.full(len(part), ABSENT)
     neighbor[kernel_index[index]] = ranks[members.part_index[awaited[has_come]]]
     return np.where(part.peer_rank == ABSENT, ABSENT, neighbor[kernel_index])
-
-
-def _interpolated(times_ns: Int64Array, moment_ns: Int64Array, values_ns: Int64Array) -> Int64Array:
-    """int64[k], ns, what is known at some moments, in between."""
-    return np.rint(np.interp(times_ns, moment_ns, values_ns)).astype(np.int64)

@@ -6,8 +6,6 @@ that send and receive need this.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -30,7 +28,6 @@ class Passes(Arrays):
     Attributes:
         start_ns, end_ns: int64[s], ns, from the first kernel of a step's forward and backward
             passes to the end of the last one, on the device that decides; ABSENT without any.
-        work_at_start_ns, work_at_end_ns: int64[s, len(Work)], ns, as in `RankPart`.
         launched_ns: int64[c], ns, when the host launched the operation; ABSENT where the file does
             not say.
         waited_ns: int64[c], ns, how long the launching thread had been blocked, in a data loader or
@@ -41,8 +38,6 @@ class Passes(Arrays):
 
     start_ns: Int64Array
     end_ns: Int64Array
-    work_at_start_ns: Int64Array
-    work_at_end_ns: Int64Array
     launched_ns: Int64Array
     waited_ns: Int64Array
     computes: Int64Array
@@ -53,8 +48,6 @@ _NONE = np.zeros(0, dtype=np.int64)
 NO_PASSES = Passes(
     start_ns=_NONE,
     end_ns=_NONE,
-    work_at_start_ns=_NONE,
-    work_at_end_ns=_NONE,
     launched_ns=_NONE,
     waited_ns=_NONE,
     computes=_NONE,
@@ -62,12 +55,7 @@ NO_PASSES = Passes(
 )
 
 
-def find_passes(
-    graph: Graph,
-    row: NDArray[np.intp],
-    device: int,
-    work_before: Callable[[Int64Array], Int64Array],
-) -> Passes:
+def find_passes(graph: Graph, row: NDArray[np.intp], device: int) -> Passes:
     """Find the passes of every step, and what the host had done by each communication operation."""
     timeline = graph.host.timeline
     trace = timeline.trace
@@ -88,8 +76,6 @@ def find_passes(
     return Passes(
         start_ns=start_ns,
         end_ns=end_ns,
-        work_at_start_ns=work_before(start_ns),
-        work_at_end_ns=work_before(end_ns),
         launched_ns=launched_ns,
         waited_ns=_waited_ns(graph, launch_id),
         computes=np.where(is_launched, count, ABSENT),

@@ -11,6 +11,7 @@ from tests.build.jobs import Turn, job_of, matches_of, one_clock, part_of, row
 from tests.build.parts import all_reduce, part
 from tests.build.rows import US, call, comm, kernel, launch, python
 from tests.examples import examples
+from tracelab.base.intervals import gaps, union
 from tracelab.job.lateness import BEFORE_RECORDING, culprit_of, find_lateness, more_work
 from tracelab.job.operation_members import find_members
 from tracelab.job.part import Work
@@ -140,16 +141,11 @@ def test_a_rank_that_waited_elsewhere_is_late_by_another_ones_fault():
         ),
         part(2, all_reduce(30, 40, group=second), all_reduce(110, 220, group=second)),
     ]
-    work = {
-        0: [(10, 0), (180, 10)],
-        1: [(10, 0), (20, 10), (80, 20), (90, 120)],
-        2: [(30, 0), (100, 10)],
-    }
-    for rank, columns in work.items():
-        at_start = parts[rank].work_at_start_ns.copy()
-        for index, (compute, communication) in enumerate(columns):
-            at_start[index, Work.COMPUTE], at_start[index, Work.COMM] = compute, communication
-        force_setattr(parts[rank], "work_at_start_ns", at_start)
+    for one in parts:
+        communicates = union(one.start_ns, one.end_ns)
+        work = [union([], [])] * len(Work)
+        work[Work.COMPUTE], work[Work.COMM] = gaps(communicates, 0, 220), communicates
+        force_setattr(one, "work", tuple(work))
     matches = matches_of([(0, 0), (1, 0)], [(1, 1), (2, 0)], [(0, 1), (1, 2)], [(1, 3), (2, 1)])
 
     members, lateness = lateness_of(parts, matches)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 from hypothesis import given
 
 from tests.build.random_rows import random_rows
@@ -64,10 +65,9 @@ def test_work_between_two_moments_adds_up_to_the_time_between_them(rows):
     spans = account.of(part.device)
     busy = account.busy(spans)
     compute = account.busy(account.of(part.device, Kind.COMPUTE))
-    for moments_ns, work_ns in (
-        (part.start_ns, part.work_at_start_ns),
-        (part.end_ns, part.work_at_end_ns),
-    ):
+    [before] = part.work_before(np.array([first * TICK]))
+    for moments_ns in (part.start_ns, part.end_ns):
+        work_ns = part.work_before(moments_ns) - before
         for moment, spent in zip((moments_ns // TICK).tolist(), work_ns.tolist(), strict=True):
             assert sum(spent) == (moment - first) * TICK
             assert spent[Work.COMPUTE] == TICK * sum(t < moment for t in compute)
@@ -89,7 +89,7 @@ def test_work_before_a_collective_is_what_the_device_did():
         comm(40, 50, correlation=4),
     )
 
-    start, end = part.work_at_start_ns[0] // US, part.work_at_end_ns[0] // US
+    [start], [end] = part.work_before(part.start_ns) // US, part.work_before(part.end_ns) // US
     assert dict(zip(Work, start.tolist(), strict=True)) == {
         Work.COMPUTE: 16,
         Work.COMM: 0,
@@ -167,7 +167,7 @@ def test_file_without_communication_gives_an_empty_part():
     part = in_us(kernel(0, 10))
 
     assert len(part) == 0
-    assert part.work_at_start_ns.shape == (0, len(Work))
+    assert part.work_before(part.start_ns).shape == (0, len(Work))
     assert not len(part.exposed_index)
 
 
