@@ -448,12 +448,7 @@ def _module_of(context: Context, event_id: Int64Array) -> str | None:
     frames = trace.of_category(Category.PYTHON)
     is_module = match_names(trace, frames, lambda name: name.startswith(MODULE_PREFIX))
     modules = Nesting(trace, frames[is_module])
-    index = modules.innermost(event_id)
-    inside = np.flatnonzero(index != ABSENT)
-    while len(inside):
-        parent = modules.parent_index[index[inside]]
-        inside = inside[parent != ABSENT]
-        index[inside] = parent[parent != ABSENT]
+    index = modules.around(modules.innermost(event_id), modules.parent_index == ABSENT)
     names = Counter(
         called_name(trace.name_of(int(modules.event_id[i]))) for i in index[index != ABSENT]
     )

@@ -428,11 +428,9 @@ def _called_by_loop(timeline: Timeline, modules: Int64Array, passes: Int64Array)
     """The calls of the function around some backward passes, from first module to last pass."""
     trace, frames = timeline.trace, python_frames(timeline)
     end_ns = trace.end_ns[passes[-1]]
-    loop = frames.innermost(passes[:1])[0]
-    while loop != ABSENT and frames.end_ns[loop] < end_ns:
-        loop = frames.parent_index[loop]
-    if loop == ABSENT or not len(modules):
+    loop = frames.around(frames.innermost(passes[:1]), frames.end_ns >= end_ns)
+    if loop[0] == ABSENT or not len(modules):
         return NO_EVENTS
-    called = frames.event_id[frames.children(np.array([loop]))]
+    called = frames.event_id[frames.children(loop)]
     is_meanwhile = trace.end_ns[called] > trace.start_ns[modules].min()
     return chosen(called, is_meanwhile & (trace.start_ns[called] < end_ns))

@@ -210,8 +210,11 @@ class _Locator:
             )
         program_frame, inside, called, wait = self._calls(frame)
         # The operators of autograd's thread are not the ones of the thread that called backward.
-        own_operator = np.where(caller == ABSENT, operator, ABSENT)
-        direct = self._outermost_in(own_operator, program_frame)
+        program_of = np.append(self.frames.around(self._operator_frame, self._is_program), ABSENT)
+        is_own = (caller == ABSENT) & (program_of[operator] == program_frame)
+        outer = self._operators.parent_index
+        is_outermost = (outer == ABSENT) | (program_of[outer] != program_of[:-1])
+        direct = self._operators.around(np.where(is_own, operator, ABSENT), is_outermost)
         ordinal, count = (
             self._among_calls(program_frame, np.where(called == inside, inside, ABSENT))
             if lines is not None
@@ -298,12 +301,15 @@ class _Locator:
         return ran_before
 
     @cached_property
+    def _operator_frame(self) -> Int64Array:
+        """int64[operators], the innermost function around each, else ABSENT."""
+        return self.frames.innermost(self._operators.event_id)
+
+    @cached_property
     def _direct_operators(self) -> tuple[NDArray[np.intp], Int64Array]:
         """Return the operators, and their frames, that a function runs without a call."""
-        operators = self._operators
-        around = self.frames.innermost(operators.event_id)
+        around, outer = self._operator_frame, self._operators.parent_index
         is_direct = _take(self._is_program, around)
-        outer = operators.parent_index
         is_direct &= (outer == ABSENT) | (around[outer] != around)
         direct = np.flatnonzero(is_direct)
         return direct, around[direct]
@@ -380,17 +386,9 @@ class _Locator:
 
     def _called_operator(self, operator: Int64Array) -> Int64Array:
         """int64[k], the outermost tensor operator around each: what the program called."""
-        # int64[k]; the ones given are the innermost.
         is_aten = self._operators.have_name(is_tensor_operator)
-        called = operator.copy()
-        open_ = np.flatnonzero(operator != ABSENT)
-        while len(open_):
-            inner = called[open_]
-            outer = self._operators.parent_index[inner]
-            is_called = (outer != ABSENT) & is_aten[inner] & is_aten[outer]
-            open_ = open_[is_called]
-            called[open_] = outer[is_called]
-        return called
+        is_inner = is_aten & _take(is_aten, self._operators.parent_index)
+        return self._operators.around(operator, ~is_inner)
 
     def _calls(self, frame: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array]:
         """The program's frame around each frame, and what ran in it."""
@@ -414,22 +412,6 @@ class _Locator:
         is_named = ~self._named(is_wrapper)[wrapped] & ~self._named(_is_special)[wrapped]
         called[beside[is_named]] = wrapped[is_named]
         return program_frame, inside, called, wait
-
-    def _outermost_in(self, operator: Int64Array, frame: Int64Array) -> Int64Array:
-        """int64[k], of each operator and those around it the outermost in a frame, else ABSENT."""
-        operators, frames = self._operators, self.frames
-        outermost = np.full(len(frame), ABSENT, dtype=np.int64)
-        candidate = operator.copy()
-        open_ = np.flatnonzero((candidate != ABSENT) & (frame != ABSENT))
-        while len(open_):
-            outer, inner = frame[open_], candidate[open_]
-            within = operators.start_ns[inner] >= frames.start_ns[outer]
-            within &= operators.end_ns[inner] <= frames.end_ns[outer]
-            open_ = open_[within]
-            outermost[open_] = candidate[open_]
-            candidate[open_] = operators.parent_index[candidate[open_]]
-            open_ = open_[candidate[open_] != ABSENT]
-        return outermost
 
     def _among_calls(self, frame: Int64Array, inside: Int64Array) -> tuple[Int64Array, Int64Array]:
         """Number the calls of one name directly inside a frame, and count them."""
