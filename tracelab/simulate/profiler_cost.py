@@ -430,7 +430,7 @@ def _between_calls(
     return edge, thread_index, begun_ns + 1, ended_ns
 
 
-# Of each piece of stretches the index of its stretch, its length, ns, and what counts at its ends.
+# Of each piece of stretches the index of its stretch, its length, ns, and functions at its ends.
 _Cut = tuple[NDArray[np.intp], Int64Array, NDArray[np.float64]]
 
 
@@ -453,30 +453,17 @@ class Marks(Arrays):
         return count
 
     def cut(self, since_ns: Int64Array, until_ns: Int64Array) -> _Cut:
-        """Cut stretches that begin and end at none of these moments.
+        """Cut stretches at these moments, without what comes before the first or after the last.
 
         Returns:
             intp[p], the index of each piece's stretch; int64[p], its length, ns; and float64[p],
-            half of the events at its ends.
+            half of the functions at its ends.
         """
         first, end = np.searchsorted(self.moment_ns, (since_ns, until_ns))
-        stretch, mark = expand_ranges(first, end)
-        is_first = np.diff(stretch, prepend=-1) > 0
-        is_last = np.append(is_first[1:], True)[: len(stretch)]
-        before = np.where(is_first, 0, mark - 1)
-        begun_ns = np.where(is_first, since_ns[stretch], self.moment_ns[before])
-        begun = np.where(is_first, 0, self.events[before])
-        last, tail = mark[is_last], stretch[is_last]
-        return (
-            np.append(stretch, tail),
-            np.append(self.moment_ns[mark] - begun_ns, until_ns[tail] - self.moment_ns[last]),
-            np.append((begun + self.events[mark]) / 2, self.events[last] / 2),
-        )
-
-    def functions(self) -> Marks:
-        """The same marks, of which only those of functions count."""
-        is_function = self.events < _OF_EVENT / 2
-        return Marks(self.moment_ns, np.where(is_function, self.events, 0))
+        stretch, mark = expand_ranges(first + 1, end)
+        functions = np.where(self.events < _OF_EVENT / 2, self.events, 0)
+        length_ns = self.moment_ns[mark] - self.moment_ns[mark - 1]
+        return stretch, length_ns, (functions[mark - 1] + functions[mark]) / 2
 
     def inside(self, part: Intervals) -> Marks:
         """Select the marks inside some intervals."""
@@ -535,7 +522,7 @@ class RecordedEvents:
 
         Returns:
             float64[k], how many events it recorded; int64[k], ns, how long it ran itself; and the
-            stretches cut at events as by `Marks.cut`, among which only functions count.
+            pieces of the stretches, as of `Marks.cut`.
         """
         count = np.zeros(len(thread_index))
         profiler_ns = np.zeros(len(thread_index), dtype=np.int64)
@@ -545,7 +532,7 @@ class RecordedEvents:
             count[index] = marks.count(since, until)
             profiler_calls = self.profiler_calls(thread)
             profiler_ns[index] = measure_within(profiler_calls, since, np.maximum(since, until))
-            piece, length_ns, of_functions = marks.functions().cut(since, until)
+            piece, length_ns, of_functions = marks.cut(since, until)
             cuts.append((index[piece], length_ns, of_functions))
         stretch, length_ns, of_functions = map(np.concatenate, zip(*cuts, strict=True))
         return count, profiler_ns, (stretch, length_ns, of_functions)
