@@ -10,7 +10,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
-from typing import NamedTuple
 
 from tracelab.base.arrays import Record
 from tracelab.base.errors import UnreadableInputError, UsageError
@@ -22,7 +21,7 @@ from tracelab.findings.finding import INFO, Finding
 from tracelab.findings.places import sentence_of
 from tracelab.measures.blocking_calls import BlockingCallMetrics
 from tracelab.report.schema import Report
-from tracelab.report.views import RankView, Scope, View, ranks_of
+from tracelab.report.views import RankView, View, ranks_of
 
 _MS = 1_000_000
 
@@ -48,7 +47,9 @@ def check(
         UnreadableInputError: a report holds no figures.
     """
     require_checkable(budgets)
-    files = measured_in(reports, step)
+    files = list(_measured_in(reports, step))
+    if not files or not all(file.view.scope.devices for file in files):
+        raise UnreadableInputError("the report has no figures of any GPU")
     results: list[BudgetResult] = []
     if budgets.max_idle is not None:
         idle = _shares(files, "idle_ns", with_profiler=True)
@@ -75,18 +76,6 @@ def check(
 # --- what was measured ---
 
 
-class StepLengths(NamedTuple):
-    """Lengths of the typical steps of a file, and what these are called: "5 steady steps"."""
-
-    lengths_ns: tuple[int, ...]
-    name: str
-
-    @property
-    def median(self) -> str:
-        """The median step: "32.38 ms (5 steady steps)"."""
-        return f"{median(self.lengths_ns) / _MS:.2f} ms ({self.name})"
-
-
 class MeasuredFile(Record):
     """Figures of one file in the window that budgets are about.
 
@@ -94,70 +83,45 @@ class MeasuredFile(Record):
         label: name of the file among the others; "" where it is the only one.
         rank: the file.
         view: the whole trace, or the one step.
-        steps: how long a step takes.
+        views: the windows that make it up: those of the steady steps, or the only one.
+        lengths_ns: how long each typical step takes.
+        steps: what these are called: "5 steady steps", "step 3".
+        window: what is measured is called the same, or the whole trace.
         step_pattern: of the annotations that are its steps.
     """
 
     label: str
     rank: RankView
     view: View
-    steps: StepLengths
+    views: tuple[View, ...]
+    lengths_ns: tuple[int, ...]
+    steps: str
+    window: str
     step_pattern: str
 
-    @property
-    def path(self) -> str:
-        """Its name."""
-        return self.rank.trace.path
 
-    @property
-    def scope(self) -> Scope:
-        """The steady steps; the whole trace where none is known to be steady, or the one step."""
-        return self.view.scope
-
-    @property
-    def views(self) -> tuple[View, ...]:
-        """The windows that make it up: those of the steady steps, or the only one."""
-        return (self.rank.steady_steps if self.view.steady_row else ()) or (self.view,)
-
-    @property
-    def window(self) -> str:
-        """Name of the window: "5 steady steps", "step 3"."""
-        is_whole = not self.scope.steps and self.views[0].step is None
-        return "the whole trace (no step is known to be steady)" if is_whole else self.steps.name
-
-    def kind_ns(self, device: int, kind: str) -> int:
-        """Return the time of a kind of work in its windows, ns."""
-        devices = [x for view in self.views for x in view.window.devices if x.device == device]
-        return sum(getattr(metrics, f"{kind}_ns") for metrics in devices)
-
-    def overlap_ns(self, device: int, pair: tuple[str, str]) -> int:
-        """Return the time in which two kinds of work overlap in its windows, ns."""
-        selections = {f"kind:{device}/{kind}" for kind in pair}
-        overlaps = [overlap for view in self.views for overlap in view.overlaps]
-        return sum(x.overlap_ns for x in overlaps if {x.a, x.b} == selections)
-
-
-def measured_in(reports: Sequence[Report], step: int | None) -> list[MeasuredFile]:
-    """Each file of each report, in one step or in the steady steps; raises as `check` does."""
+def _measured_in(reports: Sequence[Report], step: int | None) -> Iterator[MeasuredFile]:
+    """Yield each file of each report, in one step or in the steady steps."""
     labels = iter(_labels(reports))
-    files = [
-        MeasuredFile(
+    pairs = ((report, rank) for report in reports for rank in ranks_of(report))
+    for of, rank in pairs:
+        view = _view_of(rank, step)
+        lengths_ns, steps = step_lengths(rank, step)
+        is_whole = view.step is None and view.steady_row is None
+        yield MeasuredFile(
             label=next(labels),
             rank=rank,
-            view=_view_of(rank, step),
-            steps=step_lengths(rank, step),
-            step_pattern=rank.trace.step_pattern or report.provenance.step_pattern,
+            view=view,
+            views=(rank.steady_steps if view.steady_row else ()) or (view,),
+            lengths_ns=lengths_ns,
+            steps=steps,
+            window="the whole trace (no step is known to be steady)" if is_whole else steps,
+            step_pattern=rank.trace.step_pattern or of.provenance.step_pattern,
         )
-        for report in reports
-        for rank in ranks_of(report)
-    ]
-    if not files or not all(file.scope.devices for file in files):
-        raise UnreadableInputError("the report has no figures of any GPU")
-    return files
 
 
-def step_lengths(rank: RankView, step: int | None = None) -> StepLengths:
-    """Return the lengths of the one step, the steady steps, or all if none is steady."""
+def step_lengths(rank: RankView, step: int | None = None) -> tuple[tuple[int, ...], str]:
+    """Return the lengths of the one step, the steady steps, or all if none is; and their name."""
     views = rank.steady_steps
     of_all = f" of {len(rank.steps)}" if len(views) < len(rank.steps) else ""
     name = f"{counted(len(views), 'steady step', 'steady steps')}{of_all}"
@@ -167,7 +131,7 @@ def step_lengths(rank: RankView, step: int | None = None) -> StepLengths:
     elif not views:
         views = rank.steps
         name = f"{counted(len(views), 'step', 'steps')}, none known to be steady"
-    return StepLengths(tuple(view.length_ns for view in views), name)
+    return tuple(view.length_ns for view in views), name
 
 
 def _labels(reports: Sequence[Report]) -> list[str]:
@@ -205,7 +169,6 @@ class _Figure(Record):
     where: Sequence[str]
     window: str = ""
     unit: str = " %"
-    sign: str = ""
     is_noise: bool = False
     file: str | None = None
     line: int | None = None
@@ -229,9 +192,11 @@ def _worst(
         return not (is_within(x) or x.is_noise), -x.value if is_lower else x.value
 
     worst = max(figures, key=badness)
+    found = _digits(worst.value, limit, is_within(worst), digits)
+    sign = "+" if allowed.startswith("+") and worst.value >= 0 else ""
     return BudgetResult(
         name,
-        f"{worst.sign}{_digits(worst.value, limit, is_within(worst), digits)}{worst.unit}",
+        f"{sign}{found}{worst.unit}",
         f"at {'least' if is_lower else 'most'} {allowed.format(limit)}",
         passed=not badness(worst)[0],
         where=", ".join(filter(None, worst.where)),
@@ -246,29 +211,29 @@ def _shares(
 ) -> Iterator[_Figure]:
     """Yield a time of each device as a share of the window, with or without the profiler."""
     for measured in files:
-        scope = measured.scope
+        scope = measured.view.scope
         base_ns = scope.length_ns if with_profiler else scope.base_ns
         of = f"of the time {'with' if with_profiler else 'without'} the profiler"
         for device in scope.devices:
             where = measured.label, f"GPU {device.device}", of if scope.is_slowed else ""
-            yield _Figure(_percent(getattr(device, column), base_ns), where, measured.window)
+            percent = 100 * getattr(device, column) / max(1, base_ns)
+            yield _Figure(percent, where, measured.window)
 
 
 def _min_overlap(
     files: Sequence[MeasuredFile], pair: tuple[str, str], limit: float
 ) -> BudgetResult:
-    first, second = pair
-    name = f"min-overlap {first}:{second}"
-    figures = [
-        _Figure(
-            _percent(measured.overlap_ns(device.device, pair), first_ns),
-            (measured.label, f"GPU {device.device}"),
-            measured.window,
-        )
-        for measured in files
-        for device in measured.scope.devices
-        if (first_ns := measured.kind_ns(device.device, first))
-    ]
+    name, first = f"min-overlap {':'.join(pair)}", pair[0]
+    figures = []
+    for measured in files:
+        for number in (device.device for device in measured.view.scope.devices):
+            devices = [x for v in measured.views for x in v.window.devices if x.device == number]
+            kinds = {f"kind:{number}/{kind}" for kind in pair}
+            both = [x for v in measured.views for x in v.overlaps if {x.a, x.b} == kinds]
+            if first_ns := sum(getattr(x, f"{first}_ns") for x in devices):
+                percent = 100 * sum(x.overlap_ns for x in both) / first_ns
+                where = measured.label, f"GPU {number}"
+                figures.append(_Figure(percent, where, measured.window))
     if figures:
         return _worst(name, limit, figures, is_lower=True)
     window = "; ".join(dict.fromkeys(measured.window for measured in files))
@@ -285,12 +250,12 @@ def _blocking_calls(measured: MeasuredFile) -> _Figure:
         site = (sync.file, sync.line, sync.function, sync.operator)
         counts[site] += sync.count
         rows.setdefault(site, sync)
-    steps, others, most, row = len(measured.steps.lengths_ns), 0, "", None
+    steps, others, most, row = len(measured.lengths_ns), 0, "", None
     for busiest, count in counts.most_common(1):
         row = rows[busiest]
         of_all = f"{count} of {counts.total()}" + (f" in {steps} steps" if steps > 1 else "")
         most = f"most, {of_all}: {_call_site_text(row)}"
-    if measured.scope.steps:
+    if measured.view.scope.steps:
         of_steps = sum(sync.count for view in measured.rank.steps for sync in view.syncs)
         others = sum(sync.count for sync in measured.view.syncs) - of_steps
     return _Figure(
@@ -315,8 +280,8 @@ def _forbid(files: Sequence[MeasuredFile], rule: str) -> BudgetResult:
     for measured in files:
         if measured.rank.whole is not None and measured.view.step is not None:
             raise UsageError(
-                f"{measured.path}: this report has the findings of the whole trace only; for those "
-                "of a step, check the trace, or a report of that step"
+                f"{measured.rank.trace.path}: this report has the findings of the whole "
+                "trace only; for those of a step, check the trace, or a report of that step"
             )
         found += [(measured, x) for x in measured.view.findings if x.rule.startswith(rule)]
     name, allowed = f"forbid {rule}", "none above info"
@@ -340,65 +305,62 @@ def _forbid(files: Sequence[MeasuredFile], rule: str) -> BudgetResult:
 
 
 def _step(measured: MeasuredFile) -> _Figure:
-    steps, row = measured.steps, measured.rank.steady
-    _require_steps(steps, measured.path, measured.step_pattern, "max-step-ms")
-    name = f"median of {steps.name}" if len(steps.lengths_ns) > 1 else steps.name
+    _require_steps(measured.lengths_ns, measured.rank.trace.path, measured, "max-step-ms")
+    row = measured.rank.steady
+    name = f"median of {measured.steps}" if len(measured.lengths_ns) > 1 else measured.steps
     where = [measured.label, name]
-    if row and row.unprofiled_step_ns and measured.scope.is_slowed and measured.view.step is None:
+    is_slowed = measured.view.scope.is_slowed and measured.view.step is None
+    if row and row.unprofiled_step_ns and is_slowed:
         where.append(f"{row.unprofiled_step_ns / _MS:.2f} ms without the profiler")
-    return _Figure(median(steps.lengths_ns) / _MS, where, unit=" ms")
+    return _Figure(median(measured.lengths_ns) / _MS, where, unit=" ms")
 
 
 def _max_regression(files: Sequence[MeasuredFile], baseline: Report, limit: float) -> BudgetResult:
+    """Compare median steps with those of the baseline; the spread of several steps is noise."""
     name = "max-regression"
     by_rank = {rank.trace.rank: step_lengths(rank) for rank in ranks_of(baseline) if rank.steps}
-    lengths_ns = tuple(length_ns for steps in by_rank.values() for length_ns in steps.lengths_ns)
-    of_all = StepLengths(lengths_ns, f"{len(lengths_ns)} steps of {len(by_rank)} files")
-    if len(by_rank) == 1:
-        [of_all] = by_rank.values()
+    all_ns = tuple(length_ns for lengths_ns, _ in by_rank.values() for length_ns in lengths_ns)
+    of_all = all_ns, f"all {len(all_ns)} steps"
     path = baseline.traces[0].path if baseline.traces else "the baseline"
     patterns = baseline.step_patterns
     figures = []
     for measured in files:
-        _require_steps(measured.steps, measured.path, measured.step_pattern, name)
+        _require_steps(measured.lengths_ns, measured.rank.trace.path, measured, name)
         if measured.step_pattern not in patterns:
             raise UsageError(
-                f"{measured.path}: its steps are {measured.step_pattern!r}, but those of the "
-                f"baseline {path} are {' or '.join(map(repr, patterns))}: "
+                f"{measured.rank.trace.path}: its steps are {measured.step_pattern!r}, but those "
+                f"of the baseline {path} are {' or '.join(map(repr, patterns))}: "
                 "only the same steps can be compared"
             )
         # A rank is compared with itself, or with all ranks of a baseline that lacks it.
-        before = by_rank.get(measured.rank.trace.rank, of_all)
-        _require_steps(before, f"the baseline {path}", measured.step_pattern, name)
-        figures.append(_regression(measured.label, before, measured.steps, limit))
+        lengths_ns, steps = by_rank.get(measured.rank.trace.rank, of_all)
+        _require_steps(lengths_ns, f"the baseline {path}", measured, name)
+        before_ns, after_ns = median(lengths_ns), median(measured.lengths_ns)
+        longer_ns = after_ns - before_ns
+        percent = 0.0 if not longer_ns else 100 * longer_ns / before_ns if before_ns else math.inf
+        sides = lengths_ns, measured.lengths_ns
+        spread_ns = max(map(interquartile, sides)) if min(map(len, sides)) > 1 else 0.0
+        is_noise = percent > limit and longer_ns <= spread_ns
+        after = f"{after_ns / _MS:.2f} ms ({measured.steps})"
+        before = f"{before_ns / _MS:.2f} ms ({steps})"
+        where = (
+            measured.label,
+            f"{after}; baseline {before}",
+            f"within the spread of the steps ({spread_ns / _MS:.2f} ms)" if is_noise else "",
+        )
+        figures.append(_Figure(percent, where, is_noise=is_noise))
     return _worst(name, limit, figures, "+{:g} %")
 
 
-def _regression(label: str, before: StepLengths, after: StepLengths, limit: float) -> _Figure:
-    """Compare the median step with that of the baseline, and with the spread of several steps."""
-    before_ns, after_ns = median(before.lengths_ns), median(after.lengths_ns)
-    longer_ns = after_ns - before_ns
-    percent = 0.0 if not longer_ns else 100 * longer_ns / before_ns if before_ns else math.inf
-    sides = before.lengths_ns, after.lengths_ns
-    spread_ns = max(map(interquartile, sides)) if min(map(len, sides)) > 1 else 0.0
-    is_noise = percent > limit and longer_ns <= spread_ns
-    remark = f"within the spread of the steps ({spread_ns / _MS:.2f} ms)" if is_noise else ""
-    medians = f"{after.median}; baseline {before.median}"
-    where, sign = (label, medians, remark), "+" if longer_ns >= 0 else ""
-    return _Figure(percent, where, sign=sign, is_noise=is_noise)
-
-
-def _require_steps(steps: StepLengths, path: str, pattern: str, budget: str) -> None:
-    if not steps.lengths_ns:
+def _require_steps(
+    lengths_ns: Sequence[int], path: str, measured: MeasuredFile, budget: str
+) -> None:
+    if not lengths_ns:
         raise UsageError(
-            f"{path}: {budget} needs steps, and no annotation matches {pattern}; "
+            f"{path}: {budget} needs steps, and no annotation matches {measured.step_pattern}; "
             "`step_pattern` selects other annotations",
             option="step_pattern",
         )
-
-
-def _percent(part_ns: int, whole_ns: int) -> float:
-    return 100 * part_ns / whole_ns if whole_ns > 0 else 0.0
 
 
 def _digits(value: float, limit: float, passed: bool, least: int = 1) -> str:

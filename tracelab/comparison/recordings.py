@@ -247,11 +247,7 @@ def median(values: Sequence[int]) -> int:
     >>> median([9, 1, 4]), median([1, 4]), median([])
     (4, 2, 0)
     """
-    ordered = sorted(values)
-    middle = len(ordered) // 2
-    if not ordered:
-        return 0
-    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) // 2
+    return int(statistics.median(values or [0]))
 
 
 def spread(values: Sequence[int]) -> int | None:
