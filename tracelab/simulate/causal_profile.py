@@ -68,22 +68,16 @@ def host_pieces(trace: Trace, program: Program) -> HostPieces:
     woken = np.zeros(len(program.kind), dtype=np.bool_)
     woken[program.target[program.via == Via.THREAD]] = True
     sleeps = woken[target] & (program.via[edges] == Via.HOST) & is_recorded
-    nesting = Nesting(trace, _host_events(trace, start_ns, end_ns))
+    if not len(edges):
+        return _NO_PIECES
+    events = trace.of_category(*HOST_CALLS, Category.OPERATOR, Category.PYTHON)
+    in_time = (trace.end_ns[events] > start_ns.min()) & (trace.start_ns[events] < end_ns.max())
+    nesting = Nesting(trace, events[in_time])
     parts = [
         _thread_pieces(nesting, thread, edges[own], start_ns[own], end_ns[own], sleeps[own])
         for thread, own in groups_of(program.thread_index[target])
     ]
-    return concatenated([_NO_PIECES, *parts])
-
-
-def _host_events(trace: Trace, start_ns: Int64Array, end_ns: Int64Array) -> NDArray[np.intp]:
-    """Event ids of what the host ran from the first of some starts to the last of some ends."""
-    if not len(start_ns):
-        return np.zeros(0, dtype=np.intp)
-    host = trace.of_category(*HOST_CALLS, Category.OPERATOR, Category.PYTHON)
-    in_time = (trace.end_ns[host] > start_ns.min()) & (trace.start_ns[host] < end_ns.max())
-    events: NDArray[np.intp] = host[in_time]
-    return events
+    return concatenated(parts)
 
 
 def _thread_pieces(
@@ -166,12 +160,10 @@ class Items(Arrays):
 def lines_of(sites: Sites) -> Items:
     """Group by line of the program's own code, or by function if the line is unknown."""
 
-    def names(events: Int64Array) -> tuple[list[ItemName], NDArray[np.intp]]:
+    def names(events: Int64Array) -> list[ItemName]:
         found = call_sites(sites.timeline, events, sites.lines)
-        sites_by_id = {id(site): site for site in found}  # what is alike is mostly one object
-        numbers = {key: number for number, key in enumerate(sites_by_id)}
-        index = np.fromiter(map(numbers.__getitem__, map(id, found)), np.intp, len(found))
-        return list(map(_line_name, sites_by_id.values())), index
+        name_of = {id(site): _line_name(site) for site in {id(x): x for x in found}.values()}
+        return [name_of[id(site)] for site in found]  # what is alike is mostly one object
 
     return _host_work_items(sites, OUTSIDE_FUNCTIONS, names)
 
@@ -180,11 +172,10 @@ def operators_of(sites: Sites) -> Items:
     """Group by operator."""
     operators, strings = sites.timeline.operators, sites.timeline.trace.strings
 
-    def names(events: Int64Array) -> tuple[list[ItemName], NDArray[np.intp]]:
+    def names(events: Int64Array) -> list[ItemName]:
         called = operators.around(operators.innermost(events), sites.is_outermost)
-        numbers, index = np.unique(operators.names(called), return_inverse=True)
-        texts = (OUTSIDE_OPERATORS if x == ABSENT else strings[x] for x in numbers.tolist())
-        return [(text, None) for text in texts], index
+        numbers = operators.names(called).tolist()
+        return [(OUTSIDE_OPERATORS if x == ABSENT else strings[x], None) for x in numbers]
 
     return _host_work_items(sites, OUTSIDE_OPERATORS, names)
 
@@ -203,7 +194,7 @@ def kernels_of(sites: Sites) -> Items:
 def _host_work_items(
     sites: Sites,
     outside: str,
-    names_of: Callable[[Int64Array], tuple[list[ItemName], NDArray[np.intp]]],
+    names_of: Callable[[Int64Array], list[ItemName]],
 ) -> Items:
     """Group by the host's work."""
     program, timeline = sites.program, sites.timeline
@@ -213,12 +204,10 @@ def _host_work_items(
     made_by[is_activity] = timeline.launch_id[program.row[is_activity]]
     events, event = np.unique(np.concatenate((made_by, pieces.event_id)), return_inverse=True)
     is_known = events != ABSENT
-    names, name = names_of(events[is_known])
-    names.append((outside, None))
-    numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
-    item_of_name = np.array([numbers[name] for name in names], dtype=np.intp)
+    names = names_of(events[is_known])
+    numbers = {name: number for number, name in enumerate(dict.fromkeys([*names, (outside, None)]))}
     item = np.full(len(events), numbers[outside, None], dtype=np.intp)
-    item[is_known] = item_of_name[name]
+    item[is_known] = [numbers[name] for name in names]
     of_node = np.where(made_by == ABSENT, ABSENT, item[event[: len(program)]])
     return Items(sites, tuple(numbers), of_node, item[event[len(program) :]], pieces)
 
@@ -386,9 +375,10 @@ def causal_profile(
     return (*rows[:first], *_sort_by_saving(rows[first:last]), *rows[last:])
 
 
-# The fields of a part's row that are known without a replay, and by field what makes a program
-# whose step it is.
-_Part = tuple[dict[str, Any], Mapping[str, Callable[[], Program]]]
+# By field of a part's row what makes a program whose step it is.
+_Changes = Mapping[str, Callable[[], Program]]
+# The fields that are known without a replay, and the others.
+_Part = tuple[dict[str, Any], _Changes]
 
 
 def _answered(
@@ -444,7 +434,7 @@ def _whole(sites: Sites, cycle: CriticalCycle) -> list[_Part]:
         changes["no_wait_ns"] = lambda: unblock(program, everything).program
     on_host = _known(ALL, (HOST, None), calls, host_ns, 0, cycle.host_ns, per_step)
     on_gpu = _known(ALL, (GPU, None), activities, 0, gpu_ns, cycle.gpu_ns, per_step)
-    return [(on_host, changes), _kernel_part(everything, on_gpu)]
+    return [(on_host, changes), (on_gpu, _kernel_changes(everything))]
 
 
 def _parts(items: Items, cycle: CriticalCycle, by: str) -> tuple[list[_Part], list[_Part]]:
@@ -467,9 +457,9 @@ def _parts(items: Items, cycle: CriticalCycle, by: str) -> tuple[list[_Part], li
         known = _known(by, name, calls, on_host_ns, on_gpu_ns, decides_ns, program.steps)
         known["names"] = len(numbers)
         if by == KERNEL:
-            return _kernel_part(selection, known)
+            return known, _kernel_changes(selection)
         mostly_waits = bool(waited_ns[numbers].sum() > own_ns[numbers].sum())
-        return _host_part(selection, known, mostly_waits=mostly_waits)
+        return known, _host_changes(selection, mostly_waits=mostly_waits)
 
     names = [" ".join(filter(None, name)) for name in items.names]
     kept, rest = ranked(own_ns + waited_ns, names, _MAX_ITEMS)
@@ -477,7 +467,7 @@ def _parts(items: Items, cycle: CriticalCycle, by: str) -> tuple[list[_Part], li
     return parts, [part((OTHERS, None), rest)] if rest else []
 
 
-def _host_part(selection: Selection, known: dict[str, Any], *, mostly_waits: bool) -> _Part:
+def _host_changes(selection: Selection, *, mostly_waits: bool) -> _Changes:
     """Return the changes of host work with all that it launches."""
     program = selection.sites.program
     blocks = bool((selection.calls & waits_for_gpu(selection.sites)).any())
@@ -497,13 +487,13 @@ def _host_part(selection: Selection, known: dict[str, Any], *, mostly_waits: boo
         changes["half_ns"] = half
     if blocks:
         changes["no_wait_ns"] = no_wait
-    return known, changes
+    return changes
 
 
-def _kernel_part(selection: Selection, known: dict[str, Any]) -> _Part:
+def _kernel_changes(selection: Selection) -> _Changes:
     """Return the changes of GPU activities whose host work stays."""
     program = selection.sites.program
-    return known, {
+    return {
         "free_ns": lambda: scale(program, selection, 0).program,
         "half_ns": lambda: scale(program, selection, 0.5).program,
     }

@@ -214,8 +214,7 @@ def _find_runs(program: Program, selection: Selection) -> _Runs:
     goes_on &= ~follows_other_work[calls]
     is_first[calls] = chosen[calls] & ~goes_on
     number[calls] = np.where(chosen[calls], np.cumsum(is_first[calls]) - 1, ABSENT)
-    launches = np.zeros(len(chosen), dtype=np.bool_)
-    launches[launch[launch != ABSENT]] = True
+    launches = np.isin(np.arange(len(chosen)), launch)
     count = np.bincount(number[chosen & launches], minlength=int(is_first.sum()) + 1)
     number[~(count[number] > 1)] = ABSENT
     is_launched = launch != ABSENT
@@ -232,9 +231,10 @@ def _still_blocks(program: Program, sites: Sites) -> NDArray[np.bool_]:
     """bool[n], the blocking calls that an edit before this one has left as they are."""
     # A call no longer blocks where it waited for something and now waits for nothing, or where it
     # took time and now takes none.
-    waits_now, waited = (np.zeros(len(of.kind), dtype=np.bool_) for of in (program, sites.program))
-    for of, waits in ((program, waits_now), (sites.program, waited)):
-        waits[of.target[(of.via == Via.WAIT) & (of.latency_ns != NEVER)]] = True
+    waits_now, waited = (
+        np.isin(np.arange(len(of)), of.target[(of.via == Via.WAIT) & (of.latency_ns != NEVER)])
+        for of in (program, sites.program)
+    )
     took_time = sites.program.cost_ns > 0
     is_freed = np.where(waited, ~waits_now, took_time & (program.cost_ns == 0))
     still: NDArray[np.bool_] = (sites.blocking != ABSENT) & ~is_freed
@@ -367,19 +367,12 @@ def workers(program: Program, selection: Selection, value: float) -> Edited:
     return Edited(middle.program, low.program, high.program, middle.count)
 
 
-def scale(program: Program, selection: Selection, value: float) -> Edited:
-    """Its GPU activities take `value` times as long."""
-    return _scaled(program, selection.activities, value)
-
-
-def comm(program: Program, selection: Selection, value: float) -> Edited:
-    """Its communication takes `value` times as long."""
-    is_comm = program.activity_kind == Kind.COMM
-    return _scaled(program, selection.activities & is_comm, value)
-
-
-def _scaled(program: Program, nodes: NDArray[np.bool_], factor: float) -> Edited:
-    changed = replace_cost(program, nodes, times(program.cost_ns, factor))
+def scale(program: Program, selection: Selection, value: float, kind: Kind | None = None) -> Edited:
+    """Its GPU activities, or those of a kind, take `value` times as long."""
+    nodes = selection.activities
+    if kind is not None:
+        nodes = nodes & (program.activity_kind == kind)
+    changed = replace_cost(program, nodes, times(program.cost_ns, value))
     return Edited.exactly(changed, int(nodes.sum()))
 
 
@@ -455,7 +448,11 @@ EDITS: Mapping[str, EditKind] = MappingProxyType(
         "one-batch": EditKind(
             one_batch, "its micro-batches become one batch, launched once", _ROUGH, needs_place=True
         ),
-        "comm": EditKind(comm, "its communication takes so many times as long", has_value=True),
+        "comm": EditKind(
+            partial(scale, kind=Kind.COMM),
+            "its communication takes so many times as long",
+            has_value=True,
+        ),
         "tf32": EditKind(tf32, "its float32 products use TF32"),
         "float32": EditKind(
             partial(scale_by_name, left=FLOAT32),
@@ -534,17 +531,11 @@ def apply_edit(edit: Edit, program: Program, sites: Sites) -> Edited:
     Raises:
         UsageError: the edit's place is not one.
     """
-    values = () if edit.value is None else (edit.value,)
-
-    def apply() -> Edited:
-        edited: Edited = EDITS[edit.kind].apply(program, sites.select(edit.place), *values)
-        return _keep_first_use(edited, program, sites)
-
-    kept = sites.edited.get(program)
-    if kept is None:
-        return apply()
+    kept = sites.edited.get(program, {})
     if edit not in kept:
-        kept[edit] = apply()
+        values = () if edit.value is None else (edit.value,)
+        changed = EDITS[edit.kind].apply(program, sites.select(edit.place), *values)
+        kept[edit] = _keep_first_use(changed, program, sites)
     edited: Edited = kept[edit]
     return edited
 

@@ -279,7 +279,7 @@ class Sites:
             if place.startswith(prefix):
                 return select(place.removeprefix(prefix))
         if place in self.named:
-            return self._select_events(place.rpartition("@")[0], self.named[place])
+            return self._select_these(self.named[place], place.rpartition("@")[0])
         if place.endswith(_PAUSES):
             return self._select_pauses(self.select(place.removesuffix(_PAUSES)).calls)
         return self._select_code(place)
@@ -322,34 +322,30 @@ class Sites:
         activities[activities] = match_names(
             self.timeline.trace, self.program.event_id[activities], expression.search
         )
-        launch = self.program.launch_node[activities]
-        calls = self._is_host & np.isin(
-            self.program.event_id, self.program.event_id[launch[launch != ABSENT]]
-        )
-        return Selection(self, calls, activities)
+        return self._select_these(self.program.event_id[activities])
 
     def _select_remedy(self, remedy: str) -> Selection:
         events = self.remedies.get(remedy)
         if events is None:
             return self._nothing()
-        regions = self.regions(events)
-
-        def made_there(calls: Int64Array) -> NDArray[np.bool_]:
-            return np.isin(calls, events) | self._are_inside(calls, regions)
-
-        return self._select_calls(made_there, lambda: regions)
+        return self._select_inside(events, lambda calls: np.isin(calls, events))
 
     def _select_name(self, place: str) -> Selection:
         trace = self.timeline.trace
         events = trace.of_category(*_NAMED)
         events = events[match_names(trace, events, lambda text: _is_named(text, place))]
+        return self._select_inside(
+            events, lambda calls: match_names(trace, calls, lambda text: text == place)
+        )
+
+    def _select_inside(
+        self, events: Int64Array, is_one: Callable[[Int64Array], NDArray[np.bool_]]
+    ) -> Selection:
+        """What was called inside some events (event ids), and calls that are such themselves."""
         regions = self.regions(events)
-
-        def made_there(events: Int64Array) -> NDArray[np.bool_]:
-            is_named = match_names(trace, events, lambda text: text == place)
-            return is_named | self._are_inside(events, regions)
-
-        return self._select_calls(made_there, lambda: regions)
+        return self._select_calls(
+            lambda calls: is_one(calls) | self._are_inside(calls, regions), lambda: regions
+        )
 
     def _select_call_sites(self, is_chosen: Callable[[CallSite], bool]) -> Selection:
         def made_there(events: Int64Array) -> NDArray[np.bool_]:
@@ -362,8 +358,8 @@ class Sites:
 
         return self._select_calls(made_there, regions)
 
-    def _select_events(self, place: str, event_id: Int64Array) -> Selection:
-        """Return the region of some calls, or of activities with their launches."""
+    def _select_these(self, event_id: Int64Array, place: str | None = None) -> Selection:
+        """Some calls, in their region of a place, or activities with their launches."""
         program = self.program
         chosen, launch = np.isin(program.event_id, event_id), program.launch_node
         launched = launch[chosen & ~self._is_host]
@@ -371,16 +367,13 @@ class Sites:
         calls = self._is_host & np.isin(program.event_id, of_calls)
         activities = (chosen & ~self._is_host) | ((launch != ABSENT) & (chosen & calls)[launch])
 
-        def regions() -> Mapping[int, Intervals]:
-            return self._holding(self.select(place).regions(), of_calls)
+        def made_there(events: Int64Array) -> NDArray[np.bool_]:
+            return np.isin(events, of_calls)
 
-        return Selection(
-            self,
-            calls,
-            activities,
-            made_there=lambda events: np.isin(events, of_calls),
-            regions=regions,
-        )
+        def regions() -> Mapping[int, Intervals]:
+            return {} if place is None else self._holding(self.select(place).regions(), of_calls)
+
+        return Selection(self, calls, activities, made_there=made_there, regions=regions)
 
     def _select_pauses(self, calls: NDArray[np.bool_]) -> Selection:
         """The other work that ends with some calls (bool[n]), and none of the calls."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -98,18 +100,28 @@ def no_wait(program: Program, selection: Selection) -> Edited:
 
 def _after_waits_of(program: Program, selection: Selection) -> NDArray[np.bool_]:
     """bool[n], what was launched first in its stream after stream waits that were called there."""
-    sites, launch = selection.sites, program.launch_node
-    trace = sites.timeline.trace
-    waits = sites.stream_wait_id
-    waits = waits[selection.made_there(waits)]
+    sites, waits = selection.sites, selection.sites.stream_wait_id
+    launched = np.flatnonzero(program.launch_node != ABSENT)
+    call = program.launch_node[launched]
+    thread = program.thread_index[call]
+    before = _count_before(sites, waits[selection.made_there(waits)], thread, call)
     follows = np.zeros(len(program.kind), dtype=np.bool_)
-    for _, activities in groups_of(np.where(launch == ABSENT, ABSENT, program.stream_index)):
-        call_id = program.event_id[launch[activities]]
-        for thread, index in groups_of(trace.thread_index[call_id]):
-            wait_ns = trace.start_ns[waits[trace.thread_index[waits] == thread]]
-            waits_before = np.searchsorted(wait_ns, trace.start_ns[call_id[index]])
-            follows[activities[index]] = np.diff(waits_before, prepend=0) > 0
+    stream_and_thread = program.stream_index[launched] * len(sites.timeline.trace.threads) + thread
+    for _, index in groups_of(stream_and_thread):
+        follows[launched[index]] = np.diff(before[index], prepend=0) > 0
     return follows
+
+
+def _count_before(
+    sites: Sites, waits: Int64Array, thread_index: NDArray[np.int32], call: NDArray[np.intp]
+) -> NDArray[np.intp]:
+    """intp[k], how many of some waits (event ids) a thread made before each call (node) began."""
+    trace, count = sites.timeline.trace, np.zeros(len(call), dtype=np.intp)
+    start_ns = trace.start_ns[sites.program.event_id[call]]
+    for thread, index in groups_of(thread_index):
+        wait_ns = trace.start_ns[waits[trace.thread_index[waits] == thread]]
+        count[index] = np.searchsorted(wait_ns, start_ns[index])
+    return count
 
 
 def queues(program: Program, selection: Selection) -> Edited:
@@ -126,21 +138,6 @@ def queues(program: Program, selection: Selection) -> Edited:
     direction = selection.sites.copy_direction
     changed = slower_beside(changed, direction, source[is_comm], target[is_comm])
     return Edited.exactly(changed, int(shared.sum()))
-
-
-def _waits_between(
-    sites: Sites, call: NDArray[np.intp], launch: NDArray[np.intp]
-) -> NDArray[np.bool_]:
-    """bool[k], whether the thread of a call made a stream wait between it and a later launch."""
-    trace, event_id = sites.timeline.trace, sites.program.event_id
-    waits = sites.stream_wait_id
-    found = np.zeros(len(call), dtype=np.bool_)
-    for thread, index in groups_of(sites.program.thread_index[call]):
-        wait_ns = trace.start_ns[waits[trace.thread_index[waits] == thread]]
-        before_call = np.searchsorted(wait_ns, trace.start_ns[event_id[call[index]]])
-        before_launch = np.searchsorted(wait_ns, trace.start_ns[event_id[launch[index]]])
-        found[index] = before_launch != before_call
-    return found
 
 
 def asynchronous_call_ns(program: Program) -> int:
@@ -234,14 +231,15 @@ def _keep_order(
     waits &= calls[waiting.target] & np.isin(sites.blocking, RETURNS_WHEN_DONE)[waiting.target]
     waits &= sites.copy_direction[waiting.source] != "d2h"
     source, call, lag = waiting.source[waits], waiting.target[waits], waiting.lag[waits]
+    count = partial(_count_before, sites, sites.stream_wait_id, program.thread_index[call])
     for stream, activities in groups_of(program.stream_index):
         launched = activities[program.launch_node[activities] != ABSENT]
         index = np.searchsorted(np.maximum.accumulate(program.launch_node[launched]), call)
         is_next = index == len(launched)
         other = (program.stream_index[source] != stream) & (lag + is_next < 2) & (len(launched) > 0)
         first = launched[np.where(is_next, 0, index)] if len(launched) else index
-        other &= ~_waits_between(sites, call, program.launch_node[first])
-        target = launched[np.where(is_next, 0, index)[other]]
+        other &= count(call) == count(program.launch_node[first])
+        target = first[other]
         program = _await(program, sites, source[other], target, lag[other] + is_next[other])
     return program
 
@@ -321,9 +319,7 @@ def _is_pageable(sites: Sites) -> NDArray[np.bool_]:
 
 def _asynchronous(program: Program, sites: Sites, copies: NDArray[np.bool_]) -> Program:
     """The same, where the calls of copies return without a wait; nor does their operator wait."""
-    is_copy_call = np.zeros(len(copies), dtype=np.bool_)
-    launch = program.launch_node[copies]
-    is_copy_call[launch[launch != ABSENT]] = True
+    is_copy_call = np.isin(np.arange(len(copies)), program.launch_node[copies])
     calls = calls_in_same_operators(sites, is_copy_call)
     return remove_waits(program, calls & waits_for_gpu(sites), is_copy_call)
 
