@@ -13,11 +13,10 @@ from dataclasses import dataclass
 
 from tracelab.model.blocking_calls import Blocking
 from tracelab.model.constraints import Constraint, Reason
-from tracelab.model.driver_api import is_stream_wait
 from tracelab.model.graph import EdgeKind, Graph, pure_waits
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.latencies import LATENCIES, Since
-from tracelab.model.trace import ABSENT, HOST_CALLS, Category
+from tracelab.model.trace import ABSENT, Category
 from tracelab.model.waits.stream_waits import StreamWaits
 
 DELAY_NS, UNEXPLAINED_NS, WAKE_UP_NS = 5_000, 20_000, 35_000
@@ -78,12 +77,6 @@ class Bindings:
         categories = trace.category.tolist()
         has_sync_rows = Category.SYNC in categories
         self.any_stream_waits = not has_sync_rows and waits.unresolved_count > 0
-        self.wait_calls = [
-            call
-            for call, category in enumerate(categories)
-            if category in HOST_CALLS and is_stream_wait(trace.name_of(call))
-        ]
-        self.thread = trace.thread_index.tolist()
         known = [self.last_known(row) for row in self.rows]
         self.typical, self.is_own = self.latencies(known)
         self.bound = [self.explained(row, known[row]) for row in self.rows]
@@ -248,7 +241,6 @@ class Bindings:
             return Bound(**vars(known) | {"unexplained": start - ready})
         is_wait = self.any_stream_waits and (running is not None or len(set(self.device)) > 1)
         is_wait |= self.after_unresolved_wait[row]
-        is_wait |= self.any_stream_waits and self.follows_wait(row)
         return Bound(
             known.launch,
             known.stream,
@@ -280,21 +272,6 @@ class Bindings:
         starts = [self.start[x] for x in self.rows if self.launch[x] == call]
         return call != ABSENT and min(starts) < self.start[row]
 
-    def follows_wait(self, row: int) -> bool:
-        """Whether its thread made a stream wait, and launched nothing else before it."""
-        call = self.launch[row]
-        if call == ABSENT:
-            return False
-        before = [
-            (self.call_start[other], other in self.wait_calls)
-            for other in {*self.launch, *self.wait_calls}
-            if other != ABSENT
-            and self.thread[other] == self.thread[call]
-            and self.call_start[other] < self.call_start[call]
-        ]
-        latest = max((start for start, _ in before), default=None)
-        return (latest, True) in before and (latest, False) not in before
-
     def beside(self, row: int) -> list[int]:
         """The rows of the other streams of its device that began before it."""
         return [
@@ -310,8 +287,6 @@ class Bindings:
         since, start = max(ready + 1, self.start[row] - WAKE_UP_NS), self.start[row]
         found = [x for x in self.beside(row) if since <= self.end[x] <= start]
         found = [x for x in found if self.launched[x] <= self.launched[row]]
-        if self.kind[row] == Kind.COMM:
-            found = [x for x in found if self.kind[x] == Kind.COMM] or found
         return max(found, key=lambda x: (self.end[x], x), default=None)
 
     def running(self, row: int) -> int | None:

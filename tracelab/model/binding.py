@@ -301,8 +301,7 @@ def _explain_late(
     # Any wait may be its own where what it was for has ended: on another device, or there was no
     # room afterwards.
     has_other = (running_row != ABSENT) | (len(timeline.device_numbers) > 1)
-    is_wait = awaited.after_unresolved_wait[row] | awaited.follows_wait_call[row]
-    is_wait |= awaited.any_stream_waits & has_other
+    is_wait = awaited.after_unresolved_wait[row] | (awaited.any_stream_waits & has_other)
     reason = np.where(is_wait, Reason.WAIT_WITHOUT_RECORD, Reason.NOTHING_IN_THE_WAY)
     return Constraints(
         constraint=np.select(cases, constraints, known.constraint[row]).astype(np.int8),
@@ -332,44 +331,22 @@ def _ended_just_before(
     timeline: Timeline, queues: StreamQueues, row: NDArray[np.intp], ready_ns: Int64Array
 ) -> NDArray[np.intp]:
     """Return the work of other streams that ended last, just before activities started."""
-    # It was launched before them, and on their device. For a collective another collective comes
-    # first, whatever else ended since.
-    ended_row = np.full(len(row), ABSENT, dtype=np.intp)
-    is_comm = timeline.kind == Kind.COMM
-    for device, late in groups_of(timeline.device_number[row]):
-        on_device = timeline.select(device=device)
-        for is_candidate, is_asking in (
-            (on_device & is_comm, is_comm[row[late]]),
-            (on_device, np.ones(len(late), dtype=np.bool_)),
-        ):
-            index = late[is_asking & (ended_row[late] == ABSENT)]
-            ended_row[index] = _last_ended(
-                timeline, queues, np.flatnonzero(is_candidate), row[index], ready_ns[index]
-            )
-    return ended_row
-
-
-def _last_ended(
-    timeline: Timeline,
-    queues: StreamQueues,
-    candidate_row: NDArray[np.intp],
-    row: NDArray[np.intp],
-    ready_ns: Int64Array,
-) -> NDArray[np.intp]:
-    """The candidate that ended last before each row's start and fits it, else ABSENT: intp[k]."""
-    by_end = candidate_row[np.argsort(timeline.end_ns[candidate_row], kind="stable")]
+    # It was launched before them, and on their device.
+    by_end = np.argsort(timeline.end_ns, kind="stable")
     end_ns, start_ns = timeline.end_ns[by_end], timeline.start_ns[row]
     since_ns = np.maximum(ready_ns + 1, start_ns - MAX_WAKE_UP_NS)
     ended_row = np.full(len(row), ABSENT, dtype=np.intp)
     position = np.searchsorted(end_ns, start_ns, side="right") - 1
     open_index = np.arange(len(row))
-    for _ in range(_MAX_ENDED_ACTIVITIES):  # all rows without a source yet step back together
+    for _ in range(_MAX_ENDED_ACTIVITIES * len(timeline.device_numbers)):
+        # All rows without a source yet step back together.
         open_index = open_index[position[open_index] >= 0]
         open_index = open_index[end_ns[position[open_index]] >= since_ns[open_index]]
         if not len(open_index):
             break
         late_row, ended = row[open_index], by_end[position[open_index]]
         fits = timeline.stream_index[ended] != timeline.stream_index[late_row]
+        fits &= timeline.device_number[ended] == timeline.device_number[late_row]
         fits &= queues.launch_ns[ended] <= queues.launch_ns[late_row]
         fits &= timeline.start_ns[ended] < timeline.start_ns[late_row]
         ended_row[open_index[fits]] = ended[fits]

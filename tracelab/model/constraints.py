@@ -58,7 +58,6 @@ class Awaited(Arrays):
         is_peer_copy: bool[m], whether it was a copy between devices, without any wait.
         after_unresolved_wait: bool[m], whether its stream waited for something else before it, that
             neither the file nor the times tell.
-        follows_wait_call: bool[m], whether its thread made such a wait just before it launched it.
         any_stream_waits: whether waits are in the file whose streams are not: any may be meant.
     """
 
@@ -66,5 +65,4 @@ class Awaited(Arrays):
     is_inferred: NDArray[np.bool_]
     is_peer_copy: NDArray[np.bool_]
     after_unresolved_wait: NDArray[np.bool_]
-    follows_wait_call: NDArray[np.bool_]
     any_stream_waits: bool

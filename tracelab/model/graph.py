@@ -26,7 +26,7 @@ from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, GPU_ACTIVITIES, HOST_CALLS, Category, Trace
 from tracelab.model.waits.stream_progress import StreamProgress, StreamQueues
 from tracelab.model.waits.stream_waits import StreamWaits, resolve_waits
-from tracelab.model.waits.wait_records import follows_wait_call, order_stream_calls
+from tracelab.model.waits.wait_records import order_stream_calls
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -155,7 +155,6 @@ def _awaited(timeline: Timeline, waits: StreamWaits, forward: NDArray[np.bool_])
         is_inferred=is_inferred,
         is_peer_copy=is_peer_copy,
         after_unresolved_wait=waits.after_unresolved_wait,
-        follows_wait_call=follows_wait_call(timeline) & any_stream_waits,
         any_stream_waits=any_stream_waits,
     )
 

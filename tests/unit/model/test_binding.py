@@ -309,10 +309,8 @@ def test_late_start_was_not_behind(other):
 
 
 def test_collective_waits_for_the_one_before_it_whatever_its_stream():
-    # NCCL makes the streams of a communicator wait; the kernel that ended later is not the reason.
-    first = [comm(0, 90, correlation=2, stream=20), launch(-2, -1, 2)]
-    other = [kernel(0, 98, correlation=3), launch(-2, -1, 3)]
-    rows = late(100, *first, *other)
+    # NCCL makes the streams of a communicator wait.
+    rows = late(100, comm(0, 90, correlation=2, stream=20), launch(-2, -1, 2))
     rows[0] = comm(100, 200, correlation=1, stream=13)
     holds(*rows, constraint=Constraint.EVENT, source=2, is_inferred=True, ready=90)
 
@@ -433,13 +431,12 @@ def test_unresolved_wait_of_its_stream_is_the_reason(device):
 
 
 @pytest.mark.parametrize(
-    ("other_launch", "reason"),
-    [(-9, Reason.WAIT_WITHOUT_RECORD), (-2, Reason.NOTHING_IN_THE_WAY)],
+    ("device", "reason"), [(1, Reason.WAIT_WITHOUT_RECORD), (0, Reason.NOTHING_IN_THE_WAY)]
 )
-def test_call_of_a_wait_just_before_the_launch_is_the_reason(other_launch, reason):
-    # The file shows the call that makes some stream wait, 4 us before the launch, and not which.
+def test_wait_of_an_unknown_stream_may_be_for_another_device(device, reason):
+    # The file shows the call that makes some stream wait, and not which.
     wait_call = call("hipStreamWaitEvent", -4, -3)
-    other = [kernel(0, 5, correlation=2), launch(other_launch, other_launch + 1, 2)]
+    other = [kernel(0, 5, correlation=2, device=device), launch(-9, -8, 2)]
     holds(*late(100, *other, wait_call), constraint=Constraint.UNKNOWN, reason=reason)
 
 

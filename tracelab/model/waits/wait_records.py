@@ -35,7 +35,6 @@ from tracelab.model.kernel_kinds import is_peer_copy
 from tracelab.model.lookup import (
     ByCorrelation,
     calls_of_name,
-    groups_of,
     last_in_group,
     match_names,
 )
@@ -96,30 +95,6 @@ def find_wait_records(trace: Trace) -> WaitRecords:
         is_inferred=np.zeros(len(wait_id), dtype=np.bool_),
         is_unresolved=(correlation == ABSENT) | (stream_number == ABSENT),
     )
-
-
-def follows_wait_call(timeline: Timeline) -> NDArray[np.bool_]:
-    """bool[m], before which rows' launch the thread made a stream wait and launched nothing since.
-
-    Where the file does not say which stream a call made wait, it is most likely theirs.
-    """
-    trace, launch_id = timeline.trace, timeline.launch_id
-    call_id = np.unique(launch_id[launch_id != ABSENT])
-    wait_id = calls_of_name(trace, is_stream_wait)
-    follows = np.zeros(len(launch_id), dtype=np.bool_)
-    for thread, indices in groups_of(trace.thread_index[wait_id]):
-        rows = np.flatnonzero((launch_id != ABSENT) & (trace.thread_index[launch_id] == thread))
-        launch_ns = trace.start_ns[launch_id[rows]]
-        of_thread = call_id[trace.thread_index[call_id] == thread]
-        follows[rows] = _last_before(trace.start_ns[wait_id[indices]], launch_ns) > _last_before(
-            np.sort(trace.start_ns[of_thread]), launch_ns
-        )
-    return follows
-
-
-def _last_before(times_ns: Int64Array, moments_ns: Int64Array) -> Int64Array:
-    """int64[k], the last of some times (ascending) before each moment, ABSENT without any."""
-    return np.append(times_ns, ABSENT)[np.searchsorted(times_ns, moments_ns) - 1]
 
 
 def _stream_waits(trace: Trace) -> NDArray[np.intp]:
