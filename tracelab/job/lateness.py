@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays, Record
-from tracelab.base.intervals import Int64Array
+from tracelab.base.intervals import Int64Array, measure_within
 from tracelab.base.names import short_kernel_name
 from tracelab.job.operation_members import Members
 from tracelab.job.part import Culprit, RankPart, Work
@@ -89,11 +89,17 @@ def find_lateness(members: Members) -> Lateness:
     by_arrival = np.lexsort((members.arrival_ns, members.match_index))
     reference_member = by_arrival[first[:-1] + (np.diff(first) - 1) // 2]
     previous_member = _previous_member(members)
-    before_ns = _work_before(members, "start_ns")
-    until_ns = _work_before(members, "end_ns")
+    member_values = members.matches.member_values
+    before_ns = member_values([part.work_before(part.start_ns) for part in members.parts])
+    exposed_ns = member_values(
+        [measure_within(part.work[Work.COMM], part.start_ns, part.end_ns) for part in members.parts]
+    )
     has_previous = previous_member != ABSENT
     spent_ns = np.where(has_previous[:, None], before_ns - before_ns[previous_member], 0)
-    exposed_wait_ns = np.minimum((until_ns - before_ns)[:, Work.COMM], members.wait_ns)
+    # With more launched ahead nothing would be idle: the latency of launches is the host's.
+    spent_ns[:, Work.HOST_BUSY] += spent_ns[:, Work.LAUNCH]
+    spent_ns[:, Work.LAUNCH] = 0
+    exposed_wait_ns = np.minimum(exposed_ns, members.wait_ns)
     waited_ns = np.where(has_previous, exposed_wait_ns[previous_member], 0)
     excess_ns = _excess_ns(members, previous_member, reference_member, spent_ns, waited_ns)
     late_member = _late_member(members, previous_member, excess_ns)
@@ -134,19 +140,6 @@ def _previous_member(members: Members) -> Int64Array:
             previous[start:end] = previous[before] if is_shared else own
         latest[ranks] = slice(start, end), kernels
     return previous
-
-
-def _work_before(members: Members, times: str) -> Int64Array:
-    """int64[k, len(Work)], ns, work before some times, with the latency of launches as the host's.
-
-    With more launched ahead nothing would be idle.
-    """
-    before_ns = members.matches.member_values(
-        [part.work_before(getattr(part, times)) for part in members.parts]
-    )
-    before_ns[:, Work.HOST_BUSY] += before_ns[:, Work.LAUNCH]
-    before_ns[:, Work.LAUNCH] = 0
-    return before_ns
 
 
 def _excess_ns(

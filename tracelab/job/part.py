@@ -253,7 +253,7 @@ def rank_part(
     name_index, kernel_name_index = np.unique(
         trace.name_index[timeline.event_id[row]], return_inverse=True
     )
-    work_sites, work_site_ns = _work_sites(timeline, row, device, lines)
+    work_sites, work_site_ns = _work_sites(timeline, device, lines)
     steps = _part_steps(graph, windows)
     return RankPart(
         rank=rank,
@@ -297,14 +297,10 @@ def rank_part(
 
 
 def _work_sites(
-    timeline: Timeline, communicating: NDArray[np.intp], device: int, lines: SourceLines
+    timeline: Timeline, device: int, lines: SourceLines
 ) -> tuple[tuple[CallSite, ...], Int64Array]:
-    """The call sites of a device's compute in the middle steady step, and its time at each, ns.
-
-    None without communication: no rank waits for it.
-    """
+    """The call sites of a device's compute in the middle steady step, and its time at each, ns."""
     is_chosen = timeline.select(device=device, kind=Kind.COMPUTE) & (timeline.launch_id != ABSENT)
-    is_chosen &= len(communicating) > 0
     if timeline.steady is not None:
         indices = timeline.steady.indices
         is_chosen &= timeline.step_index == indices[len(indices) // 2]
@@ -383,15 +379,15 @@ def _culprits(
         & np.isin(bubbles.cause, _OF_HOST)
         & (of_operation < len(start_ns))
     )
-    event_id, of_event = np.unique(idle_culprits[chosen], return_inverse=True)
-    sites = call_sites(timeline, event_id, lines)
-    names = [event_as_shown(timeline.trace.name_of(event)) for event in event_id.tolist()]
     pairs, of_pair = np.unique(
-        np.stack((bubbles.cause[chosen], of_event)), axis=1, return_inverse=True
+        np.stack((bubbles.cause[chosen], idle_culprits[chosen])), axis=1, return_inverse=True
     )
+    names = [event_as_shown(timeline.trace.name_of(event)) for event in pairs[1].tolist()]
     culprits, culprit_of_pair = _numbered(
-        Culprit(_WORK_OF_IDLE[Cause(cause)], names[event], sites[event])
-        for cause, event in pairs.T.tolist()
+        Culprit(_WORK_OF_IDLE[Cause(cause)], name, site)
+        for cause, name, site in zip(
+            pairs[0].tolist(), names, call_sites(timeline, pairs[1], lines), strict=True
+        )
     )
     culprit_of = culprit_of_pair[of_pair.reshape(-1)]
     keys = of_operation[chosen] * np.int64(max(1, len(culprits))) + culprit_of
