@@ -23,11 +23,12 @@ from tests.build.perfetto import (
 )
 from tests.bundled_traces import FOLDER
 from tests.shared_traces import path_of
-from tracelab.analysis.analysis import analyze_source
+from tracelab.analysis.analysis import Analysis, analyze_source
 from tracelab.base.errors import OutputError
 from tracelab.base.options import Options
 from tracelab.outputs.output import Request
-from tracelab.outputs.perfetto import part_of_perfetto, save_traces
+from tracelab.outputs.perfetto import PerfettoPart, part_of_perfetto, save_traces
+from tracelab.outputs.scene_of_file import scene_of_file
 from tracelab.read.reader import read_trace
 from tracelab.render.perfetto import (
     free_process,
@@ -267,18 +268,20 @@ def test_a_file_that_breaks_off_says_so(tmp_path):
 
 def test_scenes_travel_between_processes():
     source = tracelab.read.sources.one_source(bundled("events_item"))
-    scene = part_of_perfetto(analyze_source(source)).scene
+    scene = scene_of_file(analyze_source(source))
     again = pickle.loads(pickle.dumps(scene))
     assert [lane.label for lane in again.lanes] == [lane.label for lane in scene.lanes]
+
+
+def reduced(analysis: Analysis) -> PerfettoPart:
+    return part_of_perfetto(analysis, scene_of_file(analysis))
 
 
 def test_the_ranks_of_a_job_are_numbered_as_one_report(tmp_path):
     paths = [bundled(f"straggler_slow_loader_rank{rank}") for rank in (0, 1)]
     options = Options(cache=False)
     sources = tracelab.read.sources.find_sources(paths)
-    results = [
-        tracelab.analysis.reports.analyze_file(x, options, then=part_of_perfetto) for x in sources
-    ]
+    results = [tracelab.analysis.reports.analyze_file(x, options, then=reduced) for x in sources]
     report = tracelab.analysis.reports.merge_results(results, paths, options)
     assert report.job is not None
     outs = save_traces(report, results, Request(tmp_path / "out.json", 2))
@@ -294,9 +297,7 @@ def test_a_finding_of_the_job_is_where_others_waited(tmp_path):
     paths = [bundled(f"straggler_more_work_rank{rank}") for rank in (0, 1)]
     options = Options(cache=False)
     sources = tracelab.read.sources.find_sources(paths)
-    results = [
-        tracelab.analysis.reports.analyze_file(x, options, then=part_of_perfetto) for x in sources
-    ]
+    results = [tracelab.analysis.reports.analyze_file(x, options, then=reduced) for x in sources]
     report = tracelab.analysis.reports.merge_results(results, paths, options)
     [finding] = [x for x in report.findings if x.rule == "TL304"]
     outs = save_traces(report, results, Request(tmp_path / "out.json", 2))
