@@ -39,7 +39,6 @@ _NUMBERS = 2**32  # of processes and threads, in Perfetto
 _ID_DISTANCE = 1000
 FIRST_SORT_INDEX = -1000
 _MAX_ARROWS_OF_PROCESS = 10**6
-_EXACT_BELOW_NS = 2**42 * 1000
 _POSSIBLE_BELOW_NS = 2**43 * 1000
 MAX_TEXT_LETTERS, MAX_LABEL_LETTERS = 300, 120
 
@@ -408,7 +407,7 @@ def microseconds(time_ns: int) -> str:
     ('4359759616840.547', '-0.001')
     """
     text = _decimal(time_ns)
-    if _EXACT_BELOW_NS <= abs(time_ns) < _POSSIBLE_BELOW_NS and perfetto_ns(text) != time_ns:
+    if abs(time_ns) < _POSSIBLE_BELOW_NS and perfetto_ns(text) != time_ns:
         for toward in (-math.inf, math.inf):
             neighbor = repr(math.nextafter(float(text), toward))
             if perfetto_ns(neighbor) == time_ns:
@@ -423,8 +422,6 @@ def slice_times(start_ns: int, end_ns: int) -> tuple[str, str]:
     ('4359759616840.547', '1.250')
     """
     start = microseconds(start_ns)
-    if start_ns > -_POSSIBLE_BELOW_NS and end_ns < _POSSIBLE_BELOW_NS:
-        return start, _decimal(end_ns - start_ns)
     return start, _decimal(perfetto_ns(microseconds(end_ns)) - perfetto_ns(start))
 
 
