@@ -77,12 +77,11 @@ def find_meetings(members: Members, programs: Sequence[Program]) -> Meetings:
 def _activity_nodes(program: Program, part: RankPart) -> Int64Array:
     """int64[c], the node of each operation's activity; ABSENT where the program lacks it."""
     node = np.flatnonzero(program.kind == NodeKind.ACTIVITY)
-    order = np.argsort(program.event_id[node], kind="stable")
-    event_id = program.event_id[node[order]]
-    place = np.minimum(np.searchsorted(event_id, part.kernel_id), max(0, len(node) - 1))
-    if not len(node):
-        return np.full(len(part), ABSENT, dtype=np.int64)
-    return np.where(event_id[place] == part.kernel_id, node[order[place]], ABSENT)
+    node = node[np.argsort(program.event_id[node], kind="stable")]
+    place = np.searchsorted(program.event_id[node], part.kernel_id)
+    # One behind the last has none.
+    node, event_id = np.append(node, ABSENT), np.append(program.event_id[node], ABSENT)
+    return np.where(event_id[place] == part.kernel_id, node[place], ABSENT)
 
 
 # --- the programs as one ---

@@ -10,16 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays
-from tracelab.base.intervals import Int64Array, Intervals, join, measure_within, union
+from tracelab.base.intervals import Int64Array, join, measure_within
 from tracelab.model.graph import Graph
-from tracelab.model.host import ThreadState
+from tracelab.model.host import NOTHING_RECORDED
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import groups_of
 from tracelab.model.phases import Phase, Phases
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
-
-_NEVER = union([], [])
 
 
 class Passes(Arrays):
@@ -93,8 +91,6 @@ def _spans(
     start_ns, end_ns = np.full((2, len(timeline.steps)), ABSENT, dtype=np.int64)
     in_pass = np.isin(phase, (Phase.FORWARD, Phase.BACKWARD))
     for step_index, of_step in groups_of(timeline.step_index[computes]):
-        if step_index == ABSENT:
-            continue
         chosen = of_step[in_pass[of_step]]
         rows = computes[chosen if len(chosen) else of_step]
         start_ns[step_index] = timeline.start_ns[rows].min()
@@ -106,18 +102,11 @@ def _waited_ns(graph: Graph, launch_id: Int64Array) -> Int64Array:
     """int64[c], ns, how long the thread of each launch had not run the program by then."""
     trace = graph.host.timeline.trace
     waited_ns = np.zeros(len(launch_id), dtype=np.int64)
-    launched = np.flatnonzero(launch_id != ABSENT)
     first_ns = trace.start_ns.min(initial=0)
-    for thread, index in groups_of(trace.thread_index[launch_id[launched]]):
-        state = graph.host.states.get(thread)
-        until_ns = trace.start_ns[launch_id[launched[index]]]
-        waited_ns[launched[index]] = measure_within(
-            _not_running(state), np.full(len(index), first_ns), until_ns
-        )
+    threads = np.where(launch_id != ABSENT, trace.thread_index[launch_id], ABSENT)
+    for thread, index in groups_of(threads):
+        state = graph.host.states.get(thread, NOTHING_RECORDED)
+        away = join(join(state.blocked, state.input), state.profiler)
+        until_ns = trace.start_ns[launch_id[index]]
+        waited_ns[index] = measure_within(away, np.full(len(index), first_ns), until_ns)
     return waited_ns
-
-
-def _not_running(state: ThreadState | None) -> Intervals:
-    if state is None:
-        return _NEVER
-    return join(join(state.blocked, state.input), state.profiler)
