@@ -30,7 +30,7 @@ from tracelab.measures.measure import Measure, constrained, summed
 from tracelab.model.blocking_calls import Blocking, BlockingCalls
 from tracelab.model.graph import EdgeKind, Graph
 from tracelab.model.host import Host
-from tracelab.model.lookup import expand_ranges, groups_of, reach_in_group
+from tracelab.model.lookup import expand_ranges, groups_of, reach_in_group, rows_of
 from tracelab.model.program.call_sites import CallSite, call_sites
 from tracelab.model.program.source_lines import SourceLines
 from tracelab.model.steps import Window
@@ -228,6 +228,7 @@ def blocking_calls(graph: Graph, lines: SourceLines | None = None) -> BlockingCa
     idle = attributed_idle(host)
     after_start_ns = np.maximum(idle.start_ns, calls.end_ns[idle.call_index])
     after_ns = np.maximum(0, idle.end_ns - after_start_ns)
+    awaited_row = rows_awaited_by_calls(graph, with_staged=True)[calls.event_id]
     return BlockingCallCosts(
         calls=calls,
         step_index=_step_index(timeline, calls),
@@ -235,7 +236,7 @@ def blocking_calls(graph: Graph, lines: SourceLines | None = None) -> BlockingCa
         caused_idle_ns=summed(idle.call_index, idle.length_ns, len(calls)),
         idle_after_ns=summed(idle.call_index, after_ns, len(calls)),
         attributed_idle=idle,
-        awaited_id=_awaited_id(graph),
+        awaited_id=np.where(awaited_row == ABSENT, ABSENT, timeline.event_id[awaited_row]),
         call_sites=call_sites(timeline, calls.event_id, lines),
     )
 
@@ -252,17 +253,24 @@ def _step_index(timeline: Timeline, calls: BlockingCalls) -> NDArray[np.int32]:
     return step_index
 
 
-def _awaited_id(graph: Graph) -> Int64Array:
-    """Per blocking call the last activity that it waited for, else ABSENT."""
-    trace, calls = graph.host.timeline.trace, graph.host.blocking_calls
-    is_launch = np.isin(graph.source_id, calls.event_id) & (graph.kind == EdgeKind.LAUNCH)
-    is_sync = np.isin(graph.target_id, calls.event_id) & (graph.kind == EdgeKind.SYNC)
-    # A blocking copy waits for the copy that it launches.
-    call_id = np.concatenate((graph.source_id[is_launch], graph.target_id[is_sync]))
-    activity_id = np.concatenate((graph.target_id[is_launch], graph.source_id[is_sync]))
-    order = np.argsort(trace.end_ns[activity_id], kind="stable")
-    last_id = dict(zip(call_id[order].tolist(), activity_id[order].tolist(), strict=True))
-    return np.array([last_id.get(call, ABSENT) for call in calls.event_id.tolist()], dtype=np.int64)
+def rows_awaited_by_calls(graph: Graph, *, with_staged: bool) -> Int64Array:
+    """int64[n], per event the row that it waited for, if it is a blocking call, else ABSENT.
+
+    A copy whose memory was only staged may begin when its call has returned.
+    """
+    timeline, calls = graph.host.timeline, graph.host.blocking_calls
+    trace, launch_id = timeline.trace, timeline.launch_id
+    sync = np.flatnonzero(graph.kind == EdgeKind.SYNC)
+    # The last of a call's assignments stays: what ended last, of several the first edge.
+    sync = sync[np.lexsort((-sync, trace.end_ns[graph.source_id[sync]]))]
+    awaited_row = np.full(len(trace), ABSENT, dtype=np.int64)
+    awaited_row[graph.target_id[sync]] = rows_of(timeline.event_id, graph.source_id[sync])
+    # A blocking copy waits for what it launches itself.
+    is_copy = np.isin(launch_id, calls.event_id[calls.kind == Blocking.COPY])
+    if not with_staged:
+        is_copy &= timeline.start_ns < trace.end_ns[launch_id]
+    awaited_row[launch_id[is_copy]] = np.flatnonzero(is_copy)
+    return awaited_row
 
 
 class BlockingCallMetrics(Record):

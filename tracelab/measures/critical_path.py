@@ -23,13 +23,13 @@ from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays, Record
 from tracelab.base.intervals import Int64Array
+from tracelab.measures.blocking_calls import rows_awaited_by_calls
 from tracelab.measures.host_stalls import unrecorded_waits, waits_for
 from tracelab.measures.measure import Measure, keyed_by, summed
-from tracelab.model.blocking_calls import Blocking
 from tracelab.model.constraints import Constraint
-from tracelab.model.graph import EdgeKind, Graph
+from tracelab.model.graph import Graph
 from tracelab.model.host import Host
-from tracelab.model.lookup import last_in_group, rows_of
+from tracelab.model.lookup import last_in_group
 from tracelab.model.steps import Window
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
@@ -183,7 +183,7 @@ def _path_stalls(graph: Graph, launched_ns: Int64Array, row_by_end: NDArray[np.i
     event_id = np.concatenate((calls.event_id, stalled_id))
     start_ns = np.concatenate((calls.start_ns, stalled.start_ns[first]))
     end_ns = np.concatenate((calls.end_ns, launched_ns[stalled_id]))
-    awaited_row = _rows_awaited_by_calls(graph)[event_id]
+    awaited_row = rows_awaited_by_calls(graph, with_staged=False)[event_id]
     # Where the work was done before, the call did not wait.
     has_waited = (awaited_row == ABSENT) | (timeline.end_ns[awaited_row] > start_ns)
     silences = unrecorded_waits(host)
@@ -216,22 +216,6 @@ def _path_stalls(graph: Graph, launched_ns: Int64Array, row_by_end: NDArray[np.i
         awaited_row=tuple(awaited_row.tolist()),
         stalls_of=stalls_of,
     )
-
-
-def _rows_awaited_by_calls(graph: Graph) -> Int64Array:
-    """int64[n], per event the row that it waited for, if it is a blocking call, else ABSENT."""
-    timeline, calls = graph.host.timeline, graph.host.blocking_calls
-    trace, launch_id = timeline.trace, timeline.launch_id
-    sync = np.flatnonzero(graph.kind == EdgeKind.SYNC)
-    # The last of a call's assignments stays: what ended last, of several the first edge.
-    sync = sync[np.lexsort((-sync, trace.end_ns[graph.source_id[sync]]))]
-    awaited_row = np.full(len(trace), ABSENT, dtype=np.int64)
-    awaited_row[graph.target_id[sync]] = rows_of(timeline.event_id, graph.source_id[sync])
-    # A blocking copy waits for what it launches itself, unless its memory was only staged.
-    is_copy = np.isin(launch_id, calls.event_id[calls.kind == Blocking.COPY])
-    is_copy &= timeline.start_ns < trace.end_ns[launch_id]
-    awaited_row[launch_id[is_copy]] = np.flatnonzero(is_copy)
-    return awaited_row
 
 
 _KIND_NAMES = tuple(kind.name.lower() for kind in PathKind)
