@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
+from itertools import groupby
 
 import numpy as np
 from matplotlib.collections import PolyCollection
@@ -20,18 +21,19 @@ from tracelab.render.picture.coverage import (
     spaced,
 )
 from tracelab.render.picture.layout import (
+    CAPTION_UP_PX,
+    DARK,
     DPI,
     GRAY,
     GRID_LINE,
     GROUND,
     LEFT_PX,
+    LINE_PX,
     MARGIN_PX,
     RIGHT_PX,
     SMALL_PX,
-    STEP_LINES,
     TEXT_PX,
     TITLE_PX,
-    TOP_PX,
     Segment,
     Sheet,
     fit,
@@ -45,24 +47,19 @@ from tracelab.render.words import bare_name, shorten, ticks, time_unit
 _SEAM_PX, _NAME_PX, _NAME_PAD, _NAMED_BAND_PX = 5, 40, 5, 14
 # Pixels from the picture's left edge.
 _UNIT_X, _LABEL_X = 218, 230
-# Pixels from the sheet's upper edge.
-_TITLE_Y, _STEPS_Y = 34, 88
+_STEPS_UP_PX = 10  # above the lanes
 _TICK_PX, _STEP_LINE_PX, _TEXT_GAP = 110, 16, 8
 _MAX_TITLE_LETTERS = 300
+_MARKED = "#C24A00"  # the label of a device that a line above the lanes tells of
 
 
 def draw_lanes(sheet: Sheet, names: Sequence[str], idle: Mapping[int, Intervals]) -> None:
     """Draw everything inside the lanes; `idle` is when none of a device's streams works."""
-    draw_work(sheet, idle)
-    _draw_seams(sheet)
-    _draw_names(sheet, names)
-
-
-def draw_work(sheet: Sheet, idle: Mapping[int, Intervals]) -> None:
-    """Draw the contents of the lanes, without names and ends of single activities."""
     _draw_grounds(sheet)
     _draw_idle(sheet, idle)
     _draw_layers(sheet)
+    _draw_seams(sheet)
+    _draw_names(sheet, names)
 
 
 def _draw_grounds(sheet: Sheet) -> None:
@@ -135,49 +132,58 @@ def _draw_names(sheet: Sheet, names: Sequence[str]) -> None:
 # --- around the lanes ---
 
 
-def draw_header(
-    sheet: Sheet, top_px: int, title: str, lines: Mapping[int, tuple[str, str]]
-) -> None:
-    """Draw the headline and colored lines, by their pixels from above, cut to the width."""
+def draw_header(sheet: Sheet, title: str, lines: Sequence[str]) -> None:
+    """Draw the headline and the lines below it, cut to the width; the last one is the caption."""
     left = MARGIN_PX - LEFT_PX
     room_px = sheet.figure.get_size_inches()[0] * DPI - RIGHT_PX - MARGIN_PX
     headline = fit(printable(shorten(title, _MAX_TITLE_LETTERS)), room_px, TITLE_PX, weight="bold")
-    sheet.write(left, _TITLE_Y - top_px, headline, TITLE_PX, weight="bold")
-    for y_px, (color, text) in lines.items():
-        sheet.write(left, y_px - top_px, fit(printable(text), room_px, TEXT_PX), color=color)
+    title_y = -CAPTION_UP_PX - LINE_PX * len(lines)
+    sheet.write(left, title_y, headline, TITLE_PX, weight="bold")
+    for i, text in enumerate(lines, 1):
+        color = GRAY if i == len(lines) else DARK
+        cut = fit(printable(text), room_px, TEXT_PX)
+        sheet.write(left, title_y + LINE_PX * i, cut, color=color)
 
 
-def draw_labels(sheet: Sheet, busy: Mapping[int, str]) -> None:
-    """Write the name of every lane, and of every device how busy it is, where that is known."""
+def draw_labels(sheet: Sheet, unit: str, below: Mapping[int, str], marked: Set[int]) -> None:
+    """Write the name of every lane and of every device, and below that what is said of it."""
     left, right = MARGIN_PX - LEFT_PX, _LABEL_X - LEFT_PX
     size_px = TEXT_PX if sheet.is_spacious else SMALL_PX
     for row, top, bottom in sheet.places():
         sheet.write(right, (top + bottom) / 2, row.label, size_px, ha="right")
     for device, (top, bottom) in sheet.device_edges().items():
-        middle = (top + bottom) / 2
-        share = f"busy {busy[device]}" if device in busy else ""
-        sheet.write(left, middle - 8 if share else middle, f"GPU {device}", weight="bold")
-        sheet.write(left, middle + 9, share, SMALL_PX, color=GRAY)
+        middle, said = (top + bottom) / 2, below.get(device, "")
+        color, said_color = (_MARKED, _MARKED) if device in marked else (DARK, GRAY)
+        name_y = middle - 8 if said else middle
+        sheet.write(left, name_y, f"{unit} {device}", weight="bold", color=color)
+        sheet.write(left, middle + 9, said, SMALL_PX, color=said_color)
 
 
-def draw_steps(sheet: Sheet, steps: Mapping[int, Span]) -> None:
-    """Draw a thin line where a step's window begins or ends, and the steps' numbers above."""
-    if not steps:
+def draw_steps(sheet: Sheet, steps: Sequence[Mapping[int, Span]]) -> None:
+    """Draw a thin line where a step of a lane begins or ends, and the first lane's numbers."""
+    if not any(steps):
         return
-    grid = sheet.grid
-    shown = {
+    grid, segments = sheet.grid, list[Segment]()
+    upper = -_STEPS_UP_PX - SMALL_PX
+    for of_lanes, lanes in groupby(zip(steps, sheet.places(), strict=True), lambda x: x[0]):
+        *_, (_, (_, _, lower)) = lanes
+        bounds = {ns - grid.start_ns for span in _shown(of_lanes, grid).values() for ns in span}
+        line_ns = sorted(ns for ns in bounds if 0 <= ns <= grid.length_ns)
+        kept = spaced([ns / grid.pixel_ns for ns in line_ns], [_STEP_LINE_PX] * len(line_ns))
+        segments += [((line_ns[i], upper), (line_ns[i], lower)) for i in kept]
+        upper = lower
+    look = {"colors": "#3C4043", "alpha": 0.7, "zorder": 4, "clip_on": False}
+    sheet.draw_lines("steps", segments, 1, **look)
+    for left_px, text in step_labels(_shown(steps[0], grid), grid):
+        sheet.write(left_px + _TEXT_GAP / 2, -_STEPS_UP_PX, text, SMALL_PX, color=GRAY)
+
+
+def _shown(steps: Mapping[int, Span], grid: Grid) -> dict[int, Span]:
+    return {
         number: span
         for number, span in steps.items()
         if span.start_ns < grid.end_ns and span.end_ns > grid.start_ns
     }
-    bounds = {ns - grid.start_ns for span in shown.values() for ns in span}
-    line_ns = sorted(ns for ns in bounds if 0 <= ns <= grid.length_ns)
-    kept = spaced([ns / grid.pixel_ns for ns in line_ns], [_STEP_LINE_PX] * len(line_ns))
-    top = _STEPS_Y - TOP_PX - SMALL_PX
-    segments = [((line_ns[i], top), (line_ns[i], sheet.height_px)) for i in kept]
-    sheet.draw_lines("steps", segments, 1, alpha=0.7, **STEP_LINES)
-    for left_px, text in step_labels(shown, grid):
-        sheet.write(left_px + _TEXT_GAP / 2, _STEPS_Y - TOP_PX, text, SMALL_PX, color=GRAY)
 
 
 def step_labels(steps: Mapping[int, Span], grid: Grid) -> list[tuple[float, str]]:

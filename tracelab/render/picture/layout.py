@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from functools import lru_cache
 from itertools import pairwise
-from types import MappingProxyType
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -23,9 +22,6 @@ from tracelab.render.picture.rows import Band, Row
 from tracelab.render.words import shorten
 
 GROUND, GRID_LINE, DARK, GRAY = "#F5F6F8", "#E4E6E9", "#202124", "#5F6368"
-STEP_LINES: Mapping[str, Any] = MappingProxyType(
-    {"colors": "#3C4043", "zorder": 4, "clip_on": False}
-)
 FONT = "DejaVu Sans"  # it comes with matplotlib
 
 # With a power of two as the resolution, whole pixels stay whole in floats.
@@ -35,8 +31,10 @@ LEFT_PX, RIGHT_PX = 240, 30
 MIN_WIDTH_PX, MAX_WIDTH_PX = 400, 16_384
 # Left of the headline and of the devices.
 MARGIN_PX = 20
-# Above the lanes, below them, below the legend.
-TOP_PX, AXIS_PX, BOTTOM_PX = 98, 46, 14
+# From the upper edge to the headline, from a line to the next, from the last to the lanes.
+_TITLE_DOWN_PX, LINE_PX, CAPTION_UP_PX = 34, 24, 40
+# Below the lanes, below the legend.
+_AXIS_PX, _BOTTOM_PX = 46, 14
 # Letters.
 TITLE_PX, TEXT_PX, SMALL_PX = 20, 14, 12
 
@@ -138,57 +136,43 @@ class Sheet(Record, eq=False):
 
 
 def new_sheets(
-    lanes: Sequence[Sequence[Row]], grids: Sequence[Grid], width_px: int, legend_px: int
+    lanes: Sequence[Sequence[Row]],
+    grids: Sequence[Grid],
+    lines: Sequence[int],
+    width_px: int,
+    legend_px: int,
 ) -> list[Sheet]:
-    """Make an empty picture of the right size: sheets one below the other, axes on whole pixels."""
+    """Make an empty picture of the right size: sheets one below the other, axes on whole pixels.
+
+    Above the lanes of each sheet is room for its headline and so many lines.
+    """
     lane_px = [_lane_height_px(len(of_sheet)) for of_sheet in lanes]
     tops = [lane_tops(of_sheet, px) for of_sheet, px in zip(lanes, lane_px, strict=True)]
     lanes_px = [
         top[-1] + lane_height_px(of_sheet[-1], px)
         for of_sheet, top, px in zip(lanes, tops, lane_px, strict=True)
     ]
-    height_px = sum(TOP_PX + px + AXIS_PX for px in lanes_px) + legend_px
-    figure = new_figure(width_px, height_px)
+    header_px = [_TITLE_DOWN_PX + LINE_PX * count + CAPTION_UP_PX for count in lines]
+    height_px = sum(header_px) + sum(lanes_px) + _AXIS_PX * len(grids) + legend_px
+    figure = Figure(figsize=(width_px / DPI, height_px / DPI), dpi=DPI, facecolor="white")
+    FigureCanvasAgg(figure)
     sheets: list[Sheet] = []
     below_px = height_px
     for i, grid in enumerate(grids):
-        below_px -= TOP_PX + lanes_px[i]
-        sheet = new_sheet(figure, str(i), grid, lanes[i], tops[i], lane_px[i], below_px)
-        sheets.append(sheet)
-        below_px -= AXIS_PX
+        below_px -= header_px[i] + lanes_px[i]
+        axes = figure.add_axes(
+            (
+                LEFT_PX / width_px,
+                below_px / height_px,
+                grid.columns / width_px,
+                lanes_px[i] / height_px,
+            ),
+            label=str(i),
+        )
+        axes.set(xlim=(0, grid.length_ns), ylim=(lanes_px[i], 0), facecolor="none")
+        sheets.append(Sheet(figure, axes, grid, lanes[i], tops[i], lane_px[i]))
+        below_px -= _AXIS_PX
     return sheets
-
-
-def new_figure(width_px: int, height_px: int) -> Figure:
-    """An empty picture."""
-    figure = Figure(figsize=(width_px / DPI, height_px / DPI), dpi=DPI, facecolor="white")
-    FigureCanvasAgg(figure)
-    return figure
-
-
-def new_sheet(
-    figure: Figure,
-    label: str,
-    grid: Grid,
-    rows: Sequence[Row],
-    tops: Sequence[int],
-    lane_px: int,
-    below_px: int,
-) -> Sheet:
-    """Return a sheet in a picture; N pixels are below it."""
-    lanes_px = tops[-1] + lane_height_px(rows[-1], lane_px)
-    width_px, height_px = figure.get_size_inches() * DPI
-    axes = figure.add_axes(
-        (
-            LEFT_PX / width_px,
-            below_px / height_px,
-            grid.columns / width_px,
-            lanes_px / height_px,
-        ),
-        label=label,
-    )
-    axes.set(xlim=(0, grid.length_ns), ylim=(lanes_px, 0), facecolor="none")
-    return Sheet(figure, axes, grid, rows, tops, lane_px)
 
 
 def _lane_height_px(lanes: int) -> int:
@@ -247,7 +231,7 @@ def fit(text: str, room_px: float, size_px: int, weight: str = "normal") -> str:
 
 def legend_px(grid: Grid, entries: int) -> int:
     """Return the height of a legend with N entries, and of the margin below it."""
-    return _LEGEND_ROW_PX * -(-entries // _legend_columns(grid)) + BOTTOM_PX
+    return _LEGEND_ROW_PX * -(-entries // _legend_columns(grid)) + _BOTTOM_PX
 
 
 def _legend_columns(grid: Grid) -> int:
@@ -273,7 +257,7 @@ def draw_legend(sheet: Sheet, kinds: Set[str]) -> None:
     sheet.figure.legend(
         handles=handles,
         loc="lower left",
-        bbox_to_anchor=(left / width_px, BOTTOM_PX / height_px),
+        bbox_to_anchor=(left / width_px, _BOTTOM_PX / height_px),
         ncols=columns,
         fontsize=points(TEXT_PX),
         labelcolor=DARK,

@@ -5,7 +5,7 @@ Neither a user's rcParams nor a name in a trace changes how a picture looks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -23,12 +23,10 @@ from tracelab.render.picture.draw_lanes import (
     draw_steps,
 )
 from tracelab.render.picture.layout import (
-    GRAY,
     LEFT_PX,
     MAX_WIDTH_PX,
     MIN_WIDTH_PX,
     RIGHT_PX,
-    TOP_PX,
     draw_legend,
     legend_px,
     new_sheets,
@@ -52,7 +50,6 @@ from tracelab.render.words import duration_text
 # Of all parts together.
 MAX_ROWS = 400
 MAX_ROWS_OF_HALF = 24
-_CAPTION_Y = 58
 # Matplotlib's limit is a height of 2^16 pixels.
 MAX_PARTS = 100
 
@@ -80,22 +77,28 @@ class Panel(Record, eq=False):
     """Contents of one part of a picture, before anything is drawn.
 
     Attributes:
-        scene: the file.
         grid: its time in pixel columns.
+        names: those of the spans, by index.
         rows: what lies in the rows that are shown.
+        steps: those of each row.
         busy: for each shown GPU when any of its streams works.
         title: the headline.
-        caption: the parts of the line below it.
-        shares: for each GPU the share that is written to its left.
+        lines: the lines below it; the last one is gray.
+        below: what is written below the name of a GPU.
+        unit: what names of GPUs begin with; those of a job are ranks.
+        marked: the GPUs whose names are colored.
     """
 
-    scene: Scene
     grid: Grid
+    names: Sequence[str]
     rows: Sequence[Row]
+    steps: Sequence[Mapping[int, Span]]
     busy: Mapping[int, Intervals]
     title: str
-    caption: Sequence[str]
-    shares: Mapping[int, str]
+    lines: Sequence[str]
+    below: Mapping[int, str]
+    unit: str = "GPU"
+    marked: Set[int] = frozenset()
 
 
 def require_drawable(parts: int, lanes: Sequence[str] | None, width_px: int) -> None:
@@ -119,7 +122,7 @@ def draw_timelines(parts: Sequence[Part], *, width_px: int = 1600) -> Figure:
             raise UsageError(f"there is nothing to draw from {start_ns} ns to {end_ns} ns")
     grids = _grids([part.span for part in parts], width_px)
     max_rows = max(1, MAX_ROWS // len(parts))
-    return _draw_panels(
+    return draw_panels(
         [_panel(part, grid, max_rows) for part, grid in zip(parts, grids, strict=True)], width_px
     )
 
@@ -136,9 +139,10 @@ def draw_whatif(scenes: tuple[Scene, Scene], *, titles: tuple[str, str], width_p
         texts = [f"a replayed step: {duration_text(grid.length_ns)}", *scene.notes]
         if len(shown) >= MAX_ROWS_OF_HALF:
             texts.append(f"the {len(shown)} busiest lanes")
-        busy = _busy(scene, shown, scene.window)
-        panels.append(Panel(scene, grid, shown, busy, title, texts, {}))
-    return _draw_panels(panels, width_px, max(grids, key=lambda grid: grid.columns))
+        lines = ["  ·  ".join(texts)]
+        busy, steps = _busy(scene, shown, scene.window), [scene.steps] * len(shown)
+        panels.append(Panel(grid, scene.names, shown, steps, busy, title, lines, {}))
+    return draw_panels(panels, width_px, max(grids, key=lambda grid: grid.columns))
 
 
 def _grids(spans: Sequence[Span], width_px: int) -> list[Grid]:
@@ -151,7 +155,7 @@ def _grids(spans: Sequence[Span], width_px: int) -> list[Grid]:
     ]
 
 
-def _draw_panels(panels: Sequence[Panel], width_px: int, ticks: Grid | None = None) -> Figure:
+def draw_panels(panels: Sequence[Panel], width_px: int, ticks: Grid | None = None) -> Figure:
     """Draw panels one above the other, with their own ticks or those of a common time."""
     kinds = {kind for panel in panels for kind in kinds_in(panel.rows)}
     idle = [
@@ -168,17 +172,16 @@ def _draw_panels(panels: Sequence[Panel], width_px: int, ticks: Grid | None = No
         sheets = new_sheets(
             [panel.rows for panel in panels],
             [panel.grid for panel in panels],
+            [len(panel.lines) for panel in panels],
             width_px,
             legend_px(widest, len(kinds)),
         )
         for panel, sheet, of_panel in zip(panels, sheets, idle, strict=True):
-            draw_lanes(sheet, panel.scene.names, of_panel)
-            draw_labels(sheet, panel.shares)
-            draw_steps(sheet, panel.scene.steps)
+            draw_lanes(sheet, panel.names, of_panel)
+            draw_labels(sheet, panel.unit, panel.below, panel.marked)
+            draw_steps(sheet, panel.steps)
             draw_axis(sheet, ticks)
-            draw_header(
-                sheet, TOP_PX, panel.title, {_CAPTION_Y: (GRAY, "  ·  ".join(panel.caption))}
-            )
+            draw_header(sheet, panel.title, panel.lines)
         draw_legend(next(sheet for sheet in sheets if sheet.grid is widest), kinds)
     return sheets[0].figure
 
@@ -195,8 +198,10 @@ def _panel(part: Part, grid: Grid, max_rows: int) -> Panel:
     )
     of = [f"busy share of {shares.of}"] if busy else []
     title = part.title or Path(scene.path).name
-    texts = [caption(rows, grid, part.lanes, len(available)), *of]
-    return Panel(scene, grid, rows, busy, title, texts, shares.by_gpu)
+    lines = ["  ·  ".join([caption(rows, grid, part.lanes, len(available)), *of])]
+    below = {gpu: f"busy {share}" for gpu, share in shares.by_gpu.items()}
+    steps = [scene.steps] * len(rows)
+    return Panel(grid, scene.names, rows, steps, busy, title, lines, below)
 
 
 def _busy(scene: Scene, rows: Sequence[Row], span: Span) -> dict[int, Intervals]:
