@@ -77,6 +77,7 @@ def diff(
     from tracelab.outputs.picture import PICTURE
     from tracelab.render.markdown.diff import render_diff as render_markdown
     from tracelab.render.text.report import render_diff
+    from tracelab.report.load import is_saved_report
 
     if max_regression is not None and not 0 <= max_regression < math.inf:
         raise UsageError(f"--max-regression takes per cent from 0 on, not {max_regression}")
@@ -87,9 +88,11 @@ def diff(
     options = analyzed.options(len(sources))
     if png is not None:
         PICTURE.require_name(png)
+        if len(sources) > 2 or any(map(is_saved_report, sources)):
+            raise UsageError(
+                "a picture shows one trace of each side: neither several nor a saved report"
+            )
     require_outputs(sources, files=[json, png])
-    if png is not None:
-        _check_picture(inputs)
     sides, parts = _read_sides(inputs, paths, options, is_drawn=png is not None)
     found = compare_sides(*sides)
     if json is not None and json != "-":
@@ -180,18 +183,6 @@ def _find(paths: list[str]) -> _Input:
         else find_sources(sorted(glob(path)) or [path])  # noqa: PTH207 (it may be absolute)
         for path in paths
     ]
-
-
-def _check_picture(inputs: tuple[_Input, _Input]) -> None:
-    """Refuse what cannot be drawn before anything is read for long."""
-    from tracelab.report.load import is_saved_report
-
-    for side in inputs:
-        if len(side) > 1 or len(side[0]) > 1:
-            raise UsageError("a picture shows one trace of each side; these are several: name them")
-    for ((source,),) in inputs:
-        if is_saved_report(source):
-            raise UsageError(f"{source.path}: a saved report has no timeline to draw")
 
 
 def _read_sides(

@@ -240,20 +240,19 @@ def _bubble_parts(parts: BubbleParts | None) -> str:
     if parts is None:
         return ""
     shares = {
+        "schedule": parts.theory,
         "uneven stages": parts.imbalance,
         "transfers": parts.transfer,
         "late CPUs": parts.host,
     }
     named = {name: share for name, share in shares.items() if share >= _MIN_NAMED_STEP_SHARE}
-    if not named and parts.rest < _MIN_NAMED_STEP_SHARE:
+    if not named.keys() - {"schedule"} and parts.rest < _MIN_NAMED_STEP_SHARE:
         return ""
-    own = parts.theory if parts.theory >= _MIN_NAMED_STEP_SHARE else 0.0
-    rest = parts.rest + parts.theory - own + sum(shares.values()) - sum(named.values())
-    if rest >= _MIN_SHOWN_SCHEDULE_SHARE:
-        named["other"] = rest
-    by_size = sorted(named.items(), key=lambda item: -item[1])
-    parts_of = [*([("schedule", own)] if own else []), *by_size]
-    return f": {', '.join(f'{name} {exact_percent(share)}' for name, share in parts_of)}"
+    other = parts.rest + sum(shares[name] for name in shares.keys() - named.keys())
+    if other >= _MIN_SHOWN_SCHEDULE_SHARE:
+        named["other"] = other
+    ordered = sorted(named.items(), key=lambda item: (item[0] != "schedule", -item[1]))
+    return f": {', '.join(f'{name} {exact_percent(share)}' for name, share in ordered)}"
 
 
 def _waits(shares: Sequence[RankShares]) -> list[str]:
