@@ -161,11 +161,8 @@ def calibrate(graph: Graph, program: Program) -> Calibration | None:
     middle = (least + most) / 2
     fitted, slow, fast = fit(middle), fit(least), fit(most)
     ends: tuple[Program, ...] = ()
-    if most > least or fitted.is_vague:
-        ends = (
-            slow.least if slow.is_vague else slow.program,
-            fast.most if fast.is_vague else fast.program,
-        )
+    if most > least or fitted.least is not fitted.program:
+        ends = (slow.least, fast.most)
     far = _MAX_GPU_FACTOR if fitted.longest_ns < timed_ns else 1 / _MAX_GPU_FACTOR
     # Kernels that wait for other ranks do not show the GPU's speed.
     if fitted.off_by(timed_ns) > _NOISE and not (program.activity_kind == Kind.COMM).any():
@@ -188,9 +185,9 @@ class _Fit(Arrays):
 
     Attributes:
         program: the program without what the profiler took of the host.
-        least, most: the same with the least and the most cost of an event that fit as well.
+        least, most: the same with the least and the most cost of an event that fit as well, where
+            they differ much.
         event_ns: the cost of one recorded event that is no Python function, ns.
-        is_vague: whether the least and the most differ much.
         host_ns: what the host takes for a step, timed as the recorder does, ns.
         shortest_ns, longest_ns: what a step takes, timed like that, ns.
         time_ns: int64[n], ns, when each node is reached then.
@@ -200,7 +197,6 @@ class _Fit(Arrays):
     least: Program
     most: Program
     event_ns: float
-    is_vague: bool
     host_ns: float
     shortest_ns: float
     longest_ns: float
@@ -242,9 +238,9 @@ def _fit(
         # In a short step with many events the host's time bends between two costs: look closer.
         near_ns = np.clip(event_ns + _NEAR_NS, 0, _MAX_COST_NS)
         event_ns = _cost_at(near_ns, host_times(near_ns), measured_ns)
-    fitted = remove_profiler(program, recording, event_ns)
-    least, most = (remove_profiler(program, recording, ns) for ns in (least_ns, most_ns))
-    is_vague = most_ns - least_ns > _VAGUE_NS
+    fitted = least = most = remove_profiler(program, recording, event_ns)
+    if most_ns - least_ns > _VAGUE_NS:
+        least, most = (remove_profiler(program, recording, ns) for ns in (least_ns, most_ns))
     is_under = event_ns < _MIN_COST_NS and is_other.any()
     if is_under or is_over:
         costs_ns = (event_ns if is_under else 0, _TYPICAL_COST_NS, _LARGE_COST_NS)
@@ -253,7 +249,7 @@ def _fit(
         if paced is not None:
             # What no cost explains is a guess: what the highest one leaves is possible, too.
             least, most = paced[0], paced[2] if is_under else fitted
-            fitted, event_ns, is_vague = paced[1], _TYPICAL_COST_NS, True
+            fitted, event_ns = paced[1], _TYPICAL_COST_NS
     time_ns = blocks.replay([fitted])
     [fitted_host_ns], [[shortest_ns, longest_ns]] = blocks.measure([fitted], time_ns)
     return _Fit(
@@ -261,7 +257,6 @@ def _fit(
         least=least,
         most=most,
         event_ns=event_ns,
-        is_vague=is_vague,
         host_ns=fitted_host_ns,
         shortest_ns=shortest_ns,
         longest_ns=longest_ns,

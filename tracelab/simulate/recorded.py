@@ -19,7 +19,7 @@ from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.gpu_edges import gpu_edges
 from tracelab.simulate.host_edges import Nodes, find_nodes, launch_edges, wait_edges, work_edges
-from tracelab.simulate.program import Edges, NodeKind, Program, Via
+from tracelab.simulate.program import Edges, NodeKind, Program, Via, add_edges
 
 
 class Recorded(Arrays):
@@ -268,15 +268,8 @@ def _add_wraps(
     latency_ns[of_thread] = _between_ns(
         timeline, program, first[of_thread], last[of_thread], first_step, last_step
     )
-    via = np.where(is_stream, Via.STREAM, Via.HOST).astype(np.int8)
-    return replace(
-        program,
-        source=np.append(program.source, last[added]),
-        target=np.append(program.target, first[added]),
-        via=np.append(program.via, via[added]),
-        lag=np.append(program.lag, np.ones(len(added), dtype=np.int8)),
-        latency_ns=np.append(program.latency_ns, latency_ns[added]),
-    )
+    via = np.where(is_stream, Via.STREAM, Via.HOST)[added]
+    return add_edges(program, last[added], first[added], via, latency_ns[added], lag=1)
 
 
 def _between_ns(
