@@ -62,7 +62,6 @@ _MIN_COST_NS, _TYPICAL_COST_NS, _LARGE_COST_NS = 1_000, 2_000, 5_000
 _PACES = np.linspace(0.15, 2, 75)
 # Indices of `_PACES`.
 _COARSE_PACES = np.append(np.arange(0, 74, 8), 74)
-_NEAR_NS = np.linspace(-250, 250, 41)  # from one of these costs to the next, on either side
 # What little is recorded in a stretch of time is at most nine tenths of it.
 MIN_LEFT_SHARE = 0.1
 # How long it takes from the end of the host's part to that of the wait for the GPU where that is
@@ -231,13 +230,6 @@ def _fit(
         _cost_at(_COSTS_NS, host_ns, measured_ns * scale) for scale in (1 + _NOISE, 1, 1 - _NOISE)
     )
     is_over = host_ns[-1] > (1 + _NOISE) * measured_ns  # no cost is enough
-    if (
-        not is_over
-        and abs(host_times(np.array([event_ns]))[0] - measured_ns) > _FITTED * measured_ns
-    ):
-        # In a short step with many events the host's time bends between two costs: look closer.
-        near_ns = np.clip(event_ns + _NEAR_NS, 0, _MAX_COST_NS)
-        event_ns = _cost_at(near_ns, host_times(near_ns), measured_ns)
     fitted = least = most = remove_profiler(program, recording, event_ns)
     if most_ns - least_ns > _VAGUE_NS:
         least, most = (remove_profiler(program, recording, ns) for ns in (least_ns, most_ns))

@@ -167,24 +167,6 @@ def test_no_stretch_of_time_vanishes():
     )
 
 
-def test_many_events_in_a_short_step_are_fitted_as_exactly():
-    # GIVEN 40 operators more among the 40 us between two calls, where there is one event already:
-    # with a cost of 36 / 41 = 0.88 us an event a tenth of them is left, and no more cost takes more
-    some = recorded_steps()
-    for number in range(4):
-        for begin in range(40):
-            start = number * STEP_US * US + 26 * US + begin * 500
-            some.append(rows.operator("aten::relu", start, start + 400))
-    # AND a cost between those that are tried at first, near which the host's time bends
-    event_us = 0.85
-    host_us = STEP_US - (EVENTS_A_STEP + 40) * event_us
-    graph = graph_of(*some, host_us=host_us)
-    # WHEN, THEN
-    calibration = calibrate(graph, program_of(graph))
-    assert calibration.event_ns == pytest.approx(event_us * US, abs=5)
-    assert calibration.host_ns == pytest.approx(host_us * US, abs=200)
-
-
 def test_nothing_makes_a_tenth_of_a_host():
     # GIVEN a host that took a tenth without the profiler, more than 6 events can explain
     graph = graph_of(*recorded_steps(), host_us=STEP_US / 10)
