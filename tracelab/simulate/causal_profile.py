@@ -10,7 +10,7 @@ one calls inside is part of it. A GPU activity is of the item that launched it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Annotated, Any
 
@@ -370,7 +370,11 @@ def causal_profile(
         max(round(step_ns * per_replayed), min(remain_ns, basis.step_ns))
         for step_ns, remain_ns in zip(steps_ns, remains_ns, strict=True)
     )
-    rows = [_answered(part, basis.step_ns, answers_ns, per_replayed) for part in asked]
+    rows = []
+    for known, changes_of_part in asked:
+        known |= {name: next(answers_ns) for name in changes_of_part}
+        known["critical_ns"] = round(known["critical_ns"] * per_replayed)
+        rows.append(CausalMetrics(rank=0, step_ns=basis.step_ns, **known))
     first, last = len(whole), len(whole) + len(parts)
     return (*rows[:first], *_sort_by_saving(rows[first:last]), *rows[last:])
 
@@ -379,17 +383,6 @@ def causal_profile(
 _Changes = Mapping[str, Callable[[], Program]]
 # The fields that are known without a replay, and the others.
 _Part = tuple[dict[str, Any], _Changes]
-
-
-def _answered(
-    part: _Part, step_ns: int, answers_ns: Iterator[int], per_replayed: float
-) -> CausalMetrics:
-    """The row of a part, which takes its answers; what it decides is a part of the same step."""
-    known, changes = part
-    answered: dict[str, Any] = {"half_ns": None, "no_wait_ns": None}
-    answered |= {name: next(answers_ns) for name in changes}
-    known["critical_ns"] = round(known["critical_ns"] * per_replayed)
-    return CausalMetrics(rank=0, step_ns=step_ns, **answered, **known)
 
 
 def _sort_by_saving(rows: Iterable[CausalMetrics]) -> tuple[CausalMetrics, ...]:
@@ -502,13 +495,15 @@ def _kernel_changes(selection: Selection) -> _Changes:
 def _known(
     by: str, item: ItemName, count: int, host_ns: int, gpu_ns: int, critical_ns: int, steps: int
 ) -> dict[str, Any]:
-    """Return the fields of an item's row that no replay tells, per step."""
+    """Return the fields of an item's row, per step; what only a replay tells is unknown."""
     name, where = item
     return {
         "by": by,
         "name": name,
         "where": where,
         "names": 1,
+        "half_ns": None,
+        "no_wait_ns": None,
         "count": count / steps,
         "host_ns": host_ns // steps,
         "gpu_ns": gpu_ns // steps,

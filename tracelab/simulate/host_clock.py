@@ -6,6 +6,8 @@ profiler took is taken away where it recorded something.
 
 from __future__ import annotations
 
+from functools import reduce
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,7 +24,7 @@ from tracelab.measures.unprofiled_windows import HostClock
 from tracelab.model.graph import Graph
 from tracelab.model.phases import Phases
 from tracelab.simulate.baseline import Baseline
-from tracelab.simulate.profiler_cost import MIN_LEFT_SHARE, Calibration, Marks, RecordedEvents
+from tracelab.simulate.profiler_cost import MIN_LEFT_SHARE, Calibration, RecordedEvents
 from tracelab.simulate.program import NodeKind, Program, Via
 
 # The profiler takes some time before the begin of an event and after it, and so at its end.
@@ -41,11 +43,14 @@ def host_clock(graph: Graph, phases: Phases, baseline: Baseline) -> HostClock | 
     steps = [timeline.steps[index] for index in timeline.steady.indices]
     step_id = np.array([x.event_id for x in steps if x.number in baseline.steps], dtype=np.intp)
     in_steps = union(timeline.trace.start_ns[step_id], timeline.trace.end_ns[step_id])
-    in_charge = phases.threads_in_charge(
-        union([in_steps.starts[0]], [in_steps.ends[-1]])  # and between the steps
-    )
-    knot_ns, replayed_ns = _find_calls(graph, calibration, in_steps, dict(in_charge))
-    marks, in_profiler = _recorded(graph, in_steps, dict(in_charge))
+    in_charge = dict(
+        phases.threads_in_charge(union([in_steps.starts[0]], [in_steps.ends[-1]]))
+    )  # also between the steps
+    knot_ns, replayed_ns = _find_calls(graph, calibration, in_steps, in_charge)
+    recorded = RecordedEvents(graph)
+    marks = [recorded.marks(thread).inside(part) for thread, part in in_charge.items()]
+    between_steps = gaps(in_steps, int(in_steps.starts[0]), int(in_steps.ends[-1]))
+    in_profiler = reduce(join, map(recorded.profiler_calls, in_charge), between_steps)
     mark_ns = [of_thread.moment_ns for of_thread in marks]
     cut_ns = np.unique(np.concatenate((knot_ns, *mark_ns, in_profiler.starts, in_profiler.ends)))
     cut_ns = cut_ns[(cut_ns >= knot_ns[0]) & (cut_ns <= knot_ns[-1])]
@@ -112,18 +117,6 @@ def _ends(
     left_ns = min(int(program.latency_ns[wrap]), head_ns + tail_ns)
     head_left_ns = left_ns * head_ns // max(1, head_ns + tail_ns)
     return int(begun_ns[first]) - head_left_ns, int(time_ns[last]) + left_ns - head_left_ns
-
-
-def _recorded(
-    graph: Graph, in_steps: Intervals, in_charge: dict[int, Intervals]
-) -> tuple[list[Marks], Intervals]:
-    """Return when the profiler recorded the threads in charge, and when it ran itself."""
-    events = RecordedEvents(graph)
-    in_profiler = gaps(in_steps, int(in_steps.starts[0]), int(in_steps.ends[-1]))
-    for thread in in_charge:
-        in_profiler = join(in_profiler, events.profiler_calls(thread))
-    marks = [events.marks(thread).inside(part) for thread, part in in_charge.items()]
-    return marks, in_profiler
 
 
 def _shortened(
