@@ -110,7 +110,9 @@ def rank_shares(report: Report) -> list[RankShares]:
         if steps:
             parts_ns = {part: sum(getattr(x, part) for x in steps) for part in _PARTS}
             lengths_ns = [x.end_ns - x.start_ns for x in steps]
-            between_ns = max(0, window_ns.get(times.rank, 0) - sum(lengths_ns))
+            between_ns = 0
+            if {x.step for x in steps} == steady.get(times.rank):  # not one step that was chosen
+                between_ns = max(0, window_ns[times.rank] - sum(lengths_ns))
             parts_ns["idle_ns"] += between_ns
             shares.append(
                 RankShares(

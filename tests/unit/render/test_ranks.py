@@ -54,6 +54,12 @@ class TestShares:
         assert (shares.step_ns, shares.length_ns) == (10 * MS, 20 * MS)
         assert (shares.percents["wait"], shares.percents["idle"]) == (30, 0)
 
+    def test_of_one_step_that_was_chosen(self):
+        # Of the two steady steps only one is told: the time of the other one is not idle.
+        [shares] = rank_shares(report_of(jobs.job(jobs.rank_times(0, steps=(2,), wait=4))))
+        assert (shares.step_ns, shares.length_ns) == (10 * MS, 10 * MS)
+        assert (shares.percents["wait"], shares.percents["idle"]) == (40, 0)
+
     def test_the_rank_that_is_awaited_most(self):
         shares = rank_shares(report_of(jobs.job(*FOUR, collectives=WAITS)))
         assert [x.waits_for_text for x in shares] == ["rank 1", "-", "rank 1", "rank 1"]
