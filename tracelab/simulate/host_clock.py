@@ -25,7 +25,7 @@ from tracelab.model.graph import Graph
 from tracelab.model.phases import Phases
 from tracelab.simulate.baseline import Baseline
 from tracelab.simulate.profiler_cost import MIN_LEFT_SHARE, Calibration, RecordedEvents
-from tracelab.simulate.program import NodeKind, Program, Via
+from tracelab.simulate.program import NEVER, NodeKind, Program, Via
 
 # The profiler takes some time before the begin of an event and after it, and so at its end.
 _SIDES = 2
@@ -92,12 +92,10 @@ def _find_calls(
 def _begun_ns(program: Program, time_ns: Int64Array) -> Int64Array:
     """int64[n], ns, when the host begins each call in a replay: before the call waits."""
     edge = np.flatnonzero(np.isin(program.via, (Via.HOST, Via.THREAD)) & (program.lag == 0))
-    begun_ns = np.full(len(program), np.iinfo(np.int64).min)
+    begun_ns = np.full(len(program), NEVER)
     arrived_ns = time_ns[program.source[edge]] + program.latency_ns[edge]
     np.maximum.at(begun_ns, program.target[edge], arrived_ns)
-    is_first = np.ones(len(program), dtype=np.bool_)
-    is_first[program.target[edge]] = False
-    return np.where(is_first, time_ns - program.cost_ns, begun_ns)
+    return np.where(begun_ns == NEVER, time_ns - program.cost_ns, begun_ns)
 
 
 def _ends(

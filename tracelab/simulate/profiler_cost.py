@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import asdict
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays, rows_at
@@ -116,70 +117,7 @@ class Recording(Arrays):
         return taken_ns
 
 
-class Calibration(Arrays):
-    """A program without the profiler, and how it compares with what the recorder timed.
-
-    Attributes:
-        program: the calibrated program.
-        event_ns: the fitted cost of one recorded event that is no Python function, ns.
-        host_ns: what the host takes for a step, timed as the recorder does, ns.
-        step_ns: what a step takes, timed like that, ns: some steps in a row, from empty queues on.
-            How long the recorder took itself is not known exactly; of the lengths that are
-            possible it is the one nearest to what was timed.
-        ends: with the least and the most cost that fit as well, where they differ much; often none.
-        time_ns: int64[n], ns, when each node is reached where steps run as the recorder timed them;
-            of blocks that are longer than the program, when it is reached first.
-    """
-
-    program: Program
-    event_ns: float
-    host_ns: int
-    step_ns: int
-    ends: tuple[Program, ...]
-    time_ns: Int64Array
-
-
-def calibrate(graph: Graph, program: Program) -> Calibration | None:
-    """Fit what the profiler took for each event; None where nothing was timed or launched."""
-    info = graph.host.timeline.trace.info
-    timed_ns, measured_ns = info.unprofiled_step_ns, info.unprofiled_host_step_ns
-    if timed_ns is None or measured_ns is None or not _calls_of_steps(graph, program).any():
-        return None
-    recording = count_recorded(graph, program)
-    blocks = _Blocks(graph, program, info.unprofiled_block_steps)
-    is_gap = _is_graph_gap(graph, program)
-    is_other = other_work(graph.host.timeline, program)
-
-    @functools.cache
-    def fit(share: float, gpu: float = 1.0) -> _Fit:
-        shorter = replace_latency(program, is_gap, times(program.latency_ns, 1 - share))
-        return _fit(blocks, scale_gpu(shorter, gpu), recording, measured_ns, is_other)
-
-    shares = _GAP_SHARES if is_gap.any() else _GAP_SHARES[:1]
-    least, most = _fitting_shares(list(map(fit, shares)), shares, timed_ns, measured_ns)
-    middle = (least + most) / 2
-    fitted, slow, fast = fit(middle), fit(least), fit(most)
-    ends: tuple[Program, ...] = ()
-    if most > least or fitted.least is not fitted.program:
-        ends = (slow.least, fast.most)
-    far = _MAX_GPU_FACTOR if fitted.longest_ns < timed_ns else 1 / _MAX_GPU_FACTOR
-    # Kernels that wait for other ranks do not show the GPU's speed.
-    if fitted.off_by(timed_ns) > _NOISE and not (program.activity_kind == Kind.COMM).any():
-        gpu = _gpu_at(timed_ns, fitted, fit(middle, far), far)
-        if (scaled := fit(middle, gpu)).off_by(timed_ns) <= _NOISE:
-            ends = (*(ends or (fitted.program,)), scaled.program)
-            fitted = scaled
-    return Calibration(
-        program=fitted.program,
-        event_ns=fitted.event_ns,
-        host_ns=round(fitted.host_ns),
-        step_ns=round(fitted.nearest_ns(timed_ns)),
-        ends=ends,
-        time_ns=fitted.time_ns,
-    )
-
-
-class _Fit(Arrays):
+class Fit(Arrays):
     """A program whose host takes what it took without the profiler.
 
     Attributes:
@@ -189,7 +127,8 @@ class _Fit(Arrays):
         event_ns: the cost of one recorded event that is no Python function, ns.
         host_ns: what the host takes for a step, timed as the recorder does, ns.
         shortest_ns, longest_ns: what a step takes, timed like that, ns.
-        time_ns: int64[n], ns, when each node is reached then.
+        time_ns: int64[n], ns, when each node is reached then; of blocks that are longer than the
+            program, when it is reached first.
     """
 
     program: Program
@@ -210,13 +149,60 @@ class _Fit(Arrays):
         return abs(self.nearest_ns(timed_ns) / timed_ns - 1)
 
 
+class Calibration(Fit):
+    """A program without the profiler, and how it compares with what the recorder timed.
+
+    Attributes:
+        step_ns: what a step takes, timed like that, ns: some steps in a row, from empty queues on.
+            How long the recorder took itself is not known exactly; of the lengths that are
+            possible it is the one nearest to what was timed.
+        ends: with the least and the most cost that fit as well, where they differ much; often none.
+    """
+
+    step_ns: int
+    ends: tuple[Program, ...]
+
+
+def calibrate(graph: Graph, program: Program) -> Calibration | None:
+    """Fit what the profiler took for each event; None where nothing was timed or launched."""
+    info = graph.host.timeline.trace.info
+    timed_ns, measured_ns = info.unprofiled_step_ns, info.unprofiled_host_step_ns
+    if timed_ns is None or measured_ns is None or not _calls_of_steps(graph, program).any():
+        return None
+    recording = count_recorded(graph, program)
+    blocks = _Blocks(graph, program, info.unprofiled_block_steps)
+    is_gap = _is_graph_gap(graph, program)
+    is_other = other_work(graph.host.timeline, program)
+
+    @functools.cache
+    def fit(share: float, gpu: float = 1.0) -> Fit:
+        shorter = replace_latency(program, is_gap, times(program.latency_ns, 1 - share))
+        return _fit(blocks, scale_gpu(shorter, gpu), recording, measured_ns, is_other)
+
+    shares = _GAP_SHARES if is_gap.any() else _GAP_SHARES[:1]
+    least, most = _fitting_shares(list(map(fit, shares)), shares, timed_ns, measured_ns)
+    middle = (least + most) / 2
+    fitted, slow, fast = fit(middle), fit(least), fit(most)
+    ends: tuple[Program, ...] = ()
+    if most > least or fitted.least is not fitted.program:
+        ends = (slow.least, fast.most)
+    far = _MAX_GPU_FACTOR if fitted.longest_ns < timed_ns else 1 / _MAX_GPU_FACTOR
+    # Kernels that wait for other ranks do not show the GPU's speed.
+    if fitted.off_by(timed_ns) > _NOISE and not (program.activity_kind == Kind.COMM).any():
+        gpu = _gpu_at(timed_ns, fitted, fit(middle, far), far)
+        if (scaled := fit(middle, gpu)).off_by(timed_ns) <= _NOISE:
+            ends = (*(ends or (fitted.program,)), scaled.program)
+            fitted = scaled
+    return Calibration(**asdict(fitted), step_ns=round(fitted.nearest_ns(timed_ns)), ends=ends)
+
+
 def _fit(
     blocks: _Blocks,
     program: Program,
     recording: Recording,
     measured_ns: float,
     is_other: NDArray[np.bool_],
-) -> _Fit:
+) -> Fit:
     """Fit the cost of an event to what the host took, ns."""
 
     def times_of(candidates: Sequence[Program]) -> NDArray[np.float64]:
@@ -244,7 +230,7 @@ def _fit(
             fitted, event_ns = paced[1], _TYPICAL_COST_NS
     time_ns = blocks.replay([fitted])
     [fitted_host_ns], [[shortest_ns, longest_ns]] = blocks.measure([fitted], time_ns)
-    return _Fit(
+    return Fit(
         program=fitted,
         least=least,
         most=most,
@@ -309,7 +295,7 @@ def scale_gpu(program: Program, scale: float) -> Program:
     return replace_cost(program, is_compute, times(program.cost_ns, scale))
 
 
-def _gpu_at(timed_ns: float, fitted: _Fit, far: _Fit, far_scale: float) -> float:
+def _gpu_at(timed_ns: float, fitted: Fit, far: Fit, far_scale: float) -> float:
     """Return the factor on kernel times at which the step is as long as without the profiler."""
     near_ns = fitted.nearest_ns(timed_ns)
     far_ns = far.longest_ns if far_scale > 1 else far.shortest_ns
@@ -318,7 +304,7 @@ def _gpu_at(timed_ns: float, fitted: _Fit, far: _Fit, far_scale: float) -> float
 
 
 def _fitting_shares(
-    fits: Sequence[_Fit], shares: Sequence[float], timed_ns: float, measured_ns: float
+    fits: Sequence[Fit], shares: Sequence[float], timed_ns: float, measured_ns: float
 ) -> tuple[float, float]:
     """Between which shares of the gaps the step takes what it took without the profiler."""
     slower = [
