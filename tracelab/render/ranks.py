@@ -111,7 +111,7 @@ def rank_shares(report: Report) -> list[RankShares]:
             parts_ns = {part: sum(getattr(x, part) for x in steps) for part in _PARTS}
             lengths_ns = [x.end_ns - x.start_ns for x in steps]
             between_ns = 0
-            if {x.step for x in steps} == steady.get(times.rank):  # not one step that was chosen
+            if {x.step for x in steps} == steady.get(times.rank, frozenset()):  # not a chosen one
                 between_ns = max(0, window_ns[times.rank] - sum(lengths_ns))
             parts_ns["idle_ns"] += between_ns
             shares.append(
