@@ -20,8 +20,8 @@ from tracelab.model.frames import is_autograd_node, is_backward, is_module_call
 from tracelab.model.host import NOTHING_RECORDED, Host
 from tracelab.model.lookup import groups_of, map_names
 from tracelab.model.nesting import Nesting
-from tracelab.model.program.call_sites import autograd_threads, waiting_threads
-from tracelab.model.trace import ABSENT, Category
+from tracelab.model.program.call_sites import waiting_threads
+from tracelab.model.trace import ABSENT, Category, Trace
 
 
 class Phase(IntEnum):
@@ -121,7 +121,7 @@ class Phases:
         phase_of_event[[step.event_id for step in timeline.steps]] = ABSENT
         self._regions = Nesting(trace, np.flatnonzero(phase_of_event != ABSENT))
         self._timeline, self._trace, self._operators = timeline, trace, timeline.operators
-        self._autograd_threads = autograd_threads(timeline)
+        self._autograd_threads = _autograd_threads(trace, self._operators)
         self.main_thread = _main_thread(host, self._autograd_threads)
         self._waiting = host.states.get(self.main_thread, NOTHING_RECORDED).waiting
         self._phase = self._corrected(phase_of_event[self._regions.event_id])
@@ -237,6 +237,19 @@ def _named_phases(host: Host) -> NDArray[np.int8]:
         phase[events] = map_names(trace, events, phase_of, np.int8)
     phase[host.loading_id] = Phase.DATA
     return phase
+
+
+def _autograd_threads(trace: Trace, operators: Nesting) -> NDArray[np.int32]:
+    """Index into `Trace.threads` of autograd's own: by name, or they run little but its engine."""
+    # A backward pass through operators of the CPU runs on the thread that called it.
+    outermost = np.flatnonzero(operators.parent_index == ABSENT)
+    thread = operators.thread_index[outermost]
+    is_engine = operators.have_name(is_autograd_node)[outermost]
+    most = 2 * np.bincount(thread[is_engine], minlength=len(trace.threads)) > np.bincount(
+        thread, minlength=len(trace.threads)
+    )
+    is_named = ["autograd" in thread.name for thread in trace.threads]
+    return np.flatnonzero(most | np.array(is_named, dtype=np.bool_)).astype(np.int32)
 
 
 def _main_thread(host: Host, autograd_threads: NDArray[np.int32]) -> int:

@@ -111,11 +111,6 @@ def python_frames(timeline: Timeline) -> Nesting:
     return _locator(timeline).frames
 
 
-def autograd_threads(timeline: Timeline) -> NDArray[np.int32]:
-    """Index into `Trace.threads` of autograd's own: by name, or they run little but its engine."""
-    return _locator(timeline).autograd_threads
-
-
 def _locator(timeline: Timeline) -> _Locator:
     if timeline not in _LOCATORS:
         _LOCATORS[timeline] = _Locator(timeline)
@@ -258,7 +253,7 @@ class _Locator:
                 thread: union(frames.start_ns[run_backward[own]], frames.end_ns[run_backward[own]])
                 for thread, own in groups_of(frames.thread_index[run_backward])
             },
-            autograd_threads=self.autograd_threads,
+            autograd_threads=self._autograd_threads,
         )
 
     @cached_property
@@ -457,7 +452,7 @@ class _Locator:
         caller = np.full(len(events), ABSENT, dtype=np.int64)
         alone = np.flatnonzero(frame == ABSENT)
         thread = self._trace.thread_index[events[alone]]
-        of_autograd = alone[np.isin(thread, self.autograd_threads)]
+        of_autograd = alone[np.isin(thread, self._autograd_threads)]
         unrecorded = alone[np.isin(thread, self._unrecorded_threads)]
         for index, regions, is_chosen, is_inside in (
             (of_autograd, self.frames, self._named(is_backward), self._is_in_backward),
@@ -538,24 +533,20 @@ class _Locator:
     def _unrecorded_threads(self) -> NDArray[np.int64]:
         """Index into `Trace.threads` of those of which the file has no functions and no regions."""
         # Autograd's threads are left out, as are those that only check if work has finished.
-        known = (self.frames.thread_index, self._annotations.thread_index, self.autograd_threads)
+        known = (self.frames.thread_index, self._annotations.thread_index, self._autograd_threads)
         watchdogs = np.array(watchdog_threads(self._trace), dtype=np.int64)
         return np.setdiff1d(
             np.arange(len(self._trace.threads)), np.concatenate((*known, watchdogs))
         )
 
     @cached_property
-    def autograd_threads(self) -> NDArray[np.int32]:
-        """Index into `Trace.threads` of autograd's own."""
-        # A backward pass through operators of the CPU runs on the thread that called it.
-        operators, threads = self._operators, self._trace.threads
-        outermost = np.flatnonzero(operators.parent_index == ABSENT)
-        thread = operators.thread_index[outermost]
-        is_engine = operators.have_name(is_autograd_node)[outermost]
-        counts = np.bincount(thread, minlength=len(threads))
-        is_own = 2 * np.bincount(thread[is_engine], minlength=len(threads)) > counts
-        is_own |= np.array(["autograd" in thread.name for thread in threads], dtype=np.bool_)
-        return np.flatnonzero(is_own).astype(np.int32)
+    def _autograd_threads(self) -> NDArray[np.int32]:
+        """Index into `Trace.threads` of those that ran autograd's engine, or have its name."""
+        threads = self._trace.threads
+        is_engine = np.array(["autograd" in thread.name for thread in threads], dtype=np.bool_)
+        of_engine = self._operators.have_name(is_autograd_node)
+        is_engine[self._operators.thread_index[of_engine]] = True
+        return np.flatnonzero(is_engine).astype(np.int32)
 
 
 _NOTHING: frozenset[str] = frozenset()

@@ -439,6 +439,9 @@ def test_autograds_thread_is_known_by_its_work_as_well():
     row = operator(ENGINE, 60, 70, thread=WATCHDOG)
 
     assert site_of(*BACKWARD, row, thread=WATCHDOG).function == "train"
+    # However little of it is the engine's: collectives of a hook are operators of their own.
+    others = [operator("c10d::allreduce_", 10 + i, 11 + i, thread=WATCHDOG) for i in range(9)]
+    assert site_of(*BACKWARD, *others, row, thread=WATCHDOG).function == "train"
     assert site_of(*BACKWARD, thread=WATCHDOG) == NO_CALL_SITE
 
 
