@@ -263,7 +263,7 @@ def _messages(
 def _phases_of_sends(
     part_of: Mapping[int, RankPart], ranks: Sequence[int], of_stages: _OfStages
 ) -> list[tuple[bool, int]]:
-    """Whether each send goes forward, and the phase of the compute before it."""
+    """Direction of each send, True if it is forward, and the phase of the compute before it."""
     return [
         (message.is_forward, int(part_of[rank].passes.phase[message.operation_index]))
         for rank, messages in zip(ranks, of_stages, strict=True)

@@ -341,7 +341,7 @@ class Sites:
     def _select_inside(
         self, events: Int64Array, is_one: Callable[[Int64Array], NDArray[np.bool_]]
     ) -> Selection:
-        """What was called inside some events (event ids), and calls that are such themselves."""
+        """Select what was called inside some events (event ids), and those that are calls."""
         regions = self.regions(events)
         return self._select_calls(
             lambda calls: is_one(calls) | self._are_inside(calls, regions), lambda: regions

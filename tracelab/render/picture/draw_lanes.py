@@ -146,7 +146,7 @@ def draw_header(sheet: Sheet, title: str, lines: Sequence[str]) -> None:
 
 
 def draw_labels(sheet: Sheet, unit: str, below: Mapping[int, str], marked: Set[int]) -> None:
-    """Write the name of every lane and of every device, and below that what is said of it."""
+    """Write the name of every lane and of every device, and its shares below."""
     left, right = MARGIN_PX - LEFT_PX, _LABEL_X - LEFT_PX
     size_px = TEXT_PX if sheet.is_spacious else SMALL_PX
     for row, top, bottom in sheet.places():

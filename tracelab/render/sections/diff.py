@@ -74,7 +74,7 @@ _NAMESPACE = re.compile(r"(?:\(anonymous namespace\)|\b\w+)::")
 
 
 def chapters(diff: Diff) -> list[Chapter]:
-    """Make all chapters in order: what is said of all ranks, then a chapter for each of a few."""
+    """Make all chapters in order: of all ranks together, then of each of a few."""
     several = len(diff.ranks) > 1
     opening = [Section("", (headline(diff), *predicted(diff.predictions)), tone=Tone.STRONG)]
     opening += predictions(diff.predictions)
