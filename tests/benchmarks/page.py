@@ -21,10 +21,11 @@ from typing import Any
 from playwright.sync_api import sync_playwright
 
 from tests.browser.conftest import EXECUTABLES, VIEWPORT
+from tests.build.analyses import page_part_of
 from tests.build.repeated import as_rank, read, repeated, result_of
 from tracelab.analysis.reports import FileResult, merge_results
 from tracelab.base.options import DEFAULTS
-from tracelab.outputs.page import part_of_page, save_page
+from tracelab.outputs.page import save_page
 
 TRACES = Path(__file__).parents[2] / "traces"
 STACKS = TRACES / "train_step_sinful.pt.trace.json.gz"
@@ -68,7 +69,7 @@ class Case:
     def _result(self, trace: Any, rank: int) -> FileResult:
         one = as_rank(trace, rank, self.ranks) if self.ranks > 1 else trace
         return result_of(
-            one, self.path, lambda x: (len(x.timeline.event_id), part_of_page(x)), DEFAULTS
+            one, self.path, lambda x: (len(x.timeline.event_id), page_part_of(x)), DEFAULTS
         )
 
 

@@ -10,11 +10,12 @@ import re
 import pytest
 
 from tests.browser.using import ready
+from tests.build.analyses import page_part_of
 from tests.build.repeated import as_rank, read, repeated, result_of
 from tests.bundled_traces import FOLDER
 from tracelab.analysis.reports import merge_results
 from tracelab.base.options import DEFAULTS
-from tracelab.outputs.page import part_of_page, save_page
+from tracelab.outputs.page import save_page
 from tracelab.render.html.detail import MAX_BYTES, MAX_BYTES_OF_JOB
 
 KB, MB = 1_000, 1_000_000
@@ -48,7 +49,7 @@ def written(folder, name, times, ranks=1):
     for rank in range(ranks):
         many = repeated(trace, times, seed=rank)
         many = as_rank(many, rank, ranks) if ranks > 1 else many
-        results.append(result_of(many, path, lambda x: (len(x.timeline.event_id), part_of_page(x))))
+        results.append(result_of(many, path, lambda x: (len(x.timeline.event_id), page_part_of(x))))
     page = folder / f"{name}_{times}_{ranks}.html"
     report = merge_results(results, [str(path)], DEFAULTS)
     save_page(report, [result.more[1] for result in results], page)

@@ -2,13 +2,14 @@
 
 import pytest
 
+from tests.build.analyses import page_part_of
 from tests.build.files import write
 from tests.build.graph_rows import replayed
 from tests.bundled_traces import FOLDER
 from tests.figures import figures
 from tracelab.analysis.reports import analyze_file, merge_results
 from tracelab.base.options import Options
-from tracelab.outputs.page import part_of_page, save_page
+from tracelab.outputs.page import save_page
 from tracelab.read.sources import find_sources
 from tracelab.render.html import detail
 
@@ -22,7 +23,7 @@ def open_report(open_page, tmp_path):
 
     def opened(*names):
         paths = [str(FOLDER / f"{name}.pt.trace.json.gz") for name in names]
-        results = [analyze_file(x, Options(), then=part_of_page) for x in find_sources(paths)]
+        results = [analyze_file(x, Options(), then=page_part_of) for x in find_sources(paths)]
         report = merge_results(results, paths, Options())
         file = tmp_path / "page.html"
         save_page(report, [result.more for result in results], file)
@@ -107,7 +108,7 @@ def test_streams_of_graphs_are_one_row(open_page, tmp_path, snapshot):
     """GIVEN 300 streams with two nodes of a graph each
     THEN one row has them, its busy time is exact, and what the mouse is on names its stream."""
     path = str(write(tmp_path / "replays.json", replayed(replays=2)))
-    results = [analyze_file(x, Options(), then=part_of_page) for x in find_sources([path])]
+    results = [analyze_file(x, Options(), then=page_part_of) for x in find_sources([path])]
     report = merge_results(results, [path], Options())
     file = tmp_path / "page.html"
     save_page(report, [result.more for result in results], file)

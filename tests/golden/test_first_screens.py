@@ -251,7 +251,8 @@ def test_picture_of_a_job_has_the_shares_of_its_table_of_ranks():
     rows = re.findall(r"^ +(\d) +\S+ ms +(\d+ %) +(\d+ %)", printed.text, re.MULTILINE)
     assert len(rows) == len(files)
     texts = texts_of(draw(files).figure)
-    assert [text for text in texts if text.endswith(" %")] == [x for row in rows for x in row[1:]]
+    shares = [f"{compute} / {wait}" for _, compute, wait in rows]
+    assert [text for text in texts if text.endswith(" %")] == shares
 
 
 @pytest.mark.slow

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.build.analyses import page_part_of
 from tests.figures import figures
 from tracelab.analysis.reports import analyze, analyze_file, merge_results
 from tracelab.base.options import Options
 from tracelab.findings.remedies import REMEDIES
-from tracelab.outputs.page import complete_parts, part_of_page
+from tracelab.outputs.page import complete_parts
 from tracelab.read.sources import find_sources
 from tracelab.render.html.page import render_page
 from tracelab.render.text.report import render_text
@@ -73,7 +74,7 @@ def telltale_trace(source, folder):
 def analyzed(paths):
     """A report, and what its page needs of each file."""
     names = [str(path) for path in paths]
-    results = [analyze_file(x, OPTIONS, then=part_of_page) for x in find_sources(names)]
+    results = [analyze_file(x, OPTIONS, then=page_part_of) for x in find_sources(names)]
     return merge_results(results, names, OPTIONS), tuple(result.more for result in results)
 
 

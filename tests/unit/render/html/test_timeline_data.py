@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 from hypothesis import given
 
-from tests.build.analyses import analysis_of
+from tests.build.analyses import analysis_of, page_part_of
 from tests.build.files import write
 from tests.build.graph_rows import replayed
 from tests.build.graphs import COPY, capture, replay
@@ -21,7 +21,6 @@ from tests.reference.page_lanes import read_lanes
 from tracelab.analysis.analysis import analyze_source
 from tracelab.analysis.reports import analyze_file, merge_results
 from tracelab.base.options import Options
-from tracelab.outputs.page import part_of_page
 from tracelab.outputs.scene_of_file import scene_of_file
 from tracelab.outputs.scene_of_job import scenes_of_report
 from tracelab.read.sources import find_sources
@@ -311,7 +310,7 @@ def test_a_moment_is_shown_with_some_time():
 
 
 def test_a_part_can_be_sent_from_process_to_process():
-    part = part_of_page(bundled("events_item"))
+    part = page_part_of(bundled("events_item"))
     again = pickle.loads(pickle.dumps(part))
     assert [lane.start_ns.tolist() for lane in again.scene.lanes] == [
         lane.start_ns.tolist() for lane in part.scene.lanes
