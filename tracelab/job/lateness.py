@@ -480,8 +480,17 @@ def _medians_of_others(values: NDArray[np.float64]) -> NDArray[np.float64]:
     >>> _medians_of_others(np.array([[1.0], [2.0], [5.0], [9.0]]))[:, 0].tolist()
     [5.0, 5.0, 2.0, 2.0]
     """
-    others = (np.delete(values, rank, axis=0) for rank in range(len(values)))
-    return np.array([np.median(of_others, axis=0) for of_others in others])
+    count = len(values)
+    order = np.argsort(values, axis=0, kind="stable")
+    ordered = np.take_along_axis(values, order, axis=0)
+    position = np.argsort(order, axis=0, kind="stable")
+    # Of the others in order the one in the middle, or both: behind its own place one further.
+    lower, upper = (
+        np.take_along_axis(ordered, middle + (position <= middle), axis=0)
+        for middle in ((count - 2) // 2, (count - 1) // 2)
+    )
+    middle_of: NDArray[np.float64] = (lower + upper) / 2
+    return middle_of
 
 
 def _slower(kernels: _Ran, rank: int) -> float | None:

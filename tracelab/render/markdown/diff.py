@@ -18,7 +18,8 @@ from tracelab.render.markdown.blocks import (
     prose,
     section_blocks,
 )
-from tracelab.render.sections.diff import chapters
+from tracelab.render.section import Chapter
+from tracelab.render.sections.diff import chapters, details as details_of
 from tracelab.render.words import shorten
 
 _HEADINGS = {
@@ -40,6 +41,8 @@ def render_diff(diff: Diff) -> str:
     verdict, *shown = opening.sections
     if len(ranks) == 1:
         shown += ranks[0].sections[1:2]  # the figures, unless the programs are different
+    if not ranks:  # of many
+        ranks = [Chapter(f"Rank {slowest.after.rank}, the slowest", tuple(details_of(slowest)))]
     blocks = [
         f"### tracelab diff: {_HEADINGS[diff.verdict].format(what)}",
         " → ".join(map(code, paths)),
