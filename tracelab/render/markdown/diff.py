@@ -1,4 +1,4 @@
-"""A difference as Markdown: the verdict with the figures that changed, and folded all of them."""
+"""A difference as Markdown: the verdict, the figures of a step, and folded all else."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ def render_diff(diff: Diff) -> str:
     opening, *ranks = chapters(diff)
     verdict, *shown = opening.sections
     if len(ranks) == 1:
-        shown += ranks[0].sections[1:2]  # the figures, unless the programs are different
+        files, *rest = ranks[0].sections
+        shown += rest[:1]  # the figures, unless the programs are different
+        ranks = [Chapter("", (files, *rest[1:]))]
     if not ranks:  # of many
         ranks = [Chapter(f"Rank {slowest.after.rank}, the slowest", tuple(details_of(slowest)))]
     blocks = [

@@ -183,7 +183,8 @@ def _rule(rank: RankDiff) -> str:
     if rank.has_repeats:
         rule = f"Medians of the recordings. {noise} between recordings of one side"
     elif rank.basis == "trace":
-        rule = f"Not every file has steady steps, so the whole traces are compared. {noise}"
+        why = "Not every file has steady steps, so the whole traces are compared"
+        rule = f"{why}. {noise}, a quarter of the time"
     elif 1 in (rank.before.steady_steps, rank.after.steady_steps):
         rule = f"A side has a single steady step. {noise}, a quarter of the time"
     else:
