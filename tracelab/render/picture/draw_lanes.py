@@ -7,7 +7,6 @@ from itertools import groupby
 
 import numpy as np
 from matplotlib.collections import PolyCollection
-from matplotlib.patheffects import withStroke
 
 from tracelab.base.intervals import Intervals, union
 from tracelab.render.palette import KINDS
@@ -123,9 +122,10 @@ def _draw_names(sheet: Sheet, names: Sequence[str]) -> None:
             middle_px = ((starts[i] + ends[i]) / 2 - grid.start_ns) / grid.pixel_ns
             text = fit(printable(bare_name(names[name[i]])), room_px, SMALL_PX)
             style = KINDS[band.layers[layer_index[i]].kind]
-            # Its own ground keeps a name readable on a hatch and where a step's line crosses it.
-            ground = [withStroke(linewidth=points(3), foreground=style.color)]
-            look = {"ha": "center", "color": style.ink, "path_effects": ground}
+            # Its own ground keeps a name readable on a hatch and where a step's line crosses it. An
+            # outline of its letters would do the same, but make them shapes in SVG and PDF.
+            ground = {"boxstyle": "square,pad=0.1", "facecolor": style.color, "linewidth": 0}
+            look = {"ha": "center", "color": style.ink, "bbox": ground}
             sheet.write(middle_px, (upper + lower) / 2, text, SMALL_PX, **look)
 
 

@@ -1,5 +1,9 @@
 """Files of pictures."""
 
+import re
+import zlib
+from xml.etree import ElementTree
+
 import matplotlib as mpl
 import pytest
 
@@ -23,7 +27,7 @@ def test_the_ending_says_the_format_and_a_picture_is_reproducible(timeline, tmp_
             "axes.facecolor": "red",
             "savefig.bbox": "tight",
             "savefig.dpi": 40,
-            "svg.fonttype": "none",
+            "svg.fonttype": "path",
             "hatch.linewidth": 5,
             "figure.autolayout": True,
         }
@@ -51,3 +55,15 @@ def test_hostile_names_are_only_text(tmp_path):
     for ending in ("png", "svg", "pdf"):
         Picture(figure).save(tmp_path / f"a.{ending}")
     assert "<script>" not in (tmp_path / "a.svg").read_text()
+
+
+def test_letters_stay_letters_in_svg_and_pdf(timeline):
+    picture = Picture(draw(timeline))
+    svg = ElementTree.fromstring(picture.svg())
+    written = {text.text for text in svg.iter("{http://www.w3.org/2000/svg}text")}
+    assert {"cudaDeviceSynchronize", "gemm_$x_$", "stream 7", "GPU 0", "compute"} <= written
+    pdf = picture.pdf()
+    streams = re.findall(rb"stream\r?\n(.*?)\r?\nendstream", pdf, re.DOTALL)
+    unpacked = b"".join(zlib.decompress(x) for x in streams if x.startswith(b"x"))
+    assert b"/Type42" in pdf + unpacked or b"/CIDFontType2" in pdf + unpacked
+    assert b"/Type3" not in pdf + unpacked
