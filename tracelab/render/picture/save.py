@@ -62,8 +62,14 @@ def fixed_style() -> Iterator[None]:
     import matplotlib as mpl
 
     defaults = {k: v for k, v in mpl.rcParamsDefault.items() if not k.startswith("backend")}
-    # Letters stay letters: they can be searched and copied, and printers take TrueType fonts.
-    letters = {"svg.fonttype": "none", "pdf.fonttype": 42}
-    own = {"hatch.linewidth": 0.8, "svg.hashsalt": "tracelab"}
-    with mpl.rc_context({**defaults, **letters, **own}):
+    with mpl.rc_context(
+        {
+            **defaults,
+            "hatch.linewidth": 0.8,
+            # Letters stay letters: they can be searched and copied. Type 42 is TrueType.
+            "svg.fonttype": "none",
+            "svg.hashsalt": "tracelab",
+            "pdf.fonttype": 42,
+        }
+    ):
         yield
