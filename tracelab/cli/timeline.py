@@ -30,7 +30,8 @@ def timeline(
         list[str] | None,
         typer.Option(
             metavar="LANE",
-            help="Only these rows: host, device:0, stream:0/7, kind:comm (repeat, or use commas).",
+            help="Only these rows: host, device:0, stream:0/7, counter:0/allocated, kind:comm "
+            "(repeat, or use commas).",
         ),
     ] = None,
     width: Annotated[int, typer.Option(metavar="PX", help="Pixels across, 400 to 16384.")] = 1600,

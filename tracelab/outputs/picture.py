@@ -56,7 +56,8 @@ def draw(
         options: how a file is analyzed; `Options.step` draws that step alone.
         start_ms: where to begin, in ms from the start of the trace or the step.
         end_ms: where to end, likewise.
-        lanes: only this one, or these: ``host``, ``device:0``, ``stream:0/7``, ``kind:comm``.
+        lanes: only this one, or these: ``host``, ``device:0``, ``stream:0/7``,
+            ``counter:0/allocated``, ``kind:comm``.
         title: the headline, by default the file's name.
         width_px: pixels across.
 

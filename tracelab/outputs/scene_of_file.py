@@ -428,11 +428,12 @@ class _Maker:
             id=f"busy:{device}",
             label=f"GPU {device} busy",
             device=device,
-            kinds=("streams",),
+            kinds=("counter",),
             start_ns=start_ns,
             end_ns=np.append(start_ns[1:], at_ns[-1]),
             kind=np.zeros(len(changes), dtype=np.uint8),
             more={"value": value[changes]},
+            unit="streams",
         )
 
     def _work(self) -> Lane:

@@ -52,6 +52,7 @@ KINDS: Mapping[str, SpanKind] = MappingProxyType(
         "step_left_out": SpanKind("#F3F5F7", "#22272c", "step that is not steady"),
         "blocking": SpanKind("#C24A00", "#e8702a", "blocking call", is_striped=True),
         "launch_call": SpanKind("#8FA3B5", "#8296a8"),
+        "counter": SpanKind("#8FA3B5", "#8296a8", "number over time"),
         "host_step": SpanKind("#DDE3E9", word="step on the CPU"),
         "wait": SpanKind(
             "#F6CDB0",

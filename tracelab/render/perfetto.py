@@ -161,7 +161,7 @@ def _arguments(key: str, column: Texts | NDArray[np.int64], lane: NDArray[np.int
 
 def _values(numbers: Lane, process: int, origin_ns: int) -> Iterator[str]:
     begun = f'{{"ph":"C","pid":{process},"tid":0,"name":{_json(numbers.label)},"ts":'
-    [unit] = map(_json, numbers.kinds)
+    unit = _json(numbers.unit)
     times_ns = (numbers.start_ns + origin_ns).tolist()
     for time_ns, value in zip(times_ns, numbers.more["value"].tolist(), strict=True):
         yield f'{begun}{microseconds(time_ns)},"args":{{{unit}:{value}}}}}'

@@ -69,6 +69,7 @@ LANE_TYPES: Mapping[str, LaneType] = MappingProxyType(
             ),
         ),
         "path": LaneType(16, (_ROW,)),
+        "counter": LaneType(28, (Column("value", 8),)),
         "host": LaneType(22, (_NAME, Column("line", 2), Column("cost", 4), _ROW)),
         "wait": LaneType(18, (_NAME,)),
     }
@@ -110,11 +111,12 @@ class Lane(Record, eq=False):
         start_ns, end_ns: int64[n], ns since the file's first event.
         kind: uint8[n], index into `kinds`.
         more: further columns of its type, int[n], ABSENT for none. With "value" among them it is a
-            lane of a number over time, whose unit is its only kind.
+            lane of a number over time.
         terms: for a column of `more` with a code, the keys that the codes stand for.
         streams: the numbers of its streams. If there are several, `more` has "stream", index into
             these, and "level", the height at which a span is drawn.
         thread: of a lane of the host, index into `Scene.threads`.
+        unit: what a "value" counts: "bytes", "streams".
         summary: True if it is shown while the other lanes of its file are not.
     """
 
@@ -129,6 +131,7 @@ class Lane(Record, eq=False):
     terms: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     streams: tuple[int, ...] = ()
     thread: int = ABSENT
+    unit: str = ""
     summary: bool = False
 
     def __post_init__(self) -> None:

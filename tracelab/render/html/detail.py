@@ -17,6 +17,7 @@ from tracelab.base.arrays import ABSENT, Record
 from tracelab.base.intervals import Int64Array
 from tracelab.base.safe_text import visible
 from tracelab.render.html.encode import BINS, EncodedLane, bin_grid, compress, encode, rows_of
+from tracelab.render.picture.coverage import Grid
 from tracelab.render.scene import LANE_TYPES, Lane, Line, Scene
 from tracelab.render.words import bare_name, duration_text, shorten
 from tracelab.report.glossary import BLOCKERS
@@ -182,14 +183,20 @@ def _fitted(
     groups: Sequence[Group], details: Sequence[tuple[int, int]], words: Sequence[str]
 ) -> Fitted:
     """Encode groups with a detail each; the words say what these are, none that they are all."""
+
+    def is_cut(lane: Lane, all_of: Lane) -> bool:
+        return len(lane) < len(all_of) and "value" not in lane.more
+
     start_ns = min(group.start_ns for group in groups)
-    cut = [_cut(*pair) for pair in zip(groups, details, strict=True)] if words else groups
     binned = sum(lane.type != "steps" and len(lane) > 0 for group in groups for lane in group.lanes)
     bins = min(BINS, max(_MIN_BINS, _MAX_BINS_OF_ALL_LANES // max(1, binned)))
     grid = bin_grid(start_ns, max(group.end_ns for group in groups), bins)
+    cut = groups
+    if words:
+        cut = [_cut(*pair, grid) for pair in zip(groups, details, strict=True)]
     encoded = tuple(
         tuple(
-            encode(lane, start_ns, rows, *((all_of, grid) if len(lane) < len(all_of) else ()))
+            encode(lane, start_ns, rows, *((all_of, grid) if is_cut(lane, all_of) else ()))
             for lane, all_of in zip(of_cut.lanes, group.lanes, strict=True)
         )
         for of_cut, group in zip(cut, groups, strict=True)
@@ -279,8 +286,11 @@ def _first_step(bounds_ns: Int64Array, cited: Sequence[Cited], count: int) -> in
 # --- cutting to it ---
 
 
-def _cut(group: Group, detail: tuple[int, int]) -> Group:
-    """Return all steps of a group, what overlaps the detail, and the calls that launched it."""
+def _cut(group: Group, detail: tuple[int, int], grid: Grid) -> Group:
+    """Return all steps of a group, what overlaps the detail, and the calls that launched it.
+
+    Of numbers over time it has the highest ones elsewhere, by the columns of the grid.
+    """
     kept = {
         x.id: (x.type == "steps") | ((x.end_ns >= detail[0]) & (x.start_ns < detail[1]))
         for x in group.lanes
@@ -302,7 +312,20 @@ def _cut(group: Group, detail: tuple[int, int]) -> Group:
     place = {"row": row, "source": row, "call": call}  # the last is ABSENT's
 
     def cut(lane: Lane) -> Lane:
+        if "value" in lane.more:
+            return _coarse(lane, kept[lane.id], grid)
         more = {key: place[key][x] if key in place else x for key, x in lane.more.items()}
         return replace(lane, more=more).select(kept[lane.id])
 
     return replace(group, lanes=tuple(map(cut, group.lanes)))
+
+
+def _coarse(lane: Lane, is_fine: NDArray[np.bool_], grid: Grid) -> Lane:
+    """Return a number over time: where it is not fine the highest one of each column."""
+    part = np.where(is_fine, grid.columns + np.arange(len(lane)), grid.column_of(lane.start_ns))
+    first = np.flatnonzero(np.diff(part, prepend=ABSENT))
+    if not len(first):
+        return lane
+    highest = np.maximum.reduceat(lane.more["value"], first)
+    last = np.append(first[1:], len(lane)) - 1
+    return replace(lane.select(first), end_ns=lane.end_ns[last], more={"value": highest})

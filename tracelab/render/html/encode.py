@@ -96,6 +96,7 @@ def encode(
         "device": lane.device,
         "count": len(lane),
         "summary": lane.summary,
+        "unit": lane.unit,
         "kinds": list(lane.kinds),
         "columns": [list(column) for column in columns],
         "escapes": escapes,

@@ -159,7 +159,7 @@
   /** What every shown lane has in a range. Idle lanes say how long the GPU was idle, the others how
       long they were busy; the rest is the other, but for idle lanes only where idle time is known. */
   function measure(a, b) {
-    return scene.rows.filter((row) => row.lane && row.lane.type !== "steps").map(({ lane }) => {
+    return scene.rows.filter((row) => row.lane && row.lane.type !== "steps" && !row.lane.value).map(({ lane }) => {
       const { ns, kinds, exact } = busy(lane, a, b), rest = b - a - ns, isIdle = lane.type === "idle";
       return { lane: lane.id, type: lane.type, group: lane.group.number, label: lane.label, kinds, exact,
                busy: !isIdle ? ns : isIdleKnown(lane.group, a, b) ? rest : null, idle: isIdle ? ns : rest };

@@ -17,6 +17,12 @@ const timelineItems = (meta) => {
     return `${(ns / unit).toPrecision(3).replace(/\.?0+$/, "")} ${name}`;
   }
   const counted = (n) => n.toLocaleString("en-US");
+  /** A number over time in its unit: "1.5 GiB", "3 streams". */
+  function amount(value, unit) {
+    const power = unit === "bytes" ? Math.min(5, Math.floor(Math.log2(Math.max(value, 1)) / 10)) : 0;
+    if (!power) return `${counted(value)} ${unit}`;
+    return `${Number((value / 1024 ** power).toPrecision(4))} ${"KMGTP"[power - 1]}iB`;
+  }
   /** The idle time that a call caused, ns; 0 where none is known. */
   function costOf({ cost, escapes }, i) {
     if (cost?.[i] !== NONE) return cost?.[i] ?? 0;
@@ -80,8 +86,9 @@ const timelineItems = (meta) => {
       links.push({ from: source.lane, fromNs, to: target.lane, toNs, isLaunch });
     const other = lane.type === "stream" ? null : activityOf(lane, lane.row?.[i]);
     const kind = words(kindOf(lane, i)), why = lane.type === "exposed" ? fullName(lane.name[i]) : "";
-    const title = why ? kind : titleOf(item);
-    if (title !== kind) fact("kind", kind);
+    const title = lane.value ? lane.label : why ? kind : titleOf(item);
+    if (lane.value) fact("is", amount(lane.value[i], lane.unit));
+    else if (title !== kind) fact("kind", kind);
     fact("duration", exactTime(end - start));
     fact("start", exactTime(start));
     fact("on", lane.streams ? `${placeOf(item)}, one of ${lane.label}` : lane.label);

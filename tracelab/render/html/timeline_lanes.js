@@ -26,10 +26,11 @@ const timelineLanes = (() => {
 
   /** `count` unsigned numbers that are stored as byte planes: all low bytes, then the next ones. */
   function readPlanes(bytes, at, count, size) {
-    const numbers = new { 1: Uint8Array, 2: Uint16Array, 4: Uint32Array }[size](count);
+    const numbers = new { 1: Uint8Array, 2: Uint16Array, 4: Uint32Array, 8: Float64Array }[size](count);
     for (let plane = 0; plane < size; plane++) {
       const offset = at + plane * count, shift = 8 * plane;
-      for (let i = 0; i < count; i++) numbers[i] |= bytes[offset + i] << shift;
+      if (size === 8) for (let i = 0; i < count; i++) numbers[i] += bytes[offset + i] * 2 ** shift;
+      else for (let i = 0; i < count; i++) numbers[i] |= bytes[offset + i] << shift;
     }
     return numbers;
   }

@@ -196,7 +196,8 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
     const isCrowded = last - first > (CROWDED * (until - since)) / axis.px;
     row.isCrowded = isCrowded;
     if (from < low) paintShares(g, lane, axis, y + 2, full, from, Math.min(low, to), true);
-    if (isCrowded) paintShares(g, lane, axis, y + 2, full, since, until, false);
+    if (lane.value) paintValues(g, lane, y + 2, full, first, last);
+    else if (isCrowded) paintShares(g, lane, axis, y + 2, full, since, until, false);
     else paintItems(g, lane, y + 2, full, first, last, xOf(since), xOf(until));
     if (to > high) paintShares(g, lane, axis, y + 2, full, Math.max(high, from), to, true);
     if (lane.found) paintFound(g, lane, y + row.height - 3, first, last);
@@ -259,6 +260,18 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
       while (row > 0) colors[--row * wide + x] = ground;
     }
     g.putImageData(pixels, x0, top, 0, 0, columns, rowsOf);
+  }
+  /** A number over time: each column is as high as the highest one in it. */
+  function paintValues(g, lane, y, full, first, last) {
+    lane.most ??= lane.value.reduce((most, value) => Math.max(most, value), 1);
+    const shares = new Float64Array(Math.ceil(width) + 1);
+    const columnOf = (t) => Math.floor(clamp(xOf(t), labelPx, width));
+    for (let i = first; i < last; i++) {
+      const to = Math.max(columnOf(lane.end[i]), columnOf(lane.start[i]) + 1);
+      for (let x = columnOf(lane.start[i]); x < to; x++) shares[x] = Math.max(shares[x], lane.value[i] / lane.most);
+    }
+    g.fillStyle = palette.kinds.get(lane.kinds[0]).fill;
+    shares.forEach((share, x) => share && g.fillRect(x, y + full * (1 - share), 1, full * share));
   }
   function fillBar(g, look, x, y, w, h) {
     g.fillStyle = look.fill;

@@ -71,6 +71,25 @@ def column_shares(sets: Sequence[Intervals], grid: Grid) -> FloatArray:
     return shares
 
 
+def column_heights(
+    starts: Int64Array, ends: Int64Array, value: Int64Array, grid: Grid
+) -> FloatArray:
+    """Return the highest number of every column as a share of the highest one of all columns.
+
+    >>> grid = Grid(start_ns=0, end_ns=4, columns=4)
+    >>> column_heights(np.array([0, 3]), np.array([3, 9]), np.array([1, 2]), grid).tolist()
+    [0.5, 0.5, 0.5, 1.0]
+    """
+    shown = (ends > grid.start_ns) & (starts < grid.end_ns) & (ends > starts)
+    first = grid.column_of(np.maximum(starts[shown], grid.start_ns))
+    count = grid.column_of(np.minimum(ends[shown], grid.end_ns) - 1) - first + 1
+    column = np.repeat(first - np.cumsum(count) + count, count) + np.arange(count.sum())
+    heights = np.zeros(grid.columns)
+    np.maximum.at(heights, column, np.repeat(value[shown], count))
+    heights /= max(1.0, heights.max())
+    return heights
+
+
 def stack(shares: FloatArray, least: float) -> tuple[FloatArray, FloatArray]:
     """Put shares as bars on top of each other: where each one begins and ends, 0 to 1.
 

@@ -14,6 +14,7 @@ from tracelab.render.picture.coverage import (
     FloatArray,
     Grid,
     lane_polygons,
+    outlines,
     rectangles,
     roomy,
     seams,
@@ -90,6 +91,12 @@ def _draw_layers(sheet: Sheet) -> None:
         shapes = lane_polygons(covered, sheet.grid, top=upper, bottom=lower, least=band.least)
         for layer, layer_shapes in zip(band.layers, shapes, strict=True):
             polygons.setdefault(layer.kind, []).extend(layer_shapes)
+    edges_ns = (sheet.grid.edges_ns - sheet.grid.start_ns).astype(float)
+    for row, top, bottom in sheet.places():
+        if row.heights is not None:
+            low = np.full(sheet.grid.columns, float(bottom))
+            shapes_of_row = outlines(edges_ns, low, low - row.heights * (bottom - top))
+            polygons.setdefault("counter", []).extend(shapes_of_row)
     for kind, of_kind in polygons.items():
         sheet.fill(kind, of_kind)
 

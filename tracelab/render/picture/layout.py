@@ -92,10 +92,10 @@ class Sheet(Record, eq=False):
                 yield band, top + band.upper * (bottom - top), top + band.lower * (bottom - top)
 
     def device_edges(self) -> dict[int, tuple[int, int]]:
-        """The upper and lower edge of each device's lanes."""
+        """The upper and lower edge of each device's streams."""
         edges: dict[int, tuple[int, int]] = {}
         for lane, top, bottom in self.places():
-            if lane.device is not None:
+            if lane.device is not None and lane.streams:
                 first, _ = edges.get(lane.device, (top, top))
                 edges[lane.device] = (first, bottom)
         return edges

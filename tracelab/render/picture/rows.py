@@ -12,16 +12,18 @@ from numpy.typing import NDArray
 from tracelab.base.arrays import Record
 from tracelab.base.errors import UsageError
 from tracelab.base.intervals import Int64Array, Intervals, clip, measure, union
-from tracelab.render.picture.coverage import Grid
+from tracelab.render.picture.coverage import FloatArray, Grid, column_heights
 from tracelab.render.scene import Lane, Scene, Thread
-from tracelab.render.words import ELLIPSIS, duration_text
+from tracelab.render.words import ELLIPSIS, UNITS, count_text, duration_text
 
 MAX_ID_LETTERS = 8
 # Bars that are thinner than a pixel are not lower.
 MIN_BAND_HEIGHT_SHARE = 0.16
 _MIN_BAND_PX = 8
 _LEVEL_GAP_SHARE = 0.1
-_LANE_NAME = re.compile(r"host|device:\d+|stream:\d+/(\d+|graphs)|kind:(compute|comm|copy|memset)")
+_LANE_NAME = re.compile(
+    r"host|device:\d+|stream:\d+/(\d+|graphs)|counter:\d+/\w+|kind:(compute|comm|copy|memset)"
+)
 
 
 class Choice(Record, eq=False):
@@ -71,8 +73,10 @@ class Row(Record, eq=False):
         device: None for a host thread.
         busy_ns: how much of the shown time its stream worked; of a host thread, was blocked.
         bands: what lies in it.
-        streams: how many streams share it.
+        streams: how many streams share it; of a number over time 0.
         min_px: the least height at which its bands are seen.
+        heights: float64[columns], of a number over time the highest one of each column, as a share
+            of the row's height.
     """
 
     label: str
@@ -81,24 +85,26 @@ class Row(Record, eq=False):
     bands: tuple[Band, ...]
     streams: int = 1
     min_px: int = 0
+    heights: FloatArray | None = None
 
 
 def choose(scene: Scene, names: Sequence[str] | None) -> Choice:
     """Choose lanes by name, all of them without any; refuse a name that stands for nothing."""
     hosts, lanes = tuple(scene.lanes_of_type("host")), tuple(scene.lanes_of_type("stream"))
-    kinds = _occurring_kinds(lanes)
+    counters, kinds = tuple(scene.lanes_of_type("counter")), _occurring_kinds(lanes)
     if names is None:
-        return Choice((*hosts, *lanes), kinds)
+        return Choice((*hosts, *lanes, *counters), kinds)
     places = dict.fromkeys(name for lane in lanes for name in _stream_names(lane))
     kind_names = {f"kind:{kind}": kind for kind in kinds}
-    known = [*(["host"] if hosts else []), *places, *kind_names]
+    known = [*(["host"] if hosts else []), *places, *kind_names, *(x.id for x in counters)]
     for name in names:
         if name not in known:
             raise UsageError(f"there is no lane {name!r}; there are: {', '.join(known)}")
     chosen_kinds = tuple(kind for name, kind in kind_names.items() if name in names)
     chosen = set(names) & places.keys() or (set(places) if chosen_kinds else set())
     parts = (part for lane in lanes for part in _parts(lane, chosen, names, chosen_kinds))
-    shown = (*(hosts if "host" in names else ()), *parts)
+    named = (x for x in counters if x.id in names)
+    shown = (*(hosts if "host" in names else ()), *parts, *named)
     if not shown:
         raise UsageError(f"nothing to draw in {', '.join(names) or 'no lane'}")
     return Choice(shown, chosen_kinds or kinds)
@@ -109,7 +115,8 @@ def require_lane_names(names: Iterable[str]) -> None:
     for name in names:
         if not _LANE_NAME.fullmatch(name):
             raise UsageError(
-                f"there is no lane {name!r}; lanes are host, device:0, stream:0/7 or kind:comm"
+                f"there is no lane {name!r}; lanes are host, device:0, stream:0/7, "
+                "counter:0/allocated or kind:comm"
             )
 
 
@@ -152,6 +159,8 @@ def build_rows(scene: Scene, choice: Choice, grid: Grid) -> list[Row]:
     return [
         _stream_row(lane, choice.kinds, grid)
         if lane.type == "stream"
+        else _counter_row(lane, grid)
+        if lane.type == "counter"
         else _host_row(lane, scene.lane(f"annotation:{lane.thread}"), scene.threads, grid)
         for lane in choice.lanes
     ]
@@ -209,6 +218,16 @@ def _host_row(lane: Lane, annotations: Lane | None, threads: Sequence[Thread], g
     label = f"CPU thread {_short_id(threads[lane.thread].thread)}"
     min_px = _MIN_BAND_PX * len(bands)
     return Row(label, None, measure(blocking.covered), bands, min_px=min_px)
+
+
+def _counter_row(lane: Lane, grid: Grid) -> Row:
+    """Build the row of a number over time, which says the highest one shown."""
+    value = lane.more["value"]
+    shown = value[(lane.end_ns > grid.start_ns) & (lane.start_ns < grid.end_ns)]
+    most = UNITS.get(lane.unit, count_text)(int(shown.max(initial=0)))
+    heights = column_heights(lane.start_ns, lane.end_ns, value, grid)
+    label = f"{lane.label.removeprefix(f'GPU {lane.device} ')}, at most {most}"
+    return Row(label, lane.device, 0, (), streams=0, heights=heights)
 
 
 def busiest(rows: Sequence[Row], most: int) -> list[Row]:

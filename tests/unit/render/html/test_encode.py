@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -136,3 +137,13 @@ def test_the_same_lanes_are_the_same_bytes():
 def test_columns_cannot_be_changed():
     with pytest.raises(ValueError, match="read-only"):
         lane_of([(5, 10, 0, 1, 2, 3, ABSENT)]).more["name"][0] = 2
+
+
+def test_numbers_over_time_have_eight_bytes():
+    value = np.array([0, 2**40, 2**62])
+    start = np.array([0, 5, 9])
+    kind = np.zeros(3, dtype=np.uint8)
+    lane = Lane("counter:0/a", "", 0, ("counter",), start, start + 4, kind, {"value": value})
+    [again] = read_back(encode(replace(lane, unit="bytes"), 0, NO_ROWS))
+    assert again.columns["value"] == value.tolist()
+    assert again.meta["unit"] == "bytes"

@@ -7,6 +7,7 @@ from hypothesis import given, strategies as st
 from tracelab.base.intervals import union
 from tracelab.render.picture.coverage import (
     Grid,
+    column_heights,
     column_shares,
     lane_polygons,
     roomy,
@@ -200,3 +201,20 @@ def test_names_go_to_events_that_are_wide_enough():
 def test_things_that_would_collide_are_left_out():
     assert spaced([0, 5, 10, 11, 30], [10, 10, 10, 10, 10]) == [0, 2, 4]
     assert spaced([], []) == []
+
+
+@given(
+    st.lists(st.tuples(st.integers(-20, 60), st.integers(0, 9), st.integers(0, 40)), max_size=20),
+    st.integers(1, 40),
+    st.integers(1, 40),
+)
+def test_a_number_over_time_is_the_highest_of_each_column(spans_of_numbers, length, columns):
+    """Beside a loop over every nanosecond."""
+    grid = Grid(0, length, min(columns, length))
+    start, count, value = np.array(spans_of_numbers, dtype=np.int64).reshape(-1, 3).T
+    heights = column_heights(start, start + count, value, grid)
+    highest = [
+        max([v for s, n, v in spans_of_numbers if not of_column.isdisjoint(range(s, s + n))] or [0])
+        for of_column in columns_of(grid)
+    ]
+    assert heights == pytest.approx([x / max(1, *highest, 1) for x in highest])

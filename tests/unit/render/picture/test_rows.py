@@ -1,5 +1,8 @@
 """Rows that are drawn, what they hold, and what the caption says of them."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from tests.build.files import read, write
@@ -10,9 +13,11 @@ from tests.build.pictures import (
     GEMM,
     MS,
     draw,
+    extent,
     make_trace,
     on_gpu,
     scene,
+    shapes_of,
     texts_of,
 )
 from tests.figures import figures
@@ -20,6 +25,8 @@ from tracelab.base.errors import UsageError
 from tracelab.model.timeline import build_timeline
 from tracelab.render.picture.coverage import Grid
 from tracelab.render.picture.rows import build_rows, busiest, caption, choose
+from tracelab.render.picture.timeline import Part, draw_timelines
+from tracelab.render.scene import Lane
 
 
 def rows_of(timeline, grid):
@@ -62,7 +69,7 @@ def test_a_lane_that_does_not_exist_is_answered_with_those_that_do(timeline, nam
 def test_what_no_lane_is_called_is_answered_with_how_they_are(timeline, name):
     with pytest.raises(UsageError) as caught:
         draw(timeline, lanes=[name])
-    known = "lanes are host, device:0, stream:0/7 or kind:comm"
+    known = "lanes are host, device:0, stream:0/7, counter:0/allocated or kind:comm"
     assert str(caught.value) == f"there is no lane {name!r}; {known}"
 
 
@@ -161,3 +168,30 @@ def test_streams_of_graphs_are_drawn_as_one(replays):
     figure = draw(replays, end_ns=replays.windows[0].end_ns)
     labels = [text for text in texts_of(figure) if "stream" in text and len(text) < 20]
     assert labels == ["stream 7", "stream 8", "300 graph streams"]
+
+
+def test_a_number_over_time_is_a_row_below_the_streams_that_says_the_highest_one(timeline):
+    """GIVEN memory of 1 GiB for 40 ms, then 3 GiB for 40 ms
+    THEN the row is a third as high, and then as high as it can be; idle time does not hatch it."""
+    bounds_ns = np.array([0, 40, 80]) * MS
+    lane = Lane(
+        id="counter:0/allocated",
+        label="GPU 0 allocated",
+        device=0,
+        kinds=("counter",),
+        start_ns=bounds_ns[:-1],
+        end_ns=bounds_ns[1:],
+        kind=np.zeros(2, dtype=np.uint8),
+        more={"value": np.array([2**30, 3 * 2**30])},
+        unit="bytes",
+    )
+    shown = scene(timeline)
+    shown = replace(shown, lanes=(*shown.lanes, lane))
+    choice = choose(shown, ["counter:0/allocated", "stream:0/7"])
+    row = build_rows(shown, choice, Grid(0, 80 * MS, 8))[-1]
+    assert row.label == "allocated, at most 3 GiB"
+    assert row.heights == pytest.approx([1 / 3] * 4 + [1] * 4)
+    figure = draw_timelines([Part(shown, shown.window)])
+    (low,) = shapes_of(figure, "counter")
+    assert extent(low)[:2] == (0, 80)
+    assert max(extent(x)[3] for x in shapes_of(figure, "idle")) <= extent(low)[2]
