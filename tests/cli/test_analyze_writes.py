@@ -29,7 +29,9 @@ def test_a_page_is_written_and_told_on_stderr(tracelab, tmp_path):
 def test_a_trace_is_written_with_the_users_own_events_in_it(tracelab, tmp_path):
     file = tmp_path / "item.json.gz"
     ran = tracelab("analyze", ITEM, "--perfetto", file)
-    assert (ran.code, ran.err) == (0, f"tracelab: wrote {file}\n")
+    wrote, where = ran.err.splitlines()
+    assert (ran.code, wrote) == (0, f"tracelab: wrote {file}")
+    assert where.startswith('tracelab: open it in https://ui.perfetto.dev: the process "tracelab: ')
     before, after = (
         json.loads(gzip.decompress(path.read_bytes()))["traceEvents"] for path in (ITEM, file)
     )
@@ -42,6 +44,7 @@ def test_each_rank_of_a_job_has_a_trace_of_its_own_and_the_job_one_page(tracelab
         "analyze", *JOB, "--perfetto", tmp_path / "job.json.gz", "--html", tmp_path / "job.html"
     )
     assert ran.code == 0
+    assert ran.err.count("https://ui.perfetto.dev") == 1
     assert {path.name for path in tmp_path.iterdir()} == {
         "job.html",
         *(f"job-{i}.json.gz" for i in range(len(JOB))),

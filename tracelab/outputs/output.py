@@ -40,6 +40,7 @@ class Output(Record):
         is_of_each: True if each of several traces can have a file.
         reduce: makes what is needed of one file, in whichever process it is analyzed.
         write: writes the files; `FileResult.more` is what `reduce` made of each.
+        hint: the sentence about what to do with them; "" for none.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Output(Record):
     is_of_each: bool
     reduce: Callable[[Analysis, Scene], Any]
     write: Callable[[Report, Sequence[FileResult], Request], Written]
+    hint: str = ""
 
     def require_name(self, path: Path) -> None:
         """Raise `UsageError` for a file that has another ending."""

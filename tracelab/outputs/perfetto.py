@@ -147,6 +147,10 @@ TRACE = Output(
     is_of_each=True,
     reduce=part_of_perfetto,
     write=save_traces,
+    hint=(
+        'open it in https://ui.perfetto.dev: the process "tracelab: ..." at the top has the '
+        "findings, the idle time by cause and the critical path"
+    ),
 )
 
 

@@ -64,4 +64,6 @@ def write_files(
         parts = [replace(x, more=x.more and x.more[output.name]) for x in results]
         written = output.write(report, parts, request)
         messages += [x if isinstance(x, TracelabError) else f"{output.verb} {x}" for x in written]
+        if output.hint and any(isinstance(x, Path) for x in written):
+            messages.append(output.hint)
     return messages

@@ -49,5 +49,5 @@ def test_several_outputs_share_the_scene_of_a_file(tmp_path):
     assert results[0].more["html"].scene is results[0].more["perfetto"].scene
     report = merge_results(results, [source.path], options)
     written = write_files(report, results, requests)
-    assert [text.split()[0] for text in written] == ["drew", "wrote", "wrote"]
+    assert [text.split()[0] for text in written] == ["drew", "wrote", "wrote", "open"]
     assert {path.name for path in tmp_path.iterdir()} == set(NAMES.values())
