@@ -164,6 +164,24 @@ class Phases:
             boundaries_ns += [self._waiting.starts, self._waiting.ends]
         return np.concatenate(boundaries_ns)
 
+    def spans_of(self, thread: int) -> tuple[Int64Array, Int64Array, NDArray[np.int8]]:
+        """Return what a thread did one after the other: starts and ends, ns, and the `Phase`.
+
+        What lies in no phase is left out, and so is what autograd's threads do not work in.
+        """
+        at_work = self._autograd.get(thread)
+        moments_ns = [self.boundaries_ns(thread)]
+        if at_work is not None:
+            moments_ns += [at_work.starts, at_work.ends]
+        since_ns = np.unique(np.concatenate(moments_ns))
+        phase = self.phases_at(thread, since_ns)
+        if at_work is not None:
+            phase[~contains(at_work, since_ns)] = Phase.OTHER
+        first = np.flatnonzero(np.diff(phase, prepend=ABSENT))
+        ends_ns = since_ns[np.append(first[1:], len(since_ns) - 1)] if len(first) else since_ns
+        chosen = phase[first] < Phase.OTHER
+        return since_ns[first][chosen], ends_ns[chosen], phase[first][chosen]
+
     def threads_in_charge(self, within: Intervals) -> list[tuple[int, Intervals]]:
         """Divide intervals among threads in charge; the main thread, or ABSENT, comes last."""
         parts: list[tuple[int, Intervals]] = []

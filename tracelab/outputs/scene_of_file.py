@@ -21,11 +21,11 @@ from tracelab.measures.what_ran import ProgramLines
 from tracelab.model.blocking_calls import Blocking
 from tracelab.model.constraints import REASONS, Constraint, Reason
 from tracelab.model.kernel_kinds import Kind
-from tracelab.model.lookup import rows_of
-from tracelab.model.phases import Phase
+from tracelab.model.lookup import map_names, rows_of
+from tracelab.model.phases import Phase, phase_of_annotation
 from tracelab.model.steps import Step
 from tracelab.model.timeline import Timeline
-from tracelab.model.trace import Trace
+from tracelab.model.trace import Category, Trace
 from tracelab.model.wording import origin_texts
 from tracelab.render.scene import (
     NAME_COLUMNS,
@@ -40,6 +40,7 @@ from tracelab.render.scene import (
 
 KINDS = tuple(kind.name.lower() for kind in Kind)
 CALL_KINDS = ("launch_call", "blocking")
+PHASES = tuple(phase.name.lower() for phase in Phase if phase < Phase.OTHER)
 WORK_KINDS = ("compute", "forward", "backward", "other_compute", "comm", "copy", "memset")
 # A GPU rarely runs more activities at a time.
 MAX_LEVELS_OF_LANE = 32
@@ -157,6 +158,7 @@ class _Maker:
             )
         yield self._path()
         for thread in self.threads:
+            yield from self.phases(thread)
             yield self.host(thread)
             yield self.annotations(thread)
         yield from map(self._busy, self.timeline.device_numbers)
@@ -327,6 +329,33 @@ class _Maker:
             terms={"why": _keys(Blocking)},
             thread=thread,
         )
+
+    def phases(self, thread: int) -> Iterator[Lane]:
+        """Yield the lane of a thread's phases and below them annotations of others, if any."""
+        trace, ids = self.trace, self.timeline.ids_except_steps(Category.ANNOTATION)
+        ids = self._shown_events(ids[trace.thread_index[ids] == thread])
+        ids = ids[map_names(trace, ids, phase_of_annotation, np.int8) == ABSENT]
+        ids = ids[np.lexsort((-trace.end_ns[ids], trace.start_ns[ids]))]
+        level = 1 + stacked(trace.start_ns[ids], trace.end_ns[ids], MAX_LEVELS_OF_LANE)
+        start_ns, end_ns, phase = self.analysis.phases.spans_of(thread)
+        shown = np.flatnonzero(self.overlaps_window(start_ns, end_ns))
+        absent = np.full(len(shown), ABSENT)
+        lane = Lane(
+            id=f"phase:{thread}",
+            label="phases",
+            device=None,
+            kinds=(*PHASES, "annotation"),
+            start_ns=np.concatenate((start_ns[shown], trace.start_ns[ids])),
+            end_ns=np.concatenate((end_ns[shown], trace.end_ns[ids])),
+            kind=np.concatenate((phase[shown], np.full(len(ids), len(PHASES)))).astype(np.uint8),
+            more={
+                "name": np.concatenate((absent, self.name_index(ids))),
+                "level": np.concatenate((absent - ABSENT, level)),
+            },
+            thread=thread,
+        )
+        if len(lane):
+            yield lane.select(np.argsort(lane.start_ns, kind="stable"))
 
     def annotations(self, thread: int) -> Lane:
         """Make the lane of a thread's annotations of steps."""

@@ -40,8 +40,11 @@ class SpanKind(Record):
 KINDS: Mapping[str, SpanKind] = MappingProxyType(
     {
         "compute": SpanKind("#0072B2", "#3b93d0"),
-        "forward": SpanKind("#0072B2"),
-        "backward": SpanKind("#56B4E9", ink=_BLACK),
+        "data": SpanKind("#CC79A7", "#d98bb6", "data loading", _BLACK),
+        "forward": SpanKind("#0072B2", "#3b93d0"),
+        "backward": SpanKind("#56B4E9", "#7cc4ee", ink=_BLACK),
+        "optimizer": SpanKind("#A99BD8", "#8b7cc2", ink=_BLACK),
+        "annotation": SpanKind("#C4C9CF", "#4d545c", ink=_BLACK),
         "other_compute": SpanKind("#0B3C5D"),
         "comm": SpanKind("#E69F00", "#e69f00", "communication", _BLACK),
         "copy": SpanKind("#009E73", "#1fae86", hatch="\\\\\\", hatch_ink="#4DBB9D"),

@@ -1,0 +1,76 @@
+"""The scene of a file: the phases of its threads. Times are in microseconds."""
+
+from tests.build.rows import annotation, kernel, launch, operator, step
+from tests.unit.outputs.test_scene_of_job import reduced
+from tracelab.base.arrays import ABSENT
+from tracelab.model.steps import Window
+
+US = 1_000
+
+
+def spans_of(of):
+    """List the spans of each lane of phases: kind, start, end, level and name."""
+    return {
+        lane.id: [
+            (
+                lane.kinds[kind],
+                start / US,
+                end / US,
+                level,
+                None if name == ABSENT else of.names[name],
+            )
+            for kind, start, end, level, name in zip(
+                lane.kind,
+                lane.start_ns,
+                lane.end_ns,
+                lane.more["level"],
+                lane.more["name"],
+                strict=True,
+            )
+        ]
+        for lane in of.lanes_of_type("phase")
+    }
+
+
+STEP = (
+    step(1, 0, 100),
+    annotation("DDP.forward", 0, 20),
+    annotation("attention", 5, 15),
+    annotation("softmax", 6, 9),
+    launch(11, 12, 1),
+    annotation("loss", 20, 25),
+    operator("autograd::engine::evaluate_function: MulBackward0", 30, 40, thread=1),
+    launch(31, 32, 2, thread=1),
+    annotation("Optimizer.step#SGD.step", 50, 60),
+    kernel(100, 200, correlation=1),
+    kernel(200, 400, correlation=2),
+)
+
+
+def test_phases_of_each_thread_and_below_them_what_else_is_named():
+    """GIVEN a step with regions of phases, others inside and beside them, and autograd's thread
+    THEN phases lie at level 0 without a name, other regions nested below, and steps nowhere."""
+    autograd, main = spans_of(reduced(*STEP)).values()
+    assert main == [
+        ("forward", 0, 20, 0, None),
+        ("annotation", 5, 15, 1, "attention"),
+        ("annotation", 6, 9, 2, "softmax"),
+        ("annotation", 20, 25, 1, "loss"),
+        ("optimizer", 50, 60, 0, None),
+    ]
+    # Autograd's thread is in the backward pass while it works, not after it.
+    assert autograd == [("backward", 30, 40, 0, None)]
+
+
+def test_of_one_step_its_own_phases_are_shown():
+    rows = (
+        annotation("DDP.forward", 300, 320),
+        launch(301, 302, 3),
+        kernel(310, 330, correlation=3),
+    )
+    shown = reduced(*STEP, step(2, 300, 340), *rows, window=Window(2, 300 * US, 340 * US))
+    assert spans_of(shown) == {"phase:0": [("forward", 300, 320, 0, None)]}
+
+
+def test_a_file_that_names_nothing_has_no_phases():
+    assert spans_of(reduced(launch(0, 1, 1), kernel(100, 200, correlation=1))) == {}
