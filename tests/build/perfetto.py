@@ -15,8 +15,10 @@ from typing import Any
 from tracelab.base.options import Options
 from tracelab.outputs.perfetto import write_perfetto
 from tracelab.render.perfetto import perfetto_ns
+from tracelab.report.finding_groups import finding_groups
 from tracelab.report.glossary import CAUSES, PATH_KINDS
 from tracelab.report.schema import Report
+from tracelab.report.views import ranks_of
 
 Event = dict[str, Any]
 Slices = list[tuple[int, int, str]]  # start and end in ns, name
@@ -118,8 +120,9 @@ def require_figures(tracks: dict[str, Slices], report: Report, origin_ns: int, r
     left_out = {f"step {one.step} (left out)" for one in steady.left_out} if steady else set()
     assert {name for _, _, name in tracks.get("Steps", []) if "left out" in name} == left_out
     findings = [
-        number
-        for number, finding in enumerate(report.findings, 1)
-        if finding.rank == rank and finding.about == "program"
+        group.number_in(report)
+        for group in finding_groups(report, ranks_of(report))
+        for finding, _ in group.members
+        if finding.rank == rank
     ]
-    assert sorted(int(name.split()[0]) for name in tracks if name[0].isdigit()) == findings
+    assert [int(name.split()[0]) for name in tracks if name[0].isdigit()] == sorted(findings)

@@ -15,6 +15,7 @@ from tracelab.findings.rules import waiting_ranks
 from tracelab.model.wording import describe
 from tracelab.render.scene import Lane, Mark, Places, Scene
 from tracelab.render.text.savings import amount, price
+from tracelab.report.finding_groups import finding_groups
 from tracelab.report.glossary import FINDING_CAUSES
 from tracelab.report.schema import Job, Report
 from tracelab.report.views import Scope, ranks_of
@@ -116,17 +117,29 @@ def _add_waits(scene: Scene, waits: Sequence[tuple[int, int, int, str]]) -> Scen
 
 def marks_of(report: Report, scene: Scene) -> Iterator[Mark]:
     """Yield the marks of a file's findings, numbered as the report is printed."""
-    scopes = [x.main.scope for x in ranks_of(report) if x.trace.rank == scene.rank and x.views]
-    for number, finding in enumerate(report.findings, 1):
-        if scopes and finding.rank == scene.rank:
-            yield _mark(number, finding, scopes[0], report.job, scene)
+    ranks = ranks_of(report)
+    scopes = [x.main.scope for x in ranks if x.trace.rank == scene.rank and x.views]
+    printed = {  # findings of one place on several ranks have one number
+        id(finding): group.number_in(report)
+        for group in finding_groups(report, ranks)
+        for finding, _ in group.members
+    }
+    own = [
+        (printed.get(id(finding), number), number, finding)
+        for number, finding in enumerate(report.findings, 1)
+        if scopes and finding.rank == scene.rank
+    ]
+    for shown, number, finding in sorted(own, key=lambda x: x[:2]):
+        yield _mark(number, shown, finding, scopes[0], report.job, scene)
 
 
-def _mark(number: int, finding: Finding, scope: Scope, job: Job | None, scene: Scene) -> Mark:
+def _mark(
+    number: int, printed: int, finding: Finding, scope: Scope, job: Job | None, scene: Scene
+) -> Mark:
     place = _rows_of_events(finding.evidence, scene.places)
     where, title = finding.where, finding.shown_title
     texts = {
-        "finding": f"{number}. {title}",
+        "finding": f"{printed}. {title}",
         "price": price(finding, scope),
         "where": describe(call_site_of(where), where.api or where.activity or ""),
         "fix": finding.fix,
@@ -144,13 +157,14 @@ def _mark(number: int, finding: Finding, scope: Scope, job: Job | None, scene: S
     return Mark(
         number=number,
         about=finding.about,
-        label=f"{number} {amount(finding, scope)}: {finding.rule} {title}",
+        label=f"{printed} {amount(finding, scope)}: {finding.rule} {title}",
         name=f"{finding.rule} {cause}",
         texts={key: text for key, text in texts.items() if text},
         figures={key: figure for key, figure in figures.items() if figure is not None},
         place=place,
         device=scene.device if where.device is None else where.device,
         since_ns=_waited_since(job, finding, scene.places.start_ns[place]),
+        cause=finding.cause,
     )
 
 

@@ -24,11 +24,19 @@ from msgspec import field
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import ABSENT, Arrays
-from tracelab.base.intervals import Int64Array, stacked, union
+from tracelab.base.intervals import (
+    Int64Array,
+    Intervals,
+    clip,
+    intersect,
+    measure,
+    stacked,
+    union,
+)
 from tracelab.base.names import short_kernel_name
 from tracelab.base.safe_text import clean
 from tracelab.render.scene import NOTHING, Lane, Mark, Scene
-from tracelab.render.words import shorten
+from tracelab.render.words import paragraph, shorten
 from tracelab.report.glossary import BLOCKERS, BLOCKING_KINDS, CAUSES, PATH_KINDS
 
 Id = int | float | str | None  # of a process or thread, as a file writes it
@@ -40,7 +48,10 @@ _ID_DISTANCE = 1000
 FIRST_SORT_INDEX = -1000
 _MAX_ARROWS_OF_PROCESS = 10**6
 _POSSIBLE_BELOW_NS = 2**43 * 1000
-MAX_TEXT_LETTERS, MAX_LABEL_LETTERS = 300, 120
+MAX_TEXT_LETTERS, MAX_LABEL_LETTERS, _MAX_SENTENCE_LETTERS = 300, 200, 2000
+# Evidence that fills more of the window is shown by the longest of the idle times in it.
+_MAX_EVIDENCE_SHARE, _MAX_PLACES = 0.5, 20
+_CAUSES_OF_IDLE = {"launch_bound": ("launch", "host_busy")}  # of findings; of others any
 
 
 class Texts(Arrays):
@@ -229,27 +240,55 @@ def _finding(scene: Scene, mark: Mark) -> Track:
     if not len(mark.place):
         start_ns, end_ns = np.array(scene.focus).reshape(2, 1)
     # Events without a length are evidence, too.
-    shown = union(start_ns, np.maximum(end_ns, start_ns + 1))
-    slice_index = np.searchsorted(shown.starts, scene.places.start_ns[mark.place], "right") - 1
+    cited = union(start_ns, np.maximum(end_ns, start_ns + 1))
+    idle, idle_in_all = _longest_idle(scene, mark, cited)
+    shown, place = (idle, NOTHING) if idle_in_all else (cited, mark.place)
+    slice_index = np.searchsorted(shown.starts, scene.places.start_ns[place], "right") - 1
     count = len(shown)
     arguments: dict[str, Texts | Int64Array] = {
-        key: _repeated(clean(text), count) for key, text in mark.texts.items()
+        key: _repeated(text, count) for key, text in mark.texts.items()
     }
     arguments |= {key: np.full(count, figure) for key, figure in mark.figures.items()}
     if len(mark.place):  # where Perfetto drops the event itself, its name is still said
-        _, first = np.unique(slice_index, return_index=True)
+        nearest = np.searchsorted(cited.starts, shown.starts, "right") - 1
+        of_cited = np.searchsorted(cited.starts, scene.places.start_ns[mark.place], "right") - 1
+        _, first = np.unique(of_cited, return_index=True)
         names = [scene.names[i] for i in scene.places.name[mark.place[first]].tolist()]
-        arguments["cites"] = Texts(np.arange(len(names)), list(map(_name, names)))
+        arguments["cites"] = Texts(nearest, list(map(_name, names)))
+    if idle_in_all:
+        some = f"{count:,} of {idle_in_all:,} places: the longest idle times in what it cites"
+        arguments["shown"] = _repeated(some, count)
     return Track(
-        label=shorten(clean(mark.label), MAX_LABEL_LETTERS),
+        label=paragraph(clean(mark.label), MAX_LABEL_LETTERS, 1)[0],
         category="finding",
         start_ns=shown.starts,
         end_ns=shown.ends,
         name=_repeated(mark.name, count),
         arguments=arguments,
-        place=mark.place,
+        place=place,
         slice_index=slice_index,
     )
+
+
+def _longest_idle(scene: Scene, mark: Mark, cited: Intervals) -> tuple[Intervals, int]:
+    """Return the longest idle times in evidence that fills most of the window, and the number.
+
+    Both are empty where the evidence tells where to look: where it is short, or has no more idle
+    times in it than are shown.
+    """
+    nothing = Intervals(NOTHING, NOTHING), 0
+    start_ns, end_ns = scene.focus
+    lane = scene.lane(f"idle:{mark.device}")
+    is_wide = measure(clip(cited, start_ns, end_ns)) > _MAX_EVIDENCE_SHARE * (end_ns - start_ns)
+    if lane is None or not is_wide:
+        return nothing
+    causes = _CAUSES_OF_IDLE.get(mark.cause, lane.kinds)
+    lane = lane.select(np.isin(lane.kind, [i for i, x in enumerate(lane.kinds) if x in causes]))
+    idle = clip(intersect(cited, union(lane.start_ns, lane.end_ns)), start_ns, end_ns)
+    if len(idle) <= _MAX_PLACES:
+        return nothing
+    longest = np.sort(np.argsort(idle.starts - idle.ends, kind="stable")[:_MAX_PLACES])
+    return Intervals(idle.starts[longest], idle.ends[longest]), len(idle)
 
 
 def note_track(scene: Scene, notes: Sequence[str]) -> Track:
@@ -386,7 +425,8 @@ def _terms(code: NDArray[Any], keys: Sequence[str], words: Mapping[str, str]) ->
 
 
 def _repeated(text: str, count: int) -> Texts:
-    return Texts(np.zeros(count, dtype=np.intp), [_shown(text)])
+    """Return one sentence for all slices, whole: a fix has no part that can be left out."""
+    return Texts(np.zeros(count, dtype=np.intp), [shorten(clean(text), _MAX_SENTENCE_LETTERS)])
 
 
 def _name(name: str) -> str:

@@ -198,6 +198,7 @@ class Mark(Record, eq=False):
         place: intp[k], rows of `Scene.places`, in the order in which it cites them.
         device: the GPU that it is about.
         since_ns: start of a cited span to the moment from which others waited for it, ns.
+        cause: the key of its cause.
     """
 
     number: int
@@ -209,6 +210,7 @@ class Mark(Record, eq=False):
     place: NDArray[np.intp]
     device: int
     since_ns: Mapping[int, int]
+    cause: str = ""
 
 
 class Scene(Record, eq=False):
