@@ -115,9 +115,16 @@ META = {
             "number": 1,
             "group": 0,
             "view": [3500, 6500],
+            "place": [3900, 6100],
             "marks": [[1, 4000, 6000], [4, 4000, 5500]],
         },
-        {"number": 2, "group": 1, "view": [4000, 6000], "marks": [[0, 4500, 5500]]},
+        {
+            "number": 2,
+            "group": 1,
+            "view": [4000, 6000],
+            "place": [4400, 5600],
+            "marks": [[0, 4500, 5500]],
+        },
     ],
 }
 
@@ -364,6 +371,17 @@ def test_a_click_on_a_finding_goes_to_its_evidence_and_marks_it(opened):
     assert mark not in pixels(page, "idle:0", 3600, 3800)
     page.go_back()
     assert page.evaluate("location.hash") == ""
+
+
+def test_a_second_click_goes_close_to_the_worst_place_and_a_third_one_back(opened):
+    page, views = opened(), []
+    for _ in range(3):
+        page.click("li.finding[data-finding='1'] button")
+        views.append(view(page))
+    assert views == [[3500, 6500], [3900, 6100], [3500, 6500]]
+    page.evaluate("tracelabTimeline.goTo(0, 777)")
+    page.click("li.finding[data-finding='1'] button")
+    assert view(page) == [3500, 6500]
 
 
 def test_a_finding_of_a_closed_group_opens_it(opened):

@@ -67,9 +67,10 @@
     scene.cursorRow = scene.rows.findIndex((row) => row.group === at?.group && row.lane === at.lane);
   }
 
-  /** Goes to a finding's evidence and marks it. */
+  /** Marks a finding's evidence, and shows the step that has the worst of it; where that is shown, its place. */
   function showFinding(number, { range = null, remember = true } = {}) {
     const finding = meta.findings.find((each) => each.number === number) ?? null;
+    const isShown = finding && finding === scene.finding && finding.view.every((t, k) => t === scene.view[k]);
     scene.finding = finding;
     for (const entry of document.querySelectorAll("li.finding")) {
       if (finding && Number(entry.dataset.finding) === number) entry.setAttribute("aria-current", "true");
@@ -79,9 +80,12 @@
     const group = scene.groups[finding.group];
     setOpen(group, true);
     scene.cursor = scene.hover = null; // what was said of an activity is not about the finding
-    show(...(range ?? finding.view));
-    const places = finding.marks.length;
-    say(`Finding ${number}: ${places} ${places === 1 ? "place" : "places"} marked.`);
+    show(...(range ?? (isShown ? finding.place : finding.view)));
+    const places = finding.marks.length, marked = `${places} ${places === 1 ? "place" : "places"} marked`;
+    const inView = finding.marks.filter(([, start, end]) => start <= scene.view[1] && end >= scene.view[0]).length;
+    const here = inView < places ? `, ${inView} of them in what is shown` : "";
+    const more = !places || isShown ? "" : ` Choose it again to see ${places === 1 ? "it" : "the worst"} close.`;
+    say(`Finding ${number}: ${marked}${here}.${more}`);
     painter.revealRow({ y: group.y0, height: group.y1 - group.y0 });
     painter.revealRow(group.lanes[finding.marks[0]?.[0]]?.shownRow);
     if (remember) rememberInHash(true);

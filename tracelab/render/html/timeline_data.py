@@ -6,7 +6,7 @@ elsewhere the page has how busy each lane was in each of some thousand parts of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -26,8 +26,10 @@ _MAX_OPEN_GROUPS = 2
 _MAX_GROUPS = 64
 _MAX_ABSENT = 8
 _MAX_WINDOWS = 5_000
-# Shown before and after the events that a finding cites.
-_MIN_MARGIN_NS = 20_000
+# Shown before and after the place that a finding cites, which is then a ninth of the view or more.
+_MARGIN_NS, _MAX_MARGIN_LENGTHS = 20_000, 4
+# The same where no step holds it.
+_MARGIN_WITHOUT_STEP_NS, _MARGIN_LENGTHS_WITHOUT_STEP = 200_000, 10
 
 
 class TimelineData(Record, eq=False):
@@ -42,6 +44,7 @@ def timeline_data(report: Report, scenes: Sequence[Scene]) -> TimelineData:
     on_one_clock = all(scene.clock for scene in scenes)
     names, groups, findings, fitted = _fitting(report, scenes, on_one_clock=on_one_clock)
     start_ns = min(group.start_ns for group in groups)
+    windows = _windows(groups, on_one_clock=on_one_clock)
     opened = _chosen(report, [group.scene for group in groups], _MAX_OPEN_GROUPS)
     # Of the others an underscore is a space.
     words = {key: kind.word for key, kind in KINDS.items() if kind.dark and kind.word}
@@ -54,7 +57,7 @@ def timeline_data(report: Report, scenes: Sequence[Scene]) -> TimelineData:
         "short": [name.short for name in names],
         "words": {**PATH_KINDS.names, **CAUSES.names, **words},
         "reasons": [CONSTRAINTS.meanings[key] for key in _reasons(groups)],
-        "windows": _windows(groups, on_one_clock=on_one_clock)[:_MAX_WINDOWS],
+        "windows": windows[:_MAX_WINDOWS],
         "note": " ".join(_notes(scenes, groups, fitted, on_one_clock=on_one_clock)),
         "groups": [
             {
@@ -67,7 +70,7 @@ def timeline_data(report: Report, scenes: Sequence[Scene]) -> TimelineData:
             for index, group in enumerate(groups)
         ],
         "findings": [
-            _shown(finding, fitted.details[finding.group_index], groups[finding.group_index])
+            _shown(finding, fitted.details[finding.group_index], groups, windows)
             for finding in findings
         ],
     }
@@ -122,7 +125,7 @@ class _Located(Record):
     Attributes:
         number: in the report, from 1 on.
         group_index: of its file.
-        marks: lane index in the group, start and end, ns.
+        marks: lane index in the group, start and end, ns; the worst first.
         since_ns: start of a mark to when other ranks began to wait for it, ns.
     """
 
@@ -133,7 +136,7 @@ class _Located(Record):
 
     @property
     def cited(self) -> Iterator[Cited]:
-        """Cited evidence; the first and the costliest findings matter most."""
+        """Cited evidence; the worst and the costliest findings matter most."""
         for i, (_, start_ns, end_ns) in enumerate(self.marks):
             yield Cited(self.group_index, start_ns, end_ns, 1 / (self.number * (1 + i)))
 
@@ -147,7 +150,7 @@ def _reasons(groups: Sequence[Group]) -> tuple[str, ...]:
 def _locate(groups: Sequence[Group]) -> list[_Located]:
     """List where each finding of the groups lies, by its number."""
     found = [
-        _Located(mark.number, index, tuple(_marks(mark, group)), mark.since_ns)
+        _Located(mark.number, index, _worst_first(_marks(mark, group), mark, group), mark.since_ns)
         for index, group in enumerate(groups)
         for mark in group.scene.marks
     ]
@@ -170,23 +173,80 @@ def _marks(mark: Mark, group: Group) -> Iterator[tuple[int, int, int]]:
             yield lane, int(places.start_ns[place]), int(places.end_ns[place])
 
 
-def _shown(finding: _Located, detail: tuple[int, int], group: Group) -> dict[str, Any]:
-    """A finding for the page: its view is of the first thing cited of which all is known."""
-    first_ns, last_ns = group.start_ns, group.end_ns
-    view = [first_ns, last_ns]
-    if finding.marks:
-        is_known = (x[1] >= detail[0] and x[2] <= detail[1] for x in finding.marks)
-        known = [x for x, is_it in zip(finding.marks, is_known, strict=True) if is_it]
-        _, start_ns, end_ns = (known or finding.marks)[0]
-        start_ns = min(start_ns, finding.since_ns.get(start_ns, start_ns))
-        around_ns = max(_MIN_MARGIN_NS, end_ns - start_ns)
-        view = [max(first_ns, start_ns - around_ns), min(last_ns, end_ns + around_ns)]
+def _worst_first(
+    marks: Iterable[tuple[int, int, int]], mark: Mark, group: Group
+) -> tuple[tuple[int, int, int], ...]:
+    """Sort what a finding cites: in a steady step, then by the idle time that its calls caused.
+
+    Where these are equal, by the GPU's idle time that covers its end, and by its length.
+    """
+    steps = [group.scene.steps[number] for number in group.scene.usual_steps]
+    idle = group.scene.lane(f"idle:{mark.device}")
+
+    def badness(one: tuple[int, int, int]) -> tuple[bool, int, int, int]:
+        index, start_ns, end_ns = one
+        lane, idle_ns, cost_ns = group.lanes[index], 0, 0
+        if "cost" in lane.more:
+            calls = slice(*np.searchsorted(lane.start_ns, (start_ns, end_ns + 1)))
+            cost_ns = int(lane.more["cost"][calls].sum())
+        if idle is not None and len(idle):
+            gap = min(int(np.searchsorted(idle.end_ns, end_ns, "right")), len(idle) - 1)
+            if idle.start_ns[gap] <= end_ns:
+                idle_ns = int(idle.end_ns[gap] - idle.start_ns[gap])
+        is_usual = any(start_ns < x.end_ns and end_ns >= x.start_ns for x in steps)
+        return is_usual, cost_ns, idle_ns, end_ns - start_ns
+
+    return tuple(sorted(marks, key=badness, reverse=True))
+
+
+def _shown(
+    finding: _Located,
+    detail: tuple[int, int],
+    groups: Sequence[Group],
+    windows: Sequence[Mapping[str, Any]],
+) -> dict[str, Any]:
+    """A finding for the page: the step of its worst evidence of which all is known, and its place.
+
+    What is known comes first among its marks.
+    """
+    group = groups[finding.group_index]
+    view = place = [group.start_ns, group.end_ns]
+    marks = sorted(finding.marks, key=lambda x: not detail[0] <= x[1] <= x[2] <= detail[1])
+    if marks:
+        _, start_ns, end_ns = marks[0]
+        length_ns = end_ns - start_ns
+        margin_ns = min(max(_MARGIN_NS, length_ns), max(1, _MAX_MARGIN_LENGTHS * length_ns))
+        place = [start_ns - margin_ns, end_ns + margin_ns]
+        since_ns = min(start_ns, finding.since_ns.get(start_ns, start_ns))
+        view = _step_around(since_ns, end_ns, finding.group_index, group, windows)
     return {
         "number": finding.number,
         "group": finding.group_index,
         "view": view,
-        "marks": [list(mark) for mark in finding.marks],
+        "place": place,
+        "marks": list(map(list, marks)),
     }
+
+
+def _step_around(
+    start_ns: int, end_ns: int, index: int, group: Group, windows: Sequence[Mapping[str, Any]]
+) -> list[int]:
+    """Return the step that has most of a stretch of time, and the stretch where that is shorter.
+
+    Without a step that has some of it, the time around it.
+    """
+    shared_ns = {
+        number: min(end_ns + 1, step.end_ns) - max(start_ns, step.start_ns)
+        for number, step in group.scene.steps.items()
+    }
+    most = max(shared_ns, key=lambda number: shared_ns[number], default=None)
+    if most is None or shared_ns[most] <= 0:
+        around_ns = max(_MARGIN_WITHOUT_STEP_NS, _MARGIN_LENGTHS_WITHOUT_STEP * (end_ns - start_ns))
+        return [max(group.start_ns, start_ns - around_ns), min(group.end_ns, end_ns + around_ns)]
+    [step] = [x for x in windows if x["number"] == most and x["group"] in {0, index}][-1:]
+    if end_ns - start_ns > step["end"] - step["start"]:
+        return [step["start"], step["end"]]
+    return [min(step["start"], start_ns), max(step["end"], end_ns)]
 
 
 def _windows(groups: Sequence[Group], *, on_one_clock: bool) -> list[dict[str, Any]]:
@@ -201,6 +261,7 @@ def _windows(groups: Sequence[Group], *, on_one_clock: bool) -> list[dict[str, A
             windows.append(
                 {
                     "label": f"{file}step {number}",
+                    "number": number,
                     "start": min(starts_ns),
                     "end": max(ends_ns),
                     "steady": all(number in scene.usual_steps for scene in having),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import pickle
 from functools import cache
@@ -217,14 +218,48 @@ def test_findings_mark_what_they_cite_in_its_lane():
     lanes = data.meta["groups"][0]["lanes"]
     for number, finding in enumerate(analysis.report.findings, 1):
         [shown] = [x for x in data.meta["findings"] if x["number"] == number]
-        assert [x[1:] for x in shown["marks"]] == [
-            [int(trace.start_ns[x]), int(trace.end_ns[x])] for x in finding.evidence
-        ]
-        for (lane, *_), event_id in zip(shown["marks"], finding.evidence, strict=True):
+        lane_of = {(start, end): lane for lane, start, end in shown["marks"]}
+        assert len(shown["marks"]) == len(finding.evidence)
+        for event_id in finding.evidence:
+            lane = lane_of[int(trace.start_ns[event_id]), int(trace.end_ns[event_id])]
             is_activity = event_id in analysis.timeline.event_id
             assert lanes[lane]["type"] == ("stream" if is_activity else "host")
-        first = shown["marks"][0]
-        assert shown["view"][0] <= first[1] < first[2] <= shown["view"][1]
+
+
+def test_a_finding_is_seen_in_the_step_that_holds_the_worst_of_it_and_then_close():
+    analysis = bundled("train_step_sinful")
+    data, _ = page_of(analysis)
+    costs, trace = analysis.blocking_calls, analysis.timeline.trace
+    cost_of = dict(zip(costs.calls.event_id.tolist(), costs.caused_idle_ns.tolist(), strict=True))
+    steady = [(x["start"], x["end"]) for x in data.meta["windows"] if x["steady"]]
+    [shown] = [x for x in data.meta["findings"] if x["number"] == 1]
+    evidence = analysis.report.findings[0].evidence
+    worst = max(evidence, key=lambda event_id: cost_of.get(event_id, 0))
+    start, end = int(trace.start_ns[worst]), int(trace.end_ns[worst])
+    assert shown["marks"][0][1:] == [start, end]
+    assert tuple(shown["view"]) in steady
+    assert shown["view"][0] <= start < end <= shown["view"][1]
+    assert shown["place"][0] < start < end < shown["place"][1]
+    for finding in data.meta["findings"]:
+        _, start, end = finding["marks"][0]
+        first, last = finding["place"]
+        assert (end - start) / (last - first) >= 1 / 9
+
+
+def test_without_steps_a_finding_is_seen_with_the_time_around_it(tmp_path):
+    content = json.loads(gzip.decompress((FOLDER / "events_item.pt.trace.json.gz").read_bytes()))
+    content["traceEvents"] = [
+        x for x in content["traceEvents"] if not str(x.get("name")).startswith("ProfilerStep")
+    ]
+    (tmp_path / "stepless.json").write_text(json.dumps(content))
+    [source] = find_sources([str(tmp_path / "stepless.json")])
+    data, _ = page_of(analyze_source(source))
+    assert data.meta["windows"] == []
+    shown = next(x for x in data.meta["findings"] if x["marks"])
+    _, start, end = shown["marks"][0]
+    first, last = shown["view"]
+    assert data.meta["start"] <= first <= start < end <= last <= data.meta["end"]
+    assert last - first <= 21 * (end - start)
 
 
 def test_a_finding_of_a_job_is_seen_with_the_wait_for_it():
@@ -237,6 +272,7 @@ def test_a_finding_of_a_job_is_seen_with_the_wait_for_it():
         x for x in report.job.collectives if abs(x.arrival_ns[1] - start) < 100 and x.last_rank == 1
     ]
     assert shown["view"][0] < waited.arrival_ns[0] < start < end < shown["view"][1]
+    assert waited.arrival_ns[0] < shown["place"][0] < start < end < shown["place"][1]
 
 
 # --- several files ---
