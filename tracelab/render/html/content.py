@@ -349,24 +349,32 @@ def _parts_of_all(report: Report, chapter: Chapter) -> Iterator[Part]:
 def _parts_of_file(
     report: Report, rank: RankView, chapter: Chapter, part: FilePart | None, suffix: str
 ) -> Iterator[Part]:
-    """Make the parts of a file, those about what to do before those about what was measured."""
+    """Make the parts of a file: what ran, what to do about it, and what was measured."""
+    sections = _sections_by_key(chapter)
+    if kernels := sections.pop("kernels", None):
+        yield _part_of_file(rank, "kernels", kernels, suffix)
     of_rank = tuple(x for x in report.causal if x.rank == rank.trace.rank)
     if causal := (part and part.causal) or of_rank:
         profile = causal_section(causal, rank.main.savings)
         yield Part("causal", suffix, "Causal profile", (profile,))
     whatif = None if report.job else report.whatif
     yield from _whatif((part and part.whatif) or whatif, suffix)
-    for key, sections in _sections_by_key(chapter).items():
-        is_idle, pairs = key == "bubbles", rank.main.overlaps if key == "overlap" else ()
-        yield Part(
-            key,
-            suffix,
-            _TITLES.get(key) or sections[0].title,
-            (*sections, *(causes_by_step(rank) if is_idle else ())),
-            heat=tuple(overlap_charts(pairs, several=rank.main.several)),
-            columns=step_chart(rank) if is_idle else None,
-            of=rank.main.name.lower() if key in _OF_WINDOW else "",
-        )
+    for key, some in sections.items():
+        yield _part_of_file(rank, key, some, suffix)
+
+
+def _part_of_file(rank: RankView, key: str, sections: Sequence[Section], suffix: str) -> Part:
+    """Make a part of what was measured, with its charts."""
+    is_idle, pairs = key == "bubbles", rank.main.overlaps if key == "overlap" else ()
+    return Part(
+        key,
+        suffix,
+        _TITLES.get(key) or sections[0].title,
+        (*sections, *(causes_by_step(rank) if is_idle else ())),
+        heat=tuple(overlap_charts(pairs, several=rank.main.several)),
+        columns=step_chart(rank) if is_idle else None,
+        of=rank.main.name.lower() if key in _OF_WINDOW else "",
+    )
 
 
 def _sections_by_key(chapter: Chapter) -> dict[str, list[Section]]:

@@ -74,6 +74,26 @@ def test_every_finding_is_in_the_page_once(names):
         assert visible(finding.fix).replace("`", "") in page(*names).text
 
 
+@pytest.mark.parametrize("names", [(SINFUL,), (JOB,), NO_JOB, ("pipeline_1f1b_few_4",)])
+def test_findings_are_numbered_from_one_as_they_are_read(names):
+    # GIVEN a report, whose first screen has the first findings
+    made_of = report(*names)
+    # THEN the page lists them by the same numbers, without a gap
+    shown = [int(x.text) for x in page(*names).of_class("number")]
+    assert shown == list(range(1, len(shown) + 1))
+    assert len(shown) > 1
+    found = page_findings(made_of, ranks_of(made_of), about="program")
+    assert [x.item.number for x in found] == shown
+    if names != NO_JOB:
+        items = first_screen(made_of).items
+        assert [x.number for x in items] == shown[: len(items)]
+
+
+def test_what_ran_comes_before_what_would_save_time(hostile):
+    ids = [x.get("id") for x in ReadPage(hostile[0]).of_class("part")]
+    assert ids[:3] == ["kernels", "causal", "whatif"]
+
+
 def test_each_share_of_the_first_screen_is_one_whole_percent():
     text = page(SINFUL).one("summary").text
     for name in ("blocking calls", "CPU-bound", "launch latency", "busy", "idle"):
