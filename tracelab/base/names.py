@@ -7,6 +7,32 @@ from collections.abc import Callable
 from functools import lru_cache
 
 _LAUNCHED_BY_CUTLASS = re.compile(r"(?:void )?cutlass\w*::(?:Kernel2?|device_kernel)<([^<>(),\s]+)")
+_COPY = re.compile(r"Mem(?:cpy (\w)to(\w)(?: \((?:.*(Pageable))?|$)|set\b)|Copy(\w)\w+To(\w)\w+$")
+_PYTORCH = re.compile(
+    r"(?:(?:vectorized|unrolled|legacy)_)?(elementwise)_kernel(?:_manual_unroll)?"
+    r"|(reduce)_kernel|multi_tensor_apply_kernel"
+)
+# The operation in the template arguments of PyTorch's kernels, and what only wraps another one.
+_OPERATION = re.compile(
+    r"\b(?:CUDA)?Functor(?:On[A-Z][a-z]+)?_(\w+)|(\w+?)(?:Math)?Functor\b|(\w+)_functor\b|(\w+)Ops<"
+    r"|\blaunch_(\w+)|\b(?:direct_)?(\w+?)(?:_cuda|CUDA|_?[Kk]ernel)\w*"
+    r"|std::(plus|minus|multiplies|divides|maximum|minimum)\b|(?<=native::)([A-Z]\w+)<"
+)
+_WRAPPER = re.compile(
+    r"gpu|func|\w*(?:Unary|Binary|Ternary|Pointwise)\w*|\w*Metadata|ReduceOp|Opaque.*"
+)
+# Kernels of libraries, whose names say an operation and a tile of the result, or what was fused.
+_LIBRARY = (
+    (re.compile(r"(?:nccl|rccl)\w*?Kernel_(?!Generic)([A-Za-z]+)"), "{}"),
+    (re.compile(r"(nvjet)_\w*?_(\d+x\d+)_"), "{} {}"),
+    (re.compile(r"\w*sdpa\w*?_([fb]prop)_"), "sdpa {}"),
+    (re.compile(r"\w*(fprop|dgrad|wgrad)\w*?(?<![\dx])(\d{2,}x\d+)"), "{} {}"),
+    (re.compile(r"(igemm_(?:fwd|bwd|wrw))\w*?_bt(\d+x\d+)"), "{} {}"),
+    (re.compile(r"(?:\w*_)?(?:[a-z]\d+)?([sdhcz]?gemm)\w*?(?<![\dx])(\d{2,}x\d+)"), "{} {}"),
+    (re.compile(r"Cijk_\w*?_MT(\d+x\d+)"), "gemm {}"),
+    (re.compile(r"triton_[a-z]+_fused_(\w+)"), "triton {}"),
+    (re.compile(r"(?:\w+::)*(\w+)::kernel$"), "{}"),
+)
 _START_THREADS = ("parallel_apply", "DataParallel.forward")
 
 
@@ -48,6 +74,36 @@ def short_kernel_name(name: str) -> str:
     if name.startswith(("Memcpy", "Memset", "Copy")):
         return name
     return qualified_name(name.replace("(anonymous namespace)::", "")) or name
+
+
+@lru_cache(maxsize=10_000)
+def kernel_label(name: str) -> str:
+    """What distinguishes a copy, or a kernel of a known library; "" of any other name.
+
+    >>> kernel_label("Memcpy HtoD (Pinned -> Device)"), kernel_label("train_step")
+    ('copy H2D', '')
+    >>> kernel_label("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)")
+    'AllReduce'
+    >>> kernel_label("nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT")
+    'nvjet 256x128'
+    >>> kernel_label("void at::native::vectorized_elementwise_kernel<4, FillFunctor<int>>(int)")
+    'elementwise fill'
+    """
+    if copied := _COPY.match(name):
+        source, target, pageable, *from_to = copied.groups()
+        source, target = (source, target) if source else from_to
+        return f"copy {source}2{target}{' pageable' if pageable else ''}" if source else "memset"
+    if " " in re.split(r"[<(]", name, maxsplit=1)[0].removeprefix("void ").strip():
+        return ""
+    own = qualified_name(name.replace("(anonymous namespace)::", ""))
+    if family := _PYTORCH.fullmatch(own.rpartition("::")[2]):
+        found = (x[x.lastindex or 0] for x in _OPERATION.finditer(name, name.find("<") + 1))
+        operation = next((x for x in found if not _WRAPPER.fullmatch(x)), "")
+        return f"{family[1] or family[2] or 'foreach'} {operation.lower()}".rstrip()
+    for pattern, form in _LIBRARY:
+        if matched := pattern.match(own):
+            return form.format(*matched.groups())
+    return ""
 
 
 def threads_of(waited_in: str) -> str:

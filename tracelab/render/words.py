@@ -12,14 +12,14 @@ import numpy as np
 from rich.cells import cell_len, chop_cells
 
 from tracelab.base.intervals import Int64Array
-from tracelab.base.names import qualified_name
+from tracelab.base.names import kernel_label, qualified_name
 
 ELLIPSIS = "…"
 NO_SHARE = "-"  # of nothing
 _MAX_NAME_LETTERS = 60
 _BYTE_UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 _UNITS = (("s", 1_000_000_000), ("ms", 1_000_000), ("µs", 1_000), ("ns", 1))
-_PLAIN = re.compile(r"Mem(?:cpy|set)\b|(?!.*(?:[<(]|::))")  # a copy, or no C++ at all
+_PLAIN = re.compile(r"Mem(?:cpy|set)\b|(?!.*(?:[<(]|::))")  # no C++ at all
 # What must not be torn apart at the end of a line: a number and its unit, a thing and its number.
 _WORD = re.compile(r"\(?(?:GPU|[Ss]teps?|[Rr]ank) \S+|\S*\d (?:ns|µs|ms|s|%)(?!\w)\S*|\S+")
 
@@ -72,17 +72,16 @@ def share_text(part: int, whole: int, decimals: int = 0) -> str:
 def bare_name(name: str) -> str:
     """The part of an activity's name that tells people what it is.
 
-    Of a C++ function that is its own name, without return type, namespaces, template and call
-    arguments. A copy keeps its direction and its memories.
+    Of copies and kernels of known libraries it is what distinguishes them. Of another C++ function
+    it is its own name, without return type, namespaces, template and call arguments.
 
-    >>> bare_name("void at::native::reduce_kernel<512, 1, at::native::ReduceOp>(float*)")
-    'reduce_kernel'
+    >>> bare_name("void at::native::softmax_warp_forward<512, 1, float>(float*)")
+    'softmax_warp_forward'
     >>> bare_name("Memcpy HtoD (Pageable -> Device)")
-    'HtoD (Pageable -> Device)'
+    'copy H2D pageable'
     """
-    if _PLAIN.match(name):
-        return shorten(name.removeprefix("Memcpy "), _MAX_NAME_LETTERS)
-    return shorten(qualified_name(name).rpartition("::")[2] or name, _MAX_NAME_LETTERS)
+    own = "" if _PLAIN.match(name) else qualified_name(name).rpartition("::")[2]
+    return shorten(kernel_label(name) or own or name, _MAX_NAME_LETTERS)
 
 
 def shorten(text: str, most: int) -> str:

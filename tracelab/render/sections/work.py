@@ -10,11 +10,12 @@ from types import MappingProxyType
 from typing import Any
 
 from tracelab.base.arrays import Record
+from tracelab.base.names import short_kernel_name
 from tracelab.base.safe_text import counted
 from tracelab.render.section import LABEL, PART, Section, figure_columns, table
 from tracelab.render.text.hints import MORE_IN_JSON
 from tracelab.render.text.savings import percent
-from tracelab.render.words import bare_name, count_text, exact_percent
+from tracelab.render.words import count_text, exact_percent
 from tracelab.report.glossary import ORIGINS
 from tracelab.report.schema import KernelMetrics, WorkMetrics
 from tracelab.report.views import FIGURES, View
@@ -78,7 +79,8 @@ def busy_answer(view: View) -> str:
     )
     top = next(row for row in view.kernels if row.kind is not None)
     phase = f" ({top.phase})" if top.phase in _NAMED_PHASES else ""
-    answer = f"GPU time: {works}; `{bare_name(top.name)}`{phase} {percent(top.share)}."
+    kernel = short_kernel_name(top.name).rpartition("::")[2]
+    answer = f"GPU time: {works}; `{kernel}`{phase} {percent(top.share)}."
     fuses = " `torch.compile(model)` fuses elementwise operations."
     return answer + (fuses if is_worth_compiling(view) else "")
 
