@@ -3,7 +3,7 @@
 import numpy as np
 from matplotlib.image import imread
 
-from tests.build.rows import graph_nodes_of, messages_of
+from tests.build.rows import absent_columns, graph_nodes_of, messages_of
 from tracelab.analysis.analysis import Analysis
 from tracelab.base.options import Options
 from tracelab.model.trace import Category, Thread, Trace
@@ -37,8 +37,13 @@ def make_trace(*events):
         np.array(column) for column in zip(*events, strict=True)
     )
     strings, codes = np.unique(name, return_inverse=True)
-    absent = np.full(len(start), -1, dtype=np.int64)
+    sparse = absent_columns(len(start)) | {
+        "device_number": device.astype(np.int32),
+        "stream_number": stream.astype(np.int64),
+        "correlation": correlation.astype(np.int64),
+    }
     return Trace(
+        **sparse,
         path="somewhere/step.json.gz",
         origin_ns=0,
         start_ns=start.astype(np.int64),
@@ -46,16 +51,7 @@ def make_trace(*events):
         category=category.astype(np.int8),
         name_index=codes.astype(np.int32),
         thread_index=thread.astype(np.int32),
-        device_number=device.astype(np.int32),
-        stream_number=stream.astype(np.int64),
-        correlation=correlation.astype(np.int64),
-        wait_stream_number=absent,
-        wait_correlation=absent,
-        cuda_event_number=absent,
-        copied_bytes=absent,
-        message_row=absent,
         messages=messages_of([])[0],
-        graph_node_row=absent,
         graph_nodes=graph_nodes_of([])[0],
         file_index=np.arange(len(start), dtype=np.int64),
         strings=tuple(map(str, strings)),

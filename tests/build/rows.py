@@ -245,7 +245,19 @@ def trace(
 
     messages, message_row = messages_of(rows)
     graph_nodes, graph_node_row = graph_nodes_of(rows)
+    sparse = absent_columns(len(rows)) | {
+        "device_number": column((row.device for row in rows), np.int32),
+        "stream_number": column(row.stream for row in rows),
+        "correlation": column(row.correlation for row in rows),
+        "wait_stream_number": column(row.wait_stream for row in rows),
+        "wait_correlation": column(row.wait_correlation for row in rows),
+        "cuda_event_number": column(row.event for row in rows),
+        "copied_bytes": column(row.copied_bytes for row in rows),
+        "message_row": message_row,
+        "graph_node_row": graph_node_row,
+    }
     return Trace(
+        **sparse,
         path="hand.json",
         origin_ns=0,
         start_ns=column(row.start for row in rows),
@@ -253,16 +265,7 @@ def trace(
         category=column((row.category for row in rows), np.int8),
         name_index=column((strings.index(row.name) for row in rows), np.int32),
         thread_index=column((row.thread for row in rows), np.int32),
-        device_number=column((row.device for row in rows), np.int32),
-        stream_number=column(row.stream for row in rows),
-        correlation=column(row.correlation for row in rows),
-        wait_stream_number=column(row.wait_stream for row in rows),
-        wait_correlation=column(row.wait_correlation for row in rows),
-        cuda_event_number=column(row.event for row in rows),
-        copied_bytes=column(row.copied_bytes for row in rows),
-        message_row=message_row,
         messages=messages,
-        graph_node_row=graph_node_row,
         graph_nodes=graph_nodes,
         file_index=column(range(len(rows))),
         strings=strings,
@@ -273,6 +276,13 @@ def trace(
         loss_names=MappingProxyType({}),
         info=FileInfo(device_names=MappingProxyType({0: gpu} if gpu else {})),
     )
+
+
+def absent_columns(count: int) -> dict[str, np.ndarray]:
+    """The columns of a trace that few events have, saying nothing of any."""
+    hints = Trace.__annotations__
+    names = [name for name, hint in hints.items() if hint == "SparseColumn"]
+    return {name: np.full(count, ABSENT, dtype=np.int64) for name in names}
 
 
 def graph_nodes_of(rows: Sequence[Row]) -> tuple[GraphNodes, np.ndarray]:

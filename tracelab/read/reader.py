@@ -25,7 +25,6 @@ from tracelab.model.trace import Trace
 from tracelab.read.json.array import ArrayReader
 from tracelab.read.json.columns import Columns
 from tracelab.read.json.events import (
-    Event,
     decode,
     decode_texts,
     decode_with_times_as_text,
@@ -34,6 +33,7 @@ from tracelab.read.json.events import (
     mapping,
     split_texts,
 )
+from tracelab.read.json.fields import Event
 from tracelab.read.json.numbers import InexactTimesError
 from tracelab.read.sources import one_source
 from tracelab.read.streams import GZIP_MAGIC, Source, open_source, report_read

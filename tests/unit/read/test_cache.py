@@ -17,8 +17,9 @@ import pytest
 
 from tests.build.files import US, complete_event, operator, text
 from tracelab import analyze
+from tracelab.base.arrays import Arrays
 from tracelab.base.options import Options
-from tracelab.model.trace import GraphNodes, Messages, SparseColumn
+from tracelab.model.trace import SparseColumn
 from tracelab.read import cache
 from tracelab.read.cache import load_trace, trace_from_bytes
 from tracelab.read.reader import read_trace, read_trace_in_chunks
@@ -69,7 +70,7 @@ def assert_equal(one, other):
         if isinstance(a, np.ndarray | SparseColumn):
             np.testing.assert_array_equal(a[:], b[:])
             assert a[:].dtype == b[:].dtype
-        elif isinstance(a, GraphNodes | Messages):
+        elif isinstance(a, Arrays):
             assert_equal(a, b)
         else:
             assert a == b, field.name

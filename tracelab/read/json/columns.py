@@ -23,27 +23,27 @@ from tracelab.model.kernel_kinds import copy_direction
 from tracelab.model.losses import count_losses
 from tracelab.model.trace import (
     ABSENT,
-    COLLECTIVE_OPERATOR,
     Category,
-    GraphNodes,
-    Messages,
     SparseColumn,
     Thread,
     Trace,
 )
-from tracelab.read.json.events import WORDS, Event
-from tracelab.read.json.metadata import read_file_info, used_devices
-from tracelab.read.json.numbers import MAX_DURATION_NS, nanoseconds
-from tracelab.read.json.tables import (
+from tracelab.read.json.events import WORDS
+from tracelab.read.json.fields import (
     HAS_ARGUMENTS,
     IS_GPU_ACTIVITY,
+    OPERATORS_WITH_ARGUMENTS,
+    TABLES,
+    ArgumentTable,
+    Event,
     KeyTable,
     Table,
-    argument_columns,
     merged_arguments,
-    message_table,
-    node_table,
+    row_column,
+    sparse_columns,
 )
+from tracelab.read.json.metadata import read_file_info, used_devices
+from tracelab.read.json.numbers import MAX_DURATION_NS, nanoseconds
 from tracelab.read.platforms import Platform, platform_of
 from tracelab.read.streams import Source
 
@@ -99,9 +99,10 @@ class Columns:
         self._unknown_categories: Counter[str] = Counter()
         # How long these took, ns: by category, device or ABSENT, and row.
         self._unknown_ns: Counter[tuple[str, int, tuple[str, str]]] = Counter()
-        # A row per event, and one per event that has arguments, communicates, or is a node.
+        # A row per event, and one per event that has arguments.
         self._dense = Table(name_index=self._names, thread_index=self._threads)
-        self._sparse, self._messages, self._nodes = Table(), message_table(), node_table()
+        self._sparse = Table()
+        self._tables = {name: ArgumentTable(of) for name, of in TABLES.items()}
         self._begin_end: list[tuple[int, Event]] = []  # with their indices in the file
         self._arrows = Table()  # from launches to the GPU: a row per begin, and one per end
         self._event_count = 0
@@ -128,10 +129,10 @@ class Columns:
     def add_all(self, following: Columns) -> None:
         """Take the columns of what follows in the file."""
         self._dense.extend(following._dense, file_index=self._event_count)
-        rows = {"message_row": len(self._messages), "graph_node_row": len(self._nodes)}
+        rows = {row_column(name): len(table) for name, table in self._tables.items()}
         self._sparse.extend(following._sparse, **rows)
-        self._messages.extend(following._messages)
-        self._nodes.extend(following._nodes)
+        for name, table in self._tables.items():
+            table.extend(following._tables[name])
         self._arrows.extend(following._arrows)
         self._thread_names |= following._thread_names
         self._process_names |= following._process_names
@@ -154,8 +155,7 @@ class Columns:
             UnreadableInputError: there is no complete event.
         """
         self._add_pairs()
-        for table in (self._sparse, self._messages, self._nodes):
-            table.append_absent()
+        self._sparse.append_absent()
         dense, value_index = self._sort_columns()
         if not len(value_index):
             raise UnreadableInputError(
@@ -186,15 +186,7 @@ class Columns:
             origin_ns=origin_ns,
             **dense,
             **sparse,
-            messages=Messages(
-                **self._messages.arrays(),
-                names=tuple(self._messages.keys["name_index"].rows),
-                groups=tuple(self._messages.keys["group_index"].rows),
-            ),
-            graph_nodes=GraphNodes(
-                **self._nodes.arrays(),
-                annotations=tuple(self._nodes.keys["annotation_index"].rows),
-            ),
+            **{name: table.finish() for name, table in self._tables.items()},
             strings=tuple(self._names.rows),
             threads=tuple(
                 Thread(process, thread, self._thread_names.get((process, thread), ""))
@@ -347,12 +339,13 @@ class Columns:
         category = np.fromiter(map(self._categories.__getitem__, categories), np.int8, len(events))
         name_index = self._names.indices(names)
         has_arguments = HAS_ARGUMENTS[category]
-        has_arguments |= name_index == self._names.rows.get(COLLECTIVE_OPERATOR, ABSENT)
+        for name in OPERATORS_WITH_ARGUMENTS:
+            has_arguments |= name_index == self._names.rows.get(name, ABSENT)
         with_arguments = np.flatnonzero(has_arguments)
         chosen = [events[i] for i in with_arguments.tolist()]
-        sparse = argument_columns(chosen, category[with_arguments])
-        sparse["message_row"] = self._messages.add(chosen, category[with_arguments])
-        sparse["graph_node_row"] = self._nodes.add(chosen, category[with_arguments])
+        sparse = sparse_columns(chosen, category[with_arguments])
+        for table, rows in self._tables.items():
+            sparse[row_column(table)] = rows.add(chosen, category[with_arguments])
         dense: dict[str, NDArray[Any]] = {
             "start_ns": start_ns,
             "duration_ns": duration_ns,

@@ -18,7 +18,14 @@ from typing import Any
 import msgspec
 import orjson
 
-from tracelab.model.trace import ABSENT
+from tracelab.read.json.fields import (
+    GRAPH_NODE,
+    RARE,
+    Arguments,
+    Event,
+    MessageArguments,
+    NodeArguments,
+)
 from tracelab.read.json.numbers import Number
 
 
@@ -33,7 +40,6 @@ class Words(msgspec.Struct):
 WORDS = msgspec.toml.decode(Path(__file__).with_name("words.toml").read_bytes(), type=Words)
 
 _RENAMED = frozenset(("Memcpy", "Memset"))  # where Kineto says between what and in which memory
-_GRAPH_NODE = "graph node id"  # a key of arguments that only nodes of graphs have
 _STREAM = "original_stream"  # the CUDA stream, where "stream" is the row that it is drawn in
 _MAX_ANNOTATION_LETTERS = 256
 _MEMORIES: Mapping[Any, str] = MappingProxyType(
@@ -47,80 +53,15 @@ _COPIES: Mapping[Any, str] = MappingProxyType(
 _TIME_FIELD = re.compile(rb'("(?:ts|dur)"\s*:\s*)(-?\d[0-9.eE+-]*)')
 
 
-class Arguments(msgspec.Struct, gc=False):
-    """Used part of an event's "args"; as written, for old files have some as text."""
-
-    correlation: Number = ABSENT
-    stream: Number = ABSENT
-    device: Number = ABSENT
-    inDevice: Number = ABSENT  # noqa: N815  the file's name for it
-    wait_on_stream: Number = ABSENT
-    wait_on_cuda_event_record_corr_id: Number = ABSENT
-    wait_on_cuda_event_id: Number = ABSENT
-    event_id: Number = ABSENT
-    bytes: Number = ABSENT
-    sycl_queue: Number = msgspec.field(default=ABSENT, name="sycl queue")
-    # Of a communication operation: its name at first, and then a `MessageArguments`.
-    message: Any = msgspec.field(default=None, name="Collective name")
-    # Of a node of a CUDA graph: its number at first, and then a `NodeArguments`.
-    node: Any = msgspec.field(default=None, name=_GRAPH_NODE)
-    name: Any = None  # of a thread
-
-
-class MessageArguments(msgspec.Struct, gc=False):
-    """Further used "args" of a communication operation.
-
-    Few events have them. As fields of `Arguments` they would make the decoding of all others
-    slower, by a tenth.
-    """
-
-    collective: Any = msgspec.field(default="", name="Collective name")
-    group: Any = msgspec.field(default="", name="Process Group Name")
-    group_ranks: Any = msgspec.field(default="", name="Process Group Ranks")
-    group_size: Any = msgspec.field(default=ABSENT, name="Group size")
-    first_rank: Any = msgspec.field(default=ABSENT, name="Global rank start")
-    rank_stride: Any = msgspec.field(default=ABSENT, name="Global rank stride")
-    sequence: Any = msgspec.field(default=ABSENT, name="Seq")
-    source: Any = msgspec.field(default=ABSENT, name="Src Rank")
-    destination: Any = msgspec.field(default=ABSENT, name="Dst Rank")
-    in_elements: Any = msgspec.field(default=ABSENT, name="In msg nelems")
-    out_elements: Any = msgspec.field(default=ABSENT, name="Out msg nelems")
-    dtype: Any = ""
-
-
-class NodeArguments(msgspec.Struct, gc=False):
-    """Further used "args" of a node of a CUDA graph."""
-
-    annotation: str
-
-
-class Event(msgspec.Struct, gc=False):
-    """Used part of an event; decoding into it skips the rest of the text."""
-
-    ph: str = ""
-    cat: str = ""
-    name: str | None = None
-    pid: int | str | None = None
-    tid: int | str | None = None
-    ts: Number = None
-    dur: Number = None
-    id: Any = None  # of a flow: both of its ends have it
-    args: Arguments | None = None
-
-
 class _RawArguments(msgspec.Struct, gc=False):
     """The text of an event's "args"."""
 
     args: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-_NAME_OF_OPERATION = "Collective name"
-_MESSAGE = b'"%b"' % _NAME_OF_OPERATION.encode()
 _ARGUMENTS = dict(zip(Arguments.__struct_encode_fields__, Arguments.__struct_fields__, strict=True))
-# The keys of the arguments of slices that become something of an `Event`.
-USED_ARGUMENTS = (*_ARGUMENTS, *MessageArguments.__struct_encode_fields__)
+_KEYS = {field: key for key, field in _ARGUMENTS.items()}
 _decode_regular = msgspec.json.Decoder(list[Event]).decode
-_decode_messages = msgspec.json.Decoder(list[MessageArguments]).decode
 _decode_texts = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _decode_raw_arguments = msgspec.json.Decoder(list[_RawArguments]).decode
 
@@ -140,8 +81,9 @@ def decode(text: bytes) -> list[Event]:
     """
     try:
         events = _decode_regular(text)
-        if _MESSAGE in text:
-            _add_messages(events, text)
+        for field in RARE:
+            if b'"%b"' % _KEYS[field].encode() in text:
+                _decode_rare(events, text, field)
         if _has_other_layout(events):
             _translate_all(events, text)
         return events
@@ -193,25 +135,23 @@ def mapping(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _add_messages(events: list[Event], text: bytes) -> None:
-    """Decode the arguments of communication operations, each where the text names one."""
-    texts, end, place = [], 0, text.find(_MESSAGE)
+def _decode_rare(events: list[Event], text: bytes, field: str) -> None:
+    """Decode further arguments, each where the text has the key of their field."""
+    key = b'"%b"' % _KEYS[field].encode()
+    texts, end, place = [], 0, text.find(key)
     while place >= 0:
         begin = text.find(b"{", text.rfind(b'"args"', end, place), place)
         end = text.find(b"}", place) + 1 or len(text)
         texts.append(text[begin:end])
-        place = text.find(_MESSAGE, end)
-    messages = _decode_messages(b"[%b]" % b",".join(texts))
-    communicating = [
-        arguments
-        for event in events
-        if (arguments := event.args) is not None and arguments.message is not None
-    ]
-    names = [arguments.message for arguments in communicating]
-    if names != [message.collective for message in messages]:
-        raise msgspec.DecodeError("it names operations elsewhere, too")
-    for arguments, message in zip(communicating, messages, strict=True):
-        arguments.message = message
+        place = text.find(key, end)
+    further = msgspec.json.Decoder(RARE[field]).decode(b"[%b]" % b",".join(texts))
+    every = [event.args for event in events if event.args is not None]
+    values = list(map(attrgetter(field), every))
+    having = [(x, value) for x, value in zip(every, values, strict=True) if value is not None]
+    if [value for _, value in having] != [x.value for x in further]:
+        raise msgspec.DecodeError("it has this key elsewhere, too")
+    for (arguments, _), decoded in zip(having, further, strict=True):
+        setattr(arguments, field, decoded)
 
 
 def _has_other_layout(events: list[Event]) -> bool:
@@ -239,7 +179,7 @@ def _translate(event: Event, arguments: dict[str, Any]) -> None:
         return
     if _STREAM in arguments:
         event.args.stream = _number(arguments[_STREAM])
-    if _GRAPH_NODE in arguments:
+    if GRAPH_NODE in arguments:
         event.args.node = NodeArguments(annotation_of(arguments))
 
 
@@ -255,8 +195,9 @@ def regular(element: Any) -> Event:
     used: dict[str, Any] = {
         _ARGUMENTS[key]: _number(value) for key, value in arguments.items() if key in _ARGUMENTS
     }
-    if arguments.get(_NAME_OF_OPERATION) is not None:
-        used["message"] = msgspec.convert(arguments, MessageArguments)
+    for name, further in RARE.items():
+        if arguments.get(_KEYS[name]) is not None:
+            [used[name]] = msgspec.convert([arguments], further)
     event = Event(
         ph=str(fields["ph"]) if "ph" in fields else "",
         cat=category if type(category) is str else "",
@@ -318,7 +259,7 @@ def annotation_of(arguments: Mapping[str, Any]) -> str:
     'block 0, heads=8 / qkv'
     """
     written = WORDS.written["by_all"]
-    if _NAME_OF_OPERATION in arguments:
+    if _KEYS["message"] in arguments:
         written = written.union(
             WORDS.written["by_messages"], MessageArguments.__struct_encode_fields__
         )

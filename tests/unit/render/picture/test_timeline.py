@@ -18,7 +18,7 @@ from tests.build.pictures import (
     on_host,
     pixels_of,
 )
-from tests.build.rows import graph_nodes_of, messages_of
+from tests.build.rows import absent_columns, graph_nodes_of, messages_of
 from tracelab.base.errors import UsageError
 from tracelab.model.timeline import build_timeline
 from tracelab.model.trace import Trace
@@ -84,8 +84,12 @@ def test_pyplot_is_never_imported():
 def test_a_million_activities_make_a_bounded_number_of_shapes():
     count = 1_000_000
     rng = np.random.default_rng(0)
-    absent = np.full(count, -1, dtype=np.int64)
+    sparse = absent_columns(count) | {
+        "device_number": rng.integers(0, 2, count).astype(np.int32),
+        "stream_number": rng.integers(0, 4, count),
+    }
     trace = Trace(
+        **sparse,
         path="million.json",
         origin_ns=0,
         start_ns=np.cumsum(rng.integers(200, 1500, count)),
@@ -93,16 +97,7 @@ def test_a_million_activities_make_a_bounded_number_of_shapes():
         category=rng.choice([0, 0, 1, 2], count).astype(np.int8),
         name_index=rng.integers(0, 2, count).astype(np.int32),
         thread_index=np.zeros(count, dtype=np.int32),
-        device_number=rng.integers(0, 2, count).astype(np.int32),
-        stream_number=rng.integers(0, 4, count),
-        correlation=absent,
-        wait_stream_number=absent,
-        wait_correlation=absent,
-        cuda_event_number=absent,
-        copied_bytes=absent,
-        message_row=absent,
         messages=messages_of([])[0],
-        graph_node_row=absent,
         graph_nodes=graph_nodes_of([])[0],
         file_index=np.arange(count, dtype=np.int64),
         strings=(GEMM, ALL_REDUCE),
