@@ -22,7 +22,7 @@ from msgspec.structs import asdict
 from tracelab.base.arrays import Record
 from tracelab.base.safe_text import visible
 from tracelab.render.html.content import content_of, table_of
-from tracelab.render.palette import KINDS
+from tracelab.render.palette import page_kinds
 from tracelab.render.scene import LANE_TYPES
 from tracelab.render.words import time_text
 from tracelab.report.schema import Report
@@ -160,7 +160,7 @@ def asset(name: str) -> str:
 @cache
 def timeline_styles() -> str:
     """Return the styles of the timeline: kinds of spans, heights of lanes, and its own parts."""
-    kinds = {key: kind for key, kind in KINDS.items() if kind.dark}
+    kinds = page_kinds()
     light = "".join(f"--k-{key}: {kind.color};" for key, kind in kinds.items())
     dark = "".join(f"--k-{key}: {kind.dark};" for key, kind in kinds.items())
     light += "".join(f"--striped-{key}: 1;" for key, kind in kinds.items() if kind.is_striped)

@@ -236,14 +236,23 @@
     repaint(false);
   }
 
+  const WITHOUT_LEGEND = ["steps", "phase", "counter"]; // what is in these lanes is written on it
+  /** An entry for each color, with the words of the kinds that have it and occur. */
   function fillLegend() {
     if (!legend) return;
-    const names = new Set(scene.groups.flatMap((group) => group.lanes.flatMap((lane) =>
-      lane.kinds.filter((name, k) => lane.sums[k] || lane.outside?.sums[k]))));
-    const byWords = new Map([...names].map((name) => [words(name), name]));
-    legend.replaceChildren(...[...byWords.values()].map((name) => {
-      const entry = element("li");
-      entry.append(element("span", "", `swatch k-${name}`), words(name));
+    const style = getComputedStyle(document.documentElement), byColor = new Map();
+    for (const lane of scene.groups.flatMap((group) => group.lanes))
+      for (const [k, name] of WITHOUT_LEGEND.includes(lane.type) ? [] : lane.kinds.entries()) {
+        const color = style.getPropertyValue(`--k-${name}`);
+        if (!lane.sums[k] && !lane.outside?.sums[k]) continue;
+        if (!byColor.has(color)) byColor.set(color, new Map());
+        byColor.get(color).set(words(name), name);
+      }
+    legend.replaceChildren(...[...byColor.values()].map((kinds) => {
+      const entry = element("li"), all = [...kinds.keys()];
+      // "exposed copy" says no more than "copy" does.
+      const said = all.filter((text) => !all.some((other) => other !== text && text.includes(other)));
+      entry.append(element("span", "", `swatch k-${kinds.get(said[0])}`), said.join(", "));
       return entry;
     }));
   }

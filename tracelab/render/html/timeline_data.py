@@ -15,7 +15,7 @@ import numpy as np
 from tracelab.base.arrays import ABSENT, Record
 from tracelab.base.errors import UsageError
 from tracelab.render.html.detail import MAX_NAMES, Cited, Fitted, Group, Name, fit, group_of
-from tracelab.render.palette import KINDS
+from tracelab.render.palette import page_kinds
 from tracelab.render.scene import Mark, Scene
 from tracelab.report.glossary import CAUSES, CONSTRAINTS, PATH_KINDS
 from tracelab.report.schema import Report
@@ -47,7 +47,7 @@ def timeline_data(report: Report, scenes: Sequence[Scene]) -> TimelineData:
     windows = _windows(groups, on_one_clock=on_one_clock)
     opened = _chosen(report, [group.scene for group in groups], _MAX_OPEN_GROUPS)
     # Of the others an underscore is a space.
-    words = {key: kind.word for key, kind in KINDS.items() if kind.dark and kind.word}
+    words = {key: kind.word for key, kind in page_kinds().items() if kind.word}
     meta = {
         "version": VERSION,
         "start": start_ns,
