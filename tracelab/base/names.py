@@ -78,7 +78,7 @@ def short_kernel_name(name: str) -> str:
 
 @lru_cache(maxsize=10_000)
 def kernel_label(name: str) -> str:
-    """What distinguishes a copy, or a kernel of a known library; "" of any other name.
+    """Return what distinguishes a copy, or a kernel of a known library; "" of any other name.
 
     >>> kernel_label("Memcpy HtoD (Pinned -> Device)"), kernel_label("train_step")
     ('copy H2D', '')
