@@ -146,6 +146,13 @@ def event_row(
     )
 
 
+def memory(at: float, allocated: int, reserved: int, device: int = 0) -> Event:
+    """A reading of an allocator; that of the host is of device -1."""
+    args = {"Total Allocated": allocated, "Total Reserved": reserved, "Device Id": device}
+    fields = {"ph": "i", "s": "t", "cat": "cpu_instant_event", "name": "[memory]"}
+    return {**fields, "pid": HOST, "tid": HOST, "ts": _microseconds(at), "args": args}
+
+
 def thread_name(name: str, *, pid: int | str = HOST, tid: int | str = HOST) -> Event:
     """The metadata event that names a thread."""
     return {"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": {"name": name}}

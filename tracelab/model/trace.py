@@ -126,6 +126,27 @@ class GraphNodes(Arrays):
         return len(self.annotation_index) - 1
 
 
+class MemoryReadings(Arrays):
+    """Bytes that allocators held after each of k calls that changed them, by time.
+
+    Attributes:
+        time_ns: int64[k], ns since the first event.
+        thread_index: int32[k], the thread that called, into `Trace.threads`.
+        device_number: int32[k], the GPU; ABSENT for the host.
+        allocated_bytes: int64[k], in tensors.
+        reserved_bytes: int64[k], taken from the GPU.
+    """
+
+    time_ns: Int64Array = field(default_factory=lambda: np.zeros(0, np.int64))
+    thread_index: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+    device_number: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+    allocated_bytes: Int64Array = field(default_factory=lambda: np.zeros(0, np.int64))
+    reserved_bytes: Int64Array = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    def __len__(self) -> int:
+        return len(self.time_ns)
+
+
 # Reads the "args" of a few events from the file, by event id.
 ReadArguments = Callable[[Iterable[int]], Mapping[int, Mapping[str, Any]]]
 
@@ -231,6 +252,7 @@ class Trace(Arrays, dict=True):
         losses: what could not be used: a count by the names in `tracelab.model.losses.LOSSES`.
         loss_names: of some losses what it was, as the file calls it: a count by its name.
         info: what is used of the metadata, and of the file's name.
+        memory: what allocators held, where the file says it.
         unknown_gpu_ns: GPU time of "unknown_categories", ns, by name and device.
     """
 
@@ -260,6 +282,7 @@ class Trace(Arrays, dict=True):
     losses: Mapping[str, int]
     loss_names: Mapping[str, Mapping[str, int]]
     info: FileInfo = field(default_factory=FileInfo)
+    memory: MemoryReadings = field(default_factory=MemoryReadings)
     unknown_gpu_ns: Mapping[str, Mapping[int, int]] = field(
         default_factory=lambda: MappingProxyType({})
     )

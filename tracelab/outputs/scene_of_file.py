@@ -162,6 +162,7 @@ class _Maker:
             yield self.host(thread)
             yield self.annotations(thread)
         yield from map(self._busy, self.timeline.device_numbers)
+        yield from self._memory()
         yield self._work()
 
     def path_id(self) -> Int64Array:
@@ -464,6 +465,30 @@ class _Maker:
             more={"value": value[changes]},
             unit="streams",
         )
+
+    def _memory(self) -> Iterator[Lane]:
+        """Yield the lanes of what is allocated and reserved on each GPU, where the file says it."""
+        memory = self.trace.memory
+        for device in self.timeline.device_numbers:
+            own = np.flatnonzero(memory.device_number == device)
+            start_ns = memory.time_ns[own]
+            end_ns = np.append(start_ns[1:], self.window.end_ns)
+            shown = self.overlaps_window(start_ns, end_ns) & (end_ns > start_ns)
+            for what in ("allocated", "reserved"):
+                value = getattr(memory, f"{what}_bytes")[own]
+                chosen = shown & (value != ABSENT)
+                if chosen.any():
+                    yield Lane(
+                        id=f"counter:{device}/{what}",
+                        label=f"GPU {device} {what}",
+                        device=device,
+                        kinds=("counter",),
+                        start_ns=start_ns[chosen],
+                        end_ns=end_ns[chosen],
+                        kind=np.zeros(int(chosen.sum()), dtype=np.uint8),
+                        more={"value": value[chosen]},
+                        unit="bytes",
+                    )
 
     def _work(self) -> Lane:
         """Make the lane of the work of the GPU that decides, compute by its phase if known.

@@ -1,9 +1,14 @@
-"""The scene of a file: the phases of its threads. Times are in microseconds."""
+"""The scene of a file: the phases of its threads, its memory. Times are in microseconds."""
 
+from tests.build import files
 from tests.build.rows import annotation, kernel, launch, operator, step
 from tests.unit.outputs.test_scene_of_job import reduced
+from tracelab.analysis.analysis import analyze_source
 from tracelab.base.arrays import ABSENT
+from tracelab.base.options import Options
 from tracelab.model.steps import Window
+from tracelab.outputs.scene_of_file import scene_of_file
+from tracelab.read.sources import find_sources
 
 US = 1_000
 
@@ -74,3 +79,25 @@ def test_of_one_step_its_own_phases_are_shown():
 
 def test_a_file_that_names_nothing_has_no_phases():
     assert spans_of(reduced(launch(0, 1, 1), kernel(100, 200, correlation=1))) == {}
+
+
+def test_memory_is_a_number_over_time(tmp_path):
+    """GIVEN two readings of GPU 0, and one of the host
+    THEN each value lasts until the next one of its GPU, the last until the window ends."""
+    events = [
+        files.kernel(0, 50 * US),
+        files.memory(10 * US, 512, 2048),
+        files.memory(20 * US, 7, 0, device=-1),
+        files.memory(30 * US, 256, 2048),
+    ]
+    [source] = find_sources([files.write(tmp_path / "a.json", events)])
+    scene = scene_of_file(analyze_source(source, Options(cache=False)))
+    lane = scene.lane("counter:0/allocated")
+    assert (lane.start_ns / US).tolist() == [10, 30]
+    assert (lane.end_ns / US).tolist() == [30, 50]
+    assert lane.more["value"].tolist() == [512, 256]
+    assert scene.lane("counter:0/reserved").more["value"].tolist() == [2048, 2048]
+    assert [x.id for x in scene.lanes_of_type("counter")] == [
+        "counter:0/allocated",
+        "counter:0/reserved",
+    ]

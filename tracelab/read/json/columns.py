@@ -32,11 +32,13 @@ from tracelab.read.json.events import WORDS
 from tracelab.read.json.fields import (
     HAS_ARGUMENTS,
     IS_GPU_ACTIVITY,
+    MOMENTS,
     OPERATORS_WITH_ARGUMENTS,
     TABLES,
     ArgumentTable,
     Event,
     KeyTable,
+    MomentTable,
     Table,
     merged_arguments,
     row_column,
@@ -63,6 +65,7 @@ _KNOWN_PHASES = frozenset("XBEbneSTpFstfiIMNODPCRrVvc(){}=")
 _UNUSED_PHASES = _KNOWN_PHASES - frozenset("BEM")  # X is used, but needs no second look
 
 _FLOW_PHASES = frozenset("sf")  # the ends of an arrow
+_MOMENT_PHASES = frozenset("iI")
 
 # Numbers of devices and streams are below it.
 _NUMBER_LIMIT = 2**31
@@ -103,6 +106,7 @@ class Columns:
         self._dense = Table(name_index=self._names, thread_index=self._threads)
         self._sparse = Table()
         self._tables = {name: ArgumentTable(of) for name, of in TABLES.items()}
+        self._moments = {name: MomentTable(of, self._threads) for name, of in MOMENTS.items()}
         self._begin_end: list[tuple[int, Event]] = []  # with their indices in the file
         self._arrows = Table()  # from launches to the GPU: a row per begin, and one per end
         self._event_count = 0
@@ -119,6 +123,9 @@ class Columns:
         else:
             flows = [events[i] for i, phase in enumerate(phases) if phase in _FLOW_PHASES]
             self._add_arrows([x for x in flows if x.cat == _ARROW_CATEGORY and type(x.id) is int])
+            moments = [events[i] for i, phase in enumerate(phases) if phase in _MOMENT_PHASES]
+            for table in self._moments.values():
+                table.add(moments)
             if not _UNUSED_PHASES.issuperset(phases):
                 self._add_other_phases(events)
             places = [i for i, phase in enumerate(phases) if phase == "X"]
@@ -133,6 +140,8 @@ class Columns:
         self._sparse.extend(following._sparse, **rows)
         for name, table in self._tables.items():
             table.extend(following._tables[name])
+        for name, moments in self._moments.items():
+            moments.extend(following._moments[name])
         self._arrows.extend(following._arrows)
         self._thread_names |= following._thread_names
         self._process_names |= following._process_names
@@ -187,6 +196,7 @@ class Columns:
             **dense,
             **sparse,
             **{name: table.finish() for name, table in self._tables.items()},
+            **{name: table.finish(origin_ns) for name, table in self._moments.items()},
             strings=tuple(self._names.rows),
             threads=tuple(
                 Thread(process, thread, self._thread_names.get((process, thread), ""))

@@ -1,6 +1,6 @@
 """Fields of an event that are used, and the columns of a `Trace` that they become.
 
-A new fact of events is a field here, in `_FIELDS` or `TABLES`, and a column or a table of `Trace`.
+A new fact is a field here, in `_FIELDS`, `TABLES` or `MOMENTS`, and a column or table of `Trace`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from tracelab.model.trace import (
     Category,
     GraphNodes,
     GroupText,
+    MemoryReadings,
     Messages,
 )
-from tracelab.read.json.numbers import Number, natural_numbers
+from tracelab.read.json.numbers import Number, nanoseconds, natural_numbers
 
 GRAPH_NODE = "graph node id"  # a key of arguments that only nodes of graphs have
 
@@ -49,6 +50,8 @@ class Arguments(msgspec.Struct, gc=False):
     message: Any = msgspec.field(default=None, name="Collective name")
     # Of a node of a CUDA graph: its number at first, and then a `NodeArguments`.
     node: Any = msgspec.field(default=None, name=GRAPH_NODE)
+    # Of a reading of an allocator: what is allocated at first, and then a `MemoryArguments`.
+    memory: Any = msgspec.field(default=None, name="Total Allocated")
     name: Any = None  # of a thread
 
 
@@ -73,6 +76,14 @@ class MessageArguments(msgspec.Struct, gc=False):
     dtype: Any = ""
 
 
+class MemoryArguments(msgspec.Struct, gc=False):
+    """Further used "args" of a reading of an allocator."""
+
+    value: Any = msgspec.field(default=ABSENT, name="Total Allocated")
+    reserved: Any = msgspec.field(default=ABSENT, name="Total Reserved")
+    device: Any = msgspec.field(default=ABSENT, name="Device Id")
+
+
 class NodeArguments(msgspec.Struct, gc=False):
     """Further used "args" of a node of a CUDA graph."""
 
@@ -94,8 +105,8 @@ class Event(msgspec.Struct, gc=False):
 
 
 # Further arguments, by the field that holds them: at first it has the first of them alone.
-RARE: Mapping[str, type[list[MessageArguments]]] = MappingProxyType(
-    {"message": list[MessageArguments]}
+RARE: Mapping[str, type[list[Any]]] = MappingProxyType(
+    {"message": list[MessageArguments], "memory": list[MemoryArguments]}
 )
 
 
@@ -313,6 +324,34 @@ class ArgumentTable(Table):
         return self._of.type(**self.arrays(), **keys)
 
 
+class MomentTable(Table):
+    """Rows of moments, which are no events of a trace, with their times and threads."""
+
+    def __init__(self, of: TableType, threads: KeyTable) -> None:
+        super().__init__(thread_index=threads)
+        self._of = of
+        self.add([])
+
+    def add(self, events: list[Event]) -> None:
+        """Add the moments that have arguments and a time."""
+        value_of = attrgetter(self._of.field)
+        found = [x for x in events if x.args is not None and value_of(x.args) is not None]
+        time_ns, is_time = nanoseconds([event.ts for event in found])
+        columns = self._of.columns_of([value_of(event.args) for event in found], self.keys)
+        columns |= {
+            "time_ns": time_ns,
+            "thread_index": self.keys["thread_index"].indices([(x.pid, x.tid) for x in found]),
+        }
+        self.append({name: column[is_time] for name, column in columns.items()})
+
+    def finish(self, origin_ns: int) -> Any:
+        """Return the table as the trace has it, by time, in ns since `origin_ns`."""
+        columns = self.arrays()
+        order = np.argsort(columns["time_ns"], kind="stable")
+        columns = {name: column[order] for name, column in columns.items()}
+        return self._of.type(**columns | {"time_ns": columns["time_ns"] - origin_ns})
+
+
 def _message_columns(
     messages: list[MessageArguments], keys: Mapping[str, KeyTable]
 ) -> dict[str, NDArray[Any]]:
@@ -344,6 +383,20 @@ def _node_columns(
     return {"annotation_index": np.array(index, dtype=np.int32)}
 
 
+def _memory_columns(
+    readings: list[MemoryArguments], _keys: Mapping[str, KeyTable]
+) -> dict[str, NDArray[Any]]:
+    def numbers(field: str) -> Int64Array:
+        return natural_numbers(list(map(attrgetter(field), readings)))
+
+    device = numbers("device")
+    return {
+        "device_number": np.where(device < 2**31, device, ABSENT).astype(np.int32),
+        "allocated_bytes": numbers("value"),
+        "reserved_bytes": numbers("reserved"),
+    }
+
+
 def _bytes(elements: NDArray[np.int64], bytes_of_one: NDArray[np.int64]) -> NDArray[np.int64]:
     """int64[k], bytes of that many elements, ABSENT where they are not known."""
     most = np.iinfo(np.int64).max // np.maximum(bytes_of_one, 1)
@@ -364,6 +417,9 @@ TABLES: Mapping[str, TableType] = MappingProxyType(
             GraphNodes, "node", _IS_NODE, _node_columns, {"annotation_index": str}
         ),
     }
+)
+MOMENTS: Mapping[str, TableType] = MappingProxyType(
+    {"memory": TableType(MemoryReadings, "memory", is_one_of(), _memory_columns, {})}
 )
 # Operators that may be in one of these.
 OPERATORS_WITH_ARGUMENTS = (COLLECTIVE_OPERATOR,)

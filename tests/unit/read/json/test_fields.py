@@ -1,9 +1,17 @@
-"""What is read of communication operations' arguments."""
+"""What is read of arguments: of communication operations, and of allocators."""
 
 import numpy as np
 import pytest
 
-from tests.build.files import US, complete_event, kernel, text
+from tests.build.files import (
+    HOST,
+    US,
+    complete_event,
+    kernel,
+    memory,
+    text,
+    trace as trace_of,
+)
 from tests.build.read_scene import read_bytes
 from tests.unit.read.test_cache import assert_equal
 from tracelab.model.trace import ABSENT, GroupText
@@ -164,3 +172,22 @@ def test_file_that_is_read_in_chunks_has_the_same_rows(tmp_path, monkeypatch):
     whole, cut = read_trace(source), read_trace_in_chunks(source, 2)
     assert_equal(whole, cut)
     assert np.array_equal(whole.messages.sequence, [*range(400), ABSENT])
+
+
+def test_what_allocators_held_is_read_by_time(tmp_path):
+    """GIVEN readings of two GPUs and of the host, out of order, and one without a time
+    THEN they are there by time since the first event."""
+    trace = trace_of(
+        tmp_path,
+        memory(30 * US, 1024, 4096),
+        kernel(10 * US, 40 * US),
+        memory(20 * US, 512, 2048, device=1),
+        memory(25 * US, 64, 0, device=-1),
+        {**memory(26 * US, 7, 7), "ts": "soon"},
+    )
+    readings = trace.memory
+    assert readings.time_ns.tolist() == [10 * US, 15 * US, 20 * US]
+    assert readings.device_number.tolist() == [1, ABSENT, 0]
+    assert readings.allocated_bytes.tolist() == [512, 64, 1024]
+    assert readings.reserved_bytes.tolist() == [2048, 0, 4096]
+    assert {trace.threads[i].thread for i in readings.thread_index.tolist()} == {str(HOST)}
