@@ -129,7 +129,7 @@ def lane_middles(figure):
     (axes,) = figure.axes
     rows = {}
     for text in axes.texts:
-        if text.get_text().startswith(("stream", "CPU thread")):
+        if text.get_text().startswith(("stream", "idle", "main", "autograd")):
             _, y = axes.transData.transform((0, text.get_position()[1]))
             rows[text.get_text()] = round(figure.bbox.height - y)
     return rows

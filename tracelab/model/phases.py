@@ -110,6 +110,7 @@ class Phases:
     Attributes:
         main_thread: index into `Trace.threads` of the thread that runs the steps and launches, or
             that launches most; ABSENT where none but autograd's launches.
+        autograd_threads: int32[k], indices into `Trace.threads` of autograd's own threads.
         is_forward_inferred: whether no region is of the forward pass, so that what the main thread
             did before each backward pass, since the phase before, is taken for it.
     """
@@ -121,8 +122,8 @@ class Phases:
         phase_of_event[[step.event_id for step in timeline.steps]] = ABSENT
         self._regions = Nesting(trace, np.flatnonzero(phase_of_event != ABSENT))
         self._timeline, self._trace, self._operators = timeline, trace, timeline.operators
-        self._autograd_threads = _autograd_threads(trace, self._operators)
-        self.main_thread = _main_thread(host, self._autograd_threads)
+        self.autograd_threads = _autograd_threads(trace, self._operators)
+        self.main_thread = _main_thread(host, self.autograd_threads)
         self._waiting = host.states.get(self.main_thread, NOTHING_RECORDED).waiting
         self._phase = self._corrected(phase_of_event[self._regions.event_id])
         self._autograd = self._autograd_at_work()
@@ -201,7 +202,7 @@ class Phases:
                 np.searchsorted(self._mark_ns, moments_ns, side="right")
             ]
             phase[(thread == self.main_thread) & (before == Phase.BACKWARD)] = Phase.FORWARD
-        phase[np.isin(thread, self._autograd_threads)] = Phase.BACKWARD
+        phase[np.isin(thread, self.autograd_threads)] = Phase.BACKWARD
         in_region = region != ABSENT
         phase[in_region] = self._phase[region[in_region]]
         return phase
@@ -210,7 +211,7 @@ class Phases:
         """int8[regions], with the forward passes that recompute for a backward pass."""
         forward = np.flatnonzero(phase == Phase.FORWARD)
         recomputes = self._regions.around(forward, phase == Phase.BACKWARD) != ABSENT
-        recomputes |= np.isin(self._regions.thread_index[forward], self._autograd_threads)
+        recomputes |= np.isin(self._regions.thread_index[forward], self.autograd_threads)
         phase[forward[recomputes]] = Phase.BACKWARD
         return phase
 
@@ -225,7 +226,7 @@ class Phases:
             ]
         main_ns = np.sort(np.concatenate(begun_ns))
         at_work = {}
-        for thread in self._autograd_threads.tolist():
+        for thread in self.autograd_threads.tolist():
             own = self._operators.entries_of(thread)
             active = union(self._operators.start_ns[own], self._operators.end_ns[own])
             before, after = np.searchsorted(main_ns, (active.ends[:-1], active.starts[1:]))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from enum import IntEnum
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -42,6 +45,10 @@ KINDS = tuple(kind.name.lower() for kind in Kind)
 CALL_KINDS = ("launch_call", "blocking")
 PHASES = tuple(phase.name.lower() for phase in Phase if phase < Phase.OTHER)
 WORK_KINDS = ("compute", "forward", "backward", "other_compute", "comm", "copy", "memset")
+# "thread 4211 (python)", as Kineto writes it; the name of the program says nothing.
+_NUMBERED_THREAD = re.compile(r"^thread \S+(?: \((.*)\))?$")
+_INTERPRETER = re.compile(r"(?:python|pt_main)[\w.]*|\d*")
+_NOTHING_KNOWN: Mapping[int, str] = MappingProxyType({})
 # A GPU rarely runs more activities at a time.
 MAX_LEVELS_OF_LANE = 32
 
@@ -64,6 +71,31 @@ def lanes_of_streams(timeline: Timeline) -> list[GraphStreams]:
 def sort_threads(trace: Trace, threads: Iterable[int]) -> list[int]:
     """Sort indices of threads: the main thread of each process first."""
     return sorted(threads, key=lambda i: (trace.threads[i].process != trace.threads[i].thread, i))
+
+
+def thread_labels(
+    trace: Trace, threads: Iterable[int], runs: Mapping[int, str] = _NOTHING_KNOWN
+) -> dict[int, str]:
+    """Name threads by what runs there or as the file does, with an id where two would be alike.
+
+    Args:
+        trace: the file.
+        threads: indices of the threads that are shown.
+        runs: what is known to run on a thread: "main thread", "autograd".
+    """
+    labels = {}
+    for index in threads:
+        thread = trace.threads[index]
+        own = _NUMBERED_THREAD.sub(r"\1", thread.name).strip()
+        main = "main thread" if thread.process == thread.thread else ""
+        autograd = "autograd" if "autograd" in own else ""
+        named = "" if _INTERPRETER.fullmatch(own) else own
+        labels[index] = runs.get(index) or main or autograd or named or "thread"
+    alike = Counter([*labels.values(), "thread"])  # which says nothing without an id
+    return {
+        index: f"{label} {trace.threads[index].thread}" if alike[label] > 1 else label
+        for index, label in labels.items()
+    }
 
 
 def threads_of(trace: Trace) -> tuple[Thread, ...]:
@@ -102,6 +134,10 @@ class _Maker:
         call_id = np.union1d(launch_id[launched], in_window)
         thread = self.trace.thread_index[call_id]
         self.threads = sort_threads(self.trace, np.unique(thread).tolist())
+        phases = analysis.phases
+        runs = dict.fromkeys(phases.autograd_threads.tolist(), "autograd")
+        runs |= {phases.main_thread: "main thread"}
+        self.labels = thread_labels(self.trace, self.threads, runs)
         order_of = np.zeros(len(self.trace.threads), dtype=np.int64)
         order_of[self.threads] = np.arange(len(self.threads))
         start_ns, end_ns = self.trace.start_ns[call_id], self.trace.end_ns[call_id]
@@ -297,7 +333,7 @@ class _Maker:
 
         It says what the blocking ones waited for and cost.
         """
-        costs, named = self.costs, self.trace.threads[thread]
+        costs = self.costs
         chosen = np.flatnonzero(self.call_thread == thread)
         event_id = self.call_id[chosen]
         call = _positions(costs.calls.event_id, event_id)
@@ -309,7 +345,7 @@ class _Maker:
         )
         return Lane(
             id=f"host:{thread}",
-            label=f"CPU {named.name or named.thread}",
+            label=self.labels[thread],
             device=None,
             kinds=CALL_KINDS,
             start_ns=self.trace.start_ns[event_id],

@@ -20,6 +20,7 @@ from tracelab.outputs.scene_of_file import (
     MAX_LEVELS_OF_LANE,
     lanes_of_streams,
     sort_threads,
+    thread_labels,
     threads_of,
 )
 from tracelab.render.scene import Lane, Scene, Span
@@ -223,17 +224,19 @@ def scene_of_replay(timeline: Timeline, times: ReplayedTimes, is_moved: NDArray[
         kinds = kind[node[index]].astype(np.uint8)
         return Lane(start_ns=span_start_ns, end_ns=span_end_ns, kind=kinds, more=more, **facts)
 
+    threads = sort_threads(trace, _used(program.thread_index))
+    labels = thread_labels(trace, threads)
     lanes = [
         lane(
             (program.thread_index == thread) & (blocks | launches),
             blocks,
             id=f"host:{thread}",
-            label=f"CPU {trace.threads[thread].thread}",
+            label=labels[thread],
             device=None,
             kinds=CALL_KINDS,
             thread=thread,
         )
-        for thread in sort_threads(trace, _used(program.thread_index))
+        for thread in threads
     ]
     used = _used(program.stream_index)
     for of_streams in lanes_of_streams(timeline):

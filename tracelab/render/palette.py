@@ -11,6 +11,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from tracelab.base.arrays import Record
+from tracelab.report.glossary import CAUSES
 
 _BLACK = "#202124"
 
@@ -59,6 +60,7 @@ KINDS: Mapping[str, SpanKind] = MappingProxyType(
             "#F3F5F7", like="edge", word="step that is not steady", is_striped=True
         ),
         "blocking": SpanKind("#C24A00", like="host_blocked", word="blocking call", is_striped=True),
+        "harmless": SpanKind("#F6CDB0", word="blocking call, no GPU idle", ink=_BLACK),
         "launch_call": SpanKind("#8FA3B5", like="launch"),
         "counter": SpanKind("#8FA3B5", like="launch", word="number over time"),
         "host_step": SpanKind("#DDE3E9", word="step on the CPU"),
@@ -94,7 +96,7 @@ KINDS: Mapping[str, SpanKind] = MappingProxyType(
 
 def kind_word(kind: str) -> str:
     """Return the name of a kind in a picture's legend."""
-    return KINDS[kind].word or kind.replace("_", " ")
+    return KINDS[kind].word or CAUSES.names.get(kind) or kind.replace("_", " ")
 
 
 def page_kinds() -> dict[str, SpanKind]:

@@ -29,11 +29,21 @@ def time_unit(length_ns: int) -> tuple[str, int]:
     return next(((unit, ns) for unit, ns in _UNITS if length_ns >= ns), _UNITS[-1])
 
 
-def ticks(length_ns: int, at_most: int) -> tuple[Int64Array, list[str]]:
-    """Round points in ``[0, length_ns]`` and their labels in the unit of the length.
+def axis_unit(start_ns: int, length_ns: int) -> tuple[str, int]:
+    """Return the unit in which an axis reads best, and its length in ns.
+
+    That of the length; of a short stretch late in a trace a longer one, for labels to be short.
+    """
+    return time_unit(max(length_ns, (start_ns + length_ns) // 100))
+
+
+def ticks(length_ns: int, at_most: int, start_ns: int = 0) -> tuple[Int64Array, list[str]]:
+    """Round points in ``[start_ns, start_ns + length_ns]`` and their labels in `axis_unit`.
 
     >>> ticks(1_222_000_000, at_most=6)
     (array([         0,  500000000, 1000000000]), ['0', '0.5', '1.0'])
+    >>> ticks(20_000, at_most=2, start_ns=812_305_000)
+    (array([812310000, 812320000]), ['812.31', '812.32'])
 
     Returns:
         int64[n], ns, and n labels.
@@ -41,10 +51,11 @@ def ticks(length_ns: int, at_most: int) -> tuple[Int64Array, list[str]]:
     least = max(1, -(-length_ns // at_most))
     power = 10 ** (len(str(least)) - 1)
     spacing_ns = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least)
-    tick_ns = np.arange(0, length_ns + 1, spacing_ns, dtype=np.int64)
-    _, unit_ns = time_unit(length_ns)
+    first_ns = -(-start_ns // spacing_ns) * spacing_ns
+    tick_ns = np.arange(first_ns, start_ns + length_ns + 1, spacing_ns, dtype=np.int64)
+    _, unit_ns = axis_unit(start_ns, length_ns)
     decimals = max(0, len(str(unit_ns)) - len(str(spacing_ns)))
-    return tick_ns, ["0", *(f"{int(ns) / unit_ns:.{decimals}f}" for ns in tick_ns[1:])]
+    return tick_ns, [f"{ns / unit_ns:,.{decimals}f}" if ns else "0" for ns in tick_ns.tolist()]
 
 
 def duration_text(length_ns: int) -> str:

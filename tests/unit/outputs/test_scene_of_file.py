@@ -1,13 +1,17 @@
 """The scene of a file: the phases of its threads, its memory. Times are in microseconds."""
 
+from dataclasses import replace
+
 from tests.build import files
+from tests.build.pictures import make_trace, on_gpu
 from tests.build.rows import annotation, kernel, launch, operator, step
 from tests.unit.outputs.test_scene_of_job import reduced
 from tracelab.analysis.analysis import analyze_source
 from tracelab.base.arrays import ABSENT
 from tracelab.base.options import Options
 from tracelab.model.steps import Window
-from tracelab.outputs.scene_of_file import scene_of_file
+from tracelab.model.trace import Thread
+from tracelab.outputs.scene_of_file import scene_of_file, thread_labels
 from tracelab.read.sources import find_sources
 
 US = 1_000
@@ -101,3 +105,28 @@ def test_memory_is_a_number_over_time(tmp_path):
         "counter:0/allocated",
         "counter:0/reserved",
     ]
+
+
+def test_threads_are_named_by_what_runs_there_or_as_the_file_does():
+    """GIVEN the main threads of two processes, autograd's, a named one and two without a name
+    THEN only those that would be alike have an id."""
+    threads = (
+        Thread("40", "40", "thread 40 (python)"),
+        Thread("50", "50", "python3.8"),
+        Thread("40", "41", "pt_autograd_0"),
+        Thread("40", "42", "thread 42 (loader)"),
+        Thread("40", "43", "thread 43 (python)"),
+        Thread("40", "44", ""),
+    )
+    trace = replace(make_trace(on_gpu("gemm", 0, 1)), threads=threads)
+    labels = thread_labels(trace, range(6))
+    assert list(labels.values()) == [
+        "main thread 40",
+        "main thread 50",
+        "autograd",
+        "loader",
+        "thread 43",
+        "thread 44",
+    ]
+    assert thread_labels(trace, [4], {4: "main thread"}) == {4: "main thread"}
+    assert thread_labels(trace, [4]) == {4: "thread 43"}

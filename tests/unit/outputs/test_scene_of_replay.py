@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from tests.build.files import (
-    HOST,
     US,
     call,
     copy,
@@ -87,7 +86,7 @@ def test_a_step_has_each_activity_once_and_the_time_that_the_host_was_blocked(an
     start_ns, end_ns = times.step_window()
     lanes = shown(analysis, times)
     assert lanes["stream 7"] == {"copy": COPY, "compute": GEMM}
-    blocked_ns = lanes[f"CPU {HOST}"]["blocking"]
+    blocked_ns = lanes["main thread"]["blocking"]
     assert abs(blocked_ns - 100 * US) < 0.02 * STEP
     assert abs(end_ns - start_ns - STEP) < 0.02 * STEP
     assert not times.runs_ahead
@@ -116,7 +115,7 @@ def test_host_that_nothing_holds_back_is_shown_step_by_step(analyzed):
     assert times.runs_ahead
     assert lanes["stream 7"] == {"copy": COPY, "compute": GEMM}
     # Its two calls of 5 us each, a tenth of that as edited, in every step.
-    assert set(lanes[f"CPU {HOST}"]) == {"launch_call"}
+    assert set(lanes["main thread"]) == {"launch_call"}
 
 
 def test_what_was_taken_out_of_its_stream_has_a_lane_of_its_own(analyzed):
@@ -157,7 +156,7 @@ def test_both_halves_have_the_same_scale_and_lanes(analyzed):
     assert lengths[0] > lengths[1]
     assert lengths[0] / widths[0] == pytest.approx(lengths[1] / widths[1], rel=0.01)
     texts = [{text.get_text() for text in axes.texts} for axes in (above, below)]
-    assert {"before", "stream 7", f"CPU thread {HOST}", "GPU 0"} <= texts[0]
-    assert {"after", "stream 7", f"CPU thread {HOST}", "GPU 0"} <= texts[1]
+    assert {"before", "stream 7", "main thread", "GPU 0"} <= texts[0]
+    assert {"after", "stream 7", "main thread", "GPU 0"} <= texts[1]
     ticks = [axes.get_xticks() for axes in (above, below)]
     assert set(ticks[1]) <= set(ticks[0])

@@ -79,6 +79,22 @@ def test_ticks_are_round_and_labelled_without_needless_digits(length_ns, at_most
 
 
 @pytest.mark.parametrize(
+    ("start_ns", "length_ns", "labels"),
+    [
+        (812_300_000, 2_300_000, ["814"]),
+        (812_305_000, 20_000, ["812.31", "812.32"]),
+        (1_512_300_000, 30_000_000, ["1,520", "1,540"]),
+        (150_000_000_000, 30_000_000, ["150.00", "150.02"]),
+        (0, 3_000, ["0", "2"]),
+    ],
+)
+def test_ticks_of_a_part_keep_its_time(start_ns, length_ns, labels):
+    at, found = ticks(length_ns, 2, start_ns)
+    assert found == labels
+    assert ((at >= start_ns) & (at <= start_ns + length_ns)).all()
+
+
+@pytest.mark.parametrize(
     ("length_ns", "text"),
     [
         (0, "0 ns"),

@@ -8,8 +8,9 @@ from itertools import groupby
 import numpy as np
 from matplotlib.collections import PolyCollection
 
+from tracelab.base.arrays import ABSENT
 from tracelab.base.intervals import Intervals, union
-from tracelab.render.palette import KINDS
+from tracelab.render.palette import KINDS, kind_word
 from tracelab.render.picture.coverage import (
     FloatArray,
     Grid,
@@ -42,7 +43,7 @@ from tracelab.render.picture.layout import (
     text_width,
 )
 from tracelab.render.scene import Span
-from tracelab.render.words import bare_name, shorten, ticks, time_unit
+from tracelab.render.words import axis_unit, bare_name, shorten, ticks
 
 _SEAM_PX, _NAME_PX, _NAME_PAD, _NAMED_BAND_PX = 5, 40, 5, 14
 # Pixels from the picture's left edge.
@@ -54,7 +55,7 @@ _MARKED = "#C24A00"  # the label of a device that a line above the lanes tells o
 
 
 def draw_lanes(sheet: Sheet, names: Sequence[str], idle: Mapping[int, Intervals]) -> None:
-    """Draw everything inside the lanes; `idle` is when none of a device's streams works."""
+    """Draw everything inside the lanes; `idle` is where a device is hatched."""
     _draw_grounds(sheet)
     _draw_idle(sheet, idle)
     _draw_layers(sheet)
@@ -79,7 +80,8 @@ def _draw_idle(sheet: Sheet, idle: Mapping[int, Intervals]) -> None:
     """Hatch all lanes of a device where none of its streams works."""
     polygons: list[FloatArray] = []
     for device, (top, bottom) in sheet.device_edges().items():
-        polygons += rectangles(idle[device], sheet.grid.start_ns, top, bottom)
+        if device in idle:
+            polygons += rectangles(idle[device], sheet.grid.start_ns, top, bottom)
     sheet.fill("idle", polygons)
 
 
@@ -125,14 +127,16 @@ def _draw_names(sheet: Sheet, names: Sequence[str]) -> None:
         last = np.concatenate([layer.end_ns for layer in band.layers])
         starts, ends = np.maximum(first, grid.start_ns), np.minimum(last, grid.end_ns)
         for i in roomy(starts, ends, grid, _NAME_PX):
+            kind = band.layers[layer_index[i]].kind
+            text = kind_word(kind) if name[i] == ABSENT else bare_name(names[name[i]])
             room_px = (ends[i] - starts[i]) / grid.pixel_ns - 2 * _NAME_PAD
             middle_px = ((starts[i] + ends[i]) / 2 - grid.start_ns) / grid.pixel_ns
-            text = fit(printable(bare_name(names[name[i]])), room_px, SMALL_PX)
-            style = KINDS[band.layers[layer_index[i]].kind]
-            # Its own ground keeps a name readable on a hatch and where a step's line crosses it. An
-            # outline of its letters would do the same, but make them shapes in SVG and PDF.
+            text = fit(printable(text), room_px, SMALL_PX)
+            style = KINDS[kind]
+            # Its own ground keeps a name readable on a hatch; an outline of its letters would, too,
+            # but makes them shapes in SVG and PDF.
             ground = {"boxstyle": "square,pad=0.1", "facecolor": style.color, "linewidth": 0}
-            look = {"ha": "center", "color": style.ink, "bbox": ground}
+            look = {"ha": "center", "color": style.ink, "bbox": ground if style.hatch else None}
             sheet.write(middle_px, (upper + lower) / 2, text, SMALL_PX, **look)
 
 
@@ -204,10 +208,11 @@ def step_labels(steps: Mapping[int, Span], grid: Grid) -> list[tuple[float, str]
     return [(left[i], texts[i]) for i in wide or spread]
 
 
-def draw_axis(sheet: Sheet, longest: Grid | None = None) -> None:
-    """Draw time from the picture's start, in the unit that suits the longest of several sheets."""
+def draw_axis(sheet: Sheet, start_ns: int, longest: Grid | None = None) -> None:
+    """Draw time as the axis counts it from `start_ns` on, with ticks of the longest sheet."""
     axes, grid = sheet.axes, longest or sheet.grid
-    tick_ns, tick_labels = ticks(grid.length_ns, max(2, grid.columns // _TICK_PX))
+    tick_ns, tick_labels = ticks(grid.length_ns, max(2, grid.columns // _TICK_PX), start_ns)
+    tick_ns = tick_ns - start_ns
     shown = int((tick_ns <= sheet.grid.length_ns).sum())
     axes.set_xticks(tick_ns[:shown], tick_labels[:shown], fontsize=points(TEXT_PX), color=GRAY)
     axes.set_yticks([])
@@ -216,6 +221,6 @@ def draw_axis(sheet: Sheet, longest: Grid | None = None) -> None:
     axes.grid(axis="x", color=GRID_LINE, linewidth=points(1))
     for side, spine in axes.spines.items():
         spine.set(visible=side == "bottom", color=GRAY, linewidth=points(1))
-    unit, _ = time_unit(grid.length_ns)
+    unit, _ = axis_unit(start_ns, grid.length_ns)
     below = sheet.height_px + 20
     sheet.write(_UNIT_X - LEFT_PX, below, f"time ({unit})", ha="right", color=GRAY)

@@ -111,7 +111,7 @@ class Sheet(Record, eq=False):
             linewidth=0,
             zorder=1 if kind == "idle" else 2,
         )
-        shapes.set_gid(kind.removesuffix("_call"))
+        shapes.set_gid(kind)
         self.axes.add_collection(shapes, autolim=False)
 
     def draw_lines(self, gid: str, segments: Sequence[Segment], px: float, **look: Any) -> None:
@@ -238,18 +238,26 @@ def _legend_columns(grid: Grid) -> int:
     return max(1, grid.columns // _LEGEND_ENTRY_PX)
 
 
+def legend_entries(kinds: Set[str]) -> list[list[str]]:
+    """List the kinds that occur, those that look alike together."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for kind, style in KINDS.items():
+        if kind in kinds:
+            alike.setdefault((style.color, style.hatch), []).append(kind)
+    return list(alike.values())
+
+
 def draw_legend(sheet: Sheet, kinds: Set[str]) -> None:
     """Draw the legend of the kinds of spans below a picture; the sheet's width limits a line."""
     handles = [
         Patch(
-            facecolor=style.color,
-            edgecolor=style.hatch_ink,
-            hatch=style.hatch or None,
+            facecolor=KINDS[of_look[0]].color,
+            edgecolor=KINDS[of_look[0]].hatch_ink,
+            hatch=KINDS[of_look[0]].hatch or None,
             linewidth=0,
-            label=kind_word(kind),
+            label=" / ".join(dict.fromkeys(map(kind_word, of_look))),
         )
-        for kind, style in KINDS.items()
-        if kind in kinds
+        for of_look in legend_entries(kinds)
     ]
     width_px, height_px = sheet.figure.get_size_inches() * DPI
     columns = _legend_columns(sheet.grid)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import replace
+from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Record
+from tracelab.base.arrays import ABSENT, Record
 from tracelab.base.errors import UsageError
 from tracelab.base.intervals import Int64Array, Intervals, clip, measure, union
 from tracelab.render.picture.coverage import FloatArray, Grid, column_heights
-from tracelab.render.scene import Lane, Scene, Thread
+from tracelab.render.scene import Lane, Scene
 from tracelab.render.words import ELLIPSIS, UNITS, count_text, duration_text
 
 MAX_ID_LETTERS = 8
@@ -21,6 +22,10 @@ MAX_ID_LETTERS = 8
 MIN_BAND_HEIGHT_SHARE = 0.16
 _MIN_BAND_PX = 8
 _LEVEL_GAP_SHARE = 0.1
+# Of a host thread's row, from above: phases, and named regions around and in others; blocking
+# calls; steps and launches.
+_PHASE_PX, _BLOCKING_PX, _CALLS_PX, _STRIP_GAP_PX = 15, 24, 9, 3
+_MAX_PHASE_LEVELS = 3
 _LANE_NAME = re.compile(
     r"host|device:\d+|stream:\d+/(\d+|graphs)|counter:\d+/\w+|kind:(compute|comm|copy|memset)"
 )
@@ -40,7 +45,8 @@ class Layer(Record, eq=False):
         kind: the kind.
         covered: the shown time that they cover.
         start_ns, end_ns: int64[k], ns, of those that lie in it.
-        name: int32[k], index into the names of the scene; empty if they have none.
+        name: int32[k], index into the names of the scene, ABSENT if the kind is the name; empty if
+            nothing is written on them.
     """
 
     kind: str
@@ -73,7 +79,7 @@ class Row(Record, eq=False):
         device: None for a host thread.
         busy_ns: how much of the shown time its stream worked; of a host thread, was blocked.
         bands: what lies in it.
-        streams: how many streams share it; of a number over time 0.
+        streams: how many streams share it; of idle time and of a number over time 0.
         min_px: the least height at which its bands are seen.
         heights: float64[columns], of a number over time the highest one of each column, as a share
             of the row's height.
@@ -93,7 +99,7 @@ def choose(scene: Scene, names: Sequence[str] | None) -> Choice:
     hosts, lanes = tuple(scene.lanes_of_type("host")), tuple(scene.lanes_of_type("stream"))
     counters, kinds = tuple(scene.lanes_of_type("counter")), _occurring_kinds(lanes)
     if names is None:
-        return Choice((*hosts, *lanes, *counters), kinds)
+        return Choice((*hosts, *_with_idle(scene, lanes), *counters), kinds)
     places = dict.fromkeys(name for lane in lanes for name in _stream_names(lane))
     kind_names = {f"kind:{kind}": kind for kind in kinds}
     known = [*(["host"] if hosts else []), *places, *kind_names, *(x.id for x in counters)]
@@ -104,7 +110,7 @@ def choose(scene: Scene, names: Sequence[str] | None) -> Choice:
     chosen = set(names) & places.keys() or (set(places) if chosen_kinds else set())
     parts = (part for lane in lanes for part in _parts(lane, chosen, names, chosen_kinds))
     named = (x for x in counters if x.id in names)
-    shown = (*(hosts if "host" in names else ()), *parts, *named)
+    shown = (*(hosts if "host" in names else ()), *_with_idle(scene, parts), *named)
     if not shown:
         raise UsageError(f"nothing to draw in {', '.join(names) or 'no lane'}")
     return Choice(shown, chosen_kinds or kinds)
@@ -118,6 +124,15 @@ def require_lane_names(names: Iterable[str]) -> None:
                 f"there is no lane {name!r}; lanes are host, device:0, stream:0/7, "
                 "counter:0/allocated or kind:comm"
             )
+
+
+def _with_idle(scene: Scene, streams: Iterable[Lane]) -> Iterator[Lane]:
+    """Yield streams, above those of each GPU its idle time."""
+    for device, of_device in groupby(streams, key=lambda lane: lane.device):
+        idle = scene.lane(f"idle:{device}")
+        if idle is not None:
+            yield idle
+        yield from of_device
 
 
 def _occurring_kinds(lanes: Iterable[Lane]) -> tuple[str, ...]:
@@ -156,14 +171,16 @@ def _parts(
 
 def build_rows(scene: Scene, choice: Choice, grid: Grid) -> list[Row]:
     """Build the row of each chosen lane, with what lies in the grid's time."""
-    return [
-        _stream_row(lane, choice.kinds, grid)
-        if lane.type == "stream"
-        else _counter_row(lane, grid)
-        if lane.type == "counter"
-        else _host_row(lane, scene.lane(f"annotation:{lane.thread}"), scene.threads, grid)
-        for lane in choice.lanes
-    ]
+    return [_row(scene, lane, choice.kinds, grid) for lane in choice.lanes]
+
+
+def _row(scene: Scene, lane: Lane, kinds: Sequence[str], grid: Grid) -> Row:
+    """Build the row of a lane."""
+    if lane.type == "stream":
+        return _stream_row(lane, kinds, grid)
+    if lane.type == "counter":
+        return _counter_row(lane, grid)
+    return _idle_row(lane, grid) if lane.type == "idle" else _host_row(scene, lane, grid)
 
 
 def _layer(lane: Lane, kind: str, grid: Grid) -> Layer:
@@ -171,7 +188,13 @@ def _layer(lane: Lane, kind: str, grid: Grid) -> Layer:
     is_kind = lane.kind == lane.kinds.index(kind)
     part = lane.select(is_kind & (lane.end_ns > grid.start_ns) & (lane.start_ns < grid.end_ns))
     covered = clip(union(part.start_ns, part.end_ns), grid.start_ns, grid.end_ns)
-    return Layer(kind, covered, part.start_ns, part.end_ns, part.more["name"])
+    name = part.more.get("name", np.full(len(part), ABSENT, dtype=np.int32))
+    return Layer(kind, covered, part.start_ns, part.end_ns, name)
+
+
+def _layers(lane: Lane, grid: Grid) -> tuple[Layer, ...]:
+    """Return the spans of each kind."""
+    return tuple(_layer(lane, kind, grid) for kind in lane.kinds)
 
 
 def _stream_row(lane: Lane, kinds: Sequence[str], grid: Grid) -> Row:
@@ -182,14 +205,17 @@ def _stream_row(lane: Lane, kinds: Sequence[str], grid: Grid) -> Row:
         np.concatenate([layer.covered.ends for layer in layers]),
     )
     bands: tuple[Band, ...] = (Band(0, 1, MIN_BAND_HEIGHT_SHARE, layers),)
-    label = f"{len(lane.streams):,} graph streams"
     if len(lane.streams) > 1:
         bands = _levels(lane, kinds, grid)
-    else:
-        number = str(lane.streams[0])
-        label = lane.label.replace(number, _short_id(number))
     min_px = _MIN_BAND_PX * len(bands)
+    label = _short_label(lane.label)
     return Row(label, lane.device, measure(busy), bands, len(lane.streams), min_px)
+
+
+def _idle_row(lane: Lane, grid: Grid) -> Row:
+    """Build the row of a GPU's idle time by cause; of too many rows it is never left out."""
+    band = Band(0, 1, MIN_BAND_HEIGHT_SHARE, _layers(lane, grid))
+    return Row("idle", lane.device, grid.length_ns, (band,), streams=0)
 
 
 def _levels(lane: Lane, kinds: Sequence[str], grid: Grid) -> tuple[Band, ...]:
@@ -209,15 +235,40 @@ def _levels(lane: Lane, kinds: Sequence[str], grid: Grid) -> tuple[Band, ...]:
     )
 
 
-def _host_row(lane: Lane, annotations: Lane | None, threads: Sequence[Thread], grid: Grid) -> Row:
-    """Build the row of a thread: its blocking calls, below them its steps and launches."""
-    blocking = _layer(lane, "blocking", grid)
-    steps = [] if annotations is None else [_layer(annotations, "host_step", grid)]
-    strip = [*steps, _layer(lane, "launch_call", grid)]
-    bands = (Band(0, 0.64, 0.4, (blocking,)), *(Band(0.72, 1, 1, (layer,)) for layer in strip))
-    label = f"CPU thread {_short_id(threads[lane.thread].thread)}"
-    min_px = _MIN_BAND_PX * len(bands)
-    return Row(label, None, measure(blocking.covered), bands, min_px=min_px)
+def _host_row(scene: Scene, lane: Lane, grid: Grid) -> Row:
+    """Build the row of a thread: phases, named regions, blocking calls, and steps and launches."""
+    strips: list[tuple[int, float, list[tuple[Layer, ...]]]] = []  # px, least share, layers
+    phases = scene.lane(f"phase:{lane.thread}")
+    for level in range(_MAX_PHASE_LEVELS):
+        if phases is None:
+            break
+        layers = _layers(phases.select(phases.more["level"] == level), grid)
+        if any(len(layer.start_ns) for layer in layers):
+            strips.append((_PHASE_PX, MIN_BAND_HEIGHT_SHARE, [layers]))
+    annotations = scene.lane(f"annotation:{lane.thread}")
+    blocking = _blocking(lane, grid)
+    steps = [] if annotations is None else [(_layer(annotations, "host_step", grid),)]
+    strips.append((_BLOCKING_PX, 0.4, [blocking]))
+    strips.append((_CALLS_PX, 1, [*steps, (_layer(lane, "launch_call", grid),)]))
+    height_px = sum(px for px, _, _ in strips) + _STRIP_GAP_PX * (len(strips) - 1)
+    bands, top_px = [], 0
+    for px, least, parts in strips:
+        upper, lower = top_px / height_px, (top_px + px) / height_px
+        bands += [Band(upper, lower, least, layers) for layers in parts]
+        top_px += px + _STRIP_GAP_PX
+    blocked_ns = sum(measure(layer.covered) for layer in blocking)
+    label = _short_label(lane.label)
+    return Row(label, None, blocked_ns, tuple(bands), min_px=height_px)
+
+
+def _blocking(lane: Lane, grid: Grid) -> tuple[Layer, ...]:
+    """Return the blocking calls, those that no GPU was idle for apart from the others."""
+    if "cost" not in lane.more:
+        return (_layer(lane, "blocking", grid),)
+    is_harmless = lane.more["cost"] <= 0
+    layer = _layer(lane.select(is_harmless), "blocking", grid)
+    costly = _layer(lane.select(~is_harmless), "blocking", grid)
+    return replace(layer, kind="harmless"), costly
 
 
 def _counter_row(lane: Lane, grid: Grid) -> Row:
@@ -250,7 +301,7 @@ def kinds_in(rows: Sequence[Row]) -> set[str]:
 
 def caption(rows: Sequence[Row], grid: Grid, names: Sequence[str] | None, available: int) -> str:
     """Say what a picture shows and how to read it, in one line."""
-    bands = [band for row in rows if row.device is not None for band in row.bands]
+    bands = [band for row in rows if row.device is not None and row.streams for band in row.bands]
     layers = [layer for band in bands for layer in band.layers]
     length, start = duration_text(grid.length_ns), duration_text(grid.start_ns)
     parts = [f"{length} from {start} into the trace"]
@@ -265,6 +316,9 @@ def caption(rows: Sequence[Row], grid: Grid, names: Sequence[str] | None, availa
     return "  ·  ".join(parts)
 
 
-def _short_id(text: str) -> str:
-    """Cut a stream or thread to its end, because addresses begin alike."""
-    return text if len(text) <= MAX_ID_LETTERS else ELLIPSIS + text[1 - MAX_ID_LETTERS :]
+def _short_label(label: str) -> str:
+    """Cut a long number at the end of a label to its own end, because addresses begin alike."""
+    words, _, number = label.rpartition(" ")
+    if number.isdigit() and len(number) > MAX_ID_LETTERS:
+        return f"{words} {ELLIPSIS}{number[1 - MAX_ID_LETTERS :]}"
+    return label

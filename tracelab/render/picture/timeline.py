@@ -28,6 +28,7 @@ from tracelab.render.picture.layout import (
     MIN_WIDTH_PX,
     RIGHT_PX,
     draw_legend,
+    legend_entries,
     legend_px,
     new_sheets,
 )
@@ -81,12 +82,13 @@ class Panel(Record, eq=False):
         names: those of the spans, by index.
         rows: what lies in the rows that are shown.
         steps: those of each row.
-        busy: for each shown GPU when any of its streams works.
+        busy: when any of its streams works, of each GPU whose idle time has no row.
         title: the headline.
         lines: the lines below it; the last one is gray.
         below: what is written below the name of a GPU.
         unit: what names of GPUs begin with; those of a job are ranks.
         marked: the GPUs whose names are colored.
+        zero_ns: the moment from which the axis counts; by default the left edge.
     """
 
     grid: Grid
@@ -99,6 +101,7 @@ class Panel(Record, eq=False):
     below: Mapping[int, str]
     unit: str = "GPU"
     marked: Set[int] = frozenset()
+    zero_ns: int | None = None
 
 
 def require_drawable(parts: int, lanes: Sequence[str] | None, width_px: int) -> None:
@@ -174,13 +177,15 @@ def draw_panels(panels: Sequence[Panel], width_px: int, ticks: Grid | None = Non
             [panel.grid for panel in panels],
             [len(panel.lines) for panel in panels],
             width_px,
-            legend_px(widest, len(kinds)),
+            legend_px(widest, len(legend_entries(kinds))),
         )
         for panel, sheet, of_panel in zip(panels, sheets, idle, strict=True):
             draw_lanes(sheet, panel.names, of_panel)
             draw_labels(sheet, panel.unit, panel.below, panel.marked)
             draw_steps(sheet, panel.steps)
-            draw_axis(sheet, ticks)
+            start_ns = panel.grid.start_ns
+            zero_ns = start_ns if panel.zero_ns is None else panel.zero_ns
+            draw_axis(sheet, start_ns - zero_ns, ticks)
             draw_header(sheet, panel.title, panel.lines)
         draw_legend(next(sheet for sheet in sheets if sheet.grid is widest), kinds)
     return sheets[0].figure
@@ -201,7 +206,8 @@ def _panel(part: Part, grid: Grid, max_rows: int) -> Panel:
     lines = ["  ·  ".join([caption(rows, grid, part.lanes, len(available)), *of])]
     below = {gpu: f"busy {share}" for gpu, share in shares.by_gpu.items()}
     steps = [scene.steps] * len(rows)
-    return Panel(grid, scene.names, rows, steps, busy, title, lines, below)
+    hatched = {gpu: x for gpu, x in busy.items() if scene.lane(f"idle:{gpu}") is None}
+    return Panel(grid, scene.names, rows, steps, hatched, title, lines, below, zero_ns=0)
 
 
 def _busy(scene: Scene, rows: Sequence[Row], span: Span) -> dict[int, Intervals]:

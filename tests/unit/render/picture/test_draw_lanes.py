@@ -26,6 +26,7 @@ from tracelab.render.palette import KINDS
 from tracelab.render.picture.coverage import Grid
 from tracelab.render.picture.draw_lanes import step_labels
 from tracelab.render.scene import Span
+from tracelab.report.glossary import CAUSES
 
 
 def test_shapes_stand_at_their_times_in_their_lanes(timeline):
@@ -43,18 +44,27 @@ def test_shapes_stand_at_their_times_in_their_lanes(timeline):
     assert figure.axes[0].get_xlim() == (0, 100 * MS)
 
 
-def test_idle_is_hatched_across_the_lanes_of_the_device(timeline):
+def causes_of(figure):
+    """The idle time of each cause: (left, right, top, bottom) of its shapes."""
+    causes = {cause: shapes_of(figure, cause) for cause in CAUSES.names}
+    return {cause: [extent(x) for x in shapes] for cause, shapes in causes.items() if shapes}
+
+
+def test_idle_time_has_a_row_by_cause_above_the_streams_of_its_gpu(timeline):
     figure = draw(timeline)
-    (idle,) = shapes_of(figure, "idle")
-    left, right, top, bottom = extent(idle)
-    assert (left, right) == (50, 70)
-    assert top == extent(shapes_of(figure, "compute")[0])[2]
-    assert bottom == extent(shapes_of(figure, "comm")[0])[3]
+    causes = causes_of(figure)
+    blocked, [(left, right, top, bottom)] = causes["host_blocked"], causes["host_busy"]
+    assert [x[:2] for x in blocked] == [(50, 60), (65, 70)]
+    assert (left, right) == (60, 65)
+    assert bottom < extent(shapes_of(figure, "compute")[0])[2]
+    assert bottom - top == 40
+    assert shapes_of(figure, "idle") == []
 
 
 def test_idle_means_every_stream_of_the_device_even_those_that_are_not_shown(timeline):
-    (idle,) = shapes_of(draw(timeline, lanes=["stream:0/7"]), "idle")
-    assert extent(idle)[:2] == (50, 70)
+    shown = causes_of(draw(timeline, lanes=["stream:0/7"]))
+    at = sorted(x[:2] for of_cause in shown.values() for x in of_cause)
+    assert at == [(50, 60), (60, 65), (65, 70)]
     assert scene(timeline).busy(0, Span(45 * MS, 80 * MS)).starts.tolist() == [
         45 * MS,
         70 * MS,
@@ -65,17 +75,18 @@ def test_another_device_has_its_own_idle():
     events = (on_gpu(GEMM, 0, 50), on_gpu(GEMM, 50, 100, device=1))
     timeline = build_timeline(make_trace(*events))
     figure = draw(timeline)
-    first, second = (extent(shape) for shape in shapes_of(figure, "idle"))
+    first, second = sorted(x for x in causes_of(figure)["edge"])[::-1]
     assert (first[:2], second[:2]) == ((50, 100), (0, 50))
     assert first[3] < second[2]
     assert {"GPU 0", "GPU 1"} <= set(texts_of(figure))
 
 
-def test_idle_below_a_pixel_is_not_hatched():
+def test_idle_below_a_pixel_is_low_but_seen():
     events = (on_gpu(GEMM, 0, 50), on_gpu(GEMM, 50.05, 100))
     figure = draw(build_timeline(make_trace(*events)))
-    assert shapes_of(figure, "idle") == []
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["compute"]
+    [[(left, right, top, bottom)]] = causes_of(figure).values()
+    assert right - left == pytest.approx(100 / COLUMNS, rel=1e-4)
+    assert 6 < bottom - top < 30
 
 
 def test_pixels_have_the_colours_of_what_ran(timeline, tmp_path):
@@ -93,8 +104,9 @@ def test_pixels_have_the_colours_of_what_ran(timeline, tmp_path):
     assert colour("stream 7", 10) == paint("compute")
     assert colour("stream 7", 40 - 0.08) == paint("compute")
     assert colour("stream 13", 32) == paint("comm")
-    assert colour("CPU thread 7", 12, down=-10) == paint("blocking")
-    # The gap has no colour: it is nearly white and grey, hatched or not.
+    assert colour("main thread", 12, down=-6) == paint("blocking")
+    assert colour("idle", 55) == paint("host_blocked")
+    # The gap has no colour: it is nearly white and grey.
     for label, at_ms in (("stream 7", 41), ("stream 7", 60), ("stream 13", 60), ("stream 13", 10)):
         there = colour(label, at_ms)
         assert np.ptp(there) < 0.06
@@ -176,8 +188,9 @@ def test_labels_say_lanes_and_names(timeline):
         "GPU 0",
         "stream 7",
         "stream 13",
-        "CPU thread 7",
-        "CPU thread 8",
+        "main thread",
+        "autograd",
+        "idle",
         "gemm_$x_$",
         "copy H2D pageable",
         "AllReduce",
@@ -210,3 +223,9 @@ def test_a_title_replaces_the_files_name(timeline):
     texts = texts_of(draw(timeline, title="rank 3, step $5$"))
     assert "rank 3, step $5$" in texts
     assert "step.json.gz" not in texts
+
+
+def test_the_axis_keeps_the_time_of_the_trace(timeline):
+    (axes,) = draw(timeline, start_ns=61 * MS, end_ns=81 * MS).axes
+    ticks = zip(axes.get_xticks() / MS, axes.get_xticklabels(), strict=True)
+    assert [(at, label.get_text()) for at, label in ticks][:3] == [(1, "62"), (3, "64"), (5, "66")]

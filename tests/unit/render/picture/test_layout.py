@@ -1,7 +1,7 @@
 """The lanes, the letters that fit into them, and the legend."""
 
 from tests.build.pictures import MS, draw
-from tracelab.render.picture.layout import fit, lane_tops, printable, text_width
+from tracelab.render.picture.layout import fit, lane_tops, legend_entries, printable, text_width
 from tracelab.render.picture.rows import Band, Row
 
 
@@ -32,10 +32,15 @@ def test_the_legend_lists_what_occurs_and_nothing_else(timeline):
         "blocking call",
         "launch call",
         "step on the CPU",
-        "idle (no stream busy)",
+        "CPU-bound",
     ]
     only = draw(timeline, lanes=["kind:comm"], start_ns=35 * MS, end_ns=45 * MS)
     assert [text.get_text() for text in only.legends[0].get_texts()] == ["communication"]
+
+
+def test_kinds_that_look_alike_share_an_entry_of_the_legend():
+    alike = legend_entries({"forward", "compute", "host_blocked", "blocking", "copy"})
+    assert alike == [["compute", "forward"], ["copy"], ["blocking", "host_blocked"]]
 
 
 def test_letters_that_the_font_lacks_become_question_marks():

@@ -16,6 +16,7 @@ from tests.build.pictures import (
     extent,
     make_trace,
     on_gpu,
+    on_host,
     scene,
     shapes_of,
     texts_of,
@@ -23,6 +24,7 @@ from tests.build.pictures import (
 from tests.figures import figures
 from tracelab.base.errors import UsageError
 from tracelab.model.timeline import build_timeline
+from tracelab.model.trace import Category
 from tracelab.render.picture.coverage import Grid
 from tracelab.render.picture.rows import build_rows, busiest, caption, choose
 from tracelab.render.picture.timeline import Part, draw_timelines
@@ -36,7 +38,13 @@ def rows_of(timeline, grid):
 
 def test_everything_is_shown_by_default_and_the_main_thread_comes_first(timeline):
     choice = choose(scene(timeline), None)
-    assert [x.id for x in choice.lanes] == ["host:1", "host:0", "stream:0/7", "stream:0/13"]
+    assert [x.id for x in choice.lanes] == [
+        "host:1",
+        "host:0",
+        "idle:0",
+        "stream:0/7",
+        "stream:0/13",
+    ]
     assert choice.kinds == ("compute", "comm", "copy")
 
 
@@ -54,7 +62,9 @@ def test_everything_is_shown_by_default_and_the_main_thread_comes_first(timeline
 def test_lanes_are_chosen_by_place_and_by_kind(timeline, names, streams, kinds, threads):
     choice = choose(scene(timeline), names)
     assert [number for lane in choice.lanes for number in lane.streams] == streams
-    assert (len(choice.kinds), len(choice.lanes) - len(streams)) == (kinds, threads)
+    assert len(choice.kinds) == kinds
+    assert sum(lane.type == "host" for lane in choice.lanes) == threads
+    assert sum(lane.type == "idle" for lane in choice.lanes) == bool(streams)
 
 
 @pytest.mark.parametrize("name", ["stream:0/99", "device:1", "kind:memset"])
@@ -77,12 +87,13 @@ def test_rows_hold_what_lies_in_the_picture(timeline):
     grid = Grid(35 * MS, 75 * MS, COLUMNS)
     rows = rows_of(timeline, grid)
     assert [(r.label, r.device, r.busy_ns / MS) for r in rows] == [
-        ("CPU thread 7", None, 26),
-        ("CPU thread 8", None, 0),
+        ("main thread", None, 26),
+        ("autograd", None, 0),
+        ("idle", 0, 40),
         ("stream 7", 0, 10),
         ("stream 13", 0, 15),
     ]
-    compute, comm, copy = rows[2].bands[0].layers
+    compute, comm, copy = rows[3].bands[0].layers
     assert [layer.kind for layer in (compute, comm, copy)] == ["compute", "comm", "copy"]
     assert [(layer.start_ns / MS).tolist() for layer in (compute, comm, copy)] == [[0], [], [70]]
     assert (copy.covered.starts / MS).tolist() == [70]
@@ -92,17 +103,49 @@ def test_rows_hold_what_lies_in_the_picture(timeline):
 def test_a_call_that_blocks_is_not_drawn_as_a_launch_too(timeline):
     grid = Grid(0, 100 * MS, COLUMNS)
     main, *_ = rows_of(timeline, grid)
-    assert {b.layers[0].kind: (b.layers[0].start_ns / MS).tolist() for b in main.bands} == {
+    layers = [layer for band in main.bands for layer in band.layers]
+    assert {layer.kind: (layer.start_ns / MS).tolist() for layer in layers} == {
+        "harmless": [],
         "blocking": [10, 65],
         "host_step": [0, 62],
         "launch_call": [0],
     }
 
 
+def test_a_blocking_call_that_no_gpu_was_idle_for_is_apart_from_the_others(timeline):
+    shown = scene(timeline)
+    host = shown.lane("host:1")
+    cost = np.where(host.start_ns == 10 * MS, 0, host.more["cost"])
+    changed = replace(host, more={**host.more, "cost": cost})
+    lanes = tuple(changed if lane is host else lane for lane in shown.lanes)
+    choice = choose(replace(shown, lanes=lanes), ["host"])
+    main, _ = build_rows(shown, choice, Grid(0, 100 * MS, COLUMNS))
+    starts = {x.kind: (x.start_ns / MS).tolist() for band in main.bands for x in band.layers}
+    assert (starts["harmless"], starts["blocking"]) == ([10], [65])
+
+
+def test_phases_and_named_regions_are_strips_above_the_calls_of_a_thread():
+    """GIVEN a forward pass with a region of the user's inside, and calls
+    THEN the first strip is the phase, the second the region; a thread without them has none."""
+    events = (
+        on_gpu(GEMM, 20, 90, correlation=1),
+        on_host("ProfilerStep#1", 0, 100, category=Category.ANNOTATION),
+        on_host("DDP.forward", 0, 50, category=Category.ANNOTATION),
+        on_host("attention", 10, 40, category=Category.ANNOTATION),
+        on_host("cudaLaunchKernel", 12, 13, correlation=1),
+    )
+    timeline = build_timeline(make_trace(*events))
+    main, *_ = rows_of(timeline, Grid(0, 100 * MS, COLUMNS))
+    kinds = [[x.kind for x in band.layers if len(x.start_ns)] for band in main.bands]
+    assert kinds == [["forward"], ["annotation"], [], ["host_step"], ["launch_call"]]
+    assert main.bands[0].lower < main.bands[1].upper < main.bands[1].lower < main.bands[2].upper
+    assert {"forward", "attention"} <= set(texts_of(draw(timeline)))
+
+
 def test_kinds_that_overlap_on_a_stream_are_busy_once():
     timeline = build_timeline(make_trace(on_gpu(GEMM, 0, 10), on_gpu(ALL_REDUCE, 5, 15)))
     grid = Grid(0, 20 * MS, COLUMNS)
-    (row,) = rows_of(timeline, grid)
+    _, row = rows_of(timeline, grid)
     assert row.busy_ns == 15 * MS
 
 
@@ -139,7 +182,7 @@ def replays(tmp_path):
 
 
 def test_streams_of_graphs_share_a_lane_with_as_many_bands_as_overlap(replays, snapshot):
-    assert [len(x.streams) for x in choose(scene(replays), None).lanes] == [0, 1, 1, 300]
+    assert [len(x.streams) for x in choose(scene(replays), None).lanes] == [0, 0, 1, 1, 300]
     window = replays.windows[0]
     grid = Grid(window.start_ns, window.end_ns, COLUMNS)
     row = rows_of(replays, grid)[-1]
@@ -157,7 +200,7 @@ def test_streams_of_graphs_share_a_lane_with_as_many_bands_as_overlap(replays, s
 
 def test_a_single_stream_of_graphs_can_still_be_chosen(replays):
     def streams(*names):
-        return [lane.streams for lane in choose(scene(replays), names).lanes]
+        return [x.streams for x in choose(scene(replays), names).lanes if x.type == "stream"]
 
     assert streams("stream:0/150") == [(150,)]
     assert [len(x) for x in streams("stream:0/graphs")] == [300]
@@ -172,7 +215,7 @@ def test_streams_of_graphs_are_drawn_as_one(replays):
 
 def test_a_number_over_time_is_a_row_below_the_streams_that_says_the_highest_one(timeline):
     """GIVEN memory of 1 GiB for 40 ms, then 3 GiB for 40 ms
-    THEN the row is a third as high, and then as high as it can be; idle time does not hatch it."""
+    THEN the row is a third as high, and then as high as it can be."""
     bounds_ns = np.array([0, 40, 80]) * MS
     lane = Lane(
         id="counter:0/allocated",
@@ -194,4 +237,4 @@ def test_a_number_over_time_is_a_row_below_the_streams_that_says_the_highest_one
     figure = draw_timelines([Part(shown, shown.window)])
     (low,) = shapes_of(figure, "counter")
     assert extent(low)[:2] == (0, 80)
-    assert max(extent(x)[3] for x in shapes_of(figure, "idle")) <= extent(low)[2]
+    assert max(extent(x)[3] for x in shapes_of(figure, "copy")) <= extent(low)[2]
