@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import accumulate
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -74,6 +75,8 @@ LANE_TYPES: Mapping[str, LaneType] = MappingProxyType(
         "wait": LaneType(18, (_NAME,)),
     }
 )
+
+_MAX_EVIDENCE_OF_FINDING = 50
 
 NOTHING: NDArray[Any] = read_only(np.zeros(0, dtype=np.int64))
 
@@ -213,6 +216,14 @@ class Mark(Record, eq=False):
     cause: str = ""
 
 
+class Evidence(NamedTuple):
+    """A place that a finding cites: ``Evidence("host:2", 400, 900)``; times in ns."""
+
+    lane: str
+    start_ns: int
+    end_ns: int
+
+
 class Scene(Record, eq=False):
     """All that is shown of one file. Times are ns since its first event, or on a job's clock.
 
@@ -318,3 +329,41 @@ class Scene(Record, eq=False):
             places=replace(places, start_ns=clock(places.start_ns), end_ns=clock(places.end_ns)),
             clock=pairs,
         )
+
+
+def evidence_of(scene: Scene, mark: Mark) -> tuple[Evidence, ...]:
+    """Sort what a finding cites: in a steady step, then by the idle time that its calls caused.
+
+    Where these are equal, by the GPU's idle time that covers its end, and by its length.
+    """
+    steps = [scene.steps[number] for number in scene.usual_steps]
+    idle = scene.lane(f"idle:{mark.device}")
+
+    def badness(one: Evidence) -> tuple[bool, int, int, int]:
+        lane, idle_ns, cost_ns = scene.lane(one.lane), 0, 0
+        if lane is not None and "cost" in lane.more:
+            calls = slice(*np.searchsorted(lane.start_ns, (one.start_ns, one.end_ns + 1)))
+            cost_ns = int(lane.more["cost"][calls].sum())
+        if idle is not None and len(idle):
+            gap = min(int(np.searchsorted(idle.end_ns, one.end_ns, "right")), len(idle) - 1)
+            if idle.start_ns[gap] <= one.end_ns:
+                idle_ns = int(idle.end_ns[gap] - idle.start_ns[gap])
+        is_usual = any(one.start_ns < x.end_ns and one.end_ns >= x.start_ns for x in steps)
+        return is_usual, cost_ns, idle_ns, one.end_ns - one.start_ns
+
+    return tuple(sorted(_evidence(scene, mark), key=badness, reverse=True))
+
+
+def _evidence(scene: Scene, mark: Mark) -> Iterator[Evidence]:
+    """Yield what a finding cites; what no lane shows lies in the idle time of its GPU."""
+    places, streams = scene.places, list(scene.lanes_of_type("stream"))
+    first_rows = [0, *accumulate(map(len, streams))]
+    known = {lane.id for lane in scene.lanes}
+    for place in mark.place[:_MAX_EVIDENCE_OF_FINDING].tolist():
+        lane_id = f"host:{places.thread[place]}"
+        if places.row[place] != ABSENT:
+            row = int(places.row[place])
+            lane_id = streams[int(np.searchsorted(first_rows, row, side="right")) - 1].id
+        lane_id = lane_id if lane_id in known else f"idle:{mark.device}"
+        if lane_id in known:
+            yield Evidence(lane_id, int(places.start_ns[place]), int(places.end_ns[place]))

@@ -6,22 +6,18 @@ elsewhere the page has how busy each lane was in each of some thousand parts of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
-from tracelab.base.arrays import ABSENT, Record
+from tracelab.base.arrays import Record
 from tracelab.base.errors import UsageError
 from tracelab.render.html.detail import MAX_NAMES, Cited, Fitted, Group, Name, fit, group_of
 from tracelab.render.palette import page_kinds
-from tracelab.render.scene import Mark, Scene
+from tracelab.render.scene import Scene, evidence_of
 from tracelab.report.glossary import CAUSES, CONSTRAINTS, PATH_KINDS
 from tracelab.report.schema import Report
 
 VERSION = 1
-_MAX_MARKS_OF_FINDING = 50
 _MAX_OPEN_GROUPS = 2
 _MAX_GROUPS = 64
 _MAX_ABSENT = 8
@@ -149,54 +145,13 @@ def _reasons(groups: Sequence[Group]) -> tuple[str, ...]:
 
 def _locate(groups: Sequence[Group]) -> list[_Located]:
     """List where each finding of the groups lies, by its number."""
-    found = [
-        _Located(mark.number, index, _worst_first(_marks(mark, group), mark, group), mark.since_ns)
-        for index, group in enumerate(groups)
-        for mark in group.scene.marks
-    ]
+    found = []
+    for index, group in enumerate(groups):
+        for mark in group.scene.marks:
+            evidence = evidence_of(group.scene, mark)
+            marks = tuple((group.lane_index(x.lane), x.start_ns, x.end_ns) for x in evidence)
+            found.append(_Located(mark.number, index, marks, mark.since_ns))
     return sorted(found, key=lambda one: one.number)
-
-
-def _marks(mark: Mark, group: Group) -> Iterator[tuple[int, int, int]]:
-    """Yield the lane, start and end of what a finding cites."""
-    places, streams = group.scene.places, list(group.scene.lanes_of_type("stream"))
-    first_rows = [0, *accumulate(map(len, streams))]
-    elsewhere = group.lane_index(f"idle:{mark.device}")
-    for place in mark.place[:_MAX_MARKS_OF_FINDING].tolist():
-        lane_id = f"host:{places.thread[place]}"
-        if places.row[place] != ABSENT:
-            row = int(places.row[place])
-            lane_id = streams[int(np.searchsorted(first_rows, row, side="right")) - 1].id
-        lane = group.lane_index(lane_id)
-        lane = elsewhere if lane == ABSENT else lane
-        if lane != ABSENT:
-            yield lane, int(places.start_ns[place]), int(places.end_ns[place])
-
-
-def _worst_first(
-    marks: Iterable[tuple[int, int, int]], mark: Mark, group: Group
-) -> tuple[tuple[int, int, int], ...]:
-    """Sort what a finding cites: in a steady step, then by the idle time that its calls caused.
-
-    Where these are equal, by the GPU's idle time that covers its end, and by its length.
-    """
-    steps = [group.scene.steps[number] for number in group.scene.usual_steps]
-    idle = group.scene.lane(f"idle:{mark.device}")
-
-    def badness(one: tuple[int, int, int]) -> tuple[bool, int, int, int]:
-        index, start_ns, end_ns = one
-        lane, idle_ns, cost_ns = group.lanes[index], 0, 0
-        if "cost" in lane.more:
-            calls = slice(*np.searchsorted(lane.start_ns, (start_ns, end_ns + 1)))
-            cost_ns = int(lane.more["cost"][calls].sum())
-        if idle is not None and len(idle):
-            gap = min(int(np.searchsorted(idle.end_ns, end_ns, "right")), len(idle) - 1)
-            if idle.start_ns[gap] <= end_ns:
-                idle_ns = int(idle.end_ns[gap] - idle.start_ns[gap])
-        is_usual = any(start_ns < x.end_ns and end_ns >= x.start_ns for x in steps)
-        return is_usual, cost_ns, idle_ns, end_ns - start_ns
-
-    return tuple(sorted(marks, key=badness, reverse=True))
 
 
 def _shown(
