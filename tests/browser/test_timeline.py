@@ -107,8 +107,22 @@ META = {
     ],
     "note": "Rank 1 is binned.",
     "groups": [
-        {"label": "rank 0", "rank": 0, "open": True, "detail": [0, 10_000]},
-        {"label": "rank 1", "rank": 1, "open": False, "detail": [4000, 6000]},
+        {
+            "label": "rank 0",
+            "rank": 0,
+            "open": True,
+            "detail": [0, 10_000],
+            "file": "host-a_0",
+            "pace": "fastest",
+        },
+        {
+            "label": "rank 1",
+            "rank": 1,
+            "open": False,
+            "detail": [4000, 6000],
+            "file": "host-b_1",
+            "pace": "slowest",
+        },
     ],
     "findings": [
         {
@@ -167,7 +181,9 @@ def place(page, lane, t, group=0):
     page.evaluate("tracelabTimeline.paint()")
     box = page.locator("#lanes").bounding_box()
     (row,) = page.evaluate(
-        f"tracelabTimeline.rows.filter(x => x.lane === {lane!r} && x.group === {group})"
+        "([lane, group]) => tracelabTimeline.rows"
+        ".filter(x => x.lane === lane && x.group === group)",
+        [lane, group],
     )
     return box["x"] + page.evaluate(f"tracelabTimeline.xOf({t})"), box["y"] + row["y"] + 8
 
@@ -304,19 +320,23 @@ def test_dragging_measures_every_lane(opened):
     page.mouse.down()
     page.mouse.move(x1 - 1, y, steps=3)
     page.mouse.up()
-    assert page.inner_text("#measured caption") == ("Measured 4 µs (4,000 ns), from 2 µs to 6 µs")
+    assert page.inner_text("#measured caption") == ("Measured 4 µs, from 2 µs to 6 µs")
     rows = [
         [cell.inner_text() for cell in row.locator("th, td").all()]
         for row in page.locator("#measured tbody tr").all()
     ]
     assert rows == [
-        ["rank 0, GPU 0", "1,000", "3,000", "25.0 %",
-         "host blocked (in a call) 2,000, launch 1,000"],
-        ["rank 0, GPU 0 stream 7", "1,000", "3,000", "25.0 %", "compute 1,000"],
-        ["rank 0, GPU 0 stream 8", "400", "3,600", "10.0 %", "comm 400"],
-        ["rank 0, thread 1", "1,700", "2,300", "42.5 %", "launch call 200, blocking 1,500"],
-        ["rank 1, GPU 0 stream 7", "about 1,000", "about 3,000", "25.0 %", "comm 1,000"],
+        ["rank 0, GPU 0", "1 µs", "3 µs", "25.0 %",
+         "host blocked (in a call) 2 µs, launch 1 µs"],
+        ["rank 0, GPU 0 stream 7", "1 µs", "3 µs", "25.0 %", "compute 1 µs"],
+        ["rank 0, GPU 0 stream 8", "400 ns", "3.6 µs", "10.0 %", "comm 400 ns"],
+        ["rank 0, thread 1", "1.7 µs", "2.3 µs", "42.5 %", "launch call 200 ns, blocking 1.5 µs"],
+        ["rank 1, GPU 0 stream 7", "about 1 µs", "about 3 µs", "25.0 %", "comm 1 µs"],
     ]  # fmt: skip
+    titles = [
+        x.get_attribute("title") for x in page.locator("#measured tr").nth(4).locator("td").all()
+    ]
+    assert titles == ["1,700 ns", "2,300 ns", None, "launch call 200 ns, blocking 1,500 ns"]
     page.keyboard.press("Escape")
     assert page.inner_text("#measured") == ""
 
@@ -584,7 +604,7 @@ def test_keys_zoom_move_and_measure(opened):
     assert view(page) == pytest.approx([3500, 5500])
     page.keyboard.press("d")
     page.keyboard.press("m")
-    assert "Measured 2 µs (2,000 ns), from 4 µs to 6 µs" in page.inner_text("#measured")
+    assert "Measured 2 µs, from 4 µs to 6 µs" in page.inner_text("#measured")
     page.keyboard.press("Home")
     page.keyboard.press("z")
     assert view(page) == [4000, 6000]
@@ -615,6 +635,120 @@ def test_search_goes_through_names_operators_and_lines_by_time(opened):
     assert page.inner_text("#search-count") == "no match"
     page.keyboard.press("Escape")
     assert page.inner_text("#search-count") == ""
+
+
+def test_search_finds_findings_files_and_kinds(opened):
+    page = opened()
+    page.fill("#search", "FINDING 2")
+    assert page.inner_text("#search-count") == "1 match"
+    page.keyboard.press("Enter")
+    assert page.evaluate("tracelabTimeline.finding") == 2
+    assert page.inner_text("#search-count") == "1 of 1 match"
+    page.fill("#search", "rank 1")
+    page.keyboard.press("Enter")
+    assert page.inner_text("#search-count") == "1 of 1 match"
+    assert details(page) == "rank 1: host-b_1"
+    page.fill("#search", "HOST-B")  # its file
+    assert page.inner_text("#search-count") == "1 match"
+    page.fill("#search", "step 2")  # spans of all lanes that have names
+    page.keyboard.press("Enter")
+    assert details(page).startswith("step 2")
+
+
+def test_search_finds_what_has_no_name_by_its_kind(open_page, tmp_path):
+    phases = Lane(
+        "phase:0",
+        "phase",
+        "phases",
+        ("forward", "annotation"),
+        [(0, 50, 0, NO_NAME, 0), (10, 20, 1, 3, 1)],
+    )
+    group = {"label": "", "rank": 0, "open": True, "detail": [0, 100]}
+    page = open_page(write(tmp_path, {"end": 100, "groups": [group]}, [phases]))
+    page.evaluate("tracelabTimeline.ready")
+    for text, count in (("forward", "1 match"), ("annotation", "no match"), ("copy_", "1 match")):
+        page.fill("#search", text)
+        assert page.inner_text("#search-count") == count
+
+
+# Several files
+
+
+def test_ranks_are_opened_and_closed_by_their_boxes(opened):
+    page = opened()
+    boxes = page.locator("#open-ranks label")
+    assert [x.text_content().strip() for x in boxes.all()] == [
+        "rank 1 (slowest)",
+        "rank 0 (fastest)",
+    ]
+    assert page.inner_text("#open-ranks summary") == "2 ranks; open: rank 0"
+    page.focus("#open-ranks summary")
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Space")  # rank 1 opens
+    page.keyboard.press("Tab")
+    page.keyboard.press("Space")  # rank 0 closes
+    rows = page.evaluate("tracelabTimeline.rows.map(({ group, lane }) => `${group} ${lane}`)")
+    assert rows == ["0 null", "0 idle:0", "1 null", "1 stream:0/7", "1 host:0"]
+    assert page.inner_text("#open-ranks summary") == "2 ranks; open: rank 1"
+    page.keyboard.press("Escape")
+    page.mouse.click(*place(page, None, 6000))  # the heading of rank 0
+    assert [box.is_checked() for box in page.locator("#open-ranks input").all()] == [True, True]
+
+
+def test_times_of_a_job_begin_where_it_does(open_page, tmp_path):
+    group = {"label": "", "rank": 0, "open": True, "detail": [5_000_000, 5_000_100]}
+    meta = {"start": 5_000_000, "zero": 5_000_000, "end": 5_000_100, "groups": [group]}
+    stream = Lane(
+        "stream:0/7", "stream", "s", GPU, [(5_000_030, 5_000_050, 0, 2, 8, 9, NONE, 7, 0)]
+    )
+    page = open_page(write(tmp_path, meta, [stream]))
+    page.evaluate("tracelabTimeline.ready")
+    described = page.evaluate("tracelabTimeline.describe('stream:0/7', 0)")
+    assert described["facts"]["start"] == "30 ns"
+    page.focus("#lanes")
+    page.keyboard.press("m")
+    assert page.inner_text("#measured caption") == "Measured 100 ns, from 0 ns to 100 ns"
+
+
+# Numbers over time
+
+
+def test_a_number_over_time_is_as_high_as_its_highest_value_in_a_pixel(open_page, tmp_path):
+    gib = 2**30
+    # From 0 to 500 low, with one high value of 1 ns; then half as high; then nothing.
+    items = [
+        (0, 250, 0, gib // 4),
+        (250, 251, 0, 3 * gib // 2),
+        (251, 500, 0, gib // 4),
+        (500, 800, 0, 3 * gib // 4),
+        (800, 1000, 0, 0),
+    ]
+    lane = Lane("counter:0/memory", "counter", "GPU 0 memory", ("counter",), items, unit="bytes")
+    group = {"label": "", "rank": 0, "open": True, "detail": [0, 100_000]}
+    page = open_page(write(tmp_path, {"end": 100_000, "groups": [group]}, [lane]))
+    page.evaluate("tracelabTimeline.ready")
+    page.evaluate("tracelabTimeline.goTo(0, 1000)")
+    color = "#8fa3b5"
+    (row,) = page.evaluate("tracelabTimeline.rows")
+    full = row["height"] - 4
+
+    def high(first, last):
+        """The height of the lane's columns in a stretch of time, on average."""
+        counts = pixels(page, lane.id, first, last)
+        return counts.get(color, 0) / (sum(counts.values()) / (row["height"] - 1))
+
+    assert high(510, 790) == pytest.approx(full / 2, abs=1)
+    assert high(10, 240) == pytest.approx(full / 6, abs=1)
+    assert high(810, 990) == 0
+    # Thousands of values a pixel: the one high value is in a column of its own.
+    page.evaluate("tracelabTimeline.goTo(0, 100_000)")
+    assert color in pixels(page, lane.id, 0, 1000)
+    page.evaluate("tracelabTimeline.goTo(0, 1000)")
+    page.mouse.move(*place(page, lane.id, 250.5))
+    assert details(page).startswith("GPU 0 memory\nis 1.5 GiB")
+    page.mouse.move(*place(page, lane.id, 600))
+    assert "is 768 MiB" in details(page)
 
 
 def test_help_lists_the_keys_and_closes(opened):

@@ -37,6 +37,8 @@ MORE = {
         ("row", 4, "delta"),
     ],
     "wait": [("name", 2, "plain")],
+    "phase": [("name", 2, "plain"), ("level", 1, "plain")],
+    "counter": [("value", 8, "plain")],
 }
 ESCAPES = {"gap": 0x7FFF_FFFF, "dur": NONE, "cost": NONE}
 
@@ -54,6 +56,7 @@ class Lane:
     bins: dict[str, Any] | None = None
     bin_values: Sequence[Sequence[int]] = field(default_factory=tuple)
     of_graphs: bool = False  # its items end with a name: where they were captured
+    unit: str = ""
 
 
 def written(
@@ -100,6 +103,7 @@ def written(
         "columns": columns,
         "escapes": escapes,
         "bins": lane.bins,
+        "unit": lane.unit,
     }
     return meta, body
 
@@ -121,7 +125,7 @@ def page_of(meta: dict[str, Any], lanes_of_groups: Sequence[Sequence[Lane]]) -> 
     style = timeline_styles() + "body { background: var(--bg) }"
     findings = "".join(
         f'<li class="finding" data-finding="{x["number"]}"><button class="show">'
-        f"finding {x['number']}</button></li>"
+        f"<span class=title>finding {x['number']}</span></button></li>"
         for x in meta["findings"]
     )
     policy = content_security_policy(scripts, [style], is_served=False)

@@ -255,7 +255,8 @@ def _detail(
         most = max(cited, key=lambda one: one.weight)
         center_ns = (most.start_ns + min(most.end_ns, most.start_ns + length_ns)) // 2
     first_ns = max(start_ns, min(center_ns - length_ns // 2, end_ns - length_ns))
-    name = f"the {duration_text(length_ns)} from {duration_text(first_ns)} on"
+    zero_ns = start_ns if len(groups) > 1 else 0  # where the page's time of a job begins
+    name = f"the {duration_text(length_ns)} from {duration_text(first_ns - zero_ns)} on"
     return (first_ns, first_ns + length_ns), name
 
 

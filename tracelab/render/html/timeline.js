@@ -24,7 +24,7 @@
   const details = byId("details"), measured = byId("measured"), legend = byId("legend");
   const searchBox = byId("search"), windowSelect = byId("window");
   const items = timelineItems(meta), painter = timelinePainter(scene, items, { scroller, canvas, overview });
-  const { exactTime, counted, words, describe } = items;
+  const { sinceZero, exactTime, roundTime, counted, words, describe } = items;
   const { repaint, paintNow, timeAt, nsPerPx, rowAt, itemAt } = painter;
 
   // ---------------------------------------------------------------- the view
@@ -65,6 +65,34 @@
     group.open = isOpen;
     painter.layoutRows();
     scene.cursorRow = scene.rows.findIndex((row) => row.group === at?.group && row.lane === at.lane);
+    showRanks();
+  }
+
+  // Which files' lanes are open: boxes in a list that opens by mouse or keyboard.
+  const rankList = element("details"), rankBoxes = new Map();
+  function fillRanks() {
+    if (scene.groups.length < 2) return;
+    const paces = ["slowest", "median", "fastest"], orderOf = ({ pace }) => (paces.indexOf(pace) + 4) % 4; // the others last
+    rankList.id = "open-ranks";
+    rankList.append(element("summary"));
+    for (const group of [...scene.groups].sort((a, b) => orderOf(a) - orderOf(b))) {
+      const label = element("label"), box = element("input");
+      box.type = "checkbox";
+      box.addEventListener("change", () => setOpen(group, box.checked));
+      label.append(box, ` ${group.label}${group.pace ? ` (${group.pace})` : ""}`);
+      rankBoxes.set(group, box);
+      rankList.append(label);
+    }
+    overview.before(rankList);
+    showRanks();
+  }
+  function showRanks() {
+    for (const [group, box] of rankBoxes) box.checked = group.open;
+    const open = scene.groups.filter((group) => group.open).map((group) => group.label);
+    const named = open.length <= 4 ? open.join(", ") : `${open.length} of them`;
+    const what = scene.groups.every(({ label }) => label.startsWith("rank ")) ? "ranks" : "files";
+    const all = `${scene.groups.length} ${what}`;
+    if (rankBoxes.size) rankList.firstChild.textContent = `${all}; open: ${named || "none"}`;
   }
 
   /** Marks a finding's evidence, and shows the step that has the worst of it; where that is shown, its place. */
@@ -205,9 +233,9 @@
     if (!scene.range) return measured.replaceChildren();
     const [a, b] = scene.range, table = element("table"), body = table.createTBody();
     table.createCaption().textContent =
-      `Measured ${exactTime(b - a)} (${counted(b - a)} ns), from ${exactTime(a)} to ${exactTime(b)}`;
+      `Measured ${exactTime(b - a)}, from ${exactTime(sinceZero(a))} to ${exactTime(sinceZero(b))}`;
     const head = table.createTHead().insertRow();
-    for (const text of ["lane", "busy (ns)", "idle (ns)", "busy", "of which"]) {
+    for (const text of ["lane", "busy", "idle", "share", "of which"]) {
       const cell = element("th", text);
       cell.scope = "col";
       head.append(cell);
@@ -221,12 +249,14 @@
       row.append(th);
       const isKnown = each.busy !== null, kinds = Object.entries(each.kinds);
       const isBusyOrIdle = ["stream", "idle", "host"].includes(each.type); // the others cover some of the time
-      for (const text of [
-        isKnown ? about + counted(Math.round(each.busy)) : "",
-        isBusyOrIdle ? about + counted(Math.round(each.idle)) : "",
-        isKnown && isBusyOrIdle ? `${((100 * each.busy) / (b - a)).toFixed(1)} %` : "",
-        kinds.map(([name, ns]) => `${words(name)} ${counted(Math.round(ns))}`).join(", "),
-      ]) row.append(element("td", text));
+      const time = (ns) => [about + roundTime(ns, 4), exactly(ns)], exactly = (ns) => `${counted(Math.round(ns))} ns`;
+      const said = (write) => kinds.map(([name, ns]) => `${words(name)} ${write(ns)}`).join(", ");
+      for (const [text, title] of [
+        isKnown ? time(each.busy) : [""],
+        isBusyOrIdle ? time(each.idle) : [""],
+        [isKnown && isBusyOrIdle ? `${((100 * each.busy) / (b - a)).toFixed(1)} %` : ""],
+        [said((ns) => roundTime(ns, 4)), said(exactly)],
+      ]) row.append(Object.assign(element("td", text), title ? { title } : {}));
     }
     measured.replaceChildren(table);
   }
@@ -259,30 +289,52 @@
 
   // ---------------------------------------------------------------- search
 
-  let searched = null; // {hits, at: number of the match shown or -1, matches: [{lane, i}] once asked for}
+  // {hits, places: [go there], at: number of the match shown or -1, matches: [{lane, i}] once asked for}
+  let searched = null;
   function search(text) {
     const wanted = text.trim().toLowerCase();
     searched = null;
     for (const group of scene.groups) for (const lane of group.lanes) lane.found = null;
     if (wanted) {
-      const matched = Uint8Array.from(meta.names, (name) => Number(name.toLowerCase().includes(wanted)));
-      let hits = 0;
+      const isWanted = (name) => name.toLowerCase().includes(wanted);
+      const matched = Uint8Array.from(meta.names, (name) => Number(isWanted(name)));
+      const places = [...findingsSaying(isWanted), ...groupsCalled(isWanted)];
+      let hits = places.length;
       for (const group of scene.groups)
         for (const lane of group.lanes) {
-          if (lane.type !== "stream" && lane.type !== "host") continue;
-          lane.found = foundIn(lane, matched);
+          if (!lane.name && !lane.line) continue;
+          lane.found = foundIn(lane, matched, lane.kinds.map((kind) => isWanted(words(kind))));
           hits += lane.found[lane.count];
         }
-      searched = { hits, at: -1, matches: null };
+      searched = { hits, places, at: -1, matches: null };
     }
     showSearchCount();
     repaint();
   }
-  /** How many activities before each one match, by name, operator or line. */
-  function foundIn(lane, matched) {
-    const found = new Uint32Array(lane.count + 1), { name, op, line } = lane;
+  /** How to go to each finding that has a text in its title, rule or place. */
+  function findingsSaying(isWanted) {
+    const entries = [...document.querySelectorAll("#findings ol > li.finding")];
+    const textsOf = (entry) => [...entry.querySelectorAll(".title, .rule, .place")].map((part) => part.textContent);
+    return entries.filter((entry) => textsOf(entry).some(isWanted)).map((entry) => () => {
+      showFinding(Number(entry.dataset.finding));
+      entry.scrollIntoView({ block: "nearest" });
+    });
+  }
+  /** How to go to each file of several by its name. */
+  function groupsCalled(isWanted) {
+    const groups = scene.groups.length > 1 ? scene.groups : [];
+    return groups.filter(({ label, file }) => isWanted(label) || isWanted(file ?? "")).map((group) => () => {
+      setOpen(group, true);
+      painter.revealRow({ y: group.y0, height: Math.min(group.y1 - group.y0, scroller.clientHeight / 2) });
+      say(`${group.label}${group.file && group.file !== group.label ? `: ${group.file}` : ""}`);
+    });
+  }
+  /** How many activities before each one match: by name, operator or line; those without a name by kind. */
+  function foundIn(lane, matched, isKindMatched) {
+    const found = new Uint32Array(lane.count + 1), { name, op, line, kind } = lane;
     for (let i = 0; i < lane.count; i++) {
-      const isMatch = matched[name[i]] || (op && matched[op[i]]) || (line && matched[line[i]]);
+      const isMatch = (name && (name[i] < matched.length ? matched[name[i]] : isKindMatched[kind[i]])) ||
+        (op && matched[op[i]]) || (line && matched[line[i]]);
       found[i + 1] = found[i] + (isMatch ? 1 : 0);
     }
     return found;
@@ -299,7 +351,8 @@
     const lanes = scene.groups.flatMap((group) => group.lanes).filter((lane) => lane.found?.[lane.count]);
     const next = ({ found }, n) => firstFrom(found, n + 1) - 1; // the index of its match number n
     const heads = lanes.map((lane) => ({ lane, n: 0, i: next(lane, 0) })), matches = [];
-    while (matches.length < searched.hits) {
+    const count = searched.hits - searched.places.length;
+    while (matches.length < count) {
       let first = null;
       for (const head of heads) {
         const isLeft = head.n < head.lane.found[head.lane.count];
@@ -310,19 +363,24 @@
     }
     return matches;
   }
-  /** Goes to the next match, first to the next one in the view; by = -1: to the one before. */
+  /** Goes to the next match, by = -1: to the one before. Findings and files come first, then activities,
+      of these first the next one in the view. */
   function nextMatch(by) {
     const found = searched;
     if (!found?.hits) return;
     found.matches ??= sortedMatches();
-    const { matches } = found, startOf = ({ lane, i }) => lane.start[i];
-    if (found.at < 0) {
+    const { matches, places, hits } = found, startOf = ({ lane, i }) => lane.start[i];
+    if (found.at >= 0) found.at = (found.at + by + hits) % hits;
+    else if (places.length) found.at = by > 0 ? 0 : hits - 1;
+    else {
       const seen = matches.findIndex((match) => startOf(match) >= scene.view[0]);
       found.at = by > 0 ? (seen < 0 ? 0 : seen) : seen < 1 ? matches.length - 1 : seen - 1;
-    } else found.at = (found.at + by + matches.length) % matches.length;
-    const match = matches[found.at];
-    setOpen(match.lane.group, true);
-    setCursor({ ...match });
+    }
+    const match = matches[found.at - places.length];
+    if (match) {
+      setOpen(match.lane.group, true);
+      setCursor({ ...match });
+    } else places[found.at]();
     showSearchCount();
   }
 
@@ -500,7 +558,7 @@
     ["drag", "measure: busy and idle of each lane"], ["M", "measure what is seen"],
     ["Z", "zoom to the measured time"], ["double click", "zoom to the activity"],
     ["Ctrl or Shift and wheel", "zoom; after a click the wheel alone"],
-    ["/", "search names, operators and lines; Enter and Shift+Enter go through the matches"],
+    ["/", "search findings, files and all names; Enter and Shift+Enter go through the matches"],
     ["N, P", "next, previous finding"], ["Esc", "clear; the wheel scrolls the page again"],
     ["?", "this help"],
   ];
@@ -604,6 +662,7 @@
     describeCanvas();
     fillWindowSelect();
     fillLegend();
+    fillRanks();
     painter.layoutRows();
     const first = meta.windows.find((each) => each.steady);
     if (!followHash() && first) show(first.start, first.end);

@@ -11,8 +11,11 @@ from typing import Any
 
 from tracelab.base.arrays import Record
 from tracelab.base.errors import UsageError
+from tracelab.base.file_names import short_names
+from tracelab.base.safe_text import visible
 from tracelab.render.html.detail import MAX_NAMES, Cited, Fitted, Group, Name, fit, group_of
 from tracelab.render.palette import page_kinds
+from tracelab.render.ranks import rank_shares
 from tracelab.render.scene import Scene, evidence_of
 from tracelab.report.glossary import CAUSES, CONSTRAINTS, PATH_KINDS
 from tracelab.report.schema import Report
@@ -41,12 +44,15 @@ def timeline_data(report: Report, scenes: Sequence[Scene]) -> TimelineData:
     names, groups, findings, fitted = _fitting(report, scenes, on_one_clock=on_one_clock)
     start_ns = min(group.start_ns for group in groups)
     windows = _windows(groups, on_one_clock=on_one_clock)
+    paths, paces = [scene.path for scene in scenes], _paces(report)
+    file_of = dict(zip(paths, map(visible, short_names(paths)), strict=True))
     opened = _chosen(report, [group.scene for group in groups], _MAX_OPEN_GROUPS)
     # Of the others an underscore is a space.
     words = {key: kind.word for key, kind in page_kinds().items() if kind.word}
     meta = {
         "version": VERSION,
         "start": start_ns,
+        "zero": start_ns if on_one_clock else 0,
         # A page cannot draw no time at all, as of a single activity without a length.
         "end": max(start_ns + 1, *(group.end_ns for group in groups)),
         "names": [name.text for name in names],
@@ -59,6 +65,8 @@ def timeline_data(report: Report, scenes: Sequence[Scene]) -> TimelineData:
             {
                 "label": group.scene.label,
                 "rank": group.scene.rank,
+                "file": file_of[group.scene.path],
+                "pace": paces.get(group.scene.rank, ""),
                 "open": group.scene in opened,
                 "detail": list(fitted.details[index]),
                 "lanes": [dict(lane.meta) for lane in fitted.lanes[index]],
@@ -98,6 +106,15 @@ def _chosen(report: Report, scenes: Sequence[Scene], most: int) -> list[Scene]:
     waited_for = {x.rank for x in report.job.stragglers} if report.job else set()
     in_order = sorted(scenes, key=lambda scene: (scene.rank not in waited_for, scene.rank))
     return sorted(in_order[:most], key=lambda scene: scene.rank)
+
+
+def _paces(report: Report) -> dict[int, str]:
+    """Name three ranks of a job by the time that they wait for others: the slowest waits least."""
+    shares = sorted(rank_shares(report), key=lambda x: x.wait_ns)
+    if not shares or shares[0].wait_ns == shares[-1].wait_ns:
+        return {}
+    middle, first, last = (shares[i].rank for i in (len(shares) // 2, 0, -1))
+    return {middle: "median", first: "slowest", last: "fastest"}
 
 
 def _notes(

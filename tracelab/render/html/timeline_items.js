@@ -4,6 +4,8 @@ const timelineItems = (meta) => {
   const { NONE } = timelineLanes;
   const CONSTRAINT_LAUNCH = 4, CONSTRAINT_UNKNOWN = 7; // the others have another activity as their source
 
+  /** The time from where the page's begins: of a job, from the first thing that is shown. */
+  const sinceZero = (t) => t - (meta.zero ?? 0);
   const UNITS = [[1e9, "s"], [1e6, "ms"], [1e3, "µs"], [1, "ns"]];
   const unitOf = (ns) => UNITS.find(([unit]) => Math.abs(ns) >= unit) ?? UNITS[3];
   /** A length of time with all its digits: 812 ns, 1.64 µs, 16.682383 ms. */
@@ -11,10 +13,10 @@ const timelineItems = (meta) => {
     const [unit, name] = unitOf(ns);
     return `${Number((ns / unit).toFixed(9)).toLocaleString("en-US", { maximumFractionDigits: 9 })} ${name}`;
   }
-  /** The same with three digits, for a label. */
-  function roundTime(ns) {
+  /** The same with a few digits: 795.4 µs. */
+  function roundTime(ns, digits = 3) {
     const [unit, name] = unitOf(ns);
-    return `${(ns / unit).toPrecision(3).replace(/\.?0+$/, "")} ${name}`;
+    return `${Number((ns / unit).toPrecision(digits))} ${name}`;
   }
   const counted = (n) => n.toLocaleString("en-US");
   /** A number over time in its unit: "1.5 GiB", "3 streams". */
@@ -90,7 +92,7 @@ const timelineItems = (meta) => {
     if (lane.value) fact("is", amount(lane.value[i], lane.unit));
     else if (title !== kind) fact("kind", kind);
     fact("duration", exactTime(end - start));
-    fact("start", exactTime(start));
+    fact("start", exactTime(sinceZero(start)));
     fact("on", lane.streams ? `${placeOf(item)}, one of ${lane.label}` : lane.label);
     if (lane.op) fact("operator", fullName(lane.op[i]));
     if (lane.line) fact("line", fullName(lane.line[i]));
@@ -132,5 +134,5 @@ const timelineItems = (meta) => {
     return { title, facts, links };
   }
 
-  return { unitOf, exactTime, roundTime, counted, words, kindOf, costOf, titleOf, briefOf, describe };
+  return { sinceZero, unitOf, exactTime, roundTime, counted, words, kindOf, costOf, titleOf, briefOf, describe };
 };

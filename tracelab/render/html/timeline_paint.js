@@ -5,7 +5,7 @@
    `scene` is what is shown, see timeline.js; nothing here changes it but its rows. */
 const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
   const { clamp, firstAbove, firstFrom, coveredUntil } = timelineLanes;
-  const { unitOf, exactTime, roundTime, kindOf, costOf, briefOf, describe } = items;
+  const { sinceZero, unitOf, exactTime, roundTime, kindOf, costOf, briefOf, describe } = items;
   const OVERVIEW_PX = 52, AXIS_PX = 22, HEADER_PX = 20, SECOND_PX = 10; // SECOND_PX: for what overlaps
   const LEVEL_PX = 8; // of a lane whose activities lie at several levels
   const LEAST_STEP_PX = 8; // on average, for steps to have lines
@@ -374,14 +374,15 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
 
   function paintAxis(g) {
     const px = nsPerPx(), step = niceStep(px * 110);
-    const [unit, unitName] = unitOf(Math.max(Math.abs(scene.view[0]), Math.abs(scene.view[1])));
+    const [from, to] = scene.view.map(sinceZero), shift = scene.view[0] - from;
+    const [unit, unitName] = unitOf(Math.max(Math.abs(from), Math.abs(to)));
     const digits = Math.max(0, Math.ceil(Math.log10(unit / step) - 1e-9));
     g.fillStyle = palette.bg;
     g.fillRect(0, 0, width, AXIS_PX);
     g.fillStyle = palette.muted;
-    g.fillText(`time (${unitName})`, 4, AXIS_PX / 2);
-    for (let t = Math.ceil(scene.view[0] / step) * step; t <= scene.view[1]; t += step) {
-      const x = xOf(t);
+    g.fillText(`time from 0 (${unitName})`, 4, AXIS_PX / 2);
+    for (let t = Math.ceil(from / step) * step; t <= to; t += step) {
+      const x = xOf(t + shift);
       g.fillStyle = palette.line;
       g.fillRect(Math.round(x), AXIS_PX - 5, 1, 5);
       g.fillStyle = palette.muted;

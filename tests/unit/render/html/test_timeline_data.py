@@ -5,8 +5,10 @@ from __future__ import annotations
 import gzip
 import json
 import pickle
+from dataclasses import replace
 from functools import cache
 
+import numpy as np
 import pytest
 from hypothesis import given
 
@@ -30,6 +32,7 @@ from tracelab.render.html import (
     timeline_data as timeline_data_module,
 )
 from tracelab.render.html.timeline_data import timeline_data
+from tracelab.render.scene import Lane
 
 S = 1_000_000_000
 BUNDLED = ("train_step_sinful", "events_item", "ddp_hook_side_stream_rank0", "copies_own_stream")
@@ -301,6 +304,17 @@ def test_ranks_of_a_job_are_on_its_clock():
             assert idle.busy_ns(x.start_ns, x.end_ns) == pytest.approx(x.idle_ns, abs=50)
 
 
+def test_ranks_say_which_waits_least_and_their_file_and_times_begin_at_0():
+    _, data, _ = job_of("waiting_rank_uneven_rank")
+    groups = data.meta["groups"]
+    assert [group["pace"] for group in groups] == ["fastest", "slowest"]  # rank 0 waits
+    names = [f"waiting_rank_uneven_rank{rank}" for rank in range(2)]
+    assert [group["file"] for group in groups] == names
+    assert data.meta["zero"] == data.meta["start"] != 0
+    data, _ = page_of(bundled("events_item"))
+    assert data.meta["zero"] == 0
+
+
 def test_waits_of_a_rank_are_those_of_the_job():
     report, _, groups = job_of("waiting_rank_uneven_rank")
     for rank, group in enumerate(groups):
@@ -451,6 +465,47 @@ def test_what_does_not_fit_is_there_in_some_steps_and_in_bins_elsewhere(monkeypa
         assert kept["line"][i] == every["line"][before + n]
         assert kept["call"][i] is not None
     assert {*host.columns["start"]} <= {*every_host.columns["start"]}
+
+
+def test_a_number_over_time_is_exact_in_the_detail_and_the_highest_elsewhere(monkeypatch):
+    monkeypatch.setattr(detail, "MAX_BYTES", 15_000)
+    monkeypatch.setattr(detail, "_MIN_BINS", 16)
+    monkeypatch.setattr(detail, "_MAX_BINS_OF_ALL_LANES", 100)
+    analysis, rng = bundled("train_step_sinful"), np.random.default_rng(36)
+    scene = scene_of_file(analysis)
+    start_ns = np.sort(rng.integers(scene.start_ns, scene.end_ns, 3000))
+    counter = Lane(
+        id="counter:0/memory",
+        label="GPU 0 memory",
+        device=0,
+        kinds=("counter",),
+        start_ns=start_ns,
+        end_ns=np.append(start_ns[1:], scene.end_ns),
+        kind=np.zeros(3000, dtype=np.uint8),
+        more={"value": rng.integers(0, 2**40, 3000)},
+        unit="bytes",
+    )
+    data = timeline_of(analysis.report, [replace(scene, lanes=(*scene.lanes, counter))])
+    [group], [lanes] = data.meta["groups"], read_lanes(data)
+    low, high = group["detail"]
+    [lane] = [lane for lane in lanes if lane.meta["id"] == counter.id]
+    [binned] = [lane.meta["bins"] for lane in lanes if lane.meta["id"] == "idle:0"]
+    length = (binned["end"] - binned["start"]) // binned["count"]
+    expected = {}
+    for start, end, value in zip(start_ns, counter.end_ns, counter.more["value"], strict=True):
+        is_fine = end >= low and start < high
+        part = (1, start) if is_fine else (0, (start - binned["start"]) // length, start >= high)
+        expected[part] = max(expected.get(part, 0), int(value))
+    assert lane.columns["value"] == [
+        expected[part]
+        for part in sorted(expected, key=lambda part: starts_of(part, binned, length))
+    ]
+    assert len(lane.columns["value"]) < 3000
+
+
+def starts_of(part, binned, length):
+    """When a part of a number over time begins: a value of the detail, or a bin."""
+    return part[1] if part[0] else binned["start"] + part[1] * length + length * part[2] // 2
 
 
 def test_an_activity_of_a_graph_says_where_it_was_captured(snapshot):
