@@ -19,6 +19,7 @@ from tracelab.base.intervals import Int64Array, clip, stacked, union
 from tracelab.measures.critical_path import PathKind
 from tracelab.measures.graph_streams import GraphStreams, graph_streams
 from tracelab.measures.idle_causes import Cause
+from tracelab.measures.memory import find_retries
 from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.measures.what_ran import ProgramLines
 from tracelab.model.blocking_calls import Blocking
@@ -503,27 +504,33 @@ class _Maker:
         )
 
     def _memory(self) -> Iterator[Lane]:
-        """Yield the lanes of what is allocated and reserved on each GPU, where the file says it."""
-        memory = self.trace.memory
+        """Yield the lanes of what is allocated and reserved on each GPU, where the file says it.
+
+        The allocator's retries are counted, if there are any.
+        """
+        memory, retries = self.trace.memory, find_retries(self.timeline)
         for device in self.timeline.device_numbers:
             own = np.flatnonzero(memory.device_number == device)
-            start_ns = memory.time_ns[own]
-            end_ns = np.append(start_ns[1:], self.window.end_ns)
-            shown = self.overlaps_window(start_ns, end_ns) & (end_ns > start_ns)
-            for what in ("allocated", "reserved"):
-                value = getattr(memory, f"{what}_bytes")[own]
-                chosen = shown & (value != ABSENT)
-                if chosen.any():
+            retried_ns = retries.start_ns[retries.device_number == device]
+            for what, unit, start_ns, value in (
+                ("allocated", "bytes", memory.time_ns[own], memory.allocated_bytes[own]),
+                ("reserved", "bytes", memory.time_ns[own], memory.reserved_bytes[own]),
+                ("retries", "retries", retried_ns, np.arange(1, len(retried_ns) + 1)),
+            ):
+                end_ns = np.append(start_ns[1:], self.window.end_ns)
+                shown = self.overlaps_window(start_ns, end_ns) & (end_ns > start_ns)
+                shown &= value != ABSENT
+                if shown.any():
                     yield Lane(
                         id=f"counter:{device}/{what}",
                         label=f"GPU {device} {what}",
                         device=device,
                         kinds=("counter",),
-                        start_ns=start_ns[chosen],
-                        end_ns=end_ns[chosen],
-                        kind=np.zeros(int(chosen.sum()), dtype=np.uint8),
-                        more={"value": value[chosen]},
-                        unit="bytes",
+                        start_ns=start_ns[shown],
+                        end_ns=end_ns[shown],
+                        kind=np.zeros(int(shown.sum()), dtype=np.uint8),
+                        more={"value": value[shown]},
+                        unit=unit,
                     )
 
     def _work(self) -> Lane:

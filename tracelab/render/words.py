@@ -173,11 +173,11 @@ def exact_percent(share: float) -> str:
 def bytes_text(size_bytes: int) -> str:
     """Write a size in the unit that suits it.
 
-    >>> bytes_text(134_217_728), bytes_text(1536), bytes_text(4)
-    ('128 MiB', '1.5 KiB', '4 B')
+    >>> bytes_text(134_217_728), bytes_text(-1536), bytes_text(4)
+    ('128 MiB', '-1.5 KiB', '4 B')
     """
     for unit, unit_bytes in _BYTE_UNITS:
-        if size_bytes >= unit_bytes:
+        if abs(size_bytes) >= unit_bytes:
             return f"{size_bytes / unit_bytes:.1f}".removesuffix(".0") + f" {unit}"
     return f"{size_bytes:,} B"
 

@@ -1,0 +1,139 @@
+"""Memory that PyTorch's allocator held on each GPU, and where it held most of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, NamedTuple
+
+import numpy as np
+
+from tracelab.base.arrays import ABSENT, Record
+from tracelab.base.intervals import Int64Array
+from tracelab.measures.measure import Measure, constrained
+from tracelab.measures.what_ran import line_name
+from tracelab.model.graph import Graph
+from tracelab.model.lookup import calls_of_name
+from tracelab.model.program.call_sites import call_sites
+from tracelab.model.program.source_lines import SourceLines
+from tracelab.model.steps import Window
+from tracelab.model.timeline import Timeline
+
+_ALLOCATING = ("cudaMalloc", "hipMalloc")
+_FREEING = ("cudaFree", "hipFree")
+
+
+class MemoryMetrics(Record):
+    """Memory of one GPU in one window, of files recorded with ``profile_memory=True``.
+
+    Attributes:
+        device: the GPU's number.
+        peak_allocated_bytes: the most that tensors held at a time.
+        peak_reserved_bytes: the most that the allocator had taken from the GPU.
+        grown_bytes: by how much more tensors held at its end than at its start, perhaps negative.
+        retries: how often the allocator found no memory, gave back what it kept, and asked again.
+        operator: the operator in which the peak was reached; None outside any, or if it was reached
+            before the window.
+        function: the program's function in which that was.
+        where: its line: "train.py:40".
+    """
+
+    rank: int
+    step: int | None
+    device: int
+    peak_allocated_bytes: Annotated[int, constrained(minimum=0)]
+    peak_reserved_bytes: Annotated[int, constrained(minimum=0)]
+    grown_bytes: int
+    retries: Annotated[int, constrained(minimum=0)]
+    operator: str | None
+    function: str | None
+    where: str | None
+
+
+class Retries(NamedTuple):
+    """Allocations with which the allocator asked again, by time.
+
+    Attributes:
+        start_ns: int64[k], ns since the first event.
+        device_number: int64[k], ABSENT where the file does not say.
+    """
+
+    start_ns: Int64Array
+    device_number: Int64Array
+
+
+def memory(graph: Graph, windows: Sequence[Window], lines: SourceLines) -> Iterator[MemoryMetrics]:
+    """Yield the memory of each GPU in each window in which something is known of it."""
+    timeline = graph.host.timeline
+    readings, retries = timeline.trace.memory, find_retries(timeline)
+    for device in timeline.device_numbers:
+        own = np.flatnonzero(readings.device_number == device)
+        retried_ns = retries.start_ns[retries.device_number == device]
+        for window in windows:
+            bounds_ns = window.start_ns, window.end_ns
+            if window.step is None:  # the whole trace begins before its first GPU activity
+                bounds_ns = -(2**62), 2**62
+            begin, end = np.searchsorted(readings.time_ns[own], bounds_ns).tolist()
+            # The last reading before a window still holds when it begins.
+            shown = own[max(0, begin - 1) : end]
+            if not len(shown):
+                continue
+            allocated_bytes = readings.allocated_bytes[shown]
+            peak = int(shown[np.argmax(allocated_bytes)])
+            operator, function, where = None, None, None
+            if readings.time_ns[peak] >= bounds_ns[0]:
+                operator, function, where = _place(timeline, peak, lines)
+            yield MemoryMetrics(
+                rank=0,
+                step=window.step,
+                device=device,
+                peak_allocated_bytes=max(0, int(allocated_bytes.max())),
+                peak_reserved_bytes=max(0, int(readings.reserved_bytes[shown].max())),
+                grown_bytes=int(allocated_bytes[-1] - allocated_bytes[0]),
+                retries=int(np.diff(np.searchsorted(retried_ns, bounds_ns))[0]),
+                operator=operator,
+                function=function,
+                where=where,
+            )
+
+
+def _place(
+    timeline: Timeline, reading: int, lines: SourceLines
+) -> tuple[str | None, str | None, str | None]:
+    """Return the operator, the function and the line in which a reading was taken."""
+    operators, memory = timeline.operators, timeline.trace.memory
+    thread = int(memory.thread_index[reading])
+    [entry] = operators.innermost_at(thread, memory.time_ns[reading : reading + 1])
+    if entry == ABSENT:
+        return None, None, None
+    event_id = operators.event_id[[entry]]
+    [site] = call_sites(timeline, event_id, lines)
+    line = line_name(site)
+    return timeline.trace.name_of(int(event_id[0])), site.function, line.where if line else None
+
+
+def find_retries(timeline: Timeline) -> Retries:
+    """Find where the allocator found no memory, gave back what it kept, and asked again.
+
+    There a call of `cudaMalloc` failed, and another one follows calls of `cudaFree` in the same
+    operator. It was for the GPU of the next reading of its thread.
+    """
+    trace, readings = timeline.trace, timeline.trace.memory
+    calls = calls_of_name(trace, lambda name: name in (*_ALLOCATING, *_FREEING))
+    calls = calls[np.argsort(trace.thread_index[calls], kind="stable")]
+    names = np.array([trace.name_of(event_id) for event_id in calls.tolist()], dtype=object)
+    made = np.flatnonzero(np.isin(names, _ALLOCATING))
+    thread, operator = trace.thread_index[calls], timeline.operators.innermost(calls)
+    first, again = made[:-1], made[1:]
+    is_again = (again > first + 1) & (thread[first] == thread[again])
+    is_again &= (operator[first] == operator[again]) & (operator[first] != ABSENT)
+    retried = calls[again[is_again]]
+    retried = retried[np.argsort(trace.start_ns[retried], kind="stable")]
+    device = np.full(len(retried), ABSENT, dtype=np.int64)
+    for i, event_id in enumerate(retried.tolist()):
+        is_next = readings.thread_index == trace.thread_index[event_id]
+        is_next &= (readings.time_ns >= trace.start_ns[event_id]) & (readings.device_number >= 0)
+        device[i] = next(iter(readings.device_number[is_next].tolist()), ABSENT)
+    return Retries(trace.start_ns[retried], device)
+
+
+MEASURE = Measure("memory", MemoryMetrics, memory)
