@@ -39,6 +39,7 @@ from tracelab.measures.critical_path import CriticalPathMetrics as CriticalPathM
 from tracelab.measures.graph_idle import GraphIdleMetrics as GraphIdleMetrics
 from tracelab.measures.idle_culprits import CulpritMetrics as CulpritMetrics
 from tracelab.measures.measure import Figure as Figure, constrained as constrained
+from tracelab.measures.memory import MemoryMetrics as MemoryMetrics
 from tracelab.measures.overlap import OverlapMetrics as OverlapMetrics
 from tracelab.measures.starts import LatencyMetrics as LatencyMetrics, StartMetrics as StartMetrics
 from tracelab.measures.steady import PROFILED, UNPROFILED as UNPROFILED, SteadyMetrics
@@ -237,6 +238,7 @@ class Tables:
     latencies = _Rows[LatencyMetrics]()
     critical_path = _Rows[CriticalPathMetrics]()
     steady = _Rows[SteadyMetrics]()  # no row of a file without steady steps
+    memory = _Rows[MemoryMetrics]()  # no row of a file without readings of allocators
     # Per steady step, the largest first.
     kernels = _Rows[KernelMetrics]()
     operators = _Rows[WorkMetrics]()

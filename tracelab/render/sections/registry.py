@@ -7,7 +7,15 @@ from collections.abc import Iterable
 from tracelab.render.section import Section, keyed, table_of_rows
 from tracelab.render.sections.files import steps, unrecognised
 from tracelab.render.sections.idle import blocking_calls, culprits, graph_idle, idle
-from tracelab.render.sections.times import critical_path, latencies, overlap, starts, streams, times
+from tracelab.render.sections.times import (
+    critical_path,
+    latencies,
+    memory,
+    overlap,
+    starts,
+    streams,
+    times,
+)
 from tracelab.render.sections.work import note_graphs, phases, work
 from tracelab.report.views import RankView, View
 
@@ -34,6 +42,7 @@ def text_sections(rank: RankView, view: View, top: int, pattern: str = "") -> li
         sections += [
             ("unrecognized", unrecognised(rank.trace)),
             ("bubbles", steps(rank, pattern)),
+            ("memory", memory(rank)),
         ]
     made = [(key, list(some)) for key, some in sections]
     note_graphs(view, made)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tracelab.base.safe_text import counted
 from tracelab.render.section import LABEL, NONE, PART, PROSE, Section, table
 from tracelab.render.text.hints import ALL_IN_JSON
 from tracelab.render.words import (
+    bytes_text,
     graph_streams_label,
     largest,
     listed,
@@ -15,10 +16,10 @@ from tracelab.render.words import (
     time_text,
 )
 from tracelab.report.glossary import CONSTRAINTS, PATH_KINDS
-from tracelab.report.schema import DeviceMetrics, LatencyMetrics, StartMetrics
-from tracelab.report.views import View
+from tracelab.report.schema import DeviceMetrics, LatencyMetrics, MemoryMetrics, StartMetrics
+from tracelab.report.views import RankView, View
 
-_MAX_STREAMS, _MAX_PAIRS, _MAX_LATENCIES = 10, 10, 8
+_MAX_STREAMS, _MAX_PAIRS, _MAX_LATENCIES, _MAX_MEMORY_ROWS = 10, 10, 8, 20
 _MIN_OVERLAP_WINDOW_SHARE = 0.001
 # With more time in unexplained delays nothing can be predicted.
 _MAX_UNEXPLAINED_WINDOW_SHARE = 0.02
@@ -236,3 +237,36 @@ def latency_name(row: LatencyMetrics) -> str:
         "node": ("node of a CUDA graph", "the next in its stream"),
     }
     return " → ".join(map(str, ends[row.since]))
+
+
+def memory(rank: RankView) -> Iterator[Section]:
+    """Show how much memory the GPUs held at most, in the whole trace and in each step."""
+    rows = [row for view in rank.views for row in view.memory]
+    if rows:
+        yield table(
+            "Memory",
+            rows,
+            ("step", lambda row: "all" if row.step is None else str(row.step)),
+            rank.main.several and ("GPU", lambda row: str(row.device)),
+            ("allocated\nat most", lambda row: bytes_text(row.peak_allocated_bytes)),
+            ("reserved\nat most", lambda row: bytes_text(row.peak_reserved_bytes)),
+            ("grown by", lambda row: bytes_text(row.grown_bytes)),
+            ("tried\nagain", lambda row: f"{row.retries:,}"),
+            ("most was allocated in", _memory_place, LABEL),
+            most=_MAX_MEMORY_ROWS,
+            noun="step",
+            notes=_memory_notes(rows),
+        )
+
+
+def _memory_place(row: MemoryMetrics) -> str:
+    return PART.join(filter(None, (row.operator, row.function, row.where))) or "before the step"
+
+
+def _memory_notes(rows: Sequence[MemoryMetrics]) -> Iterator[str]:
+    if any(row.retries for row in rows):
+        yield (
+            "Tried again: the GPU was full, so the allocator waited for it, gave back all that it "
+            "kept, and allocated once more. Smaller batches, or "
+            "`PYTORCH_ALLOC_CONF=expandable_segments:True` against fragments, avoid that."
+        )

@@ -1,5 +1,6 @@
 """How busy a window was, by kind and by stream."""
 
+from tests.build import files
 from tests.build.report_rows import (
     MS,
     make_device,
@@ -9,6 +10,7 @@ from tests.build.report_rows import (
     titles_of,
 )
 from tests.figures import figures
+from tracelab import analyze
 from tracelab.measures.overlap import GraphStreamsTime, StreamTime
 
 
@@ -101,3 +103,22 @@ class TestStreams:
     def test_a_window_without_work_has_no_streams(self):
         device = make_device(streams=(StreamTime(7, 0, 0),))
         assert "Streams" not in titles_of(make_report(make_window(device)))
+
+
+def test_memory_of_the_trace_and_of_its_steps(tmp_path):
+    """GIVEN readings in step 2 alone
+    THEN the rows say the most, and step 1 is not there."""
+    events = [
+        files.step(1, 0, 100_000),
+        files.kernel(10_000, 90_000),
+        files.step(2, 100_000, 200_000),
+        files.kernel(110_000, 190_000),
+        files.memory(120_000, 3 * 2**30, 4 * 2**30),
+        files.memory(150_000, 2**30, 4 * 2**30),
+    ]
+    report = analyze(files.write(tmp_path / "a.json", events))
+    section = section_of(report, "Memory")
+    assert [list(row)[:5] for row in section.rows] == [
+        ["all", "3 GiB", "4 GiB", "-2 GiB", "0"],
+        ["2", "3 GiB", "4 GiB", "-2 GiB", "0"],
+    ]
