@@ -65,6 +65,10 @@ def use_everything(page):
     """Everything that a reader can do with a page; what was said of its activities."""
     ready(page)
     page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true })")
+    page.evaluate("document.querySelectorAll('.sort, .copy').forEach(one => one.click())")
+    for box in page.locator(".filter").all():
+        box.fill("<script>")
+        box.fill("")
     said = hover_over_all(page)
     for option in page.locator("#window option").all():
         page.select_option("#window", value=option.get_attribute("value"))

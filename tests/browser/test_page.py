@@ -1,5 +1,6 @@
 """The whole page in a browser: what a reader sees, clicks and types, on paper, without scripts."""
 
+import csv
 import json
 import re
 
@@ -7,6 +8,7 @@ import pytest
 
 import tracelab
 from tests.browser.using import drag, ready, shown, view, wait_until, wheel
+from tests.build import files
 from tests.bundled_traces import FOLDER, report_of
 from tracelab.render.first_screen import first_screen
 
@@ -168,6 +170,90 @@ def test_a_dragged_range_is_measured_exactly(open_page, path):
     drag(page, "#lanes", 0.4, 0.7)
     rows = page.locator("#measured table tbody tr, #measured table tr:has(td)").count()
     assert rows >= 3
+
+
+KERNELS = "#kernels table"
+
+
+def column(page, index):
+    """The texts of a column of the kernels, of the rows that are shown."""
+    cells = page.locator(f"{KERNELS} tbody tr:not([hidden]) > :nth-child({index + 1})")
+    return [text.strip() for text in cells.all_inner_texts()]
+
+
+def copied(page, button):
+    """The text that a button copies."""
+    page.evaluate(
+        "Object.defineProperty(navigator, 'clipboard', { configurable: true, "
+        "value: { writeText: async text => { window.copied = text; } } })"
+    )
+    page.click(button)
+    return page.evaluate("copied")
+
+
+def test_a_click_on_a_heading_sorts_by_exact_figures_or_by_words(open_page, path):
+    page = open_page(path)
+    titles = page.locator(f"{KERNELS} thead th").all_inner_texts()
+    mean = titles.index("mean")
+    cells = page.locator(f"{KERNELS} tbody tr > :nth-child({mean + 1})")
+    heading = page.locator(f"{KERNELS} thead th").nth(mean)
+
+    def exact_ns():
+        texts = [x.get_attribute("title") or x.inner_text() for x in cells.all()]
+        return [int(text.removesuffix(" ns").replace(",", "")) for text in texts]
+
+    before = exact_ns()
+    heading.locator("button").click()
+    assert exact_ns() == sorted(before, reverse=True) != before
+    assert heading.get_attribute("aria-sort") == "descending"
+    heading.locator("button").focus()
+    page.keyboard.press("Enter")
+    assert exact_ns() == sorted(before)
+    assert heading.get_attribute("aria-sort") == "ascending"
+
+    phase = page.locator(f"{KERNELS} thead th").nth(titles.index("phase"))
+    phase.locator("button").click()
+    phases = column(page, titles.index("phase"))
+    assert phases == sorted(phases)
+    assert page.locator(f"{KERNELS} [aria-sort]").count() == 1
+
+
+def test_a_box_filters_rows_and_paper_has_all(open_page, path):
+    page = open_page(path)
+    every = column(page, 0)
+    page.fill("#kernels .filter", "elementwise BACKWARD")
+    some = column(page, 0)
+    assert 0 < len(some) < len(every)
+    assert {"elementwise" in text for text in some} == {True}
+    assert set(column(page, page.locator(f"{KERNELS} thead th").count() - 1)) == {"backward"}
+    page.emulate_media(media="print")
+    rows = page.locator(f"{KERNELS} tbody tr")
+    assert all(row.is_visible() for row in rows.all())
+    assert rows.count() == len(every)
+
+
+def test_a_table_is_copied_with_exact_figures_as_it_is_shown(open_page, path):
+    page = open_page(path)
+    page.fill("#kernels .filter", "nvjet forward")
+    lines = [*csv.reader(copied(page, "#kernels .copy").splitlines())]
+    assert lines[0][:2] == ["name · kind", "count"]
+    assert {"time (ns)", "mean (ns)", "of GPU time (%)"} <= set(lines[0])
+    assert len(lines) - 1 == len(column(page, 0)) > 1
+    kernels = {row.name: row for row in report_of(TRACE).kernels if row.step is None}
+    for line in lines[1:]:
+        name, _, kind = line[0].partition(" · ")
+        assert kind == "compute"
+        assert int(line[lines[0].index("time (ns)")]) == kernels[name].total_ns
+
+
+def test_no_copied_name_is_a_formula(open_page, tmp_path):
+    names = ["=1+1", "@SUM(A1)", ' -x,"y"', "plain"]
+    events = [files.kernel(i * files.US, (i + 1) * files.US, x) for i, x in enumerate(names)]
+    tracelab.write_page(files.write(tmp_path / "a.json", events), tmp_path / "page.html")
+    page = open_page(tmp_path / "page.html")
+    lines = [*csv.reader(copied(page, "#kernels .copy").splitlines())]
+    read = {line[0].partition(" · ")[0] for line in lines[1:]}
+    assert read == {"'=1+1", "'@SUM(A1)", '\'-x,"y"', "plain"}
 
 
 @pytest.mark.parametrize(("scheme", "is_dark"), [("light", False), ("dark", True)])

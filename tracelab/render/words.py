@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from itertools import accumulate
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from rich.cells import cell_len, chop_cells
@@ -22,6 +22,22 @@ _UNITS = (("s", 1_000_000_000), ("ms", 1_000_000), ("µs", 1_000), ("ns", 1))
 _PLAIN = re.compile(r"Mem(?:cpy|set)\b|(?!.*(?:[<(]|::))")  # no C++ at all
 # What must not be torn apart at the end of a line: a number and its unit, a thing and its number.
 _WORD = re.compile(r"\(?(?:GPU|[Ss]teps?|[Rr]ank) \S+|\S*\d (?:ns|µs|ms|s|%)(?!\w)\S*|\S+")
+
+
+class Quantity(str):
+    """A figure as people read it, with the exact one: ``Quantity("795.4 µs", "795,396 ns")``."""
+
+    __slots__ = ("exact",)
+    exact: str
+
+    def __new__(cls, text: str, exact: str) -> Self:
+        """Make the text, which is a string like any other, with the exact figure and its unit."""
+        quantity = super().__new__(cls, text)
+        quantity.exact = exact
+        return quantity
+
+    def __getnewargs__(self) -> tuple[str, str]:  # type: ignore[override]
+        return str(self), self.exact
 
 
 def time_unit(length_ns: int) -> tuple[str, int]:
@@ -63,7 +79,7 @@ def duration_text(length_ns: int) -> str:
     unit, unit_ns = time_unit(length_ns)
     value = length_ns / unit_ns
     decimals = 0 if unit_ns == 1 or value >= 100 else 1 if value >= 10 else 2
-    return f"{value:.{decimals}f} {unit}"
+    return Quantity(f"{value:.{decimals}f} {unit}", f"{length_ns:,} ns")
 
 
 def share_text(part: int, whole: int, decimals: int = 0) -> str:
@@ -114,7 +130,8 @@ def time_text(time_ns: int) -> str:
     if unit_ns == 1:
         return f"{time_ns} {unit}"
     value = time_ns / unit_ns
-    return f"{value:.2f} {unit}" if value < 99.995 else f"{value:,.1f} {unit}"
+    text = f"{value:.2f} {unit}" if value < 99.995 else f"{value:,.1f} {unit}"
+    return Quantity(text, f"{time_ns:,} ns")
 
 
 def signed_time(time_ns: int) -> str:
@@ -123,7 +140,7 @@ def signed_time(time_ns: int) -> str:
     >>> signed_time(-812)
     '-812 ns'
     """
-    return f"-{time_text(-time_ns)}" if time_ns < 0 else time_text(time_ns)
+    return Quantity(f"{'-' * (time_ns < 0)}{time_text(abs(time_ns))}", f"{time_ns:,} ns")
 
 
 def interval_text(time_ns: int, low_ns: int, high_ns: int) -> str:
@@ -137,9 +154,9 @@ def interval_text(time_ns: int, low_ns: int, high_ns: int) -> str:
     unit, unit_ns = time_unit(abs(time_ns) or max(abs(low_ns), abs(high_ns)))
     time, low, high = (three_digits(ns / unit_ns) for ns in (time_ns, low_ns, high_ns))
     text = f"{time} {unit}" if time_ns else "0"
-    if low_ns == time_ns == high_ns:
-        return text
-    return f"{text} ({low} to {high})" if time_ns else f"0 ({low} to {high} {unit})"
+    if low_ns != high_ns or time_ns != low_ns:
+        text += f" ({low} to {high}{'' if time_ns else f' {unit}'})"
+    return Quantity(text, f"{time_ns:,} ns")
 
 
 def three_digits(value: float) -> str:
@@ -158,7 +175,8 @@ def percent_text(part: int, whole: int) -> str:
     >>> percent_text(988, 1000), percent_text(1, 10_000), percent_text(1, 0)
     ('98.8 %', '<0.1 %', '-')
     """
-    return share_text(part, whole, decimals=1)
+    text = share_text(part, whole, decimals=1)
+    return Quantity(text, f"{100 * part / whole:.6g} %") if whole > 0 else text
 
 
 def exact_percent(share: float) -> str:
@@ -178,7 +196,8 @@ def bytes_text(size_bytes: int) -> str:
     """
     for unit, unit_bytes in _BYTE_UNITS:
         if abs(size_bytes) >= unit_bytes:
-            return f"{size_bytes / unit_bytes:.1f}".removesuffix(".0") + f" {unit}"
+            value = f"{size_bytes / unit_bytes:.1f}".removesuffix(".0")
+            return Quantity(f"{value} {unit}", f"{size_bytes:,} B")
     return f"{size_bytes:,} B"
 
 
@@ -188,9 +207,9 @@ def count_text(count: float) -> str:
     >>> count_text(40.0), count_text(15.4), count_text(0.04)
     ('40', '15.4', '<0.1')
     """
-    if 0 < count < 0.05:
-        return "<0.1"
-    return f"{count:,.0f}" if count == int(count) else f"{count:,.1f}"
+    if count == int(count):
+        return f"{count:,.0f}"
+    return Quantity("<0.1" if 0 < count < 0.05 else f"{count:,.1f}", f"{count:,.6g}")
 
 
 def signed_percent(part: int, whole: int) -> str:
@@ -199,7 +218,8 @@ def signed_percent(part: int, whole: int) -> str:
     >>> signed_percent(-10, 1000)
     '-1.0 %'
     """
-    return f"{'-' if part < 0 else ''}{percent_text(abs(part), whole)}"
+    text = f"{'-' if part < 0 else ''}{percent_text(abs(part), whole)}"
+    return Quantity(text, f"{100 * part / whole:.6g} %") if whole > 0 else text
 
 
 def largest(times_ns: Mapping[str, int]) -> list[tuple[str, int]]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain, takewhile
 from pathlib import PurePath
+from string import ascii_letters, digits
 from types import MappingProxyType
 
 from tracelab.base.arrays import Record
@@ -35,7 +36,7 @@ from tracelab.render.sections.findings import circumstances
 from tracelab.render.sections.predictions import causal_section, prediction_sections
 from tracelab.render.text.hints import steps_hint
 from tracelab.render.text.savings import REASONS, price
-from tracelab.render.words import bare_name, shorten
+from tracelab.render.words import ELLIPSIS, Quantity, bare_name, shorten
 from tracelab.report.finding_groups import finding_groups
 from tracelab.report.glossary import (
     CAUSES,
@@ -68,6 +69,7 @@ _COLORED = ("cause", "kind", "biggest idle cause")  # columns
 _MAX_NAME_LETTERS, _MAX_FULL_NAME_LETTERS = 48, 300
 _SHARE = re.compile(r"[<>]?(\d+(?:\.\d+)?) %")
 _CODE = re.compile(r"name|call|operator|line|module|kernel|what|where|inside|file")
+_WORD = f"{ascii_letters}{digits}_:"
 _FITS: Mapping[Fit, str] = MappingProxyType(
     {Fit.NUMBER: "", Fit.LABEL: "label", Fit.BRIEF: "label", Fit.PROSE: "prose"}
 )
@@ -398,13 +400,14 @@ class Shown(Record):
     Attributes:
         text: its first part; of a long name of C++ that which tells people what it is.
         full: the whole of that name, where it is cut.
-        rest: what of it follows the text, where another row has the same text for another name.
+        rest: what of it differs, where another row has the same text for another name.
         more: its other parts.
         fit: the name of the class that aligns it; "" of numbers.
         is_head: whether it names its row.
         is_code: whether it is a name of the program.
         kind: the name of the color that it has in charts, or "".
         share: of what is a share, in percent, or "".
+        exact: the exact figure with its unit, or "" where the text is exact.
     """
 
     text: str
@@ -416,6 +419,7 @@ class Shown(Record):
     is_code: bool
     kind: str
     share: str
+    exact: str
 
 
 class Table(Record):
@@ -440,17 +444,22 @@ def table_of(section: Section) -> Table:
         ]
         for row in section.rows
     ]
-    texts = Counter(cell.text for row in rows for cell in row if cell.full)
+    full: dict[str, list[str]] = {}
+    for cell in chain.from_iterable(rows):
+        if cell.full:
+            full.setdefault(cell.text, []).append(cell.full)
     return Table(
         tuple(zip(titles, fits, strict=True)),
-        tuple(
-            tuple(
-                replace(x, rest=x.full.partition(x.text)[2]) if texts[x.text] > 1 else x
-                for x in row
-            )
-            for row in rows
-        ),
+        tuple(tuple(replace(x, rest=_rest(x, full.get(x.text, ()))) for x in row) for row in rows),
     )
+
+
+def _rest(cell: Shown, alike: Sequence[str]) -> str:
+    """Return what tells a name from others of the same text: all from the word on that differs."""
+    if len(set(alike)) < 2 or not cell.full:
+        return ""
+    same = len(list(takewhile(lambda x: len(set(x)) == 1, zip(*alike, strict=False))))
+    return ELLIPSIS + cell.full[len(cell.full[:same].rstrip(_WORD)) :]
 
 
 def _fit(column: Column, cells: Sequence[str]) -> str:
@@ -474,4 +483,5 @@ def _shown(column: Column, title: str, fit: str, cell: str, *, is_head: bool) ->
         is_code=is_code,
         kind=_COLORS.get(text.strip(), "") if title in _COLORED else "",
         share=share[1] if share and not is_head and cell != "0 %" else "",
+        exact=cell.exact if isinstance(cell, Quantity) and cell.exact != cell else "",
     )

@@ -1,4 +1,4 @@
-// The page's own small things: light or dark, and paper. All text and all tables work without it.
+// The page's own small things: light or dark, tables, and paper. All text and all tables are there without it.
 "use strict";
 
 (() => {
@@ -25,6 +25,119 @@
     show(theme);
     store(theme);
   });
+
+  // Tables: a click on a heading sorts, a box filters the rows, a button copies them as CSV. A cell whose text is
+  // rounded has the exact figure as its title.
+  const MIN_FILTERED_ROWS = 9, SHOWN_MS = 1500;
+  const FIGURE = /^[<>]?(-?[\d,]+(?:\.\d+)?(?:e[+-]\d+)?)(?: (\S+))?$/;
+  const UNITS = {
+    ns: ["ns", 1], "µs": ["ns", 1e3], ms: ["ns", 1e6], s: ["ns", 1e9],
+    B: ["B", 1], KiB: ["B", 2 ** 10], MiB: ["B", 2 ** 20], GiB: ["B", 2 ** 30],
+  };
+  const FORMULA = /^\s*[=+\-@]/; // a spreadsheet would compute what begins so
+  const NOTHING = ["", "-", "none"];
+
+  const element = (tag, className, text = "") =>
+    Object.assign(document.createElement(tag), { className, textContent: text });
+
+  /** The whole text of a cell: a name that is shortened has all of it as its title. */
+  function textOf(cell) {
+    const own = [...cell.childNodes].filter((node) => node.nodeType === Node.TEXT_NODE || node.matches("code, button"));
+    const parts = [own.map((node) => node.title || node.textContent).join(""),
+      ...[...cell.querySelectorAll(".more")].map((part) => part.textContent)];
+    return parts.join(" · ").trim();
+  }
+  /** The number in a cell with its unit, both of all times ns; null for words. */
+  function figureOf(cell) {
+    const found = FIGURE.exec(cell.title || textOf(cell));
+    if (!found) return null;
+    const [unit, scale] = UNITS[found[2]] ?? [found[2] ?? "", 1];
+    return { value: Number(found[1].replaceAll(",", "")) * scale, unit };
+  }
+  /** The cells of a column, `figures` if they are numbers; rows that have nothing in it are undefined. */
+  function columnOf(rows, index) {
+    const cells = rows.map((row) => row.cells[index]);
+    const figures = cells.map(figureOf), texts = cells.map(textOf);
+    const isNumber = figures.some(Boolean) && texts.every((text, k) => figures[k] || NOTHING.includes(text));
+    const values = isNumber ? figures.map((figure) => figure?.value) : texts.map((text) => text || undefined);
+    return { isNumber, values, unit: (isNumber && figures.find((figure) => figure?.unit)?.unit) || "" };
+  }
+  const compare = (a, b) => typeof a === "number" ? a - b : a.localeCompare(b, "en", { numeric: true });
+
+  function sortBy(table, heading) {
+    const body = table.tBodies[0], rows = [...body.rows];
+    const { isNumber, values } = columnOf(rows, heading.cellIndex);
+    const isDown = heading.ariaSort ? heading.ariaSort === "ascending" : isNumber;
+    const order = rows.map((_, k) => k).sort((a, b) => {
+      if (values[a] === undefined || values[b] === undefined) return (values[a] === undefined) - (values[b] === undefined);
+      return isDown ? compare(values[b], values[a]) : compare(values[a], values[b]);
+    });
+    for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
+    heading.ariaSort = isDown ? "descending" : "ascending";
+    body.append(...order.map((k) => rows[k]));
+  }
+  function filterRows(table, text) {
+    const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+    for (const row of table.tBodies[0].rows) {
+      const all = [...row.cells].map((cell) => `${cell.textContent} ${textOf(cell)}`).join(" ").toLowerCase();
+      row.hidden = !words.every((word) => all.includes(word));
+    }
+  }
+
+  const quoted = (text) => /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+  const guarded = (text) => quoted(FORMULA.test(text) ? `'${text}` : text);
+  /** The rows that are shown, as they are sorted; figures are exact, times in ns. */
+  function csvOf(table) {
+    const rows = [...table.tBodies[0].rows].filter((row) => !row.hidden);
+    const columns = [...table.tHead.rows[0].cells].map((heading, index) => {
+      const { isNumber, values, unit } = columnOf(rows, index), title = textOf(heading);
+      const cells = values.map((value) => isNumber ? String(value ?? "") : guarded(value ?? ""));
+      return [guarded(unit ? `${title} (${unit})` : title), ...cells];
+    });
+    return columns[0].map((_, k) => columns.map((column) => column[k]).join(",") + "\n").join("");
+  }
+  async function copy(text) {
+    try {
+      await navigator.clipboard.writeText(text);
+    } catch { // a page that is not allowed to, or an old browser
+      const area = document.body.appendChild(element("textarea", "", text));
+      area.select();
+      document.execCommand("copy");
+      area.remove();
+    }
+  }
+
+  function addTools(table) {
+    for (const heading of table.tHead.rows[0].cells) {
+      if (!heading.textContent) continue;
+      const sorter = element("button", "sort", heading.textContent);
+      sorter.type = "button";
+      sorter.addEventListener("click", () => sortBy(table, heading));
+      heading.replaceChildren(sorter);
+    }
+    const name = table.getAttribute("aria-label") || "table";
+    const tools = element("div", "tools"), copier = element("button", "copy", "Copy CSV");
+    copier.type = "button";
+    copier.title = "Copy the rows that are shown, with exact figures";
+    copier.setAttribute("aria-label", `Copy as CSV: ${name}`);
+    copier.addEventListener("click", async () => {
+      await copy(csvOf(table));
+      copier.focus();
+      copier.textContent = "Copied";
+      setTimeout(() => { copier.textContent = "Copy CSV"; }, SHOWN_MS);
+    });
+    if (table.tBodies[0].rows.length >= MIN_FILTERED_ROWS) {
+      const filter = element("input", "filter");
+      filter.type = "search";
+      filter.placeholder = "Filter";
+      filter.setAttribute("aria-label", `Filter the rows of: ${name}`);
+      filter.addEventListener("input", () => filterRows(table, filter.value));
+      tools.append(filter);
+    }
+    tools.append(copier);
+    table.parentElement.before(tools);
+  }
+  for (const table of document.querySelectorAll(".section > .scroll > table")) addTools(table);
 
   // What is closed on the screen is open on paper.
   let closed = [];

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tracelab.render.html.content import table_of
 from tracelab.render.section import PART, Column, Fit, Section
+from tracelab.render.words import bytes_text, count_text, percent_text, time_text
 
 GEMM = "void at::native::gemm<float, at::native::Add<float>, at::native::Aligned<4>>(int, float*)"
 GEMM_OF_HALF = GEMM.replace("float", "at::Half")
@@ -23,8 +24,24 @@ def test_a_long_name_of_cpp_is_what_people_call_it():
 def test_two_kernels_of_one_name_are_told_apart():
     rows = table([Column("name", Fit.LABEL)], (GEMM,), (GEMM_OF_HALF,)).rows
     assert [cell.text for [cell] in rows] == ["gemm", "gemm"]
-    assert rows[0][0].rest.startswith("<float, at::native::Add<float>")
-    assert rows[1][0].rest.startswith("<at::Half, ")
+    assert rows[0][0].rest.startswith("…float, at::native::Add<float>")
+    assert rows[1][0].rest.startswith("…at::Half, ")
+
+
+def test_one_kernel_in_two_rows_is_written_once_in_each():
+    rows = table([Column("name", Fit.LABEL)], (GEMM,), (GEMM,)).rows
+    assert [cell.rest for [cell] in rows] == ["", ""]
+
+
+def test_a_rounded_figure_has_the_exact_one():
+    columns = [Column("name", Fit.LABEL), *map(Column, ("time", "of GPU", "count", "size"))]
+    figures = (time_text(795_396), percent_text(1, 3), count_text(15.4), bytes_text(1536))
+    exact_figures = (time_text(812), percent_text(0, 3), count_text(40), bytes_text(4))
+    rows = table(columns, ("a", *figures), ("b", *exact_figures)).rows
+    assert [[cell.exact for cell in row[1:]] for row in rows] == [
+        ["795,396 ns", "33.3333 %", "", "1,536 B"],
+        ["", "", "", ""],
+    ]
 
 
 def test_endless_names_are_cut():
