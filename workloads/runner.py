@@ -59,6 +59,8 @@ def run(
     parser.add_argument("--output", help="the trace to write; {rank} in it is replaced")
     parser.add_argument("--gpus", type=int, help="GPUs to use (default: what the variant needs)")
     parser.add_argument("--steps", type=int, default=5, help="steps to record (default: 5)")
+    parser.add_argument("--shapes", action="store_true", help="record shapes of inputs")
+    parser.add_argument("--memory", action="store_true", help="record what the allocator holds")
     parser.add_argument("--plain", action="store_true", help="without CUDA event records")
     parser.add_argument(
         "--collector",
@@ -191,6 +193,8 @@ def _record(
         warmup=1 if is_cold else WARMUP_STEPS,
         baseline=0 if is_cold else BASELINE_STEPS,
         stacks=stacks,
+        shapes=arguments.shapes,
+        memory=arguments.memory,
         event_records=False if arguments.plain else None,
         collector=arguments.collector,
         metadata={"workload": entry.workload, "variant": entry.variant},

@@ -62,7 +62,8 @@ class capture(Recorder):  # noqa: N801 (like torch.profiler.profile, it is used 
             warm-up (see `Recorder`).
         stacks: record Python functions: without them no line is named. Slows the host, which the
             analysis knows of.
-        shapes: record the operators' input shapes.
+        shapes: record the operators' input shapes, from which rates of work are computed.
+        memory: record what PyTorch's allocator holds.
         print_report: when all is recorded, print the report and draw ``timeline.png`` beside the
             trace. In a job of several ranks the first one does, for all of its machine.
         settings: the others of `Recorder`, `collector` among them.
@@ -79,10 +80,19 @@ class capture(Recorder):  # noqa: N801 (like torch.profiler.profile, it is used 
         steps: int = 4,
         stacks: bool = True,
         shapes: bool = False,
+        memory: bool = False,
         print_report: bool = False,
         **settings: Any,
     ) -> None:
-        super().__init__(path, skip=skip, steps=steps, stacks=stacks, shapes=shapes, **settings)
+        super().__init__(
+            path,
+            skip=skip,
+            steps=steps,
+            stacks=stacks,
+            shapes=shapes,
+            memory=memory,
+            **settings,
+        )
         self._prints_report = print_report
         self._finished_analysis: Analysis | None = None
         self._is_announced = False
@@ -239,6 +249,7 @@ def profile_step(
     steps: int = 4,
     stacks: bool = True,
     shapes: bool = False,
+    memory: bool = False,
     collector: CollectorSetting = "auto",
 ) -> Callable[[Callable[_Parameters, _Result]], Callable[_Parameters, _Result]]: ...
 def profile_step(

@@ -92,7 +92,8 @@ class Recorder:
         warmup: number of steps before them during which the profiler is armed, at least 1.
         baseline: least number of steps before these that are timed without it.
         stacks: record Python functions (slows the host).
-        shapes: record the operators' input shapes.
+        shapes: record the operators' input shapes, from which rates of work are computed.
+        memory: record what PyTorch's allocator holds.
         source_text: with `stacks`, store the lines of the program that call something.
         event_records: with Kineto, ask CUPTI for CUDA event records, which name what each stream
             wait waited for. None: only where stock Kineto loses them.
@@ -135,6 +136,7 @@ class Recorder:
         baseline: int = 6,
         stacks: bool = False,
         shapes: bool = False,
+        memory: bool = False,
         source_text: bool = True,
         event_records: bool | None = None,
         collector: CollectorSetting = "auto",
@@ -157,6 +159,7 @@ class Recorder:
         self._metadata = dict(metadata or {})
         self._skip, self._baseline, self._warmup, self._steps = skip, baseline, warmup, steps
         self._stacks, self._shapes, self._source_text = stacks, shapes, source_text
+        self._memory = memory
         self._event_records_setting = event_records
         self._collector_setting = collector
         self._choice = Choice(None)
@@ -428,6 +431,7 @@ class Recorder:
             on_trace_ready=self._save,
             with_stack=self._stacks,
             record_shapes=self._shapes,
+            profile_memory=self._memory,
             # Of Kineto, which must leave the GPU alone where Cuspy records it.
             experimental_config=_ExperimentalConfig(
                 enable_cuda_sync_events=self.collector != "cuspy"

@@ -238,6 +238,7 @@ def test_without_cuspy_the_profiler_is_asked_for_what_it_always_was(kineto_torch
         "schedule": SimpleNamespace(wait=0, warmup=1, active=1, repeat=1),
         "with_stack": False,
         "record_shapes": False,
+        "profile_memory": False,
         "experimental_config": SimpleNamespace(enable_cuda_sync_events=True),
     }
     assert kineto_torch.event_record_calls == [True, False]

@@ -20,7 +20,7 @@ class TracelabCallback(TrainingCallback, TrainerCallback):
 
     Args:
         stop_after: end the training when all is recorded.
-        settings: path, skip, steps, stacks, shapes and collector, as of `capture`.
+        settings: path, skip, steps, stacks, shapes, memory and collector, as of `capture`.
 
     Attributes:
         capture: what is recorded, for its `report` and its `png`.
