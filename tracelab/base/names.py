@@ -97,7 +97,7 @@ def kernel_label(name: str) -> str:
         return ""
     own = qualified_name(name.replace("(anonymous namespace)::", ""))
     if family := _PYTORCH.fullmatch(own.rpartition("::")[2]):
-        found = (x[x.lastindex or 0] for x in _OPERATION.finditer(name, name.find("<") + 1))
+        found = (x[x.lastindex or 0] for x in _OPERATION.finditer(name.partition("<")[2]))
         operation = next((x for x in found if not _WRAPPER.fullmatch(x)), "")
         return f"{family[1] or family[2] or 'foreach'} {operation.lower()}".rstrip()
     for pattern, form in _LIBRARY:

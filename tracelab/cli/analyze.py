@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tracelab.base.errors import TracelabError, UsageError
-from tracelab.base.safe_text import brief
 from tracelab.cli.options import (
     Analyzed,
     Brief,
@@ -20,6 +19,7 @@ from tracelab.cli.options import (
     require_one,
     require_outputs,
     require_saved_options,
+    step_number,
 )
 from tracelab.system.console import (
     output_in_color,
@@ -119,7 +119,7 @@ def analyze(
     is_whole = {"--full": full, "--top": top is not None, "--step all": step == "all"}
     form = _form({"--markdown": markdown, "--brief": brief, "--json -": json == "-"}, is_whole)
     sources = find_sources(paths)
-    options = analyzed.options(len(sources), executor, step=_step_number(step), all_pairs=all_pairs)
+    options = analyzed.options(len(sources), executor, step=step_number(step), all_pairs=all_pairs)
     files = {"png": png, "html": html, "perfetto": perfetto}
     requests = _requests(files, len(sources), redact=redact)
     require_outputs(sources, files=[json, csv and csv / "findings.csv", *paths_of(requests)])
@@ -198,12 +198,3 @@ def _require_few(sources: Sequence[Source]) -> None:
             "that they are one job: pass --all to draw all of them, or --job if they are its "
             "ranks"
         )
-
-
-def _step_number(text: str | None) -> int | None:
-    if text is None or text == "all":
-        return None
-    try:
-        return int(text)
-    except ValueError:
-        raise UsageError(f"--step takes a number or 'all', not {brief(text)}") from None

@@ -216,9 +216,9 @@ def _read_sides(
 def _reduce(analysis: Analysis, *, is_drawn: bool) -> tuple[Launches, Part | None]:
     """Reduce one file to what a comparison needs, and a picture; runs in any process."""
     from tracelab.comparison.compare import launches_of
-    from tracelab.outputs.picture import whole_of
+    from tracelab.outputs.picture import part_of
 
-    return launches_of(analysis), whole_of(analysis) if is_drawn else None
+    return launches_of(analysis), part_of(analysis) if is_drawn else None
 
 
 def _draw(diff: Diff, parts: list[Part], path: Path) -> None:
@@ -230,7 +230,14 @@ def _draw(diff: Diff, parts: list[Part], path: Path) -> None:
 
     (rank,) = diff.ranks
     cut = [
-        replace(part, span=Span(file.start_ns, file.end_ns), title=picture_title(file), busy=None)
+        replace(
+            part,
+            span=Span(file.start_ns, file.end_ns),
+            title=picture_title(file),
+            busy=None,
+            shown="",
+            findings=(),
+        )
         for part, file in zip(parts, (rank.before, rank.after), strict=True)
     ]
     Picture(draw_timelines(cut)).save(path)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_type_hints
 import typer
 
 from tracelab.base.errors import OutputError, TracelabError, UsageError
+from tracelab.base.safe_text import brief
 from tracelab.system.files import identities, require_output
 
 if TYPE_CHECKING:
@@ -131,6 +132,16 @@ def sentence_of(error: TracelabError) -> str:
     if error.option is None:
         return str(error)
     return str(error).replace(f"`{error.option}`", FLAGS[error.option])
+
+
+def step_number(text: str | None) -> int | None:
+    """Return the number that --step gives; None for all, or without it."""
+    if text is None or text == "all":
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise UsageError(f"--step takes a number or 'all', not {brief(text)}") from None
 
 
 def require_one(given: Mapping[str, bool]) -> str | None:

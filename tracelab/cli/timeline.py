@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tracelab.cli.options import Analyzed, analyzes
+from tracelab.cli.options import Analyzed, analyzes, step_number
 from tracelab.system.console import tell
 
 
@@ -18,13 +18,29 @@ def timeline(
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE", help="A .png, .svg or .pdf to write.")
     ] = Path("timeline.png"),
-    step: Annotated[int | None, typer.Option(metavar="N", help="Draw only this step.")] = None,
+    step: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N|all", help="Step N, or all; without it the steady step of median length."
+        ),
+    ] = None,
+    finding: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Draw where the worst of finding N lies."),
+    ] = None,
+    title: Annotated[
+        str, typer.Option(metavar="TEXT", help="Headline in place of the verdict.")
+    ] = "",
     start_ms: Annotated[
         float | None,
-        typer.Option("--from", metavar="MS", help="Begin here, in ms from the start."),
+        typer.Option(
+            "--from",
+            metavar="MS",
+            help="Begin here, in ms of the trace, or from the start of --step N.",
+        ),
     ] = None,
     end_ms: Annotated[
-        float | None, typer.Option("--to", metavar="MS", help="End here, in ms from the start.")
+        float | None, typer.Option("--to", metavar="MS", help="End here, likewise.")
     ] = None,
     lanes: Annotated[
         list[str] | None,
@@ -36,18 +52,22 @@ def timeline(
     ] = None,
     width: Annotated[int, typer.Option(metavar="PX", help="Pixels across, 400 to 16384.")] = 1600,
 ) -> None:
-    """Draw streams, blocking calls and idle time over time."""
+    """Draw what ran when, why the GPU was idle, and where the first findings are."""
     from tracelab.cli.progress import progress
     from tracelab.outputs.picture import draw
     from tracelab.read.sources import one_source, size_of
 
-    options = analyzed.options(1, step=step)
+    number = step_number(step)
+    options = analyzed.options(1)
     source = one_source(path)
     with progress([size_of(source)]):
         draw(
             source,
             output,
             options=options,
+            step=step if number is None else number,
+            finding=finding,
+            title=title,
             start_ms=start_ms,
             end_ms=end_ms,
             lanes=[name for text in lanes for name in text.split(",")] if lanes else None,

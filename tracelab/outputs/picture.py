@@ -15,12 +15,12 @@ from tracelab.base.options import DEFAULTS, Options
 from tracelab.findings.fixes import choose_fixes
 from tracelab.outputs.output import Output, Request, Written
 from tracelab.outputs.scene_of_file import scene_of_file
-from tracelab.outputs.scene_of_job import scenes_of_report
+from tracelab.outputs.scene_of_job import marks_of, scenes_of_report
 from tracelab.outputs.scene_of_replay import scenes_of_replay
 from tracelab.read.sources import one_source, path_names
 from tracelab.read.streams import Source
 from tracelab.render.picture.save import FORMATS, REFUSAL, Picture
-from tracelab.render.scene import Scene, Span
+from tracelab.render.scene import Scene, Span, evidence_of
 from tracelab.report.schema import Report
 from tracelab.report.views import ranks_of
 from tracelab.simulate.predict import apply_changes, predict
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from tracelab.render.picture.timeline import Part
 
 
+ALL_STEPS = "all"
+_MIN_FINDING_PX = 40  # of what `finding` shows
 # 31 years, in nanoseconds still an int64.
 _MAX_TIME_MS = 1e12
 
@@ -40,25 +42,29 @@ def draw(
     path: str | PathLike[str] | None = None,
     *,
     options: Options = DEFAULTS,
+    step: int | str | None = None,
+    finding: int | None = None,
     start_ms: float | None = None,
     end_ms: float | None = None,
     lanes: str | Sequence[str] | None = None,
     title: str = "",
     width_px: int = 1600,
 ) -> Picture:
-    """Draw what ran when: the streams, the host's blocking calls, the idle time.
+    """Draw what ran when, and where the first findings are: by default a step of usual length.
 
     Args:
         trace: a file, a URL, or what `analyze_source` made of one. The files of one job are drawn
             on one clock, in two steps of usual length; other files one above the other.
         path: the file to write, ``.png``, ``.svg`` or ``.pdf``; its folder is made. None for none:
             the picture shows itself in a notebook.
-        options: how a file is analyzed; `Options.step` draws that step alone.
-        start_ms: where to begin, in ms from the start of the trace or the step.
+        options: how a file is analyzed; of `Options.step` nothing else is known.
+        step: the number of a step, or "all"; by default the steady one of median length.
+        finding: its number; draws the step, or the part of it, that holds the worst it cites.
+        start_ms: where to begin, in ms from the start of the trace, or of a step that is given.
         end_ms: where to end, likewise.
         lanes: only this one, or these: ``host``, ``device:0``, ``stream:0/7``,
             ``counter:0/allocated``, ``kind:comm``.
-        title: the headline, by default the file's name.
+        title: the headline, by default the verdict.
         width_px: pixels across.
 
     Example:
@@ -76,7 +82,8 @@ def draw(
     inputs = [trace] if isinstance(trace, Analysis | Source) else path_names(trace)
     if not inputs:
         raise UsageError("no file or URL to draw was given")
-    if len(inputs) > 1 and any(x is not None for x in (lanes, start_ms, end_ms)):
+    parts_of_one = (lanes, step, finding, start_ms, end_ms)
+    if len(inputs) > 1 and any(x is not None for x in parts_of_one):
         raise UsageError(
             "only the timeline of a single file can be cut to a part; these are several files"
         )
@@ -86,7 +93,7 @@ def draw(
     known = _inputs(inputs, path)
     if len(known) > 1:
         sources = [x for x in known if isinstance(x, Source)]
-        results = [analyze_file(source, options, then=whole_of) for source in sources]
+        results = [analyze_file(source, options, then=part_of) for source in sources]
         for result in results:
             if result.error is not None:
                 raise result.error
@@ -95,9 +102,12 @@ def draw(
         picture = draw_parts(report, parts, title=title, width_px=width_px)
     else:
         [one] = known
-        plain = replace(options, prices=False)
-        part = whole_of(one if isinstance(one, Analysis) else analyze_source(one, plain))
-        part = _cut(replace(part, lanes=chosen, title=title), start_ms, end_ms)
+        part = part_of(one if isinstance(one, Analysis) else analyze_source(one, options))
+        if finding is not None:
+            part = _at_finding(part, finding, width_px)
+        elif step is not None or (start_ms, end_ms) != (None, None):
+            part = _at_step(part, step)
+        part = _cut(replace(part, lanes=chosen, title=title), start_ms, end_ms, step)
         picture = Picture(draw_timelines([part], width_px=width_px))
     if path is not None:
         picture.save(Path(path))
@@ -154,13 +164,69 @@ def draw_whatif(
     return picture
 
 
-def whole_of(analysis: Analysis, scene: Scene | None = None) -> Part:
-    """Return all of what was analyzed, with the busy shares that its report prints."""
-    from tracelab.render.first_screen import busy_shares
+def part_of(analysis: Analysis, scene: Scene | None = None) -> Part:
+    """Return the steady step of median length, with what its report says; without any all of it."""
+    from tracelab.render.first_screen import busy_shares, first_screen
     from tracelab.render.picture.timeline import Part
 
-    scene = scene or scene_of_file(analysis)
-    return Part(scene, scene.window, busy=busy_shares(ranks_of(analysis.report)[0]))
+    scene, report = scene or scene_of_file(analysis), analysis.report
+    scene = replace(scene, marks=tuple(marks_of(report, scene)))
+    said = first_screen(report)
+    part = Part(
+        scene,
+        scene.window,
+        busy=busy_shares(ranks_of(report)[0]),
+        said=said,
+        findings=tuple(item.number for item in said.items),
+    )
+    usual = [scene.steps[number] for number in scene.usual_steps]
+    if scene.step is not None or not usual:
+        return _at_step(part, scene.step)
+    by_length = sorted(usual, key=lambda span: span.end_ns - span.start_ns)
+    span = by_length[(len(usual) - 1) // 2]
+    number = next(number for number, x in scene.steps.items() if x == span)
+    shown = f"step {number}, of median length among {len(usual)} steady ones"
+    return replace(part, span=span, shown=shown if len(usual) > 1 else f"step {number}")
+
+
+def _at_step(part: Part, step: int | str | None) -> Part:
+    """Return a step of a part by its number, or all of it."""
+    scene = part.scene
+    if step is not None and step != ALL_STEPS:
+        if step not in scene.steps:
+            known = ", ".join(map(str, scene.steps)) or "not known"
+            raise UsageError(
+                f"{scene.path}: there is no step {step}; the file's steps are: {known}"
+            )
+        return replace(part, span=scene.steps[int(step)], shown=f"step {step}")
+    why = "" if scene.usual_steps else ", no step is steady" if scene.steps else ", no steps found"
+    return replace(part, span=scene.window, shown=f"all of the trace{why}")
+
+
+def _at_finding(part: Part, number: int, width_px: int) -> Part:
+    """Return the step that holds the worst that a finding cites, or a part where that is short."""
+    from tracelab.render.picture.layout import LEFT_PX, RIGHT_PX
+
+    scene = part.scene
+    mark = next((mark for mark in scene.marks if mark.number == number), None)
+    if mark is None:
+        known = len(scene.marks)
+        raise UsageError(f"{scene.path}: there is no finding {number}; there are {known}")
+    part = replace(part, findings=tuple(sorted({*part.findings, number})))
+    worst = next(iter(evidence_of(scene, mark)), None)
+    if worst is None:
+        return _at_step(part, None)
+    length_ns, middle_ns = worst.end_ns - worst.start_ns, (worst.start_ns + worst.end_ns) // 2
+    steps = (x for x in scene.steps.items() if x[1].start_ns <= middle_ns < x[1].end_ns)
+    step, whole = next(steps, (None, scene.window))
+    shown = "all of the trace" if step is None else f"step {step}"
+    # Its number must not hide it, and what is before and after it be seen as well.
+    columns = width_px - LEFT_PX - RIGHT_PX
+    most_ns = max(length_ns * columns // _MIN_FINDING_PX, (whole.end_ns - whole.start_ns) // 30)
+    if most_ns >= whole.end_ns - whole.start_ns:
+        return replace(part, span=whole, shown=shown)
+    start_ns = min(max(whole.start_ns, middle_ns - most_ns // 2), whole.end_ns - most_ns)
+    return replace(part, span=Span(start_ns, start_ns + most_ns), shown=f"part of {shown}")
 
 
 def draw_parts(
@@ -222,7 +288,7 @@ PICTURE = Output(
     refusal=REFUSAL,
     is_of_all=True,
     is_of_each=True,
-    reduce=whole_of,
+    reduce=part_of,
     write=_write,
 )
 
@@ -240,17 +306,20 @@ def _inputs(
     return known
 
 
-def _cut(part: Part, start_ms: float | None, end_ms: float | None) -> Part:
-    """Return a stretch of a part, without the shares of the whole."""
+def _cut(part: Part, start_ms: float | None, end_ms: float | None, step: int | str | None) -> Part:
+    """Return a stretch of a part, from the start of the trace or the step, without its shares."""
     if (start_ms, end_ms) == (None, None):
         return part
     first_ns, last_ns = part.span
-    start_ns = first_ns + round((start_ms or 0) * 1e6)
-    end_ns = last_ns if end_ms is None else first_ns + round(end_ms * 1e6)
-    if not first_ns <= start_ns < min(end_ns, last_ns):
+    is_step = isinstance(step, int) or part.scene.step is not None
+    zero_ns = first_ns if is_step else 0
+    start_ns = first_ns if start_ms is None else zero_ns + round(start_ms * 1e6)
+    end_ns = last_ns if end_ms is None else zero_ns + round(end_ms * 1e6)
+    if start_ns < zero_ns or not max(start_ns, first_ns) < min(end_ns, last_ns):
         raise UsageError(
-            f"there is nothing to draw between {(start_ns - first_ns) / 1e6:g} ms and "
-            f"{(end_ns - first_ns) / 1e6:g} ms: what can be drawn is "
-            f"{(last_ns - first_ns) / 1e6:g} ms long"
+            f"there is nothing to draw between {(start_ns - zero_ns) / 1e6:g} ms and "
+            f"{(end_ns - zero_ns) / 1e6:g} ms: what can be drawn is from "
+            f"{(first_ns - zero_ns) / 1e6:g} to {(last_ns - zero_ns) / 1e6:g} ms"
         )
-    return replace(part, span=Span(start_ns, end_ns), busy=None)
+    span = Span(max(start_ns, first_ns), end_ns)
+    return replace(part, span=span, shown=f"part of {part.shown.partition(',')[0]}", busy=None)

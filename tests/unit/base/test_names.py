@@ -75,6 +75,7 @@ ITERATOR = "at::TensorIteratorBase&"
         ("void (anonymous namespace)::softmax_warp_forward<float, float>(float*)", ""),
         ("void splitKreduce_kernel<32, 16, int, float>(cublasSplitKParams<float>)", ""),
         ("ncclDevKernel_Generic_1(ncclDevKernelArgsStorage<4096ul>)", ""),
+        ("vectorized_elementwise_kernel", "elementwise"),
         ("my gemm of 128x64", ""),
         ("ProfilerStep#3", ""),
         ("", ""),

@@ -9,7 +9,8 @@ import numpy as np
 from matplotlib.collections import PolyCollection
 
 from tracelab.base.arrays import ABSENT
-from tracelab.base.intervals import Intervals, union
+from tracelab.base.intervals import Intervals, clip, union
+from tracelab.base.names import kernel_label
 from tracelab.render.palette import KINDS, kind_word
 from tracelab.render.picture.coverage import (
     FloatArray,
@@ -31,7 +32,6 @@ from tracelab.render.picture.layout import (
     LEFT_PX,
     LINE_PX,
     MARGIN_PX,
-    RIGHT_PX,
     SMALL_PX,
     TEXT_PX,
     TITLE_PX,
@@ -41,7 +41,9 @@ from tracelab.render.picture.layout import (
     points,
     printable,
     text_width,
+    wrap,
 )
+from tracelab.render.picture.rows import MARK_PX, PlacedMark, Row
 from tracelab.render.scene import Span
 from tracelab.render.words import axis_unit, bare_name, shorten, ticks
 
@@ -128,9 +130,13 @@ def _draw_names(sheet: Sheet, names: Sequence[str]) -> None:
         starts, ends = np.maximum(first, grid.start_ns), np.minimum(last, grid.end_ns)
         for i in roomy(starts, ends, grid, _NAME_PX):
             kind = band.layers[layer_index[i]].kind
-            text = kind_word(kind) if name[i] == ABSENT else bare_name(names[name[i]])
+            whole = "" if name[i] == ABSENT else names[name[i]]
+            text = bare_name(whole) if whole else kind_word(kind)
             room_px = (ends[i] - starts[i]) / grid.pixel_ns - 2 * _NAME_PAD
             middle_px = ((starts[i] + ends[i]) / 2 - grid.start_ns) / grid.pixel_ns
+            if kernel_label(whole) and text_width(text, SMALL_PX) > room_px:
+                # The operation or the tile says more than the family.
+                text = text.partition(" ")[2] or text
             text = fit(printable(text), room_px, SMALL_PX)
             style = KINDS[kind]
             # Its own ground keeps a name readable on a hatch; an outline of its letters would, too,
@@ -143,17 +149,66 @@ def _draw_names(sheet: Sheet, names: Sequence[str]) -> None:
 # --- around the lanes ---
 
 
-def draw_header(sheet: Sheet, title: str, lines: Sequence[str]) -> None:
-    """Draw the headline and the lines below it, cut to the width; the last one is the caption."""
+def draw_marks(sheet: Sheet, marks: Sequence[PlacedMark]) -> None:
+    """Draw a frame around evidence of findings, and their numbers above it."""
+    places, frames = list(sheet.places()), []
+    for mark in marks:
+        row, top, bottom = places[mark.row]
+        upper, lower = _band_of(row, mark)
+        edges = top + upper * (bottom - top), top + lower * (bottom - top)
+        span = clip(union(*np.array(mark.span)[:, None]), sheet.grid.start_ns, sheet.grid.end_ns)
+        frames += rectangles(span, sheet.grid.start_ns, *edges)
+        middle_px = min(max(mark.middle_px, MARK_PX / 2), sheet.grid.columns - MARK_PX / 2)
+        _write_number(sheet, middle_px, edges[0], mark.number)
+    shapes = PolyCollection(
+        frames, facecolor="none", edgecolor=DARK, linewidth=points(2), zorder=4.5
+    )
+    shapes.set_gid("marks")
+    sheet.axes.add_collection(shapes, autolim=False)
+
+
+def _band_of(row: Row, mark: PlacedMark) -> tuple[float, float]:
+    """Return the part of a row that has what a mark cites; all of it for what is not drawn."""
+    start_ns, end_ns = mark.span
+    for band in row.bands:
+        for layer in band.layers:
+            if ((layer.start_ns == start_ns) & (layer.end_ns == end_ns)).any():
+                return band.upper, band.lower
+    return 0, 1
+
+
+def _write_number(sheet: Sheet, x_px: float, y_px: float, number: int) -> None:
+    """Write the number of a finding in a disk."""
+    disk = {"boxstyle": "circle,pad=0.25", "facecolor": DARK, "edgecolor": "white"}
+    look = {"ha": "center", "va": "center", "weight": "bold", "color": "white", "zorder": 6}
+    sheet.write(x_px, y_px, str(number), SMALL_PX - 1, bbox=disk, **look)
+
+
+def header_lines(width_px: int, title: str) -> list[str]:
+    """Return the lines of a headline."""
+    room_px = width_px - 2 * MARGIN_PX
+    return wrap(printable(shorten(title, _MAX_TITLE_LETTERS)), room_px, TITLE_PX, "bold", 2)
+
+
+def draw_header(
+    sheet: Sheet, title: Sequence[str], lines: Sequence[str], key: Mapping[int, str]
+) -> None:
+    """Draw the headline, below it other lines, cut to the width, and what the numbers mean."""
     left = MARGIN_PX - LEFT_PX
-    room_px = sheet.figure.get_size_inches()[0] * DPI - RIGHT_PX - MARGIN_PX
-    headline = fit(printable(shorten(title, _MAX_TITLE_LETTERS)), room_px, TITLE_PX, weight="bold")
-    title_y = -CAPTION_UP_PX - LINE_PX * len(lines)
-    sheet.write(left, title_y, headline, TITLE_PX, weight="bold")
+    room_px = sheet.figure.get_size_inches()[0] * DPI - 2 * MARGIN_PX
+    y_px = -CAPTION_UP_PX - LINE_PX * (len(title) - 1 + len(lines) + len(key))
+    for text in title:
+        sheet.write(left, y_px, text, TITLE_PX, weight="bold")
+        y_px += LINE_PX
     for i, text in enumerate(lines, 1):
         color = GRAY if i == len(lines) else DARK
-        cut = fit(printable(text), room_px, TEXT_PX)
-        sheet.write(left, title_y + LINE_PX * i, cut, color=color)
+        sheet.write(left, y_px, fit(printable(text), room_px, TEXT_PX), color=color)
+        y_px += LINE_PX
+    for number, text in key.items():
+        _write_number(sheet, left + MARK_PX / 2, y_px, number)
+        cut = fit(printable(text), room_px - MARK_PX - _TEXT_GAP, TEXT_PX)
+        sheet.write(left + MARK_PX + _TEXT_GAP, y_px, cut)
+        y_px += LINE_PX
 
 
 def draw_labels(sheet: Sheet, unit: str, below: Mapping[int, str], marked: Set[int]) -> None:

@@ -226,6 +226,20 @@ def fit(text: str, room_px: float, size_px: int, weight: str = "normal") -> str:
     return ""
 
 
+def wrap(text: str, room_px: float, size_px: int, weight: str, most: int) -> list[str]:
+    """Return the text in at most N lines, cut at its end."""
+    lines: list[str] = []
+    rest = text.split(" ")
+    while rest and len(lines) < most - 1:
+        count = len(rest)
+        while count > 1 and text_width(" ".join(rest[:count]), size_px, weight) > room_px:
+            count -= 1
+        lines.append(" ".join(rest[:count]))
+        rest = rest[count:]
+    last = fit(" ".join(rest), room_px, size_px, weight)
+    return [fit(line, room_px, size_px, weight) for line in lines] + ([last] if rest else [])
+
+
 # --- legend ---
 
 

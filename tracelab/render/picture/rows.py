@@ -14,7 +14,7 @@ from tracelab.base.arrays import ABSENT, Record
 from tracelab.base.errors import UsageError
 from tracelab.base.intervals import Int64Array, Intervals, clip, measure, union
 from tracelab.render.picture.coverage import FloatArray, Grid, column_heights
-from tracelab.render.scene import Lane, Scene
+from tracelab.render.scene import Lane, Scene, Span, evidence_of
 from tracelab.render.words import ELLIPSIS, UNITS, count_text, duration_text
 
 MAX_ID_LETTERS = 8
@@ -26,6 +26,8 @@ _LEVEL_GAP_SHARE = 0.1
 # calls; steps and launches.
 _PHASE_PX, _BLOCKING_PX, _CALLS_PX, _STRIP_GAP_PX = 15, 24, 9, 3
 _MAX_PHASE_LEVELS = 3
+# The size of the number of a finding, and how far apart those of one finding in one row are.
+MARK_PX, _MIN_MARK_DISTANCE_PX, _MAX_PLACES_OF_MARK = 18, 60, 3
 _LANE_NAME = re.compile(
     r"host|device:\d+|stream:\d+/(\d+|graphs)|counter:\d+/\w+|kind:(compute|comm|copy|memset)"
 )
@@ -81,6 +83,7 @@ class Row(Record, eq=False):
         bands: what lies in it.
         streams: how many streams share it; of idle time and of a number over time 0.
         min_px: the least height at which its bands are seen.
+        id: that of its lane.
         heights: float64[columns], of a number over time the highest one of each column, as a share
             of the row's height.
     """
@@ -91,7 +94,24 @@ class Row(Record, eq=False):
     bands: tuple[Band, ...]
     streams: int = 1
     min_px: int = 0
+    id: str = ""
     heights: FloatArray | None = None
+
+
+class PlacedMark(Record):
+    """A number of a finding in a picture.
+
+    Attributes:
+        number: of the finding.
+        row: index of the row.
+        span: what it cites, of which a part may lie outside.
+        middle_px: where the number stands, from the left edge of the lanes.
+    """
+
+    number: int
+    row: int
+    span: Span
+    middle_px: float
 
 
 def choose(scene: Scene, names: Sequence[str] | None) -> Choice:
@@ -171,7 +191,8 @@ def _parts(
 
 def build_rows(scene: Scene, choice: Choice, grid: Grid) -> list[Row]:
     """Build the row of each chosen lane, with what lies in the grid's time."""
-    return [_row(scene, lane, choice.kinds, grid) for lane in choice.lanes]
+    rows = (_row(scene, lane, choice.kinds, grid) for lane in choice.lanes)
+    return [replace(row, id=lane.id) for row, lane in zip(rows, choice.lanes, strict=True)]
 
 
 def _row(scene: Scene, lane: Lane, kinds: Sequence[str], grid: Grid) -> Row:
@@ -299,8 +320,43 @@ def kinds_in(rows: Sequence[Row]) -> set[str]:
     return {layer.kind for layer in layers if len(layer.covered)}
 
 
-def caption(rows: Sequence[Row], grid: Grid, names: Sequence[str] | None, available: int) -> str:
-    """Say what a picture shows and how to read it, in one line."""
+def place_marks(
+    scene: Scene, numbers: Iterable[int], rows: Sequence[Row], grid: Grid
+) -> list[PlacedMark]:
+    """Place the numbers of findings at the worst of their evidence that is shown."""
+    index_of = {row.id: index for index, row in enumerate(rows)}
+    placed: list[PlacedMark] = []
+    for mark in (mark for number in numbers for mark in scene.marks if mark.number == number):
+        idle = index_of.get(f"idle:{mark.device}", ABSENT)
+        own: list[PlacedMark] = []
+        for lane, start_ns, end_ns in evidence_of(scene, mark):
+            index = index_of.get(lane, idle)
+            if index == ABSENT or start_ns >= grid.end_ns or end_ns <= grid.start_ns:
+                continue
+            shown_ns = max(start_ns, grid.start_ns) + min(end_ns, grid.end_ns)
+            middle_px = (shown_ns / 2 - grid.start_ns) / grid.pixel_ns
+            beside = [x.middle_px for x in own if x.row == index]
+            if all(abs(middle_px - x) >= _MIN_MARK_DISTANCE_PX for x in beside):
+                middle_px = _free_px(middle_px, [x.middle_px for x in placed if x.row == index])
+                own.append(PlacedMark(mark.number, index, Span(start_ns, end_ns), middle_px))
+            if len(own) == _MAX_PLACES_OF_MARK:
+                break
+        placed += own
+    return placed
+
+
+def _free_px(middle_px: float, taken_px: Sequence[float]) -> float:
+    """Return the next point to the right at which a mark hides no other one."""
+    for other_px in sorted(taken_px):
+        if abs(middle_px - other_px) < MARK_PX:
+            middle_px = other_px + MARK_PX
+    return middle_px
+
+
+def caption(
+    rows: Sequence[Row], grid: Grid, names: Sequence[str] | None, available: int
+) -> list[str]:
+    """Say which stretch of time a picture shows, and what of it, in parts of one line."""
     bands = [band for row in rows if row.device is not None and row.streams for band in row.bands]
     layers = [layer for band in bands for layer in band.layers]
     length, start = duration_text(grid.length_ns), duration_text(grid.start_ns)
@@ -313,7 +369,7 @@ def caption(rows: Sequence[Row], grid: Grid, names: Sequence[str] | None, availa
         parts.append(f"only {', '.join(names)}")
     if len(rows) < available:
         parts.append(f"the {len(rows)} busiest of {available:,} lanes")
-    return "  ·  ".join(parts)
+    return parts
 
 
 def _short_label(label: str) -> str:

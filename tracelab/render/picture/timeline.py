@@ -7,20 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
+from types import MappingProxyType
 
 from matplotlib.figure import Figure
 
 from tracelab.base.arrays import Record
 from tracelab.base.errors import UsageError
 from tracelab.base.intervals import Intervals, gaps, measure
-from tracelab.render.first_screen import BusyShares
+from tracelab.render.first_screen import BusyShares, FirstScreen
 from tracelab.render.picture.coverage import Grid
 from tracelab.render.picture.draw_lanes import (
     draw_axis,
     draw_header,
     draw_labels,
     draw_lanes,
+    draw_marks,
     draw_steps,
+    header_lines,
 )
 from tracelab.render.picture.layout import (
     LEFT_PX,
@@ -34,12 +37,14 @@ from tracelab.render.picture.layout import (
 )
 from tracelab.render.picture.rows import (
     Choice,
+    PlacedMark,
     Row,
     build_rows,
     busiest,
     caption,
     choose,
     kinds_in,
+    place_marks,
     require_lane_names,
     visible,
 )
@@ -61,7 +66,10 @@ class Part(Record, eq=False):
     Attributes:
         scene: the file.
         span: the time that is shown.
-        title: the headline; the file's name by default.
+        title: the headline; by default the verdict of the file, or else its name.
+        shown: what the stretch of time is, in words.
+        said: the first screen of the file; None if its findings are not shown.
+        findings: numbers of the findings that are marked.
         lanes: names of the lanes to draw: "host", "device:0", "stream:0/7"; "kind:comm" leaves out
             work of other kinds. None for all lanes.
         busy: how busy the GPUs are; by default of the shown time.
@@ -72,6 +80,9 @@ class Part(Record, eq=False):
     title: str = ""
     lanes: Sequence[str] | None = None
     busy: BusyShares | None = None
+    shown: str = ""
+    said: FirstScreen | None = None
+    findings: tuple[int, ...] = ()
 
 
 class Panel(Record, eq=False):
@@ -88,6 +99,8 @@ class Panel(Record, eq=False):
         below: what is written below the name of a GPU.
         unit: what names of GPUs begin with; those of a job are ranks.
         marked: the GPUs whose names are colored.
+        key: what the number of each finding means.
+        marks: these numbers in the lanes.
         zero_ns: the moment from which the axis counts; by default the left edge.
     """
 
@@ -101,6 +114,8 @@ class Panel(Record, eq=False):
     below: Mapping[int, str]
     unit: str = "GPU"
     marked: Set[int] = frozenset()
+    key: Mapping[int, str] = MappingProxyType({})
+    marks: Sequence[PlacedMark] = ()
     zero_ns: int | None = None
 
 
@@ -171,22 +186,27 @@ def draw_panels(panels: Sequence[Panel], width_px: int, ticks: Grid | None = Non
     if any(len(of_gpu) for of_panel in idle for of_gpu in of_panel.values()):
         kinds.add("idle")
     widest = max((panel.grid for panel in panels), key=lambda grid: grid.columns)
+    titles = [header_lines(width_px, panel.title) for panel in panels]
     with fixed_style():
         sheets = new_sheets(
             [panel.rows for panel in panels],
             [panel.grid for panel in panels],
-            [len(panel.lines) for panel in panels],
+            [
+                len(title) - 1 + len(panel.lines) + len(panel.key)
+                for title, panel in zip(titles, panels, strict=True)
+            ],
             width_px,
             legend_px(widest, len(legend_entries(kinds))),
         )
-        for panel, sheet, of_panel in zip(panels, sheets, idle, strict=True):
+        for panel, title, sheet, of_panel in zip(panels, titles, sheets, idle, strict=True):
             draw_lanes(sheet, panel.names, of_panel)
             draw_labels(sheet, panel.unit, panel.below, panel.marked)
             draw_steps(sheet, panel.steps)
             start_ns = panel.grid.start_ns
             zero_ns = start_ns if panel.zero_ns is None else panel.zero_ns
             draw_axis(sheet, start_ns - zero_ns, ticks)
-            draw_header(sheet, panel.title, panel.lines)
+            draw_marks(sheet, panel.marks)
+            draw_header(sheet, title, panel.lines, panel.key)
         draw_legend(next(sheet for sheet in sheets if sheet.grid is widest), kinds)
     return sheets[0].figure
 
@@ -202,12 +222,39 @@ def _panel(part: Part, grid: Grid, max_rows: int) -> Panel:
         {gpu: percent(measure(covered) / grid.length_ns) for gpu, covered in busy.items()},
     )
     of = [f"busy share of {shares.of}"] if busy else []
-    title = part.title or Path(scene.path).name
-    lines = ["  ·  ".join([caption(rows, grid, part.lanes, len(available)), *of])]
+    name = Path(scene.path).name
+    title = part.title or (part.said.verdict if part.said else "") or name
+    said = [] if title == name else [name]
+    said += [part.shown] if part.shown else []
+    lines = ["  ·  ".join([*said, *caption(rows, grid, part.lanes, len(available)), *of])]
     below = {gpu: f"busy {share}" for gpu, share in shares.by_gpu.items()}
-    steps = [scene.steps] * len(rows)
     hatched = {gpu: x for gpu, x in busy.items() if scene.lane(f"idle:{gpu}") is None}
-    return Panel(grid, scene.names, rows, steps, hatched, title, lines, below, zero_ns=0)
+    marks = place_marks(scene, part.findings, rows, grid)
+    return Panel(
+        grid=grid,
+        names=scene.names,
+        rows=rows,
+        steps=[scene.steps] * len(rows),
+        busy=hatched,
+        title=title,
+        lines=lines,
+        below=below,
+        key=_key(part, {mark.number for mark in marks}),
+        marks=marks,
+        zero_ns=0,
+    )
+
+
+def _key(part: Part, shown: Set[int]) -> dict[int, str]:
+    """Return what the number of each marked finding means."""
+    items = (*part.said.items, *part.said.others) if part.said else ()
+    key = {}
+    for item in items:
+        if item.number in part.findings:
+            place = f" ({item.place})" if item.place else ""
+            missing = "" if item.number in shown else "  ·  not in what is shown"
+            key[item.number] = f"{item.finding.rule} {item.title.rstrip('.')}{place}{missing}"
+    return key
 
 
 def _busy(scene: Scene, rows: Sequence[Row], span: Span) -> dict[int, Intervals]:

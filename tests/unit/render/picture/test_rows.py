@@ -26,9 +26,16 @@ from tracelab.base.errors import UsageError
 from tracelab.model.timeline import build_timeline
 from tracelab.model.trace import Category
 from tracelab.render.picture.coverage import Grid
-from tracelab.render.picture.rows import build_rows, busiest, caption, choose
+from tracelab.render.picture.rows import (
+    MARK_PX,
+    build_rows,
+    busiest,
+    caption,
+    choose,
+    place_marks,
+)
 from tracelab.render.picture.timeline import Part, draw_timelines
-from tracelab.render.scene import Lane
+from tracelab.render.scene import Lane, Mark, Places
 
 
 def rows_of(timeline, grid):
@@ -157,10 +164,12 @@ def test_the_end_of_a_long_stream_is_shown():
 def test_the_caption_says_what_is_shown(timeline, snapshot):
     grid = Grid(0, 100 * MS, COLUMNS)
     rows = rows_of(timeline, grid)
-    assert figures(caption(rows, grid, None, 4)) == ["100 ms", "0 ns", "3"]
-    assert caption(rows, grid, None, 4) == snapshot
-    assert figures(caption(rows[:1], grid, ["host"], 4)) == ["100 ms", "0 ns", "1", "4"]
-    assert caption(rows[:1], grid, ["host"], 4) == snapshot
+    every = "  ·  ".join(caption(rows, grid, None, 5))
+    assert figures(every) == ["100 ms", "0 ns", "3"]
+    assert every == snapshot
+    host = "  ·  ".join(caption(rows[:1], grid, ["host"], 4))
+    assert figures(host) == ["100 ms", "0 ns", "1", "4"]
+    assert host == snapshot
 
 
 @pytest.mark.slow
@@ -194,7 +203,7 @@ def test_streams_of_graphs_share_a_lane_with_as_many_bands_as_overlap(replays, s
     assert [len(layer.name) for layer in shown] == [100] * 6
     for layer in shown:
         assert (layer.start_ns[1:] >= layer.end_ns[:-1]).all()
-    below = caption([row], grid, None, 1)
+    below = "  ·  ".join(caption([row], grid, None, 1))
     assert below == snapshot
 
 
@@ -238,3 +247,58 @@ def test_a_number_over_time_is_a_row_below_the_streams_that_says_the_highest_one
     (low,) = shapes_of(figure, "counter")
     assert extent(low)[:2] == (0, 80)
     assert max(extent(x)[3] for x in shapes_of(figure, "copy")) <= extent(low)[2]
+
+
+def test_numbers_of_findings_stand_at_their_worst_evidence_first():
+    """GIVEN waits of 30, 1 and 20 ms, of which the last begins where the picture ends
+    THEN the longest one is marked, and the others are not, which is outside or hides a number."""
+    events = (
+        on_gpu(GEMM, 0, 70, correlation=1),
+        on_host("cudaLaunchKernel", 0, 1, correlation=1),
+        on_host("cudaStreamSynchronize", 10, 40),
+        on_host("cudaStreamSynchronize", 41, 42),
+        on_host("cudaStreamSynchronize", 60, 80),
+    )
+    timeline = build_timeline(make_trace(*events))
+    shown = scene(timeline)
+    host = shown.lane("host:1")
+    places = Places(
+        event_id=np.arange(3),
+        start_ns=host.start_ns[1:4],
+        end_ns=host.end_ns[1:4],
+        thread=np.ones(3, dtype=np.int32),
+        name=np.zeros(3, dtype=np.int64),
+        row=np.full(3, -1),
+    )
+    mark = Mark(2, "program", "2", "TL101", {}, {}, np.arange(3), 0, {})
+    shown = replace(shown, marks=(mark,), places=places)
+    rows = build_rows(shown, choose(shown, None), Grid(0, 60 * MS, 120))
+    [found] = place_marks(shown, [1, 2], rows, Grid(0, 60 * MS, 120))
+    assert (found.number, rows[found.row].id) == (2, "host:1")
+    assert (found.span, found.middle_px) == ((10 * MS, 40 * MS), 50)
+    both = replace(shown, marks=(mark, replace(mark, number=3)))
+    first, second = place_marks(both, [2, 3], rows, Grid(0, 60 * MS, 120))
+    assert second.middle_px == first.middle_px + MARK_PX
+    assert place_marks(shown, [1], rows, Grid(0, 60 * MS, 120)) == []
+
+
+def test_evidence_without_a_row_is_marked_where_its_gpu_is_idle(timeline):
+    shown = scene(timeline)
+    places = Places(
+        event_id=np.arange(1),
+        start_ns=np.array([10 * MS]),
+        end_ns=np.array([60 * MS]),
+        thread=np.ones(1, dtype=np.int32),
+        name=np.zeros(1, dtype=np.int64),
+        row=np.full(1, -1),
+    )
+    mark = Mark(1, "program", "1", "TL101", {}, {}, np.arange(1), 0, {})
+    shown = replace(shown, marks=(mark,), places=places)
+    grid = Grid(0, 100 * MS, COLUMNS)
+    rows = build_rows(shown, choose(shown, ["stream:0/7"]), grid)
+    assert [rows[x.row].id for x in place_marks(shown, [1], rows, grid)] == ["idle:0"]
+    figure = draw_timelines([Part(shown, shown.window, findings=(1,))])
+    (frame,) = shapes_of(figure, "marks")
+    assert extent(frame)[:2] == (10, 60)
+    assert extent(frame)[2:] == extent(shapes_of(figure, "blocking")[0])[2:]
+    assert "1" in texts_of(figure)
