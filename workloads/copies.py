@@ -17,7 +17,7 @@ ROWS = 4096
 IMAGES, SHAPE = 128, (3, 128, 128)
 SMALL = 16
 HELD = 12
-CACHED_ROWS, FIRST_BATCHES, MOST_BATCHES, FREE_BATCHES = 1024, 160, 235, 476
+CACHED_ROWS, FIRST_BATCHES, MOST_BATCHES, LIMIT_BATCHES = 1024, 160, 235, 482
 
 Load = Callable[[], torch.Tensor]  # a batch on the GPU
 
@@ -138,16 +138,14 @@ def memory(*, is_given_back: bool) -> Iterator[None]:
 def cache(*, is_reserved: bool) -> Iterator[None]:
     """Append rows to a cache on a GPU that is nearly full: to a copy of it, or in place.
 
-    Two copies of it fit, three do not: a cached block of the last but one is too small, so that
-    the allocator must give it back first.
+    Two copies of it fit, three do not: a kept block of the last but one is too small, so that the
+    allocator must give it back first.
     """
     matrix = torch.randn(SIZE, SIZE, device="cuda", dtype=torch.bfloat16) / SIZE**0.5
     rows = matrix[:CACHED_ROWS]
-    rows @ matrix  # what the library allocates, it allocates now
-    torch.cuda.empty_cache()
-    free_bytes, _ = torch.cuda.mem_get_info()
-    taken = torch.empty(free_bytes - FREE_BATCHES * rows.nbytes, dtype=torch.uint8, device="cuda")
-    while taken.numel():
+    total = torch.cuda.get_device_properties("cuda").total_memory
+    torch.cuda.set_per_process_memory_fraction(LIMIT_BATCHES * rows.nbytes / total)
+    while True:
         held = rows.repeat(MOST_BATCHES if is_reserved else FIRST_BATCHES, 1)
         for count in range(FIRST_BATCHES, MOST_BATCHES):
             new = rows @ matrix

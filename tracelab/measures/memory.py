@@ -114,26 +114,28 @@ def _place(
 def find_retries(timeline: Timeline) -> Retries:
     """Find where the allocator found no memory, gave back what it kept, and asked again.
 
-    There a call of `cudaMalloc` failed, and another one follows calls of `cudaFree` in the same
-    operator. It was for the GPU of the next reading of its thread.
+    There a call of `cudaMalloc` follows one of `cudaFree` in the same operator, in which the next
+    reading of the thread lies, too: that of what was allocated. What libraries allocate for
+    themselves is not read.
     """
     trace, readings = timeline.trace, timeline.trace.memory
     calls = calls_of_name(trace, lambda name: name in (*_ALLOCATING, *_FREEING))
     calls = calls[np.argsort(trace.thread_index[calls], kind="stable")]
     names = np.array([trace.name_of(event_id) for event_id in calls.tolist()], dtype=object)
-    made = np.flatnonzero(np.isin(names, _ALLOCATING))
-    thread, operator = trace.thread_index[calls], timeline.operators.innermost(calls)
-    first, again = made[:-1], made[1:]
-    is_again = (again > first + 1) & (thread[first] == thread[again])
-    is_again &= (operator[first] == operator[again]) & (operator[first] != ABSENT)
-    retried = calls[again[is_again]]
-    retried = retried[np.argsort(trace.start_ns[retried], kind="stable")]
-    device = np.full(len(retried), ABSENT, dtype=np.int64)
-    for i, event_id in enumerate(retried.tolist()):
-        is_next = readings.thread_index == trace.thread_index[event_id]
-        is_next &= (readings.time_ns >= trace.start_ns[event_id]) & (readings.device_number >= 0)
-        device[i] = next(iter(readings.device_number[is_next].tolist()), ABSENT)
-    return Retries(trace.start_ns[retried], device)
+    operator, thread = timeline.operators.innermost(calls), trace.thread_index[calls]
+    follows = (operator[1:] == operator[:-1]) & (thread[1:] == thread[:-1])
+    follows &= np.isin(names[1:], _ALLOCATING) & np.isin(names[:-1], _FREEING)
+    again = 1 + np.flatnonzero(follows & (operator[1:] != ABSENT))
+    found = []
+    for event_id, entry in zip(calls[again].tolist(), operator[again].tolist(), strict=True):
+        is_later = readings.thread_index == trace.thread_index[event_id]
+        is_later &= readings.time_ns >= trace.end_ns[event_id]
+        [*following] = np.flatnonzero(is_later)[:1].tolist()
+        if following and readings.time_ns[following[0]] < timeline.operators.end_ns[entry]:
+            device = int(readings.device_number[following[0]])
+            found.append((int(trace.start_ns[event_id]), device))
+    start_ns, device_number = np.array(sorted(found), dtype=np.int64).reshape(-1, 2).T
+    return Retries(start_ns, device_number)
 
 
 MEASURE = Measure("memory", MemoryMetrics, memory)

@@ -68,32 +68,35 @@ def test_a_file_without_readings_has_no_rows():
     assert rows_of(graph(*TWO_STEPS)) == []
 
 
-def retrying(*rows):
-    made = with_memory(
-        *TWO_STEPS,
-        *rows,
-        readings=[(5, 0, 0, MIB, MIB), (90, 0, 0, 2 * MIB, 2 * MIB), (95, 0, 0, MIB, 2 * MIB)],
-    )
+def retrying(*rows, at=19):
+    """Starts of the retries among these calls; the allocator is read once in the operator."""
+    made = with_memory(*TWO_STEPS, *rows, readings=[(5, 0, 0, MIB, MIB), (at, 0, 0, MIB, MIB)])
     found = find_retries(made.host.timeline)
     assert [row.retries for row in rows_of(made)][1:] == [len(found.start_ns), 0]
     assert set(found.device_number.tolist()) <= {0}
     return found.start_ns.tolist()
 
 
+FREED = call("cudaFree", 15, 16), call("cudaFree", 16, 17)
+
+
 def test_an_allocation_after_what_was_kept_is_given_back_in_one_operator_is_a_retry():
-    failed, again = call("cudaMalloc", 13, 14), call("cudaMalloc", 17, 19)
-    assert retrying(failed, call("cudaFree", 15, 16), call("cudaFree", 16, 17), again) == [17]
+    """GIVEN a limit of the process, and a full GPU, which fails a first call."""
+    assert retrying(*FREED, call("cudaMalloc", 17, 18)) == [17]
+    assert retrying(call("cudaMalloc", 13, 14), *FREED, call("cudaMalloc", 17, 18)) == [17]
 
 
-def test_allocations_without_frees_between_them_are_none():
-    assert retrying(call("cudaMalloc", 13, 14), call("cudaMalloc", 17, 19)) == []
+def test_allocations_that_give_nothing_back_are_none():
+    assert retrying(call("cudaMalloc", 13, 14), call("cudaMalloc", 17, 18)) == []
 
 
 def test_allocations_of_several_operators_or_of_none_are_none():
-    free = call("cudaFree", 22, 23)
-    assert retrying(call("cudaMalloc", 13, 14), free, call("cudaMalloc", 25, 26)) == []
-    outside = call("cudaMalloc", 50, 52), call("cudaFree", 53, 54), call("cudaMalloc", 55, 56)
-    assert retrying(*outside) == []
+    assert retrying(*FREED, call("cudaMalloc", 22, 23), at=24) == []
+    assert retrying(call("cudaFree", 53, 54), call("cudaMalloc", 55, 56), at=57) == []
+
+
+def test_what_a_library_allocates_for_itself_is_none():
+    assert retrying(*FREED, call("cudaMalloc", 17, 18), at=30) == []
 
 
 _readings = st.lists(
