@@ -114,8 +114,8 @@ def _place(
 def find_retries(timeline: Timeline) -> Retries:
     """Find where the allocator found no memory, gave back what it kept, and asked again.
 
-    There a call of `cudaMalloc` follows one of `cudaFree` in the same operator, in which the next
-    reading of the thread lies, too: that of what was allocated. What libraries allocate for
+    There a call of `cudaMalloc` follows one of `cudaFree` in the same operator, and the reading of
+    what was allocated follows in it, before any other such call: what libraries allocate for
     themselves is not read.
     """
     trace, readings = timeline.trace, timeline.trace.memory
@@ -127,13 +127,16 @@ def find_retries(timeline: Timeline) -> Retries:
     follows &= np.isin(names[1:], _ALLOCATING) & np.isin(names[:-1], _FREEING)
     again = 1 + np.flatnonzero(follows & (operator[1:] != ABSENT))
     found = []
-    for event_id, entry in zip(calls[again].tolist(), operator[again].tolist(), strict=True):
-        is_later = readings.thread_index == trace.thread_index[event_id]
-        is_later &= readings.time_ns >= trace.end_ns[event_id]
-        [*following] = np.flatnonzero(is_later)[:1].tolist()
-        if following and readings.time_ns[following[0]] < timeline.operators.end_ns[entry]:
-            device = int(readings.device_number[following[0]])
-            found.append((int(trace.start_ns[event_id]), device))
+    for call in again.tolist():
+        own = np.flatnonzero(readings.thread_index == thread[call])
+        read_ns = readings.time_ns[own]
+        following = int(np.searchsorted(read_ns, trace.end_ns[calls[call]]))
+        until_ns = timeline.operators.end_ns[operator[call]]
+        if (thread[call + 1 : call + 2] == thread[call]).any():
+            until_ns = min(until_ns, trace.start_ns[calls[call + 1]])
+        if following < len(own) and read_ns[following] < until_ns:
+            device = int(readings.device_number[own[following]])
+            found.append((int(trace.start_ns[calls[call]]), device))
     start_ns, device_number = np.array(sorted(found), dtype=np.int64).reshape(-1, 2).T
     return Retries(start_ns, device_number)
 

@@ -97,6 +97,8 @@ def test_allocations_of_several_operators_or_of_none_are_none():
 
 def test_what_a_library_allocates_for_itself_is_none():
     assert retrying(*FREED, call("cudaMalloc", 17, 18), at=30) == []
+    several = call("cudaMalloc", 17, 18), call("cudaMalloc", 18, 19)
+    assert retrying(*FREED, *several, at=19) == []
 
 
 _readings = st.lists(
