@@ -246,6 +246,26 @@ def test_a_table_is_copied_with_exact_figures_as_it_is_shown(open_page, path):
         assert int(line[lines[0].index("time (ns)")]) == kernels[name].total_ns
 
 
+def test_a_chosen_rank_is_shown_in_all_tables_by_rank(open_page, job_path):
+    page = open_page(job_path)
+
+    def headings(key):
+        titles = page.locator(f"#{key} h3")
+        return [x.inner_text().partition(",")[0] for x in titles.all() if x.is_visible()]
+
+    assert headings("kernels") == headings("lines") == ["Rank 0"]
+    page.select_option("#lines select.ranks", label="rank 1")
+    assert headings("kernels") == headings("lines") == ["Rank 1"]
+    assert page.locator("#kernels select.ranks").input_value() == "rank 1"
+
+
+def test_without_scripts_the_tables_of_all_ranks_are_there(open_page, job_path):
+    page = open_page(job_path, java_script_enabled=False)
+    assert all(x.is_visible() for x in page.locator("#kernels table, #lines table").all())
+    assert page.locator("#kernels table").count() == 2
+    assert page.locator("select.ranks").first.is_hidden()
+
+
 def test_no_copied_name_is_a_formula(open_page, tmp_path):
     names = ["=1+1", "@SUM(A1)", ' -x,"y"', "plain"]
     events = [files.kernel(i * files.US, (i + 1) * files.US, x) for i, x in enumerate(names)]

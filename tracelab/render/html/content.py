@@ -10,7 +10,7 @@ from pathlib import PurePath
 from string import ascii_letters, digits
 from types import MappingProxyType
 
-from tracelab.base.arrays import Record
+from tracelab.base.arrays import ABSENT, Record
 from tracelab.base.file_names import short_names
 from tracelab.findings.registry import RULES
 from tracelab.findings.remedies import REMEDIES
@@ -28,12 +28,14 @@ from tracelab.render.html.charts import (
     overlap_charts,
     step_chart,
 )
+from tracelab.render.ranks import rank_shares
 from tracelab.render.recordings import Recordings, recordings_table
 from tracelab.render.scene import Scene
 from tracelab.render.section import PART, Chapter, Column, Fit, Section
 from tracelab.render.sections.files import causes_by_step, file_facts
 from tracelab.render.sections.findings import circumstances
 from tracelab.render.sections.predictions import causal_section, prediction_sections
+from tracelab.render.sections.work import work
 from tracelab.render.text.hints import steps_hint
 from tracelab.render.text.savings import REASONS, price
 from tracelab.render.words import ELLIPSIS, Quantity, bare_name, shorten
@@ -46,12 +48,14 @@ from tracelab.report.glossary import (
     PATH_KINDS,
     TERMS,
 )
-from tracelab.report.schema import CausalMetrics, Report, WhatIf
+from tracelab.report.schema import CausalMetrics, Job, Report, WhatIf
 from tracelab.report.views import RankView, ranks_of
 
 _MAX_FILES_WITH_FACTS, _MAX_RECORDINGS = 64, 50
 # Kernels, lines, modules and operators.
-_MAX_WORK_ROWS = 30
+_MAX_WORK_ROWS, _MAX_WORK_ROWS_OF_MANY, _MANY_RANKS, _MAX_RANKS = 30, 10, 8, 64
+# Parts of a job in which one rank's table is shown at a time.
+_BY_RANK = ("kernels", "lines")
 # The only addresses that a page links to: those of our own table.
 _LINKS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {remedy.documented: (remedy.source, remedy.url) for remedy in REMEDIES if remedy.url}
@@ -106,6 +110,8 @@ class Part(Record):
         sections: sentences, tables and notes.
         heat: heat maps above them.
         columns: a chart above them.
+        ranks: ranks, one for each section, of which the reader chooses one; else empty.
+        chosen: the rank whose section is shown first.
         of: which stretch of time they are about, where their titles do not say it.
     """
 
@@ -115,6 +121,8 @@ class Part(Record):
     sections: tuple[Section, ...]
     heat: tuple[HeatChart, ...] = ()
     columns: StepChart | None = None
+    ranks: tuple[int, ...] = ()
+    chosen: int = ABSENT
     of: str = ""
 
     @property
@@ -345,7 +353,30 @@ def _parts_of_all(report: Report, chapter: Chapter) -> Iterator[Part]:
         title = ("Ranks" if report.job else "Files") if key == "ranks" else sections[0].title
         yield Part(key, "", title, tuple(sections), heat=heat)
     if report.job:
+        yield from _parts_by_rank(report, report.job)
         yield from _whatif(report.whatif, "")
+
+
+def _parts_by_rank(report: Report, job: Job) -> Iterator[Part]:
+    """Make the parts of a job that have a table for each rank: of many, of those that matter."""
+    shares = sorted(rank_shares(report), key=lambda x: -x.wait_ns)
+    awaited = [*(x.rank for x in job.stragglers), *(x.waits_for for x in shares)]
+    ranks = {x.trace.rank: x.main for x in ranks_of(report) if x.views}
+    shown = sorted(ranks, key=lambda rank: (rank not in awaited, rank))[:_MAX_RANKS]
+    top = _MAX_WORK_ROWS if len(ranks) <= _MANY_RANKS else _MAX_WORK_ROWS_OF_MANY
+    for key in _BY_RANK:
+        made = [(rank, x) for rank in sorted(shown) for x in work(ranks[rank], key, top)]
+        tables = {
+            rank: replace(x, title=f"Rank {rank},{x.title.partition(',')[2]}")
+            for rank, x in made
+            if x.rows
+        }
+        if tables:
+            chosen = next(rank for rank in (*awaited, *tables) if rank in tables)
+            title, sections = f"{key.capitalize()}, by rank", tuple(tables.values())
+            yield Part(key, "", title, sections, ranks=tuple(tables), chosen=chosen)
+        elif made:  # all say the same
+            yield Part(key, "", key.capitalize(), (made[0][1],))
 
 
 def _parts_of_file(
@@ -353,6 +384,8 @@ def _parts_of_file(
 ) -> Iterator[Part]:
     """Make the parts of a file: what ran, what to do about it, and what was measured."""
     sections = _sections_by_key(chapter)
+    for key in _BY_RANK if report.job else ():
+        sections.pop(key, None)
     if kernels := sections.pop("kernels", None):
         yield _part_of_file(rank, "kernels", kernels, suffix)
     of_rank = tuple(x for x in report.causal if x.rank == rank.trace.rank)

@@ -139,6 +139,21 @@
   }
   for (const table of document.querySelectorAll(".section > .scroll > table")) addTools(table);
 
+  // Of a table for each rank one is shown, of the same rank in all parts of the page.
+  const choices = [...document.querySelectorAll("select.ranks")];
+  function choose(rank) {
+    for (const select of choices) {
+      const index = [...select.options].findIndex((option) => option.value === rank);
+      if (index >= 0) select.selectedIndex = index;
+      for (const [k, section] of select.closest(".part").querySelectorAll(".section").entries())
+        section.hidden = k !== select.selectedIndex;
+    }
+  }
+  for (const select of choices) {
+    select.addEventListener("change", () => choose(select.value));
+    choose([...select.options].find((option) => option.defaultSelected).value);
+  }
+
   // What is closed on the screen is open on paper.
   let closed = [];
   addEventListener("beforeprint", () => {

@@ -94,6 +94,25 @@ def test_what_ran_comes_before_what_would_save_time(hostile):
     assert ids[:3] == ["kernels", "causal", "whatif"]
 
 
+@pytest.mark.parametrize(
+    ("name", "ranks", "chosen"),
+    [(JOB, 2, 0), ("straggler_more_work", 2, 0), ("pipeline_1f1b_few_4", 4, 1)],
+)
+def test_a_job_has_kernels_and_lines_of_each_rank_and_shows_the_one_others_wait_for(
+    name, ranks, chosen
+):
+    read = page(name)
+    options = [x for x in read.all("option") if "section" in x.path]
+    names = [f"rank {rank}" for rank in range(ranks)]
+    parts = 2 if name == "straggler_more_work" else 1  # the others have no stacks, so no lines
+    assert [x.text for x in options] == parts * names
+    assert [x.text for x in options if "selected" in x.attributes] == parts * [f"rank {chosen}"]
+    titles = [x.get("aria-label").partition(",")[0].lower() for x in read.all("table")]
+    assert [x for x in titles if x in names] == parts * names
+    # THEN no rank has them once more
+    assert not [x for x in read.elements if re.fullmatch("(kernels|lines)-.*", x.get("id"))]
+
+
 def test_each_share_of_the_first_screen_is_one_whole_percent():
     text = page(SINFUL).one("summary").text
     for name in ("blocking calls", "CPU-bound", "launch latency", "busy", "idle"):
