@@ -9,7 +9,7 @@ from tracelab.base.options import Options
 from tracelab.model.trace import Category, Thread, Trace
 from tracelab.outputs.scene_of_file import scene_of_file
 from tracelab.read.streams import Source
-from tracelab.render.picture.save import Picture
+from tracelab.render.picture.save import Look, Picture
 from tracelab.render.picture.timeline import Part, draw_timelines, require_drawable
 from tracelab.render.scene import Span
 
@@ -99,8 +99,8 @@ def scene(timeline, window=None):
 
 def draw(timeline, *, start_ns=0, end_ns=100 * MS, width_px=1600, **options):
     part = Part(scene(timeline), Span(start_ns, end_ns), **options)
-    require_drawable(1, part.lanes, width_px)
-    return draw_timelines([part], width_px=width_px)
+    require_drawable(1, part.lanes, Look(width_px))
+    return draw_timelines([part], Look(width_px)).figure
 
 
 def texts_of(figure):
@@ -120,7 +120,7 @@ def extent(path):
 
 
 def pixels_of(figure, path):
-    Picture(figure).save(path)
+    Picture(figure, tuple).save(path)
     return imread(path)[:, :, :3]
 
 

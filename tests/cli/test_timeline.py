@@ -59,6 +59,7 @@ def test_range_must_be_finite(tracelab, tmp_path, option, value):
         (("--width", 10_000_000), "a timeline is 400 to 16,384 pixels wide, not 10,000,000"),
         (("--width", 399), "a timeline is 400 to 16,384 pixels wide, not 399"),
         (("--width", -1), "a timeline is 400 to 16,384 pixels wide, not -1"),
+        (("--height", 100), "a timeline is 200 to 16,384 pixels high, not 100"),
         (("--lanes", "foo"), "there is no lane 'foo'; lanes are host, device:0"),
         (("--from", "nan"), "milliseconds"),
         (("-o", "t.bmp"), "a timeline is written as .png, .svg or .pdf"),
@@ -86,3 +87,21 @@ def test_times_far_away_are_wrong_usage(tracelab, tmp_path, options):
     ran = tracelab("timeline", ITEM, "-o", tmp_path / "t.png", *options)
     assert (ran.code, ran.err.count("\n")) == (2, 1)
     assert not (tmp_path / "t.png").exists()
+
+
+def test_look_title_and_finding(tracelab, tmp_path):
+    sinful = TRACES / "train_step_sinful.pt.trace.json.gz"
+    ran = tracelab(
+        "timeline", sinful, "-o", tmp_path / "t.svg", "--title", "my <step>", "--dark",
+        "--height", 900, "--finding", 1,
+    )  # fmt: skip
+    assert ran.code == 0
+    drawn = (tmp_path / "t.svg").read_text()
+    assert "my &lt;step&gt;" in drawn
+    assert 'height="506.25pt"' in drawn  # 900 pixels, 128 to an inch
+    ran = tracelab("timeline", sinful, "-o", tmp_path / "u.png", "--finding", 99)
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert "there is no finding 99" in ran.err
+    for step in ("99", "few"):
+        assert tracelab("timeline", ITEM, "-o", tmp_path / "u.png", "--step", step).code == 2
+    assert not (tmp_path / "u.png").exists()

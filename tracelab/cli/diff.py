@@ -223,7 +223,6 @@ def _reduce(analysis: Analysis, *, is_drawn: bool) -> tuple[Launches, Part | Non
 
 def _draw(diff: Diff, parts: list[Part], path: Path) -> None:
     """Draw the step of median length of each side, or the whole traces."""
-    from tracelab.render.picture.save import Picture
     from tracelab.render.picture.timeline import draw_timelines
     from tracelab.render.scene import Span
     from tracelab.render.sections.diff import picture_title
@@ -240,4 +239,4 @@ def _draw(diff: Diff, parts: list[Part], path: Path) -> None:
         )
         for part, file in zip(parts, (rank.before, rank.after), strict=True)
     ]
-    Picture(draw_timelines(cut)).save(path)
+    draw_timelines(cut).save(path)

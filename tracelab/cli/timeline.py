@@ -50,6 +50,11 @@ def timeline(
             "(repeat, or use commas).",
         ),
     ] = None,
+    height: Annotated[
+        int | None,
+        typer.Option(metavar="PX", help="Pixels down, 200 to 16384; by default what lanes need."),
+    ] = None,
+    dark: Annotated[bool, typer.Option("--dark", help="Draw it for a dark page.")] = False,
     width: Annotated[int, typer.Option(metavar="PX", help="Pixels across, 400 to 16384.")] = 1600,
 ) -> None:
     """Draw what ran when, why the GPU was idle, and the first findings."""
@@ -72,5 +77,7 @@ def timeline(
             end_ms=end_ms,
             lanes=[name for text in lanes for name in text.split(",")] if lanes else None,
             width_px=width,
+            height_px=height,
+            dark=dark,
         )
     tell(f"drew {output}")

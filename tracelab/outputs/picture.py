@@ -19,7 +19,8 @@ from tracelab.outputs.scene_of_job import marks_of, scenes_of_report
 from tracelab.outputs.scene_of_replay import scenes_of_replay
 from tracelab.read.sources import one_source, path_names
 from tracelab.read.streams import Source
-from tracelab.render.picture.save import FORMATS, REFUSAL, Picture
+from tracelab.render.palette import DARK, LIGHT
+from tracelab.render.picture.save import FORMATS, REFUSAL, Look, Picture
 from tracelab.render.scene import Scene, Span, evidence_of
 from tracelab.report.schema import Report
 from tracelab.report.views import ranks_of
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 
 ALL_STEPS = "all"
+_DEFAULT_LOOK = Look()
 _MIN_FINDING_PX = 40  # of what `finding` shows
 # 31 years, in nanoseconds still an int64.
 _MAX_TIME_MS = 1e12
@@ -49,6 +51,8 @@ def draw(
     lanes: str | Sequence[str] | None = None,
     title: str = "",
     width_px: int = 1600,
+    height_px: int | None = None,
+    dark: bool = False,
 ) -> Picture:
     """Draw what ran when, and where the first findings are: by default a step of usual length.
 
@@ -66,6 +70,8 @@ def draw(
             ``counter:0/allocated``, ``kind:comm``.
         title: the headline, by default the verdict.
         width_px: pixels across.
+        height_px: pixels down, by default as many as the lanes need.
+        dark: whether it is for a dark page.
 
     Example:
         >>> tracelab.draw("traces/events_item.pt.trace.json.gz", "item.png", lanes="host")
@@ -89,7 +95,8 @@ def draw(
         )
     if not all(abs(ms or 0) <= _MAX_TIME_MS for ms in (start_ms, end_ms)):  # nan is not, either
         raise UsageError("a picture must begin and end within 10^12 milliseconds")
-    require_drawable(1, chosen, width_px)
+    look = Look(width_px, height_px, DARK if dark else LIGHT)
+    require_drawable(1, chosen, look)
     known = _inputs(inputs, path)
     if len(known) > 1:
         sources = [x for x in known if isinstance(x, Source)]
@@ -99,7 +106,7 @@ def draw(
                 raise result.error
         report = merge_results(results, [source.path for source in sources], options)
         parts = [result.more for result in results]
-        picture = draw_parts(report, parts, title=title, width_px=width_px)
+        picture = draw_parts(report, parts, title=title, look=look)
     else:
         [one] = known
         part = part_of(one if isinstance(one, Analysis) else analyze_source(one, options))
@@ -108,7 +115,7 @@ def draw(
         elif step is not None or (start_ms, end_ms) != (None, None):
             part = _at_step(part, step)
         part = _cut(replace(part, lanes=chosen, title=title), start_ms, end_ms, step)
-        picture = Picture(draw_timelines([part], width_px=width_px))
+        picture = draw_timelines([part], look)
     if path is not None:
         picture.save(Path(path))
     return picture
@@ -142,7 +149,8 @@ def draw_whatif(
     from tracelab.render.sections.predictions import picture_titles
 
     asked = add_changes(options, fixes, edits)
-    require_drawable(1, None, width_px)
+    look = Look(width_px)
+    require_drawable(1, None, look)
     [known] = _inputs([trace], path)
     analysis = known if isinstance(known, Analysis) else analyze_source(known, options)
     program, sites = analysis.baseline.program, analysis.sites
@@ -153,12 +161,11 @@ def draw_whatif(
         raise UsageError("there is nothing to draw: no finding has a change that can be replayed")
     [prediction] = predict(analysis.baseline, sites, changes[-1:])
     changed = apply_changes(changes[-1].edits, program, sites).program
-    figure = draw_both(
+    picture = draw_both(
         scenes_of_replay(analysis.timeline, program, changed),
         titles=picture_titles(Path(analysis.timeline.trace.path).name, prediction),
-        width_px=width_px,
+        look=look,
     )
-    picture = Picture(figure)
     if path is not None:
         picture.save(Path(path))
     return picture
@@ -230,7 +237,7 @@ def _at_finding(part: Part, number: int, width_px: int) -> Part:
 
 
 def draw_parts(
-    report: Report, parts: Sequence[Part], *, title: str = "", width_px: int = 1600
+    report: Report, parts: Sequence[Part], *, title: str = "", look: Look = _DEFAULT_LOOK
 ) -> Picture:
     """Draw the ranks of a job on one clock, or other files one above the other.
 
@@ -238,29 +245,28 @@ def draw_parts(
         report: of these files.
         parts: of each file; of several, made for a job.
         title: the headline of a job, by default the folder and the number of ranks.
-        width_px: pixels across.
+        look: its size and colors.
     """
     from tracelab.render.picture import job
     from tracelab.render.picture.timeline import draw_timelines, require_drawable
     from tracelab.render.ranks import job_sentences, rank_shares
 
     if report.job is None or not report.job.per_rank:
-        require_drawable(len(parts), None, width_px)
-        return Picture(draw_timelines(parts, width_px=width_px))
+        require_drawable(len(parts), None, look)
+        return draw_timelines(parts, look)
     shares = rank_shares(report)
     folders = {Path(trace.path).parent.name for trace in report.traces}
     name = folders.pop() if len(folders) == 1 else f"{len(folders)} folders"
     headline = f"{len({trace.path for trace in report.traces})} ranks on one clock"
     scenes = scenes_of_report(report, [part.scene for part in parts])
-    figure = job.draw_job(
+    return job.draw_job(
         report.job,
         {scene.rank: scene for scene in scenes},
         title=title or (f"{name}: {headline}" if name else headline),
         verdict=next(iter(job_sentences(report, shares)), ""),
         shares={x.rank: x for x in shares},
-        width_px=width_px,
+        look=look,
     )
-    return Picture(figure)
 
 
 def _write(report: Report, results: Sequence[FileResult], request: Request) -> Written:

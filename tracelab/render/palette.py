@@ -13,8 +13,6 @@ from types import MappingProxyType
 from tracelab.base.arrays import Record
 from tracelab.report.glossary import CAUSES
 
-_BLACK = "#202124"
-
 
 class SpanKind(Record):
     """Style of a kind of spans.
@@ -24,7 +22,6 @@ class SpanKind(Record):
         dark: on the page's dark ground; "" if only pictures show the kind, or it is like another.
         like: the kind whose colors the page gives it; "" for its own.
         word: its name in legends; "" if that is the glossary's, or its key.
-        ink: the color of a name written on it in a picture.
         hatch: matplotlib's pattern; "" for none.
         hatch_ink: the color of that pattern.
         is_striped: True if the page hatches it.
@@ -34,10 +31,78 @@ class SpanKind(Record):
     dark: str = ""
     like: str = ""
     word: str = ""
-    ink: str = "white"
     hatch: str = ""
     hatch_ink: str = "none"
     is_striped: bool = False
+
+
+class Theme(Record):
+    """Colors of a picture around its spans, and of these on it.
+
+    Attributes:
+        paper: behind all.
+        ground: of the lanes.
+        grid: the lines of the axis.
+        text, gray: of letters.
+        line: between steps.
+        accent: a name to which a sentence refers.
+    """
+
+    paper: str
+    ground: str
+    grid: str
+    text: str
+    gray: str
+    line: str
+    accent: str
+
+    def color_of(self, kind: str) -> str:
+        """Return the color of a kind of spans."""
+        style = KINDS[kind]
+        return style.color if self is LIGHT else style.dark or self.adapt(style.color)
+
+    def adapt(self, color: str) -> str:
+        """Return a color for white as this theme has it: what is pale is dim on a dark paper."""
+        if self is LIGHT or color == "none":
+            return color
+        return (
+            _mix(color, self.paper, 0.65)
+            if _luminance(color) > _MIN_PALE_LUMINANCE
+            else _mix(color, _WHITE, 0.2)
+        )
+
+
+_WHITE, _BLACK = "#FFFFFF", "#202124"
+# Of equal contrast to black and white letters.
+_MIDDLE_LUMINANCE = 0.2
+_MIN_PALE_LUMINANCE = 0.45
+LIGHT = Theme(_WHITE, "#F5F6F8", "#E4E6E9", _BLACK, "#5F6368", "#3C4043", "#C24A00")
+DARK = Theme("#15181C", "#1F2328", "#343A42", "#E8EAED", "#9AA0A6", "#BDC1C6", "#E8702A")
+
+
+def ink_on(color: str) -> str:
+    """Return the color of letters on a color.
+
+    >>> ink_on("#0072B2"), ink_on("#E69F00")
+    ('#FFFFFF', '#202124')
+    """
+    return _BLACK if _luminance(color) > _MIDDLE_LUMINANCE else _WHITE
+
+
+def _channels(color: str) -> list[int]:
+    return [int(color[i : i + 2], 16) for i in (1, 3, 5)]
+
+
+def _mix(color: str, other: str, share: float) -> str:
+    """Mix two colors; `share` is that of the other one."""
+    pairs = zip(_channels(color), _channels(other), strict=True)
+    return "#" + "".join(f"{round(a + (b - a) * share):02X}" for a, b in pairs)
+
+
+def _luminance(color: str) -> float:
+    """Return the relative luminance of a color, 0 to 1, as WCAG has it."""
+    red, green, blue = (float((x / 255) ** 2.2) for x in _channels(color))
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 # In the order of a picture's legend.
@@ -46,11 +111,11 @@ KINDS: Mapping[str, SpanKind] = MappingProxyType(
         "compute": SpanKind("#0072B2", "#3b93d0"),
         "data": SpanKind("#A8447F", like="input", word="data loading"),
         "forward": SpanKind("#0072B2", like="edge"),
-        "backward": SpanKind("#56B4E9", like="edge", ink=_BLACK),
-        "optimizer": SpanKind("#A99BD8", like="edge", ink=_BLACK),
-        "annotation": SpanKind("#C4C9CF", like="edge", ink=_BLACK),
+        "backward": SpanKind("#56B4E9", like="edge"),
+        "optimizer": SpanKind("#A99BD8", like="edge"),
+        "annotation": SpanKind("#C4C9CF", like="edge"),
         "other_compute": SpanKind("#0B3C5D"),
-        "comm": SpanKind("#E69F00", "#e69f00", word="communication", ink=_BLACK),
+        "comm": SpanKind("#E69F00", "#e69f00", word="communication"),
         "copy": SpanKind("#009E73", "#1fae86", hatch="\\\\\\", hatch_ink="#4DBB9D"),
         "memset": SpanKind("#5B2A4A", like="copy"),
         "exposed_comm": SpanKind("#E69F00", like="comm", word="exposed communication"),
@@ -60,7 +125,7 @@ KINDS: Mapping[str, SpanKind] = MappingProxyType(
             "#F3F5F7", like="edge", word="step that is not steady", is_striped=True
         ),
         "blocking": SpanKind("#C24A00", like="host_blocked", word="blocking call", is_striped=True),
-        "harmless": SpanKind("#F6CDB0", word="blocking call, no GPU idle", ink=_BLACK),
+        "harmless": SpanKind("#F6CDB0", word="blocking call, no GPU idle"),
         "launch_call": SpanKind("#8FA3B5", like="launch"),
         "counter": SpanKind("#8FA3B5", like="launch", word="number over time"),
         "host_step": SpanKind("#DDE3E9", word="step on the CPU"),
@@ -68,19 +133,18 @@ KINDS: Mapping[str, SpanKind] = MappingProxyType(
             "#F6CDB0",
             like="host_blocked",
             word="wait for other ranks",
-            ink=_BLACK,
             hatch="/////",
             hatch_ink="#D55E00",
             is_striped=True,
         ),
-        "transfer": SpanKind("#E69F00", like="comm", ink=_BLACK),
+        "transfer": SpanKind("#E69F00", like="comm"),
         "idle": SpanKind(
             "#EFF0F2", word="idle (no stream busy)", hatch="////", hatch_ink="#CDD2D7"
         ),
         # Causes of idle time, and parts of the critical path.
         "host_blocked": SpanKind("#C24A00", "#e8702a", is_striped=True),
         "input": SpanKind("#A8447F", "#d98bb6"),
-        "host_busy": SpanKind("#E6D93A", "#f0e442", ink=_BLACK),
+        "host_busy": SpanKind("#E6D93A", "#f0e442"),
         "dependency": SpanKind("#56B4E9", "#7cc4ee"),
         "launch": SpanKind("#8FA3B5", "#5b7289"),
         "graph": SpanKind("#7461B0", like="dependency"),
@@ -88,7 +152,7 @@ KINDS: Mapping[str, SpanKind] = MappingProxyType(
         "profiler": SpanKind("#96714F", like="edge"),
         "unknown": SpanKind("#6B7280", like="edge"),
         "queue": SpanKind("#A99BD8", like="launch"),
-        "host": SpanKind("#E6D93A", like="host_busy", ink=_BLACK),
+        "host": SpanKind("#E6D93A", like="host_busy"),
         "sync": SpanKind("#C24A00", like="host_blocked", word="blocking call", is_striped=True),
     }
 )

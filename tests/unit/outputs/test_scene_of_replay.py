@@ -25,6 +25,7 @@ from tracelab.outputs.scene_of_replay import (
     scenes_of_replay,
 )
 from tracelab.read.sources import find_sources
+from tracelab.render.picture.save import Look
 from tracelab.render.picture.timeline import draw_whatif
 from tracelab.simulate.edits import Edit, apply_edit
 from tracelab.simulate.program import Via, out_of_stream
@@ -149,7 +150,7 @@ def test_both_halves_have_the_same_scale_and_lanes(analyzed):
     program = analysis.baseline.program
     edited = apply_edit(Edit("unblock"), program, analysis.sites).program
     scenes = scenes_of_replay(analysis.timeline, program, edited)
-    figure = draw_whatif(scenes, titles=("before", "after"), width_px=1600)
+    figure = draw_whatif(scenes, titles=("before", "after"), look=Look()).figure
     above, below = figure.axes
     lengths = [axes.get_xlim()[1] for axes in (above, below)]
     widths = [axes.get_position().width for axes in (above, below)]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 from matplotlib.collections import PolyCollection
@@ -11,7 +12,8 @@ from matplotlib.collections import PolyCollection
 from tracelab.base.arrays import ABSENT
 from tracelab.base.intervals import Intervals, clip, union
 from tracelab.base.names import kernel_label
-from tracelab.render.palette import KINDS, kind_word
+from tracelab.base.safe_text import visible
+from tracelab.render.palette import KINDS, ink_on, kind_word
 from tracelab.render.picture.coverage import (
     FloatArray,
     Grid,
@@ -24,11 +26,6 @@ from tracelab.render.picture.coverage import (
 )
 from tracelab.render.picture.layout import (
     CAPTION_UP_PX,
-    DARK,
-    DPI,
-    GRAY,
-    GRID_LINE,
-    GROUND,
     LEFT_PX,
     LINE_PX,
     MARGIN_PX,
@@ -43,17 +40,18 @@ from tracelab.render.picture.layout import (
     text_width,
     wrap,
 )
-from tracelab.render.picture.rows import MARK_PX, PlacedMark, Row
+from tracelab.render.picture.rows import MARK_PX, Layer, PlacedMark, Row
+from tracelab.render.picture.save import DPI, Tip
 from tracelab.render.scene import Span
-from tracelab.render.words import axis_unit, bare_name, shorten, ticks
+from tracelab.render.words import axis_unit, bare_name, shorten, ticks, time_text
 
-_SEAM_PX, _NAME_PX, _NAME_PAD, _NAMED_BAND_PX = 5, 40, 5, 14
+_SEAM_PX, _NAME_PX, _NAME_PAD, _NAMED_BAND_PX, _TIP_PX = 5, 40, 5, 14, 2
+_MAX_TIP_LETTERS = 2000
 # Pixels from the picture's left edge.
 _UNIT_X, _LABEL_X = 218, 230
-_STEPS_UP_PX = 10  # above the lanes
+_STEPS_UP_PX = 17  # above the lanes
 _TICK_PX, _STEP_LINE_PX, _TEXT_GAP = 110, 16, 8
 _MAX_TITLE_LETTERS = 300
-_MARKED = "#C24A00"  # the label of a device that a line above the lanes tells of
 
 
 def draw_lanes(sheet: Sheet, names: Sequence[str], idle: Mapping[int, Intervals]) -> None:
@@ -74,7 +72,7 @@ def _draw_grounds(sheet: Sheet) -> None:
         for ground in rectangles(whole, sheet.grid.start_ns, top, bottom)
     ]
     sheet.axes.add_collection(
-        PolyCollection(grounds, facecolor=GROUND, linewidth=0, zorder=0), autolim=False
+        PolyCollection(grounds, facecolor=sheet.theme.ground, linewidth=0, zorder=0), autolim=False
     )
 
 
@@ -138,12 +136,49 @@ def _draw_names(sheet: Sheet, names: Sequence[str]) -> None:
                 # The operation or the tile says more than the family.
                 text = text.partition(" ")[2] or text
             text = fit(printable(text), room_px, SMALL_PX)
-            style = KINDS[kind]
+            color = sheet.theme.color_of(kind)
             # Its own ground keeps a name readable on a hatch; an outline of its letters would, too,
             # but makes them shapes in SVG and PDF.
-            ground = {"boxstyle": "square,pad=0.1", "facecolor": style.color, "linewidth": 0}
-            look = {"ha": "center", "color": style.ink, "bbox": ground if style.hatch else None}
+            ground = {"boxstyle": "square,pad=0.1", "facecolor": color, "linewidth": 0}
+            look: dict[str, Any] = {"ha": "center", "color": ink_on(color)}
+            look |= {"bbox": ground} if KINDS[kind].hatch else {}
             sheet.write(middle_px, (upper + lower) / 2, text, SMALL_PX, **look)
+
+
+def tips_of(sheet: Sheet, names: Sequence[str], zero_ns: int) -> Iterator[Tip]:
+    """Yield what is known of each span that has a shape of its own, by its place in the figure.
+
+    Times are told as the axis counts them, from `zero_ns` on.
+    """
+    grid, place = sheet.grid, sheet.axes.get_position()
+    down_px = sheet.figure.bbox.height * (1 - place.y1)
+    for band, upper, lower in sheet.bands():
+        for layer in band.layers:
+            starts = np.maximum(layer.start_ns, grid.start_ns)
+            ends = np.minimum(layer.end_ns, grid.end_ns)
+            for i in roomy(starts, ends, grid, _TIP_PX).tolist():
+                yield Tip(
+                    LEFT_PX + (int(starts[i]) - grid.start_ns) / grid.pixel_ns,
+                    down_px + upper,
+                    int(ends[i] - starts[i]) / grid.pixel_ns,
+                    lower - upper,
+                    visible(_tip(layer, i, names, zero_ns)),
+                )
+
+
+def _tip(layer: Layer, i: int, names: Sequence[str], zero_ns: int) -> str:
+    """Return the full name of a span, when it ran, and what it cost or what caused it."""
+    start_ns, end_ns = int(layer.start_ns[i]), int(layer.end_ns[i])
+    parts = [kind_word(layer.kind) if layer.name[i] == ABSENT else names[layer.name[i]]]
+    parts.append(f"{time_text(end_ns - start_ns)} from {time_text(start_ns - zero_ns)}")
+    if layer.kind == "harmless":
+        parts.append("no GPU was idle for it")
+    elif layer.kind == "blocking" and len(layer.cost_ns):
+        parts.append(f"a GPU was idle {time_text(int(layer.cost_ns[i]))} because of it")
+    if len(layer.next) and layer.next[i] != ABSENT:
+        parts[0] = f"idle: {parts[0]}"
+        parts.append(f"before {names[layer.next[i]]}")
+    return "  ·  ".join(shorten(part, _MAX_TIP_LETTERS) for part in parts)
 
 
 # --- around the lanes ---
@@ -161,7 +196,7 @@ def draw_marks(sheet: Sheet, marks: Sequence[PlacedMark]) -> None:
         middle_px = min(max(mark.middle_px, MARK_PX / 2), sheet.grid.columns - MARK_PX / 2)
         _write_number(sheet, middle_px, edges[0], mark.number)
     shapes = PolyCollection(
-        frames, facecolor="none", edgecolor=DARK, linewidth=points(2), zorder=4.5
+        frames, facecolor="none", edgecolor=sheet.theme.text, linewidth=points(2), zorder=4.5
     )
     shapes.set_gid("marks")
     sheet.axes.add_collection(shapes, autolim=False)
@@ -179,8 +214,9 @@ def _band_of(row: Row, mark: PlacedMark) -> tuple[float, float]:
 
 def _write_number(sheet: Sheet, x_px: float, y_px: float, number: int) -> None:
     """Write the number of a finding in a disk."""
-    disk = {"boxstyle": "circle,pad=0.25", "facecolor": DARK, "edgecolor": "white"}
-    look = {"ha": "center", "va": "center", "weight": "bold", "color": "white", "zorder": 6}
+    theme = sheet.theme
+    disk = {"boxstyle": "circle,pad=0.25", "facecolor": theme.text, "edgecolor": theme.paper}
+    look = {"ha": "center", "va": "center", "weight": "bold", "color": theme.paper, "zorder": 6}
     sheet.write(x_px, y_px, str(number), SMALL_PX - 1, bbox=disk, **look)
 
 
@@ -201,7 +237,7 @@ def draw_header(
         sheet.write(left, y_px, text, TITLE_PX, weight="bold")
         y_px += LINE_PX
     for i, text in enumerate(lines, 1):
-        color = GRAY if i == len(lines) else DARK
+        color = sheet.theme.gray if i == len(lines) else sheet.theme.text
         sheet.write(left, y_px, fit(printable(text), room_px, TEXT_PX), color=color)
         y_px += LINE_PX
     for number, text in key.items():
@@ -219,7 +255,9 @@ def draw_labels(sheet: Sheet, unit: str, below: Mapping[int, str], marked: Set[i
         sheet.write(right, (top + bottom) / 2, row.label, size_px, ha="right")
     for device, (top, bottom) in sheet.device_edges().items():
         middle, said = (top + bottom) / 2, below.get(device, "")
-        color, said_color = (_MARKED, _MARKED) if device in marked else (DARK, GRAY)
+        theme = sheet.theme
+        is_marked = device in marked
+        color, said_color = (theme.accent,) * 2 if is_marked else (theme.text, theme.gray)
         name_y = middle - 8 if said else middle
         sheet.write(left, name_y, f"{unit} {device}", weight="bold", color=color)
         sheet.write(left, middle + 9, said, SMALL_PX, color=said_color)
@@ -238,10 +276,10 @@ def draw_steps(sheet: Sheet, steps: Sequence[Mapping[int, Span]]) -> None:
         kept = spaced([ns / grid.pixel_ns for ns in line_ns], [_STEP_LINE_PX] * len(line_ns))
         segments += [((line_ns[i], upper), (line_ns[i], lower)) for i in kept]
         upper = lower
-    look = {"colors": "#3C4043", "alpha": 0.7, "zorder": 4, "clip_on": False}
+    look = {"colors": sheet.theme.line, "alpha": 0.7, "zorder": 4, "clip_on": False}
     sheet.draw_lines("steps", segments, 1, **look)
     for left_px, text in step_labels(_shown(steps[0], grid), grid):
-        sheet.write(left_px + _TEXT_GAP / 2, -_STEPS_UP_PX, text, SMALL_PX, color=GRAY)
+        sheet.write(left_px + _TEXT_GAP / 2, -_STEPS_UP_PX, text, SMALL_PX, color=sheet.theme.gray)
 
 
 def _shown(steps: Mapping[int, Span], grid: Grid) -> dict[int, Span]:
@@ -265,17 +303,17 @@ def step_labels(steps: Mapping[int, Span], grid: Grid) -> list[tuple[float, str]
 
 def draw_axis(sheet: Sheet, start_ns: int, longest: Grid | None = None) -> None:
     """Draw time as the axis counts it from `start_ns` on, with ticks of the longest sheet."""
-    axes, grid = sheet.axes, longest or sheet.grid
+    axes, grid, gray = sheet.axes, longest or sheet.grid, sheet.theme.gray
     tick_ns, tick_labels = ticks(grid.length_ns, max(2, grid.columns // _TICK_PX), start_ns)
     tick_ns = tick_ns - start_ns
     shown = int((tick_ns <= sheet.grid.length_ns).sum())
-    axes.set_xticks(tick_ns[:shown], tick_labels[:shown], fontsize=points(TEXT_PX), color=GRAY)
+    axes.set_xticks(tick_ns[:shown], tick_labels[:shown], fontsize=points(TEXT_PX), color=gray)
     axes.set_yticks([])
-    axes.tick_params(axis="x", length=points(6), width=points(1), color=GRAY, pad=points(6))
+    axes.tick_params(axis="x", length=points(6), width=points(1), color=gray, pad=points(6))
     axes.set_axisbelow(True)
-    axes.grid(axis="x", color=GRID_LINE, linewidth=points(1))
+    axes.grid(axis="x", color=sheet.theme.grid, linewidth=points(1))
     for side, spine in axes.spines.items():
-        spine.set(visible=side == "bottom", color=GRAY, linewidth=points(1))
+        spine.set(visible=side == "bottom", color=gray, linewidth=points(1))
     unit, _ = axis_unit(start_ns, grid.length_ns)
     below = sheet.height_px + 20
-    sheet.write(_UNIT_X - LEFT_PX, below, f"time ({unit})", ha="right", color=GRAY)
+    sheet.write(_UNIT_X - LEFT_PX, below, f"time ({unit})", ha="right", color=gray)

@@ -8,13 +8,12 @@ from functools import reduce
 from itertools import pairwise
 from statistics import median
 
-from matplotlib.figure import Figure
-
 from tracelab.base.intervals import Intervals, clip, gaps, intersect, join, measure, subtract, union
 from tracelab.render.picture.coverage import Grid
 from tracelab.render.picture.layout import LEFT_PX, RIGHT_PX
 from tracelab.render.picture.rows import Band, Layer, Row
-from tracelab.render.picture.timeline import Panel, draw_panels
+from tracelab.render.picture.save import Look, Picture
+from tracelab.render.picture.timeline import DEFAULT_LOOK, Panel, draw_panels
 from tracelab.render.ranks import RankShares
 from tracelab.render.scene import NOTHING, Scene, Span
 from tracelab.render.words import duration_text
@@ -31,8 +30,8 @@ def draw_job(
     title: str,
     verdict: str,
     shares: Mapping[int, RankShares],
-    width_px: int = 1600,
-) -> Figure:
+    look: Look = DEFAULT_LOOK,
+) -> Picture:
     """Draw the ranks of a job on one clock, in steps of usual length.
 
     Args:
@@ -41,11 +40,11 @@ def draw_job(
         title: the headline.
         verdict: the line below it.
         shares: how each rank spends a step, by its number, as the first screen says it.
-        width_px: the picture's width; its height follows from the number of ranks.
+        look: the picture's size and colors.
     """
     ranks = _chosen(job)
     steps = choose_steps(job, scenes)
-    grid = _grid(job, scenes, steps, width_px - LEFT_PX - RIGHT_PX)
+    grid = _grid(job, scenes, steps, look.width_px - LEFT_PX - RIGHT_PX)
     rows, busy = zip(*(_row(scenes[rank], grid, shares.get(rank)) for rank in ranks), strict=True)
     steps_of = {
         times.rank: {x.step: Span(x.start_ns, x.end_ns) for x in times.steps}
@@ -61,10 +60,11 @@ def draw_job(
         title=title,
         lines=(verdict, "  ·  ".join([*_caption(job, ranks, steps, grid), *of])),
         below=_roles(job),
+        zero_ns=grid.start_ns,
         unit="rank",
         marked={x.rank for x in job.stragglers},
     )
-    return draw_panels([panel], width_px)
+    return draw_panels([panel], look)
 
 
 def _chosen(job: Job) -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence, Set
 from functools import lru_cache
 from itertools import pairwise
+from math import ceil
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -16,19 +17,18 @@ from matplotlib.patches import Patch
 from matplotlib.textpath import TextToPath
 
 from tracelab.base.arrays import Record
-from tracelab.render.palette import KINDS, kind_word
+from tracelab.base.errors import UsageError
+from tracelab.render.palette import KINDS, Theme, kind_word
 from tracelab.render.picture.coverage import FloatArray, Grid
 from tracelab.render.picture.rows import Band, Row
+from tracelab.render.picture.save import DPI, Look
 from tracelab.render.words import shorten
 
-GROUND, GRID_LINE, DARK, GRAY = "#F5F6F8", "#E4E6E9", "#202124", "#5F6368"
 FONT = "DejaVu Sans"  # it comes with matplotlib
 
-# With a power of two as the resolution, whole pixels stay whole in floats.
-DPI = 128
 # Left and right of the lanes.
 LEFT_PX, RIGHT_PX = 240, 30
-MIN_WIDTH_PX, MAX_WIDTH_PX = 400, 16_384
+MIN_WIDTH_PX, MIN_HEIGHT_PX, MAX_SIDE_PX = 400, 200, 16_384
 # Left of the headline and of the devices.
 MARGIN_PX = 20
 # From the upper edge to the headline, from a line to the next, from the last to the lanes.
@@ -44,6 +44,8 @@ _LANE_GAP, _DEVICE_GAP = 4, 14
 _LARGE_LANE, _SMALL_LANE, _LANES_WITH_ROOM = 40, 22, 8
 _LEGEND_ROW_PX, _LEGEND_ENTRY_PX = 24, 160
 _MIN_LETTERS = 8
+# Of what the lanes need, where a height is given.
+_MIN_LANE_SHARE = 0.5
 
 
 def points(px: float) -> float:
@@ -59,8 +61,8 @@ class Sheet(Record, eq=False):
         axes: the part that the lanes fill.
         grid: the pixel columns of the axes.
         rows: what lies in them.
-        tops: each lane's upper edge.
-        lane_px: every lane's height, unless its bands need more.
+        tops, heights: each lane's upper edge and height.
+        theme: the colors.
     """
 
     figure: Figure
@@ -68,22 +70,23 @@ class Sheet(Record, eq=False):
     grid: Grid
     rows: Sequence[Row]
     tops: Sequence[int]
-    lane_px: int
+    heights: Sequence[int]
+    theme: Theme
 
     @property
     def height_px(self) -> int:
         """Height of all lanes."""
-        return self.tops[-1] + lane_height_px(self.rows[-1], self.lane_px)
+        return self.tops[-1] + self.heights[-1]
 
     @property
     def is_spacious(self) -> bool:
         """True if two lines of text fit beside a lane."""
-        return self.lane_px >= 2 * TEXT_PX + 4
+        return min(self.heights) >= 2 * TEXT_PX + 4
 
     def places(self) -> Iterator[tuple[Row, int, int]]:
         """Every lane with its upper and lower edge."""
-        for lane, top in zip(self.rows, self.tops, strict=True):
-            yield lane, top, top + lane_height_px(lane, self.lane_px)
+        for lane, top, height in zip(self.rows, self.tops, self.heights, strict=True):
+            yield lane, top, top + height
 
     def bands(self) -> Iterator[tuple[Band, float, float]]:
         """Every band of every lane with its upper and lower edge."""
@@ -105,8 +108,8 @@ class Sheet(Record, eq=False):
         style = KINDS[kind]
         shapes = PolyCollection(
             polygons,
-            facecolor=style.color,
-            edgecolor=style.hatch_ink,
+            facecolor=self.theme.color_of(kind),
+            edgecolor=self.theme.adapt(style.hatch_ink),
             hatch=style.hatch or None,
             linewidth=0,
             zorder=1 if kind == "idle" else 2,
@@ -124,7 +127,7 @@ class Sheet(Record, eq=False):
         self, x_px: float, y_px: float, text: str, size_px: int = TEXT_PX, **look: Any
     ) -> None:
         """Write at a point in pixels from the lanes' upper left corner."""
-        style = {"color": DARK, "va": "center_baseline", "zorder": 5, **look}
+        style = {"color": self.theme.text, "va": "center_baseline", "zorder": 5, **look}
         self.axes.text(
             x_px * self.grid.pixel_ns,
             y_px,
@@ -139,7 +142,7 @@ def new_sheets(
     lanes: Sequence[Sequence[Row]],
     grids: Sequence[Grid],
     lines: Sequence[int],
-    width_px: int,
+    look: Look,
     legend_px: int,
 ) -> list[Sheet]:
     """Make an empty picture of the right size: sheets one below the other, axes on whole pixels.
@@ -148,29 +151,39 @@ def new_sheets(
     """
     lane_px = [_lane_height_px(len(of_sheet)) for of_sheet in lanes]
     tops = [lane_tops(of_sheet, px) for of_sheet, px in zip(lanes, lane_px, strict=True)]
-    lanes_px = [
-        top[-1] + lane_height_px(of_sheet[-1], px)
-        for of_sheet, top, px in zip(lanes, tops, lane_px, strict=True)
+    ends = [
+        [top + lane_height_px(row, px) for top, row in zip(of_sheet, rows, strict=True)]
+        for of_sheet, rows, px in zip(tops, lanes, lane_px, strict=True)
     ]
     header_px = [_TITLE_DOWN_PX + LINE_PX * count + CAPTION_UP_PX for count in lines]
-    height_px = sum(header_px) + sum(lanes_px) + _AXIS_PX * len(grids) + legend_px
-    figure = Figure(figsize=(width_px / DPI, height_px / DPI), dpi=DPI, facecolor="white")
+    around_px = sum(header_px) + _AXIS_PX * len(grids) + legend_px
+    needed_px = sum(of_sheet[-1] for of_sheet in ends)
+    height_px = look.height_px or around_px + needed_px
+    share = (height_px - around_px) / needed_px
+    if share < _MIN_LANE_SHARE:
+        least_px = around_px + ceil(needed_px * _MIN_LANE_SHARE)
+        text = f"these lanes need a height of {least_px:,} pixels or more, not {height_px:,}"
+        raise UsageError(f"{text}: choose some with --lanes")
+    size = (look.width_px / DPI, height_px / DPI)
+    figure = Figure(figsize=size, dpi=DPI, facecolor=look.theme.paper)
     FigureCanvasAgg(figure)
     sheets: list[Sheet] = []
     below_px = height_px
     for i, grid in enumerate(grids):
-        below_px -= header_px[i] + lanes_px[i]
+        upper, lower = ([int(px * share) for px in edges[i]] for edges in (tops, ends))
+        below_px -= header_px[i] + lower[-1]
         axes = figure.add_axes(
             (
-                LEFT_PX / width_px,
+                LEFT_PX / look.width_px,
                 below_px / height_px,
-                grid.columns / width_px,
-                lanes_px[i] / height_px,
+                grid.columns / look.width_px,
+                lower[-1] / height_px,
             ),
             label=str(i),
         )
-        axes.set(xlim=(0, grid.length_ns), ylim=(lanes_px[i], 0), facecolor="none")
-        sheets.append(Sheet(figure, axes, grid, lanes[i], tops[i], lane_px[i]))
+        axes.set(xlim=(0, grid.length_ns), ylim=(lower[-1], 0), facecolor="none")
+        heights = [end - top for top, end in zip(upper, lower, strict=True)]
+        sheets.append(Sheet(figure, axes, grid, lanes[i], upper, heights, look.theme))
         below_px -= _AXIS_PX
     return sheets
 
@@ -265,8 +278,8 @@ def draw_legend(sheet: Sheet, kinds: Set[str]) -> None:
     """Draw the legend of the kinds of spans below a picture; the sheet's width limits a line."""
     handles = [
         Patch(
-            facecolor=KINDS[of_look[0]].color,
-            edgecolor=KINDS[of_look[0]].hatch_ink,
+            facecolor=sheet.theme.color_of(of_look[0]),
+            edgecolor=sheet.theme.adapt(KINDS[of_look[0]].hatch_ink),
             hatch=KINDS[of_look[0]].hatch or None,
             linewidth=0,
             label=" / ".join(dict.fromkeys(map(kind_word, of_look))),
@@ -282,7 +295,7 @@ def draw_legend(sheet: Sheet, kinds: Set[str]) -> None:
         bbox_to_anchor=(left / width_px, _BOTTOM_PX / height_px),
         ncols=columns,
         fontsize=points(TEXT_PX),
-        labelcolor=DARK,
+        labelcolor=sheet.theme.text,
         frameon=False,
         borderpad=0,
         borderaxespad=0,

@@ -14,7 +14,7 @@ from tracelab.base.arrays import ABSENT, Record
 from tracelab.base.errors import UsageError
 from tracelab.base.intervals import Int64Array, Intervals, clip, measure, union
 from tracelab.render.picture.coverage import FloatArray, Grid, column_heights
-from tracelab.render.scene import Lane, Scene, Span, evidence_of
+from tracelab.render.scene import NOTHING, Lane, Scene, Span, evidence_of
 from tracelab.render.words import ELLIPSIS, UNITS, count_text, duration_text
 
 MAX_ID_LETTERS = 8
@@ -49,6 +49,8 @@ class Layer(Record, eq=False):
         start_ns, end_ns: int64[k], ns, of those that lie in it.
         name: int32[k], index into the names of the scene, ABSENT if the kind is the name; empty if
             nothing is written on them.
+        cost_ns: int64[k], idle time that blocking calls caused; empty if that is not known.
+        next: int32[k], the name of what ended idle time; empty for all else.
     """
 
     kind: str
@@ -56,6 +58,8 @@ class Layer(Record, eq=False):
     start_ns: Int64Array
     end_ns: Int64Array
     name: NDArray[np.int32]
+    cost_ns: Int64Array = NOTHING
+    next: NDArray[np.int32] = NOTHING
 
 
 class Band(Record, eq=False):
@@ -210,7 +214,8 @@ def _layer(lane: Lane, kind: str, grid: Grid) -> Layer:
     part = lane.select(is_kind & (lane.end_ns > grid.start_ns) & (lane.start_ns < grid.end_ns))
     covered = clip(union(part.start_ns, part.end_ns), grid.start_ns, grid.end_ns)
     name = part.more.get("name", np.full(len(part), ABSENT, dtype=np.int32))
-    return Layer(kind, covered, part.start_ns, part.end_ns, name)
+    extra = (part.more.get(column, NOTHING) for column in ("cost", "next"))
+    return Layer(kind, covered, part.start_ns, part.end_ns, name, *extra)
 
 
 def _layers(lane: Lane, grid: Grid) -> tuple[Layer, ...]:
@@ -236,7 +241,7 @@ def _stream_row(lane: Lane, kinds: Sequence[str], grid: Grid) -> Row:
 def _idle_row(lane: Lane, grid: Grid) -> Row:
     """Build the row of a GPU's idle time by cause; of too many rows it is never left out."""
     band = Band(0, 1, MIN_BAND_HEIGHT_SHARE, _layers(lane, grid))
-    return Row("idle", lane.device, grid.length_ns, (band,), streams=0)
+    return Row("idle by cause", lane.device, grid.length_ns, (band,), streams=0)
 
 
 def _levels(lane: Lane, kinds: Sequence[str], grid: Grid) -> tuple[Band, ...]:

@@ -2,34 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+from xml.etree.ElementTree import Element, SubElement, tostring
 
 from tracelab.base.arrays import Record
 from tracelab.base.errors import UsageError
+from tracelab.render.palette import LIGHT, Theme
 from tracelab.system.files import write_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+# With a power of two as the resolution, whole pixels stay whole in floats.
+DPI = 128
 FORMATS = (".png", ".svg", ".pdf")
 REFUSAL = "{}: a timeline is written as .png, .svg or .pdf"
 
 
+class Look(Record):
+    """Size and colors of a picture.
+
+    Attributes:
+        width_px: pixels across.
+        height_px: pixels down; None for what its rows need.
+        theme: its colors.
+    """
+
+    width_px: int = 1600
+    height_px: int | None = None
+    theme: Theme = LIGHT
+
+
+class Tip(NamedTuple):
+    """A text for a place of a picture, in pixels from its upper left corner."""
+
+    left_px: float
+    top_px: float
+    width_px: float
+    height_px: float
+    text: str
+
+
 class Picture(Record, eq=False):
-    """A drawn timeline, which shows itself in a notebook."""
+    """A drawn timeline, which shows itself in a notebook.
+
+    Attributes:
+        figure: the drawing.
+        tips: yields what an SVG file says where the mouse rests.
+    """
 
     figure: Figure
+    tips: Callable[[], Iterable[Tip]]
 
     def save(self, path: str | Path) -> None:
         """Write it; the ending of the name says in which format."""
         suffix = Path(path).suffix.lower()
         if suffix not in FORMATS:
             raise UsageError(REFUSAL.format(path))
-        write_file(path, _content(self.figure, suffix))
+        write_file(path, self.svg() if suffix == ".svg" else _content(self.figure, suffix))
 
     def png(self) -> bytes:
         """The content of a PNG file."""
@@ -37,7 +71,8 @@ class Picture(Record, eq=False):
 
     def svg(self) -> bytes:
         """The content of an SVG file."""
-        return _content(self.figure, ".svg")
+        drawn, end, _ = _content(self.figure, ".svg").rpartition(b"</svg>")
+        return drawn + _svg_of_tips(self.tips()) + end + b"\n"
 
     def pdf(self) -> bytes:
         """The content of a PDF file."""
@@ -45,6 +80,17 @@ class Picture(Record, eq=False):
 
     def _repr_png_(self) -> bytes:
         return self.png()
+
+
+def _svg_of_tips(tips: Iterable[Tip]) -> bytes:
+    """Return places that nobody sees, each with its text, in points as SVG has them."""
+    group = Element("g", {"id": "tips", "fill-opacity": "0"})
+    names = ("x", "y", "width", "height")
+    for *pixels, text in tips:
+        values = [f"{pixel * 72 / DPI:.2f}" for pixel in pixels]
+        place = SubElement(group, "rect", dict(zip(names, values, strict=True)))
+        SubElement(place, "title").text = text
+    return tostring(group)
 
 
 def _content(figure: Figure, suffix: str) -> bytes:

@@ -5,11 +5,9 @@ Neither a user's rcParams nor a name in a trace changes how a picture looks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from types import MappingProxyType
-
-from matplotlib.figure import Figure
 
 from tracelab.base.arrays import Record
 from tracelab.base.errors import UsageError
@@ -24,10 +22,12 @@ from tracelab.render.picture.draw_lanes import (
     draw_marks,
     draw_steps,
     header_lines,
+    tips_of,
 )
 from tracelab.render.picture.layout import (
     LEFT_PX,
-    MAX_WIDTH_PX,
+    MAX_SIDE_PX,
+    MIN_HEIGHT_PX,
     MIN_WIDTH_PX,
     RIGHT_PX,
     draw_legend,
@@ -48,16 +48,17 @@ from tracelab.render.picture.rows import (
     require_lane_names,
     visible,
 )
-from tracelab.render.picture.save import fixed_style
+from tracelab.render.picture.save import Look, Picture, Tip, fixed_style
 from tracelab.render.scene import Scene, Span
 from tracelab.render.text.savings import percent
 from tracelab.render.words import duration_text
 
+DEFAULT_LOOK = Look()
 # Of all parts together.
 MAX_ROWS = 400
 MAX_ROWS_OF_HALF = 24
-# Matplotlib's limit is a height of 2^16 pixels.
-MAX_PARTS = 100
+# Nobody compares more of them by eye.
+MAX_PARTS = 20
 
 
 class Part(Record, eq=False):
@@ -97,11 +98,11 @@ class Panel(Record, eq=False):
         title: the headline.
         lines: the lines below it; the last one is gray.
         below: what is written below the name of a GPU.
+        zero_ns: the moment from which the axis counts.
         unit: what names of GPUs begin with; those of a job are ranks.
         marked: the GPUs whose names are colored.
         key: what the number of each finding means.
         marks: these numbers in the lanes.
-        zero_ns: the moment from which the axis counts; by default the left edge.
     """
 
     grid: Grid
@@ -112,42 +113,45 @@ class Panel(Record, eq=False):
     title: str
     lines: Sequence[str]
     below: Mapping[int, str]
+    zero_ns: int
     unit: str = "GPU"
     marked: Set[int] = frozenset()
     key: Mapping[int, str] = MappingProxyType({})
     marks: Sequence[PlacedMark] = ()
-    zero_ns: int | None = None
 
 
-def require_drawable(parts: int, lanes: Sequence[str] | None, width_px: int) -> None:
+def require_drawable(parts: int, lanes: Sequence[str] | None, look: Look) -> None:
     """Refuse numbers of files, lanes and pixels that no picture of any trace has."""
-    if not MIN_WIDTH_PX <= width_px <= MAX_WIDTH_PX:
-        raise UsageError(
-            f"a timeline is {MIN_WIDTH_PX} to {MAX_WIDTH_PX:,} pixels wide, not {width_px:,}"
-        )
+    sides = (("wide", MIN_WIDTH_PX, look.width_px), ("high", MIN_HEIGHT_PX, look.height_px))
+    for word, least, px in sides:
+        if px is not None and not least <= px <= MAX_SIDE_PX:
+            raise UsageError(f"a timeline is {least} to {MAX_SIDE_PX:,} pixels {word}, not {px:,}")
     if parts > MAX_PARTS:
-        raise UsageError(f"one picture shows at most {MAX_PARTS} files; these are {parts:,}")
+        raise UsageError(
+            f"one picture shows at most {MAX_PARTS} files that are not one job; these are "
+            f"{parts:,}: draw each alone, as `tracelab analyze DIR --png FILE --all` does"
+        )
     require_lane_names(lanes or ())
 
 
-def draw_timelines(parts: Sequence[Part], *, width_px: int = 1600) -> Figure:
+def draw_timelines(parts: Sequence[Part], look: Look = DEFAULT_LOOK) -> Picture:
     """Draw timelines one above the other; a pixel is the same time in all, the longest fills it.
 
-    The height follows from the number of rows.
+    Without one, the height follows from the number of rows.
     """
     for start_ns, end_ns in (part.span for part in parts):
         if end_ns <= start_ns:
             raise UsageError(f"there is nothing to draw from {start_ns} ns to {end_ns} ns")
-    grids = _grids([part.span for part in parts], width_px)
+    grids = _grids([part.span for part in parts], look.width_px)
     max_rows = max(1, MAX_ROWS // len(parts))
     return draw_panels(
-        [_panel(part, grid, max_rows) for part, grid in zip(parts, grids, strict=True)], width_px
+        [_panel(part, grid, max_rows) for part, grid in zip(parts, grids, strict=True)], look
     )
 
 
-def draw_whatif(scenes: tuple[Scene, Scene], *, titles: tuple[str, str], width_px: int) -> Figure:
+def draw_whatif(scenes: tuple[Scene, Scene], *, titles: tuple[str, str], look: Look) -> Picture:
     """Draw a step above the same step with a change; a pixel is one time in both."""
-    grids = _grids([scene.window for scene in scenes], width_px)
+    grids = _grids([scene.window for scene in scenes], look.width_px)
     panels = []
     for scene, grid, title in zip(scenes, grids, titles, strict=True):
         streams = tuple(scene.lanes_of_type("stream"))
@@ -159,8 +163,9 @@ def draw_whatif(scenes: tuple[Scene, Scene], *, titles: tuple[str, str], width_p
             texts.append(f"the {len(shown)} busiest lanes")
         lines = ["  ·  ".join(texts)]
         busy, steps = _busy(scene, shown, scene.window), [scene.steps] * len(shown)
-        panels.append(Panel(grid, scene.names, shown, steps, busy, title, lines, {}))
-    return draw_panels(panels, width_px, max(grids, key=lambda grid: grid.columns))
+        zero_ns = grid.start_ns
+        panels.append(Panel(grid, scene.names, shown, steps, busy, title, lines, {}, zero_ns))
+    return draw_panels(panels, look, max(grids, key=lambda grid: grid.columns))
 
 
 def _grids(spans: Sequence[Span], width_px: int) -> list[Grid]:
@@ -173,7 +178,7 @@ def _grids(spans: Sequence[Span], width_px: int) -> list[Grid]:
     ]
 
 
-def draw_panels(panels: Sequence[Panel], width_px: int, ticks: Grid | None = None) -> Figure:
+def draw_panels(panels: Sequence[Panel], look: Look, ticks: Grid | None = None) -> Picture:
     """Draw panels one above the other, with their own ticks or those of a common time."""
     kinds = {kind for panel in panels for kind in kinds_in(panel.rows)}
     idle = [
@@ -186,7 +191,7 @@ def draw_panels(panels: Sequence[Panel], width_px: int, ticks: Grid | None = Non
     if any(len(of_gpu) for of_panel in idle for of_gpu in of_panel.values()):
         kinds.add("idle")
     widest = max((panel.grid for panel in panels), key=lambda grid: grid.columns)
-    titles = [header_lines(width_px, panel.title) for panel in panels]
+    titles = [header_lines(look.width_px, panel.title) for panel in panels]
     with fixed_style():
         sheets = new_sheets(
             [panel.rows for panel in panels],
@@ -195,20 +200,23 @@ def draw_panels(panels: Sequence[Panel], width_px: int, ticks: Grid | None = Non
                 len(title) - 1 + len(panel.lines) + len(panel.key)
                 for title, panel in zip(titles, panels, strict=True)
             ],
-            width_px,
+            look,
             legend_px(widest, len(legend_entries(kinds))),
         )
         for panel, title, sheet, of_panel in zip(panels, titles, sheets, idle, strict=True):
             draw_lanes(sheet, panel.names, of_panel)
             draw_labels(sheet, panel.unit, panel.below, panel.marked)
             draw_steps(sheet, panel.steps)
-            start_ns = panel.grid.start_ns
-            zero_ns = start_ns if panel.zero_ns is None else panel.zero_ns
-            draw_axis(sheet, start_ns - zero_ns, ticks)
+            draw_axis(sheet, panel.grid.start_ns - panel.zero_ns, ticks)
             draw_marks(sheet, panel.marks)
             draw_header(sheet, title, panel.lines, panel.key)
         draw_legend(next(sheet for sheet in sheets if sheet.grid is widest), kinds)
-    return sheets[0].figure
+
+    def tips() -> Iterator[Tip]:
+        for panel, sheet in zip(panels, sheets, strict=True):
+            yield from tips_of(sheet, panel.names, panel.zero_ns)
+
+    return Picture(sheets[0].figure, tips)
 
 
 def _panel(part: Part, grid: Grid, max_rows: int) -> Panel:

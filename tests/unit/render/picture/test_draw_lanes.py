@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from matplotlib.colors import to_rgb
+from matplotlib.colors import to_hex, to_rgb
 
 from tests.build.pictures import (
     COLUMNS,
@@ -22,9 +22,11 @@ from tests.build.pictures import (
 )
 from tracelab.model.timeline import build_timeline
 from tracelab.render.first_screen import BusyShares
-from tracelab.render.palette import KINDS
+from tracelab.render.palette import DARK, KINDS, LIGHT, ink_on
 from tracelab.render.picture.coverage import Grid
 from tracelab.render.picture.draw_lanes import step_labels
+from tracelab.render.picture.save import Look
+from tracelab.render.picture.timeline import Part, draw_timelines
 from tracelab.render.scene import Span
 from tracelab.report.glossary import CAUSES
 
@@ -105,7 +107,7 @@ def test_pixels_have_the_colours_of_what_ran(timeline, tmp_path):
     assert colour("stream 7", 40 - 0.08) == paint("compute")
     assert colour("stream 13", 32) == paint("comm")
     assert colour("main thread", 12, down=-6) == paint("blocking")
-    assert colour("idle", 55) == paint("host_blocked")
+    assert colour("idle by cause", 55) == paint("host_blocked")
     # The gap has no colour: it is nearly white and grey.
     for label, at_ms in (("stream 7", 41), ("stream 7", 60), ("stream 13", 60), ("stream 13", 10)):
         there = colour(label, at_ms)
@@ -190,7 +192,7 @@ def test_labels_say_lanes_and_names(timeline):
         "stream 13",
         "main thread",
         "autograd",
-        "idle",
+        "idle by cause",
         "gemm_$x_$",
         "copy H2D pageable",
         "AllReduce",
@@ -229,3 +231,35 @@ def test_the_axis_keeps_the_time_of_the_trace(timeline):
     (axes,) = draw(timeline, start_ns=61 * MS, end_ns=81 * MS).axes
     ticks = zip(axes.get_xticks() / MS, axes.get_xticklabels(), strict=True)
     assert [(at, label.get_text()) for at, label in ticks][:3] == [(1, "62"), (3, "64"), (5, "66")]
+
+
+def test_a_dark_picture_has_other_colors_everywhere(timeline):
+    part = Part(scene(timeline), Span(0, 100 * MS))
+    light, dark = (draw_timelines([part], Look(theme=theme)).figure for theme in (LIGHT, DARK))
+    colors = {
+        c.get_gid(): (to_hex(c.get_facecolor()[0]), to_hex(d.get_facecolor()[0]))
+        for c, d in zip(light.axes[0].collections, dark.axes[0].collections, strict=True)
+        if c.get_gid() in KINDS and len(c.get_paths())
+    }
+    assert {"compute", "comm", "copy", "blocking", "host_step", "host_busy"} <= colors.keys()
+    assert all(first != second for kind, (first, second) in colors.items() if kind != "comm")
+    assert colors["compute"] == (KINDS["compute"].color.lower(), KINDS["compute"].dark.lower())
+    assert (light.get_facecolor()[0], dark.get_facecolor()[0]) == (1, pytest.approx(0x15 / 255))
+    for figure, theme in ((light, LIGHT), (dark, DARK)):
+        inks = {x.get_color() for x in figure.axes[0].texts if x.get_text() == "GPU 0"}
+        assert inks == {theme.text}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("theme", [LIGHT, DARK])
+def test_letters_are_read_on_every_color(kind, theme):
+    color = theme.color_of(kind)
+    light, dark = sorted(0.05 + luminance(x) for x in (color, ink_on(color)))[::-1]
+    assert light / dark >= 4
+
+
+def luminance(color):
+    red, green, blue = (
+        x / 12.92 if x <= 0.04 else ((x + 0.055) / 1.055) ** 2.4 for x in to_rgb(color)
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue

@@ -62,7 +62,7 @@ def work(*steps, ahead=0, origin=0, **of_kind):
 def draw(job, works, **options):
     said = {"title": "two ranks", "verdict": "rank 1 is late", "shares": {}, **options}
     scenes = align_scenes(job, [replace(x, rank=rank) for rank, x in works.items()])
-    return draw_job(job, {x.rank: x for x in scenes}, **said)
+    return draw_job(job, {x.rank: x for x in scenes}, **said).figure
 
 
 def shapes_of(figure, kind):

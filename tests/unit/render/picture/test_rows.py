@@ -96,7 +96,7 @@ def test_rows_hold_what_lies_in_the_picture(timeline):
     assert [(r.label, r.device, r.busy_ns / MS) for r in rows] == [
         ("main thread", None, 26),
         ("autograd", None, 0),
-        ("idle", 0, 40),
+        ("idle by cause", 0, 40),
         ("stream 7", 0, 10),
         ("stream 13", 0, 15),
     ]
@@ -243,7 +243,7 @@ def test_a_number_over_time_is_a_row_below_the_streams_that_says_the_highest_one
     row = build_rows(shown, choice, Grid(0, 80 * MS, 8))[-1]
     assert row.label == "allocated, at most 3 GiB"
     assert row.heights == pytest.approx([1 / 3] * 4 + [1] * 4)
-    figure = draw_timelines([Part(shown, shown.window)])
+    figure = draw_timelines([Part(shown, shown.window)]).figure
     (low,) = shapes_of(figure, "counter")
     assert extent(low)[:2] == (0, 80)
     assert max(extent(x)[3] for x in shapes_of(figure, "copy")) <= extent(low)[2]
@@ -297,7 +297,7 @@ def test_evidence_without_a_row_is_marked_where_its_gpu_is_idle(timeline):
     grid = Grid(0, 100 * MS, COLUMNS)
     rows = build_rows(shown, choose(shown, ["stream:0/7"]), grid)
     assert [rows[x.row].id for x in place_marks(shown, [1], rows, grid)] == ["idle:0"]
-    figure = draw_timelines([Part(shown, shown.window, findings=(1,))])
+    figure = draw_timelines([Part(shown, shown.window, findings=(1,))]).figure
     (frame,) = shapes_of(figure, "marks")
     assert extent(frame)[:2] == (10, 60)
     assert extent(frame)[2:] == extent(shapes_of(figure, "blocking")[0])[2:]

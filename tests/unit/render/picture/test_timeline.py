@@ -17,11 +17,15 @@ from tests.build.pictures import (
     on_gpu,
     on_host,
     pixels_of,
+    scene,
 )
 from tests.build.rows import absent_columns, graph_nodes_of, messages_of
 from tracelab.base.errors import UsageError
 from tracelab.model.timeline import build_timeline
 from tracelab.model.trace import Trace
+from tracelab.render.picture.save import Look
+from tracelab.render.picture.timeline import Part, draw_timelines, require_drawable
+from tracelab.render.scene import Span
 
 
 def test_a_picture_of_nothing_is_refused(timeline):
@@ -116,3 +120,24 @@ def test_a_million_activities_make_a_bounded_number_of_shapes():
         assert len(paths) <= COLUMNS * len(timeline.streams) * 2
         assert sum(len(path.vertices) for path in paths) <= COLUMNS * len(timeline.streams) * 4 * 5
         assert len(axes.texts) <= 60 * len(timeline.streams)
+
+
+def test_a_height_is_exact_and_too_low_a_one_says_what_is_needed(timeline):
+    part = Part(scene(timeline), Span(0, 100 * MS))
+    for height in (500, 1000):
+        figure = draw_timelines([part], Look(height_px=height)).figure
+        assert figure.bbox.height == height
+        (axes,) = figure.axes
+        bottoms = [path.vertices[:, 1].max() for path in axes.collections[0].get_paths()]
+        assert max(bottoms) == pytest.approx(axes.get_ylim()[0])
+        legend = figure.legends[0].get_window_extent()
+        assert legend.y1 <= axes.get_window_extent().y0
+    with pytest.raises(UsageError, match=r"need a height of \d+ pixels or more, not 250"):
+        draw_timelines([part], Look(height_px=250))
+    with pytest.raises(UsageError, match="is 200 to 16,384 pixels high, not 199"):
+        require_drawable(1, None, Look(height_px=199))
+
+
+def test_more_files_than_anybody_compares_are_refused_with_the_way_out():
+    with pytest.raises(UsageError, match=r"at most 20 files .* these are 21: .* --all"):
+        require_drawable(21, None, Look())
