@@ -74,8 +74,9 @@ def draw(
         dark: whether it is for a dark page.
 
     Example:
-        >>> tracelab.draw("traces/events_item.pt.trace.json.gz", "item.png", lanes="host")
-        Picture(figure=<Figure size 1600x222 with 1 Axes>)
+        >>> picture = tracelab.draw("traces/events_item.pt.trace.json.gz", lanes="host")
+        >>> picture.figure
+        <Figure size 1600x246 with 1 Axes>
 
     Raises:
         UsageError: there is nothing to draw, or a part of several files is requested.
@@ -111,9 +112,9 @@ def draw(
         [one] = known
         part = part_of(one if isinstance(one, Analysis) else analyze_source(one, options))
         if finding is not None:
-            part = _at_finding(part, finding, width_px)
+            part = _choose_finding(part, finding, width_px)
         elif step is not None or (start_ms, end_ms) != (None, None):
-            part = _at_step(part, step)
+            part = _choose_step(part, step)
         part = _cut(replace(part, lanes=chosen, title=title), start_ms, end_ms, step)
         picture = draw_timelines([part], look)
     if path is not None:
@@ -188,7 +189,7 @@ def part_of(analysis: Analysis, scene: Scene | None = None) -> Part:
     )
     usual = [scene.steps[number] for number in scene.usual_steps]
     if scene.step is not None or not usual:
-        return _at_step(part, scene.step)
+        return _choose_step(part, scene.step)
     by_length = sorted(usual, key=lambda span: span.end_ns - span.start_ns)
     span = by_length[(len(usual) - 1) // 2]
     number = next(number for number, x in scene.steps.items() if x == span)
@@ -196,7 +197,7 @@ def part_of(analysis: Analysis, scene: Scene | None = None) -> Part:
     return replace(part, span=span, shown=shown if len(usual) > 1 else f"step {number}")
 
 
-def _at_step(part: Part, step: int | str | None) -> Part:
+def _choose_step(part: Part, step: int | str | None) -> Part:
     """Return a step of a part by its number, or all of it."""
     scene = part.scene
     if step is not None and step != ALL_STEPS:
@@ -210,7 +211,7 @@ def _at_step(part: Part, step: int | str | None) -> Part:
     return replace(part, span=scene.window, shown=f"all of the trace{why}")
 
 
-def _at_finding(part: Part, number: int, width_px: int) -> Part:
+def _choose_finding(part: Part, number: int, width_px: int) -> Part:
     """Return the step that holds the worst that a finding cites, or a part where that is short."""
     from tracelab.render.picture.layout import LEFT_PX, RIGHT_PX
 
@@ -222,7 +223,7 @@ def _at_finding(part: Part, number: int, width_px: int) -> Part:
     part = replace(part, findings=tuple(sorted({*part.findings, number})))
     worst = next(iter(evidence_of(scene, mark)), None)
     if worst is None:
-        return _at_step(part, None)
+        return _choose_step(part, None)
     length_ns, middle_ns = worst.end_ns - worst.start_ns, (worst.start_ns + worst.end_ns) // 2
     steps = (x for x in scene.steps.items() if x[1].start_ns <= middle_ns < x[1].end_ns)
     step, whole = next(steps, (None, scene.window))

@@ -148,7 +148,7 @@ def _draw_names(sheet: Sheet, names: Sequence[str]) -> None:
 def tips_of(sheet: Sheet, names: Sequence[str], zero_ns: int) -> Iterator[Tip]:
     """Yield what is known of each span that has a shape of its own, by its place in the figure.
 
-    Times are told as the axis counts them, from `zero_ns` on.
+    Times count from `zero_ns` on, as those of the axis do.
     """
     grid, place = sheet.grid, sheet.axes.get_position()
     down_px = sheet.figure.bbox.height * (1 - place.y1)

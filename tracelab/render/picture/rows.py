@@ -123,7 +123,7 @@ def choose(scene: Scene, names: Sequence[str] | None) -> Choice:
     hosts, lanes = tuple(scene.lanes_of_type("host")), tuple(scene.lanes_of_type("stream"))
     counters, kinds = tuple(scene.lanes_of_type("counter")), _occurring_kinds(lanes)
     if names is None:
-        return Choice((*hosts, *_with_idle(scene, lanes), *counters), kinds)
+        return Choice((*hosts, *_add_idle(scene, lanes), *counters), kinds)
     places = dict.fromkeys(name for lane in lanes for name in _stream_names(lane))
     kind_names = {f"kind:{kind}": kind for kind in kinds}
     known = [*(["host"] if hosts else []), *places, *kind_names, *(x.id for x in counters)]
@@ -134,7 +134,7 @@ def choose(scene: Scene, names: Sequence[str] | None) -> Choice:
     chosen = set(names) & places.keys() or (set(places) if chosen_kinds else set())
     parts = (part for lane in lanes for part in _parts(lane, chosen, names, chosen_kinds))
     named = (x for x in counters if x.id in names)
-    shown = (*(hosts if "host" in names else ()), *_with_idle(scene, parts), *named)
+    shown = (*(hosts if "host" in names else ()), *_add_idle(scene, parts), *named)
     if not shown:
         raise UsageError(f"nothing to draw in {', '.join(names) or 'no lane'}")
     return Choice(shown, chosen_kinds or kinds)
@@ -150,7 +150,7 @@ def require_lane_names(names: Iterable[str]) -> None:
             )
 
 
-def _with_idle(scene: Scene, streams: Iterable[Lane]) -> Iterator[Lane]:
+def _add_idle(scene: Scene, streams: Iterable[Lane]) -> Iterator[Lane]:
     """Yield streams, above those of each GPU its idle time."""
     for device, of_device in groupby(streams, key=lambda lane: lane.device):
         idle = scene.lane(f"idle:{device}")

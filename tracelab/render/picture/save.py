@@ -83,7 +83,7 @@ class Picture(Record, eq=False):
 
 
 def _svg_of_tips(tips: Iterable[Tip]) -> bytes:
-    """Return places that nobody sees, each with its text, in points as SVG has them."""
+    """Return unseen places, each with its text, in points as SVG has them."""
     group = Element("g", {"id": "tips", "fill-opacity": "0"})
     names = ("x", "y", "width", "height")
     for *pixels, text in tips:
