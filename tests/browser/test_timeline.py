@@ -25,6 +25,7 @@ NAMES = [
     "cudaStreamSynchronize",
     "aten::mm",
     "train.py:7 forward",
+    "data.py:31 · collate",
 ]
 NO_NAME = 0xFFFF
 HOSTILE = NAMES.index("</script><script>window.pwned = 1</script>")
@@ -44,7 +45,12 @@ RANK_0 = [
         "idle",
         "GPU 0 idle",
         IDLE,
-        [(0, 1000, 1, 0), (2000, 3000, 1, 1), (4000, 6000, 0, 2), (9000, 10_000, 0, NONE)],
+        [
+            (0, 1000, 1, 0, NO_NAME, NO_NAME),
+            (2000, 3000, 1, 1, NO_NAME, 8),
+            (4000, 6000, 0, 2, 10, NO_NAME),
+            (9000, 10_000, 0, NONE, NO_NAME, NO_NAME),
+        ],
         summary=True,
     ),
     Lane(
@@ -98,7 +104,7 @@ META = {
     "start": 0,
     "end": 10_000,
     "names": NAMES,
-    "short": ["", "", "gemm_kernel", *[""] * 7],
+    "short": ["", "", "gemm_kernel", *[""] * 7, "data.py:31"],
     "words": {"host_blocked": "host blocked (in a call)"},
     "reasons": ["its stream", "early", "an event", "a peer copy", "its launch", "queue", "SM", "?"],
     "windows": [
@@ -344,7 +350,7 @@ def test_dragging_measures_every_lane(opened):
 def test_a_gpu_is_busy_or_idle_only_in_its_steps(open_page, tmp_path):
     group = {"label": "", "rank": 0, "open": True, "detail": [0, 10_000]}
     steps = Lane("steps", "steps", "steps", ("step",), [(1000, 5000, 0, 0)])
-    idle = Lane("idle:0", "idle", "idle", IDLE, [(2000, 3000, 0, NONE)])
+    idle = Lane("idle:0", "idle", "idle", IDLE, [(2000, 3000, 0, NONE, NO_NAME, NO_NAME)])
     page = open_page(write(tmp_path, {"groups": [group]}, [steps, idle]))
     page.evaluate("tracelabTimeline.ready")
 
@@ -473,6 +479,38 @@ def test_hovering_says_all_that_is_known(opened, snapshot):
     page.mouse.move(*place(page, "host:0", 5650))
     assert {"0", "7", "400 ns"} <= {*figures(details(page))}
     assert details(page) == snapshot
+
+
+def test_an_idle_gap_says_what_the_host_ran(opened):
+    page = opened()
+    said = [
+        page.evaluate(f"tracelabTimeline.describe('idle:0', {i})")["facts"].get("meanwhile")
+        for i in range(4)
+    ]
+    assert said == [None, "the host ran `aten::mm`", "the host ran `collate` (data.py:31)", None]
+
+
+def test_modules_are_nested_and_named(open_page, tmp_path):
+    """GIVEN a module with thousands inside of it THEN each level is seen and can be pointed at."""
+    inside = [(10 + 4 * i, 13 + 4 * i, 0, 2, 1) for i in range(5000)]
+    modules = Lane(
+        "module:0", "module", "modules", ("module",), [(0, 30_000, 0, 3, 0), *inside], levels=2
+    )
+    host = Lane("host:0", "host", "main thread", HOST, [(1, 2, 0, 7, 9, 0, NONE)])
+    group = {"label": "", "rank": 0, "open": True, "detail": [0, 30_000]}
+    page = open_page(write(tmp_path, {"end": 30_000, "groups": [group]}, [modules, host]))
+    page.evaluate("tracelabTimeline.ready")
+    page.evaluate("tracelabTimeline.goTo(0, 30_000)")
+    x, y = place(page, "module:0", 25_000)
+    page.mouse.move(x, y)
+    assert details(page).startswith("copy_kernel\nkind module")
+    assert "on modules of main thread" in details(page)
+    assert len(pixels(page, "module:0", 21_000, 29_000)) > 1  # the outer one, with nothing inside
+    x, y = place(page, "module:0", 15_001)
+    page.mouse.move(x, y + 13)
+    assert details(page).startswith("void gemm_kernel<float>(int)")
+    page.mouse.move(x, y)
+    assert details(page).startswith("copy_kernel")
 
 
 def test_lines_lead_to_the_launch_and_to_what_was_waited_for(opened):
@@ -624,7 +662,7 @@ def test_search_goes_through_names_operators_and_lines_by_time(opened):
     assert "start 1 µs" in details(page)
     page.keyboard.press("Shift+Enter")
     assert page.inner_text("#search-count") == "2 of 2 matches"
-    page.fill("#search", "train.py")  # two activities and three calls
+    page.fill("#search", "train.py")  # two activities, three calls
     assert page.inner_text("#search-count") == "5 matches"
     starts = []
     for _ in range(5):

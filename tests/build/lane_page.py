@@ -19,7 +19,7 @@ NONE = 0xFFFF_FFFF
 FIRST = [("gap", 4, "plain"), ("dur", 4, "plain"), ("kind", 1, "plain")]
 MORE = {
     "steps": [("name", 2, "plain")],
-    "idle": [("row", 4, "delta")],
+    "idle": [("row", 4, "delta"), ("line", 2, "plain"), ("op", 2, "plain")],
     "exposed": [("row", 4, "delta"), ("name", 2, "plain")],
     "stream": [
         ("name", 2, "plain"),
@@ -38,6 +38,7 @@ MORE = {
     ],
     "wait": [("name", 2, "plain")],
     "phase": [("name", 2, "plain"), ("level", 1, "plain")],
+    "module": [("name", 2, "plain"), ("level", 1, "plain")],
     "counter": [("value", 8, "plain")],
 }
 ESCAPES = {"gap": 0x7FFF_FFFF, "dur": NONE, "cost": NONE}
@@ -57,6 +58,7 @@ class Lane:
     bin_values: Sequence[Sequence[int]] = field(default_factory=tuple)
     of_graphs: bool = False  # its items end with a name: where they were captured
     unit: str = ""
+    levels: int | None = None
 
 
 def written(
@@ -105,6 +107,8 @@ def written(
         "bins": lane.bins,
         "unit": lane.unit,
     }
+    if lane.levels:
+        meta["levels"] = lane.levels
     return meta, body
 
 

@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 from tracelab.analysis.analysis import Analysis
 from tracelab.base.arrays import ABSENT
-from tracelab.base.intervals import Int64Array, clip, stacked, union
+from tracelab.base.intervals import Int64Array, clip, contains, stacked, union
 from tracelab.measures.critical_path import PathKind
 from tracelab.measures.graph_streams import GraphStreams, graph_streams
 from tracelab.measures.idle_causes import Cause
+from tracelab.measures.measure import summed
 from tracelab.measures.memory import find_retries
 from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.measures.what_ran import ProgramLines
@@ -26,7 +27,9 @@ from tracelab.model.blocking_calls import Blocking
 from tracelab.model.constraints import REASONS, Constraint, Reason
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import map_names, rows_of
+from tracelab.model.nesting import Nesting
 from tracelab.model.phases import Phase, phase_of_annotation
+from tracelab.model.program.module_paths import module_calls
 from tracelab.model.steps import Step
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import Category, Trace
@@ -52,6 +55,8 @@ _INTERPRETER = re.compile(r"(?:python|pt_main)[\w.]*|\d*")
 _NOTHING_KNOWN: Mapping[int, str] = MappingProxyType({})
 # A GPU rarely runs more activities at a time.
 MAX_LEVELS_OF_LANE = 32
+_MAX_MODULE_LEVELS, _MAX_OPERATOR_LEVELS = 5, 1
+_MIN_SHARE_OF_GAP = 0.5  # of what the host is said to have run meanwhile
 
 
 def lanes_of_streams(timeline: Timeline) -> list[GraphStreams]:
@@ -151,6 +156,7 @@ class _Maker:
         within = union([first_ns], [self.window.end_ns])
         self.program_lines = ProgramLines(timeline, analysis.lines, within)
         self._line = self.program_lines.of_events(self.call_id)
+        self.modules = module_calls(timeline)
         self._captured = self._origins()
 
     def scene(self) -> Scene:
@@ -196,6 +202,9 @@ class _Maker:
         yield self._path()
         for thread in self.threads:
             yield from self.phases(thread)
+            yield from self._nested("module", self.modules, thread, _MAX_MODULE_LEVELS)
+            operators = self.timeline.operators
+            yield from self._nested("operator", operators, thread, _MAX_OPERATOR_LEVELS)
             yield self.host(thread)
             yield self.annotations(thread)
         yield from map(self._busy, self.timeline.device_numbers)
@@ -395,6 +404,33 @@ class _Maker:
         if len(lane):
             yield lane.select(np.argsort(lane.start_ns, kind="stable"))
 
+    def _nested(self, kind: str, nesting: Nesting, thread: int, levels: int) -> Iterator[Lane]:
+        """Yield the lane of the outer levels of what is nested on a thread, if there is any."""
+        own = nesting.entries_of(thread)
+        index = own.start + np.flatnonzero(nesting.parent_index[own] == ABSENT)
+        of_levels = []
+        for level in range(levels):
+            of_levels.append(np.stack((index, np.full(len(index), level))))
+            index = nesting.children(index)
+        index, level = np.concatenate(of_levels, axis=1)
+        order = np.argsort(index)
+        order = order[
+            self.overlaps_window(*(x[index[order]] for x in (nesting.start_ns, nesting.end_ns)))
+        ]
+        index = index[order]
+        if len(index):
+            yield Lane(
+                id=f"{kind}:{thread}",
+                label=f"{kind}s",
+                device=None,
+                kinds=(kind,),
+                start_ns=nesting.start_ns[index],
+                end_ns=nesting.end_ns[index],
+                kind=np.zeros(len(index), dtype=np.uint8),
+                more={"name": self.name_index(nesting.event_id[index]), "level": level[order]},
+                thread=thread,
+            )
+
     def annotations(self, thread: int) -> Lane:
         """Make the lane of a thread's annotations of steps."""
         event_id = np.array([x.event_id for x in self.timeline.steps], dtype=np.int64)
@@ -417,6 +453,7 @@ class _Maker:
         is_shown = self.overlaps_window(bubbles.start_ns, bubbles.end_ns)
         chosen = np.flatnonzero(is_shown & (bubbles.device_number == device))
         next_id = bubbles.next_id[chosen]
+        line, operator = self._ran_during(bubbles.start_ns[chosen], bubbles.end_ns[chosen])
         return Lane(
             id=f"idle:{device}",
             label=f"GPU {device} idle",
@@ -428,9 +465,52 @@ class _Maker:
             more={
                 "row": self.rows_of_events(next_id),
                 "next": self.name_index(next_id),
+                "line": line,
+                "op": operator,
                 "why_unknown": self.text_index(map(REASONS.get, Reason))[bubbles.reason[chosen]],
             },
             summary=device == self.device,
+        )
+
+    def _ran_during(
+        self, start_ns: Int64Array, end_ns: Int64Array
+    ) -> tuple[Int64Array, Int64Array]:
+        """Return what the host ran during each gap: the line, else the operator (a string's index).
+
+        It is the function that the thread in charge was in for most of the gap, and of its lines
+        the one of the most time; ABSENT where no function has half of the gap. The gaps (int64[k],
+        ns) are in order and do not overlap.
+        """
+        lines, operators = self.program_lines, self.timeline.operators
+        places = [(x.name, x.where and x.where.rpartition(":")[0]) for x in lines.names]
+        function_of_line = np.array([places.index(x) for x in places], dtype=np.int64)
+        pieces = [np.zeros((3, 0), dtype=np.int64)]  # the gap, what ran, ns; operators after lines
+        for thread, part in self.analysis.phases.threads_in_charge(union(start_ns, end_ns)):
+            if thread == ABSENT:
+                continue
+            own = operators.entries_of(thread)
+            cuts_ns = [part.starts, part.ends, start_ns, lines.boundaries_ns(thread)]
+            cuts_ns += [operators.start_ns[own], operators.end_ns[own]]
+            at_ns = np.unique(np.concatenate(cuts_ns))
+            is_inside = np.flatnonzero(contains(part, at_ns[:-1]))
+            length_ns, at_ns = np.diff(at_ns)[is_inside], at_ns[is_inside]
+            line = lines.at(thread, at_ns)
+            operator = operators.names(operators.innermost_at(thread, at_ns))
+            ran = np.where(operator == ABSENT, ABSENT, len(lines.names) + operator)
+            ran = np.where(line == ABSENT, ran, line)
+            gap = np.searchsorted(start_ns, at_ns, side="right") - 1
+            pieces.append(np.stack((gap, ran, length_ns))[:, ran != ABSENT])
+        gap, ran, length_ns = np.concatenate(pieces, axis=1)
+        function = ran.copy()
+        is_line = ran < len(lines.names)
+        function[is_line] = function_of_line[ran[is_line]]
+        most, most_ns = _largest(gap, function, length_ns, len(start_ns))
+        most[most_ns < _MIN_SHARE_OF_GAP * (end_ns - start_ns)] = ABSENT
+        chosen = function == most[gap]
+        most, _ = _largest(gap[chosen], ran[chosen], length_ns[chosen], len(start_ns))
+        is_operator = most >= len(lines.names)
+        return np.where(is_operator, ABSENT, most), np.where(
+            is_operator, most - len(lines.names), ABSENT
         )
 
     def _exposed(self, device: int) -> Iterator[Lane]:
@@ -579,6 +659,18 @@ class _Maker:
 def _keys(members: Iterable[IntEnum]) -> tuple[str, ...]:
     """List the names of an enumeration's members, as reports have them."""
     return tuple(member.name.lower() for member in members)
+
+
+def _largest(
+    group: Int64Array, key: Int64Array, size: Int64Array, groups: int
+) -> tuple[Int64Array, Int64Array]:
+    """int64[groups], of each group the key with the largest sum of sizes, and that; else ABSENT."""
+    pairs, index = np.unique(np.stack((group, key)), axis=1, return_inverse=True)
+    total = summed(index.reshape(-1), size, pairs.shape[1])
+    order = np.lexsort((total, pairs[0]))  # the largest of each group is its last
+    largest, sums = np.full((2, groups), ABSENT, dtype=np.int64)
+    largest[pairs[0, order]], sums[pairs[0, order]] = pairs[1, order], total[order]
+    return largest, sums
 
 
 def _positions(event_id: Int64Array, wanted_id: Int64Array) -> NDArray[np.intp]:

@@ -114,6 +114,8 @@ KINDS: Mapping[str, SpanKind] = MappingProxyType(
         "backward": SpanKind("#56B4E9", like="edge"),
         "optimizer": SpanKind("#A99BD8", like="edge"),
         "annotation": SpanKind("#C4C9CF", like="edge"),
+        "module": SpanKind("#C4C9CF", like="edge"),
+        "operator": SpanKind("#C4C9CF", like="edge"),
         "other_compute": SpanKind("#0B3C5D"),
         "comm": SpanKind("#E69F00", "#e69f00", word="communication"),
         "copy": SpanKind("#009E73", "#1fae86", hatch="\\\\\\", hatch_ink="#4DBB9D"),

@@ -53,7 +53,7 @@ _NAME = Column("name", 2)
 LANE_TYPES: Mapping[str, LaneType] = MappingProxyType(
     {
         "steps": LaneType(18, (_NAME,)),
-        "idle": LaneType(22, (_ROW,)),
+        "idle": LaneType(22, (_ROW, Column("line", 2), Column("op", 2))),
         "exposed": LaneType(16, (_ROW, _NAME)),
         "stream": LaneType(
             26,
@@ -71,6 +71,9 @@ LANE_TYPES: Mapping[str, LaneType] = MappingProxyType(
         ),
         "path": LaneType(16, (_ROW,)),
         "counter": LaneType(28, (Column("value", 8),)),
+        "phase": LaneType(14, (_NAME, Column("level", 1))),
+        "module": LaneType(14, (_NAME, Column("level", 1))),
+        "operator": LaneType(14, (_NAME, Column("level", 1))),
         "host": LaneType(22, (_NAME, Column("line", 2), Column("cost", 4), _ROW)),
         "wait": LaneType(18, (_NAME,)),
     }

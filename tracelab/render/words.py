@@ -16,6 +16,7 @@ from tracelab.base.names import kernel_label, qualified_name
 
 ELLIPSIS = "…"
 NO_SHARE = "-"  # of nothing
+_MODULE_PREFIX = "nn.Module: "
 _MAX_NAME_LETTERS = 60
 _BYTE_UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 _UNITS = (("s", 1_000_000_000), ("ms", 1_000_000), ("µs", 1_000), ("ns", 1))
@@ -106,9 +107,12 @@ def bare_name(name: str) -> str:
     'softmax_warp_forward'
     >>> bare_name("Memcpy HtoD (Pageable -> Device)")
     'copy H2D pageable'
+    >>> bare_name("nn.Module: Linear_0")
+    'Linear_0'
     """
     own = "" if _PLAIN.match(name) else qualified_name(name).rpartition("::")[2]
-    return shorten(kernel_label(name) or own or name, _MAX_NAME_LETTERS)
+    own = own or name.removeprefix(_MODULE_PREFIX)
+    return shorten(kernel_label(name) or own, _MAX_NAME_LETTERS)
 
 
 def shorten(text: str, most: int) -> str:

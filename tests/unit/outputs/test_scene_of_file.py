@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from tests.build import files
 from tests.build.pictures import make_trace, on_gpu
-from tests.build.rows import annotation, kernel, launch, operator, step
+from tests.build.rows import annotation, kernel, launch, operator, python, step
 from tests.unit.outputs.test_scene_of_job import reduced
 from tracelab.analysis.analysis import analyze_source
 from tracelab.base.arrays import ABSENT
@@ -83,6 +83,74 @@ def test_of_one_step_its_own_phases_are_shown():
 
 def test_a_file_that_names_nothing_has_no_phases():
     assert spans_of(reduced(launch(0, 1, 1), kernel(100, 200, correlation=1))) == {}
+
+
+def names_of(of, lane_id):
+    """List the spans of a lane: name, start, end and level."""
+    lane = of.lane(lane_id)
+    columns = (lane.more["name"], lane.start_ns / US, lane.end_ns / US, lane.more["level"])
+    return [(of.names[name], *rest) for name, *rest in zip(*columns, strict=True)]
+
+
+def test_modules_are_nested_and_of_operators_the_outermost_are_there():
+    shown = reduced(
+        python("nn.Module: Net_0", 0, 50),
+        python("nn.Module: Linear_0", 5, 20),
+        python("nn.Module: Linear_1", 20, 40),
+        python("model.py(3): forward", 1, 49),
+        operator("aten::linear", 6, 19),
+        operator("aten::addmm", 7, 18),
+        launch(8, 9, 1),
+        operator("aten::relu", 22, 23),
+        kernel(100, 200, correlation=1),
+    )
+    assert names_of(shown, "module:0") == [
+        ("nn.Module: Net_0", 0, 50, 0),
+        ("nn.Module: Linear_0", 5, 20, 1),
+        ("nn.Module: Linear_1", 20, 40, 1),
+    ]
+    assert names_of(shown, "operator:0") == [("aten::linear", 6, 19, 0), ("aten::relu", 22, 23, 0)]
+
+
+def ran_in_gaps(of):
+    """List the gaps of GPU 0, and the line or the operator that the host ran in each."""
+    lane = of.lane("idle:0")
+    columns = (lane.start_ns / US, lane.end_ns / US, lane.more["line"], lane.more["op"])
+    return [
+        (
+            start,
+            end,
+            *(of.lines[line] if line != ABSENT else ()),
+            *([of.names[operator]] if operator != ABSENT else []),
+        )
+        for start, end, line, operator in zip(*columns, strict=True)
+    ]
+
+
+def test_an_idle_gap_names_the_function_that_the_host_was_in_for_most_of_it():
+    """GIVEN gaps of 100: one in a function and what it calls, one in two thirds of an operator
+    without Python, and one in which nothing took half of the time."""
+    shown = reduced(
+        launch(0, 1, 1),
+        kernel(10, 100, correlation=1),
+        python("train.py(7): step", 100, 190),
+        python("data.py(31): collate", 110, 180),
+        launch(195, 196, 2),
+        kernel(200, 300, correlation=2),
+        operator("aten::copy_", 310, 380),
+        launch(395, 396, 3),
+        kernel(400, 500, correlation=3),
+        python("a.py(1): one", 500, 530),
+        python("a.py(2): two", 530, 560),
+        python("a.py(3): three", 560, 590),
+        launch(595, 596, 4),
+        kernel(600, 700, correlation=4),
+    )
+    gaps = ran_in_gaps(shown)
+    by_time = {(start, end): ran for start, end, *ran in gaps}
+    assert all(ran[:1] == ["collate"] for (start, _), ran in by_time.items() if 100 <= start < 190)
+    assert by_time[310, 380] == ["aten::copy_"]
+    assert not any(ran for (start, _), ran in by_time.items() if 500 <= start < 590)
 
 
 def test_memory_is_a_number_over_time(tmp_path):

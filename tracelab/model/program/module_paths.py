@@ -25,6 +25,14 @@ class ModuleName(NamedTuple):
     where: str | None = None
 
 
+def module_calls(timeline: Timeline) -> Nesting:
+    """Return the calls of modules that the file has, nested."""
+    trace = timeline.trace
+    events = trace.of_category(Category.PYTHON)
+    is_call = match_names(trace, events, lambda name: name.startswith(MODULE_PREFIX))
+    return Nesting(trace, events[is_call])
+
+
 class ModulePaths:
     """The module that the host was in, at any moment: the innermost one.
 
@@ -34,10 +42,8 @@ class ModulePaths:
     """
 
     def __init__(self, timeline: Timeline) -> None:
-        trace = timeline.trace
-        events = trace.of_category(Category.PYTHON)
-        is_call = match_names(trace, events, lambda name: name.startswith(MODULE_PREFIX))
-        calls = self._calls = Nesting(trace, events[is_call])
+        trace, calls = timeline.trace, module_calls(timeline)
+        self._calls = calls
         names: list[ModuleName] = []
         path = np.full(len(calls.event_id) + 1, ABSENT, dtype=np.int64)  # the last is ABSENT's
         level = np.flatnonzero(calls.parent_index == ABSENT)

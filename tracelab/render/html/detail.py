@@ -35,6 +35,8 @@ _MAX_TRIES = 6
 MAX_NAME_LETTERS, MAX_LABEL_LETTERS = 300, 40
 # The last number of two bytes stands for no name.
 MAX_NAMES = 0xFFFF
+# Types of lanes that have names alone: outside of the detail those of the longest spans.
+_NAMES_ALONE = ("phase", "module", "operator")
 # By type of lane, the column that names its spans, where that is not the name of their events.
 _NAMING: Mapping[str, str] = MappingProxyType(
     {"steps": "text", "exposed": "blocker", "wait": "text"}
@@ -185,10 +187,13 @@ def _fitted(
     """Encode groups with a detail each; the words say what these are, none that they are all."""
 
     def is_cut(lane: Lane, all_of: Lane) -> bool:
-        return len(lane) < len(all_of) and "value" not in lane.more
+        return len(lane) < len(all_of) and has_bins(lane)
+
+    def has_bins(lane: Lane) -> bool:
+        return "value" not in lane.more and lane.type not in {"steps", *_NAMES_ALONE}
 
     start_ns = min(group.start_ns for group in groups)
-    binned = sum(lane.type != "steps" and len(lane) > 0 for group in groups for lane in group.lanes)
+    binned = sum(has_bins(lane) and len(lane) > 0 for group in groups for lane in group.lanes)
     bins = min(BINS, max(_MIN_BINS, _MAX_BINS_OF_ALL_LANES // max(1, binned)))
     grid = bin_grid(start_ns, max(group.end_ns for group in groups), bins)
     cut = groups
@@ -206,7 +211,7 @@ def _fitted(
     note = (
         "This is too much for one page: single activities are shown in "
         f"{'; '.join(dict.fromkeys(words))}. Elsewhere the lanes show how busy they were in each "
-        f"of {grid.columns:,} parts of the time."
+        f"of {grid.columns:,} parts of the time, and phases, modules and operators that are longer."
     )
     return Fitted(encoded, tuple(details), columns, note if words else "")
 
@@ -290,10 +295,13 @@ def _first_step(bounds_ns: Int64Array, cited: Sequence[Cited], count: int) -> in
 def _cut(group: Group, detail: tuple[int, int], grid: Grid) -> Group:
     """Return all steps of a group, what overlaps the detail, and the calls that launched it.
 
-    Of numbers over time it has the highest ones elsewhere, by the columns of the grid.
+    Of numbers over time it has the highest ones elsewhere, by the columns of the grid, and what has
+    names alone where it is longer than a column.
     """
     kept = {
-        x.id: (x.type == "steps") | ((x.end_ns >= detail[0]) & (x.start_ns < detail[1]))
+        x.id: ((x.end_ns >= detail[0]) & (x.start_ns < detail[1]))
+        | (x.type == "steps")
+        | ((x.type in _NAMES_ALONE) & (x.end_ns - x.start_ns > grid.pixel_ns))
         for x in group.lanes
     }
     streams = [lane for lane in group.lanes if lane.type == "stream"]

@@ -103,8 +103,9 @@ def encode(
         "bins": bins,
     }
     if len(lane.streams) > 1:
-        levels = int((binned or lane).more["level"].max(initial=0)) + 1
-        meta |= {"streams": list(lane.streams), "levels": levels}
+        meta["streams"] = list(lane.streams)
+    if "level" in lane.more:
+        meta["levels"] = int((binned or lane).more["level"].max(initial=0)) + 1
     return EncodedLane(meta, b"".join(parts))
 
 

@@ -42,6 +42,8 @@ _STRIPES = "repeating-linear-gradient(135deg, #ffffff73 0 1.5px, transparent 1.5
 _ESCAPES = {ord(c): f"\\u{ord(c):04x}" for c in "<>&"}
 # A comment that has its lines for itself.
 _COMMENT = re.compile(r"^[ \t]*/\*(?:(?!\*/).)*\*/[ \t]*$", re.DOTALL | re.MULTILINE)
+# One at the end of a line, after which no text can end.
+_END_COMMENT = re.compile(r"[ \t]+// [^\"'`\n]*$", re.MULTILINE)
 
 
 class ServedTrace(Record):
@@ -153,7 +155,7 @@ def asset(name: str) -> str:
     text = resources(__package__).joinpath(name).read_text("utf-8")
     if name.endswith(".j2"):
         return text
-    lines = map(str.strip, _COMMENT.sub("", text).splitlines())
+    lines = map(str.strip, _END_COMMENT.sub("", _COMMENT.sub("", text)).splitlines())
     return "\n".join(line for line in lines if line and not line.startswith("//"))
 
 

@@ -191,7 +191,8 @@
   /** What every shown lane has in a range. Idle lanes say how long the GPU was idle, the others how
       long they were busy; the rest is the other, but for idle lanes only where idle time is known. */
   function measure(a, b) {
-    return scene.rows.filter((row) => row.lane && row.lane.type !== "steps" && !row.lane.value).map(({ lane }) => {
+    const isMeasured = (lane) => lane && !lane.value && !["steps", "module", "operator"].includes(lane.type);
+    return scene.rows.filter((row) => isMeasured(row.lane)).map(({ lane }) => {
       const { ns, kinds, exact } = busy(lane, a, b), rest = b - a - ns, isIdle = lane.type === "idle";
       return { lane: lane.id, type: lane.type, group: lane.group.number, label: lane.label, kinds, exact,
                busy: !isIdle ? ns : isIdleKnown(lane.group, a, b) ? rest : null, idle: isIdle ? ns : rest };
@@ -266,7 +267,7 @@
     repaint(false);
   }
 
-  const WITHOUT_LEGEND = ["steps", "phase", "counter"]; // what is in these lanes is written on it
+  const WITHOUT_LEGEND = ["steps", "phase", "module", "operator", "counter"]; // what is in these lanes is written on it
   /** An entry for each color, with the words of the kinds that have it and occur. */
   function fillLegend() {
     if (!legend) return;

@@ -2,6 +2,7 @@
 /* What is said of an item, which is one activity, call, gap or part of a lane: {lane, i}. */
 const timelineItems = (meta) => {
   const { NONE } = timelineLanes;
+  const NO_NAME = 0xffff;
   const CONSTRAINT_LAUNCH = 4, CONSTRAINT_UNKNOWN = 7; // the others have another activity as their source
 
   /** The time from where the page's begins: of a job, from the first thing that is shown. */
@@ -76,6 +77,19 @@ const timelineItems = (meta) => {
   const titleOf = ({ lane, i }) => (lane.name ? fullName(lane.name[i]) : "") || words(kindOf(lane, i));
   const briefOf = ({ lane, i }) => (lane.name ? shortName(lane.name[i]) : "") || words(kindOf(lane, i));
 
+  /** The lane's name, and of what has names alone the thread. */
+  function laneName(lane) {
+    const [type, thread] = lane.id.split(":");
+    const host = ["phase", "module", "operator"].includes(type) ? lane.group.hosts.find(({ id }) => id === `host:${thread}`) : null;
+    return host ? `${lane.label} of ${host.label}` : lane.label;
+  }
+  /** What the host ran during an idle gap: "the host ran `collate` (data.py:31)". */
+  function hostRan(lane, i) {
+    const named = lane.line?.[i], place = shortName(named ?? NO_NAME), all = fullName(named ?? NO_NAME);
+    if (!all) return lane.op && fullName(lane.op[i]) ? `the host ran \`${fullName(lane.op[i])}\`` : "";
+    return all === place ? `the host ran \`${all}\`` : `the host ran \`${all.slice(place.length + 3)}\` (${place})`;
+  }
+
   /** Where an item lies: its lane, and of a lane that streams share the stream. */
   const placeOf = ({ lane, i }) =>
     lane.streams ? `GPU ${lane.device} stream ${lane.streams[lane.stream[i]]}` : lane.label;
@@ -93,9 +107,12 @@ const timelineItems = (meta) => {
     else if (title !== kind) fact("kind", kind);
     fact("duration", exactTime(end - start));
     fact("start", exactTime(sinceZero(start)));
-    fact("on", lane.streams ? `${placeOf(item)}, one of ${lane.label}` : lane.label);
-    if (lane.op) fact("operator", fullName(lane.op[i]));
-    if (lane.line) fact("line", fullName(lane.line[i]));
+    fact("on", lane.streams ? `${placeOf(item)}, one of ${lane.label}` : laneName(lane));
+    if (lane.type === "idle") fact("meanwhile", hostRan(lane, i));
+    else {
+      if (lane.op) fact("operator", fullName(lane.op[i]));
+      if (lane.line) fact("line", fullName(lane.line[i]));
+    }
     if (lane.captured) fact("in a CUDA graph", fullName(lane.captured[i]));
     if (lane.type === "stream") {
       const call = callOf(lane, lane.call?.[i]), wait = waitOf(lane, i);

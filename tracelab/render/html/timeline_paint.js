@@ -7,7 +7,7 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
   const { clamp, firstAbove, firstFrom, coveredUntil } = timelineLanes;
   const { sinceZero, unitOf, exactTime, roundTime, kindOf, costOf, briefOf, describe } = items;
   const OVERVIEW_PX = 52, AXIS_PX = 22, HEADER_PX = 20, SECOND_PX = 10; // SECOND_PX: for what overlaps
-  const LEVEL_PX = 8; // of a lane whose activities lie at several levels
+  const LEVEL_PX = 8, NAMED_LEVEL_PX = 13; // of a lane of several levels; of one whose names are read
   const LEAST_STEP_PX = 8; // on average, for steps to have lines
   const MOST_STRETCH = 1.5, MOST_OVERVIEW_LANES = 18;
   const CROWDED = 1.5; // activities a pixel from which on shares are drawn and not rectangles
@@ -34,7 +34,7 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
     const allPx = scene.groups.flatMap(shown).reduce((px, lane) => px + plainPx(lane), 1);
     const stretch = clamp(room / allPx, 1, MOST_STRETCH);
     const lanePx = (lane) =>
-      Math.max(Math.round(plainPx(lane) * stretch), LEVEL_PX * levelsOf(lane)) + secondPx(lane);
+      Math.max(Math.round(plainPx(lane) * stretch), levelPx(lane) * levelsOf(lane)) + secondPx(lane);
     const rows = (scene.rows = []);
     let y = 0;
     const add = (group, lane, px) => {
@@ -193,7 +193,7 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
     const since = Math.max(from, low), until = Math.min(to, high); // where single activities are known
     const first = firstAbove(lane.upto, since), last = firstFrom(lane.start, until);
     const axis = { left: labelPx, t0: from, px: nsPerPx() };
-    const isCrowded = last - first > (CROWDED * (until - since)) / axis.px;
+    const isCrowded = last - first > (CROWDED * (until - since)) / axis.px && !isNested(lane);
     row.isCrowded = isCrowded;
     if (from < low) paintShares(g, lane, axis, y + 2, full, from, Math.min(low, to), true);
     if (lane.value) paintValues(g, lane, y + 2, full, first, last);
@@ -283,6 +283,9 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
 
   /** At how many heights a lane's activities lie: several where streams share it. */
   const levelsOf = (lane) => lane.levels ?? 1;
+  const levelPx = (lane) => (lane.streams ? LEVEL_PX : NAMED_LEVEL_PX);
+  /** Whether a lane shows what is nested, level by level, however much there is. */
+  const isNested = (lane) => lane.levels > 1 && !lane.streams;
   const isSecond = (lane, i) => lane.overlaps && !lane.levels && lane.from[i] > lane.start[i];
   const secondPx = (lane) => (lane.overlaps && !lane.levels ? SECOND_PX : 0);
   /** The upper edge and the height of an activity in a lane that begins at y and is that high. */
@@ -298,6 +301,7 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
       as high as its share of that: else a few short gaps would look like a GPU that is always idle. */
   function paintItems(g, lane, y, full, first, last, leftPx, rightPx) {
     let thinX = 0, thinPx = 0, thinLook = null;
+    const painted = isNested(lane) ? new Float64Array(lane.levels) : null; // until where, by level
     const paintThin = () => {
       const h = Math.max(1, Math.min(1, thinPx) * full);
       if (thinPx > 0) fillBar(g, thinLook, thinX, y + full - h, 1, h);
@@ -306,6 +310,10 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
     for (let i = first; i < last; i++) {
       const x = Math.max(leftPx, xOf(lane.start[i])), right = Math.min(rightPx, xOf(lane.end[i]));
       if (right < leftPx || x > rightPx) continue;
+      if (painted) {
+        if (right < painted[lane.level[i]] + 0.5) continue; // nothing more would be seen
+        painted[lane.level[i]] = right;
+      }
       let w = Math.max(right - x, 0.5);
       if (w > 4) w -= 0.75; // so that neighbors can be told apart
       const look = palette.kinds.get(kindOf(lane, i));
@@ -318,7 +326,7 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
       }
       const [top, h] = barOf(lane, i, y, full);
       fillBar(g, look, x, top, w, h);
-      if (w > 34 && h > 9) {
+      if (w > 34 && h >= 9) {
         const cost = costOf(lane, i);
         const name = briefOf({ lane, i }) + (cost ? ` · caused ${roundTime(cost)} idle` : "");
         paintName(g, name, look, x, top + h / 2, w);
@@ -571,7 +579,10 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
       : !lane.overlaps || isSecond(lane, i) === inSecond;
     const middle = firstAbove(lane.start, t);
     let best = -1, distance = reach;
-    for (let i = Math.max(0, middle - 64 * levels); i < Math.min(lane.count, middle + 2 * levels); i++) {
+    let low = Math.max(0, middle - 64 * levels);
+    if (levels > 1 && !row.isCrowded) // the last one that began at this level may have begun long before
+      for (low = middle - 1; low > 0 && lane.level[low] !== level; low--);
+    for (let i = Math.max(0, low); i < Math.min(lane.count, middle + 2 * levels); i++) {
       if (!isThere(i)) continue;
       const off = Math.max(lane.start[i] - t, t - lane.end[i], 0);
       if (off < distance || (off === 0 && distance === 0)) { best = i; distance = off; }

@@ -429,6 +429,17 @@ def assert_binned(lane, whole):
         assert sum(lane.bins[kind]) == whole.busy_ns(bins["start"], bins["end"], [kind])
 
 
+def assert_named(lane, whole, within, length):
+    """A lane of names has all that is in some time, and elsewhere what is longer than a bin."""
+    assert not lane.bins
+    spans = zip(*(whole.columns[x] for x in ("start", "end", "name")), strict=True)
+    assert list(zip(*(lane.columns[x] for x in ("start", "end", "name")), strict=True)) == [
+        (start, end, name)
+        for start, end, name in spans
+        if (end >= within[0] and start < within[1]) or end - start > length / 16
+    ]
+
+
 def test_what_does_not_fit_is_there_in_some_steps_and_in_bins_elsewhere(monkeypatch):
     most_bytes = 15_000
     analysis = bundled("train_step_sinful")
@@ -448,6 +459,8 @@ def test_what_does_not_fit_is_there_in_some_steps_and_in_bins_elsewhere(monkeypa
         if lane.meta["type"] == "steps":
             assert not lane.bins
             assert lane.columns["start"] == everything.columns["start"]
+        elif lane.meta["type"] in {"phase", "module", "operator"}:
+            assert_named(lane, everything, (start, end), data.meta["end"] - data.meta["start"])
         else:
             assert lane.by_kind(*group["detail"]) == everything.by_kind(*group["detail"])
             assert lane.meta["count"] < everything.meta["count"]
