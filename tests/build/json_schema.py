@@ -127,8 +127,9 @@ def _schema_of(kind: Any, definitions: dict[str, Any], name: str = "") -> dict[s
 
 def _describe_dataclass(kind: type[Any], definitions: dict[str, Any]) -> dict[str, Any]:
     text = inspect.getdoc(kind) or ""
+    inherited = "\n".join(inspect.getdoc(base) or "" for base in kind.__bases__)
     hints = typing.get_type_hints(kind, include_extras=True)
-    descriptions = dict(_described(text))
+    descriptions = dict((*_described(inherited), *_described(text)))
     properties, required = {}, []
     for name in (field.name for field in fields(kind)):
         hint, metadata = hints[name], {}

@@ -25,6 +25,7 @@ from tracelab.model.trace import (
     GraphNodes,
     GroupText,
     Messages,
+    OperatorInputs,
     Thread,
     Trace,
 )
@@ -79,10 +80,21 @@ class Row:
     copied_bytes: int = ABSENT
     message: Message | None = None
     node: Node | None = None
+    inputs: str = ""  # of an operator that multiplies, as of `OperatorInputs.texts`
+    occupancy: int = ABSENT
 
 
 def kernel(
-    start, end, name="gemm", *, device=0, stream=7, correlation=ABSENT, message=None, node=None
+    start,
+    end,
+    name="gemm",
+    *,
+    device=0,
+    stream=7,
+    correlation=ABSENT,
+    message=None,
+    node=None,
+    occupancy=ABSENT,
 ):
     """A kernel; with a collective's name it is communication."""
     return Row(
@@ -95,6 +107,7 @@ def kernel(
         correlation=correlation,
         message=message,
         node=node,
+        occupancy=occupancy,
     )
 
 
@@ -176,8 +189,8 @@ def launch(start, end, correlation, *, name="cudaLaunchKernel", thread=MAIN):
     return call(name, start, end, correlation=correlation, thread=thread)
 
 
-def operator(name, start, end, *, thread=MAIN):
-    return Row(name, Category.OPERATOR, start, end, thread=thread)
+def operator(name, start, end, *, thread=MAIN, inputs=""):
+    return Row(name, Category.OPERATOR, start, end, thread=thread, inputs=inputs)
 
 
 def communicates(start, end, *, thread=MAIN, **message):
@@ -255,7 +268,11 @@ def trace(
         "copied_bytes": column(row.copied_bytes for row in rows),
         "message_row": message_row,
         "graph_node_row": graph_node_row,
+        "operator_input_row": column(i if row.inputs else ABSENT for i, row in enumerate(rows)),
+        "occupancy_percent": column(row.occupancy for row in rows),
     }
+    texts = tuple(dict.fromkeys(row.inputs for row in rows))
+    text_index = column((*(texts.index(row.inputs) for row in rows), ABSENT), np.int32)
     return Trace(
         **sparse,
         path="hand.json",
@@ -267,6 +284,7 @@ def trace(
         thread_index=column((row.thread for row in rows), np.int32),
         messages=messages,
         graph_nodes=graph_nodes,
+        operator_inputs=OperatorInputs(text_index, texts),
         file_index=column(range(len(rows))),
         strings=strings,
         threads=tuple(Thread("1", str(i), name) for i, name in enumerate(threads)),

@@ -6,13 +6,16 @@ from collections.abc import Iterator
 from statistics import median
 from typing import Annotated, Any
 
+import numpy as np
+
 from tracelab.base.arrays import Record
 from tracelab.base.intervals import measure_within
 from tracelab.measures.blocking_calls import BlockingCallCosts
 from tracelab.measures.exposed import Exposed
 from tracelab.measures.idle_causes import Bubbles
-from tracelab.measures.measure import Measure, constrained
+from tracelab.measures.measure import Measure, constrained, per_step, share_of
 from tracelab.measures.unprofiled_windows import StartUp, unprofiled_ns
+from tracelab.measures.what_ran import WhatRan
 from tracelab.measures.window_times import DeviceMetrics, device_metrics
 from tracelab.model.graph import Graph
 from tracelab.model.steady import LeftOut
@@ -45,6 +48,12 @@ class SteadyMetrics(Record):
             least a tenth less; else None. Shares are of that, then.
         not_calibrated: why predictions are not of a step without the profiler; null where they are.
         replayed_steps: the numbers of the steps that are replayed; one alone is repeated.
+        flops: additions and multiplications of its products, per step, rounded, of those whose
+            shapes the file has; recomputed ones count again. None without any, or where one step
+            was requested.
+        mfu: model FLOPs utilization: how long these would take at the peak of the GPUs for their
+            number formats, as a share of what a step takes; None where no peak is known.
+        flops_known_share: of the time of products, that of those whose shapes the file has.
     """
 
     rank: int
@@ -65,6 +74,11 @@ class SteadyMetrics(Record):
     unprofiled_ns: int | None
     not_calibrated: Annotated[str | None, {"added": True}] = None
     replayed_steps: Annotated[tuple[int, ...], {"added": True}] = ()
+    flops: Annotated[int | None, {"added": True}] = None
+    mfu: Annotated[float | None, {"added": True, **constrained(minimum=0)}] = None
+    flops_known_share: Annotated[
+        float | None, {"added": True, **constrained(minimum=0, maximum=1)}
+    ] = None
 
     @property
     def length_ns(self) -> int:
@@ -79,6 +93,7 @@ def steady_steps(
     exposed: Exposed,
     blocking_calls: BlockingCallCosts,
     baseline: Any,
+    what_ran: WhatRan,
 ) -> Iterator[SteadyMetrics]:
     """The steady steps of a file with its `Baseline`, in one row; none without a steady step."""
     timeline = graph.host.timeline
@@ -110,7 +125,28 @@ def steady_steps(
         unprofiled_ns=unprofiled_ns(graph, [steady.window], bubbles, start_up)[0],
         not_calibrated=baseline.not_calibrated,
         replayed_steps=baseline.steps,
+        **_utilization(
+            what_ran,
+            baseline.unprofiled_step_ns or median(lengths_ns),
+            len(timeline.device_numbers),
+        ),
     )
+
+
+def _utilization(what_ran: WhatRan, step_ns: float, devices: int) -> dict[str, Any]:
+    """The fields of products of the steady steps, of which each takes so long."""
+    products, length_ns = what_ran.products, what_ran.length_ns
+    is_known = ~np.isnan(products.flops)
+    if what_ran.step is not None or not what_ran.steps or not is_known.any():
+        return {}
+    peak_ns = products.peak_ns[~np.isnan(products.peak_ns)]
+    available_ns = step_ns * what_ran.steps * devices
+    known_ns, all_ns = (int(length_ns[x].sum()) for x in (is_known, products.is_product))
+    return {
+        "flops": per_step(round(products.flops[is_known].sum()), what_ran.steps),
+        "mfu": float(peak_ns.sum() / available_ns) if len(peak_ns) else None,
+        "flops_known_share": share_of(known_ns, all_ns),
+    }
 
 
 MEASURE = Measure("steady", SteadyMetrics, steady_steps)

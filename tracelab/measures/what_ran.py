@@ -29,6 +29,7 @@ from tracelab.base.intervals import (
 from tracelab.measures.idle_causes import Bubbles
 from tracelab.measures.measure import summed
 from tracelab.measures.unprofiled_windows import HostClock
+from tracelab.model.arithmetic import Products, products
 from tracelab.model.cuda_graphs.origins import Basis, Origins
 from tracelab.model.graph import Graph
 from tracelab.model.lookup import groups_of
@@ -187,6 +188,8 @@ class WhatRan(Arrays):
         length_ns: int64[r], ns, of each GPU activity.
         kernel: int64[r], its name, as an index into `strings`.
         kind: int8[r], a `Kind`.
+        products: r rows, what of that multiplies.
+        occupancy_percent: int64[r], see `Trace`.
         launched_in: r labels, of its launch.
         came_from: r labels, of where it comes from: for the nodes of a graph where they were
             captured, as far as that is known (`Origins`); else of its launch. An annotation of the
@@ -214,6 +217,8 @@ class WhatRan(Arrays):
     length_ns: Int64Array
     kernel: Int64Array
     kind: NDArray[np.int8]
+    products: Products
+    occupancy_percent: Int64Array
     launched_in: Labels
     came_from: Labels
     basis: Mapping[str, NDArray[np.int8]]
@@ -270,6 +275,8 @@ def what_ran(
         length_ns=timeline.end_ns[rows] - timeline.start_ns[rows],
         kernel=trace.name_index[timeline.event_id[rows]].astype(np.int64),
         kind=timeline.kind[rows],
+        products=products(timeline, rows, origins.call_id(timeline.launch_id)[rows]),
+        occupancy_percent=trace.occupancy_percent[timeline.event_id[rows]],
         launched_in=launched_in,
         came_from=came_from,
         basis=basis,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tracelab.base.arrays import Record
 from tracelab.base.intervals import Int64Array
@@ -42,6 +43,7 @@ FOR_THREADS = "waiting for other threads"
 INFERRED = "inferred: before each backward pass"
 _BASIS_NAMES = [basis.name.lower() for basis in Basis]
 _KIND_NAMES = [kind.name.lower() for kind in Kind]
+_ADDED = {"added": True, **constrained(minimum=0)}
 _PHASE_NAMES = [phase.name.lower() for phase in Phase]
 # A kernel that no rule recognizes is worth a question from this share of the GPU's busy time on.
 _MIN_UNRECOGNISED_SHARE = 0.01
@@ -109,6 +111,67 @@ def unrecognised_kernels(graph: Graph) -> tuple[KernelTotal, ...]:
     return tuple(sorted(asked, key=lambda kernel: (-kernel.total_ns, kernel.name)))
 
 
+# --- rates ---
+
+
+class Rates(Record, kw_only=True):
+    """Work of GPU activities for the time that they took; None where the file does not say.
+
+    Attributes:
+        flops: additions and multiplications of its products, per step, rounded: of those whose
+            shapes the file has. Causal attention counts in whole.
+        flop_rate: the same per second, in the time of these products.
+        peak_share: that rate as a share of the most that the GPU can do in their number formats; of
+            causal attention it may be above 1.
+        byte_rate: bytes per second: of copies, memsets, and the factors and results of products.
+        occupancy: how many of a multiprocessor's warps kernels occupied, as a share, as far as the
+            profiler estimates it; the mean by their time.
+    """
+
+    flops: Annotated[int | None, _ADDED] = None
+    flop_rate: Annotated[float | None, _ADDED] = None
+    peak_share: Annotated[float | None, _ADDED] = None
+    byte_rate: Annotated[float | None, _ADDED] = None
+    occupancy: Annotated[float | None, _ADDED] = None
+
+
+class _RateSums:
+    """The rates of labeled activities.
+
+    Args:
+        what_ran: the activities.
+        label: int[r], of each.
+        count: of labels.
+    """
+
+    def __init__(self, what_ran: WhatRan, label: NDArray[np.integer[Any]], count: int) -> None:
+        products, length_ns = what_ran.products, what_ran.length_ns
+        percent = what_ran.occupancy_percent
+        occupied_ns = np.where(percent > 0, percent / 100 * length_ns, np.nan)
+        self._steps = what_ran.steps
+        # Of each quantity its sum, and the time of the activities of which it is known.
+        self._sums: list[NDArray[Any]] = []
+        for values in (products.flops, products.peak_ns, products.moved_bytes, occupied_ns):
+            is_known = ~np.isnan(values)
+            self._sums += (
+                np.bincount(label[is_known], weights[is_known], minlength=count)
+                for weights in (values, length_ns)
+            )
+
+    def rates(self, chosen: list[int]) -> dict[str, Any]:
+        """The fields of `Rates` of some labels, given by their indices, taken together."""
+        flops, flops_ns, peak_ns, peaked_ns, moved, moved_ns, occupied_ns, kernels_ns = (
+            float(column[chosen].sum()) for column in self._sums
+        )
+        return {
+            "flops": per_step(round(flops), self._steps) if flops_ns else None,
+            "flop_rate": 1e9 * flops / flops_ns if flops_ns else None,
+            "peak_share": peak_ns / peaked_ns if peaked_ns else None,
+            "byte_rate": 1e9 * moved / moved_ns if moved_ns else None,
+            "occupancy": occupied_ns / kernels_ns if kernels_ns else None,
+        }
+
+
 # --- kernels ---
 
 
@@ -126,7 +189,7 @@ class KernelSums(Record):
     total_ns: int
 
 
-class KernelMetrics(Record):
+class KernelMetrics(Rates):
     """The GPU activities of one name, on all devices of a file, per steady step.
 
     Of a file without steady steps the figures are of the whole trace.
@@ -175,6 +238,7 @@ def kernels(what_ran: WhatRan) -> Iterator[KernelMetrics]:
     totals_ns = by_phase_ns.sum(axis=1)
     names = [strings[key] for key in (keys // len(Kind)).tolist()]
     kept, rest = ranked(totals_ns, names, MAX_ROWS)
+    sums = _RateSums(what_ran, index, len(keys))
 
     def row(name: str, kind: str | None, phase: str | None, chosen: list[int]) -> KernelMetrics:
         count, total_ns = int(counts[chosen].sum()), int(totals_ns[chosen].sum())
@@ -190,6 +254,7 @@ def kernels(what_ran: WhatRan) -> Iterator[KernelMetrics]:
             mean_ns=per_step(total_ns, count),
             share=share_of(total_ns, int(totals_ns.sum())),
             sums=KernelSums(steps, count, total_ns),
+            **sums.rates(chosen),
         )
 
     for i in kept:
@@ -219,7 +284,7 @@ class WorkSums(Record):
     idle_ns: int
 
 
-class WorkMetrics(Record):
+class WorkMetrics(Rates):
     """An operator, a phase, a line of the program or a module, per steady step.
 
     Of a file without steady steps the figures are of the whole trace. At each moment of a step one
@@ -379,6 +444,7 @@ class _Sums:
         self._idle_ns = summed(self.on_host, what_ran.idle_ns, count)
         self._unprofiled_ns = summed(self.on_host, what_ran.host_unprofiled_ns, count)
         self.columns = (self._launches, self._host_ns, self._gpu_ns, self._idle_ns)
+        self._rates = _RateSums(what_ran, self.of_origin, count)
         self._what_ran = what_ran
 
     def sort_by_size(
@@ -418,6 +484,7 @@ class _Sums:
             host_unprofiled_ns=None if what_ran.unprofiled_steps is None else unprofiled_ns,
             replayed_ns=per_step(int(self._replayed_ns[chosen].sum()), steps),
             replay_basis=None if basis == ABSENT else _BASIS_NAMES[basis],
+            **self._rates.rates(chosen),
         )
 
 
@@ -436,6 +503,14 @@ _WORK_FIGURES = (
     Figure("idle_ns", "idle"),
 )
 _SHARES = (Figure("host_share", "of CPU\ntime"), Figure("gpu_share", _GPU_SHARE))
+
+# Of all of these tables, in a section of their own.
+RATES = (
+    Figure("flop_rate", "FLOP/s", "rate"),
+    Figure("peak_share", "of peak"),
+    Figure("byte_rate", "bytes/s", "rate"),
+    Figure("occupancy", "occupancy", "share"),
+)
 
 KERNELS = Measure("kernels", KernelMetrics, kernels, _KERNEL_FIGURES)
 OPERATORS = Measure("operators", WorkMetrics, operators, _WORK_FIGURES)

@@ -7,17 +7,25 @@ stands in the tests.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
+import msgspec
 import numpy as np
+import orjson
 from numpy.typing import NDArray
 
+from tracelab.base.arrays import Arrays, Record
 from tracelab.base.intervals import Int64Array
 from tracelab.base.names import name_test
+from tracelab.model.kernel_kinds import Kind, work_of
 from tracelab.model.lookup import match_names
+from tracelab.model.operator_flops import Product, product_of
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
+
+FloatArray = NDArray[np.float64]
 
 # Matrix products and convolutions by float32 multiply-adds of the CUDA cores, and those by tensor
 # cores in TF32. Not in it are cuDNN's engines for few channels (`dgrad_engine`,
@@ -62,6 +70,11 @@ is_batched_product = name_test(r"^aten::(?:baddbmm|bmm)$")
 # PyTorch has a kernel for each power of two up to 1,024 numbers, and one for all longer rows.
 _SOFTMAX = re.compile(r"softmax_warp_\w+<[^<>]*?, (\d+)[,>]|cunn_SoftMax")
 _MIN_LONG_BITS = 11
+_PRODUCTS = frozenset(("matrix products", "convolutions", "attention"))
+# A kernel belongs to a product, and only prepares its factors or adds up parts of its result.
+_is_beside_product = name_test(
+    r"nchwTo|nhwcTo|splitK_?reduce|dot_do_o|convert_d[qkv]|im2col|col2im", re.IGNORECASE
+)
 # A kernel only brings images from one memory layout to another, for a convolution.
 is_layout_change = name_test(r"nchwToNhwc|nhwcToNchw")
 # A normalization or pooling works on images whose channels are not last.
@@ -70,18 +83,40 @@ is_of_nchw = name_test(
 )
 # A kernel interpolates images whose channels are not last.
 interpolates_nchw = name_test(r"upsample_[a-z]+2d_(?:backward_)?out_frame<")
-# How many times as fast products are in TF32 as in float32, by the makers' figures without
-# sparsity: https://www.nvidia.com/en-us/data-center/ (data sheets). A GeForce GPU does them equally
-# fast (82.6 TFLOPS of an RTX 4090 both ways), and an older one than Ampere has no TF32.
-_TF32_SPEEDUP: Mapping[str, float] = MappingProxyType(
-    {
-        r"\bA100|\bA800|\bA30\b": 8.0,
-        r"\bG?H(?:100|200|800)\b": 7.4,
-        r"\bG?B(?:100|200|300)\b": 13.8,
-        r"\bA10\b|\bA10G\b|\bA40\b|RTX A(?:4000|4500|5000|5500|6000)\b": 2.0,
-        r"\bL4\b|\bL40S\b": 2.0,
-    }
+
+
+class Peak(Record):
+    """Most that a GPU can do, a record of ``peaks.toml``, by its maker's figures.
+
+    Attributes:
+        source: where its maker says so.
+        memory: bytes that its memory moves, in 10**9 per second.
+        fp64, fp32, tf32, fp16, bf16, fp8: additions and multiplications in matrix products, in
+            10**12 per second, without sparsity; None of a format that it does not have.
+    """
+
+    source: str
+    memory: float
+    fp64: float | None = None
+    fp32: float | None = None
+    tf32: float | None = None
+    fp16: float | None = None
+    bf16: float | None = None
+    fp8: float | None = None
+
+
+PEAKS = msgspec.toml.decode(
+    Path(__file__).with_name("peaks.toml").read_bytes(), type=dict[str, Peak]
 )
+
+
+def peak_of(gpu: str) -> Peak | None:
+    """The most that a GPU can do, by its name; None where that is not known.
+
+    >>> peak_of("NVIDIA H200").bf16
+    989.4
+    """
+    return next((peak for names, peak in PEAKS.items() if re.search(names, gpu)), None)
 
 
 def softmax_bits(name: str) -> int | None:
@@ -100,8 +135,10 @@ def tf32_speedup(timeline: Timeline) -> NDArray[np.float64]:
     """float64[m], how many times as fast TF32 is on the GPU of each activity; 1 where unknown."""
     speedup = np.ones(len(timeline.event_id))
     for device, name in timeline.trace.info.device_names.items():
-        known = (ratio for names, ratio in _TF32_SPEEDUP.items() if re.search(names, name))
-        speedup[timeline.device_number == device] = next(known, 1.0)
+        peak = peak_of(name)
+        if peak is not None and peak.tf32 and peak.fp32:
+            # The makers' figures are no more exact than that.
+            speedup[timeline.device_number == device] = round(peak.tf32 / peak.fp32, 1)
     return speedup
 
 
@@ -163,3 +200,118 @@ def products_without_tf32(timeline: Timeline) -> NDArray[np.bool_]:
     allowed = np.unique(are_convolutions(timeline, tf32_rows))
     chosen[rows] = ~np.isin(are_convolutions(timeline, rows), allowed)
     return chosen
+
+
+# --- additions, multiplications and bytes of activities ---
+
+
+class Products(Arrays):
+    """Matrix products, convolutions and attention among k GPU activities, and what they move.
+
+    Attributes:
+        is_product: bool[k], which are one by their names or operators.
+        flops: float64[k], additions and multiplications: of several kernels of one operator each by
+            its time. nan where the file does not say.
+        moved_bytes: float64[k], of products the least that they read and write, each factor and
+            result once; of copies and memsets what is copied or set. nan of others.
+        peak_ns: float64[k], ns, how long products take at the GPU's peak; nan where that or the
+            number format is not known.
+    """
+
+    is_product: NDArray[np.bool_]
+    flops: FloatArray
+    moved_bytes: FloatArray
+    peak_ns: FloatArray
+
+    def __len__(self) -> int:
+        return len(self.flops)
+
+
+def products(timeline: Timeline, rows: NDArray[np.intp], call_id: Int64Array) -> Products:
+    """Find what GPU activities multiply, by the shapes of the inputs of their operators.
+
+    Args:
+        timeline: the trace.
+        rows: intp[k], rows of the timeline.
+        call_id: int64[k], event id of the call that each comes from, else ABSENT.
+    """
+    trace, event_id = timeline.trace, timeline.event_id[rows]
+    length_ns = timeline.end_ns[rows] - timeline.start_ns[rows]
+    flops, peak_ns = np.full((2, len(rows)), np.nan)
+    copied = trace.copied_bytes[event_id]
+    moved_bytes = np.where(copied == ABSENT, np.nan, copied)
+    is_product = match_names(trace, event_id, _is_product) & (timeline.kind[rows] == Kind.COMPUTE)
+
+    index, known = _operator_products(timeline)
+    operator = np.full(len(rows), ABSENT, dtype=np.int64)
+    operator[call_id != ABSENT] = timeline.operators.innermost(call_id[call_id != ABSENT])
+    multiplies = timeline.operators.around(operator, index != ABSENT)
+    may_be = (multiplies != ABSENT) & (timeline.kind[rows] == Kind.COMPUTE)
+    chosen = np.flatnonzero(may_be & (is_product | (operator == multiplies)))
+    # A node of a graph comes from one operator in each replay.
+    launch_id = timeline.launch_id[rows[chosen]]
+    replay = np.where(launch_id == call_id[chosen], ABSENT, launch_id)
+    _, once = np.unique(multiplies[chosen] * len(trace) + replay, return_inverse=True)
+    has_named = np.bincount(once, is_product[chosen]) > 0
+    kept = is_product[chosen] | ~has_named[once]
+    chosen, once = chosen[kept], once[kept]
+    is_product[chosen] = True
+
+    share = length_ns[chosen] / np.maximum(1, np.bincount(once, length_ns[chosen]))[once]
+    of = index[multiplies[chosen]]
+    flops[chosen] = share * np.array([x.flops for x in known])[of]
+    moved_bytes[chosen] = share * np.array([x.moved_bytes for x in known])[of]
+    number_format = np.array([x.number_format for x in known], dtype=object)[of]
+    peak_ns[chosen] = 1e9 * flops[chosen] / _peaks(timeline, rows[chosen], number_format)
+    return Products(is_product, flops, moved_bytes, peak_ns)
+
+
+def _is_product(name: str) -> bool:
+    return work_of(name) in _PRODUCTS and not _is_beside_product(name)
+
+
+def _product(name: str, inputs: str) -> Product | None:
+    """The work of an operator by the text of its inputs."""
+    try:
+        return product_of(name, *orjson.loads(inputs))
+    except orjson.JSONDecodeError:  # the reader checks no more than brackets
+        return None
+
+
+def _operator_products(timeline: Timeline) -> tuple[Int64Array, list[Product]]:
+    """Return the products that operators compute, and int64[operators], the index of each one's.
+
+    It is ABSENT where an operator computes none, or the file does not say enough.
+    """
+    trace, event_id = timeline.trace, timeline.operators.event_id
+    inputs = trace.operator_inputs
+    text = inputs.text_index[trace.operator_input_row[event_id]]
+    index = np.full(len(event_id) + 1, ABSENT, dtype=np.int64)  # the last is that of ABSENT
+    has_text = np.flatnonzero(text != ABSENT)
+    key = trace.name_index[event_id[has_text]].astype(np.int64) * len(inputs.texts) + text[has_text]
+    keys, of_key = np.unique(key, return_inverse=True)
+    found = [
+        _product(trace.strings[name], inputs.texts[of])
+        for name, of in zip(*(x.tolist() for x in np.divmod(keys, len(inputs.texts))), strict=True)
+    ]
+    is_known = np.array([product is not None for product in found], dtype=np.bool_)
+    number = np.where(is_known, np.cumsum(is_known) - 1, ABSENT)
+    index[has_text] = number[of_key]
+    return index[:-1], [product for product in found if product is not None]
+
+
+def _peaks(timeline: Timeline, rows: NDArray[np.intp], number_format: NDArray[Any]) -> FloatArray:
+    """float64[k], additions and multiplications per second at the peak; nan where not known."""
+    device = timeline.device_number[rows]
+    is_float32 = match_names(timeline.trace, timeline.event_id[rows], is_float32_product)
+    rate = np.full(len(rows), np.nan)
+    for number, gpu in timeline.trace.info.device_names.items():
+        peak = peak_of(gpu)
+        if peak is None or " MIG " in gpu:  # a part of a GPU
+            continue
+        for name in {*number_format.tolist()}:
+            has_format = (device == number) & (number_format == name)
+            rate[has_format] = getattr(peak, name, None) or np.nan
+            if name == "fp32" and peak.tf32 is not None:
+                rate[has_format & ~is_float32] = peak.tf32
+    return 1e12 * rate

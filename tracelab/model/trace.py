@@ -147,6 +147,29 @@ class MemoryReadings(Arrays):
         return len(self.time_ns)
 
 
+class OperatorInputs(Arrays):
+    """Inputs of each of k operators that multiply, where the profiler recorded shapes.
+
+    One more row comes last, in which all is `ABSENT`: that of all other events.
+
+    Attributes:
+        text_index: int32[k + 1], into `texts`.
+        texts: JSON as the file has it, of each input of an operator its shape, its type and its
+            value: ``[[[2, 3], [3, 4]], ["float", "float"], ["", ""]]``.
+    """
+
+    text_index: NDArray[np.int32]
+    texts: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.text_index) - 1
+
+
+def no_inputs() -> OperatorInputs:
+    """Return those of a file without shapes."""
+    return OperatorInputs(np.array([ABSENT], dtype=np.int32), ())
+
+
 # Reads the "args" of a few events from the file, by event id.
 ReadArguments = Callable[[Iterable[int]], Mapping[int, Mapping[str, Any]]]
 
@@ -245,7 +268,10 @@ class Trace(Arrays, dict=True):
         wait_correlation: int64[n], of syncs, the correlation of the event record waited for.
         cuda_event_number: int64[n], the CUDA event of a sync or a record; reused over time.
         copied_bytes: int64[n], of copies and memsets.
-        message_row, graph_node_row: int32[n], the row of `messages` or `graph_nodes`.
+        occupancy_percent: int64[n], of kernels, as the profiler estimates it; 0 where it does not,
+            as of kernels with much shared memory.
+        message_row, graph_node_row, operator_input_row: int32[n], the row of `messages`,
+            `graph_nodes` or `operator_inputs`.
         file_index: int32[n], the event's index in the file's array of events.
         metadata: all that the file says beside its events, as it is written there.
         objects: events of every phase that the file holds, read or not.
@@ -253,6 +279,7 @@ class Trace(Arrays, dict=True):
         loss_names: of some losses what it was, as the file calls it: a count by its name.
         info: what is used of the metadata, and of the file's name.
         memory: what allocators held, where the file says it.
+        operator_inputs: those of operators that multiply.
         unknown_gpu_ns: GPU time of "unknown_categories", ns, by name and device.
     """
 
@@ -272,6 +299,8 @@ class Trace(Arrays, dict=True):
     copied_bytes: SparseColumn
     message_row: SparseColumn
     graph_node_row: SparseColumn
+    operator_input_row: SparseColumn
+    occupancy_percent: SparseColumn
     file_index: NDArray[np.int32]
     messages: Messages
     graph_nodes: GraphNodes
@@ -283,6 +312,7 @@ class Trace(Arrays, dict=True):
     loss_names: Mapping[str, Mapping[str, int]]
     info: FileInfo = field(default_factory=FileInfo)
     memory: MemoryReadings = field(default_factory=MemoryReadings)
+    operator_inputs: OperatorInputs = field(default_factory=no_inputs)
     unknown_gpu_ns: Mapping[str, Mapping[int, int]] = field(
         default_factory=lambda: MappingProxyType({})
     )

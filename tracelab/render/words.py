@@ -19,6 +19,7 @@ NO_SHARE = "-"  # of nothing
 _MODULE_PREFIX = "nn.Module: "
 _MAX_NAME_LETTERS = 60
 _BYTE_UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
+_DECIMAL_UNITS = ((" T", 1e12), (" G", 1e9), (" M", 1e6), (" k", 1e3))
 _UNITS = (("s", 1_000_000_000), ("ms", 1_000_000), ("µs", 1_000), ("ns", 1))
 _PLAIN = re.compile(r"Mem(?:cpy|set)\b|(?!.*(?:[<(]|::))")  # no C++ at all
 # What must not be torn apart at the end of a line: a number and its unit, a thing and its number.
@@ -309,7 +310,24 @@ def _beginning(text: str, room: int) -> str:
     return text[: sum(width <= room for width in widths)]
 
 
+def rate_text(rate: float) -> str:
+    """Write how many there are, per second or not, to three digits.
+
+    >>> rate_text(6.234e14), rate_text(4.7e9), rate_text(120)
+    ('623 T', '4.7 G', '120')
+    """
+    letter, one = next((unit for unit in _DECIMAL_UNITS if rate >= unit[1]), ("", 1))
+    number = rate / one
+    return (f"{number:,.0f}" if number >= 100 else f"{number:.3g}") + letter
+
+
 # How figures are written, by the unit that the name of their column ends in.
 UNITS: Mapping[str, Callable[[Any], str]] = MappingProxyType(
-    {"ns": time_text, "share": exact_percent, "bytes": bytes_text, "per step": count_text}
+    {
+        "ns": time_text,
+        "share": exact_percent,
+        "bytes": bytes_text,
+        "per step": count_text,
+        "rate": rate_text,
+    }
 )

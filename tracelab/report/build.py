@@ -23,6 +23,7 @@ from tracelab.job.part import RankPart
 from tracelab.job.replay import JobReplay
 from tracelab.measures.graph_streams import compared_streams, graph_streams
 from tracelab.measures.work import unrecognised_kernels
+from tracelab.model.arithmetic import peak_of
 from tracelab.model.graph import Graph
 from tracelab.model.losses import LOSSES, find_loss_names
 from tracelab.model.steps import find_repeated
@@ -112,6 +113,7 @@ def build_trace_info(
         recorded=_recorded_time(timeline),
         loss_names=find_loss_names(trace),
         unused_steps=timeline.unused_steps,
+        peaks={name: peak for name in _gpus(timeline).values() if (peak := peak_of(name))},
         collector=trace.info.collector,
         step_pattern=(timeline.step_pattern or "") if timeline.steps else "",
         repeated_annotations=()

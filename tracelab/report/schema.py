@@ -46,10 +46,12 @@ from tracelab.measures.steady import PROFILED, UNPROFILED as UNPROFILED, SteadyM
 from tracelab.measures.what_ran import OUTSIDE_FUNCTIONS as OUTSIDE_FUNCTIONS
 from tracelab.measures.window_times import DeviceMetrics as DeviceMetrics, WindowMetrics
 from tracelab.measures.work import (
+    RATES as RATES,
     KernelMetrics as KernelMetrics,
     KernelTotal,
     WorkMetrics as WorkMetrics,
 )
+from tracelab.model.arithmetic import Peak as Peak
 from tracelab.model.graph import EventLinks
 from tracelab.model.losses import LossName as LossName
 from tracelab.model.steps import RepeatedAnnotation, UnusedSteps, framework_of
@@ -140,6 +142,7 @@ class TraceInfo(Record):
         objects: events of all phases in the file; `events` are the complete ones that were used.
         software: versions as the file gives them.
         gpus: device number to name, of the devices that worked.
+        peaks: of their names those of which the most that they can do is known.
         unrecognised: long kernels that no rule recognizes; they count as compute.
         launched_only: None where the launch of every activity is in the file.
         platform: the devices, where they are not those of CUDA or ROCm.
@@ -176,6 +179,7 @@ class TraceInfo(Record):
     loss_names: Annotated[tuple[LossName, ...], _ADDED] = ()
     step_pattern: Annotated[str, _ADDED] = ""
     repeated_annotations: Annotated[tuple[RepeatedAnnotation, ...], _ADDED] = ()
+    peaks: Annotated[Mapping[str, Peak], _ADDED] = MappingProxyType({})
 
     @property
     def framework(self) -> str:

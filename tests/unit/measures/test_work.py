@@ -32,6 +32,7 @@ from tracelab.measures.work import (
     INFERRED,
     MAX_ROWS,
     KernelTotal,
+    Rates,
     kernel_times,
     kernels,
     lines,
@@ -661,3 +662,39 @@ def test_unrecognised_kernels_are_the_long_ones_that_no_rule_knows():
         KernelTotal("my_own", 2, 300),
         KernelTotal("just_enough", 1, 100),
     )
+
+
+def test_rates_are_of_the_time_of_what_is_known():
+    """GIVEN two steps with products of 8 * 10**9 in 40 ns, one of them by a kernel with an
+    occupancy of 50 % and the other of nothing known, and copies of 600 bytes in 30 ns
+    THEN kernels and operators have the rates, and others none."""
+    inputs = '[[[2000,1000],[1000,2000]],["c10::Half","c10::Half"],["",""]]'
+    some = []
+    for number in (1, 2):
+        at = 200 * number
+        some += [
+            step(number, at, at + 200),
+            operator("aten::mm", at + 10, at + 40, inputs=inputs),
+            launch(at + 12, at + 14, at),
+            kernel(at + 20, at + 60, "gemm", correlation=at, occupancy=50 * (number - 1)),
+            operator("aten::add", at + 50, at + 70),
+            launch(at + 52, at + 54, at + 1),
+            kernel(at + 70, at + 80, "add", correlation=at + 1),
+            launch(at + 82, at + 84, at + 2),
+            copy(at + 90, at + 120, "Memcpy HtoD", correlation=at + 2, copied_bytes=600),
+        ]
+    ran = ran_of(graph(*some, gpu="NVIDIA H200"))
+    gemm, copies, add = kernels(ran)
+    assert (gemm.flops, gemm.flop_rate, gemm.occupancy) == (8 * 10**9, 2e17, 0.5)
+    assert gemm.peak_share == pytest.approx(2e17 / 989.4e12)
+    assert gemm.byte_rate == 16e6 / 40e-9
+    assert (copies.flops, copies.byte_rate, copies.occupancy) == (None, 2e10, None)
+    assert rates_of(add) == dict.fromkeys(Rates.__struct_fields__)
+    by_name = {row.name: rates_of(row) for row in operators(ran)}
+    assert by_name["aten::mm"] == rates_of(gemm)
+    assert by_name["aten::add"] == rates_of(add)
+    assert by_name["outside any operator"]["byte_rate"] == 2e10
+
+
+def rates_of(row):
+    return {name: getattr(row, name) for name in Rates.__struct_fields__}

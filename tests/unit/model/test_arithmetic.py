@@ -1,11 +1,17 @@
 """In which numbers and layouts kernels compute, by names out of real traces."""
 
+import tomllib
+from pathlib import Path
+
+import numpy as np
 import pytest
 
 from tests.build import rows
 from tests.build.rows import US
 from tracelab.model import arithmetic
 from tracelab.model.arithmetic import (
+    PEAKS,
+    Peak,
     is_float32_product,
     is_float64,
     is_float64_product,
@@ -13,6 +19,7 @@ from tracelab.model.arithmetic import (
     is_layout_change,
     is_of_nchw,
     is_tf32_product,
+    products,
     products_without_tf32,
     tf32_speedup,
 )
@@ -215,3 +222,108 @@ def _timeline(ran, gpu):
 )
 def test_examples(test, name, expected):
     assert getattr(arithmetic, test)(name) is expected
+
+
+SHAPES = '[[[1000,1000],[1000,500]],["c10::Half","c10::Half"],["",""]]'  # 10**9 of them
+FLOATS = SHAPES.replace("c10::Half", "float")
+PRODUCT = "ampere_fp16_s16816gemm_fp16_128x64_tn"
+
+
+def _products(*some, gpu="NVIDIA A100-SXM4-40GB", **of_rows):
+    """The products among the activities of some rows, each of its launch."""
+    timeline = rows.timeline(*some, gpu=gpu, **of_rows)
+    return products(timeline, np.arange(len(timeline.event_id)), timeline.launch_id)
+
+
+def _launched(number, at, name, length, **of_kernel):
+    return [
+        rows.launch(at, at + 1, number),
+        rows.kernel(at + 2, at + 2 + length, name, correlation=number, **of_kernel),
+    ]
+
+
+def test_kernels_of_a_product_share_it_by_their_time():
+    """GIVEN 10**9 additions and multiplications by two kernels of 30 and 10 ns, and one that adds
+    up their parts
+    THEN these have three quarters and one quarter of them, the third none, and so of bytes."""
+    found = _products(
+        rows.operator("aten::mm", 0, 300, inputs=SHAPES),
+        *_launched(1, 10, PRODUCT, 30),
+        *_launched(2, 60, PRODUCT, 10),
+        *_launched(3, 100, "void splitKreduce_kernel<32>(int)", 40),
+    )
+    assert found.flops.tolist()[:2] == [750e6, 250e6]
+    assert found.moved_bytes.tolist()[:2] == [3e6, 1e6]
+    assert np.isnan(found.flops[2])
+    assert found.is_product.tolist() == [True, True, False]
+    assert found.peak_ns[:2] == pytest.approx([750e6 / 312e3, 250e6 / 312e3])
+
+
+def test_what_a_product_calls_is_counted_once():
+    """GIVEN a product that calls another one, a copy and an operator without shapes
+    THEN each kernel that multiplies has that of the innermost one, and the copy has none."""
+    found = _products(
+        rows.operator("aten::addmm", 0, 500, inputs='[[[9],[9,9],[9,9]],["","float","float"],[]]'),
+        rows.operator("aten::mm", 5, 90, inputs=FLOATS),
+        *_launched(1, 10, "ampere_sgemm_128x64_tn", 30),
+        rows.operator("aten::copy_", 100, 190),
+        *_launched(2, 110, "void elementwise_kernel<copy>(int)", 30),
+        rows.operator("aten::other", 200, 290),
+        *_launched(3, 210, "ampere_sgemm_128x64_tn", 30),
+    )
+    assert found.flops[[0, 2]].tolist() == [1e9, 2 * 9**3]
+    assert np.isnan(found.flops[1])
+
+
+@pytest.mark.parametrize(
+    ("gpu", "name", "inputs", "rate"),
+    [
+        ("NVIDIA A100-SXM4-40GB", "ampere_sgemm_128x64_tn", FLOATS, 19.5),
+        ("NVIDIA A100-SXM4-40GB", TF32[0], FLOATS, 156),
+        ("NVIDIA A100-SXM4-40GB", "my_product", FLOATS, 156),  # not to have too large a share
+        ("Tesla V100-SXM2-32GB", "my_product", FLOATS, 15.7),
+        ("Tesla V100-SXM2-32GB", "my_product", SHAPES.replace("Half", "BFloat16"), None),
+        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", PRODUCT, SHAPES, None),
+        ("Somebody's GPU", PRODUCT, SHAPES, None),
+        ("", PRODUCT, SHAPES, None),
+    ],
+)
+def test_the_peak_is_that_of_the_gpu_and_of_the_number_format(gpu, name, inputs, rate):
+    made = rows.operator("aten::mm", 0, 100, inputs=inputs), *_launched(1, 10, name, 30)
+    [peak_ns] = _products(*made, gpu=gpu).peak_ns
+    assert peak_ns == pytest.approx(np.nan if rate is None else 1e6 / rate, nan_ok=True)
+
+
+@pytest.mark.parametrize("inputs", ["", "[", "[[],[],[]]", "[1,2,3]", '["a","b","c"]'])
+def test_inputs_that_say_nothing(inputs):
+    made = rows.operator("aten::mm", 0, 100, inputs=inputs), *_launched(1, 10, PRODUCT, 30)
+    found = _products(*made)
+    assert found.is_product.all()
+    assert np.isnan([found.flops, found.moved_bytes, found.peak_ns]).all()
+
+
+def test_copies_and_memsets_move_what_they_copy():
+    found = _products(rows.copy(0, 10, copied_bytes=4096), rows.kernel(20, 30, "add"))
+    assert found.moved_bytes[0] == 4096
+    assert np.isnan(found.moved_bytes[1])
+    assert np.isnan(found.flops).all()
+
+
+def test_each_replay_of_a_graph_computes_its_products_again():
+    """GIVEN a product of which two replays have a kernel each
+    THEN each of them has all of it."""
+    timeline = rows.timeline(
+        rows.operator("aten::mm", 0, 10, inputs=SHAPES),
+        rows.launch(2, 3, 1),
+        *_launched(2, 20, PRODUCT, 30),
+        *_launched(3, 70, PRODUCT, 15),
+    )
+    captured = np.full(2, 1)  # the event id of the first launch
+    assert products(timeline, np.arange(2), captured).flops.tolist() == [1e9, 1e9]
+
+
+def test_peaks_are_of_known_formats_and_each_has_a_source():
+    text = (Path(arithmetic.__file__).with_name("peaks.toml")).read_text(encoding="utf-8")
+    keys = {key for record in tomllib.loads(text).values() for key in record}
+    assert keys <= {*Peak.__struct_fields__}
+    assert all(peak.source.startswith("https://") for peak in PEAKS.values())

@@ -349,8 +349,8 @@ class Columns:
         category = np.fromiter(map(self._categories.__getitem__, categories), np.int8, len(events))
         name_index = self._names.indices(names)
         has_arguments = HAS_ARGUMENTS[category]
-        for name in OPERATORS_WITH_ARGUMENTS:
-            has_arguments |= name_index == self._names.rows.get(name, ABSENT)
+        known = [self._names.rows.get(name, ABSENT) for name in OPERATORS_WITH_ARGUMENTS]
+        has_arguments |= np.isin(name_index, known)
         with_arguments = np.flatnonzero(has_arguments)
         chosen = [events[i] for i in with_arguments.tolist()]
         sparse = sparse_columns(chosen, category[with_arguments])

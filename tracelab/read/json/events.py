@@ -195,6 +195,9 @@ def regular(element: Any) -> Event:
     used: dict[str, Any] = {
         _ARGUMENTS[key]: _number(value) for key, value in arguments.items() if key in _ARGUMENTS
     }
+    for name in ("shapes", "types", "values"):
+        if name in used:
+            used[name] = msgspec.Raw(orjson.dumps(arguments[_KEYS[name]]))
     for name, further in RARE.items():
         if arguments.get(_KEYS[name]) is not None:
             [used[name]] = msgspec.convert([arguments], further)

@@ -17,6 +17,7 @@ from msgspec.structs import astuple
 from numpy.typing import NDArray
 
 from tracelab.base.intervals import Int64Array
+from tracelab.model.operator_flops import PRODUCTS
 from tracelab.model.trace import (
     ABSENT,
     COLLECTIVE_OPERATOR,
@@ -27,10 +28,13 @@ from tracelab.model.trace import (
     GroupText,
     MemoryReadings,
     Messages,
+    OperatorInputs,
 )
 from tracelab.read.json.numbers import Number, nanoseconds, natural_numbers
 
 GRAPH_NODE = "graph node id"  # a key of arguments that only nodes of graphs have
+_NOTHING = msgspec.Raw(b"null")
+_MAX_INPUT_LETTERS = 4_096  # a convolution's take 500
 
 
 class Arguments(msgspec.Struct, gc=False):
@@ -52,7 +56,20 @@ class Arguments(msgspec.Struct, gc=False):
     node: Any = msgspec.field(default=None, name=GRAPH_NODE)
     # Of a reading of an allocator: what is allocated at first, and then a `MemoryArguments`.
     memory: Any = msgspec.field(default=None, name="Total Allocated")
+    occupancy: Number = msgspec.field(default=ABSENT, name="est. achieved occupancy %")
+    # Of an operator, as they are written: to decode them all would take longer than the rest.
+    shapes: msgspec.Raw = msgspec.field(default=_NOTHING, name="Input Dims")
+    types: msgspec.Raw = msgspec.field(default=_NOTHING, name="Input type")
+    values: msgspec.Raw = msgspec.field(default=_NOTHING, name="Concrete Inputs")
     name: Any = None  # of a thread
+
+    @property
+    def inputs(self) -> str:
+        """JSON of shapes, types and values of an operator's inputs; "" without shapes."""
+        texts = list(map(bytes, (self.shapes, self.types, self.values)))
+        if self.shapes is _NOTHING or sum(map(len, texts)) > _MAX_INPUT_LETTERS:
+            return ""
+        return f"[{b','.join(texts).decode(errors='replace')}]"
 
 
 class MessageArguments(msgspec.Struct, gc=False):
@@ -152,6 +169,7 @@ _FIELDS = (
     _Field("cuda_event_number", _IS_SYNC, True, "wait_on_cuda_event_id"),
     _Field("cuda_event_number", _IS_SYNC, True, "event_id"),
     _Field("copied_bytes", _IS_COPY, True, "bytes"),
+    _Field("occupancy_percent", is_one_of(Category.KERNEL), True, "occupancy"),
 )
 
 
@@ -185,7 +203,7 @@ def merged_arguments(begin: Arguments | None, end: Arguments | None) -> Argument
     if begin is None or end is None:
         return begin or end
     pairs = zip(astuple(begin), astuple(end), strict=True)
-    return Arguments(*[old if new in (ABSENT, None) else new for old, new in pairs])
+    return Arguments(*[old if new in (ABSENT, None, _NOTHING) else new for old, new in pairs])
 
 
 # Bytes of an element by PyTorch's name of its type.
@@ -284,6 +302,7 @@ class TableType(NamedTuple):
         type: its class; where a column "x_index" numbers keys, "xs" lists them.
         field: the field of `Arguments` that holds them.
         may_have: bool[len(Category)], the categories whose events may have them.
+        operators: the names of operators that may have them.
         columns_of: makes columns of the arguments and the keys.
         keys: of a column that numbers keys, their text.
     """
@@ -291,6 +310,7 @@ class TableType(NamedTuple):
     type: type[Any]
     field: str
     may_have: NDArray[np.bool_]
+    operators: Collection[str]
     columns_of: Callable[[list[Any], Mapping[str, KeyTable]], dict[str, NDArray[Any]]]
     keys: Mapping[str, Callable[[Any], Hashable]]
 
@@ -309,7 +329,9 @@ class ArgumentTable(Table):
         found = [
             (i, value)
             for i in np.flatnonzero(self._of.may_have[category]).tolist()
-            if (arguments := events[i].args) is not None and (value := value_of(arguments))
+            if (category[i] != Category.OPERATOR or events[i].name in self._of.operators)
+            and (arguments := events[i].args) is not None
+            and (value := value_of(arguments))
         ]
         row = np.full(len(events), ABSENT, dtype=np.int32)
         if found:
@@ -397,6 +419,10 @@ def _memory_columns(
     }
 
 
+def _input_columns(inputs: list[str], keys: Mapping[str, KeyTable]) -> dict[str, NDArray[Any]]:
+    return {"text_index": keys["text_index"].indices(inputs)}
+
+
 def _bytes(elements: NDArray[np.int64], bytes_of_one: NDArray[np.int64]) -> NDArray[np.int64]:
     """int64[k], bytes of that many elements, ABSENT where they are not known."""
     most = np.iinfo(np.int64).max // np.maximum(bytes_of_one, 1)
@@ -410,19 +436,28 @@ TABLES: Mapping[str, TableType] = MappingProxyType(
             Messages,
             "message",
             is_one_of(Category.KERNEL, Category.OPERATOR),
+            (COLLECTIVE_OPERATOR,),
             _message_columns,
             {"name_index": str, "group_index": GroupText._make},
         ),
         "graph_nodes": TableType(
-            GraphNodes, "node", _IS_NODE, _node_columns, {"annotation_index": str}
+            GraphNodes, "node", _IS_NODE, (), _node_columns, {"annotation_index": str}
+        ),
+        "operator_inputs": TableType(
+            OperatorInputs,
+            "inputs",
+            is_one_of(Category.OPERATOR),
+            frozenset(PRODUCTS),
+            _input_columns,
+            {"text_index": str},
         ),
     }
 )
 MOMENTS: Mapping[str, TableType] = MappingProxyType(
-    {"memory": TableType(MemoryReadings, "memory", is_one_of(), _memory_columns, {})}
+    {"memory": TableType(MemoryReadings, "memory", is_one_of(), (), _memory_columns, {})}
 )
 # Operators that may be in one of these.
-OPERATORS_WITH_ARGUMENTS = (COLLECTIVE_OPERATOR,)
+OPERATORS_WITH_ARGUMENTS = frozenset(name for of in TABLES.values() for name in of.operators)
 
 
 def row_column(table: str) -> str:

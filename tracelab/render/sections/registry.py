@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 
 from tracelab.render.section import Section, keyed, table_of_rows
 from tracelab.render.sections.files import steps, unrecognised
@@ -16,7 +17,7 @@ from tracelab.render.sections.times import (
     streams,
     times,
 )
-from tracelab.render.sections.work import note_graphs, phases, work
+from tracelab.render.sections.work import note_graphs, phases, rates, work
 from tracelab.report.views import RankView, View
 
 
@@ -29,7 +30,10 @@ def text_sections(rank: RankView, view: View, top: int, pattern: str = "") -> li
         ("bubbles", culprits(view)),
         ("bubbles", graph_idle(view)),
         ("phases", phases(view)),
-        *((key, work(view, key, top)) for key in ("kernels", "lines", "modules", "operators")),
+        *(
+            (key, chain(work(view, key, top), rates(rank, view, key, top)))
+            for key in ("kernels", "lines", "modules", "operators")
+        ),
         ("times", streams(view)),
         ("overlap", [overlap(view)]),
         ("blocking-calls", [blocking_calls(view)]),

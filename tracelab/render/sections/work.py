@@ -15,10 +15,10 @@ from tracelab.base.safe_text import counted
 from tracelab.render.section import LABEL, PART, Section, figure_columns, table
 from tracelab.render.text.hints import MORE_IN_JSON
 from tracelab.render.text.savings import percent
-from tracelab.render.words import count_text, exact_percent
+from tracelab.render.words import count_text, exact_percent, rate_text, time_text
 from tracelab.report.glossary import ORIGINS
-from tracelab.report.schema import KernelMetrics, WorkMetrics
-from tracelab.report.views import FIGURES, View
+from tracelab.report.schema import RATES, KernelMetrics, WorkMetrics
+from tracelab.report.views import FIGURES, RankView, View
 
 _NAMED_PHASES = ("forward", "backward", "optimizer")
 _KIND_WORDS = MappingProxyType({"comm": "communication", "copy": "copies", "memset": "memsets"})
@@ -31,6 +31,7 @@ _NO_STACKS = (
     "The file has no Python stacks of the program: record with_stack=True to see the CPU's time "
     "by line and by module."
 )
+_PRODUCTS = frozenset(("matrix products", "convolutions", "attention"))
 _INSTANCE = re.compile(r"_\d+(?= > |$)")  # the number of a module among those of its class
 _WORK = ("phases", "lines", "modules", "operators")
 _ADDED_UP = (
@@ -147,6 +148,60 @@ def work(view: View, key: str, top: int) -> Iterator[Section]:
         )
 
 
+def rates(rank: RankView, view: View, key: str, top: int) -> Iterator[Section]:
+    """Show what kernels, operators, lines or modules did per second, in the order of their table.
+
+    Of kernels also copies and occupancy, of others what multiplies.
+    """
+    rows = list(view.tables.get(key, ()))
+    if key == "modules":
+        rows = _merge_classes(rows)
+    of_kernels = key == "kernels"
+    kind, per = _TABLES[key], _per(rows[0].sums.steps) if rows else ""
+    known = [x.name for x in RATES] if of_kernels else ["flops"]
+    shown = [row for row in rows if any(getattr(row, name) is not None for name in known)]
+    if shown:
+        yield table(
+            f"Rates of {kind.many}{per}",
+            shown[:top],
+            (kind.heading, kind.label, LABEL),
+            *figure_columns(shown[:top], RATES),
+            lines=_about_utilization(view) if of_kernels else (),
+            notes=_about_peaks(rank, rows) if of_kernels else (),
+        )
+
+
+def _about_utilization(view: View) -> Iterator[str]:
+    """Say how much of what the GPUs could do the products of a step are."""
+    steady = view.steady_row
+    if steady is None or steady.flops is None:
+        return
+    step = time_text(round(steady.unprofiled_step_ns or steady.step_ns))
+    flops = f"{rate_text(steady.flops)}FLOP in a step of {step}"
+    if steady.mfu is not None:
+        flops = f"MFU {exact_percent(steady.mfu)}: {flops}"
+    rest = 1 - (steady.flops_known_share or 0)
+    missing = f", without products of {exact_percent(rest)} of their time" if rest > 0.0005 else ""
+    yield f"{flops}{missing}."
+
+
+def _about_peaks(rank: RankView, rows: Sequence[KernelMetrics]) -> Iterator[str]:
+    """Say what shares of the peak are of, or why they are missing."""
+    if not any(row.flops for row in rows):
+        if not _PRODUCTS.isdisjoint(row.work for row in rows):
+            yield "FLOP/s need the shapes of inputs: record with record_shapes=True."
+        return
+    for name in dict.fromkeys(rank.trace.gpus.values()):
+        peak = rank.trace.peaks.get(name)
+        if peak is None:
+            yield f"The peak of {name} is not known."
+            continue
+        formats = {x: getattr(peak, x) for x in ("bf16", "fp16", "fp8", "tf32", "fp32", "fp64")}
+        most = ", ".join(f"{x} {rate:,}" for x, rate in formats.items() if rate)
+        memory = rate_text(1e9 * peak.memory)
+        yield f"Peak of {name}, by its maker: {most} TFLOP/s; memory {memory}B/s."
+
+
 class _Table(Record):
     """A table of work.
 
@@ -204,6 +259,7 @@ def _merge_classes(rows: Sequence[WorkMetrics]) -> list[WorkMetrics]:
             **{key: sum(getattr(row, key) for row in group) for key in _ADDED_UP},
             calls=sum(row.calls or 0 for row in group),
             replay_basis=_least_sure(row.replay_basis for row in group),
+            **_merged_rates(group),
             host_unprofiled_ns=(
                 None
                 if group[0].host_unprofiled_ns is None
@@ -213,6 +269,25 @@ def _merge_classes(rows: Sequence[WorkMetrics]) -> list[WorkMetrics]:
         for (name, where), group in groups.items()
     ]
     return sorted(merged, key=lambda row: -max(row.host_ns, row.gpu_ns))
+
+
+def _merged_rates(rows: Sequence[WorkMetrics]) -> dict[str, Any]:
+    """The rates of rows taken together, each weighted with the time that it is of."""
+    known = [(row, row.flops / row.flop_rate) for row in rows if row.flops and row.flop_rate]
+    flops, seconds = sum(row.flops or 0 for row, _ in known), sum(time for _, time in known)
+
+    def mean(name: str, weights: Iterable[tuple[WorkMetrics, float]]) -> float | None:
+        weighted = [(x, time) for row, time in weights if (x := getattr(row, name)) is not None]
+        total = sum(time for _, time in weighted)
+        return sum(x * time for x, time in weighted) / total if total else None
+
+    return {
+        "flops": flops or None,
+        "flop_rate": flops / seconds if known else None,
+        "peak_share": mean("peak_share", known),
+        "byte_rate": mean("byte_rate", known),
+        "occupancy": mean("occupancy", ((row, row.gpu_ns) for row in rows)),
+    }
 
 
 def _least_sure(bases: Iterable[str | None]) -> str | None:

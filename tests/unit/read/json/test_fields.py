@@ -1,4 +1,4 @@
-"""What is read of arguments: of communication operations, and of allocators."""
+"""What is read of arguments: of communication, of allocators, of products and of kernels."""
 
 import numpy as np
 import pytest
@@ -191,3 +191,57 @@ def test_what_allocators_held_is_read_by_time(tmp_path):
     assert readings.allocated_bytes.tolist() == [512, 64, 1024]
     assert readings.reserved_bytes.tolist() == [2048, 0, 4096]
     assert {trace.threads[i].thread for i in readings.thread_index.tolist()} == {str(HOST)}
+
+
+SHAPES = {
+    "Input Dims": [[2, 3], [3, 4]],
+    "Input type": ["float", "float"],
+    "Concrete Inputs": ["", ""],
+}
+WRITTEN = '[[[2,3],[3,4]],["float","float"],["",""]]'
+
+
+def inputs_of(trace):
+    """The inputs of each event, as JSON without spaces; "" of one without."""
+    inputs = trace.operator_inputs
+    index = inputs.text_index[trace.operator_input_row[:]].tolist()
+    return ["" if i == ABSENT else "".join(inputs.texts[i].split()) for i in index]
+
+
+def product(start, name="aten::mm", **arguments):
+    return complete_event(name, "cpu_op", start, start + 10, **arguments)
+
+
+def test_inputs_are_those_of_operators_that_multiply(tmp_path):
+    trace = read(
+        tmp_path,
+        product(0, **SHAPES),
+        product(20),
+        product(40, "aten::add", **SHAPES),
+        product(60, **SHAPES | {"Input Dims": [[1] * 5_000]}),
+        product(80, **{"Input Dims": "x"}),
+        product(100, **SHAPES),
+        kernel(120, 130, **SHAPES),
+    )
+    written = [WRITTEN, "", "", "", '["x",null,null]', WRITTEN, ""]
+    assert inputs_of(trace) == written
+    assert len(trace.operator_inputs.texts) == 2
+
+
+def test_inputs_of_files_that_must_be_read_event_by_event(tmp_path):
+    """GIVEN an event with an unusual type, so that events are decoded in another way."""
+    unusual = complete_event("odd", "cpu_op", 200, 210) | {"pid": [1]}
+    trace = read(tmp_path, product(0, **SHAPES), unusual)
+    assert inputs_of(trace) == [WRITTEN, ""]
+
+
+def test_inputs_of_operators_that_begin_and_end_apart(tmp_path):
+    begin = product(0, **SHAPES) | {"ph": "B"}
+    end = {**begin, "ph": "E", "ts": begin["ts"] + 1, "args": {}}
+    assert inputs_of(read(tmp_path, begin, end, kernel(120, 130))) == [WRITTEN, ""]
+
+
+def test_occupancy_is_that_of_kernels(tmp_path):
+    key = "est. achieved occupancy %"
+    trace = read(tmp_path, kernel(0, 10, **{key: 42}), kernel(20, 30), product(40, **{key: 42}))
+    assert trace.occupancy_percent[:].tolist() == [42, ABSENT, ABSENT]

@@ -1,17 +1,22 @@
 """The sections about what ran, and the sentence about a busy GPU."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.build.report_rows import (
     MS,
     make_device,
     make_report,
+    make_steady,
+    make_trace,
     make_window,
     section_of,
     titles_of,
 )
 from tests.figures import figures
 from tracelab.measures.work import INFERRED, KernelMetrics, KernelSums, WorkMetrics, WorkSums
+from tracelab.model.arithmetic import peak_of
 from tracelab.render.sections.registry import text_sections
 from tracelab.render.sections.work import busy_answer
 from tracelab.report.views import ranks_of, views_of
@@ -245,3 +250,51 @@ def test_modules_of_a_class_are_known_as_the_least_sure_one_is():
     section = section_of(report_of(modules=rows), f"Modules{PER_STEP}")
 
     assert [row[0] for row in section.rows] == ["3 Linear · captured here"]
+
+
+RATES = {"flops": 6 * 10**12, "flop_rate": 6.234e14, "peak_share": 0.63, "byte_rate": 1.03e12}
+
+
+def test_rates_of_kernels_say_what_they_are_of(snapshot):
+    peak = peak_of("NVIDIA H200")
+    traces = (make_trace(gpus={"0": "NVIDIA H200", "1": "my GPU"}, peaks={"NVIDIA H200": peak}),)
+    rows = (replace(KERNELS[0], **RATES, occupancy=0.25), KERNELS[1])
+    steady = (make_steady(flops=6 * 10**12, mfu=0.123, flops_known_share=0.9),)
+    made = report_of(traces=traces, kernels=rows, steady=steady)
+    section = section_of(made, f"Rates of kernels{PER_STEP}")
+    assert section.rows == (
+        ("void at::gemm<float>(float*) · compute", "623 T", "63.0 %", "1.03 T", "25.0 %"),
+    )
+    assert (*section.lines, *section.notes) == snapshot
+
+
+def test_products_without_shapes_say_how_to_record_them():
+    rows = (replace(KERNELS[0], occupancy=0.25), KERNELS[1])
+    section = section_of(report_of(kernels=rows), f"Rates of kernels{PER_STEP}")
+    assert section.rows == (("void at::gemm<float>(float*) · compute", "25.0 %"),)
+    assert "record_shapes=True" in section.notes[0]
+    rows = (replace(KERNELS[1], occupancy=0.25),)
+    assert section_of(report_of(kernels=rows), f"Rates of kernels{PER_STEP}").notes == ()
+
+
+def test_rates_of_other_tables_are_of_what_multiplies():
+    rows = (
+        make_work("aten::mm", where="forward", **RATES),
+        make_work("aten::add", where="forward", occupancy=0.5),
+    )
+    section = section_of(report_of(operators=rows), f"Rates of operators{PER_STEP}")
+    assert section.rows == (("aten::mm · forward", "623 T", "63.0 %", "1.03 T"),)
+    rows = (make_work("aten::add", occupancy=0.5),)
+    assert f"Rates of operators{PER_STEP}" not in titles_of(report_of(operators=rows))
+
+
+def test_rates_of_modules_of_one_class_are_weighted_with_their_time():
+    """GIVEN 3 * 10**12 in 10 ms and 10**12 in 10 ms
+    THEN both together have 4 * 10**12 in 20 ms, and the mean of their shares."""
+    rows = (
+        make_work("Linear_0", gpu_ns=10 * MS, flops=3 * 10**12, flop_rate=3e14, peak_share=0.3),
+        make_work("Linear_1", gpu_ns=10 * MS, flops=10**12, flop_rate=1e14, peak_share=0.1),
+        make_work("Linear_2", gpu_ns=10 * MS),
+    )
+    section = section_of(report_of(modules=rows), f"Rates of modules{PER_STEP}")
+    assert section.rows == (("3 Linear", "200 T", "20.0 %"),)
