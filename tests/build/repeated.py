@@ -19,7 +19,7 @@ from tracelab.analysis.analysis import Analysis
 from tracelab.analysis.reports import FileResult
 from tracelab.base.intervals import Int64Array
 from tracelab.base.options import DEFAULTS, Options
-from tracelab.model.trace import ABSENT, GroupText, Messages, Trace
+from tracelab.model.trace import ABSENT, GroupText, Messages, SparseColumn, Trace
 from tracelab.read.reader import read_trace
 from tracelab.read.streams import Source
 
@@ -54,29 +54,25 @@ def repeated(trace: Trace, times: int, *, seed: int = 0) -> Trace:
     start_ns = moved(trace.start_ns)
     strings, name_index = _steps_renamed(trace, tiled(trace.name_index), copy_index, times)
     message_row = tiled(trace.message_row)
-    return replace(
-        trace,
-        start_ns=start_ns,
-        duration_ns=moved(trace.end_ns) - start_ns,
-        category=tiled(trace.category),
-        name_index=name_index,
-        thread_index=tiled(trace.thread_index),
-        device_number=tiled(trace.device_number),
-        stream_number=tiled(trace.stream_number),
-        correlation=renumbered(trace.correlation),
-        wait_stream_number=tiled(trace.wait_stream_number),
-        wait_correlation=renumbered(trace.wait_correlation),
-        cuda_event_number=tiled(trace.cuda_event_number),
-        copied_bytes=tiled(trace.copied_bytes),
-        message_row=np.where(
+    columns = {
+        name: tiled(column)
+        for name in Trace.__struct_fields__
+        if isinstance(column := getattr(trace, name), np.ndarray | SparseColumn)
+    }
+    columns |= {
+        "start_ns": start_ns,
+        "duration_ns": moved(trace.end_ns) - start_ns,
+        "name_index": name_index,
+        "correlation": renumbered(trace.correlation),
+        "wait_correlation": renumbered(trace.wait_correlation),
+        "message_row": np.where(
             message_row == ABSENT, ABSENT, message_row + copy_index * len(trace.messages)
         ),
+    }
+    return replace(
+        trace,
+        **columns,
         messages=_messages_repeated(trace.messages, times),
-        graph_node_row=tiled(trace.graph_node_row),
-        graph_nodes=trace.graph_nodes,
-        operator_input_row=tiled(trace.operator_input_row),
-        occupancy_percent=tiled(trace.occupancy_percent),
-        file_index=tiled(trace.file_index),
         strings=strings,
         objects=trace.objects * times,
     )

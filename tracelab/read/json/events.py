@@ -61,6 +61,7 @@ class _RawArguments(msgspec.Struct, gc=False):
 
 _ARGUMENTS = dict(zip(Arguments.__struct_encode_fields__, Arguments.__struct_fields__, strict=True))
 _KEYS = {field: key for key, field in _ARGUMENTS.items()}
+_AS_WRITTEN = {x.name for x in msgspec.structs.fields(Arguments) if x.type is msgspec.Raw}
 _decode_regular = msgspec.json.Decoder(list[Event]).decode
 _decode_texts = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _decode_raw_arguments = msgspec.json.Decoder(list[_RawArguments]).decode
@@ -195,9 +196,8 @@ def regular(element: Any) -> Event:
     used: dict[str, Any] = {
         _ARGUMENTS[key]: _number(value) for key, value in arguments.items() if key in _ARGUMENTS
     }
-    for name in ("shapes", "types", "values"):
-        if name in used:
-            used[name] = msgspec.Raw(orjson.dumps(arguments[_KEYS[name]]))
+    for name in _AS_WRITTEN & used.keys():
+        used[name] = msgspec.Raw(orjson.dumps(arguments[_KEYS[name]]))
     for name, further in RARE.items():
         if arguments.get(_KEYS[name]) is not None:
             [used[name]] = msgspec.convert([arguments], further)
