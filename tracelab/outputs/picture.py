@@ -15,13 +15,13 @@ from tracelab.base.options import DEFAULTS, Options
 from tracelab.findings.fixes import choose_fixes
 from tracelab.outputs.output import Output, Request, Written
 from tracelab.outputs.scene_of_file import scene_of_file
-from tracelab.outputs.scene_of_job import marks_of, scenes_of_report
+from tracelab.outputs.scene_of_job import scenes_of_report
 from tracelab.outputs.scene_of_replay import scenes_of_replay
 from tracelab.read.sources import one_source, path_names
 from tracelab.read.streams import Source
 from tracelab.render.palette import DARK, LIGHT
 from tracelab.render.picture.save import FORMATS, REFUSAL, Look, Picture
-from tracelab.render.scene import Scene, Span, evidence_of
+from tracelab.render.scene import Evidence, Scene, Span, evidence_of
 from tracelab.report.schema import Report
 from tracelab.report.views import ranks_of
 from tracelab.simulate.predict import apply_changes, predict
@@ -173,12 +173,15 @@ def draw_whatif(
 
 
 def part_of(analysis: Analysis, scene: Scene | None = None) -> Part:
-    """Return the steady step of median length, with what its report says; without any all of it."""
+    """Return a steady step of usual length, with what its report says; without any all of it.
+
+    It is the step of median length, or the next one in length that has the first finding.
+    """
     from tracelab.render.first_screen import busy_shares, first_screen
     from tracelab.render.picture.timeline import Part
 
-    scene, report = scene or scene_of_file(analysis), analysis.report
-    scene = replace(scene, marks=tuple(marks_of(report, scene)))
+    report = analysis.report
+    [scene] = scenes_of_report(report, [scene or scene_of_file(analysis)])
     said = first_screen(report)
     part = Part(
         scene,
@@ -187,14 +190,28 @@ def part_of(analysis: Analysis, scene: Scene | None = None) -> Part:
         said=said,
         findings=tuple(item.number for item in said.items),
     )
-    usual = [scene.steps[number] for number in scene.usual_steps]
+    steps = scene.steps
+    usual = sorted(scene.usual_steps, key=lambda number: -steps[number].length_ns)
     if scene.step is not None or not usual:
         return _choose_step(part, scene.step)
-    by_length = sorted(usual, key=lambda span: span.end_ns - span.start_ns)
-    span = by_length[(len(usual) - 1) // 2]
-    number = next(number for number, x in scene.steps.items() if x == span)
-    shown = f"step {number}, of median length among {len(usual)} steady ones"
-    return replace(part, span=span, shown=shown if len(usual) > 1 else f"step {number}")
+    median = usual[len(usual) // 2]
+    length_ns = steps[median].length_ns
+    by_distance = sorted(usual, key=lambda number: abs(steps[number].length_ns - length_ns))
+    by_distance.sort(key=lambda number: number != median)
+    first = next((x for x in scene.marks if part.findings[:1] == (x.number,)), None)
+    places = evidence_of(scene, first) if first is not None else ()
+    found = [x for x in by_distance if any(_overlap(place, steps[x]) for place in places)]
+    number = (found or by_distance)[0]
+    shown = f"step {number}"
+    if number != median:
+        shown += f", nearest the median length of those with finding {part.findings[0]}"
+    elif len(usual) > 1:
+        shown += f", of median length among {len(usual)} steady ones"
+    return replace(part, span=steps[number], shown=shown)
+
+
+def _overlap(place: Evidence, span: Span) -> bool:
+    return place.start_ns < span.end_ns and place.end_ns > span.start_ns
 
 
 def _choose_step(part: Part, step: int | str | None) -> Part:
@@ -230,8 +247,8 @@ def _choose_finding(part: Part, number: int, width_px: int) -> Part:
     shown = "all of the trace" if step is None else f"step {step}"
     # Its number must not hide it, and what is before and after it be seen as well.
     columns = width_px - LEFT_PX - RIGHT_PX
-    most_ns = max(length_ns * columns // _MIN_FINDING_PX, (whole.end_ns - whole.start_ns) // 30)
-    if most_ns >= whole.end_ns - whole.start_ns:
+    most_ns = max(length_ns * columns // _MIN_FINDING_PX, whole.length_ns // 30)
+    if most_ns >= whole.length_ns:
         return replace(part, span=whole, shown=shown)
     start_ns = min(max(whole.start_ns, middle_ns - most_ns // 2), whole.end_ns - most_ns)
     return replace(part, span=Span(start_ns, start_ns + most_ns), shown=f"part of {shown}")

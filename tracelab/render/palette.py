@@ -113,7 +113,7 @@ KINDS: Mapping[str, SpanKind] = MappingProxyType(
         "forward": SpanKind("#0072B2", like="edge"),
         "backward": SpanKind("#56B4E9", like="edge"),
         "optimizer": SpanKind("#A99BD8", like="edge"),
-        "annotation": SpanKind("#C4C9CF", like="edge"),
+        "annotation": SpanKind("#D9C9A8", like="edge"),
         "module": SpanKind("#C4C9CF", like="edge"),
         "operator": SpanKind("#C4C9CF", like="edge"),
         "other_compute": SpanKind("#0B3C5D"),
@@ -127,7 +127,7 @@ KINDS: Mapping[str, SpanKind] = MappingProxyType(
             "#F3F5F7", like="edge", word="step that is not steady", is_striped=True
         ),
         "blocking": SpanKind("#C24A00", like="host_blocked", word="blocking call", is_striped=True),
-        "harmless": SpanKind("#F6CDB0", word="blocking call, no GPU idle"),
+        "harmless": SpanKind("#F6CDB0", word="blocking call, hardly any idle time"),
         "launch_call": SpanKind("#8FA3B5", like="launch"),
         "counter": SpanKind("#8FA3B5", like="launch", word="number over time"),
         "host_step": SpanKind("#DDE3E9", word="step on the CPU"),

@@ -105,6 +105,11 @@ class Span(NamedTuple):
     start_ns: int
     end_ns: int
 
+    @property
+    def length_ns(self) -> int:
+        """The time from its start to its end."""
+        return self.end_ns - self.start_ns
+
 
 class Lane(Record, eq=False):
     """Spans of one lane, by start.

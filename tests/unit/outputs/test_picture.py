@@ -12,6 +12,7 @@ from tracelab.base.errors import UnreadableInputError, UsageError
 from tracelab.base.options import Options
 from tracelab.read.sources import find_sources
 from tracelab.render.first_screen import first_screen
+from tracelab.render.scene import Evidence
 from tracelab.report.headline import headline_of
 from tracelab.report.views import ranks_of
 
@@ -78,6 +79,22 @@ def test_the_steady_step_of_median_length_is_shown_unless_another_is_chosen(anal
 
 def limits_of(picture):
     return picture.figure.axes[0].get_xlim()[1]
+
+
+def test_a_step_without_the_first_finding_gives_way_to_the_next_in_length_with_it(
+    analysis, monkeypatch
+):
+    steady = [analysis.timeline.steps[i] for i in analysis.timeline.steady.indices]
+    step = max(steady, key=lambda x: x.end_ns - x.start_ns)
+    place = Evidence("host:0", step.start_ns + 1, step.start_ns + 2)
+    monkeypatch.setattr("tracelab.outputs.picture.evidence_of", lambda *_: (place,))
+    shown = caption_of(analysis)[1]
+    assert shown == f"step {step.number}, nearest the median length of those with finding 1"
+
+
+def test_findings_of_a_rank_alone_are_marked():
+    trace = TRACE.with_name("straggler_slow_loader_rank1.pt.trace.json.gz")
+    assert not any("not in what is shown" in x for x in words_of(trace))
 
 
 def test_a_file_without_steps_is_shown_whole_and_says_so(tmp_path):

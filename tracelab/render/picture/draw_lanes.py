@@ -171,10 +171,10 @@ def _tip(layer: Layer, i: int, names: Sequence[str], zero_ns: int) -> str:
     start_ns, end_ns = int(layer.start_ns[i]), int(layer.end_ns[i])
     parts = [kind_word(layer.kind) if layer.name[i] == ABSENT else names[layer.name[i]]]
     parts.append(f"{time_text(end_ns - start_ns)} from {time_text(start_ns - zero_ns)}")
-    if layer.kind == "harmless":
-        parts.append("no GPU was idle for it")
-    elif layer.kind == "blocking" and len(layer.cost_ns):
-        parts.append(f"a GPU was idle {time_text(int(layer.cost_ns[i]))} because of it")
+    if layer.kind in ("harmless", "blocking") and len(layer.cost_ns):
+        idle_ns = int(layer.cost_ns[i])
+        idle = f"a GPU was idle {time_text(idle_ns)} because of it"
+        parts.append(idle if idle_ns else "no GPU was idle because of it")
     if len(layer.next) and layer.next[i] != ABSENT:
         parts[0] = f"idle: {parts[0]}"
         parts.append(f"before {names[layer.next[i]]}")

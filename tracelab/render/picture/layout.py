@@ -42,7 +42,8 @@ Segment = tuple[tuple[float, float], tuple[float, float]]  # ns from the start, 
 
 _LANE_GAP, _DEVICE_GAP = 4, 14
 _LARGE_LANE, _SMALL_LANE, _LANES_WITH_ROOM = 40, 22, 8
-_LEGEND_ROW_PX, _LEGEND_ENTRY_PX = 24, 160
+# The patch beside a label, and the room between entries.
+_LEGEND_ROW_PX, _LEGEND_PATCH_PX = 24, 60
 _MIN_LETTERS = 8
 # Of what the lanes need, where a height is given.
 _MIN_LANE_SHARE = 0.5
@@ -256,38 +257,47 @@ def wrap(text: str, room_px: float, size_px: int, weight: str, most: int) -> lis
 # --- legend ---
 
 
-def legend_px(grid: Grid, entries: int) -> int:
-    """Return the height of a legend with N entries, and of the margin below it."""
-    return _LEGEND_ROW_PX * -(-entries // _legend_columns(grid)) + _BOTTOM_PX
+def legend_px(grid: Grid, kinds: Set[str]) -> int:
+    """Return the height of the legend of some kinds, and of the margin below it."""
+    labels = [label for _, label in legend_entries(kinds)]
+    return _LEGEND_ROW_PX * -(-len(labels) // legend_columns(labels, grid.columns)) + _BOTTOM_PX
 
 
-def _legend_columns(grid: Grid) -> int:
-    return max(1, grid.columns // _LEGEND_ENTRY_PX)
+def legend_columns(labels: Sequence[str], room_px: float) -> int:
+    """Return in how many columns, filled one after the other, these labels fit into a width."""
+    widths = [text_width(label, TEXT_PX) + _LEGEND_PATCH_PX for label in labels]
+    for count in range(len(widths), 1, -1):
+        rows, longer = divmod(len(widths), count)
+        firsts = [i * rows + min(i, longer) for i in range(count + 1)]
+        if sum(max(widths[i:j]) for i, j in pairwise(firsts)) <= room_px:
+            return count
+    return 1
 
 
-def legend_entries(kinds: Set[str]) -> list[list[str]]:
-    """List the kinds that occur, those that look alike together."""
+def legend_entries(kinds: Set[str]) -> list[tuple[str, str]]:
+    """List a kind and a label for each look that occurs."""
     alike: dict[tuple[str, str], list[str]] = {}
     for kind, style in KINDS.items():
         if kind in kinds:
             alike.setdefault((style.color, style.hatch), []).append(kind)
-    return list(alike.values())
+    return [(x[0], " / ".join(dict.fromkeys(map(kind_word, x)))) for x in alike.values()]
 
 
 def draw_legend(sheet: Sheet, kinds: Set[str]) -> None:
     """Draw the legend of the kinds of spans below a picture; the sheet's width limits a line."""
     handles = [
         Patch(
-            facecolor=sheet.theme.color_of(of_look[0]),
-            edgecolor=sheet.theme.adapt(KINDS[of_look[0]].hatch_ink),
-            hatch=KINDS[of_look[0]].hatch or None,
+            facecolor=sheet.theme.color_of(kind),
+            edgecolor=sheet.theme.adapt(KINDS[kind].hatch_ink),
+            hatch=KINDS[kind].hatch or None,
             linewidth=0,
-            label=" / ".join(dict.fromkeys(map(kind_word, of_look))),
+            label=label,
         )
-        for of_look in legend_entries(kinds)
+        for kind, label in legend_entries(kinds)
     ]
     width_px, height_px = sheet.figure.get_size_inches() * DPI
-    columns = _legend_columns(sheet.grid)
+    labels = [label for _, label in legend_entries(kinds)]
+    columns = legend_columns(labels, sheet.grid.columns)
     left = LEFT_PX if columns > 1 else MARGIN_PX
     sheet.figure.legend(
         handles=handles,

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import replace
 from itertools import groupby
+from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +27,11 @@ _LEVEL_GAP_SHARE = 0.1
 # calls; steps and launches.
 _PHASE_PX, _BLOCKING_PX, _CALLS_PX, _STRIP_GAP_PX = 15, 24, 9, 3
 _MAX_PHASE_LEVELS = 3
+# Of a step, and of the call itself: the idle time that makes a blocking call worth a strong color.
+_MIN_STEP_SHARE, _MIN_CALL_SHARE = 0.01, 0.05
 # The size of the number of a finding, and how far apart those of one finding in one row are.
 MARK_PX, _MIN_MARK_DISTANCE_PX, _MAX_PLACES_OF_MARK = 18, 60, 3
+_MAX_SHARE = 0.9  # of the shown time, that is marked as evidence
 _LANE_NAME = re.compile(
     r"host|device:\d+|stream:\d+/(\d+|graphs)|counter:\d+/\w+|kind:(compute|comm|copy|memset)"
 )
@@ -272,7 +276,7 @@ def _host_row(scene: Scene, lane: Lane, grid: Grid) -> Row:
         if any(len(layer.start_ns) for layer in layers):
             strips.append((_PHASE_PX, MIN_BAND_HEIGHT_SHARE, [layers]))
     annotations = scene.lane(f"annotation:{lane.thread}")
-    blocking = _blocking(lane, grid)
+    blocking = _blocking(scene, lane, grid)
     steps = [] if annotations is None else [(_layer(annotations, "host_step", grid),)]
     strips.append((_BLOCKING_PX, 0.4, [blocking]))
     strips.append((_CALLS_PX, 1, [*steps, (_layer(lane, "launch_call", grid),)]))
@@ -287,11 +291,15 @@ def _host_row(scene: Scene, lane: Lane, grid: Grid) -> Row:
     return Row(label, None, blocked_ns, tuple(bands), min_px=height_px)
 
 
-def _blocking(lane: Lane, grid: Grid) -> tuple[Layer, ...]:
-    """Return the blocking calls, those that no GPU was idle for apart from the others."""
+def _blocking(scene: Scene, lane: Lane, grid: Grid) -> tuple[Layer, ...]:
+    """Return the blocking calls, those that hardly any idle time comes from apart from others."""
     if "cost" not in lane.more:
         return (_layer(lane, "blocking", grid),)
-    is_harmless = lane.more["cost"] <= 0
+    # Of a long wait for a GPU that was busy, the call that reads the result is left.
+    steps = [scene.steps[number].length_ns for number in scene.usual_steps]
+    least_ns = _MIN_STEP_SHARE * (median(steps) if steps else scene.window.length_ns)
+    cost_ns, length_ns = lane.more["cost"], lane.end_ns - lane.start_ns
+    is_harmless = (cost_ns < least_ns) & (cost_ns <= _MIN_CALL_SHARE * length_ns)
     layer = _layer(lane.select(is_harmless), "blocking", grid)
     costly = _layer(lane.select(~is_harmless), "blocking", grid)
     return replace(layer, kind="harmless"), costly
@@ -334,12 +342,18 @@ def place_marks(
     for mark in (mark for number in numbers for mark in scene.marks if mark.number == number):
         idle = index_of.get(f"idle:{mark.device}", ABSENT)
         own: list[PlacedMark] = []
-        for lane, start_ns, end_ns in evidence_of(scene, mark):
+        for lane, *times in evidence_of(scene, mark):
             index = index_of.get(lane, idle)
+            start_ns, end_ns = times
+            if (
+                min(end_ns, grid.end_ns) - max(start_ns, grid.start_ns)
+                > _MAX_SHARE * grid.length_ns
+            ):
+                index, (start_ns, end_ns) = idle, _longest_idle(scene, mark.device, grid)
             if index == ABSENT or start_ns >= grid.end_ns or end_ns <= grid.start_ns:
                 continue
-            shown_ns = max(start_ns, grid.start_ns) + min(end_ns, grid.end_ns)
-            middle_px = (shown_ns / 2 - grid.start_ns) / grid.pixel_ns
+            middle_ns = (max(start_ns, grid.start_ns) + min(end_ns, grid.end_ns)) / 2
+            middle_px = (middle_ns - grid.start_ns) / grid.pixel_ns
             beside = [x.middle_px for x in own if x.row == index]
             if all(abs(middle_px - x) >= _MIN_MARK_DISTANCE_PX for x in beside):
                 middle_px = _free_px(middle_px, [x.middle_px for x in placed if x.row == index])
@@ -348,6 +362,16 @@ def place_marks(
                 break
         placed += own
     return placed
+
+
+def _longest_idle(scene: Scene, device: int, grid: Grid) -> Span:
+    """Return the longest shown idle time of a GPU, where what a finding cites is everywhere."""
+    idle = scene.lane(f"idle:{device}")
+    if idle is None or not len(idle):
+        return Span(grid.start_ns, grid.start_ns)
+    start_ns, end_ns = np.clip((idle.start_ns, idle.end_ns), grid.start_ns, grid.end_ns)
+    longest = int((end_ns - start_ns).argmax())
+    return Span(int(idle.start_ns[longest]), int(idle.end_ns[longest]))
 
 
 def _free_px(middle_px: float, taken_px: Sequence[float]) -> float:

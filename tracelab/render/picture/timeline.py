@@ -31,7 +31,6 @@ from tracelab.render.picture.layout import (
     MIN_WIDTH_PX,
     RIGHT_PX,
     draw_legend,
-    legend_entries,
     legend_px,
     new_sheets,
 )
@@ -201,7 +200,7 @@ def draw_panels(panels: Sequence[Panel], look: Look, ticks: Grid | None = None) 
                 for title, panel in zip(titles, panels, strict=True)
             ],
             look,
-            legend_px(widest, len(legend_entries(kinds))),
+            legend_px(widest, kinds),
         )
         for panel, title, sheet, of_panel in zip(panels, titles, sheets, idle, strict=True):
             draw_lanes(sheet, panel.names, of_panel)
@@ -222,7 +221,9 @@ def draw_panels(panels: Sequence[Panel], look: Look, ticks: Grid | None = None) 
 def _panel(part: Part, grid: Grid, max_rows: int) -> Panel:
     """Build the rows of a part."""
     scene = part.scene
-    available = build_rows(scene, choose(scene, part.lanes), grid)
+    every = build_rows(scene, choose(scene, part.lanes), grid)
+    # Threads that did nothing then; a stream without work says something.
+    available = [row for row in every if row.device is not None or kinds_in([row])] or every
     rows = busiest(available, max_rows)
     busy = _busy(scene, rows, part.span)
     shares = part.busy or BusyShares(

@@ -4,6 +4,7 @@ from tests.build.pictures import MS, draw
 from tracelab.render.picture.layout import (
     fit,
     lane_tops,
+    legend_columns,
     legend_entries,
     printable,
     text_width,
@@ -47,7 +48,20 @@ def test_the_legend_lists_what_occurs_and_nothing_else(timeline):
 
 def test_kinds_that_look_alike_share_an_entry_of_the_legend():
     alike = legend_entries({"forward", "compute", "host_blocked", "blocking", "copy"})
-    assert alike == [["compute", "forward"], ["copy"], ["blocking", "host_blocked"]]
+    assert alike == [
+        ("compute", "compute / forward"),
+        ("copy", "copy"),
+        ("blocking", "blocking call"),
+    ]
+
+
+def test_a_legend_has_as_many_columns_as_fit():
+    labels = ["compute", "a label that is longer than all", "copy", "memset", "idle"]
+    widths = [text_width(label, 14) + 60 for label in labels]
+    assert legend_columns(labels, sum(widths)) == 5
+    assert legend_columns(labels, sum(widths) - 1) == 4
+    assert legend_columns(labels, max(widths)) == legend_columns(labels, 10) == 1
+    assert legend_columns([], 100) == 1
 
 
 def test_letters_that_the_font_lacks_become_question_marks():

@@ -119,10 +119,12 @@ def test_a_call_that_blocks_is_not_drawn_as_a_launch_too(timeline):
     }
 
 
-def test_a_blocking_call_that_no_gpu_was_idle_for_is_apart_from_the_others(timeline):
+def test_a_blocking_call_that_hardly_cost_anything_is_apart_from_the_others(timeline):
+    """GIVEN a wait of 50 ms of which a GPU was idle for 0.3, and one of 1 ms with 0.3
+    THEN the first is pale: 0.3 ms is less than a hundredth of a step and a twentieth of it."""
     shown = scene(timeline)
     host = shown.lane("host:1")
-    cost = np.where(host.start_ns == 10 * MS, 0, host.more["cost"])
+    cost = np.where(host.more["cost"] > 0, 300_000, 0)
     changed = replace(host, more={**host.more, "cost": cost})
     lanes = tuple(changed if lane is host else lane for lane in shown.lanes)
     choice = choose(replace(shown, lanes=lanes), ["host"])
@@ -302,3 +304,23 @@ def test_evidence_without_a_row_is_marked_where_its_gpu_is_idle(timeline):
     assert extent(frame)[:2] == (10, 60)
     assert extent(frame)[2:] == extent(shapes_of(figure, "blocking")[0])[2:]
     assert "1" in texts_of(figure)
+
+
+def test_evidence_of_everything_is_marked_at_the_longest_idle_time(timeline):
+    shown = scene(timeline)
+    places = Places(
+        event_id=np.arange(1),
+        start_ns=np.array([0]),
+        end_ns=np.array([100 * MS]),
+        thread=np.ones(1, dtype=np.int32),
+        name=np.zeros(1, dtype=np.int64),
+        row=np.full(1, -1),
+    )
+    mark = Mark(1, "program", "1", "TL301", {}, {}, np.arange(1), 0, {})
+    shown = replace(shown, marks=(mark,), places=places)
+    grid = Grid(0, 100 * MS, COLUMNS)
+    rows = build_rows(shown, choose(shown, None), grid)
+    [found] = place_marks(shown, [1], rows, grid)
+    assert (rows[found.row].id, found.span) == ("idle:0", (50 * MS, 60 * MS))
+    busy = Grid(0, 40 * MS, COLUMNS)
+    assert place_marks(shown, [1], build_rows(shown, choose(shown, None), busy), busy) == []
