@@ -28,10 +28,11 @@ _LEVEL_GAP_SHARE = 0.1
 _PHASE_PX, _BLOCKING_PX, _CALLS_PX, _STRIP_GAP_PX = 15, 24, 9, 3
 _MAX_PHASE_LEVELS = 3
 # Of a step, and of the call itself: the idle time that makes a blocking call worth a strong color.
-_MIN_STEP_SHARE, _MIN_CALL_SHARE = 0.01, 0.05
+_MIN_STEP_SHARE, _MIN_CALL_SHARE = 0.003, 0.05
 # The size of the number of a finding, and how far apart those of one finding in one row are.
 MARK_PX, _MIN_MARK_DISTANCE_PX, _MAX_PLACES_OF_MARK = 18, 60, 3
-_MAX_SHARE = 0.9  # of the shown time, that is marked as evidence
+# Of the shown time: what is longer than that is everywhere.
+_MAX_EVIDENCE_SHARE = 0.9
 _LANE_NAME = re.compile(
     r"host|device:\d+|stream:\d+/(\d+|graphs)|counter:\d+/\w+|kind:(compute|comm|copy|memset)"
 )
@@ -347,7 +348,7 @@ def place_marks(
             start_ns, end_ns = times
             if (
                 min(end_ns, grid.end_ns) - max(start_ns, grid.start_ns)
-                > _MAX_SHARE * grid.length_ns
+                > _MAX_EVIDENCE_SHARE * grid.length_ns
             ):
                 index, (start_ns, end_ns) = idle, _longest_idle(scene, mark.device, grid)
             if index == ABSENT or start_ns >= grid.end_ns or end_ns <= grid.start_ns:

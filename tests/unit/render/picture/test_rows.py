@@ -120,11 +120,11 @@ def test_a_call_that_blocks_is_not_drawn_as_a_launch_too(timeline):
 
 
 def test_a_blocking_call_that_hardly_cost_anything_is_apart_from_the_others(timeline):
-    """GIVEN a wait of 50 ms of which a GPU was idle for 0.3, and one of 1 ms with 0.3
-    THEN the first is pale: 0.3 ms is less than a hundredth of a step and a twentieth of it."""
+    """GIVEN a wait of 50 ms of which a GPU was idle for 0.1, and one of 1 ms with 0.1
+    THEN the first is pale: 0.1 ms is a small part of a step and of the call."""
     shown = scene(timeline)
     host = shown.lane("host:1")
-    cost = np.where(host.more["cost"] > 0, 300_000, 0)
+    cost = np.where(host.more["cost"] > 0, 100_000, 0)
     changed = replace(host, more={**host.more, "cost": cost})
     lanes = tuple(changed if lane is host else lane for lane in shown.lanes)
     choice = choose(replace(shown, lanes=lanes), ["host"])
