@@ -29,7 +29,7 @@ def test_every_measure_has_its_own_key():
 def test_every_row_begins_with_its_rank_and_step_and_is_explained(measure):
     columns = get_type_hints(measure.row)
 
-    assert list(columns)[:2] == ["rank", "step"]
+    assert [x.name for x in fields(measure.row)][:2] == ["rank", "step"]
     assert (columns["rank"], columns["step"]) == (int, int | None)
     assert inspect.getdoc(measure.row)
     first = next(iter(inspect.signature(measure.rows).parameters))
