@@ -11,14 +11,14 @@ from tracelab.read.streams import Source
 from tracelab.render.html.content import FilePart
 
 
-def analysis_of(*rows, rules=(), **options) -> Analysis:
+def analysis_of(*rows, rules=(), gpu="", **options) -> Analysis:
     """The analysis of a trace of these rows; without predictions unless they are asked for.
 
     Rules may look into the file, which there is not.
     """
     source = Source("hand.json", None, named=True)
     analysis = Analysis(source, Options(**{"prices": False, **options}), rules=rules)
-    analysis.trace = trace(*rows)
+    analysis.trace = trace(*rows, gpu=gpu)
     return analysis.open()
 
 

@@ -365,3 +365,28 @@ def test_kernels_of_a_file_without_steps_are_those_of_its_text(name):
 
     assert {row.name: row.total_ns for row in rows} == totals
     assert {row.name: row.count for row in rows} == counts
+
+
+@each_real_trace
+def test_no_product_is_faster_than_its_gpu(real_trace):
+    """Causal attention, which counts in whole, is far below the peak in these traces."""
+    for row in analysis_of(str(real_trace)).report.kernels:
+        assert (row.peak_share or 0) < 1
+
+
+def test_products_are_those_of_the_shapes_that_the_file_has():
+    """Beside a count of its own: every product of the file's 24 layers."""
+    path = path_of("tracelens_h100_qwen05b")
+    counted = 0
+    for event in content_of(path)["traceEvents"]:
+        shapes = (event.get("args") or {}).get("Input Dims")
+        if event.get("name") in ("aten::mm", "aten::addmm", "aten::bmm"):
+            (*batch, rows, inner), (*_, columns) = shapes[event["name"] == "aten::addmm" :][:2]
+            counted += 2 * rows * inner * columns * (batch[0] if batch else 1)
+        elif event.get("name") == "aten::_flash_attention_forward":
+            batch, length, heads, width = shapes[0]
+            counted += 4 * batch * heads * length * length * width
+    [steady] = analysis_of(path).report.steady
+    assert steady.flops == counted
+    assert steady.flops_known_share == 1
+    assert steady.mfu == pytest.approx(counted / 989.4e12 / (steady.step_ns / 1e9), rel=1e-3)

@@ -22,6 +22,8 @@ from tracelab.model.steady import LeftOut
 from tracelab.model.steps import bounds_of
 
 PROFILED, UNPROFILED = "profiled", "unprofiled"
+# Of the time of products; below it, what they could take says little of a step.
+_MIN_KNOWN_SHARE = 0.9
 
 
 class SteadyMetrics(Record):
@@ -52,7 +54,8 @@ class SteadyMetrics(Record):
             shapes the file has; recomputed ones count again. None without any, or where one step
             was requested.
         mfu: model FLOPs utilization: how long these would take at the peak of the GPUs for their
-            number formats, as a share of what a step takes; None where no peak is known.
+            number formats, as a share of what a step takes; None where no peak is known, or of more
+            than a tenth of the time of products no shape.
         flops_known_share: of the time of products, that of those whose shapes the file has.
     """
 
@@ -142,10 +145,12 @@ def _utilization(what_ran: WhatRan, step_ns: float, devices: int) -> dict[str, A
     peak_ns = products.peak_ns[~np.isnan(products.peak_ns)]
     available_ns = step_ns * what_ran.steps * devices
     known_ns, all_ns = (int(length_ns[x].sum()) for x in (is_known, products.is_product))
+    known_share = share_of(known_ns, all_ns)
+    has_mfu = len(peak_ns) and known_share >= _MIN_KNOWN_SHARE
     return {
         "flops": per_step(round(products.flops[is_known].sum()), what_ran.steps),
-        "mfu": float(peak_ns.sum() / available_ns) if len(peak_ns) else None,
-        "flops_known_share": share_of(known_ns, all_ns),
+        "mfu": float(peak_ns.sum() / available_ns) if has_mfu else None,
+        "flops_known_share": known_share,
     }
 
 
