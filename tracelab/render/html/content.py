@@ -483,16 +483,29 @@ def table_of(section: Section) -> Table:
             full.setdefault(cell.text, []).append(cell.full)
     return Table(
         tuple(zip(titles, fits, strict=True)),
-        tuple(tuple(replace(x, rest=_rest(x, full.get(x.text, ()))) for x in row) for row in rows),
+        tuple(tuple(_cut_name(x, full.get(x.text, ())) for x in row) for row in rows),
     )
 
 
-def _rest(cell: Shown, alike: Sequence[str]) -> str:
-    """Return what tells a name from others of the same text: all from the word on that differs."""
-    if len(set(alike)) < 2 or not cell.full:
+def _cut_name(cell: Shown, alike: Sequence[str]) -> Shown:
+    """Cut the whole of a name, after what tells it from others of its text is known."""
+    most = _MAX_FULL_NAME_LETTERS
+    rest = shorten(_rest(cell.full, alike), most)
+    return replace(cell, full=shorten(cell.full, most), rest=rest)
+
+
+def _rest(name: str, alike: Sequence[str]) -> str:
+    """Return what tells a name from others of its text: all from the word on that differs."""
+    others = [other for other in alike if other != name]
+    if not name or not others:
         return ""
-    same = len(list(takewhile(lambda x: len(set(x)) == 1, zip(*alike, strict=False))))
-    return ELLIPSIS + cell.full[len(cell.full[:same].rstrip(_WORD)) :]
+    same = [
+        len(list(takewhile(lambda x: x[0] == x[1], zip(name, other, strict=False))))
+        for other in others
+    ]
+    # From the most similar name on, for little room, unless another one ends so as well.
+    rests = [name[len(name[:length].rstrip(_WORD)) :] for length in (max(same), min(same))]
+    return ELLIPSIS + rests[any(other.endswith(rests[0]) for other in others)]
 
 
 def _fit(column: Column, cells: Sequence[str]) -> str:
@@ -508,7 +521,7 @@ def _shown(column: Column, title: str, fit: str, cell: str, *, is_head: bool) ->
     share = _SHARE.fullmatch(cell)
     return Shown(
         text=short,
-        full=shorten(text, _MAX_FULL_NAME_LETTERS) if short != text else "",
+        full=text if short != text else "",
         rest="",
         more=tuple(more),
         fit=fit,

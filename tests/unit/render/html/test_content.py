@@ -28,6 +28,19 @@ def test_two_kernels_of_one_name_are_told_apart():
     assert rows[1][0].rest.startswith("…at::Half, ")
 
 
+def test_names_that_differ_late_are_told_apart_by_what_differs():
+    names = [
+        GEMM,
+        GEMM.replace("float*)", f"{'int, ' * 80}float*)"),
+        f"void gemm<1>({'int, ' * 9}int)",
+    ]
+    names.append(names[1].replace("float*)", "double*)"))
+    rows = table([Column("name", Fit.LABEL)], *zip(names, strict=True)).rows
+    assert {cell.text for [cell] in rows} == {"gemm"}
+    assert rows[3][0].rest == "…double*)"
+    assert len({cell.rest for [cell] in rows}) == 4
+
+
 def test_one_kernel_in_two_rows_is_written_once_in_each():
     rows = table([Column("name", Fit.LABEL)], (GEMM,), (GEMM,)).rows
     assert [cell.rest for [cell] in rows] == ["", ""]
