@@ -172,7 +172,7 @@ def test_a_dragged_range_is_measured_exactly(open_page, path):
     assert rows >= 3
 
 
-KERNELS = "#kernels table"
+KERNELS = "#kernels .section:first-child table"  # rates follow
 
 
 def column(page, index):
@@ -221,7 +221,7 @@ def test_a_click_on_a_heading_sorts_by_exact_figures_or_by_words(open_page, path
 def test_a_box_filters_rows_and_paper_has_all(open_page, path):
     page = open_page(path)
     every = column(page, 0)
-    page.fill("#kernels .filter", "elementwise BACKWARD")
+    page.fill("#kernels .section:first-child .filter", "elementwise BACKWARD")
     some = column(page, 0)
     assert 0 < len(some) < len(every)
     rows = page.locator(f"{KERNELS} tbody tr:not([hidden])").all()
@@ -235,8 +235,8 @@ def test_a_box_filters_rows_and_paper_has_all(open_page, path):
 
 def test_a_table_is_copied_with_exact_figures_as_it_is_shown(open_page, path):
     page = open_page(path)
-    page.fill("#kernels .filter", "nvjet forward")
-    lines = [*csv.reader(copied(page, "#kernels .copy").splitlines())]
+    page.fill("#kernels .section:first-child .filter", "nvjet forward")
+    lines = [*csv.reader(copied(page, "#kernels .section:first-child .copy").splitlines())]
     assert lines[0][:2] == ["name · kind", "count"]
     assert {"time (ns)", "mean (ns)", "of GPU time (%)"} <= set(lines[0])
     assert len(lines) - 1 == len(column(page, 0)) > 1
@@ -252,18 +252,18 @@ def test_a_chosen_rank_is_shown_in_all_tables_by_rank(open_page, job_path):
 
     def headings(key):
         titles = page.locator(f"#{key} h3")
-        return [x.inner_text().partition(",")[0] for x in titles.all() if x.is_visible()]
+        return {x.inner_text().partition(":")[0] for x in titles.all() if x.is_visible()}
 
-    assert headings("kernels") == headings("lines") == ["Rank 0"]
+    assert headings("kernels") == headings("lines") == {"Rank 0"}
     page.select_option("#lines select.ranks", label="rank 1")
-    assert headings("kernels") == headings("lines") == ["Rank 1"]
+    assert headings("kernels") == headings("lines") == {"Rank 1"}
     assert page.locator("#kernels select.ranks").input_value() == "rank 1"
 
 
 def test_without_scripts_the_tables_of_all_ranks_are_there(open_page, job_path):
     page = open_page(job_path, java_script_enabled=False)
     assert all(x.is_visible() for x in page.locator("#kernels table, #lines table").all())
-    assert page.locator("#kernels table").count() == 2
+    assert page.locator("#kernels table").count() >= 2
     assert page.locator("select.ranks").first.is_hidden()
 
 
@@ -272,7 +272,7 @@ def test_no_copied_name_is_a_formula(open_page, tmp_path):
     events = [files.kernel(i * files.US, (i + 1) * files.US, x) for i, x in enumerate(names)]
     tracelab.write_page(files.write(tmp_path / "a.json", events), tmp_path / "page.html")
     page = open_page(tmp_path / "page.html")
-    lines = [*csv.reader(copied(page, "#kernels .copy").splitlines())]
+    lines = [*csv.reader(copied(page, "#kernels .section:first-child .copy").splitlines())]
     read = {line[0].partition(" · ")[0] for line in lines[1:]}
     assert read == {"'=1+1", "'@SUM(A1)", '\'-x,"y"', "plain"}
 

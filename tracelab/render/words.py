@@ -318,7 +318,8 @@ def rate_text(rate: float) -> str:
     """
     letter, one = next((unit for unit in _DECIMAL_UNITS if rate >= unit[1]), ("", 1))
     number = rate / one
-    return (f"{number:,.0f}" if number >= 100 else f"{number:.3g}") + letter
+    text = (f"{number:,.0f}" if number >= 100 else f"{number:.3g}") + letter
+    return Quantity(text, f"{rate:,.0f}") if letter else text
 
 
 # How figures are written, by the unit that the name of their column ends in.

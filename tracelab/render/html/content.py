@@ -35,9 +35,9 @@ from tracelab.render.section import PART, Chapter, Column, Fit, Section
 from tracelab.render.sections.files import causes_by_step, file_facts
 from tracelab.render.sections.findings import circumstances
 from tracelab.render.sections.predictions import causal_section, prediction_sections
-from tracelab.render.sections.work import work
+from tracelab.render.sections.work import rates, work
 from tracelab.render.text.hints import steps_hint
-from tracelab.render.text.savings import REASONS, price
+from tracelab.render.text.savings import REASONS, lowered, price
 from tracelab.render.words import ELLIPSIS, Quantity, bare_name, shorten
 from tracelab.report.finding_groups import finding_groups
 from tracelab.report.glossary import (
@@ -110,8 +110,8 @@ class Part(Record):
         sections: sentences, tables and notes.
         heat: heat maps above them.
         columns: a chart above them.
-        ranks: ranks, one for each section, of which the reader chooses one; else empty.
-        chosen: the rank whose section is shown first.
+        ranks: the rank of each section, where the reader chooses one; else empty.
+        chosen: the rank whose sections are shown first.
         of: which stretch of time they are about, where their titles do not say it.
     """
 
@@ -358,25 +358,32 @@ def _parts_of_all(report: Report, chapter: Chapter) -> Iterator[Part]:
 
 
 def _parts_by_rank(report: Report, job: Job) -> Iterator[Part]:
-    """Make the parts of a job that have a table for each rank: of many, of those that matter."""
+    """Make the parts of a job that have tables for each rank: of many, of those that matter."""
     shares = sorted(rank_shares(report), key=lambda x: -x.wait_ns)
     awaited = [*(x.rank for x in job.stragglers), *(x.waits_for for x in shares)]
-    ranks = {x.trace.rank: x.main for x in ranks_of(report) if x.views}
+    ranks = {x.trace.rank: x for x in ranks_of(report) if x.views}
     shown = sorted(ranks, key=lambda rank: (rank not in awaited, rank))[:_MAX_RANKS]
     top = _MAX_WORK_ROWS if len(ranks) <= _MANY_RANKS else _MAX_WORK_ROWS_OF_MANY
     for key in _BY_RANK:
-        made = [(rank, x) for rank in sorted(shown) for x in work(ranks[rank], key, top)]
-        tables = {
-            rank: replace(x, title=f"Rank {rank},{x.title.partition(',')[2]}")
-            for rank, x in made
-            if x.rows
-        }
-        if tables:
-            chosen = next(rank for rank in (*awaited, *tables) if rank in tables)
-            title, sections = f"{key.capitalize()}, by rank", tuple(tables.values())
-            yield Part(key, "", title, sections, ranks=tuple(tables), chosen=chosen)
+        made = [
+            (number, section)
+            for number in sorted(shown)
+            for section in _work_of_rank(ranks[number], key, top)
+        ]
+        of_rank = tuple(number for number, x in made if x.rows)
+        if of_rank:
+            sections = tuple(x for _, x in made if x.rows)
+            chosen = next(rank for rank in (*awaited, *of_rank) if rank in of_rank)
+            title = f"{key.capitalize()}, by rank"
+            yield Part(key, "", title, sections, ranks=of_rank, chosen=chosen)
         elif made:  # all say the same
-            yield Part(key, "", key.capitalize(), (made[0][1],))
+            yield Part(key, "", key.capitalize(), (replace(made[0][1], title=""),))
+
+
+def _work_of_rank(rank: RankView, key: str, top: int) -> Iterator[Section]:
+    """Make the tables of kernels or lines of a rank, under titles that name it."""
+    for section in (*work(rank.main, key, top), *rates(rank, rank.main, key, top)):
+        yield replace(section, title=f"Rank {rank.trace.rank}: {lowered(section.title)}")
 
 
 def _parts_of_file(

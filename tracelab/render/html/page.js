@@ -145,8 +145,8 @@
     for (const select of choices) {
       const index = [...select.options].findIndex((option) => option.value === rank);
       if (index >= 0) select.selectedIndex = index;
-      for (const [k, section] of select.closest(".part").querySelectorAll(".section").entries())
-        section.hidden = k !== select.selectedIndex;
+      for (const tables of select.closest(".part").querySelectorAll(".of-rank"))
+        tables.hidden = tables.dataset.rank !== select.value;
     }
   }
   for (const select of choices) {
