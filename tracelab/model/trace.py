@@ -268,7 +268,7 @@ class Trace(Arrays, dict=True):
         wait_correlation: int64[n], of syncs, the correlation of the event record waited for.
         cuda_event_number: int64[n], the CUDA event of a sync or a record; reused over time.
         copied_bytes: int64[n], of copies and memsets.
-        occupancy_percent: int64[n], of kernels, as the profiler estimates it; 0 where it does not,
+        occupancy_percent: int8[n], of kernels, as the profiler estimates it; 0 where it does not,
             as of kernels with much shared memory.
         message_row, graph_node_row, operator_input_row: int32[n], the row of `messages`,
             `graph_nodes` or `operator_inputs`.

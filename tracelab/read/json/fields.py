@@ -173,11 +173,17 @@ _FIELDS = (
 )
 
 
+# A number that does not fit is not one.
+_NARROW: Mapping[str, type[np.signedinteger[Any]]] = MappingProxyType(
+    {"device_number": np.int32, "occupancy_percent": np.int8}
+)
+
+
 def sparse_columns(events: list[Event], category: NDArray[np.int8]) -> dict[str, NDArray[Any]]:
     """The sparse columns of a trace, by the names of `Trace`'s fields.
 
-    `category`: int8[n], their categories. Returns int64[n] for each name, but int32[n] for the
-    device; `ABSENT` where the file does not say.
+    `category`: int8[n], their categories. Returns int64[n], or what `_NARROW` says, for each name;
+    `ABSENT` where the file does not say.
     """
     arguments = [event.args or _NO_ARGUMENTS for event in events]
     columns = {field.column: np.full(len(events), ABSENT, dtype=np.int64) for field in _FIELDS}
@@ -189,8 +195,11 @@ def sparse_columns(events: list[Event], category: NDArray[np.int8]) -> dict[str,
         sources: list[Any] = arguments if field.in_arguments else events
         chosen = map(sources.__getitem__, indices.tolist())
         values[indices] = natural_numbers(list(map(attrgetter(field.key), chosen)))
-    columns["device_number"][columns["device_number"] >= 2**31] = ABSENT
-    return {**columns, "device_number": columns["device_number"].astype(np.int32)}
+    narrow: dict[str, NDArray[Any]] = {}
+    for name, dtype in _NARROW.items():
+        fits = columns[name] <= np.iinfo(dtype).max
+        narrow[name] = np.where(fits, columns[name], ABSENT).astype(dtype)
+    return columns | narrow
 
 
 def merged_arguments(begin: Arguments | None, end: Arguments | None) -> Arguments | None:
@@ -325,11 +334,12 @@ class ArgumentTable(Table):
 
     def add(self, events: list[Event], category: NDArray[np.int8]) -> NDArray[np.int32]:
         """int32[n], the new row of each event that has arguments, else ABSENT."""
-        value_of = attrgetter(self._of.field)
+        value_of, operators = attrgetter(self._of.field), self._of.operators
+        is_operator = (category == Category.OPERATOR).tolist()
         found = [
             (i, value)
             for i in np.flatnonzero(self._of.may_have[category]).tolist()
-            if (category[i] != Category.OPERATOR or events[i].name in self._of.operators)
+            if (not is_operator[i] or events[i].name in operators)
             and (arguments := events[i].args) is not None
             and (value := value_of(arguments))
         ]
