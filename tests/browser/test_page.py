@@ -172,7 +172,7 @@ def test_a_dragged_range_is_measured_exactly(open_page, path):
     assert rows >= 3
 
 
-KERNELS = "#kernels .section:first-child table"  # rates follow
+KERNELS, RATES = (f"#kernels .section:nth-child({place}) table" for place in (1, 2))
 
 
 def column(page, index):
@@ -216,6 +216,20 @@ def test_a_click_on_a_heading_sorts_by_exact_figures_or_by_words(open_page, path
     phases = column(page, titles.index("phase"))
     assert phases == sorted(phases)
     assert page.locator(f"{KERNELS} [aria-sort]").count() == 1
+
+
+def test_rates_are_sorted_by_their_size(open_page, tmp_path):
+    tracelab.write_page(FOLDER / "three_defects_all_three.pt.trace.json.gz", tmp_path / "page.html")
+    page = open_page(tmp_path / "page.html")
+    titles = page.locator(f"{RATES} thead th").all_inner_texts()
+    place = titles.index("bytes/s")
+    page.locator(f"{RATES} thead th").nth(place).locator("button").click()
+    cells = page.locator(f"{RATES} tbody tr > :nth-child({place + 1})").all_inner_texts()
+    rates = [text.split() for text in cells if text != "-"]
+    assert cells[len(rates) :] == ["-"] * (len(cells) - len(rates)) != []
+    sizes = [float(rate) * {"G": 1e9, "M": 1e6, "k": 1e3}[letter] for rate, letter in rates]
+    assert sizes == sorted(sizes, reverse=True)
+    assert len(sizes) > 2
 
 
 def test_a_box_filters_rows_and_paper_has_all(open_page, path):
