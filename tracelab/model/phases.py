@@ -108,6 +108,7 @@ class Phases:
     which waits for it, otherwise. The slow reference model is ``tests/reference/host_work.py``.
 
     Attributes:
+        timeline: the file.
         main_thread: index into `Trace.threads` of the thread that runs the steps and launches, or
             that launches most; ABSENT where none but autograd's launches.
         autograd_threads: int32[k], indices into `Trace.threads` of autograd's own threads.
@@ -121,7 +122,7 @@ class Phases:
         phase_of_event = _named_phases(host)
         phase_of_event[[step.event_id for step in timeline.steps]] = ABSENT
         self._regions = Nesting(trace, np.flatnonzero(phase_of_event != ABSENT))
-        self._timeline, self._trace, self._operators = timeline, trace, timeline.operators
+        self.timeline, self._trace, self._operators = timeline, trace, timeline.operators
         self.autograd_threads = _autograd_threads(trace, self._operators)
         self.main_thread = _main_thread(host, self.autograd_threads)
         self._waiting = host.states.get(self.main_thread, NOTHING_RECORDED).waiting
@@ -140,7 +141,7 @@ class Phases:
         thread, start_ns = self._trace.thread_index[events].copy(), self._trace.start_ns[events]
         region = self._regions.innermost(events)
         open_ = np.flatnonzero(region == ABSENT)
-        for waiting, index in groups_of(waiting_threads(self._timeline, events[open_])):
+        for waiting, index in groups_of(waiting_threads(self.timeline, events[open_])):
             region[open_[index]] = self._regions.innermost_on(waiting, events[open_[index]])
             thread[open_[index]] = waiting
         return self._completed(region, thread, start_ns)

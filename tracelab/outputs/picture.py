@@ -163,7 +163,7 @@ def draw_whatif(
     [prediction] = predict(analysis.baseline, sites, changes[-1:])
     changed = apply_changes(changes[-1].edits, program, sites).program
     picture = draw_both(
-        scenes_of_replay(analysis.timeline, program, changed),
+        scenes_of_replay(analysis.phases, program, changed),
         titles=picture_titles(Path(analysis.timeline.trace.path).name, prediction),
         look=look,
     )

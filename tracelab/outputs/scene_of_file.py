@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from enum import IntEnum
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,7 @@ from tracelab.model.constraints import REASONS, Constraint, Reason
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import map_names, rows_of
 from tracelab.model.nesting import Nesting
-from tracelab.model.phases import Phase, phase_of_annotation
+from tracelab.model.phases import Phase, Phases, phase_of_annotation
 from tracelab.model.program.module_paths import module_calls
 from tracelab.model.steps import Step
 from tracelab.model.timeline import Timeline
@@ -52,7 +51,6 @@ WORK_KINDS = ("compute", "forward", "backward", "other_compute", "comm", "copy",
 # "thread 4211 (python)", as Kineto writes it; the name of the program says nothing.
 _NUMBERED_THREAD = re.compile(r"^thread \S+(?: \((.*)\))?$")
 _INTERPRETER = re.compile(r"(?:python|pt_main)[\w.]*|\d*")
-_NOTHING_KNOWN: Mapping[int, str] = MappingProxyType({})
 # A GPU rarely runs more activities at a time.
 MAX_LEVELS_OF_LANE = 32
 _MAX_MODULE_LEVELS, _MAX_OPERATOR_LEVELS = 5, 1
@@ -79,24 +77,23 @@ def sort_threads(trace: Trace, threads: Iterable[int]) -> list[int]:
     return sorted(threads, key=lambda i: (trace.threads[i].process != trace.threads[i].thread, i))
 
 
-def thread_labels(
-    trace: Trace, threads: Iterable[int], runs: Mapping[int, str] = _NOTHING_KNOWN
-) -> dict[int, str]:
+def thread_labels(trace: Trace, threads: Iterable[int], phases: Phases) -> dict[int, str]:
     """Name threads by what runs there or as the file does, with an id where two would be alike.
 
     Args:
         trace: the file.
         threads: indices of the threads that are shown.
-        runs: what is known to run on a thread: "main thread", "autograd".
+        phases: of the file.
     """
+    runs = dict.fromkeys(phases.autograd_threads.tolist(), "autograd")
+    runs |= {phases.main_thread: "main thread"}
     labels = {}
     for index in threads:
         thread = trace.threads[index]
         own = _NUMBERED_THREAD.sub(r"\1", thread.name).strip()
         main = "main thread" if thread.process == thread.thread else ""
-        autograd = "autograd" if "autograd" in own else ""
         named = "" if _INTERPRETER.fullmatch(own) else own
-        labels[index] = runs.get(index) or main or autograd or named or "thread"
+        labels[index] = runs.get(index) or main or named or "thread"
     alike = Counter([*labels.values(), "thread"])  # which says nothing without an id
     return {
         index: f"{label} {trace.threads[index].thread}" if alike[label] > 1 else label
@@ -140,10 +137,7 @@ class _Maker:
         call_id = np.union1d(launch_id[launched], in_window)
         thread = self.trace.thread_index[call_id]
         self.threads = sort_threads(self.trace, np.unique(thread).tolist())
-        phases = analysis.phases
-        runs = dict.fromkeys(phases.autograd_threads.tolist(), "autograd")
-        runs |= {phases.main_thread: "main thread"}
-        self.labels = thread_labels(self.trace, self.threads, runs)
+        self.labels = thread_labels(self.trace, self.threads, analysis.phases)
         order_of = np.zeros(len(self.trace.threads), dtype=np.int64)
         order_of[self.threads] = np.arange(len(self.threads))
         start_ns, end_ns = self.trace.start_ns[call_id], self.trace.end_ns[call_id]

@@ -12,6 +12,7 @@ from tracelab.base.arrays import Arrays
 from tracelab.base.intervals import Int64Array, stacked
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import groups_of
+from tracelab.model.phases import Phases
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 from tracelab.outputs.scene_of_file import (
@@ -182,14 +183,14 @@ def is_blocked(program: Program) -> NDArray[np.bool_]:
     return blocked
 
 
-def scenes_of_replay(timeline: Timeline, before: Program, after: Program) -> tuple[Scene, Scene]:
+def scenes_of_replay(phases: Phases, before: Program, after: Program) -> tuple[Scene, Scene]:
     """Make the scenes of a step as it is replayed, and of the same step with a change."""
-    replayed = replay([before, after])
+    timeline, replayed = phases.timeline, replay([before, after])
     nothing_moved = np.zeros(len(before), dtype=np.bool_)
     moved = (nothing_moved, moved_activities(before, after))
     first, second = (
         scene_of_replay(
-            timeline, replayed_times(timeline, program, replayed.time_ns[:, i], step_ns), is_moved
+            phases, replayed_times(timeline, program, replayed.time_ns[:, i], step_ns), is_moved
         )
         for i, (program, is_moved, step_ns) in enumerate(
             zip((before, after), moved, replayed.step_ns.tolist(), strict=True)
@@ -198,12 +199,13 @@ def scenes_of_replay(timeline: Timeline, before: Program, after: Program) -> tup
     return first, second
 
 
-def scene_of_replay(timeline: Timeline, times: ReplayedTimes, is_moved: NDArray[np.bool_]) -> Scene:
+def scene_of_replay(phases: Phases, times: ReplayedTimes, is_moved: NDArray[np.bool_]) -> Scene:
     """Make the scene of a replayed step: the host threads of a program, then its streams.
 
     Activities that are no longer in their stream (`is_moved`, bool[n]) have a lane of their own.
     """
-    program, trace = times.program, timeline.trace
+    program, timeline = times.program, phases.timeline
+    trace = timeline.trace
     start_ns, end_ns = times.step_window()
     window = Span(start_ns, max(end_ns, start_ns + 1))
     events = times.events(*window)
@@ -225,7 +227,7 @@ def scene_of_replay(timeline: Timeline, times: ReplayedTimes, is_moved: NDArray[
         return Lane(start_ns=span_start_ns, end_ns=span_end_ns, kind=kinds, more=more, **facts)
 
     threads = sort_threads(trace, _used(program.thread_index))
-    labels = thread_labels(trace, threads)
+    labels = thread_labels(trace, threads, phases)
     lanes = [
         lane(
             (program.thread_index == thread) & (blocks | launches),

@@ -59,7 +59,10 @@ class Theme(Record):
     def color_of(self, kind: str) -> str:
         """Return the color of a kind of spans."""
         style = KINDS[kind]
-        return style.color if self is LIGHT else style.dark or self.adapt(style.color)
+        if self is LIGHT:
+            return style.color
+        alike = (kind.dark for kind in KINDS.values() if kind.dark and kind.color == style.color)
+        return style.dark or next(alike, self.adapt(style.color))
 
     def adapt(self, color: str) -> str:
         """Return a color for white as this theme has it: what is pale is dim on a dark paper."""

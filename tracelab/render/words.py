@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -68,9 +68,16 @@ def ticks(length_ns: int, at_most: int, start_ns: int = 0) -> tuple[Int64Array, 
     """
     least = max(1, -(-length_ns // at_most))
     power = 10 ** (len(str(least)) - 1)
-    spacing_ns = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least)
+    finer_ns, spacing_ns = next(
+        (finer * power, factor * power)
+        for finer, factor in pairwise((1, 1, 2, 5, 10))
+        if factor * power >= least
+    )
+    end_ns = start_ns + length_ns
+    if end_ns // spacing_ns <= -(-start_ns // spacing_ns):  # one point would not say the scale
+        spacing_ns = finer_ns
     first_ns = -(-start_ns // spacing_ns) * spacing_ns
-    tick_ns = np.arange(first_ns, start_ns + length_ns + 1, spacing_ns, dtype=np.int64)
+    tick_ns = np.arange(first_ns, end_ns + 1, spacing_ns, dtype=np.int64)
     _, unit_ns = axis_unit(start_ns, length_ns)
     decimals = max(0, len(str(unit_ns)) - len(str(spacing_ns)))
     return tick_ns, [f"{ns / unit_ns:,.{decimals}f}" if ns else "0" for ns in tick_ns.tolist()]

@@ -1,6 +1,9 @@
 """The scene of a file: the phases of its threads, its memory. Times are in microseconds."""
 
 from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
 
 from tests.build import files
 from tests.build.pictures import make_trace, on_gpu
@@ -187,7 +190,8 @@ def test_threads_are_named_by_what_runs_there_or_as_the_file_does():
         Thread("40", "44", ""),
     )
     trace = replace(make_trace(on_gpu("gemm", 0, 1)), threads=threads)
-    labels = thread_labels(trace, range(6))
+    known = SimpleNamespace(main_thread=ABSENT, autograd_threads=np.array([2]))
+    labels = thread_labels(trace, range(6), known)
     assert list(labels.values()) == [
         "main thread 40",
         "main thread 50",
@@ -196,5 +200,6 @@ def test_threads_are_named_by_what_runs_there_or_as_the_file_does():
         "thread 43",
         "thread 44",
     ]
-    assert thread_labels(trace, [4], {4: "main thread"}) == {4: "main thread"}
-    assert thread_labels(trace, [4]) == {4: "thread 43"}
+    launches_most = SimpleNamespace(main_thread=4, autograd_threads=np.array([2]))
+    assert thread_labels(trace, [4], launches_most) == {4: "main thread"}
+    assert thread_labels(trace, [4], known) == {4: "thread 43"}

@@ -72,7 +72,7 @@ def times_of(analysis, program):
 def shown(analysis, times, is_moved=None):
     """List the lanes of a step by label: how long each kind covers, ns."""
     moved = np.zeros(len(times.program), dtype=np.bool_) if is_moved is None else is_moved
-    scene = scene_of_replay(analysis.timeline, times, moved)
+    scene = scene_of_replay(analysis.phases, times, moved)
     lengths = {
         lane.label: {kind: measure(lane.covered(kind, scene.window)) for kind in lane.kinds}
         for lane in scene.lanes
@@ -149,7 +149,7 @@ def test_both_halves_have_the_same_scale_and_lanes(analyzed):
     analysis = analyzed()
     program = analysis.baseline.program
     edited = apply_edit(Edit("unblock"), program, analysis.sites).program
-    scenes = scenes_of_replay(analysis.timeline, program, edited)
+    scenes = scenes_of_replay(analysis.phases, program, edited)
     figure = draw_whatif(scenes, titles=("before", "after"), look=Look()).figure
     above, below = figure.axes
     lengths = [axes.get_xlim()[1] for axes in (above, below)]

@@ -44,6 +44,7 @@ _LANE_GAP, _DEVICE_GAP = 4, 14
 _LARGE_LANE, _SMALL_LANE, _LANES_WITH_ROOM = 40, 22, 8
 # The patch beside a label, and the room between entries.
 _LEGEND_ROW_PX, _LEGEND_PATCH_PX = 24, 60
+_MIN_WIDE_PX = 800
 _MIN_LETTERS = 8
 # Of what the lanes need, where a height is given.
 _MIN_LANE_SHARE = 0.5
@@ -260,7 +261,15 @@ def wrap(text: str, room_px: float, size_px: int, weight: str, most: int) -> lis
 def legend_px(grid: Grid, kinds: Set[str]) -> int:
     """Return the height of the legend of some kinds, and of the margin below it."""
     labels = [label for _, label in legend_entries(kinds)]
-    return _LEGEND_ROW_PX * -(-len(labels) // legend_columns(labels, grid.columns)) + _BOTTOM_PX
+    _, room_px = _legend_room(grid)
+    return _LEGEND_ROW_PX * -(-len(labels) // legend_columns(labels, room_px)) + _BOTTOM_PX
+
+
+def _legend_room(grid: Grid) -> tuple[int, int]:
+    """Return where a legend begins and how wide it may be: as the lanes, if these are wide."""
+    if grid.columns >= _MIN_WIDE_PX:
+        return LEFT_PX, grid.columns
+    return MARGIN_PX, grid.columns + LEFT_PX - MARGIN_PX
 
 
 def legend_columns(labels: Sequence[str], room_px: float) -> int:
@@ -297,8 +306,8 @@ def draw_legend(sheet: Sheet, kinds: Set[str]) -> None:
     ]
     width_px, height_px = sheet.figure.get_size_inches() * DPI
     labels = [label for _, label in legend_entries(kinds)]
-    columns = legend_columns(labels, sheet.grid.columns)
-    left = LEFT_PX if columns > 1 else MARGIN_PX
+    left, room_px = _legend_room(sheet.grid)
+    columns = legend_columns(labels, room_px)
     sheet.figure.legend(
         handles=handles,
         loc="lower left",
