@@ -191,6 +191,8 @@ def _about_peaks(rank: RankView, rows: Sequence[KernelMetrics]) -> Iterator[str]
         if not _PRODUCTS.isdisjoint(row.work for row in rows):
             yield "FLOP/s need the shapes of inputs: record with record_shapes=True."
         return
+    if not rank.trace.gpus:
+        yield "The file does not name its GPUs: their peak is not known."
     for name in dict.fromkeys(rank.trace.gpus.values()):
         peak = rank.trace.peaks.get(name)
         if peak is None:
