@@ -114,7 +114,7 @@
     const here = inView < places ? `, ${inView} of them in what is shown` : "";
     const more = !places || isShown ? "" : ` Choose it again to see ${places === 1 ? "it" : "the worst"} close.`;
     say(`Finding ${number}: ${marked}${here}.${more}`);
-    painter.revealRow({ y: group.y0, height: group.y1 - group.y0 });
+    painter.revealRow({ y: group.y0, height: Math.min(group.y1 - group.y0, scroller.clientHeight - painter.AXIS_PX) });
     painter.revealRow(group.lanes[finding.marks[0]?.[0]]?.shownRow);
     if (remember) rememberInHash(true);
   }
@@ -326,7 +326,7 @@
     const groups = scene.groups.length > 1 ? scene.groups : [];
     return groups.filter(({ label, file }) => isWanted(label) || isWanted(file ?? "")).map((group) => () => {
       setOpen(group, true);
-      painter.revealRow({ y: group.y0, height: Math.min(group.y1 - group.y0, scroller.clientHeight / 2) });
+      painter.revealRow({ y: group.y0, height: Math.min(group.y1 - group.y0, scroller.clientHeight - painter.AXIS_PX) });
       say(`${group.label}${group.file && group.file !== group.label ? `: ${group.file}` : ""}`);
     });
   }

@@ -58,6 +58,7 @@ def timeline_data(report: Report, scenes: Sequence[Scene]) -> TimelineData:
         "names": [name.text for name in names],
         "short": [name.short for name in names],
         "words": {**PATH_KINDS.names, **CAUSES.names, **words},
+        "causes": dict(CAUSES.meanings),
         "reasons": [CONSTRAINTS.meanings[key] for key in _reasons(groups)],
         "windows": windows[:_MAX_WINDOWS],
         "note": " ".join(_notes(scenes, groups, fitted, on_one_clock=on_one_clock)),

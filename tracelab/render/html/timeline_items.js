@@ -56,6 +56,15 @@ const timelineItems = (meta) => {
     return { text: reason, source: hasSource ? activityOf(lane, lane.source[i]) : null };
   }
 
+  /** The same in words: "an event: gemm (GPU 0 stream 7); started 4 µs after that ended". */
+  function waitText({ lane, i }) {
+    const { text, source } = waitOf(lane, i);
+    if (!source) return text;
+    const late = lane.start[i] - source.lane.end[source.i];
+    const when = `started ${exactTime(Math.abs(late))} ${late >= 0 ? "after" : "before"} that ended`;
+    return `${text}: ${briefOf(source)} (${placeOf(source)}); ${when}`;
+  }
+
   /** The first activity that a call launched; the table is made when it is first asked for. */
   function launchedBy(lane, i) {
     const { group } = lane;
@@ -108,7 +117,10 @@ const timelineItems = (meta) => {
     fact("duration", exactTime(end - start));
     fact("start", exactTime(sinceZero(start)));
     fact("on", lane.streams ? `${placeOf(item)}, one of ${lane.label}` : laneName(lane));
-    if (lane.type === "idle") fact("meanwhile", hostRan(lane, i));
+    if (lane.type === "idle") {
+      fact("because", meta.causes?.[kindOf(lane, i)]);
+      fact("meanwhile", hostRan(lane, i));
+    }
     else {
       if (lane.op) fact("operator", fullName(lane.op[i]));
       if (lane.line) fact("line", fullName(lane.line[i]));
@@ -121,17 +133,14 @@ const timelineItems = (meta) => {
         fact("launched by", `${briefOf(call)} (${call.lane.label}), which began ${exactTime(since)} before`);
         link(call, call.lane.start[call.i], item, start, true);
       }
-      if (wait.source) {
-        const { lane: from, i: k } = wait.source, late = start - from.end[k];
-        const when = `started ${exactTime(Math.abs(late))} ${late >= 0 ? "after" : "before"} that ended`;
-        fact("waited for", `${wait.text}: ${briefOf(wait.source)} (${placeOf(wait.source)}); ${when}`);
-        link(wait.source, from.end[k], item, start, false);
-      } else fact("waited for", wait.text);
+      fact("waited for", waitText(item));
+      if (wait.source) link(wait.source, wait.source.lane.end[wait.source.i], item, start, false);
     } else if (lane.type === "idle" && other) {
       fact("ended by", `${briefOf(other)} (${placeOf(other)})`);
       const call = callOf(other.lane, other.lane.call?.[other.i]);
       if (call) {
         fact("which was launched by", `${briefOf(call)} (${call.lane.label})`);
+        fact("and waited for", waitText(other));
         link(call, call.lane.start[call.i], other, other.lane.start[other.i], true);
       }
       link(item, end, other, other.lane.start[other.i], false);

@@ -8,6 +8,7 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
   const { sinceZero, unitOf, exactTime, roundTime, kindOf, costOf, briefOf, describe } = items;
   const OVERVIEW_PX = 52, AXIS_PX = 22, HEADER_PX = 20, SECOND_PX = 10; // SECOND_PX: for what overlaps
   const LEVEL_PX = 8, NAMED_LEVEL_PX = 13; // of a lane of several levels; of one whose names are read
+  const LEAST_NAMED_PX = 34, MOST_IN_NAMED_CROWD = 5000;
   const LEAST_STEP_PX = 8; // on average, for steps to have lines
   const MOST_STRETCH = 1.5, MOST_OVERVIEW_LANES = 18;
   const CROWDED = 1.5; // activities a pixel from which on shares are drawn and not rectangles
@@ -197,8 +198,12 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
     row.isCrowded = isCrowded;
     if (from < low) paintShares(g, lane, axis, y + 2, full, from, Math.min(low, to), true);
     if (lane.value) paintValues(g, lane, y + 2, full, first, last);
-    else if (isCrowded) paintShares(g, lane, axis, y + 2, full, since, until, false);
-    else paintItems(g, lane, y + 2, full, first, last, xOf(since), xOf(until));
+    else {
+      if (isCrowded) paintShares(g, lane, axis, y + 2, full, since, until, false);
+      const leastPx = isCrowded ? LEAST_NAMED_PX : 0; // in a crowd what is long has its name, too
+      const isNamed = !isCrowded || (levelsOf(lane) === 1 && last - first < MOST_IN_NAMED_CROWD);
+      if (isNamed) paintItems(g, lane, y + 2, full, first, last, xOf(since), xOf(until), leastPx);
+    }
     if (to > high) paintShares(g, lane, axis, y + 2, full, Math.max(high, from), to, true);
     if (lane.found) paintFound(g, lane, y + row.height - 3, first, last);
     g.fillStyle = palette.bg; // a bar may begin under the labels
@@ -299,7 +304,7 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
 
   /** Each activity as a rectangle with its name. Of what is thinner than a pixel, the bar of its pixel is
       as high as its share of that: else a few short gaps would look like a GPU that is always idle. */
-  function paintItems(g, lane, y, full, first, last, leftPx, rightPx) {
+  function paintItems(g, lane, y, full, first, last, leftPx, rightPx, leastPx) {
     let thinX = 0, thinPx = 0, thinLook = null;
     const painted = isNested(lane) ? new Float64Array(lane.levels) : null; // until where, by level
     const paintThin = () => {
@@ -309,7 +314,7 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
     };
     for (let i = first; i < last; i++) {
       const x = Math.max(leftPx, xOf(lane.start[i])), right = Math.min(rightPx, xOf(lane.end[i]));
-      if (right < leftPx || x > rightPx) continue;
+      if (right < leftPx || x > rightPx || right - x < leastPx) continue;
       if (painted) {
         if (right < painted[lane.level[i]] + 0.5) continue; // nothing more would be seen
         painted[lane.level[i]] = right;
@@ -326,7 +331,7 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
       }
       const [top, h] = barOf(lane, i, y, full);
       fillBar(g, look, x, top, w, h);
-      if (w > 34 && h >= 9) {
+      if (w > LEAST_NAMED_PX && h >= 9) {
         const cost = costOf(lane, i);
         const name = briefOf({ lane, i }) + (cost ? ` · caused ${roundTime(cost)} idle` : "");
         paintName(g, name, look, x, top + h / 2, w);
