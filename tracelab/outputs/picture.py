@@ -21,7 +21,7 @@ from tracelab.read.sources import one_source, path_names
 from tracelab.read.streams import Source
 from tracelab.render.palette import DARK, LIGHT
 from tracelab.render.picture.save import FORMATS, REFUSAL, Look, Picture
-from tracelab.render.scene import Evidence, Scene, Span, evidence_of
+from tracelab.render.scene import Scene, Span, evidence_of
 from tracelab.report.schema import Report
 from tracelab.report.views import ranks_of
 from tracelab.simulate.predict import apply_changes, predict
@@ -63,7 +63,8 @@ def draw(
             the picture shows itself in a notebook.
         options: how a file is analyzed; of `Options.step` nothing else is known.
         step: the number of a step, or "all"; by default the steady one of median length.
-        finding: its number; draws the step, or the part of it, that holds the worst it cites.
+        finding: its number; draws the step, or the part of it, that holds the worst it cites. Not
+            together with a step.
         start_ms: where to begin, in ms from the start of the trace, or of a step that is given.
         end_ms: where to end, likewise.
         lanes: only this one, or these: ``host``, ``device:0``, ``stream:0/7``,
@@ -94,6 +95,8 @@ def draw(
         raise UsageError(
             "only the timeline of a single file can be cut to a part; these are several files"
         )
+    if finding is not None and step is not None:
+        raise UsageError("a picture shows a step, or the step of a finding: choose one of the two")
     if not all(abs(ms or 0) <= _MAX_TIME_MS for ms in (start_ms, end_ms)):  # nan is not, either
         raise UsageError("a picture must begin and end within 10^12 milliseconds")
     look = Look(width_px, height_px, DARK if dark else LIGHT)
@@ -196,22 +199,22 @@ def part_of(analysis: Analysis, scene: Scene | None = None) -> Part:
         return _choose_step(part, scene.step)
     median = usual[len(usual) // 2]
     length_ns = steps[median].length_ns
-    by_distance = sorted(usual, key=lambda number: abs(steps[number].length_ns - length_ns))
-    by_distance.sort(key=lambda number: number != median)
+    usual.sort(key=lambda x: (x != median, abs(steps[x].length_ns - length_ns)))
     first = next((x for x in scene.marks if part.findings[:1] == (x.number,)), None)
     places = evidence_of(scene, first) if first is not None else ()
-    found = [x for x in by_distance if any(_overlap(place, steps[x]) for place in places)]
-    number = (found or by_distance)[0]
+    found = (
+        number
+        for number in usual
+        for place in places
+        if place.start_ns < steps[number].end_ns and place.end_ns > steps[number].start_ns
+    )
+    number = next(found, median)
     shown = f"step {number}"
     if number != median:
         shown += f", nearest the median length of those with finding {part.findings[0]}"
     elif len(usual) > 1:
         shown += f", of median length among {len(usual)} steady ones"
     return replace(part, span=steps[number], shown=shown)
-
-
-def _overlap(place: Evidence, span: Span) -> bool:
-    return place.start_ns < span.end_ns and place.end_ns > span.start_ns
 
 
 def _choose_step(part: Part, step: int | str | None) -> Part:

@@ -119,6 +119,8 @@ def test_a_finding_is_shown_where_the_worst_of_it_lies():
         assert max(widths) * columns >= 39
         assert limits_of(picture) <= max(end - start for start, end in steps)
         assert str(number) in [text.get_text() for text in axes.texts]
+    with pytest.raises(UsageError, match="choose one of the two"):
+        tracelab.draw(analysis, finding=1, step=3)
     with pytest.raises(UsageError, match="there is no finding 99; there are "):
         tracelab.draw(analysis, finding=99)
 
