@@ -1,7 +1,7 @@
 """Rates that large products and copies reach on this machine's GPU, beside its maker's peaks.
 
-`python -m tests.benchmarks.peaks` prints a row for each number format: square products of 8,192 rows
-and a copy of 2 GiB, the median of ten after three that warm up.
+`python -m tests.benchmarks.peaks` prints a row for each number format, of square products of 8,192
+rows, and one of a copy of 2 GiB: the median of ten after three that warm up.
 """
 
 from __future__ import annotations
