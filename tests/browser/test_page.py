@@ -319,6 +319,17 @@ def test_on_paper_are_all_findings_and_their_fixes(open_page, path, tmp_path):
     assert written.read_bytes().startswith(b"%PDF")
 
 
+def test_a_narrow_screen_scrolls_down_alone(open_page, tmp_path):
+    # GIVEN the page of files whose long names are in the list of steps
+    files = [FOLDER / f"copies_{name}_stream.pt.trace.json.gz" for name in ("one", "own")]
+    tracelab.write_page(files, tmp_path / "page.html")
+    # THEN nothing of it lies beside a telephone's screen
+    page = ready(open_page(tmp_path / "page.html", viewport={"width": 390, "height": 844}))
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    name = page.locator("#kernels-0 tbody th").first.bounding_box()
+    assert 150 <= name["width"] <= 250
+
+
 @pytest.mark.parametrize("which", ["path", "job_path"])
 def test_without_scripts_there_is_everything_but_the_timeline(open_page, request, which):
     page = open_page(request.getfixturevalue(which), java_script_enabled=False)
@@ -337,6 +348,12 @@ def test_a_saved_report_has_a_page_without_a_timeline(open_page, tracelab, tmp_p
     assert "Timeline: made only from the trace" in visible_text(page)
     assert page.locator("canvas").count() == 0
     assert page.locator("li.finding").count() >= 4
+    assert page.locator(".part").first.get_attribute("id") == "kernels"
+    page.fill("#kernels .section:first-child .filter", "nvjet")
+    page.locator(KERNELS).get_by_role("button", name="count").click()
+    counts = [int(text) for text in column(page, 1)]
+    assert counts == sorted(counts, reverse=True)
+    assert len(counts) > 1
 
 
 @pytest.mark.parametrize("which", ["path", "job_path"])

@@ -125,4 +125,5 @@ def require_figures(tracks: dict[str, Slices], report: Report, origin_ns: int, r
         for finding, _ in group.members
         if finding.rank == rank
     ]
-    assert [int(name.split()[0]) for name in tracks if name[0].isdigit()] == sorted(findings)
+    shown = sorted(int(name.split()[0]) for name in tracks if name[0].isdigit())
+    assert shown == sorted(findings)
