@@ -327,7 +327,7 @@ def test_a_narrow_screen_scrolls_down_alone(open_page, tmp_path):
     page = ready(open_page(tmp_path / "page.html", viewport={"width": 390, "height": 844}))
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     name = page.locator("#kernels-0 tbody th").first.bounding_box()
-    assert 150 <= name["width"] <= 250
+    assert 120 <= name["width"] <= 250
 
 
 @pytest.mark.parametrize("which", ["path", "job_path"])
