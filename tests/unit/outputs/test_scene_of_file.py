@@ -1,5 +1,6 @@
 """The scene of a file: the phases of its threads, its memory. Times are in microseconds."""
 
+from collections import Counter
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -8,10 +9,13 @@ import numpy as np
 from tests.build import files
 from tests.build.pictures import make_trace, on_gpu
 from tests.build.rows import annotation, kernel, launch, operator, python, step
+from tests.bundled_traces import FOLDER
 from tests.unit.outputs.test_scene_of_job import reduced
 from tracelab.analysis.analysis import analyze_source
 from tracelab.base.arrays import ABSENT
+from tracelab.base.intervals import contains, union
 from tracelab.base.options import Options
+from tracelab.measures.what_ran import ProgramLines
 from tracelab.model.steps import Window
 from tracelab.model.trace import Thread
 from tracelab.outputs.scene_of_file import scene_of_file, thread_labels
@@ -154,6 +158,34 @@ def test_an_idle_gap_names_the_function_that_the_host_was_in_for_most_of_it():
     assert all(ran[:1] == ["collate"] for (start, _), ran in by_time.items() if 100 <= start < 190)
     assert by_time[310, 380] == ["aten::copy_"]
     assert not any(ran for (start, _), ran in by_time.items() if 500 <= start < 590)
+
+
+def test_real_gaps_name_what_the_host_is_in_at_most_moments_of_them():
+    """GIVEN the longest gaps of a capture, looked at in 101 moments each
+    THEN the function of two thirds of these is named, and none that has less than a third."""
+    [source] = find_sources([str(FOLDER / "train_step_sinful.pt.trace.json.gz")])
+    analysis = analyze_source(source, Options(cache=False))
+    scene, timeline, phases = scene_of_file(analysis), analysis.timeline, analysis.phases
+    lane = scene.lane("idle:0")
+    within = union([int(lane.start_ns[0])], [int(lane.end_ns[-1])])
+    lines = ProgramLines(timeline, analysis.lines, within)
+    in_charge = phases.threads_in_charge(within)
+    named = 0
+    for i in np.argsort(lane.start_ns - lane.end_ns)[:60].tolist():
+        moments = np.linspace(lane.start_ns[i], lane.end_ns[i] - 1, 101).astype(np.int64)
+        counts = Counter()
+        for thread, part in in_charge:
+            at = moments[contains(part, moments)]
+            counts.update(lines.names[x].name for x in lines.at(thread, at).tolist() if x != ABSENT)
+        said = lane.more["line"][i]
+        name = None if said == ABSENT else scene.lines[said].name
+        [(most, times)] = counts.most_common(1) or [(None, 0)]
+        if times > 67:
+            assert name == most
+        if name is not None:
+            named += 1
+            assert counts[name] > 33
+    assert named > 40
 
 
 def test_memory_is_a_number_over_time(tmp_path):

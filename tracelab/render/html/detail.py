@@ -211,7 +211,8 @@ def _fitted(
     note = (
         "This is too much for one page: single activities are shown in "
         f"{'; '.join(dict.fromkeys(words))}. Elsewhere the lanes show how busy they were in each "
-        f"of {grid.columns:,} parts of the time, and phases, modules and operators that are longer."
+        f"of {grid.columns:,} parts of the time, and of phases, modules and operators those that "
+        "last longer than such a part."
     )
     return Fitted(encoded, tuple(details), columns, note if words else "")
 
