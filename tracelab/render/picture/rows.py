@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from tracelab.base.arrays import ABSENT, Record
 from tracelab.base.errors import UsageError
 from tracelab.base.intervals import Int64Array, Intervals, clip, measure, union
+from tracelab.base.safe_text import counted
 from tracelab.render.picture.coverage import FloatArray, Grid, column_heights
 from tracelab.render.scene import NOTHING, Lane, Scene, Span, evidence_of
 from tracelab.render.words import ELLIPSIS, UNITS, count_text, duration_text
@@ -392,7 +393,8 @@ def caption(
     length, start = duration_text(grid.length_ns), duration_text(grid.start_ns)
     parts = [f"{length} from {start} into the trace"]
     if bands:
-        parts.append(f"{sum(len(layer.start_ns) for layer in layers):,} GPU activities")
+        count = sum(len(layer.start_ns) for layer in layers)
+        parts.append(counted(count, "GPU activity", "GPU activities"))
     if any(row.streams > 1 for row in rows):
         parts.append("graph streams: nearly empty ones of CUDA graphs, in one lane")
     if names is not None:
