@@ -67,13 +67,13 @@
   function sortBy(table, heading) {
     const body = table.tBodies[0], rows = [...body.rows];
     const { isNumber, values } = columnOf(rows, heading.cellIndex);
-    const isDown = heading.ariaSort ? heading.ariaSort === "ascending" : isNumber;
+    const before = heading.getAttribute("aria-sort"), isDown = before ? before === "ascending" : isNumber;
     const order = rows.map((_, k) => k).sort((a, b) => {
       if (values[a] === undefined || values[b] === undefined) return (values[a] === undefined) - (values[b] === undefined);
       return isDown ? compare(values[b], values[a]) : compare(values[a], values[b]);
     });
     for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
-    heading.ariaSort = isDown ? "descending" : "ascending";
+    heading.setAttribute("aria-sort", isDown ? "descending" : "ascending");
     body.append(...order.map((k) => rows[k]));
   }
   function filterRows(table, text) {
