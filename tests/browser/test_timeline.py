@@ -429,6 +429,10 @@ def test_the_hash_of_an_address_says_what_is_seen(opened):
     page.evaluate("location.hash = '#f=2'")
     wait_until(page, "tracelabTimeline.finding === 2")
     assert view(page) == [4000, 6000]
+    page.click("li.finding[data-finding='1'] button")
+    page.evaluate("location.hash = '#f=1'")  # what is shown already: no second click
+    wait_until(page, "location.hash === '#f=1'")
+    assert view(page) == [3500, 6500]
     page.evaluate("location.hash = '#t=17-1017'")
     wait_until(page, "tracelabTimeline.finding === null")
     assert view(page) == [17, 1017]

@@ -17,7 +17,7 @@ from msgspec import field
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import ABSENT, Arrays, Record, read_only
-from tracelab.base.intervals import Int64Array, Intervals, clip, union
+from tracelab.base.intervals import Int64Array, Intervals, clip, measure_within, union
 
 # Columns of lanes that refer to `Scene.names`, to `Scene.texts` and to rows of other lanes.
 NAME_COLUMNS = ("name", "op", "next", "could", "awaited")
@@ -342,7 +342,8 @@ class Scene(Record, eq=False):
 def evidence_of(scene: Scene, mark: Mark) -> tuple[Evidence, ...]:
     """Sort what a finding cites: in a steady step, then by the idle time that its calls caused.
 
-    Where these are equal, by the GPU's idle time that covers its end, and by its length.
+    Where these are equal, by the GPU's idle time during it and in the gap that covers its end, and
+    by its length.
     """
     steps = [scene.steps[number] for number in scene.usual_steps]
     idle = scene.lane(f"idle:{mark.device}")
@@ -354,8 +355,9 @@ def evidence_of(scene: Scene, mark: Mark) -> tuple[Evidence, ...]:
             cost_ns = int(lane.more["cost"][calls].sum())
         if idle is not None and len(idle):
             gap = min(int(np.searchsorted(idle.end_ns, one.end_ns, "right")), len(idle) - 1)
-            if idle.start_ns[gap] <= one.end_ns:
-                idle_ns = int(idle.end_ns[gap] - idle.start_ns[gap])
+            until_ns = idle.end_ns[gap] if idle.start_ns[gap] <= one.end_ns else one.end_ns
+            of_gaps = Intervals(idle.start_ns, idle.end_ns)
+            [idle_ns] = measure_within(of_gaps, [one.start_ns], [until_ns]).tolist()
         is_usual = any(one.start_ns < x.end_ns and one.end_ns >= x.start_ns for x in steps)
         return is_usual, cost_ns, idle_ns, one.end_ns - one.start_ns
 

@@ -149,8 +149,9 @@
     const asked = new URLSearchParams(location.hash.slice(1));
     const range = /^(-?\d+)-(-?\d+)$/.exec(asked.get("t") ?? "")?.slice(1).map(Number) ?? null;
     const number = Number(asked.get("f")), isRange = range !== null && range[1] > range[0];
-    if (meta.findings.some((each) => each.number === number)) {
-      showFinding(number, { range: isRange ? range : null, remember: false });
+    const finding = meta.findings.find((each) => each.number === number);
+    if (finding) {
+      showFinding(number, { range: isRange ? range : finding.view, remember: false });
       return true;
     }
     if (!isRange) return false;
