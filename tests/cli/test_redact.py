@@ -26,7 +26,7 @@ def test_nothing_that_is_written_tells_where(tracelab, trace, tmp_path):
         assert "telltale" not in text
         assert "workloads/" not in text
     assert "events.py:65" in ran.out
-    assert "<!-- trace -->" in picture.read_text()  # the title, above its letters as paths
+    assert ">trace  ·  step 4" in picture.read_text()  # the name of the file below the title
     assert 'id="timeline-columns"' in page.read_text()
     assert "1795263371000" in tracelab("analyze", trace).out
 
@@ -34,11 +34,11 @@ def test_nothing_that_is_written_tells_where(tracelab, trace, tmp_path):
 def test_a_picture_of_a_job_and_those_of_other_files_name_ranks(tracelab, tmp_path):
     ranks = sorted(TRACES.glob("straggler_more_work_rank*"))
     assert tracelab("analyze", *ranks, "--redact", "--png", tmp_path / "job.svg").code == 0
-    assert "<!-- 2 ranks on one clock -->" in (tmp_path / "job.svg").read_text()
+    assert ">2 ranks on one clock<" in (tmp_path / "job.svg").read_text()
     files = [TRACES / f"events_{name}.pt.trace.json.gz" for name in ("item", "wait")]
     assert tracelab("analyze", *files, "--redact", "--png", tmp_path / "x.svg").code == 0
     for number in range(2):
-        assert f"<!-- trace {number} -->" in (tmp_path / f"x-{number}.svg").read_text()
+        assert f">trace {number}  ·  " in (tmp_path / f"x-{number}.svg").read_text()
 
 
 def test_a_trace_cannot_be_redacted(tracelab, trace, tmp_path, snapshot):

@@ -118,6 +118,7 @@ FLAGS: Mapping[str, str] = MappingProxyType(
         "edits": "--edit",
         "fixes": "--fix",
         "job": "--job",
+        "lanes": "--lanes",
         "processes": "--jobs",
         "profile_by": "--by",
         "source_folders": "--source",

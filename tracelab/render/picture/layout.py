@@ -165,7 +165,7 @@ def new_sheets(
     if share < _MIN_LANE_SHARE:
         least_px = around_px + ceil(needed_px * _MIN_LANE_SHARE)
         text = f"these lanes need a height of {least_px:,} pixels or more, not {height_px:,}"
-        raise UsageError(f"{text}: choose some with --lanes")
+        raise UsageError(f"{text}: choose some (`lanes`)", option="lanes")
     size = (look.width_px / DPI, height_px / DPI)
     figure = Figure(figsize=size, dpi=DPI, facecolor=look.theme.paper)
     FigureCanvasAgg(figure)

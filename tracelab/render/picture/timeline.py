@@ -128,7 +128,7 @@ def require_drawable(parts: int, lanes: Sequence[str] | None, look: Look) -> Non
     if parts > MAX_PARTS:
         raise UsageError(
             f"one picture shows at most {MAX_PARTS} files that are not one job; these are "
-            f"{parts:,}: draw each alone, as `tracelab analyze DIR --png FILE --all` does"
+            f"{parts:,}: draw each alone, as `tracelab analyze` does"
         )
     require_lane_names(lanes or ())
 

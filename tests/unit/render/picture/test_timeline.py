@@ -139,5 +139,5 @@ def test_a_height_is_exact_and_too_low_a_one_says_what_is_needed(timeline):
 
 
 def test_more_files_than_anybody_compares_are_refused_with_the_way_out():
-    with pytest.raises(UsageError, match=r"at most 20 files .* these are 21: .* --all"):
+    with pytest.raises(UsageError, match=r"at most 20 files .* these are 21: draw each alone"):
         require_drawable(21, None, Look())
