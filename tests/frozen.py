@@ -191,10 +191,10 @@ def _timeline(html: str) -> Iterator[str]:
             columns = [(name, size, lane["count"]) for name, size, _ in lane["columns"]]
             columns += [(f"bins of {kind}", 4, bins["count"]) for kind in bins["kinds"]]
             for name, size, count in columns:
-                values = np.zeros((count, 4), np.uint8)  # from planes of lowest to highest bytes
+                values = np.zeros((count, 8), np.uint8)  # from planes of lowest to highest bytes
                 read = np.frombuffer(planes.read(size * count), np.uint8)
                 values[:, :size] = read.reshape(size, count).T
-                yield f"{group['label']} {lane['id']} {name}: {values.view('<u4')[:, 0].tolist()}"
+                yield f"{group['label']} {lane['id']} {name}: {values.view('<u8')[:, 0].tolist()}"
 
 
 def _added(paths: Iterable[str], folder: Path) -> Iterator[str]:

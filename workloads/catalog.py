@@ -321,10 +321,10 @@ CATALOG = (
             ("results_pinned", "The fix: to pinned memory, in a stream of its own.", ""),
             ("memory_given_back", "empty_cache in each step.", "memory_kept"),
             ("memory_kept", "The fix: without it.", ""),
-            ("memory_full", "A cache that torch.cat makes anew, on a full GPU.", "memory_reserved"),
-            ("memory_reserved", "The fix: reserved once, written in place.", ""),
         )
     ),
+    Entry("memory", "full", "A cache that torch.cat makes anew, on a full GPU.", fix="reserved"),
+    Entry("memory", "reserved", "The fix: reserved once, written in place."),
     *(
         Entry("loading", variant, shows, fix=fix)
         for variant, shows, fix in (

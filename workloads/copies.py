@@ -17,7 +17,6 @@ ROWS = 4096
 IMAGES, SHAPE = 128, (3, 128, 128)
 SMALL = 16
 HELD = 12
-CACHED_ROWS, FIRST_BATCHES, MOST_BATCHES, LIMIT_BATCHES = 256, 1300, 1900, 3928
 
 Load = Callable[[], torch.Tensor]  # a batch on the GPU
 
@@ -135,29 +134,6 @@ def memory(*, is_given_back: bool) -> Iterator[None]:
         yield
 
 
-def cache(*, is_reserved: bool) -> Iterator[None]:
-    """Append rows to a cache on a GPU that is nearly full: to a copy of it, or in place.
-
-    Two copies of it fit, three do not: a kept block of the last but one is too small, so that the
-    allocator must give it back first.
-    """
-    matrix = torch.randn(SIZE, SIZE, device="cuda", dtype=torch.bfloat16) / SIZE**0.5
-    rows = matrix[:CACHED_ROWS]
-    total = torch.cuda.get_device_properties("cuda").total_memory
-    torch.cuda.set_per_process_memory_fraction(LIMIT_BATCHES * rows.nbytes / total)
-    while True:
-        held = rows.repeat(MOST_BATCHES if is_reserved else FIRST_BATCHES, 1)
-        for count in range(FIRST_BATCHES, MOST_BATCHES):
-            new = rows @ matrix
-            if is_reserved:
-                held[count * CACHED_ROWS : (count + 1) * CACHED_ROWS] = new  # FIX
-            else:
-                held = torch.cat([held, new])  # DEFECT
-            yield
-        del held
-        torch.cuda.empty_cache()
-
-
 VARIANTS = {
     "pageable": pageable,
     "pinned_in_step": pinned_in_step,
@@ -171,8 +147,6 @@ VARIANTS = {
     "results_pinned": lambda: results(pinned=True),
     "memory_given_back": lambda: memory(is_given_back=True),
     "memory_kept": lambda: memory(is_given_back=False),
-    "memory_full": lambda: cache(is_reserved=False),
-    "memory_reserved": lambda: cache(is_reserved=True),
 }
 
 if __name__ == "__main__":
