@@ -374,7 +374,7 @@ def test_no_product_is_faster_than_its_gpu(real_trace):
         assert (row.peak_share or 0) < 1
 
 
-@pytest.mark.parametrize("name", ["copies_memory_reserved", "tracelens_h100_qwen05b"])
+@pytest.mark.parametrize("name", ["memory_reserved", "tracelens_h100_qwen05b"])
 def test_products_are_those_of_the_shapes_that_the_file_has(name):
     """Beside a count of its own, of all products and attention in the file."""
     bundled = bundled_traces.FOLDER / f"{name}.pt.trace.json.gz"

@@ -15,7 +15,7 @@ from tracelab.base.safe_text import counted
 from tracelab.render.section import LABEL, PART, Section, figure_columns, table
 from tracelab.render.text.hints import MORE_IN_JSON
 from tracelab.render.text.savings import percent
-from tracelab.render.words import count_text, exact_percent, rate_text, time_text
+from tracelab.render.words import count_text, exact_percent, rate_text, shorten, time_text
 from tracelab.report.glossary import ORIGINS
 from tracelab.report.schema import RATES, KernelMetrics, WorkMetrics
 from tracelab.report.views import FIGURES, RankView, View
@@ -31,6 +31,7 @@ _NO_STACKS = (
     "The file has no Python stacks of the program: record with_stack=True to see the CPU's time "
     "by line and by module."
 )
+_MAX_KERNEL_LETTERS = 60
 _PRODUCTS = frozenset(("matrix products", "convolutions", "attention"))
 _INSTANCE = re.compile(r"_\d+(?= > |$)")  # the number of a module among those of its class
 _WORK = ("phases", "lines", "modules", "operators")
@@ -80,7 +81,7 @@ def busy_answer(view: View) -> str:
     )
     top = next(row for row in view.kernels if row.kind is not None)
     phase = f" ({top.phase})" if top.phase in _NAMED_PHASES else ""
-    kernel = short_kernel_name(top.name).rpartition("::")[2]
+    kernel = shorten(short_kernel_name(top.name).rpartition("::")[2], _MAX_KERNEL_LETTERS)
     answer = f"GPU time: {works}; `{kernel}`{phase} {percent(top.share)}."
     fuses = " `torch.compile(model)` fuses elementwise operations."
     return answer + (fuses if is_worth_compiling(view) else "")
