@@ -22,6 +22,7 @@ from tracelab.measures.measure import summed
 from tracelab.measures.memory import find_retries
 from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.measures.what_ran import ProgramLines
+from tracelab.model.arithmetic import products
 from tracelab.model.blocking_calls import Blocking
 from tracelab.model.constraints import REASONS, Constraint, Reason
 from tracelab.model.kernel_kinds import Kind
@@ -202,7 +203,7 @@ class _Maker:
             yield self.host(thread)
             yield self.annotations(thread)
         yield from map(self._busy, self.timeline.device_numbers)
-        yield from self._memory()
+        yield from self._counters()
         yield self._work()
 
     def path_id(self) -> Int64Array:
@@ -561,51 +562,64 @@ class _Maker:
         starts, ends = ([getattr(one, side) for one in busy] for side in ("starts", "ends"))
         time_ns = np.concatenate(([window.start_ns], *starts, *ends))
         change = np.repeat((0, 1, -1), (1, sum(map(len, starts)), sum(map(len, ends))))
-        at_ns, index = np.unique(time_ns, return_inverse=True)
-        value = np.cumsum(np.bincount(index, weights=change)).astype(np.int64)
-        changes = np.flatnonzero(np.diff(value, prepend=ABSENT))
-        start_ns = at_ns[changes]
+        start_ns, value = _sums(time_ns, change)
         return Lane(
             id=f"busy:{device}",
             label=f"GPU {device} busy",
             device=device,
             kinds=("counter",),
             start_ns=start_ns,
-            end_ns=np.append(start_ns[1:], at_ns[-1]),
-            kind=np.zeros(len(changes), dtype=np.uint8),
-            more={"value": value[changes]},
+            end_ns=np.append(start_ns[1:], time_ns.max()),
+            kind=np.zeros(len(value), dtype=np.uint8),
+            more={"value": value},
             unit="streams",
         )
 
-    def _memory(self) -> Iterator[Lane]:
-        """Yield the lanes of what is allocated and reserved on each GPU, where the file says it.
+    def _counters(self) -> Iterator[Lane]:
+        """Yield what is allocated and reserved on each GPU, and the products per second.
 
         The allocator's retries are counted, if there are any.
         """
-        memory, retries = self.trace.memory, find_retries(self.timeline)
-        for device in self.timeline.device_numbers:
+        timeline, memory = self.timeline, self.trace.memory
+        retries = find_retries(timeline)
+        call_id = self.analysis.origins.call_id(timeline.launch_id)
+        for device in timeline.device_numbers:
             own = np.flatnonzero(memory.device_number == device)
+            yield from self._counter(
+                device, "allocated", "bytes", memory.time_ns[own], memory.allocated_bytes[own]
+            )
+            yield from self._counter(
+                device, "reserved", "bytes", memory.time_ns[own], memory.reserved_bytes[own]
+            )
             retried_ns = retries.start_ns[retries.device_number == device]
-            for what, unit, start_ns, value in (
-                ("allocated", "bytes", memory.time_ns[own], memory.allocated_bytes[own]),
-                ("reserved", "bytes", memory.time_ns[own], memory.reserved_bytes[own]),
-                ("retries", "retries", retried_ns, np.arange(1, len(retried_ns) + 1)),
-            ):
-                end_ns = np.append(start_ns[1:], self.window.end_ns)
-                shown = self.overlaps_window(start_ns, end_ns) & (end_ns > start_ns)
-                shown &= value != ABSENT
-                if shown.any():
-                    yield Lane(
-                        id=f"counter:{device}/{what}",
-                        label=f"GPU {device} {what}",
-                        device=device,
-                        kinds=("counter",),
-                        start_ns=start_ns[shown],
-                        end_ns=end_ns[shown],
-                        kind=np.zeros(int(shown.sum()), dtype=np.uint8),
-                        more={"value": value[shown]},
-                        unit=unit,
-                    )
+            count = np.arange(1, len(retried_ns) + 1)
+            yield from self._counter(device, "retries", "retries", retried_ns, count)
+            rows = np.flatnonzero(timeline.device_number == device)
+            flops = products(timeline, rows, call_id[rows]).flops
+            rows, flops = rows[flops > 0], flops[flops > 0]
+            start_ns, end_ns = timeline.start_ns[rows], timeline.end_ns[rows]
+            rate = 1e9 * flops / np.maximum(1, end_ns - start_ns)
+            sums = _sums(np.append(start_ns, end_ns), np.append(rate, -rate))
+            yield from self._counter(device, "flops", "FLOP/s", *sums)
+
+    def _counter(
+        self, device: int, what: str, unit: str, start_ns: Int64Array, value: Int64Array
+    ) -> Iterator[Lane]:
+        """Yield the lane of a number that holds until the next one, if any is known."""
+        end_ns = np.append(start_ns[1:], self.window.end_ns)
+        shown = self.overlaps_window(start_ns, end_ns) & (end_ns > start_ns) & (value != ABSENT)
+        if shown.any():
+            yield Lane(
+                id=f"counter:{device}/{what}",
+                label=f"GPU {device} {unit if what == 'flops' else what}",
+                device=device,
+                kinds=("counter",),
+                start_ns=start_ns[shown],
+                end_ns=end_ns[shown],
+                kind=np.zeros(int(shown.sum()), dtype=np.uint8),
+                more={"value": value[shown]},
+                unit=unit,
+            )
 
     def _work(self) -> Lane:
         """Make the lane of the work of the GPU that decides, compute by its phase if known.
@@ -648,6 +662,14 @@ class _Maker:
         captured = np.full(len(rows), ABSENT, dtype=np.int64)
         captured[known] = self.text_index(texts)[index.reshape(-1)]
         return captured
+
+
+def _sums(time_ns: Int64Array, change: NDArray[Any]) -> tuple[Int64Array, Int64Array]:
+    """Return when the sum of changes is another one, and it from then on, rounded."""
+    at_ns, index = np.unique(time_ns, return_inverse=True)
+    value = np.rint(np.cumsum(np.bincount(index, weights=change))).astype(np.int64)
+    changes = np.flatnonzero(np.diff(value, prepend=ABSENT))
+    return at_ns[changes], value[changes]
 
 
 def _keys(members: Iterable[IntEnum]) -> tuple[str, ...]:

@@ -337,5 +337,6 @@ UNITS: Mapping[str, Callable[[Any], str]] = MappingProxyType(
         "bytes": bytes_text,
         "per step": count_text,
         "rate": rate_text,
+        "FLOP/s": rate_text,
     }
 )

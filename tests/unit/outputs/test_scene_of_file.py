@@ -235,3 +235,25 @@ def test_threads_are_named_by_what_runs_there_or_as_the_file_does():
     launches_most = SimpleNamespace(main_thread=4, autograd_threads=np.array([2]))
     assert thread_labels(trace, [4], launches_most) == {4: "main thread"}
     assert thread_labels(trace, [4], known) == {4: "thread 43"}
+
+
+def test_products_per_second_are_a_number_over_time(tmp_path):
+    """GIVEN two products of 2,000 flops: 10 us, and 5 us beside its second half
+    THEN their rates add up while both run, and between products there is none."""
+    inputs = {"Input Dims": [[10, 10], [10, 10]], "Input type": ["float", "float"]}
+    events = []
+    for number, (start, end, stream) in enumerate([(20, 30, 7), (25, 30, 8), (40, 41, 7)], 1):
+        made = files.operator("aten::mm", 2 * number * US, (2 * number + 1) * US)
+        call = files.launch(2 * number * US, (2 * number + 0.5) * US, number)
+        work = {"correlation": number, "stream": stream}
+        name = "ampere_sgemm_32x32" if number < 3 else "at::native::copy"
+        events += [
+            {**made, "args": inputs} if number < 3 else made,
+            call,
+            files.kernel(start * US, end * US, name, **work),
+        ]
+    [source] = find_sources([files.write(tmp_path / "a.json", events)])
+    lane = scene_of_file(analyze_source(source, Options(cache=False))).lane("counter:0/flops")
+    assert lane.start_ns.tolist() == [18 * US, 23 * US, 28 * US]
+    assert lane.more["value"].tolist() == [2 * 10**8, 6 * 10**8, 0]
+    assert lane.unit == "FLOP/s"

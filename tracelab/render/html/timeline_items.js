@@ -20,11 +20,13 @@ const timelineItems = (meta) => {
     return `${Number((ns / unit).toPrecision(digits))} ${name}`;
   }
   const counted = (n) => n.toLocaleString("en-US");
-  /** A number over time in its unit: "1.5 GiB", "3 streams". */
+  /** A number over time in its unit: "1.5 GiB", "623 TFLOP/s", "3 streams". */
   function amount(value, unit) {
-    const power = unit === "bytes" ? Math.min(5, Math.floor(Math.log2(Math.max(value, 1)) / 10)) : 0;
-    if (!power) return `${counted(value)} ${unit}`;
-    return `${Number((value / 1024 ** power).toPrecision(4))} ${"KMGTP"[power - 1]}iB`;
+    const base = unit === "bytes" ? 1024 : 1000, digits = unit === "bytes" ? 4 : 3;
+    const power = Math.min(5, Math.floor(Math.log(Math.max(value, 1)) / Math.log(base) + 1e-9));
+    if (!power || (unit !== "bytes" && unit !== "FLOP/s")) return `${counted(value)} ${unit}`;
+    const number = Number((value / base ** power).toPrecision(digits));
+    return `${number} ${"KMGTP"[power - 1]}${unit === "bytes" ? "iB" : unit}`;
   }
   /** The idle time that a call caused, ns; 0 where none is known. */
   function costOf({ cost, escapes }, i) {
