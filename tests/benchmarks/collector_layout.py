@@ -27,6 +27,7 @@ from tracelab.report.schema import Report
 
 # What the layout cannot say, or says with other rows.
 EXPECTED = {
+    r"tables\.\w+\[\]\.occupancy": "the collector does not estimate it",
     r"provenance\.paths\[\]|traces\[\]\.path": "another file",
     r"traces\[\]\.(events|objects)": "no cuda_event rows, other flows",
     r"traces\[\]\.event_links\.\w+": "no wait names the stream of its record",

@@ -50,7 +50,7 @@ def test_every_workload_is_captured_with_event_records_and_plainly():
     one_stream = {"hiccup", "first_use"}  # no stream waits for another: there is nothing to resolve
     like_others = {"late_launch", "backward_delay", "uneven_lengths"}  # as straggler, as ddp_hook
     like_others |= {"three_defects", "copies"}  # as prefetch
-    one_stream |= {"optimizers", "reads", "launches", "loading", "recompiled"}
+    one_stream |= {"optimizers", "reads", "launches", "loading", "recompiled", "memory"}
     like_others |= {"ddp_options", "accumulation", "data_parallel"}  # as ddp_hook, as two_models
     like_others |= {"graphs"}  # as two_streams
     bundled = {entry.workload for entry in CATALOG if entry.is_bundled}

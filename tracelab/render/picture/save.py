@@ -52,11 +52,10 @@ class Picture(Record, eq=False):
 
     Attributes:
         figure: the drawing.
-        tips: yields what an SVG file says where the mouse rests.
     """
 
     figure: Figure
-    tips: Callable[[], Iterable[Tip]]
+    _tips: Callable[[], Iterable[Tip]]  # what an SVG file says where the mouse rests
 
     def save(self, path: str | Path) -> None:
         """Write it; the ending of the name says in which format."""
@@ -72,7 +71,7 @@ class Picture(Record, eq=False):
     def svg(self) -> bytes:
         """The content of an SVG file."""
         drawn, end, _ = _content(self.figure, ".svg").rpartition(b"</svg>")
-        return drawn + _svg_of_tips(self.tips()) + end + b"\n"
+        return drawn + _svg_of_tips(self._tips()) + end + b"\n"
 
     def pdf(self) -> bytes:
         """The content of a PDF file."""
