@@ -58,6 +58,7 @@ OFF = {
     "graphs_whole",
     "graphs_work_seldom",
     "launches_graph",
+    "memory_reserved",  # steps of 0.1 to 0.3 ms
     "peer_copy_both",
     "prefetch_copy_stream_synchronize",
     "recompiled_any_length",  # two steps of 0.18 ms: 5 µs
