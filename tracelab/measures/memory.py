@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from tracelab.base.intervals import Int64Array
 from tracelab.measures.measure import Measure, constrained
 from tracelab.measures.what_ran import line_name
 from tracelab.model.graph import Graph
-from tracelab.model.lookup import calls_of_name
+from tracelab.model.lookup import calls_of_name, match_names
 from tracelab.model.program.call_sites import call_sites
 from tracelab.model.program.source_lines import SourceLines
 from tracelab.model.steps import Window
@@ -49,25 +49,13 @@ class MemoryMetrics(Record):
     where: str | None
 
 
-class Retries(NamedTuple):
-    """Allocations with which the allocator asked again, by time.
-
-    Attributes:
-        start_ns: int64[k], ns since the first event.
-        device_number: int64[k], ABSENT where the file does not say.
-    """
-
-    start_ns: Int64Array
-    device_number: Int64Array
-
-
 def memory(graph: Graph, windows: Sequence[Window], lines: SourceLines) -> Iterator[MemoryMetrics]:
     """Yield the memory of each GPU in each window in which something is known of it."""
     timeline = graph.host.timeline
     readings, retries = timeline.trace.memory, find_retries(timeline)
     for device in timeline.device_numbers:
         own = np.flatnonzero(readings.device_number == device)
-        retried_ns = retries.start_ns[retries.device_number == device]
+        retried_ns = retries[device]
         for window in windows:
             bounds_ns = window.start_ns, window.end_ns
             if window.step is None:  # the whole trace begins before its first GPU activity
@@ -111,22 +99,24 @@ def _place(
     return timeline.trace.name_of(int(event_id[0])), site.function, line.where if line else None
 
 
-def find_retries(timeline: Timeline) -> Retries:
+def find_retries(timeline: Timeline) -> dict[int, Int64Array]:
     """Find where the allocator found no memory, gave back what it kept, and asked again.
 
     There a call of `cudaMalloc` follows one of `cudaFree` in the same operator, and the reading of
     what was allocated follows in it, before any other such call: what libraries allocate for
     themselves is not read.
+
+    Returns:
+        for each GPU int64[k], when it asked again, ns since the first event, ascending.
     """
     trace, readings = timeline.trace, timeline.trace.memory
     calls = calls_of_name(trace, lambda name: name in (*_ALLOCATING, *_FREEING))
     calls = calls[np.argsort(trace.thread_index[calls], kind="stable")]
-    names = np.array([trace.name_of(event_id) for event_id in calls.tolist()], dtype=object)
+    frees = match_names(trace, calls, _FREEING.__contains__)
     operator, thread = timeline.operators.innermost(calls), trace.thread_index[calls]
     follows = (operator[1:] == operator[:-1]) & (thread[1:] == thread[:-1])
-    follows &= np.isin(names[1:], _ALLOCATING) & np.isin(names[:-1], _FREEING)
-    again = 1 + np.flatnonzero(follows & (operator[1:] != ABSENT))
-    found = []
+    again = 1 + np.flatnonzero(follows & frees[:-1] & ~frees[1:] & (operator[1:] != ABSENT))
+    found: dict[int, list[int]] = {device: [] for device in timeline.device_numbers}
     for call in again.tolist():
         own = np.flatnonzero(readings.thread_index == thread[call])
         read_ns = readings.time_ns[own]
@@ -136,9 +126,8 @@ def find_retries(timeline: Timeline) -> Retries:
             until_ns = min(until_ns, trace.start_ns[calls[call + 1]])
         if following < len(own) and read_ns[following] < until_ns:
             device = int(readings.device_number[own[following]])
-            found.append((int(trace.start_ns[calls[call]]), device))
-    start_ns, device_number = np.array(sorted(found), dtype=np.int64).reshape(-1, 2).T
-    return Retries(start_ns, device_number)
+            found.setdefault(device, []).append(int(trace.start_ns[calls[call]]))
+    return {device: np.array(sorted(x), dtype=np.int64) for device, x in found.items()}
 
 
 MEASURE = Measure("memory", MemoryMetrics, memory)

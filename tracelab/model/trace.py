@@ -21,6 +21,8 @@ from tracelab.base import arrays
 from tracelab.base.arrays import Arrays, Record, read_only
 from tracelab.base.intervals import Int64Array
 
+ABSENT = arrays.ABSENT  # in an integer column: the file does not say
+
 
 class FileInfo(Record):
     """Metadata of a file, each value once, with one type; None or empty if it does not say.
@@ -158,22 +160,15 @@ class OperatorInputs(Arrays):
             value: ``[[[2, 3], [3, 4]], ["float", "float"], ["", ""]]``.
     """
 
-    text_index: NDArray[np.int32]
-    texts: tuple[str, ...]
+    text_index: NDArray[np.int32] = field(default_factory=lambda: np.array([ABSENT], np.int32))
+    texts: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.text_index) - 1
 
 
-def no_inputs() -> OperatorInputs:
-    """Return those of a file without shapes."""
-    return OperatorInputs(np.array([ABSENT], dtype=np.int32), ())
-
-
 # Reads the "args" of a few events from the file, by event id.
 ReadArguments = Callable[[Iterable[int]], Mapping[int, Mapping[str, Any]]]
-
-ABSENT = arrays.ABSENT  # in an integer column: the file does not say
 
 
 class Category(IntEnum):
@@ -312,7 +307,7 @@ class Trace(Arrays, dict=True):
     loss_names: Mapping[str, Mapping[str, int]]
     info: FileInfo = field(default_factory=FileInfo)
     memory: MemoryReadings = field(default_factory=MemoryReadings)
-    operator_inputs: OperatorInputs = field(default_factory=no_inputs)
+    operator_inputs: OperatorInputs = field(default_factory=OperatorInputs)
     unknown_gpu_ns: Mapping[str, Mapping[int, int]] = field(
         default_factory=lambda: MappingProxyType({})
     )

@@ -20,7 +20,7 @@ from tracelab.outputs.scene_of_replay import scenes_of_replay
 from tracelab.read.sources import one_source, path_names
 from tracelab.read.streams import Source
 from tracelab.render.palette import DARK, LIGHT
-from tracelab.render.picture.save import FORMATS, REFUSAL, Look, Picture
+from tracelab.render.picture.save import DEFAULT_LOOK, FORMATS, REFUSAL, Look, Picture
 from tracelab.render.scene import Scene, Span, evidence_of
 from tracelab.report.schema import Report
 from tracelab.report.views import ranks_of
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 
 ALL_STEPS = "all"
-_DEFAULT_LOOK = Look()
 _MIN_FINDING_PX = 40  # of what `finding` shows
 # 31 years, in nanoseconds still an int64.
 _MAX_TIME_MS = 1e12
@@ -258,7 +257,7 @@ def _choose_finding(part: Part, number: int, width_px: int) -> Part:
 
 
 def draw_parts(
-    report: Report, parts: Sequence[Part], *, title: str = "", look: Look = _DEFAULT_LOOK
+    report: Report, parts: Sequence[Part], *, title: str = "", look: Look = DEFAULT_LOOK
 ) -> Picture:
     """Draw the ranks of a job on one clock, or other files one above the other.
 

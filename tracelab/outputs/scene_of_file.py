@@ -203,7 +203,10 @@ class _Maker:
             yield self.host(thread)
             yield self.annotations(thread)
         yield from map(self._busy, self.timeline.device_numbers)
-        yield from self._counters()
+        if len(self.trace.memory):
+            yield from self._memory()
+        if len(self.trace.operator_inputs):
+            yield from self._product_rates()
         yield self._work()
 
     def path_id(self) -> Int64Array:
@@ -575,43 +578,43 @@ class _Maker:
             unit="streams",
         )
 
-    def _counters(self) -> Iterator[Lane]:
-        """Yield what is allocated and reserved on each GPU, and the products per second.
+    def _memory(self) -> Iterator[Lane]:
+        """Yield what is allocated and reserved on each GPU, and the allocator's retries, if any."""
+        memory, retries = self.trace.memory, find_retries(self.timeline)
+        for device in self.timeline.device_numbers:
+            own = np.flatnonzero(memory.device_number == device)
+            time_ns, retried_ns = memory.time_ns[own], retries[device]
+            count = np.arange(1, len(retried_ns) + 1)
+            for name, unit, start_ns, value in (
+                ("allocated", "bytes", time_ns, memory.allocated_bytes[own]),
+                ("reserved", "bytes", time_ns, memory.reserved_bytes[own]),
+                ("retries", "retries", retried_ns, count),
+            ):
+                yield from self._counter(device, name, unit, start_ns, value)
 
-        The allocator's retries are counted, if there are any.
-        """
-        timeline, memory = self.timeline, self.trace.memory
-        retries = find_retries(timeline)
+    def _product_rates(self) -> Iterator[Lane]:
+        """Yield the additions and multiplications per second on each GPU, if shapes are known."""
+        timeline = self.timeline
         call_id = self.analysis.origins.call_id(timeline.launch_id)
         for device in timeline.device_numbers:
-            own = np.flatnonzero(memory.device_number == device)
-            yield from self._counter(
-                device, "allocated", "bytes", memory.time_ns[own], memory.allocated_bytes[own]
-            )
-            yield from self._counter(
-                device, "reserved", "bytes", memory.time_ns[own], memory.reserved_bytes[own]
-            )
-            retried_ns = retries.start_ns[retries.device_number == device]
-            count = np.arange(1, len(retried_ns) + 1)
-            yield from self._counter(device, "retries", "retries", retried_ns, count)
             rows = np.flatnonzero(timeline.device_number == device)
             flops = products(timeline, rows, call_id[rows]).flops
             rows, flops = rows[flops > 0], flops[flops > 0]
             start_ns, end_ns = timeline.start_ns[rows], timeline.end_ns[rows]
             rate = 1e9 * flops / np.maximum(1, end_ns - start_ns)
             sums = _sums(np.append(start_ns, end_ns), np.append(rate, -rate))
-            yield from self._counter(device, "flops", "FLOP/s", *sums)
+            yield from self._counter(device, "FLOP/s", "FLOP/s", *sums)
 
     def _counter(
-        self, device: int, what: str, unit: str, start_ns: Int64Array, value: Int64Array
+        self, device: int, name: str, unit: str, start_ns: Int64Array, value: Int64Array
     ) -> Iterator[Lane]:
         """Yield the lane of a number that holds until the next one, if any is known."""
         end_ns = np.append(start_ns[1:], self.window.end_ns)
         shown = self.overlaps_window(start_ns, end_ns) & (end_ns > start_ns) & (value != ABSENT)
         if shown.any():
             yield Lane(
-                id=f"counter:{device}/{what}",
-                label=f"GPU {device} {unit if what == 'flops' else what}",
+                id=f"counter:{device}/{''.join(filter(str.isalnum, name)).lower()}",
+                label=f"GPU {device} {name}",
                 device=device,
                 kinds=("counter",),
                 start_ns=start_ns[shown],

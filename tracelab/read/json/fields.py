@@ -356,10 +356,18 @@ class ArgumentTable(Table):
         return self._of.type(**self.arrays(), **keys)
 
 
+class MomentType(NamedTuple):
+    """A table of moments of a `Trace`: its class, the field of `Arguments`, its further columns."""
+
+    type: type[Any]
+    field: str
+    columns_of: Callable[[list[Any]], dict[str, NDArray[Any]]]
+
+
 class MomentTable(Table):
     """Rows of moments, which are no events of a trace, with their times and threads."""
 
-    def __init__(self, of: TableType, threads: KeyTable) -> None:
+    def __init__(self, of: MomentType, threads: KeyTable) -> None:
         super().__init__(thread_index=threads)
         self._of = of
         self.add([])
@@ -369,7 +377,7 @@ class MomentTable(Table):
         value_of = attrgetter(self._of.field)
         found = [x for x in events if x.args is not None and value_of(x.args) is not None]
         time_ns, is_time = nanoseconds([event.ts for event in found])
-        columns = self._of.columns_of([value_of(event.args) for event in found], self.keys)
+        columns = self._of.columns_of([value_of(event.args) for event in found])
         columns |= {
             "time_ns": time_ns,
             "thread_index": self.keys["thread_index"].indices([(x.pid, x.tid) for x in found]),
@@ -415,9 +423,7 @@ def _node_columns(
     return {"annotation_index": np.array(index, dtype=np.int32)}
 
 
-def _memory_columns(
-    readings: list[MemoryArguments], _keys: Mapping[str, KeyTable]
-) -> dict[str, NDArray[Any]]:
+def _memory_columns(readings: list[MemoryArguments]) -> dict[str, NDArray[Any]]:
     def numbers(field: str) -> Int64Array:
         return natural_numbers(list(map(attrgetter(field), readings)))
 
@@ -463,8 +469,8 @@ TABLES: Mapping[str, TableType] = MappingProxyType(
         ),
     }
 )
-MOMENTS: Mapping[str, TableType] = MappingProxyType(
-    {"memory": TableType(MemoryReadings, "memory", is_one_of(), (), _memory_columns, {})}
+MOMENTS: Mapping[str, MomentType] = MappingProxyType(
+    {"memory": MomentType(MemoryReadings, "memory", _memory_columns)}
 )
 # Operators that may be in one of these.
 OPERATORS_WITH_ARGUMENTS = frozenset(name for of in TABLES.values() for name in of.operators)

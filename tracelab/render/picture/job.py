@@ -12,8 +12,8 @@ from tracelab.base.intervals import Intervals, clip, gaps, intersect, join, meas
 from tracelab.render.picture.coverage import Grid
 from tracelab.render.picture.layout import LEFT_PX, RIGHT_PX
 from tracelab.render.picture.rows import Band, Layer, Row
-from tracelab.render.picture.save import Look, Picture
-from tracelab.render.picture.timeline import DEFAULT_LOOK, Panel, draw_panels
+from tracelab.render.picture.save import DEFAULT_LOOK, Look, Picture
+from tracelab.render.picture.timeline import Panel, draw_panels
 from tracelab.render.ranks import RankShares
 from tracelab.render.scene import NOTHING, Scene, Span
 from tracelab.render.words import duration_text

@@ -37,6 +37,9 @@ class Look(Record):
     theme: Theme = LIGHT
 
 
+DEFAULT_LOOK = Look()
+
+
 class Tip(NamedTuple):
     """A text for a place of a picture, in pixels from its upper left corner."""
 

@@ -47,12 +47,11 @@ from tracelab.render.picture.rows import (
     require_lane_names,
     visible,
 )
-from tracelab.render.picture.save import Look, Picture, Tip, fixed_style
+from tracelab.render.picture.save import DEFAULT_LOOK, Look, Picture, Tip, fixed_style
 from tracelab.render.scene import Scene, Span
 from tracelab.render.text.savings import percent
 from tracelab.render.words import duration_text
 
-DEFAULT_LOOK = Look()
 # Of all parts together.
 MAX_ROWS = 400
 MAX_ROWS_OF_HALF = 24

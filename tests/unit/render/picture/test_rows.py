@@ -284,18 +284,22 @@ def test_numbers_of_findings_stand_at_their_worst_evidence_first():
     assert place_marks(shown, [1], rows, Grid(0, 60 * MS, 120)) == []
 
 
-def test_evidence_without_a_row_is_marked_where_its_gpu_is_idle(timeline):
-    shown = scene(timeline)
+def cite(shown, start_ns, end_ns):
+    """A scene with a finding that cites one event of thread 1."""
     places = Places(
         event_id=np.arange(1),
-        start_ns=np.array([10 * MS]),
-        end_ns=np.array([60 * MS]),
+        start_ns=np.array([start_ns]),
+        end_ns=np.array([end_ns]),
         thread=np.ones(1, dtype=np.int32),
         name=np.zeros(1, dtype=np.int64),
         row=np.full(1, -1),
     )
     mark = Mark(1, "program", "1", "TL101", {}, {}, np.arange(1), 0, {})
-    shown = replace(shown, marks=(mark,), places=places)
+    return replace(shown, marks=(mark,), places=places)
+
+
+def test_evidence_without_a_row_is_marked_where_its_gpu_is_idle(timeline):
+    shown = cite(scene(timeline), 10 * MS, 60 * MS)
     grid = Grid(0, 100 * MS, COLUMNS)
     rows = build_rows(shown, choose(shown, ["stream:0/7"]), grid)
     assert [rows[x.row].id for x in place_marks(shown, [1], rows, grid)] == ["idle:0"]
@@ -307,17 +311,7 @@ def test_evidence_without_a_row_is_marked_where_its_gpu_is_idle(timeline):
 
 
 def test_evidence_of_everything_is_marked_at_the_longest_idle_time(timeline):
-    shown = scene(timeline)
-    places = Places(
-        event_id=np.arange(1),
-        start_ns=np.array([0]),
-        end_ns=np.array([100 * MS]),
-        thread=np.ones(1, dtype=np.int32),
-        name=np.zeros(1, dtype=np.int64),
-        row=np.full(1, -1),
-    )
-    mark = Mark(1, "program", "1", "TL301", {}, {}, np.arange(1), 0, {})
-    shown = replace(shown, marks=(mark,), places=places)
+    shown = cite(scene(timeline), 0, 100 * MS)
     grid = Grid(0, 100 * MS, COLUMNS)
     rows = build_rows(shown, choose(shown, None), grid)
     [found] = place_marks(shown, [1], rows, grid)
