@@ -66,7 +66,7 @@ def use_everything(page):
     ready(page)
     page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true })")
     page.evaluate("document.querySelectorAll('.sort, .copy').forEach(one => one.click())")
-    for box in page.locator(".filter").all():
+    for box in page.locator(".filter:visible").all():
         box.fill("<script>")
         box.fill("")
     said = hover_over_all(page)

@@ -35,7 +35,7 @@ from tracelab.render.section import PART, Chapter, Column, Fit, Section
 from tracelab.render.sections.files import causes_by_step, file_facts
 from tracelab.render.sections.findings import circumstances
 from tracelab.render.sections.predictions import causal_section, prediction_sections
-from tracelab.render.sections.work import rates, work
+from tracelab.render.sections.work import work
 from tracelab.render.text.hints import steps_hint
 from tracelab.render.text.savings import REASONS, lowered, price
 from tracelab.render.words import ELLIPSIS, Quantity, bare_name, shorten
@@ -53,7 +53,7 @@ from tracelab.report.views import RankView, ranks_of
 
 _MAX_FILES_WITH_FACTS, _MAX_RECORDINGS = 64, 50
 # Kernels, lines, modules and operators.
-_MAX_WORK_ROWS, _MAX_WORK_ROWS_OF_MANY, _MANY_RANKS, _MAX_RANKS = 30, 10, 8, 64
+_MAX_WORK_ROWS, _MAX_WORK_ROWS_OF_RANK, _MAX_RANKS = 30, 10, 64
 # Parts of a job in which one rank's table is shown at a time.
 _BY_RANK = ("kernels", "lines")
 # The only addresses that a page links to: those of our own table.
@@ -363,12 +363,11 @@ def _parts_by_rank(report: Report, job: Job) -> Iterator[Part]:
     awaited = [*(x.rank for x in job.stragglers), *(x.waits_for for x in shares)]
     ranks = {x.trace.rank: x for x in ranks_of(report) if x.views}
     shown = sorted(ranks, key=lambda rank: (rank not in awaited, rank))[:_MAX_RANKS]
-    top = _MAX_WORK_ROWS if len(ranks) <= _MANY_RANKS else _MAX_WORK_ROWS_OF_MANY
     for key in _BY_RANK:
         made = [
-            (number, section)
+            (number, replace(x, title=f"Rank {number}: {lowered(x.title)}"))
             for number in sorted(shown)
-            for section in _work_of_rank(ranks[number], key, top)
+            for x in work(ranks[number].main, key, _MAX_WORK_ROWS_OF_RANK)
         ]
         of_rank = tuple(number for number, x in made if x.rows)
         if of_rank:
@@ -378,12 +377,6 @@ def _parts_by_rank(report: Report, job: Job) -> Iterator[Part]:
             yield Part(key, "", title, sections, ranks=of_rank, chosen=chosen)
         elif made:  # all say the same
             yield Part(key, "", key.capitalize(), (replace(made[0][1], title=""),))
-
-
-def _work_of_rank(rank: RankView, key: str, top: int) -> Iterator[Section]:
-    """Make the tables of kernels or lines of a rank, under titles that name it."""
-    for section in (*work(rank.main, key, top), *rates(rank, rank.main, key, top)):
-        yield replace(section, title=f"Rank {rank.trace.rank}: {lowered(section.title)}")
 
 
 def _parts_of_file(

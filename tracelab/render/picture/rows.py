@@ -245,7 +245,7 @@ def _stream_row(lane: Lane, kinds: Sequence[str], grid: Grid) -> Row:
 
 
 def _idle_row(lane: Lane, grid: Grid) -> Row:
-    """Build the row of a GPU's idle time by cause; of too many rows it is never left out."""
+    """Build the row of a GPU's idle time by cause."""
     band = Band(0, 1, MIN_BAND_HEIGHT_SHARE, _layers(lane, grid))
     return Row("idle by cause", lane.device, grid.length_ns, (band,), streams=0)
 
@@ -318,8 +318,9 @@ def _counter_row(lane: Lane, grid: Grid) -> Row:
 
 
 def busiest(rows: Sequence[Row], most: int) -> list[Row]:
-    """List the rows without the least busy ones, at most this many."""
-    order = sorted(range(len(rows)), key=lambda i: -rows[i].busy_ns)
+    """List the rows without the least busy streams and threads, at most this many of these."""
+    order = sorted(range(len(rows)), key=lambda i: (rows[i].streams > 0, -rows[i].busy_ns))
+    most += sum(row.streams == 0 for row in rows)
     return [rows[i] for i in sorted(order[:most])]
 
 
@@ -400,7 +401,8 @@ def caption(
     if names is not None:
         parts.append(f"only {', '.join(names)}")
     if len(rows) < available:
-        parts.append(f"the {len(rows)} busiest of {available:,} lanes")
+        beside = sum(row.streams == 0 for row in rows)
+        parts.append(f"the {len(rows) - beside} busiest of {available - beside:,} lanes")
     return parts
 
 
