@@ -19,8 +19,8 @@ import msgspec
 import orjson
 
 from tracelab.read.json.fields import (
+    FURTHER,
     GRAPH_NODE,
-    RARE,
     Arguments,
     Event,
     MessageArguments,
@@ -62,8 +62,8 @@ class _RawArguments(msgspec.Struct, gc=False):
 _ARGUMENTS = dict(zip(Arguments.__struct_encode_fields__, Arguments.__struct_fields__, strict=True))
 _KEYS = {field: key for key, field in _ARGUMENTS.items()}
 _AS_WRITTEN = {x.name for x in msgspec.structs.fields(Arguments) if x.type is msgspec.Raw}
-_RARE_KEYS = {field: b'"%b"' % _KEYS[field].encode() for field in RARE}
-_RARE_DECODERS = {field: msgspec.json.Decoder(listed) for field, listed in RARE.items()}
+_FURTHER_KEYS = {field: b'"%b"' % _KEYS[field].encode() for field in FURTHER}
+_FURTHER_DECODERS = {field: msgspec.json.Decoder(listed) for field, listed in FURTHER.items()}
 _decode_regular = msgspec.json.Decoder(list[Event]).decode
 _decode_texts = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _decode_raw_arguments = msgspec.json.Decoder(list[_RawArguments]).decode
@@ -84,7 +84,7 @@ def decode(text: bytes) -> list[Event]:
     """
     try:
         events = _decode_regular(text)
-        for field, key in _RARE_KEYS.items():
+        for field, key in _FURTHER_KEYS.items():
             if key in text:
                 _decode_rare(events, text, field)
         if _has_other_layout(events):
@@ -140,14 +140,14 @@ def mapping(value: Any) -> dict[str, Any]:
 
 def _decode_rare(events: list[Event], text: bytes, field: str) -> None:
     """Decode further arguments, each where the text has the key of their field."""
-    key = _RARE_KEYS[field]
+    key = _FURTHER_KEYS[field]
     texts, end, place = [], 0, text.find(key)
     while place >= 0:
         begin = text.find(b"{", text.rfind(b'"args"', end, place), place)
         end = text.find(b"}", place) + 1 or len(text)
         texts.append(text[begin:end])
         place = text.find(key, end)
-    further = _RARE_DECODERS[field].decode(b"[%b]" % b",".join(texts))
+    further = _FURTHER_DECODERS[field].decode(b"[%b]" % b",".join(texts))
     every = [event.args for event in events if event.args is not None]
     values = list(map(attrgetter(field), every))
     having = [(x, value) for x, value in zip(every, values, strict=True) if value is not None]
@@ -200,7 +200,7 @@ def regular(element: Any) -> Event:
     }
     for name in _AS_WRITTEN & used.keys():
         used[name] = msgspec.Raw(orjson.dumps(arguments[_KEYS[name]]))
-    for name, further in RARE.items():
+    for name, further in FURTHER.items():
         if arguments.get(_KEYS[name]) is not None:
             [used[name]] = msgspec.convert([arguments], further)
     event = Event(

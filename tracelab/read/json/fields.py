@@ -122,7 +122,7 @@ class Event(msgspec.Struct, gc=False):
 
 
 # Further arguments, by the field that holds them: at first it has the first of them alone.
-RARE: Mapping[str, type[list[Any]]] = MappingProxyType(
+FURTHER: Mapping[str, type[list[Any]]] = MappingProxyType(
     {"message": list[MessageArguments], "memory": list[MemoryArguments]}
 )
 

@@ -25,9 +25,9 @@ from tracelab.report.glossary import BLOCKERS
 # Of the columns: base64 makes 3.0 MB of them, of a page of 3.5 MB.
 MAX_BYTES = 2_250_000
 # The page of up to eight ranks stays below 2 MB.
-MAX_BYTES_OF_JOB = 1_250_000
+MAX_BYTES_OF_JOB = 1_050_000
 # Of each rank of a job of more than eight.
-_MAX_BYTES_OF_RANK = 156_000
+_MAX_BYTES_OF_RANK = 131_000
 # A span takes more; so what is much too much is not encoded.
 _MIN_BYTES_OF_SPAN = 3
 _MIN_BINS, _MAX_BINS_OF_ALL_LANES = 512, 65_536
