@@ -3,7 +3,7 @@
 # little of the package (pyproject.toml says how little). Linter, types and layers are tests as well.
 PYTHON ?= python
 
-.PHONY: test check coverage lint types layers format snapshots documents frozen
+.PHONY: test check coverage lint types layers format snapshots documents docs frozen
 
 test:
 	$(PYTHON) -m pytest -n auto
@@ -38,6 +38,10 @@ snapshots:
 documents:
 	$(PYTHON) -m tests.documents
 	$(PYTHON) tests/golden/test_notebooks.py
+
+# The site of the documents, in build/site.
+docs:
+	$(PYTHON) -m sphinx -q -W --keep-going tracelab/docs build/site
 
 # What differs of all outputs of the bundled captures from tests/frozen.tsv: a change of no figure
 # leaves nothing. `write` instead of `check` renews the table.

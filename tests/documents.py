@@ -21,7 +21,6 @@ from tests.benchmarks import first_findings, predictions, remedies
 from tests.build import capture_tables, pairs
 from tests.build.json_schema import brief_schema, json_schema
 from tests.build.pipelines_measured import PIPELINES, pipeline_row
-from tests.build.word_pages import glossary_page, remedies_page
 from tests.bundled_traces import PATHS, files_of, report_of
 from tests.golden.test_steps import tells_the_story
 from tracelab.cli.main import main as command_line
@@ -174,14 +173,12 @@ def _workloads(text: str) -> str:
 DOCUMENTS = (
     Document(ROOT / "README.md", _readme),
     Document(ROOT / "workloads" / "README.md", _workloads),
-    Document(DOCS / "findings.md", _findings),
-    Document(DOCS / "first_findings.md", _first_findings),
-    Document(DOCS / "glossary.md", lambda _: glossary_page()),
+    Document(DOCS / "evidence" / "findings.md", _findings),
+    Document(DOCS / "evidence" / "first_findings.md", _first_findings),
     Document(DOCS / "jobs.md", _jobs),
-    Document(DOCS / "profile.md", _profile),
-    Document(DOCS / "remedies.md", lambda _: remedies_page()),
-    Document(DOCS / "remedies_measured.md", _remedies_measured),
-    Document(DOCS / "whatif.md", _predictions),
+    Document(DOCS / "reference" / "profile.md", _profile),
+    Document(DOCS / "evidence" / "remedies_measured.md", _remedies_measured),
+    Document(DOCS / "evidence" / "predictions.md", _predictions),
     Document(
         ROOT / "tracelab" / "report" / "report.schema.json",
         lambda _: json.dumps(json_schema(), indent=2) + "\n",

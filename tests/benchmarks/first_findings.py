@@ -2,8 +2,8 @@
 
 For each trace (arguments; by default the bundled ones, and those beside the repository where there
 are any) how long a steady step takes, how much of it the GPU works, and the first two findings, as
-the rows of the table in ``tracelab/docs/first_findings.md``. A finding has what it saves of a step,
-or, where that is not predicted, the share that is attributed to it.
+the rows of the table in ``tracelab/docs/evidence/first_findings.md``. A finding has what it saves
+of a step, or, where that is not predicted, the share that is attributed to it.
 """
 
 from __future__ import annotations

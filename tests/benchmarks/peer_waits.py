@@ -4,8 +4,9 @@ From how many times the length of its fastest twin on had a collective waited? T
 the files of all ranks, so it is known how long each collective waited: its length, less the
 shortest length of the same collective on any rank. Collectives are matched by kernel and order;
 send and receive, whose partners are not all ranks, are left out. One line for each range of
-lengths, in the columns of the table in ``tracelab/docs/findings.md``: how many there are, of how
-many less than half of what exceeds the fastest twin was waiting, and what share of all that was.
+lengths, in the columns of the table in ``tracelab/docs/evidence/findings.md``: how many there are,
+of how many less than half of what exceeds the fastest twin was waiting, and what share of all that
+was.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Every bundled capture of a defect is replayed with the edit that its fix is. The predicted step
 stands beside that of the captured fix: without the profiler where both captures know that. Nothing
-is fitted on these pairs. The table is that of ``tracelab/docs/whatif.md``.
+is fitted on these pairs. The table is that of ``tracelab/docs/evidence/predictions.md``.
 """
 
 from __future__ import annotations

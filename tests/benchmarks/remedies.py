@@ -1,7 +1,7 @@
 """What was predicted of each remedy, and what it saved: ``python -m tests.benchmarks.remedies``.
 
 Every bundled capture of a pitfall whose fix was timed beside it: both in turns, without a profiler,
-in the run of the capture. The table is that of ``tracelab/docs/remedies_measured.md``.
+in the run of the capture. The table is that of ``tracelab/docs/evidence/remedies_measured.md``.
 """
 
 from __future__ import annotations

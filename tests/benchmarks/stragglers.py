@@ -2,7 +2,7 @@
 
 For each bundled job with a late rank: how long a step is, how long in its twin without one, their
 difference, the same without the profiler, what TL304 says that the job would gain, and what if work
-were shared out; in the columns of the table in ``tracelab/docs/findings.md``.
+were shared out; in the columns of the table in ``tracelab/docs/evidence/findings.md``.
 """
 
 from __future__ import annotations

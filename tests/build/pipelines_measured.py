@@ -33,7 +33,7 @@ def measured(job):
 
 
 def pipeline_row(name):
-    """A line of the table of tracelab/docs/findings.md."""
+    """A line of the table of tracelab/docs/evidence/findings.md."""
     _, pipeline = measured(f"pipeline_{name}")
     parts = pipeline.parts
     shares = (pipeline.theory_bubble, pipeline.measured_bubble)

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 TRACES = ROOT / "traces"
 WAITS = TRACES / "prefetch_copy_stream_synchronize.pt.trace.json.gz"
 GOOD = TRACES / "prefetch_copy_stream_pinned.pt.trace.json.gz"
-WORKFLOW = ROOT / "tracelab" / "docs" / "github_actions_example.yml"
+WORKFLOW = ROOT / "tracelab" / "docs" / "reference" / "github_actions_example.yml"
 
 
 @pytest.fixture(autouse=True)

@@ -22,7 +22,7 @@ from tracelab.read.sources import find_sources
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 ROOT = Path(__file__).parents[2]
-DOCUMENT = ROOT / "tracelab" / "docs" / "profile_frameworks.md"
+DOCUMENT = ROOT / "tracelab" / "docs" / "reference" / "profile_frameworks.md"
 FOLDER = Path("tracelab-run")
 TRACE = FOLDER / "steps.pt.trace.json.gz"
 

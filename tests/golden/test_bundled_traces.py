@@ -30,7 +30,7 @@ from tracelab.workloads.expectations import check_job, check_report
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "workloads" / "README.md").read_text().splitlines()
-FINDINGS = (ROOT / "tracelab" / "docs" / "findings.md").read_text().splitlines()
+FINDINGS = (ROOT / "tracelab" / "docs" / "evidence" / "findings.md").read_text().splitlines()
 MIB = 1 << 20
 
 

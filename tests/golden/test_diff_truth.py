@@ -1,8 +1,8 @@
 """What ``tracelab diff`` says of captures whose truth is known: what a change did to the step.
 
 `IMPROVED` are programs before and after a change whose effect was measured when they were captured
-(tracelab/docs/findings.md); `SAME` are two recordings of one program. No improvement is denied, and
-no change is reported where there was none, however few steps were recorded.
+(tracelab/docs/evidence/findings.md); `SAME` are two recordings of one program. No improvement is
+denied, and no change is reported where there was none, however few steps were recorded.
 """
 
 from __future__ import annotations

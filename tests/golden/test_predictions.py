@@ -13,9 +13,9 @@ import pytest
 from tests.build.pairs import BATCHING, OVERLAP, PAIRS, outcome, outcomes
 
 # The interval does not hold the captured step: the work that is too much on one rank is next to
-# another group's collective, whose transfer is assumed to take as long without it; see "What it
-# cannot know" in tracelab/docs/whatif.md. The others are 2 and 3 % off: they and their fixes were
-# captured at different clocks.
+# another group's collective, whose transfer is assumed to take as long without it; see "What the
+# model cannot know" in tracelab/docs/whatif.md. The others are 2 and 3 % off: they and their fixes
+# were captured at different clocks.
 OUTSIDE = {"two_groups_one_late", "straggler_more_work"}
 # Jobs that the recording slows by a third and more, and whose replays start from that step: the
 # share that is saved is carried over to the plain step, and the interval is as wide as they differ.

@@ -225,7 +225,7 @@ def test_qwens_whole_trace_has_all_activities():
 
 
 BEFORE = ("TL905", "launches_before_the_recording")
-# What docs/findings.md reasons by hand, and what the others are alarmed about.
+# What docs/evidence/findings.md reasons by hand, and what the others are alarmed about.
 ALARMS = {
     "deepseek_dualpipe_h800": [],
     # A graph would save 3 % of them, behind the reads and copies that cut it.

@@ -22,7 +22,7 @@ def python_blocks(path):
 
 def test_graph_examples_run(tmp_path, monkeypatch):
     mpl.use("Agg")
-    blocks = python_blocks(ROOT / "tracelab" / "docs" / "graph.md")
+    blocks = python_blocks(ROOT / "tracelab" / "docs" / "reference" / "graph.md")
     code = "\n".join(blocks).replace("traces/", f"{ROOT}/traces/")
     monkeypatch.chdir(tmp_path)
     printed = io.StringIO()
@@ -62,7 +62,7 @@ def test_edit_of_ones_own_is_predicted(monkeypatch, capsys):
 
 
 def test_architecture_makes_the_properties_of_an_analysis_one_by_one(monkeypatch):
-    [block] = python_blocks(ROOT / "tracelab" / "docs" / "architecture.md")
+    [block] = python_blocks(ROOT / "tracelab" / "docs" / "develop" / "architecture.md")
     monkeypatch.chdir(ROOT)
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
@@ -73,7 +73,7 @@ def test_architecture_makes_the_properties_of_an_analysis_one_by_one(monkeypatch
 
 
 @pytest.mark.usefixtures("small_program")
-@pytest.mark.parametrize("document", ["README.md", "tracelab/docs/profile.md"])
+@pytest.mark.parametrize("document", ["README.md", "tracelab/docs/reference/profile.md"])
 def test_examples_of_recording_run_until_they_need_a_gpu(document, tmp_path, monkeypatch):
     torch = pytest.importorskip("torch", reason="torch is not installed")
     if torch.cuda.is_available():

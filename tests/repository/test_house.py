@@ -12,7 +12,7 @@ import pytest
 from tests.repository.source_lines import count_code
 
 PACKAGE = Path(__file__).parents[2] / "tracelab"
-FILES = [path for path in PACKAGE.rglob("*.py") if "workloads" not in path.parts]
+FILES = [path for path in PACKAGE.rglob("*.py") if not {"docs", "workloads"} & {*path.parts}]
 DRAWERS = "tracelab.render"
 BEHIND_MIDDLES = ("tracelab.model", "tracelab.measures", "tracelab.job", "tracelab.read")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.repository.source_lines import docstrings_of
 
 PACKAGE = Path(__file__).parents[2] / "tracelab"
-FILES = [path for path in PACKAGE.rglob("*.py") if "workloads" not in path.parts]
+FILES = [path for path in PACKAGE.rglob("*.py") if not {"docs", "workloads"} & {*path.parts}]
 QUESTIONS = {"What", "Whether", "Which", "How", "Where", "When", "Why", "Who", "Whose"}
 ADVERBS = {"Of", "So", "That", "Those", "These", "Its", "By", "From", "In", "Some", "Everything"}
 # Prepositions that stand for a verb or a noun in the name of a function, and quantifiers that stand

@@ -1,7 +1,7 @@
 """Latencies of starts: the one place that defines the typical and the unusual ones.
 
-All of it was measured on the bundled captures of H200s; ``docs/latencies.md`` has the table of each
-GPU, and ``python tests/benchmarks/latencies.py`` measures it again.
+All of it was measured on the bundled captures of H200s; ``docs/evidence/latencies.md`` has the
+table of each GPU, and ``python tests/benchmarks/latencies.py`` measures it again.
 """
 
 from __future__ import annotations

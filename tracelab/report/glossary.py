@@ -1,7 +1,7 @@
 """The words that reports use, with their meanings, from ``glossary.toml``.
 
-The text report takes the meanings next to its figures from here, ``tracelab explain`` and
-``tracelab/docs/glossary.md`` take all of it.
+The text report takes the meanings next to its figures from here; ``tracelab explain`` and the
+glossary of the site take all of it.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from tracelab.report.schema import (
 )
 
 MS = 1_000_000
-DOCS = Path(__file__).parents[3] / "tracelab" / "docs"
+DOCS = Path(__file__).parents[3] / "tracelab" / "docs" / "reference"
 
 
 def make_device(device=0, **figures):

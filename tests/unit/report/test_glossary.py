@@ -1,11 +1,9 @@
-"""Every word of the code's own lists is in the glossary, and the document is made from it."""
+"""Every word of the code's own lists is in the glossary."""
 
 from dataclasses import fields
-from pathlib import Path
 
 import pytest
 
-from tests.build.word_pages import glossary_page
 from tracelab.findings.finding import Finding
 from tracelab.findings.registry import RULES
 from tracelab.findings.rules.waiting_ranks import PIPELINE, STRAGGLER
@@ -23,8 +21,6 @@ from tracelab.model.losses import LOSSES
 from tracelab.model.phases import Phase
 from tracelab.render.glossary import normalized
 from tracelab.report import glossary
-
-DOCUMENT = Path(__file__).parents[3] / "tracelab" / "docs" / "glossary.md"
 
 
 @pytest.mark.parametrize(
@@ -77,7 +73,3 @@ def test_no_word_stands_twice_in_a_group_and_meanings_are_phrases(group):
     assert len(set(keys)) == len(keys)
     assert not [term.meaning for term in group.terms if term.meaning.endswith(".")]
     assert not [term.detail for term in group.terms if term.detail and term.detail[-1] != "."]
-
-
-def test_document_is_what_the_table_makes():
-    assert DOCUMENT.read_text(encoding="utf-8") == glossary_page(), "make documents"

@@ -1,17 +1,13 @@
-"""The table of remedies: each entry is whole, and the documents show all of them."""
+"""The table of remedies: each entry is whole."""
 
 import re
-from pathlib import Path
 
-from tests.build.word_pages import remedies_page
 from tests.checks import with_each
 from tests.short_fixes import assert_short
 from tracelab.findings.places import JOINT
 from tracelab.findings.registry import RULES
 from tracelab.findings.remedies import REMEDIES
 from tracelab.simulate.edits import parse_edit
-
-PAGE = Path(__file__).parents[4] / "tracelab" / "docs" / "remedies.md"
 
 
 def test_each_has_a_name_of_its_own():
@@ -43,7 +39,3 @@ def test_fixes_are_from_the_newest_to_the_oldest(remedy):
 def test_each_fix_has_a_short_form_for_every_version(remedy):
     for torch in (None, *(f"{fix.since or '1.8'}.0" for fix in remedy.fixes)):
         assert_short(remedy.fix_for(torch).summary)
-
-
-def test_the_page_is_made_from_the_table():
-    assert PAGE.read_text(encoding="utf-8") == remedies_page(), "make documents"
