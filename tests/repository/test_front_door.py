@@ -9,11 +9,9 @@ import pytest
 import tracelab
 from tracelab.analysis.analysis import analyze_source
 from tracelab.base.errors import UnreadableInputError
-from tracelab.base.options import Options
 from tracelab.findings.registry import RULES
 from tracelab.measures.registry import MEASURES
 from tracelab.read.reader import read_trace
-from tracelab.read.sources import find_sources
 from tracelab.render.registry import RENDERERS
 
 ROOT = Path(__file__).parents[2]
@@ -36,6 +34,7 @@ def test_files_are_given_as_text_or_paths_alone_or_in_a_list(report, tmp_path, k
     assert tracelab.load_report(saved) == report
     assert tracelab.load_report(listed([saved, saved])) == [report, report]
     assert len(read_trace(trace)) == len(read_trace(TRACE)) > 1000
+    assert analyze_source(trace).report == report
     assert [len(x) for x in read_trace(listed([trace]))] == [len(read_trace(TRACE))]
     assert tracelab.draw(listed([trace])).png() == tracelab.draw(trace).png()
     diff = tracelab.compare(TRACE, FIXED).to_json()
@@ -55,7 +54,7 @@ def test_a_result_prints_as_its_text_in_the_terminal(report):
 
 
 def test_every_public_object_shows_itself_in_one_line(report):
-    analysis = analyze_source(find_sources([str(TRACE)])[0], Options())
+    analysis = analyze_source(TRACE)
     pending = [analysis, report, tracelab.compare(report, report), tracelab.draw(TRACE)]
     pending += [*RULES, *MEASURES, *RENDERERS]
     seen = set()

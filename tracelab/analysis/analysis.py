@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from functools import cached_property
+from os import PathLike
 from typing import Any
 
 from tracelab.base.options import DEFAULTS, Options
@@ -30,6 +31,7 @@ from tracelab.measures.window_times import window_times
 from tracelab.model.steps import Window
 from tracelab.model.timeline import only_launched
 from tracelab.model.trace import ABSENT
+from tracelab.read.sources import one_source
 from tracelab.read.streams import Source
 from tracelab.report.build import build_report, build_trace_info
 from tracelab.report.schema import LaunchedOnly, Note, Report, TraceInfo, WhatIf
@@ -264,7 +266,7 @@ _NAMES = frozenset((*STAGES, "source", "options", "measures", "rules", "remedies
 
 
 def analyze_source(
-    source: Source,
+    source: str | PathLike[str] | Source,
     options: Options = DEFAULTS,
     *,
     measures: Sequence[Measure] = MEASURES,
@@ -274,23 +276,22 @@ def analyze_source(
     """Read one file, to be analyzed as far as its properties are used.
 
     Args:
-        source: the file.
+        source: a file, or a URL.
         options: what to measure.
         measures: the tables of the report.
         rules: the rules that find something in it.
         remedies: the pitfalls that are recognized in it.
 
     Example:
-        >>> from tracelab.read.sources import find_sources
-        >>> [source] = find_sources(["traces/events_item.pt.trace.json.gz"])
-        >>> analyze_source(source).report.findings[0].rule
+        >>> analyze_source("traces/events_item.pt.trace.json.gz").report.findings[0].rule
         'TL101'
 
     Raises:
         UnreadableInputError: it is not a trace, or it holds no GPU activity.
         UsageError: a pattern is wrong, or the requested step is not in the file.
     """
-    return Analysis(source, options, measures=measures, rules=rules, remedies=remedies).open()
+    file = one_source(source)
+    return Analysis(file, options, measures=measures, rules=rules, remedies=remedies).open()
 
 
 def predict_changes(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import functools
 import os
+import sys
 import time
 from base64 import b64encode
 from collections.abc import Callable
@@ -36,6 +37,7 @@ FOLDER = Path("tracelab-run")
 MAX_WAIT_S = 60.0
 _WAIT_AFTER_ERROR_S = 5.0
 _POLL_S = 0.2
+_NO_GPU = "there is no GPU here: the file contains only CPU events, so there is nothing to analyze"
 
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
@@ -149,7 +151,7 @@ class capture(Recorder):  # noqa: N801 (like torch.profiler.profile, it is used 
                 f"<p>{self.count} of {self.calls} steps completed; the report follows the last.</p>"
             )
         if not (self.done and self.has_gpu):
-            reason = _why_no_gpu(self) if self.done else self.why_nothing()
+            reason = _NO_GPU if self.done else self.why_nothing()
             return f"<p>{escape(reason)}</p>"
         png = b64encode(self.png()._repr_png_()).decode()
         return f'{render_notebook(self.report())}<img src="data:image/png;base64,{png}">'
@@ -160,8 +162,7 @@ class capture(Recorder):  # noqa: N801 (like torch.profiler.profile, it is used 
         if not self.has_gpu:
             raise MissingSupportError(_why_no_gpu(self))
         if self._finished_analysis is None:
-            [source] = find_sources([str(self.path)])
-            self._finished_analysis = analyze_source(source)
+            self._finished_analysis = analyze_source(self.path)
         return self._finished_analysis
 
     def _announce_nothing(self) -> None:
@@ -177,7 +178,8 @@ class capture(Recorder):  # noqa: N801 (like torch.profiler.profile, it is used 
                 f"{self.collector_reason}"
             )
         if not self._prints_report:
-            if not self.has_gpu:
+            # A notebook displays the capture, which says so.
+            if not (self.has_gpu or "ipykernel" in sys.modules):
                 tell(_why_no_gpu(self))
             return
         try:
@@ -219,10 +221,7 @@ def announce(recorder: Recorder, *, wait_s: float) -> None:
 
 
 def _why_no_gpu(recorder: Recorder) -> str:
-    return (
-        f"recorded {recorder.path}, but there is no GPU here: the file contains only "
-        "CPU events, so there is nothing to analyze"
-    )
+    return f"recorded {recorder.path}, but {_NO_GPU}"
 
 
 def _files_of_all_ranks(recorder: Recorder, wait_s: float) -> list[Path]:

@@ -94,6 +94,15 @@ def test_without_a_gpu_there_is_no_report(tmp_path, capsys):
         cap.report()
 
 
+def test_without_a_gpu_a_notebook_shows_why_and_prints_nothing(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ipykernel", object())
+    with profiling.capture(tmp_path / "x.pt.trace.json", skip=1) as cap:
+        loop(cap, cap.calls)
+    assert capsys.readouterr() == ("", "")
+    assert "there is no GPU here" in cap._repr_html_()
+    assert str(tmp_path) not in cap._repr_html_()
+
+
 def test_too_short_a_loop_is_told(tmp_path, capsys):
     with profiling.capture(tmp_path / "x.pt.trace.json") as cap:
         loop(cap, 3)
