@@ -22,6 +22,7 @@ from tracelab.system.loopback import LoopbackServer, content_of_bytes, content_o
 
 TRACES = Path(__file__).parents[2] / "traces"
 ITEM = TRACES / "events_item.pt.trace.json.gz"
+PAGEABLE = TRACES / "copies_pageable.pt.trace.json.gz"
 
 LOADED = "() => window.app && app.trace && app.trace.engine && !app.isLoadingTrace"
 VISIBLE = """() => {
@@ -108,9 +109,9 @@ MARKS = [[0, 2_000_000, 3_000_000]]  # only whether there are any matters
 META = {
     "groups": [{"rank": 0}],
     "findings": [
-        {"number": 1, "group": 0, "view": [1_500_000, 3_500_000], "marks": MARKS},
-        {"number": 2, "group": 0, "view": [8_000_000, 15_000_000], "marks": MARKS},
-        {"number": 3, "group": 0, "view": [0, 15_000_000], "marks": []},
+        {"number": 1, "group": 0, "place": [1_500_000, 3_500_000], "marks": MARKS},
+        {"number": 2, "group": 0, "place": [8_000_000, 15_000_000], "marks": MARKS},
+        {"number": 3, "group": 0, "place": [0, 15_000_000], "marks": []},
     ],
 }
 REQUESTS = ["request: http://127.0.0.1"]  # of the trace, from the page's own server
@@ -163,9 +164,9 @@ def test_each_rank_has_a_window_and_a_clock_of_its_own(open_served, viewers):
     meta = {
         "groups": [{"rank": 1}, {"rank": 0}],
         "findings": [
-            {"number": 1, "group": 0, "view": [3_000_000, 3_500_000], "marks": MARKS},
-            {"number": 2, "group": 1, "view": [3_000_000, 3_500_000], "marks": MARKS},
-            {"number": 3, "group": 0, "view": [6_500_000, 7_000_000], "marks": MARKS},
+            {"number": 1, "group": 0, "place": [3_000_000, 3_500_000], "marks": MARKS},
+            {"number": 2, "group": 1, "place": [3_000_000, 3_500_000], "marks": MARKS},
+            {"number": 3, "group": 0, "place": [6_500_000, 7_000_000], "marks": MARKS},
         ],
     }
     page = page_of(meta, (TRACE, late), viewers.address)
@@ -215,16 +216,16 @@ def test_it_is_said_when_the_window_is_closed_before_perfetto_is_there(open_serv
 def test_the_finding_of_a_real_page_is_shown_where_its_evidence_is(open_served, viewers, tmp_path):
     [result] = [
         analyze_file(source, Options(cache=False), then=viewed)
-        for source in find_sources([str(ITEM)])
+        for source in find_sources([str(PAGEABLE)])
     ]
-    report = merge_results([result], [str(ITEM)], Options(cache=False))
+    report = merge_results([result], [str(PAGEABLE)], Options(cache=False))
     made = contents(report, [result], tmp_path, perfetto=viewers.address)
     with served(made) as url:
         page = open_served(url, expects=REQUESTS)
         window = clicked(page, "Show in Perfetto")
         # The trace that Perfetto has holds our tracks, and it shows the one thing that is cited.
         start, length = window.evaluate(VISIBLE)
-        findings = window.evaluate(QUERY, "select ts, dur from slice where name like 'TL101%'")
+        findings = window.evaluate(QUERY, "select ts, dur from slice where name like 'TL102%'")
         shown = [x for x in findings if start <= x["ts"] and x["ts"] + x["dur"] <= start + length]
         assert len(shown) == 1
         assert shown[0]["dur"] > 0.2 * length

@@ -107,7 +107,7 @@
   function showFinding(finding) {
     const rank = meta.groups[finding.group].rank;
     const trace = served.traces.find(one => one.rank === rank);
-    show(trace, viewOf(trace, finding.view));
+    show(trace, viewOf(trace, finding.place));
   }
 
   function button(text, act) {

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.build.remedy_programs import recognized
-from tests.build.rows import call, python
+from tests.build.rows import call, operator, python
 
 OTHER_THREAD = 1
 EMPTY_CACHE = "torch/cuda/memory.py(212): empty_cache"
@@ -19,6 +19,18 @@ def test_empty_cache_and_what_it_frees():
     # Both calls are the allocator's, in the first steps and later; the function is the pitfall.
     found = {"empty-cache-in-loop": 5, "allocator-churn": 10}
     assert recognized(run) == found
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"), [("aten::cat", "cache-grown-by-cat"), ("aten::mm", "allocator-churn")]
+)
+def test_memory_that_a_growing_tensor_asks_for(name, remedy):
+    def run(program):
+        program.add(operator, name, 100, 900)
+        program.add(call, "cudaFree", 110, 390)
+        program.add(call, "cudaMalloc", 500, 700)
+
+    assert recognized(run)[remedy] == 10
 
 
 def test_memory_that_the_first_steps_ask_for():
