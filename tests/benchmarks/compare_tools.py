@@ -430,7 +430,7 @@ def machine(python: Path) -> str:
     """What was measured, and on what."""
     cpus = Path("/proc/cpuinfo").read_text().splitlines()
     cpu = next((x.partition(": ")[2] for x in cpus if "model name" in x), platform.machine())
-    packages = ", ".join(f"{x} {version(x)}" for x in ("tracelab", "numpy", "orjson"))
+    packages = ", ".join(f"{x} {version(x)}" for x in ("tracelab-gpu", "numpy", "orjson"))
     return (
         f"{date.today()}, {os.cpu_count()} cores of {cpu}, "
         f"Python {platform.python_version()}; {packages}; others: {_versions(python)}."

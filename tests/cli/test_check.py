@@ -234,7 +234,7 @@ class TestFiles:
         ((), "the budgets are: max-idle, min-overlap, max-exposed, max-blocking-calls, forbid"),
         (("--max-idle", "-1"), "0 to 100"),
         (("--max-idle", "nan"), "0 to 100"),
-        (("--max-idle", "few"), "'--max-idle': Input should be a valid number"),
+        (("--max-idle", "few"), "Invalid value for '--max-idle'"),
         (("--min-overlap", "80"), "comm:compute=80"),
         (("--max-exposed", "gemm=5"), "comm or copy"),
         (("--forbid", "TL7"), "TL101"),

@@ -43,9 +43,19 @@ class UnreadableInputError(TracelabError):
 
 
 class MissingSupportError(TracelabError):
-    """Something outside tracelab is needed and absent: a GPU, torch, an optional package."""
+    """Something outside tracelab is needed and absent: a GPU, torch, an optional package.
+
+    >>> str(MissingSupportError("recording needs torch", extra="record"))
+    "recording needs torch: pip install 'tracelab-gpu[record]'"
+    """
 
     exit_code = 4
+
+    def __init__(
+        self, sentence: str, *, option: str | None = None, extra: str | None = None
+    ) -> None:
+        install = f": pip install 'tracelab-gpu[{extra}]'" if extra else ""
+        super().__init__(sentence + install, option=option)
 
 
 class OutputError(TracelabError):

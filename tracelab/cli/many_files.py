@@ -94,7 +94,7 @@ def _connect(form: str) -> Any:
         from distributed import Client
     except ImportError:
         raise MissingSupportError(
-            "a dask cluster needs dask.distributed: pip install 'tracelab[dask]'"
+            "a dask cluster needs dask.distributed", extra="cluster"
         ) from None
     try:
         return Client(form.replace("dask://", "tcp://"), timeout="10s")

@@ -82,7 +82,7 @@ def run(
     if script.startswith("-"):
         raise UsageError(_no_such_option(script.partition("=")[0], context))
     if importlib.util.find_spec("torch") is None:
-        raise MissingSupportError("running a script needs torch: pip install 'tracelab[torch]'")
+        raise MissingSupportError("running a script needs torch", extra="record")
     from tracelab.record.capture import capture
     from tracelab.record.hooks import MissingFunctionError, watch_annotation, watch_optimizer_step
     from tracelab.record.pytorch import lacks_gpu

@@ -86,7 +86,7 @@ def _capture(entry: Entry, arguments: list[str], pattern: str) -> str | None:
     """Run a workload's command, which writes the pattern's files; return why it did not."""
     if importlib.util.find_spec("torch") is None:
         raise MissingSupportError(
-            f"running a workload needs torch: pip install 'tracelab[torch]'{_instead(entry)}"
+            f"running a workload needs torch: pip install 'tracelab-gpu[record]'{_instead(entry)}"
         )
     output = pattern.replace("{}", "_rank{rank}" if entry.ranks else "")
     command = [

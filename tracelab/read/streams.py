@@ -253,9 +253,7 @@ def _open_raw(path: str) -> io.RawIOBase:
     try:
         import fsspec
     except ImportError:
-        raise MissingSupportError(
-            f"{path}: reading a URL needs fsspec: pip install 'tracelab[remote]'"
-        ) from None
+        raise MissingSupportError(f"{path}: reading a URL needs fsspec", extra="remote") from None
     return cast(io.RawIOBase, fsspec.open(path, "rb").open())
 
 

@@ -22,7 +22,7 @@ def require_pytorch() -> None:
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
-        raise MissingSupportError("recording needs torch: pip install 'tracelab[torch]'") from None
+        raise MissingSupportError("recording needs torch", extra="record") from None
 
 
 def lacks_gpu() -> bool:

@@ -12,7 +12,7 @@ from tracelab.record import pytorch
 
 ROOT = Path(__file__).parents[3]
 WITHOUT_TORCH = "import sys\nsys.modules['torch'] = None\n"
-INSTALL = "recording needs torch: pip install 'tracelab[torch]'"
+INSTALL = "recording needs torch: pip install 'tracelab-gpu[record]'"
 
 MODULES = [
     module.name
