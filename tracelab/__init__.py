@@ -21,7 +21,6 @@ All else is imported from where it is defined: `tracelab.read.reader.read_trace`
 from __future__ import annotations
 
 import importlib
-import sys
 from typing import TYPE_CHECKING, Any
 
 from tracelab.base import printing
@@ -72,16 +71,12 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-def _text_of(result: Any) -> str:
-    """A result as the terminal shows it."""
+def _render(result: Any, form: str) -> str:
+    """A result as a terminal shows it, or a notebook."""
     from tracelab.render.registry import render_as
 
-    return str(render_as(result, "text", width=_PRINTED_WIDTH, color=False))
+    look: dict[str, Any] = {"width": _PRINTED_WIDTH, "color": False} if form == "text" else {}
+    return str(render_as(result, form, **look))
 
 
-printing.text_of = _text_of
-
-if "IPython" in sys.modules:
-    from tracelab.render.registry import show_reports
-
-    show_reports()
+printing.render = _render

@@ -19,6 +19,7 @@ from tracelab.findings.finding import Finding, Savings
 from tracelab.job.merge import Job
 from tracelab.measures.measure import Measure
 from tracelab.measures.registry import MEASURES
+from tracelab.measures.table import Table
 from tracelab.render.brief import MAX_BYTES, Brief
 from tracelab.report.headline import Headline
 from tracelab.report.schema import SCHEMA, Note, Provenance, TraceInfo, WhatIf
@@ -112,7 +113,7 @@ def _schema_of(kind: Any, definitions: dict[str, Any], name: str = "") -> dict[s
             definitions[kind.__name__] = _describe_dataclass(kind, definitions)
         return {"$ref": f"#/$defs/{kind.__name__}"}
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if origin is tuple:
+    if origin in (tuple, Table):
         return {"type": "array", "items": _schema_of(arguments[0], definitions, name)}
     if origin is Mapping:
         values = _schema_of(arguments[1], definitions, "count")

@@ -17,10 +17,10 @@ DRAWERS = "tracelab.render"
 BEHIND_MIDDLES = ("tracelab.model", "tracelab.measures", "tracelab.job", "tracelab.read")
 
 MAX_ROOMS = 17
-MAX_ARROWS = 85
-MAX_MODULES = 276
+MAX_ARROWS = 86
+MAX_MODULES = 278
 MAX_DRAWER_IMPORTS = 0  # from what draws past Document and Scene
-MAX_CODE_LINES = 39_443
+MAX_CODE_LINES = 39_744
 
 
 def name_of(path):

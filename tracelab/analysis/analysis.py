@@ -34,7 +34,7 @@ from tracelab.model.trace import ABSENT
 from tracelab.read.sources import one_source
 from tracelab.read.streams import Source
 from tracelab.report.build import build_report, build_trace_info
-from tracelab.report.schema import LaunchedOnly, Note, Report, TraceInfo, WhatIf
+from tracelab.report.schema import LaunchedOnly, Note, Report, Table, TraceInfo, WhatIf
 from tracelab.simulate.baseline import Baseline, find_baseline, find_basis
 from tracelab.simulate.causal_profile import CausalMetrics, causal_profile
 from tracelab.simulate.host_clock import host_clock
@@ -295,7 +295,7 @@ def analyze_source(
 
 
 def predict_changes(
-    baseline: Baseline, sites: Sites | None, findings: tuple[Finding, ...], options: Options
+    baseline: Baseline, sites: Sites | None, findings: Sequence[Finding], options: Options
 ) -> WhatIf | None:
     """Predict the steady steps with the changes that are requested; None without any."""
     if not (options.fixes or options.edits):
@@ -304,7 +304,9 @@ def predict_changes(
     return WhatIf(
         basis=baseline.printed.name,
         baseline_error=baseline.error,
-        predictions=() if sites is None else predict_choices(baseline, sites, fixes, findings),
+        predictions=Table(
+            predict_choices(baseline, sites, fixes, findings) if sites is not None else ()
+        ),
         not_replayed=baseline.not_replayed,
         is_of_trace=baseline.is_share,
     )

@@ -33,7 +33,7 @@ from tracelab.read.sources import find_sources, path_names
 from tracelab.read.streams import Source
 from tracelab.report.build import merge_reports
 from tracelab.report.load import is_saved_report, load_source
-from tracelab.report.schema import Report, UnreadFile, WhatIf
+from tracelab.report.schema import Report, Table, UnreadFile, WhatIf
 from tracelab.simulate.predict import Fix, Prediction
 from tracelab.simulate.program import Program
 
@@ -176,7 +176,7 @@ def whatif_of_job(
     baseline = report.job.baseline
     if baseline is None or baseline.printed is None or baseline.not_replayed is not None:
         why = None if baseline is None else baseline.not_replayed
-        unknown = WhatIf(PROFILED, None, (), why or "The ranks cannot be replayed together.")
+        unknown = WhatIf(PROFILED, None, Table(), why or "The ranks cannot be replayed together.")
         return replace(report, whatif=unknown)
     known: dict[str, Prediction] = {}
     if edits:
@@ -187,7 +187,7 @@ def whatif_of_job(
         known = {one.name: one for one in replayed.whatif.predictions} if replayed.whatif else {}
     basis = baseline.printed
     predictions = predictions_of(fixes, known, report.findings, basis.step_ns)
-    return replace(report, whatif=WhatIf(basis.name, baseline.error, predictions))
+    return replace(report, whatif=WhatIf(basis.name, baseline.error, Table(predictions)))
 
 
 def _make_edit(fix: Fix) -> str | Callable[[Program], Program]:

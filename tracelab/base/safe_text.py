@@ -7,7 +7,7 @@ Python has as lone surrogates.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -82,15 +82,23 @@ def json_bytes(content: Any, *, is_indented: bool = True) -> bytes:
         is_indented: in lines that people read; else in one line without blanks.
     """
     import orjson  # these two not for every message to stderr
-    from msgspec.structs import asdict
 
     options = orjson.OPT_APPEND_NEWLINE | (orjson.OPT_INDENT_2 if is_indented else 0)
     try:
-        text = orjson.dumps(content, asdict, options)  # records are no dataclasses to orjson
+        text = orjson.dumps(content, _plain, options)
     except orjson.JSONEncodeError:
         text = orjson.dumps(_textual(content), option=options)
     # The usual case needs no look at each text.
     return text if text.isascii() and b"\x7f" not in text else re.sub(_UNSEEN, _escaped, text)
+
+
+def _plain(content: Any) -> Any:
+    """A record as its fields, a map as a dict, a table as its rows: orjson knows none of them."""
+    from msgspec import Struct, structs
+
+    if isinstance(content, Struct):
+        return structs.asdict(content)
+    return dict(content) if isinstance(content, Mapping) else tuple(content)
 
 
 def _escaped(character: re.Match[bytes]) -> bytes:
@@ -115,6 +123,6 @@ def _textual(content: Any) -> Any:
         return {field.name: _textual(getattr(content, field.name)) for field in fields(content)}
     if isinstance(content, Mapping):
         return {_textual(key): _textual(value) for key, value in content.items()}
-    if isinstance(content, list | tuple):
+    if isinstance(content, Iterable):
         return [_textual(item) for item in content]
     return content

@@ -76,7 +76,7 @@ def diff(
     from tracelab.comparison.compare import compare_sides
     from tracelab.outputs.picture import PICTURE
     from tracelab.render.markdown.diff import render_diff as render_markdown
-    from tracelab.render.text.report import render_diff
+    from tracelab.render.text.report import render_result
     from tracelab.report.load import is_saved_report
 
     if max_regression is not None and not 0 <= max_regression < math.inf:
@@ -102,7 +102,7 @@ def diff(
     elif markdown:
         write_result(render_markdown(found))
     else:
-        write_result(render_diff(found, width=output_width(), color=output_in_color()))
+        write_result(render_result(found, width=output_width(), color=output_in_color()))
     if png is not None:
         _draw(found, parts, png)
         tell(f"drew {png}")

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated
 
-from tracelab.base import printing
 from tracelab.base.arrays import Record
+from tracelab.base.printing import Shown
 from tracelab.base.safe_text import json_bytes
 from tracelab.findings.finding import Where
 from tracelab.measures.measure import constrained
@@ -305,7 +305,7 @@ class PredictionDiff(Record):
         return self.saves_low_ns <= self.measured_ns <= self.saves_high_ns
 
 
-class Diff(Record):
+class Diff(Record, Shown):
     """Result of a comparison.
 
     Attributes:
@@ -346,9 +346,6 @@ class Diff(Record):
         return tuple(
             rank for rank in self.ranks if rank.verdict == LONGER and rank.length.percent > percent
         )
-
-    def __str__(self) -> str:
-        return printing.text_of(self)
 
     def to_json(self) -> bytes:
         """The difference as one JSON object, indented."""

@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 from typing import Annotated
 
 from tracelab.base.arrays import Record
+from tracelab.base.printing import Shown
 from tracelab.measures.measure import constrained
 from tracelab.measures.steady import PROFILED, UNPROFILED
 from tracelab.model.program.call_sites import CallSite
@@ -65,7 +66,7 @@ class Where(Record):
     code: Annotated[str | None, _ADDED] = None
 
 
-class Finding(Record):
+class Finding(Record, Shown):
     """One thing to do about the time that a window lost.
 
     Attributes:

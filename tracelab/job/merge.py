@@ -25,6 +25,7 @@ from tracelab.job.pipeline import Pipeline, find_pipeline
 from tracelab.job.replay import JobBaseline, JobReplay, replay_job
 from tracelab.job.stragglers import MIN_SLOWDOWN, Straggler, find_stragglers, slowdown
 from tracelab.measures.steady import PROFILED
+from tracelab.measures.table import Table, Tabled
 
 _ADDED: Mapping[str, Any] = {"added": True}  # reports of before have no such key
 
@@ -47,7 +48,7 @@ class Unmatched(Record):
     why: str
 
 
-class Job(Record):
+class Job(Tabled):
     """Ranks of one job, and what they do together.
 
     Attributes:
@@ -68,12 +69,12 @@ class Job(Record):
 
     ranks: tuple[int, ...]
     alignment: Alignment | None = None
-    collectives: tuple[CollectiveMetrics, ...] = ()
-    stragglers: tuple[Straggler, ...] = ()
+    collectives: Table[CollectiveMetrics] = Table()
+    stragglers: Table[Straggler] = Table()
     pipeline: Pipeline | None = None
-    bandwidths: Annotated[tuple[BandwidthMetrics, ...], _ADDED] = ()
-    per_rank: Annotated[tuple[RankTimes, ...], _ADDED] = ()
-    unmatched: Annotated[tuple[Unmatched, ...], _ADDED] = ()
+    bandwidths: Annotated[Table[BandwidthMetrics], _ADDED] = Table()
+    per_rank: Annotated[Table[RankTimes], _ADDED] = Table()
+    unmatched: Annotated[Table[Unmatched], _ADDED] = Table()
     critical_path: Annotated[JobPath | None, _ADDED] = None
     baseline: Annotated[JobBaseline | None, _ADDED] = None
     not_judged: Annotated[str | None, _ADDED] = None
@@ -113,7 +114,7 @@ def merge(parts: Sequence[RankPart], tables: Tables) -> Merged:
     wait_ns = tuple(map(members.wait_of_operations, range(len(parts))))
     pipeline = find_pipeline(members)
     replayed = replay_job(members, more_of)
-    per_rank = tuple(
+    per_rank = Table(
         rank_times(part, index, clocks, wait_ns[index], of_rank["windows"])
         for index, (part, of_rank) in enumerate(zip(parts, by_rank, strict=True))
     )
@@ -138,12 +139,12 @@ def merge(parts: Sequence[RankPart], tables: Tables) -> Merged:
     job = Job(
         ranks=tuple(part.rank for part in parts),
         alignment=clocks.alignment,
-        collectives=collective_rows(members, more_of, lateness, transfers),
-        stragglers=stragglers,
+        collectives=Table(collective_rows(members, more_of, lateness, transfers)),
+        stragglers=Table(stragglers),
         pipeline=pipeline,
-        bandwidths=bandwidths(members, transfers),
+        bandwidths=Table(bandwidths(members, transfers)),
         per_rank=per_rank,
-        unmatched=tuple(
+        unmatched=Table(
             Unmatched(part.rank, int(count), why)
             for part, count, why in zip(
                 parts, matches.unmatched, matches.unmatched_why, strict=True

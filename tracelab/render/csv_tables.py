@@ -7,23 +7,18 @@ step and device that its rows belong to.
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from tracelab.base.safe_text import clean
-from tracelab.report.schema import Report
+from tracelab.report.schema import Report, csv_text, flatten
 from tracelab.system.files import identities, require_output, write_file
 
-JOINT = "; "  # between the items of a list
 _NO_TABLES = ("schema", "version", "provenance")
 _KEYS = ("rank", "step", "device")  # of a row, by which the rows below it are known
-_FORMULA = ("=", "+", "-", "@")  # a spreadsheet would compute what begins so
 _NUMBER = "number"
 
 _Row = dict[str, Any]
@@ -43,7 +38,10 @@ def csv_tables(report: Report) -> dict[str, str]:
     for name, rows in content.items():
         if name not in _NO_TABLES and rows is not None:
             _add_rows(tables, name, rows if isinstance(rows, list) else [rows], {})
-    return {name: _written(rows) for name, rows in tables.items()}
+    return {
+        name: csv_text(list(dict.fromkeys(column for row in rows for column in row)), rows)
+        for name, rows in tables.items()
+    }
 
 
 def write_csv(report: Report, folder: str | PathLike[str]) -> list[Path]:
@@ -74,47 +72,10 @@ def _add_rows(
 ) -> None:
     """Add rows to a table, and what they hold as lists of rows to tables of their own."""
     for row in rows:
-        cells: _Row = dict(keys)
-        lists: dict[str, Sequence[_Row]] = {}
-        _flatten("", row, cells, lists)
+        own, lists = flatten(row)
+        cells = {**keys, **own}
         own_keys = {key: cells[key] for key in _KEYS if key in cells}
         if cells.keys() - own_keys:
             tables.setdefault(name, []).append(cells)
         for key, below in lists.items():
             _add_rows(tables, f"{name}.{key}", below, own_keys)
-
-
-def _flatten(prefix: str, row: _Row, cells: _Row, lists: dict[str, Sequence[_Row]]) -> None:
-    """Sort what a row holds into cells by their column, and lists of rows."""
-    for key, value in row.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, list) and any(isinstance(item, dict) for item in value):
-            lists[name] = value
-        elif isinstance(value, dict):
-            _flatten(f"{name}.", value, cells, lists)
-        else:
-            cells[name] = value
-
-
-def _written(rows: Sequence[_Row]) -> str:
-    """Return a table as CSV: a row may lack columns that others have."""
-    columns = list(dict.fromkeys(column for row in rows for column in row))
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(map(_cell, columns))
-    writer.writerows([_cell(row.get(column)) for column in columns] for row in rows)
-    return stream.getvalue()
-
-
-def _cell(value: Any) -> str | int | float:
-    """Return a number as it is, and a text that no spreadsheet takes for a formula."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int | float):
-        return value
-    if value is None:
-        return ""
-    items = value if isinstance(value, list) else [value]
-    text = clean(JOINT.join(map(str, items)))
-    is_name = any(isinstance(item, str) for item in items)
-    return f"'{text}" if is_name and text.lstrip().startswith(_FORMULA) else text

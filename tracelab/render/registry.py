@@ -9,16 +9,15 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from tracelab.base.arrays import Record
 from tracelab.base.errors import UsageError
 
-if TYPE_CHECKING:
-    from tracelab.report.schema import Report
-
 REPORT = "tracelab.report.schema:Report"
 DIFF = "tracelab.comparison.diff:Diff"
+FINDING = "tracelab.findings.finding:Finding"
+TABLE = "tracelab.measures.table:Table"
 WHATIF = "tracelab.report.schema:WhatIf"
 BUDGETS = "tracelab.comparison.budgets:BudgetResult"  # a list of them
 PICTURE = "tracelab.render.picture.save:Picture"
@@ -45,11 +44,17 @@ RENDERERS = (
     Renderer("text", REPORT, "tracelab.render.text.report:render_text", (".txt",)),
     Renderer("json", REPORT, "tracelab.report.schema:Report.to_json", (".json",)),
     Renderer("html", REPORT, "tracelab.render.html.page:render_page", (".html",)),
-    Renderer("notebook", REPORT, "tracelab.render.text.report:render_notebook"),
+    Renderer("notebook", REPORT, "tracelab.render.notebook:render_notebook"),
     Renderer("markdown", REPORT, "tracelab.render.markdown.report:render_markdown", (".md",)),
     Renderer("brief", REPORT, "tracelab.render.brief:render_brief"),
-    Renderer("text", WHATIF, "tracelab.render.text.report:render_whatif", (".txt",)),
-    Renderer("text", DIFF, "tracelab.render.text.report:render_diff", (".txt",)),
+    Renderer("text", WHATIF, "tracelab.render.text.report:render_result", (".txt",)),
+    Renderer("notebook", WHATIF, "tracelab.render.notebook:render_notebook"),
+    Renderer("text", FINDING, "tracelab.render.text.report:render_result", (".txt",)),
+    Renderer("notebook", FINDING, "tracelab.render.notebook:render_notebook"),
+    Renderer("text", TABLE, "tracelab.render.text.report:render_result", (".txt",)),
+    Renderer("notebook", TABLE, "tracelab.render.notebook:render_table"),
+    Renderer("text", DIFF, "tracelab.render.text.report:render_result", (".txt",)),
+    Renderer("notebook", DIFF, "tracelab.render.notebook:render_notebook"),
     Renderer("json", DIFF, "tracelab.comparison.diff:Diff.to_json", (".json",)),
     Renderer("markdown", DIFF, "tracelab.render.markdown.diff:render_diff", (".md",)),
     Renderer("text", BUDGETS, "tracelab.render.budgets:render_budgets", (".txt",)),
@@ -94,23 +99,3 @@ def resolve(name: str) -> Any:
     module, _, path = name.partition(":")
     names = path.split(".")
     return reduce(getattr, names, cast("Any", importlib.import_module(module)))
-
-
-def show_reports() -> None:
-    """Tell IPython how to show a `Report`; without a running IPython, do nothing."""
-    from IPython import get_ipython
-
-    shell: Any = get_ipython()
-    if shell is None:
-        return
-    formatters = shell.display_formatter.formatters
-    formatters["text/html"].for_type_by_name("tracelab.report.schema", "Report", _html)
-    formatters["text/plain"].for_type_by_name("tracelab.report.schema", "Report", _plain)
-
-
-def _html(report: Report) -> Any:
-    return render_as(report, "notebook")
-
-
-def _plain(report: Report, printer: Any, _: bool) -> None:
-    printer.text(render_as(report, "text", width=100, color=False))

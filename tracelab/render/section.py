@@ -9,19 +9,23 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from enum import Enum
+from itertools import accumulate
 from typing import Any, TypeVar
 
 from tracelab.base.arrays import Record
-from tracelab.base.safe_text import counted
+from tracelab.base.safe_text import clean, counted
 from tracelab.findings.finding import CRITICAL, INFO, WARNING
 from tracelab.render.text.hints import ALL_IN_JSON
-from tracelab.render.words import UNITS
-from tracelab.report.schema import Figure
+from tracelab.render.words import UNITS, Quantity, shorten
+from tracelab.report.schema import JOINT, Figure, Table
 
 NONE = "none"  # an overlap that is missing
 PART = " · "  # between the parts of a cell that may stand on lines of their own
 
 _MAX_ROWS = 10
+_MAX_SHOWN_ROWS = 20
+_MAX_CELL_LETTERS, _MAX_NARROW_LETTERS = 60, 24
+_EMPTY = ("", "-")
 _KEYS = ("rank", "step")
 
 _Row = TypeVar("_Row")
@@ -150,6 +154,48 @@ def table_of_rows(key: str, rows: Sequence[Any]) -> Section:
         (column_title(name), _text_of(name), fit) for name, fit in zip(names, fits, strict=True)
     ]
     return table(table_title(key), rows, *columns, most=_MAX_ROWS)
+
+
+def table_section(rows: Table[Any], room: int | None = None) -> Section:
+    """Make a table of the first rows by the names of their columns, without those that are empty.
+
+    Args:
+        rows: any.
+        room: letters of a line; the columns that find none in it are only named.
+    """
+    cells = {
+        name: [_cell_of(name, value) for value in values]
+        for name, values in rows[:_MAX_SHOWN_ROWS].columns.items()
+    }
+    cells = {name: some for name, some in cells.items() if any(x not in _EMPTY for x, _ in some)}
+    longest = ([name, *(x[:_MAX_NARROW_LETTERS] for x, _ in some)] for name, some in cells.items())
+    ends = accumulate(max(map(len, texts)) + 1 for texts in longest)
+    names = [name for name, end in zip(cells, ends, strict=True) if room is None or end <= room]
+    left_out, others = len(rows[_MAX_SHOWN_ROWS:]), list(cells)[len(names) :]
+    return Section(
+        "",
+        lines=() if rows else ("no rows",),
+        columns=tuple(Column(name, _fit_of(cells[name])) for name in names),
+        rows=tuple(zip(*([text for text, _ in cells[name]] for name in names), strict=True)),
+        notes=(
+            *([f"… and {counted(left_out, 'row', 'rows')} more"] if left_out else []),
+            *([f"further columns: {', '.join(others)}"] if others else []),
+        ),
+    )
+
+
+def _fit_of(cells: Iterable[tuple[str, Fit]]) -> Fit:
+    """Fit of a column: that of its texts, if it has one."""
+    return Fit.LABEL if any(fit is Fit.LABEL for _, fit in cells) else Fit.NUMBER
+
+
+def _cell_of(name: str, value: Any) -> tuple[str, Fit]:
+    """A cell of a column, whose name or a part of it ends in a unit; a long text is cut."""
+    if not isinstance(value, str | list):
+        units = (part.rpartition("_")[2] for part in reversed(name.split(".")))
+        return cell(name, value, next((unit for unit in units if unit in UNITS), ""))
+    text = clean(value if isinstance(value, str) else JOINT.join(map(str, value)))
+    return Quantity(shorten(text, _MAX_CELL_LETTERS), text), Fit.LABEL
 
 
 def figure_columns(rows: Sequence[_Row], figures: Iterable[Figure]) -> list[Cell[_Row]]:

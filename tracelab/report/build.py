@@ -39,6 +39,7 @@ from tracelab.report.schema import (
     Provenance,
     RecordedTime,
     Report,
+    Table,
     TraceInfo,
     UnreadFile,
     WhatIf,
@@ -63,10 +64,10 @@ def build_report(
         schema=SCHEMA,
         version=__version__,
         provenance=_provenance((trace_info.path,), options, ()),
-        traces=(trace_info,),
+        traces=Table((trace_info,)),
         tables={key: set_rank(rows, rank) for key, rows in tables.items()},
-        findings=findings,
-        notes=notes,
+        findings=Table(findings),
+        notes=Table(notes),
         savings=set_rank(savings, rank),
         whatif=whatif,
         causal=set_rank(causal, rank),
@@ -139,7 +140,7 @@ def merge_reports(
     decision = decide_job(traces, [rank for rank, _ in numbers], is_stated=options.job)
     keys = dict.fromkeys(key for report in numbered for key in report.tables)
     tables = {
-        key: tuple(row for report in numbered for row in report.tables.get(key, ())) for key in keys
+        key: Table(row for report in numbered for row in report.tables.get(key, ())) for key in keys
     }
     findings = _merge_findings(numbered, decision)
     savings = tuple(row for report in numbered for row in report.savings)
@@ -184,14 +185,14 @@ def merge_reports(
     merged_report = replace(
         numbered[0],
         provenance=_provenance(paths, options, unread, decision if len(traces) > 1 else None),
-        traces=tuple(trace for report in numbered for trace in report.traces),
+        traces=Table(trace for report in numbered for trace in report.traces),
         tables=tables,
-        findings=findings,
-        notes=tuple(note for report in numbered for note in report.notes),
-        savings=savings,
+        findings=Table(findings),
+        notes=Table(note for report in numbered for note in report.notes),
+        savings=Table(savings),
         whatif=whatif,
         job=job,
-        causal=tuple(row for report in numbered for row in report.causal),
+        causal=Table(row for report in numbered for row in report.causal),
     )
     return put_groups_first(merged_report) if job else merged_report
 
@@ -202,7 +203,7 @@ def _whatif_in_job(options: Options, job: Job, replay: JobReplay) -> WhatIf:
     return WhatIf(
         basis=baseline.printed.name if baseline.printed else baseline.basis,
         baseline_error=baseline.error,
-        predictions=predict_in_job(options.edits, job.ranks, replay) if is_replayed else (),
+        predictions=Table(predict_in_job(options.edits, job.ranks, replay) if is_replayed else ()),
         not_replayed=baseline.not_replayed,
     )
 

@@ -10,7 +10,7 @@ from tracelab.base.arrays import Record
 from tracelab.findings.finding import Finding, call_site_key, order_of
 from tracelab.findings.places import sentence_of
 from tracelab.findings.rules.waiting_ranks import same_work
-from tracelab.report.schema import Report
+from tracelab.report.schema import Report, Table
 from tracelab.report.views import RankView, Scope, ranks_of
 
 
@@ -76,7 +76,7 @@ def put_groups_first(report: Report) -> Report:
     leaders = [group.finding for group in finding_groups(report, ranks_of(report))]
     own = {id(finding) for finding in leaders}
     others = (finding for finding in report.findings if id(finding) not in own)
-    return replace(report, findings=(*leaders, *others))
+    return replace(report, findings=Table((*leaders, *others)))
 
 
 def _place_of(finding: Finding) -> tuple[object, ...]:

@@ -16,6 +16,7 @@ from tracelab.base.errors import UnreadableInputError
 from tracelab.findings.registry import about_of
 from tracelab.measures import window_times
 from tracelab.measures.registry import MEASURES
+from tracelab.measures.table import decode_table
 from tracelab.read.streams import READ_ERRORS, Source, open_source
 from tracelab.report.schema import SCHEMA, Report
 
@@ -110,7 +111,9 @@ def parse_report(content: bytes, path: str) -> Report:
         }
         findings = _add_about(data["findings"])
         report = msgspec.convert(
-            {**data, "findings": findings, "tables": {**tables, **unknown}}, Report
+            {**data, "findings": findings, "tables": {**tables, **unknown}},
+            Report,
+            dec_hook=decode_table,
         )
         if missing := {x.rank for x in report.traces} - {x.rank for x in report.windows}:
             raise TypeError(f"rank {min(missing)} has no window")
@@ -138,5 +141,5 @@ def _is_table(value: Any) -> bool:
 def _rows_of_unknown(key: str, rows: list[Any]) -> tuple[Any, ...]:
     """Make dataclasses of the rows of a table that this version does not know."""
     names = dict.fromkeys(name for row in rows for name in row)
-    row_type = make_dataclass(key, [*names], frozen=True, slots=True)
+    row_type = make_dataclass(key, [(x, Any) for x in names], frozen=True, slots=True)
     return tuple(row_type(**{name: row.get(name) for name in names}) for row in rows)

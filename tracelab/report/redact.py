@@ -17,7 +17,7 @@ from typing import Any, TypeVar, cast
 from tracelab.base.file_names import short_names
 from tracelab.findings.finding import Where
 from tracelab.findings.remedies import REMEDIES
-from tracelab.report.schema import JobDecision, Provenance, Report
+from tracelab.report.schema import JobDecision, Provenance, Report, Table
 
 LEFT_OUT = "…"
 ALONE = "trace"  # what a trace is called that is the only one
@@ -81,7 +81,7 @@ class Redaction:
         if isinstance(value, str):
             return cast(_Value, self._text(value))
         changed: Any = value
-        if isinstance(value, tuple):
+        if isinstance(value, tuple | Table):
             items = [self.apply(item) for item in value]
             changed = type(value)(*items) if hasattr(value, "_fields") else tuple(items)
         elif isinstance(value, Mapping):
@@ -153,7 +153,7 @@ def _source_files(value: Any) -> Iterator[str]:
     """The paths of source files in a report: a path may hold spaces, which a text does not tell."""
     if isinstance(value, Mapping):
         value = tuple(value.values())
-    if isinstance(value, tuple):
+    if isinstance(value, tuple | Table):
         for item in value:
             yield from _source_files(item)
     elif is_dataclass(value):

@@ -10,7 +10,7 @@ report holds its tables by their key, whoever made them, and treats them all ali
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
 from msgspec.structs import force_setattr
 
-from tracelab.base import printing
 from tracelab.base.arrays import Record
+from tracelab.base.printing import Shown
 from tracelab.base.safe_text import json_bytes
 from tracelab.findings.finding import Finding, Savings
 from tracelab.job.clocks import Alignment as Alignment
@@ -43,6 +43,13 @@ from tracelab.measures.memory import MemoryMetrics as MemoryMetrics
 from tracelab.measures.overlap import OverlapMetrics as OverlapMetrics
 from tracelab.measures.starts import LatencyMetrics as LatencyMetrics, StartMetrics as StartMetrics
 from tracelab.measures.steady import PROFILED, UNPROFILED as UNPROFILED, SteadyMetrics
+from tracelab.measures.table import (
+    JOINT as JOINT,
+    Table as Table,
+    Tabled,
+    csv_text as csv_text,
+    flatten as flatten,
+)
 from tracelab.measures.what_ran import OUTSIDE_FUNCTIONS as OUTSIDE_FUNCTIONS
 from tracelab.measures.window_times import DeviceMetrics as DeviceMetrics, WindowMetrics
 from tracelab.measures.work import (
@@ -187,6 +194,27 @@ class TraceInfo(Record):
         return framework_of(self.step_pattern)
 
 
+class StepTimes(Record):
+    """One step of one rank, ns.
+
+    Attributes:
+        device: the GPU that is the busiest in it; None where none worked.
+        unprofiled_ns: its length without the profiler, where that is at least a tenth less.
+        bubbles_ns: the idle time by cause.
+    """
+
+    rank: int
+    step: int
+    device: int | None
+    length_ns: int
+    unprofiled_ns: int | None
+    busy_ns: int
+    idle_ns: int
+    exposed_comm_ns: int
+    exposed_copy_ns: int
+    bubbles_ns: Mapping[str, int]
+
+
 class Note(Record):
     """Note to the reader of a window's findings."""
 
@@ -195,7 +223,7 @@ class Note(Record):
     text: str
 
 
-class WhatIf(Record):
+class WhatIf(Tabled, Shown):
     """Length of the steady steps with changes, by replay; `print` shows it as a table.
 
     Attributes:
@@ -209,22 +237,22 @@ class WhatIf(Record):
 
     basis: Annotated[str, constrained(enum=[PROFILED, UNPROFILED])]
     baseline_error: float | None
-    predictions: tuple[Prediction, ...]
+    predictions: Table[Prediction]
     not_replayed: str | None = None
     is_of_trace: bool = False
-
-    def __str__(self) -> str:
-        return printing.text_of(self)
 
 
 class _Rows(Generic[_Row]):
     """Rows of the table that has the name of the attribute; none if the table is not there."""
 
+    def __init__(self, row: type[_Row]) -> None:
+        self._row = row
+
     def __set_name__(self, owner: type, name: str) -> None:
         self._key = name
 
-    def __get__(self, holder: Tables, owner: type) -> tuple[_Row, ...]:
-        return holder.tables.get(self._key, ()) if holder else ()
+    def __get__(self, holder: Tables, owner: type) -> Table[_Row]:
+        return (holder and holder.tables.get(self._key)) or Table((), self._row)
 
 
 class Tables:
@@ -232,26 +260,26 @@ class Tables:
 
     __slots__ = ()
     if TYPE_CHECKING:  # every subclass has this field
-        tables: Mapping[str, tuple[Any, ...]]
+        tables: Mapping[str, Table[Any]]
 
-    overlaps = _Rows[OverlapMetrics]()  # of kinds, streams and devices
-    syncs = _Rows[BlockingCallMetrics]()  # with the idle time that they caused
-    holders = _Rows[CulpritMetrics]()
-    graph_idle = _Rows[GraphIdleMetrics]()  # inside replays of CUDA graphs
-    starts = _Rows[StartMetrics]()
-    latencies = _Rows[LatencyMetrics]()
-    critical_path = _Rows[CriticalPathMetrics]()
-    steady = _Rows[SteadyMetrics]()  # no row of a file without steady steps
-    memory = _Rows[MemoryMetrics]()  # no row of a file without readings of allocators
+    overlaps = _Rows(OverlapMetrics)  # of kinds, streams and devices
+    syncs = _Rows(BlockingCallMetrics)  # with the idle time that they caused
+    holders = _Rows(CulpritMetrics)
+    graph_idle = _Rows(GraphIdleMetrics)  # inside replays of CUDA graphs
+    starts = _Rows(StartMetrics)
+    latencies = _Rows(LatencyMetrics)
+    critical_path = _Rows(CriticalPathMetrics)
+    steady = _Rows(SteadyMetrics)  # no row of a file without steady steps
+    memory = _Rows(MemoryMetrics)  # no row of a file without readings of allocators
     # Per steady step, the largest first.
-    kernels = _Rows[KernelMetrics]()
-    operators = _Rows[WorkMetrics]()
-    phases = _Rows[WorkMetrics]()
-    lines = _Rows[WorkMetrics]()  # no row of a file without Python stacks
-    modules = _Rows[WorkMetrics]()  # likewise
+    kernels = _Rows(KernelMetrics)
+    operators = _Rows(WorkMetrics)
+    phases = _Rows(WorkMetrics)
+    lines = _Rows(WorkMetrics)  # no row of a file without Python stacks
+    modules = _Rows(WorkMetrics)  # likewise
 
 
-class Report(Record, Tables):
+class Report(Tabled, Tables, Shown):
     """Measurements of one or several traces; `print` shows it as a terminal does.
 
     Attributes:
@@ -278,17 +306,19 @@ class Report(Record, Tables):
     schema: str
     version: str
     provenance: Provenance
-    traces: tuple[TraceInfo, ...]
-    tables: Mapping[str, tuple[Any, ...]]
-    findings: tuple[Finding, ...] = ()
-    notes: tuple[Note, ...] = ()
+    traces: Table[TraceInfo]
+    tables: Mapping[str, Table[Any]]
+    findings: Table[Finding] = Table()
+    notes: Table[Note] = Table()
     whatif: WhatIf | None = None
     job: Job | None = None
-    savings: tuple[Savings, ...] = ()
-    causal: tuple[CausalMetrics, ...] = ()
+    savings: Table[Savings] = Table()
+    causal: Table[CausalMetrics] = Table()
 
     def __post_init__(self) -> None:
-        force_setattr(self, "tables", MappingProxyType(dict(self.tables)))
+        super().__post_init__()
+        tables = {key: Table(rows) for key, rows in self.tables.items()}
+        force_setattr(self, "tables", MappingProxyType(tables))
 
     def __reduce__(self) -> Any:  # read-only mappings cannot be pickled
         values = (getattr(self, name) for name in self.__struct_fields__)
@@ -303,9 +333,6 @@ class Report(Record, Tables):
         listed = ", ".join(f"{count} {word}{'s' * (count != 1)}" for count, word in counts)
         return f"<Report of {listed}>"
 
-    def __str__(self) -> str:
-        return printing.text_of(self)
-
     @property
     def headline(self) -> tuple[Headline, ...]:
         """The first figures of each rank, as they are printed."""
@@ -315,9 +342,16 @@ class Report(Record, Tables):
         return tuple(headline_of(rank) for rank in ranks_of(self) if rank.views)
 
     @property
-    def windows(self) -> tuple[WindowMetrics, ...]:
+    def windows(self) -> Table[WindowMetrics]:
         """The whole trace and then each step, of each rank."""
         return self.tables["windows"]
+
+    @property
+    def steps(self) -> Table[StepTimes]:
+        """Each step of each rank, on the GPU that is the busiest in it."""
+        from tracelab.report.views import step_times_of
+
+        return Table(step_times_of(self), StepTimes)
 
     @property
     def step_patterns(self) -> tuple[str, ...]:
@@ -330,7 +364,7 @@ class Report(Record, Tables):
         """The report of one file as that of another rank."""
         return replace(
             self,
-            traces=tuple(replace(x, rank=rank, rank_source=rank_source) for x in self.traces),
+            traces=Table(replace(x, rank=rank, rank_source=rank_source) for x in self.traces),
             tables={key: set_rank(rows, rank) for key, rows in self.tables.items()},
             findings=set_rank(self.findings, rank),
             notes=set_rank(self.notes, rank),
@@ -366,6 +400,6 @@ class Report(Record, Tables):
         write_file(path, self.to_json())
 
 
-def set_rank(rows: tuple[Any, ...], rank: int) -> tuple[Any, ...]:
+def set_rank(rows: Iterable[Any], rank: int) -> Table[Any]:
     """The same rows, of another rank."""
-    return tuple(row if row.rank == rank else replace(row, rank=rank) for row in rows)
+    return Table(row if row.rank == rank else replace(row, rank=rank) for row in rows)

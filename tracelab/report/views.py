@@ -7,7 +7,7 @@ budget looks at a report through these.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -16,7 +16,7 @@ from tracelab.findings.finding import Finding, Savings, is_worth_showing
 from tracelab.measures.registry import MEASURES
 from tracelab.measures.steady import SteadyMetrics
 from tracelab.measures.window_times import DeviceMetrics, WindowMetrics
-from tracelab.report.schema import Report, Tables, TraceInfo
+from tracelab.report.schema import Report, StepTimes, Table, Tables, TraceInfo
 
 # The columns of figures that the sections of the package show, by the key of their table.
 FIGURES = MappingProxyType({measure.key: measure.figures for measure in MEASURES})
@@ -97,12 +97,12 @@ class View(Record, Tables):
     """
 
     window: WindowMetrics
-    tables: Mapping[str, tuple[Any, ...]]
+    tables: Mapping[str, Table[Any]]
     findings: tuple[Finding, ...]
     savings: Savings | None = None
 
     @property
-    def other_tables(self) -> dict[str, tuple[Any, ...]]:
+    def other_tables(self) -> dict[str, Table[Any]]:
         """Tables that reports have no property for: no section and no comparison is about them."""
         return {key: rows for key, rows in self.tables.items() if not hasattr(Report, key)}
 
@@ -134,7 +134,7 @@ class View(Record, Tables):
             device: int | None = row.device
         else:
             name = "the trace" if self.step is None else f"step {self.step}"
-            busiest = max(self.window.devices, key=lambda x: x.busy_ns, default=None)
+            busiest = busiest_of(self.window)
             device = busiest.device if busiest else None
         if savings and savings.is_of_job and savings.step_ns:
             printed_ns = savings.step_ns
@@ -201,7 +201,7 @@ def views_of(report: Report) -> list[View]:
     return [
         View(
             window=window,
-            tables=MappingProxyType({key: tuple(rows.get(at, ())) for key, rows in tables.items()}),
+            tables=MappingProxyType({key: Table(rows.get(at, ())) for key, rows in tables.items()}),
             findings=tuple(findings.get(at, ())),
             savings=savings.get(at),
         )
@@ -227,7 +227,31 @@ def ranks_of(report: Report) -> list[RankView]:
     ]
 
 
-def _grouped(rows: tuple[Any, ...]) -> dict[tuple[int, int | None], list[Any]]:
+def busiest_of(window: WindowMetrics) -> DeviceMetrics | None:
+    """The device that is busy for the longest in a window; None without any."""
+    return max(window.devices, key=lambda device: device.busy_ns, default=None)
+
+
+def step_times_of(report: Report) -> Iterator[StepTimes]:
+    """The steps of each rank, each on the GPU that is the busiest in it."""
+    for window in report.windows:
+        if window.step is not None:
+            device = busiest_of(window)
+            yield StepTimes(
+                rank=window.rank,
+                step=window.step,
+                device=device.device if device else None,
+                length_ns=window.length_ns,
+                unprofiled_ns=window.unprofiled_ns,
+                busy_ns=device.busy_ns if device else 0,
+                idle_ns=device.idle_ns if device else window.length_ns,
+                exposed_comm_ns=device.exposed_comm_ns if device else 0,
+                exposed_copy_ns=device.exposed_copy_ns if device else 0,
+                bubbles_ns=device.bubbles if device else {},
+            )
+
+
+def _grouped(rows: Iterable[Any]) -> dict[tuple[int, int | None], list[Any]]:
     groups: dict[tuple[int, int | None], list[Any]] = defaultdict(list)
     for row in rows:
         groups[row.rank, row.step].append(row)

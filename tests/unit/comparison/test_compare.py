@@ -24,7 +24,7 @@ from tracelab.measures.work import kernel_times
 from tracelab.model.graph import EventLinks
 from tracelab.render.sections.diff import kernel_labels
 from tracelab.render.sections.diff_words import headline, verdict
-from tracelab.render.text.report import render_diff
+from tracelab.render.text.report import render_result
 from tracelab.report.schema import (
     BlockingCallMetrics,
     DeviceMetrics,
@@ -219,7 +219,7 @@ def test_without_steps_on_one_side_the_whole_traces_are_compared():
     assert rank.before.shown is rank.after.shown is None
     assert rank.length.before_ns == 3 * STEP
     assert rank.length.before_spread_ns is None
-    assert "Not every file has steady steps" in render_diff(found, **PLAIN)
+    assert "Not every file has steady steps" in render_result(found, **PLAIN)
 
 
 def test_steps_found_by_another_name_are_other_options():
@@ -235,7 +235,7 @@ def test_steps_found_by_another_name_are_other_options():
 def test_a_single_steady_step_tells_only_what_is_large(after, verdict):
     found = diff(report([STEP]), report([after]))
     assert found.verdict == verdict
-    assert "single steady step" in render_diff(found, **PLAIN)
+    assert "single steady step" in render_result(found, **PLAIN)
 
 
 def test_few_steps_that_lie_apart_cannot_be_told(snapshot):
@@ -255,7 +255,7 @@ def test_several_recordings_make_the_noise():
     assert rank.length.noise_ns == 22_698  # 2.78 * sqrt(10_000**2 * (1/3 + 1/3))
     assert len(rank.before_recordings) == len(rank.after_recordings) == 3
     assert compare(before[:1], after[:1]).verdict == "shorter"
-    assert "Medians of the recordings." in render_diff(found, **PLAIN)
+    assert "Medians of the recordings." in render_result(found, **PLAIN)
 
 
 def test_recordings_of_several_ranks_are_put_together_by_rank():
@@ -294,7 +294,7 @@ def test_streams_without_a_namesake_are_paired_by_how_busy_they_are():
         (None, 32, AFTER),
     ]
     assert [x.busy.difference_ns for x in streams] == [0, -1_000, 1_000, 1_000]
-    text = render_diff(diff(before, after), **PLAIN)
+    text = render_result(diff(before, after), **PLAIN)
     assert "stream 20 → 31" in text
     assert "stream 32 (new)" in text
     assert "no namesake" in text
@@ -315,7 +315,7 @@ def test_nearly_empty_streams_of_graphs_are_not_compared():
 def test_device_with_another_number_is_paired_and_named():
     rank = only(report([STEP] * 3), report([STEP] * 3, number=3))
     assert [(x.before, x.after, x.matched) for x in rank.devices] == [(0, 3, ORDER)]
-    text = render_diff(diff(report([STEP] * 3), report([STEP] * 3, number=3)), **PLAIN)
+    text = render_result(diff(report([STEP] * 3), report([STEP] * 3, number=3)), **PLAIN)
     assert "GPU 0 → 3" in text
 
 
@@ -375,7 +375,7 @@ def test_finding_about_the_trace_is_no_difference():
     after = report([STEP] * 3, findings=[finding("TL904", call=None, function=None)])
     found = diff(report([STEP] * 3), after)
     assert not found.different
-    assert "TL904 after only" in render_diff(found, **PLAIN)
+    assert "TL904 after only" in render_result(found, **PLAIN)
 
 
 def test_bounds_of_one_key_add_up():
@@ -383,7 +383,7 @@ def test_bounds_of_one_key_add_up():
     rank = only(twice, report([STEP] * 3))
     (found,) = rank.findings
     assert (found.before_ns, found.before_count, found.after_count) == (12_000, 2, 0)
-    assert "2 findings: It waits" in render_diff(diff(twice, report([STEP] * 3)), **PLAIN)
+    assert "2 findings: It waits" in render_result(diff(twice, report([STEP] * 3)), **PLAIN)
 
 
 def test_shares_of_findings_are_those_of_the_report(snapshot):
@@ -395,7 +395,7 @@ def test_shares_of_findings_are_those_of_the_report(snapshot):
     assert loading.before_share == loading.after_share
     assert rank.before_scope == rank.after_scope == "the steady steps"
     changed = diff(report([STEP] * 3, findings=[finding(bound=90_000)]), report([STEP] * 3))
-    assert render_diff(changed, **PLAIN) == snapshot
+    assert render_result(changed, **PLAIN) == snapshot
 
 
 def test_findings_that_would_look_alike_are_told_apart_by_their_cause(snapshot):
@@ -406,7 +406,7 @@ def test_findings_that_would_look_alike_are_told_apart_by_their_cause(snapshot):
 
 def test_tables_use_the_names_of_the_report():
     before, after = (waiting([STEP] * 3, idle, cause="input") for idle in (20_000, 40_000))
-    text = render_diff(diff(before, after), **PLAIN)
+    text = render_result(diff(before, after), **PLAIN)
     assert "idle: data loading" in text
     assert "idle: input" not in text
     assert diff(before, after).ranks[0].devices[0].bubbles.keys() == {"input"}
@@ -507,7 +507,7 @@ def test_without_functions_on_one_side_calls_are_matched_without_places():
     assert not found.ranks[0].places
     assert len(found.ranks[0].calls) == 1
     assert not found.different
-    assert "without Python functions" in render_diff(found, **PLAIN)
+    assert "without Python functions" in render_result(found, **PLAIN)
 
 
 def test_ranks_are_matched_and_the_others_named():
@@ -526,7 +526,7 @@ def test_ranks_are_matched_and_the_others_named():
     assert headline(found).startswith("Rank 1, the slowest of 2: a step got 100.0 % longer: ")
     assert [x.after.rank for x in found.regressed(99)] == [1]
     assert found.regressed(100) == ()
-    text = render_diff(found, **PLAIN)
+    text = render_result(found, **PLAIN)
     assert "Rank 4: before only." in text
     assert "── Rank 1" in text
     with pytest.raises(UsageError, match="rank 0, 1, 4"):
@@ -536,13 +536,13 @@ def test_ranks_are_matched_and_the_others_named():
 def test_one_file_is_compared_with_one_file_of_another_rank():
     found = diff(report([STEP] * 3), report([STEP] * 3, rank=5))
     assert (found.only_before, found.only_after) == ((), ())
-    assert "Rank 0 is compared with rank 5." in render_diff(found, **PLAIN)
+    assert "Rank 0 is compared with rank 5." in render_result(found, **PLAIN)
 
 
 def test_saved_reports_leave_out_kernels():
     found = diff(report([STEP] * 3), report([STEP] * 3))
     assert found.ranks[0].kernels is None
-    assert "are saved reports" in render_diff(found, **PLAIN)
+    assert "are saved reports" in render_result(found, **PLAIN)
     assert verdict(found.ranks[0]).startswith("No change beyond the noise of 1.0 %: ")
     assert found.same_program is None
 
@@ -560,7 +560,7 @@ def test_kernels_of_both_sides():
         ("same", 0),
     ]
     assert (kernels[0].before_count, kernels[0].after_count) == (1, 0)
-    assert re.search(r"a +1 → 0 +50.00 µs +0 +-50.00 µs +gone", render_diff(found, **PLAIN))
+    assert re.search(r"a +1 → 0 +50.00 µs +0 +-50.00 µs +gone", render_result(found, **PLAIN))
     assert "a 50.00 µs → 0" in headline(found)
 
 
@@ -577,7 +577,7 @@ def test_a_kernel_that_came_or_went_is_no_noise_however_short(snapshot):
         ("a", "gone"),
         ("long", ""),
     ]
-    text = render_diff(found, **PLAIN)
+    text = render_result(found, **PLAIN)
     assert text == snapshot
     assert re.search(r"a +1 → 0 +10 ns +0 +-10 ns +gone, below the noise", text)
     assert re.search(r"b +0 → 1 +0 +20 ns +\+20 ns +new, below the noise", text)

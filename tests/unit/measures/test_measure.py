@@ -18,7 +18,7 @@ from tracelab.comparison.compare import compare_sides
 from tracelab.comparison.diff import Side
 from tracelab.measures import measure as recipe
 from tracelab.measures.registry import MEASURES
-from tracelab.render.text.report import render_diff, render_text
+from tracelab.render.text.report import render_result, render_text
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +155,7 @@ def test_it_is_compared(analyze, tmp_path, is_saved):
     change = row.times["total_ns"]
     assert row.names == {"name": "add"}
     assert (change.before_ns, change.after_ns, change.difference_ns) == (1_000, 4_000, 3_000)
-    text = render_diff(diff, width=100, color=False)
+    text = render_result(diff, width=100, color=False)
     section = text.partition("Short activities, per step\n")[2].splitlines()
     assert section[2].split() == ["add", "total", "1.00", "µs", "4.00", "µs", "+3.00", "µs"]
 

@@ -11,7 +11,7 @@ from tracelab.comparison.compare import compare
 from tracelab.comparison.diff import Side
 from tracelab.render.budgets import junit_xml, render_budgets
 from tracelab.render.registry import BUDGETS, RENDERERS, REPORT, Renderer, render_as, resolve
-from tracelab.render.text.report import render_diff, render_text
+from tracelab.render.text.report import render_result, render_text
 
 TRACE = Path(__file__).parents[3] / "traces" / "prefetch_copy_stream_synchronize.pt.trace.json.gz"
 LOOK = {"width": 100, "color": False}
@@ -43,7 +43,7 @@ def test_a_report_is_rendered_by_its_own_renderers(report):
 
 def test_a_difference_is_rendered_by_its_own_renderers(report):
     diff = compare(Side(report, None), Side(report, None))
-    assert render_as(diff, "text", **LOOK) == render_diff(diff, **LOOK)
+    assert render_as(diff, "text", **LOOK) == render_result(diff, **LOOK)
     assert render_as(diff, "json") == diff.to_json()
 
 

@@ -9,7 +9,7 @@ from tracelab.findings.finding import INFO, Finding
 from tracelab.findings.places import sentence_of
 from tracelab.render.section import LABEL, PART, PROSE, TONES, Section, table
 from tracelab.render.text.savings import REASONS, amount, interval, price
-from tracelab.render.words import percent_text, time_text
+from tracelab.render.words import interval_text as time_interval, percent_text, time_text
 from tracelab.report.finding_groups import FindingGroup
 from tracelab.report.glossary import FINDING_CAUSES
 from tracelab.report.views import Scope, View
@@ -39,8 +39,22 @@ def about_the_trace(view: View) -> Iterator[Section]:
 
 
 def _finding_section(number: int, finding: Finding, scope: Scope) -> Section:
+    return _section(finding, f"{number}. {finding.severity}", price(finding, scope))
+
+
+def finding_section(finding: Finding) -> Section:
+    """Show one finding without its report: it says what its fix saves as a time."""
+    saves_ns, low_ns, high_ns = finding.saves_ns, finding.saves_low_ns, finding.saves_high_ns
+    saves = []
+    if saves_ns is not None and low_ns is not None and high_ns is not None:
+        saves = [f"saves {time_interval(saves_ns, low_ns, high_ns)}"]
+    elif high_ns is not None:
+        saves = [f"saves at most {time_text(high_ns)}"]
+    return _section(finding, finding.severity, *saves)
+
+
+def _section(finding: Finding, *title: str) -> Section:
     names = (finding.rule, *filter(None, [finding.remedy]))
-    title = PART.join((f"{number}. {finding.severity}", price(finding, scope), *names))
     reason = REASONS.get(finding.saves_reason or "")
     lines = (
         f"{sentence_of(finding.shown_title, finding.where)}. ({circumstances(finding)})",
@@ -48,7 +62,7 @@ def _finding_section(number: int, finding: Finding, scope: Scope) -> Section:
         f"Fix: {finding.fix}",
         *([f"Source: {finding.source}."] if finding.source else []),
     )
-    return Section(title, lines, tone=TONES[finding.severity])
+    return Section(PART.join((*title, *names)), lines, tone=TONES[finding.severity])
 
 
 def circumstances(finding: Finding) -> str:

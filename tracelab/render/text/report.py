@@ -7,30 +7,41 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from io import StringIO
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.measure import Measurement
 from rich.padding import Padding
-from rich.table import Table
+from rich.table import Table as Grid
 from rich.text import Text
 
 from tracelab.base.arrays import Record
 from tracelab.base.safe_text import clean
+from tracelab.findings.finding import Finding
 from tracelab.render.document import MAX_WORK_ROWS, detailed, document_of
-from tracelab.render.section import NONE, PART, Chapter, Column, Fit, Line, Section, Tone
+from tracelab.render.section import (
+    NONE,
+    PART,
+    Chapter,
+    Column,
+    Fit,
+    Line,
+    Section,
+    Tone,
+    table_section,
+)
+from tracelab.render.sections.findings import finding_section
 from tracelab.render.sections.predictions import causal_section, prediction_sections
 from tracelab.render.text.hints import COMPARE_WITH_PREDICTION
 from tracelab.render.text.screen import screen
 from tracelab.render.words import shorten_middle, wrap
-from tracelab.report.schema import Report, WhatIf
+from tracelab.report.schema import Report, Table, WhatIf
 
 if TYPE_CHECKING:  # what a difference is made of is not needed to show one trace
     from tracelab.comparison.diff import Diff
 
-_NOTEBOOK_WIDTH = 110
 # A narrower report cuts numbers, which misleads more than lines that are too long.
 _MIN_WIDTH = 80
 _INDENT = 2
@@ -79,25 +90,23 @@ def render_text(
     return draw(lines, width=width, color=color)
 
 
-def render_notebook(report: Report, *, full: bool = False) -> str:
-    """Return the text as HTML, for a notebook's cell: a first screen, or all of it."""
-    document = detailed(report) if full else document_of(report)
-    parts = document.chapters if full else screen(document, width=_NOTEBOOK_WIDTH)
-    console = _console(_NOTEBOOK_WIDTH, color=True, record=True)
-    _draw(console, parts)
-    return console.export_html(code_format=_PAGE_PART, inline_styles=True)
+def render_result(result: Diff | WhatIf | Finding | Table[Any], *, width: int, color: bool) -> str:
+    """Return any other result as text; lines are at most `width` long, but at least 80."""
+    return draw(parts_of(result, width), width=width, color=color)
 
 
-def render_diff(diff: Diff, *, width: int, color: bool) -> str:
-    """Return what changed as text; lines are at most `width` long, but at least 80."""
+def parts_of(result: Diff | WhatIf | Finding | Table[Any], width: int) -> Sequence[Chapter]:
+    """Return what is drawn of a result, in lines of this width."""
+    match result:
+        case WhatIf():
+            return [Chapter("", tuple(prediction_sections(result)))]
+        case Finding():
+            return [Chapter("", (finding_section(result),))]
+        case Table():
+            return [Chapter("", (table_section(result, room=max(width, _MIN_WIDTH)),))]
     from tracelab.render.sections.diff import chapters
 
-    return draw(chapters(diff), width=width, color=color)
-
-
-def render_whatif(whatif: WhatIf, *, width: int, color: bool) -> str:
-    """Return predictions as text; lines are at most `width` long, but at least 80."""
-    return draw([Chapter("", tuple(prediction_sections(whatif)))], width=width, color=color)
+    return chapters(result)
 
 
 def render_predictions(report: Report, *, width: int, color: bool) -> str:
@@ -123,6 +132,13 @@ def draw(parts: Iterable[Chapter | Line], *, width: int, color: bool) -> str:
     with console.capture() as captured:
         _draw(console, parts)
     return "\n".join(line.rstrip() for line in captured.get().splitlines()).strip("\n") + "\n"
+
+
+def html_of(parts: Iterable[Chapter | Line], width: int) -> str:
+    """Chapters and lines as HTML of one font, for a part of a page."""
+    console = _console(width, color=True, record=True)
+    _draw(console, parts)
+    return console.export_html(code_format=_PAGE_PART, inline_styles=True)
 
 
 def _console(width: int, *, color: bool, record: bool = False) -> Console:
@@ -216,8 +232,8 @@ def _sentences(sentences: Iterable[str], room: int, style: str) -> Text:
     return Text("\n".join(lines), style=style, no_wrap=True)
 
 
-def _table(section: Section, style: str) -> Table:
-    table = Table(
+def _table(section: Section, style: str) -> Grid:
+    table = Grid(
         box=box.SIMPLE_HEAD,
         show_edge=False,
         pad_edge=False,

@@ -5,7 +5,7 @@ from tracelab.findings.fixes import NO_EDIT
 from tracelab.findings.places import TOGETHER
 from tracelab.measures.steady import PROFILED, UNPROFILED
 from tracelab.render.sections.predictions import picture_titles, prediction_sections
-from tracelab.render.text.report import render_whatif
+from tracelab.render.text.report import render_result
 from tracelab.report.schema import WhatIf
 from tracelab.simulate.predict import Prediction
 
@@ -77,10 +77,10 @@ def test_long_lists_of_edits_are_left_to_the_json():
 
 def test_text_fits_its_width():
     for width in (80, 120):
-        text = render_whatif(whatif(WAIT, LOAD, SLOW), width=width, color=False)
+        text = render_result(whatif(WAIT, LOAD, SLOW), width=width, color=False)
         assert max(map(len, text.splitlines())) <= width
         assert "22.0 µs (19.0 to 24.0)" in text
-    assert str(whatif(WAIT)) == render_whatif(whatif(WAIT), width=100, color=False)
+    assert str(whatif(WAIT)) == render_result(whatif(WAIT), width=100, color=False)
 
 
 def test_headlines_of_the_picture():
