@@ -1,7 +1,7 @@
 """Write every document that holds figures anew: ``python -m tests.documents``, ``make documents``.
 
-A document is its own template: tables are found by their first line, screens by their block. Rows
-of traces that are not here (those of other people's GPUs lie outside the repository) stay.
+A document is its own template: tables are found by their first line, screens by the command before
+them. Rows of traces that are not here (of other people's GPUs, outside the repository) stay.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from tracelab.record.trace_handler import report_lines
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "tracelab" / "docs"
-_TEXT = re.compile(r"(?<=^```text\n).*?(?=^```)", re.MULTILINE | re.DOTALL)
+_OUTPUT = re.compile(r"(^```\n(tracelab .+)\n```\n\n```text\n)((?:.*\n)*?)(?=```)", re.MULTILINE)
+_NUMBER = re.compile(r"\d+(\.\d+)?")
 
 
 @dataclass(frozen=True)
@@ -79,32 +80,39 @@ def with_lines(text: str, lines: Iterable[str]) -> str:
     return text
 
 
-def with_screens(text: str, *screens: str) -> str:
-    """Replace blocks of text by what is printed, from each part's first line on, as many lines."""
-    printed = iter(screens)
+def with_outputs(text: str) -> str:
+    """Replace each block of text that follows a command by what the command prints.
 
-    def renewed(block: re.Match[str]) -> str:
-        lines = next(printed).splitlines()
-        parts = block[0].split("[...]\n")
-        return "[...]\n".join(_same_part(part, lines) for part in parts)
+    A block with lines ``[...]`` is a part of it: as many lines from each part's first line on.
+    """
 
-    return _TEXT.sub(renewed, text)
+    def renewed(shown: re.Match[str]) -> str:
+        printed = printed_by(shown[2])
+        parts = shown[3].split("[...]\n")
+        if len(parts) > 1:
+            lines = printed.splitlines(keepends=True)
+            printed = "[...]\n".join(_same_part(part, lines) for part in parts)
+        return shown[1] + printed
+
+    return _OUTPUT.sub(renewed, text)
 
 
 def _same_part(part: str, lines: list[str]) -> str:
-    body = part.strip("\n").splitlines()
-    begin = lines.index(body[0])
-    return "\n".join(lines[begin : begin + len(body)]) + part[len(part.rstrip("\n")) :]
+    """The lines that begin like the part does, but for their numbers."""
+    body = part.splitlines(keepends=True)
+    begins = [_NUMBER.sub("", line) for line in lines]
+    begin = begins.index(_NUMBER.sub("", body[0])) if body else 0
+    return "".join(lines[begin : begin + len(body)])
 
 
-def printed_by(*arguments: str) -> str:
-    """What a command prints, run where the documents run it."""
+def printed_by(command: str) -> str:
+    """What a command about bundled traces prints, run where the documents run it."""
     printed = io.StringIO()
-    names = [f"traces/{x}.pt.trace.json.gz" if x[0] != "-" else x for x in arguments[1:]]
+    words = [x for word in command.split() for x in _files(word) or [word]]
     environment = {key: value for key, value in os.environ.items() if key != "COLUMNS"}
     with (
         contextlib.chdir(ROOT),
-        mock.patch("sys.argv", ["tracelab", arguments[0], *names]),
+        mock.patch("sys.argv", words),
         mock.patch.dict(os.environ, environment, clear=True),
         contextlib.redirect_stdout(printed),
         contextlib.suppress(SystemExit),
@@ -113,16 +121,8 @@ def printed_by(*arguments: str) -> str:
     return printed.getvalue()
 
 
-def _readme(text: str) -> str:
-    return with_screens(text, printed_by("analyze", "train_step_sinful"))
-
-
-def _jobs(text: str) -> str:
-    ranks = [f"straggler_more_work_rank{rank}" for rank in (0, 1)]
-    stages = [f"pipeline_1f1b_few_4_rank{rank}" for rank in range(4)]
-    return with_screens(
-        text, printed_by("analyze", *ranks), printed_by("analyze", "--full", *stages)
-    )
+def _files(pattern: str) -> list[str]:
+    return sorted(str(path.relative_to(ROOT)) for path in ROOT.glob(pattern))
 
 
 def _findings(text: str) -> str:
@@ -143,7 +143,7 @@ def _first_findings(text: str) -> str:
     return with_table(text, first_findings.HEAD, rows, keeps_others=True)
 
 
-def _profile(text: str) -> str:
+def _log(text: str) -> str:
     """The lines that a training's log gets."""
     lines = report_lines(report_of(*files_of("train_step_sinful")))
     logged = "".join(f"tracelab: {line}\n" for line in lines)
@@ -170,13 +170,19 @@ def _workloads(text: str) -> str:
     return text
 
 
+def _with_outputs() -> list[Document]:
+    """The pages that show what a command prints."""
+    pages = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+    return [Document(x, with_outputs) for x in pages if _OUTPUT.search(x.read_text("utf-8"))]
+
+
+SCREENS = _with_outputs()
 DOCUMENTS = (
-    Document(ROOT / "README.md", _readme),
+    *SCREENS,
     Document(ROOT / "workloads" / "README.md", _workloads),
     Document(DOCS / "evidence" / "findings.md", _findings),
     Document(DOCS / "evidence" / "first_findings.md", _first_findings),
-    Document(DOCS / "jobs.md", _jobs),
-    Document(DOCS / "reference" / "profile.md", _profile),
+    Document(DOCS / "record.md", _log),
     Document(DOCS / "evidence" / "remedies_measured.md", _remedies_measured),
     Document(DOCS / "evidence" / "predictions.md", _predictions),
     Document(

@@ -10,6 +10,7 @@ import matplotlib as mpl
 import pytest
 
 import tracelab
+from tests.documents import SCREENS
 from tracelab.analysis.analysis import STAGES
 from tracelab.base.errors import MissingSupportError
 
@@ -35,17 +36,20 @@ def test_graph_examples_run(tmp_path, monkeypatch):
     assert (tmp_path / "part.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_document_on_jobs_shows_what_is_printed(tracelab, monkeypatch):
-    document = ROOT / "tracelab" / "docs" / "jobs.md"
-    screen, path = re.findall(
-        r"^```text\n(.*?)^```", document.read_text(), re.MULTILINE | re.DOTALL
-    )
-    [block] = python_blocks(document)
+@pytest.mark.parametrize("page", SCREENS, ids=lambda page: page.name)
+def test_a_page_shows_what_its_commands_print(page):
+    text = page.path.read_text(encoding="utf-8")
+    assert page.renew(text) == text, "make documents"
+
+
+def test_the_pages_for_users_show_screens():
+    shown = {page.path.stem for page in SCREENS}
+    assert shown >= {"README", "start", "screen", "jobs", "compare", "whatif", "faq"}
+
+
+def test_document_on_jobs_says_what_its_code_prints(monkeypatch):
+    [block] = python_blocks(ROOT / "tracelab" / "docs" / "jobs.md")
     monkeypatch.chdir(ROOT)
-    traces = [f"traces/straggler_more_work_rank{rank}.pt.trace.json.gz" for rank in (0, 1)]
-    assert screen in tracelab("analyze", *traces).out
-    traces = [f"traces/pipeline_1f1b_few_4_rank{rank}.pt.trace.json.gz" for rank in range(4)]
-    assert path in tracelab("analyze", "--full", *traces).out
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(compile(block, "jobs.md", "exec"), {})
@@ -73,7 +77,7 @@ def test_architecture_makes_the_properties_of_an_analysis_one_by_one(monkeypatch
 
 
 @pytest.mark.usefixtures("small_program")
-@pytest.mark.parametrize("document", ["README.md", "tracelab/docs/reference/profile.md"])
+@pytest.mark.parametrize("document", ["README.md", "tracelab/docs/record.md"])
 def test_examples_of_recording_run_until_they_need_a_gpu(document, tmp_path, monkeypatch):
     torch = pytest.importorskip("torch", reason="torch is not installed")
     if torch.cuda.is_available():
@@ -88,13 +92,6 @@ def test_examples_of_recording_run_until_they_need_a_gpu(document, tmp_path, mon
     assert (tmp_path / "tracelab-run" / "steps.pt.trace.json.gz").exists()
     for block in blocks[1:]:
         exec(block, {"tracelab": tracelab})
-
-
-def test_readme_shows_what_the_command_prints(tracelab, monkeypatch):
-    readme = (ROOT / "README.md").read_text()
-    [screen] = re.findall(r"^```text\n(.*?)^```", readme, re.MULTILINE | re.DOTALL)
-    monkeypatch.chdir(ROOT)
-    assert tracelab("analyze", "traces/train_step_sinful.pt.trace.json.gz").out == screen
 
 
 def test_ci_runs_the_readmes_test_command():

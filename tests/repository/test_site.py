@@ -36,12 +36,9 @@ MAX_WORDS = 1_200  # of prose on a page: of all that is neither a block of code 
 TOO_LONG = {
     "tracelab/docs/develop/architecture.md",
     "tracelab/docs/evidence/findings.md",
-    "tracelab/docs/jobs.md",
     "tracelab/docs/reference/cuda_graphs.md",
     "tracelab/docs/reference/numbers.md",
     "tracelab/docs/reference/page.md",
-    "tracelab/docs/reference/profile.md",
-    "tracelab/docs/whatif.md",
 }
 MAX_ALL_WORDS = 60_000  # of all pages, as `wc -w` counts; they were 72,050
 
@@ -64,8 +61,8 @@ def anchors_of(path):
 
 def shown_commands(text):
     """Yield the lines of blocks of code that call tracelab."""
-    for _, _, block in BLOCK.findall(text):
-        lines = block.replace("\\\n", " ").splitlines()
+    for _, language, block in BLOCK.findall(text):
+        lines = [] if language == "text" else block.replace("\\\n", " ").splitlines()
         yield from (line.removeprefix("$ ") for line in lines if COMMAND.match(line))
 
 
@@ -153,7 +150,8 @@ def test_commands_about_bundled_traces_run(line, tmp_path):
     done = subprocess.run(
         ["bash", "-c", f"{program}\n{line}"], cwd=tmp_path, capture_output=True, check=False
     )
-    assert done.returncode == 0, done.stderr.decode()
+    failed_budget = line.startswith("tracelab check") and done.returncode == 1
+    assert done.returncode == 0 or failed_budget, done.stderr.decode()
 
 
 def test_some_commands_run():
