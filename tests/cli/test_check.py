@@ -1,8 +1,6 @@
 import gzip
-import importlib.util
 import json
 import re
-import shlex
 import shutil
 from pathlib import Path
 from xml.etree import ElementTree
@@ -343,31 +341,6 @@ class TestJunit:
         (tmp_path / "x").write_text("")
         ran = tracelab("check", GOOD, "--max-idle", "50", "--junit", tmp_path / "x" / "y.xml")
         assert (ran.code, "cannot write" in ran.err) == (5, True)
-
-
-class TestWorkflow:
-    def test_its_command_runs(self, tracelab, tmp_path):
-        # GIVEN the trace and the budgets that the example speaks of
-        text = WORKFLOW.read_text()
-        comment = re.search(r"^#   (\[tool\.tracelab.*?)^name:", text, re.M | re.S)[1]
-        (tmp_path / "pyproject.toml").write_text(comment.replace("#   ", ""))
-        (tmp_path / "trace").mkdir()
-        commands = re.findall(r"run: tracelab (.*)", text)
-        assert len(commands) == 1
-        for trace, code in ((GOOD, 0), (WAITS, 1)):
-            shutil.copy(trace, tmp_path / "trace" / "step.pt.trace.json.gz")
-            # WHEN its command runs THEN it decides
-            assert tracelab(*shlex.split(commands[0])).code == code
-            assert (tmp_path / "budgets.xml").exists()
-
-    @pytest.mark.skipif(not importlib.util.find_spec("yaml"), reason="PyYAML is not there")
-    def test_it_is_yaml(self):
-        import yaml
-
-        jobs = yaml.safe_load(WORKFLOW.read_text())["jobs"]
-        steps = [step for job in jobs.values() for step in job["steps"]]
-        assert all(("uses" in step) != ("run" in step) for step in steps)
-        assert jobs["check"]["needs"] == "profile"
 
 
 @pytest.mark.parametrize("step", [3, 4, 5, 6])

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tracelab.cli.check import _TRACE_NAME
+
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
@@ -95,3 +97,21 @@ def test_extras_that_messages_and_documents_name_exist():
     }
     assert {extra for extra, _ in named} >= {"cluster", "dev", "fast", "record", "remote"}
     assert [name for name in named if name[0] not in EXTRAS] == []
+
+
+def test_citation_and_documents_name_the_project_as_the_metadata_does():
+    yaml = pytest.importorskip("yaml", reason="reading CITATION.cff needs PyYAML: install .[dev]")
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert {"cff-version", "message", "title", "authors"} <= {*citation}
+    assert citation["repository-code"] == PROJECT["urls"]["Homepage"]
+    assert citation["authors"] == PROJECT["authors"]
+    for field, name in (("abstract", "description"), ("license",) * 2, ("keywords",) * 2):
+        assert citation[field] == PROJECT[name]
+
+
+def test_hook_is_about_files_that_check_takes_from_a_folder():
+    yaml = pytest.importorskip("yaml", reason="reading the hook needs PyYAML: install .[dev]")
+    [hook] = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
+    assert hook["id"] in (ROOT / "tracelab/docs/reference/check.md").read_text()
+    assert hook["entry"] == "tracelab check"
+    assert hook["files"] == _TRACE_NAME.pattern
