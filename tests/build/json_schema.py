@@ -82,6 +82,8 @@ def brief_schema() -> dict[str, Any]:
     definitions: dict[str, Any] = {}
     _schema_of(Brief, definitions)
     brief = definitions.pop(Brief.__name__)
+    for one in definitions.values():
+        del one["additionalProperties"]  # what reads a brief accepts keys of later versions
     return _whole_schema("brief", _BRIEF, brief["required"], brief["properties"], definitions)
 
 

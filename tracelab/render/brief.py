@@ -2,6 +2,7 @@
 
 ``make documents`` makes its schema, ``tracelab/report/brief.schema.json``, of the classes below.
 Figures are those of the first screen: a share is in percent, whole where it is printed whole.
+``tracelab/docs/agents.md`` says how to use it.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ _MAX_TEXT_BYTES = {
 }
 _MAX_NAME_BYTES = 60
 _PATHS = ("file", "files")
+# Typed by whoever reads them: without an end they are wrong.
+_TYPED = ("edit", "next")
 _ELLIPSIS = "…"
 # Two quotation marks of a text in JSON, and the end of the line.
 _QUOTE_BYTES = 3
@@ -46,8 +49,8 @@ class BriefSaving(Record):
     """A predicted saving of the step.
 
     Attributes:
-        percent: of the step in `headline`.
-        low, high: interval in which it lies, in percent; null where there is none.
+        percent: share of the step in `headline`, in percent.
+        low, high: interval in which it lies, in percent; null without one.
         ms: that share of the step, in ms.
     """
 
@@ -61,17 +64,18 @@ class BriefHeadline(Record):
     """The figures of one step, as they are printed.
 
     Attributes:
-        rank: of which they are.
-        step: null for the steady steps; else the number of the only step.
-        step_ms: a step without the profiler if that was timed, else the median of the steady steps,
-            else the whole trace.
-        while_profiled_ms: the same with the profiler.
+        rank: rank whose step it is.
+        step: number of the only step; null for the steady steps.
+        step_ms: length of a step without the profiler if that was timed, else the median of the
+            steady steps, else the length of the whole trace, in ms.
+        while_profiled_ms: length of the same with the profiler, in ms.
         gpu: number of the GPU that decides; null if none worked.
-        busy_percent: how much of the time that GPU is busy.
-        idle_percent: the rest.
-        idle_causes_percent: causes of idle time; they add up to `idle_percent`.
-        predicted_ms: a step with all fixes; null if nothing is predicted.
-        saves: what all fixes save together; null likewise.
+        busy_percent: share of the time in which that GPU is busy, in percent.
+        idle_percent: share of the time in which it is idle; the two add up to 100.
+        idle_causes_percent: causes of idle time, each with its share (``tracelab explain CAUSE``);
+            they add up to `idle_percent`.
+        predicted_ms: length of a step with all fixes, in ms; null if nothing is predicted.
+        saves: saving of all fixes together; null if nothing is predicted.
     """
 
     rank: Annotated[int, constrained(minimum=-(2**63))]
@@ -90,17 +94,20 @@ class BriefPlace(Record):
     """A place in the user's program; null for what the file does not say.
 
     Attributes:
-        file: as the trace names it; a long path lacks its beginning.
+        file: file as the trace names it; a long path begins with "…" instead of its first folders.
         line: number of the line.
-        lines: if the line is not known, those of which it is one.
+        lines: numbers of the lines of which it is one, if `line` is null; at most 5.
         function: name of the function.
-        code: text of the line.
+        function_line: line at which that function is entered; the place to look if `line` is null
+            and `lines` is empty.
+        code: text of the line in the source that ran.
     """
 
     file: str | None
     line: int | None
     lines: tuple[int, ...]
     function: str | None
+    function_line: int | None
     code: str | None
 
 
@@ -110,10 +117,10 @@ class BriefEvidence(Record):
     Attributes:
         events: ids of events of the trace (their places among its complete events), the most
             expensive first, at most 3.
-        count: how many calls or activities it is about.
-        api: call of the CUDA or HIP runtime.
-        operator: operator of PyTorch.
-        kernel: activity of the GPU.
+        count: number of calls or activities that the finding is about.
+        api: call of the CUDA or HIP runtime; null if it is about none.
+        operator: operator of PyTorch; null if it is about none.
+        kernel: activity of the GPU; null if it is about none.
     """
 
     events: tuple[int, ...]
@@ -127,19 +134,20 @@ class BriefFinding(Record):
     """One thing to change.
 
     Attributes:
-        number: the same in all outputs; ``tracelab whatif FILE --fix NUMBER``.
+        number: number in all outputs, from 1 on; ``tracelab whatif FILE --fix NUMBER``.
         rule: id of the rule; ``tracelab explain RULE``.
-        remedy: id of the remedy; null if none is recognized.
-        severity: "critical", "warning" or "info".
-        ranks: which ranks of a job have it; "" for a single file.
-        saves: what its fix is predicted to save; null if that is not predicted.
-        at_most_percent: a bound of that, if no more is known; else null.
-        takes_percent: time lost there, if no fix is known; else null.
-        title: what happens.
-        place: where.
-        fix: what to write instead.
-        edit: the change as ``tracelab whatif FILE --edit EDIT`` takes it; null if there is none.
-        evidence: what in the trace shows it.
+        remedy: id of the remedy, ``tracelab explain REMEDY``; null if none is recognized.
+        severity: severity by cost: "critical", "warning" or "info".
+        ranks: ranks of a job that have it, in words; "" for a single file.
+        saves: predicted saving of its fix; null if that is not predicted.
+        at_most_percent: bound of the saving if no more is known, in percent of the step; else null.
+        takes_percent: time lost there if no fix is known, in percent of the step; else null.
+        title: sentence that says what happens.
+        place: place in the program that the fix is about.
+        fix: code to write instead, in one or two sentences.
+        edit: change as ``tracelab whatif FILE --edit EDIT`` takes it, to be quoted in a shell; null
+            if there is none, or if it is too long for this form (`--fix NUMBER` makes it as well).
+        evidence: events of the trace that show it.
     """
 
     number: int
@@ -161,13 +169,14 @@ class BriefRecording(Record):
     """One of several files that are not one job, or a job among them.
 
     Attributes:
-        file: the file; of a job that of its first rank.
-        ranks: how many files it is.
-        step_ms: length of a step; null if it has no steps.
-        busy_percent: how busy its GPU is.
-        saves_percent: what all fixes save, or what the first finding is about; null without one.
-        title: of the first finding; null likewise.
-        place: of the first finding; "" if the file does not say.
+        file: path of the file; of a job that of its first rank.
+        ranks: number of files.
+        step_ms: length of a step, in ms; null if it has no steps.
+        busy_percent: share of the time in which its GPU is busy, in percent.
+        saves_percent: saving of all fixes, or time that the first finding is about, in percent of
+            the step; null without a finding.
+        title: title of the first finding; null without one.
+        place: place of the first finding, in words; "" if the file does not say.
     """
 
     file: str
@@ -180,7 +189,14 @@ class BriefRecording(Record):
 
 
 class BriefRest(Record):
-    """Number of things left out, because they are minor or there was no room."""
+    """Number of things left out, because they are minor or there was no room.
+
+    Attributes:
+        findings: number of findings that are worth showing and are not listed.
+        minor_findings: number of findings that save too little to be listed.
+        notes: number of notes that change no figure.
+        recordings: number of recordings that are not listed.
+    """
 
     findings: int
     minor_findings: int
@@ -192,19 +208,20 @@ class Brief(Record):
     """First screen of a file, a job, or files that are not one job.
 
     Attributes:
-        schema: "tracelab.brief/1".
-        version: of tracelab.
-        files: the files, at most 3.
-        file_count: how many files there are.
-        about: GPUs, versions, steps.
-        verdict: all of it in a sentence.
+        schema: name and version of this form, "tracelab.brief/1"; the number grows if a key
+            changes its meaning or leaves.
+        version: version of tracelab.
+        files: paths of the files, at most 3.
+        file_count: number of files.
+        about: GPUs, versions and the number of steps, in words.
+        verdict: sentence that says all of it.
         headline: figures of a step; null for files that are not one job.
-        job: who makes whom wait and why; empty unless the files are one job.
-        findings: what to change, what saves most first, at most 3.
-        recordings: the files that are not one job, the most expensive first; else empty.
-        more: how much is left out.
-        notes: what makes figures wrong or not what they seem.
-        next: commands to type next.
+        job: sentences that say which rank makes others wait and why; empty unless it is one job.
+        findings: changes to make, the first to try first, at most 3.
+        recordings: files that are not one job, the most expensive first; else empty.
+        more: number of things left out.
+        notes: warnings about the trace that make figures wrong or not what they seem.
+        next: commands to type next, complete; FILE stands for long paths.
     """
 
     schema: Annotated[str, constrained(const=SCHEMA)]
@@ -333,7 +350,12 @@ def _finding(item: Item) -> BriefFinding:
         takes_percent=shares.get(TAKES),
         title=item.title,
         place=BriefPlace(
-            where.file, where.line, where.lines[:_MAX_LINES], where.function, where.code
+            file=where.file,
+            line=where.line,
+            lines=where.lines[:_MAX_LINES],
+            function=where.function,
+            function_line=where.function_line,
+            code=where.code,
         ),
         fix=item.fix,
         edit=finding.edit,
@@ -381,12 +403,15 @@ def _known(convert: Callable[[_Value], float], value: _Value | None) -> float | 
 
 
 def _fitted(key: str, value: Any) -> Any:
-    """Return a value whose texts are cut to as many bytes in JSON as their key may have."""
+    """Return a value whose texts are cut to as many bytes in JSON as their key may have.
+
+    A text that is typed, such as a command, is left out instead.
+    """
     if isinstance(value, Record):
         names = value.__struct_fields__
         return replace(value, **{name: _fitted(name, getattr(value, name)) for name in names})
     if isinstance(value, tuple):
-        return tuple(_fitted(key, item) for item in value)
+        return tuple(x for item in value if (x := _fitted(key, item)) is not None)
     if isinstance(value, Mapping):
         return {_fitted("", name): item for name, item in value.items()}
     if not isinstance(value, str):
@@ -394,8 +419,9 @@ def _fitted(key: str, value: Any) -> Any:
     text, max_bytes = clean(value), _MAX_TEXT_BYTES.get(key, _MAX_NAME_BYTES)
     letters = text[::-1] if key in _PATHS else text
     sizes = [len(json_bytes(letter, is_indented=False)) - _QUOTE_BYTES for letter in letters]
-    if sum(sizes) <= max_bytes:
-        return text
+    is_whole = sum(sizes) <= max_bytes
+    if is_whole or key in _TYPED:
+        return text if is_whole else None
     room = max_bytes - len(_ELLIPSIS.encode())
     kept = letters[: sum(size <= room for size in accumulate(sizes))]
     return _ELLIPSIS + kept[::-1] if key in _PATHS else kept + _ELLIPSIS

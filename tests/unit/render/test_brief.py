@@ -58,6 +58,19 @@ def test_published_schema_is_that_of_the_code():
     assert json.loads(published.read_text()) == brief_schema()
 
 
+def test_schema_describes_every_key_and_accepts_more():
+    schema = brief_schema()
+    objects = [schema, *schema["$defs"].values()]
+    described = [x for one in objects for x in one["properties"].items()]
+    assert len(described) > 50
+    short = [key for key, one in described if len(one.get("description", "").split()) < 3]
+    assert short == []
+    assert all(one["description"].endswith(".") for _, one in described)
+    assert all(one.get("additionalProperties", True) is True for one in objects)
+    _, brief = of_capture("events_item")
+    VALIDATOR.validate(brief | {"of_a_later_version": 1})
+
+
 def test_keys_that_agents_rely_on():
     _, brief = of_capture("train_step_sinful")
     assert list(brief) == [
@@ -89,6 +102,14 @@ def test_keys_that_agents_rely_on():
         "fix",
         "edit",
         "evidence",
+    ]
+    assert list(brief["findings"][0]["place"]) == [
+        "file",
+        "line",
+        "lines",
+        "function",
+        "function_line",
+        "code",
     ]
     assert brief["schema"] == "tracelab.brief/1"
 
@@ -157,6 +178,22 @@ def test_what_is_long_is_dropped_from_the_end_and_counted():
     assert len(brief["findings"]) >= 1
     assert len(brief["findings"]) + brief["more"]["findings"] == 5
     assert brief["findings"][0]["fix"].endswith("…")
+
+
+def test_what_is_typed_is_whole_or_left_out():
+    where = Where(1, function="augment", file="train.py", function_line=42)
+    findings = [
+        make_finding(where=where, edit=edit, remedy="slow-" + 80 * "x")
+        for edit in ("unblock:train.py:40", "unblock:" + 300 * "x")
+    ]
+    brief = read(render_brief(make_report(*make_steps([10, 10]), findings=findings)))
+    assert [x["edit"] for x in brief["findings"]] == ["unblock:train.py:40", None]
+    assert brief["findings"][0]["place"]["function_line"] == 42
+    long = [make_finding(remedy=300 * "x")]
+    next_of_long = read(render_brief(make_report(*make_steps([10, 10]), findings=long)))["next"]
+    assert next_of_long == ["tracelab analyze run --full"]
+    assert brief["next"][-1] == next_of_long[0]
+    assert len(brief["next"]) == 2
 
 
 any_text = st.one_of(
