@@ -18,9 +18,9 @@ BEHIND_MIDDLES = ("tracelab.model", "tracelab.measures", "tracelab.job", "tracel
 
 MAX_ROOMS = 17
 MAX_ARROWS = 86
-MAX_MODULES = 278
+MAX_MODULES = 280
 MAX_DRAWER_IMPORTS = 0  # from what draws past Document and Scene
-MAX_CODE_LINES = 39_752
+MAX_CODE_LINES = 40_068
 
 
 def name_of(path):

@@ -1,10 +1,12 @@
-"""Names of files: their short forms for tables and sentences, and the ranks that they give."""
+"""Names of files: their short forms for tables and sentences, ranks that they give, folders."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 _ENDING = re.compile(r"(?:\.pt)?(?:\.trace)?\.json(?:\.gz)?$")
 _SEPARATOR = re.compile(r"[/\\]")
@@ -96,3 +98,20 @@ def remove_rank(path: str) -> str:
     'run/7.5--DECODE.trace.json'
     """
     return _WRITTEN_AT.sub("", _PLACE.sub("", _RANK.sub("rank", path)))
+
+
+def is_within(path: str | os.PathLike[str], folders: Iterable[str]) -> bool:
+    """Return True if a path, links followed, is one of some folders or lies below it.
+
+    Args:
+        path: may not exist.
+        folders: as `os.path.realpath` gives them.
+
+    >>> is_within("/data/runs/../step.json", ["/data/runs"])
+    False
+    """
+    try:
+        real = Path(os.path.realpath(path))
+    except ValueError:  # no path at all: it has a zero byte
+        return False
+    return any(real.is_relative_to(folder) for folder in folders)

@@ -20,6 +20,7 @@ class Options(Record):
             Lightning; `traces[].step_pattern` of the report says by which they were found.
         step: the only step to measure; None for the whole trace and every step.
         source_folders: where to look for the program's source, before where the trace says.
+        source_within: folders, links followed, outside of which no source is read; () for none.
         cache: keep what was read of large files in the user's cache folder, and use that.
         processes: how many may read a huge file together. Where Python starts processes afresh, a
             script must ask for more than one under ``if __name__ == "__main__":`` only.
@@ -38,6 +39,7 @@ class Options(Record):
     step_pattern: str = PROFILER_STEP
     step: int | None = None
     source_folders: tuple[str, ...] = ()
+    source_within: tuple[str, ...] = ()
     cache: bool = True
     processes: int = 1
     all_pairs: bool = False

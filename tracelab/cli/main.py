@@ -8,29 +8,24 @@ from typing import Annotated
 
 import typer
 
-from tracelab.base.errors import (
-    MissingSupportError,
-    OutputError,
-    TracelabError,
-    UnreadableInputError,
-)
+from tracelab.base.errors import OutputError
 from tracelab.base.version import __version__
 from tracelab.cli.analyze import analyze
 from tracelab.cli.cache import cache
 from tracelab.cli.check import check
 from tracelab.cli.diff import diff
 from tracelab.cli.explain import explain
-from tracelab.cli.options import sentence_of
+from tracelab.cli.mcp import mcp
+from tracelab.cli.options import sentence_and_code
 from tracelab.cli.run import SETTINGS, run
 from tracelab.cli.timeline import timeline
 from tracelab.cli.view import view
 from tracelab.cli.whatif import whatif
 from tracelab.cli.workload import workload
 from tracelab.system.console import guarded_streams, tell
-from tracelab.system.crash import EXIT_CODE, report_crash
 from tracelab.system.signals import terminable
 
-COMMANDS = (analyze, view, whatif, check, diff, timeline, explain, cache, run, workload)
+COMMANDS = (analyze, view, whatif, check, diff, timeline, explain, mcp, cache, run, workload)
 _NAME = "tracelab"  # also of python -m tracelab: it is what a shell completes
 
 
@@ -52,18 +47,10 @@ def _run(commands: Sequence[Callable[..., None]]) -> int | str | None:
             _app(commands)(prog_name=_NAME)
     except SystemExit as end:
         return end.code
-    except TracelabError as error:
-        tell(sentence_of(error))
-        return error.exit_code
-    except MemoryError:
-        tell("there is not enough memory for this")
-        return UnreadableInputError.exit_code
-    except ModuleNotFoundError as error:
-        tell(f"{error}: a dependency of tracelab is missing; reinstall it with pip")
-        return MissingSupportError.exit_code
     except Exception as error:
-        tell(report_crash(error))
-        return EXIT_CODE
+        sentence, code = sentence_and_code(error)
+        tell(sentence)
+        return code
     return 0
 
 

@@ -13,8 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_type_hints
 
 import typer
 
-from tracelab.base.errors import OutputError, TracelabError, UsageError
+from tracelab.base.errors import (
+    MissingSupportError,
+    OutputError,
+    TracelabError,
+    UnreadableInputError,
+    UsageError,
+)
 from tracelab.base.safe_text import brief
+from tracelab.system.crash import EXIT_CODE as CRASH_CODE, report_crash
 from tracelab.system.files import identities, require_output
 
 if TYPE_CHECKING:
@@ -133,6 +140,18 @@ def sentence_of(error: TracelabError) -> str:
     if error.option is None:
         return str(error)
     return str(error).replace(f"`{error.option}`", FLAGS[error.option])
+
+
+def sentence_and_code(error: Exception) -> tuple[str, int]:
+    """Return the sentence that says why a command failed, and its exit code."""
+    if isinstance(error, TracelabError):
+        return sentence_of(error), error.exit_code
+    if isinstance(error, MemoryError):
+        return "there is not enough memory for this", UnreadableInputError.exit_code
+    if isinstance(error, ModuleNotFoundError):
+        reinstall = f"{error}: a dependency of tracelab is missing; reinstall it with pip"
+        return reinstall, MissingSupportError.exit_code
+    return report_crash(error), CRASH_CODE
 
 
 def step_number(text: str | None) -> int | None:

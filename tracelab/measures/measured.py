@@ -96,7 +96,12 @@ class Measured:
                 raise UsageError(
                     f"`source_folders`: {folder} is not a folder", option="source_folders"
                 )
-        return SourceLines((*folders, *info.source_folders), info.source_scopes, info.source_texts)
+        return SourceLines(
+            (*folders, *info.source_folders),
+            info.source_scopes,
+            info.source_texts,
+            within=self.options.source_within,
+        )
 
     # --- the model ---
 

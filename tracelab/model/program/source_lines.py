@@ -18,6 +18,7 @@ from urllib.parse import unquote
 
 from msgspec.structs import replace
 
+from tracelab.base.file_names import is_within
 from tracelab.base.safe_text import clean
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class SourceLines:
             them: they are of the source that ran, and go before any file.
         texts: source file to line, in digits, to its text, as of `text_as_stored`, where the
             recording stored them.
+        within: folders outside of which no file is read, whatever a trace names; () for none.
     """
 
     def __init__(
@@ -67,8 +69,10 @@ class SourceLines:
         folders: Sequence[str] = (),
         recorded: Mapping[str, Any] | None = None,
         texts: Mapping[str, Any] | None = None,
+        within: Sequence[str] = (),
     ) -> None:
         self._folders = tuple(folders)
+        self._within = tuple(within)
         self._recorded = recorded or {}
         self._texts = texts or {}
         self._files: dict[str, tuple[_Source, ...]] = {}
@@ -167,7 +171,8 @@ class SourceLines:
         """Each source that may be meant by a file, the likeliest first."""
         if file not in self._files:
             paths = dict.fromkeys(_candidates(file, self._folders))
-            read = (_Source(self._read(path), path) for path in paths)
+            allowed = (x for x in paths if not self._within or is_within(x, self._within))
+            read = (_Source(self._read(path), path) for path in allowed)
             self._files[file] = (*self._recorded_source(file), *read)
         return self._files[file]
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
+from tracelab.base.errors import UsageError
 from tracelab.base.safe_text import counted
 from tracelab.findings.finding import INFO, Finding
 from tracelab.findings.places import sentence_of
@@ -12,9 +14,10 @@ from tracelab.render.text.savings import REASONS, amount, interval, price
 from tracelab.render.words import interval_text as time_interval, percent_text, time_text
 from tracelab.report.finding_groups import FindingGroup
 from tracelab.report.glossary import FINDING_CAUSES
-from tracelab.report.views import Scope, View
+from tracelab.report.schema import Report
+from tracelab.report.views import Scope, View, views_of
 
-_MAX_IN_FULL, _MAX_BRIEF = 5, 6
+_MAX_IN_FULL, _MAX_BRIEF, _MAX_EVENTS = 5, 6, 20
 
 
 def findings(view: View) -> Iterator[Section]:
@@ -36,6 +39,25 @@ def about_the_trace(view: View) -> Iterator[Section]:
         lines = tuple(f"{finding.rule}  {finding.title}." for finding in of_trace)
         note = "Their effect on the numbers: tracelab explain " + of_trace[0].rule
         yield Section("About the trace", lines, notes=(note,))
+
+
+def numbered_finding(report: Report, number: int) -> Section:
+    """Return one finding in full, with its edit and its evidence.
+
+    Raises:
+        UsageError: the report has no finding of this number.
+    """
+    if not 1 <= number <= len(report.findings):
+        raise UsageError(f"there is no finding {number}; there are {len(report.findings)}")
+    finding = report.findings[number - 1]
+    scope = next(x.scope for x in views_of(report) if any(one is finding for one in x.findings))
+    section = _finding_section(number, finding, scope)
+    lines = (
+        f"Edit: {finding.edit}" if finding.edit else "",
+        f"Code: {finding.where.code}" if finding.where.code else "",
+        f"Events: {', '.join(map(str, finding.evidence[:_MAX_EVENTS]))}",
+    )
+    return replace(section, lines=(*section.lines, *filter(None, lines)))
 
 
 def _finding_section(number: int, finding: Finding, scope: Scope) -> Section:
