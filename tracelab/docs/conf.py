@@ -1,11 +1,15 @@
 """The site of the documents, by Sphinx: ``make docs`` builds it in build/site."""
 
+import html
 import sys
 from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
 
 DOCS = Path(__file__).parent
-ROOT = DOCS.parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(DOCS.parents[1]))
 
 from tests.build import site_pages  # noqa: E402 (found by the line above)
 from tracelab import __version__  # noqa: E402
@@ -13,13 +17,37 @@ from tracelab import __version__  # noqa: E402
 project = "tracelab"
 author = "the maintainers of tracelab"
 version = release = __version__
-extensions = ["myst_parser"]
-exclude_patterns = ["**/_*.md"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+exclude_patterns = ["_*.md", "**/_*.md"]
+default_role = "literal"
+highlight_language = "none"
 myst_heading_anchors = 4
+myst_enable_extensions = ["attrs_block", "attrs_inline"]
+autodoc_preserve_defaults = True
+napoleon_attr_annotations = False
+napoleon_use_ivar = True
+python_maximum_signature_line_length = 80
 html_theme = "furo"
 html_title = "tracelab"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_copy_source = False
-html_show_sphinx = False
+html_show_copyright = False
 html_extra_path = [name for name in ("llms.txt", "SKILL.md") if (DOCS / name).exists()]
 
 site_pages.write(DOCS)
+
+
+def describe(
+    _app: Sphinx, _page: str, _template: str, context: dict[str, Any], tree: nodes.document | None
+) -> None:
+    """Give a page the description that search engines show: its first paragraph."""
+    paragraph = next(tree.findall(nodes.paragraph), None) if tree else None
+    if paragraph is not None:
+        text = html.escape(" ".join(paragraph.astext().split()))
+        context["metatags"] += f'<meta name="description" content="{text}">'
+
+
+def setup(app: Sphinx) -> None:
+    """Listen to the pages that are built."""
+    app.connect("html-page-context", describe)

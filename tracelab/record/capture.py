@@ -46,7 +46,8 @@ _Result = TypeVar("_Result")
 class capture(Recorder):  # noqa: N801 (like torch.profiler.profile, it is used as a statement)
     """Record some steps of a loop, then report on them and draw them.
 
-    Example:
+    Example::
+
         with tracelab.capture() as cap:
             for batch in loader:
                 train(batch)
@@ -262,7 +263,8 @@ def profile_step(
 
     The function may be a coroutine or a generator, whose step ends when it does.
 
-    Example:
+    Example::
+
         @tracelab.profile_step
         def train_step(batch): ...
 

@@ -48,7 +48,8 @@ def trace_handler(
     The thread that calls the profiler's ``step()`` analyzes the trace, a second or two for 1 MB,
     during which this rank does not train. Whatever fails is logged in one line and never raised.
 
-    Example:
+    Example::
+
         with torch.profiler.profile(
             schedule=torch.profiler.schedule(wait=10, warmup=2, active=4, repeat=1),
             on_trace_ready=tracelab.trace_handler("traces"),
