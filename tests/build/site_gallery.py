@@ -182,8 +182,7 @@ def _section(name: str, every: Mapping[str, Shown]) -> str:
             *facts,
             "",
             _picture(name, every[name].verdict),
-            f"```\n{command}\n```\n",
-            f"```text\n{every[name].screen}```\n",
+            f"```text\n$ {command}\n{every[name].screen}```\n",
         ]
     )
 

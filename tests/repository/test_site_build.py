@@ -138,7 +138,7 @@ def from_elsewhere(site):
 @pytest.mark.slow
 def test_site_is_built_whole_without_a_warning(tmp_path):
     """It is one test: the build takes most of a minute, and minutes where no picture is kept."""
-    pytest.importorskip("sphinx", reason="Sphinx is not installed: pip install '.[docs]'")
+    pytest.importorskip("sphinx", reason="Sphinx is not installed: pip install '.[dev-docs]'")
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", DOCS, tmp_path]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
