@@ -20,6 +20,7 @@ from tests.build.cupti_collector import DEFAULT, Collector, load, rewritten, wri
 from tests.bundled_traces import PATHS, files_of, name_of, report_of
 from tracelab import analyze
 from tracelab.base.options import Options
+from tracelab.measures.table import Table
 from tracelab.model.trace import Trace
 from tracelab.read.reader import read_trace
 from tracelab.read.sources import find_sources
@@ -56,9 +57,14 @@ def differences(
         for path, other in zip(paths, others, strict=True):
             capture = load(path)
             write(_with_span_of(rewritten(capture, collector), capture), other)
-        names = [str(path) for path in others]
-        report = analyze(names[0] if len(names) == 1 else names, Options(cache=False))
-        before, after = _values(paths, report_of(*paths)), _values(others, report)
+        return compare(paths, others)
+
+
+def compare(paths: Sequence[Path], others: Sequence[Path]) -> dict[str, list[tuple[Any, Any]]]:
+    """What differs between the reports of two files, or of two jobs' files; as of `differences`."""
+    names = [str(path) for path in others]
+    report = analyze(names[0] if len(names) == 1 else names, Options(cache=False))
+    before, after = _values(paths, report_of(*paths)), _values(others, report)
     differing: dict[str, list[tuple[Any, Any]]] = {}
     for place in sorted(before.keys() | after.keys()):
         values = before.get(place), after.get(place)
@@ -115,7 +121,7 @@ def _leaves(value: Any, place: str) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping):
         for key, inner in value.items():
             yield from _leaves(inner, f"{place}.{key}" if place else str(key))
-    elif isinstance(value, (list, tuple)):
+    elif isinstance(value, list | tuple | Table):
         yield f"{place}.length", len(value)
         for index, inner in enumerate(value):
             yield from _leaves(inner, f"{place}[{index}]")

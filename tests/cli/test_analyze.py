@@ -243,7 +243,7 @@ _STEP = {
         ("[1, 2", "complete event"),
         ('{"a": 1}', "traceEvents"),
         ('{"traceEvents": []}', "complete event"),
-        ("\n\x02@\x05", "Perfetto"),
+        ("\n\x02@\x05", "complete event"),  # a packet of Perfetto, which says nothing
         (_trace(_STEP), "no GPU activity"),
         ("[]", "complete event"),
     ],

@@ -8,6 +8,7 @@ import pytest
 
 TRACES = Path(__file__).parents[2] / "traces"
 ITEM = TRACES / "events_item.pt.trace.json.gz"
+PACKETS = Path(__file__).parents[1] / "data/torch_2.15/cuspy.pftrace.gz"
 JOB = sorted(TRACES.glob("straggler_more_work_rank*"))
 
 
@@ -37,6 +38,14 @@ def test_a_trace_is_written_with_the_users_own_events_in_it(tracelab, tmp_path):
     )
     assert after[: len(before)] == before
     assert len(after) > len(before)
+
+
+def test_packets_are_written_as_json_with_the_tracks(tracelab, tmp_path):
+    file = tmp_path / "found.json"
+    assert tracelab("analyze", PACKETS, "--perfetto", file).code == 0
+    events = json.loads(file.read_text())["traceEvents"]
+    assert {"softmax_forward", "aten::mm"} <= {event.get("name") for event in events}
+    assert any("tracelab:" in str(event.get("args")) for event in events)
 
 
 def test_each_rank_of_a_job_has_a_trace_of_its_own_and_the_job_one_page(tracelab, tmp_path):

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-_ENDING = re.compile(r"(?:\.pt)?(?:\.trace)?\.json(?:\.gz)?$")
+_ENDING = re.compile(r"(?:\.pt)?(?:\.trace)?\.(?:json|pftrace)(?:\.gz)?$")
 _SEPARATOR = re.compile(r"[/\\]")
 
 

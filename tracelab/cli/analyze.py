@@ -45,7 +45,7 @@ def analyze(
         list[str],
         typer.Argument(
             metavar="PATH",
-            help="Traces (.json, .json.gz), folders of them, URLs; or a saved report.",
+            help="Traces (.json, .pftrace, .gz), folders of them, URLs; or a saved report.",
         ),
     ],
     full: Annotated[

@@ -32,8 +32,9 @@ if TYPE_CHECKING:
     from tracelab.read.streams import Source
     from tracelab.report.schema import Report
 
-# torch.profiler's x.pt.trace.json, torchtitan's rank0_trace.json, SGLang's x-TP-0.trace.json.
-_TRACE_NAME = re.compile(r"trace\.json(\.gz)?$")
+# torch.profiler's x.pt.trace.json and x.pftrace, torchtitan's rank0_trace.json, SGLang's
+# x-TP-0.trace.json.
+_TRACE_NAME = re.compile(r"(trace\.json|\.pftrace)(\.gz)?$")
 
 
 class Format(StrEnum):

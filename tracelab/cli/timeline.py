@@ -14,7 +14,9 @@ from tracelab.system.console import tell
 @analyzes("step_on", "comm_pattern", "no_cache")
 def timeline(
     analyzed: Analyzed,
-    path: Annotated[str, typer.Argument(metavar="PATH", help="A trace (.json, .json.gz) or URL.")],
+    path: Annotated[
+        str, typer.Argument(metavar="PATH", help="A trace (.json, .pftrace, .gz) or URL.")
+    ],
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE", help="A .png, .svg or .pdf to write.")
     ] = Path("timeline.png"),

@@ -29,7 +29,7 @@ def view(
         list[str],
         typer.Argument(
             metavar="PATH...",
-            help="Traces (.json, .json.gz), folders of them, URLs; or a saved report.",
+            help="Traces (.json, .pftrace, .gz), folders of them, URLs; or a saved report.",
         ),
     ],
     port: Annotated[

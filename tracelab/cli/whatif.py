@@ -33,7 +33,7 @@ def whatif(
     paths: Annotated[
         list[str],
         typer.Argument(
-            metavar="PATH...", help="A trace (.json, .json.gz) or URL, or those of a job."
+            metavar="PATH...", help="A trace (.json, .pftrace, .gz) or URL, or those of a job."
         ),
     ],
     fix: Annotated[

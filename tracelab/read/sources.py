@@ -32,7 +32,7 @@ from tracelab.read.json.events import decode_texts, is_text_of_event, mapping
 from tracelab.read.json.numbers import natural_number
 from tracelab.read.streams import READ_ERRORS, Source, is_url, open_source, unreadable
 
-_TRACE_NAMES = ("trace.json", "trace.json.gz")
+_TRACE_NAMES = ("trace.json", "trace.json.gz", ".pftrace", ".pftrace.gz")
 # A trace shows within it that it is one, and a merged file names a rank.
 _HEAD_BYTES = 65_536
 _TRACE_KEYS = (b'"traceEvents"', b'"deviceProperties"', b'"distributedInfo"')
@@ -41,11 +41,11 @@ _TRACE_KEYS = (b'"traceEvents"', b'"deviceProperties"', b'"distributedInfo"')
 def find_sources(paths: Iterable[str]) -> tuple[Source, ...]:
     """The files that these paths stand for, folders opened, in a stable order, each once.
 
-    A folder stands for its ``*trace.json[.gz]`` files at any depth and for other ``*.json[.gz]``
-    files that begin like a trace; without any of the first, for all its ``*.json[.gz]`` files. An
-    archive (tar, zip) stands for the traces in it, and a file into which the ranks of a job were
-    merged for each of them. A copy of a file in the same folder is left out: the same file
-    compressed, or SGLang's merged file.
+    A folder stands for its ``*trace.json[.gz]`` and ``*.pftrace[.gz]`` files at any depth and for
+    other ``*.json[.gz]`` files that begin like a trace; without any of the first, for all its
+    ``*.json[.gz]`` files. An archive (tar, zip) stands for the traces in it, and a file into which
+    the ranks of a job were merged for each of them. A copy of a file in the same folder is left
+    out: the same file compressed, or SGLang's merged file.
 
     Raises:
         UnreadableInputError: a path does not exist, a folder cannot be listed or holds no
@@ -111,7 +111,7 @@ def _files_of(folder: Path) -> list[Path]:
         Path(parent, name) for parent, _, names in os.walk(folder, onerror=refuse) for name in names
     ]
     paths = [path for path in paths if path.is_file() or not path.exists()]  # no pipe, no device
-    files = sorted((path for path in paths if path.name.endswith(JSON_NAMES)), key=_natural_order)
+    files = sorted((path for path in paths if path.name.endswith(_NAMES)), key=_natural_order)
     if not files:
         raise UnreadableInputError(f"{folder}: the folder holds no .json file, packed or not")
     siblings: defaultdict[Path, set[str]] = defaultdict(set)
@@ -184,7 +184,7 @@ def path_names(paths: str | PathLike[str] | Sequence[str | PathLike[str]]) -> li
     return [str(paths)] if isinstance(paths, str | PathLike) else [str(path) for path in paths]
 
 
-JSON_NAMES = (".json", ".json.gz")
+_NAMES = (".json", ".json.gz", ".pftrace", ".pftrace.gz")
 _EVENTS = "traceEvents"
 _TAR_MAGIC, _TAR_MAGIC_AT = b"ustar", 257
 _ZIP_MAGIC = b"PK\x03\x04"
@@ -240,7 +240,7 @@ def _members(source: Source, members: Iterator[tuple[str, IO[bytes]]]) -> list[S
     parts = []
     try:
         for name, content in members:
-            if not name.endswith(JSON_NAMES):
+            if not name.endswith(_NAMES):
                 continue
             copy = new_copy()
             with open(copy, "wb") as target:

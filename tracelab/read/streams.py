@@ -18,6 +18,7 @@ from tracelab.base.errors import (
     UnreadableInputError,
     reason_of,
 )
+from tracelab.read.packets import json_stream
 
 fast_zlib: Any = zlib
 with suppress(ImportError):
@@ -77,6 +78,7 @@ def open_source(source: Source) -> Iterator[io.BufferedIOBase]:
             stream = _unpacked(stack, packed, source.path)
             with suppress(*READ_ERRORS):  # packed twice, or its reader says what is wrong with it
                 stream = _unpacked(stack, stream, source.path)
+                stream = stack.enter_context(json_stream(stream))
         except TracelabError:
             raise
         except ImportError as error:

@@ -6,6 +6,7 @@ interface. So what the process has used so far decides, and looking for Cuspy mu
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import importlib
 import importlib.util
@@ -23,6 +24,10 @@ CollectorSetting: TypeAlias = Literal["auto", "kineto", "cuspy"]
 COLLECTOR_SETTINGS: tuple[str, ...] = get_args(CollectorSetting)
 
 _PACKAGE = "torch.profiler._cuspy"
+# LIBCUPTI_MIN_VERSION of torch 2.15, which can be imported only where cupti-python is installed.
+# The libcupti that torch 2.15 itself installs is 13.2.
+MIN_LIBCUPTI = 130300
+_DRIVER = "libcuda.so.1"  # without it libcupti 13.2 crashes when asked for its version
 _LOG_LEVEL, _SILENT = "KINETO_LOG_LEVEL", "99"  # above all levels, and versions add some
 
 _AFTER_KINETO = "Kineto has recorded in this process before, and a process can have only one"
@@ -77,17 +82,25 @@ def missing_for_cuspy() -> tuple[str, ...]:
     absent += ["no CUDA"] if torch.version.cuda is None else []
     missing = [f"torch {torch.__version__} has {' and '.join(absent)}"] if absent else []
     if importlib.util.find_spec("cupti") is None:
-        missing.append("the package cupti-python is not installed")
+        missing.append(_needed("the package is not installed"))
     if missing:
         return tuple(missing)
     try:
+        ctypes.CDLL(_DRIVER)
         cupti = importlib.import_module(f"{_PACKAGE}.cupti_python")
         version, needed = cupti.pylibcupti().get_version(), cupti.LIBCUPTI_MIN_VERSION
     except (AttributeError, ImportError, OSError, RuntimeError) as error:
         return (f"libcupti cannot be loaded ({reason_of(error)})",)
-    if version < needed:
-        return (f"libcupti is {_version(version)} and {_version(needed)} is needed",)
-    return ()
+    return (_needed(f"libcupti is {_version(version)}", needed),) if version < needed else ()
+
+
+def _needed(problem: str, libcupti: int = MIN_LIBCUPTI) -> str:
+    """Return what Cuspy needs as a clause, with what of it is missing."""
+    needed = _version(libcupti)
+    return (
+        f"libcupti {needed} and the package cupti-python are needed, and {problem}: "
+        f"pip install 'cupti-python>={needed}' brings both"
+    )
 
 
 def cuspy_was_used() -> bool:

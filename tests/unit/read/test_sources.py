@@ -55,13 +55,16 @@ def test_a_folder_stands_for_its_traces_at_any_depth(tmp_path):
     touch(
         tmp_path, "1.5-TP-0.trace.json.gz", "i/rank0_trace.json", "trace.json", "a/config.json.gz"
     )
+    touch(tmp_path, "f.pftrace", "a/g_rank1.pftrace.gz")
     touch(tmp_path, "a.pt.trace.json.bak", "notes.txt", "snapshot.pickle", "memory.html")
     (tmp_path / "folder.pt.trace.json").mkdir()
     assert found_in(tmp_path) == [
         "1.5-TP-0.trace.json.gz",
         "a/c.pt.trace.json.gz",
         "a/d/e.pt.trace.json",
+        "a/g_rank1.pftrace.gz",
         "b.pt.trace.json",
+        "f.pftrace",
         "i/rank0_trace.json",
         "trace.json",
     ]

@@ -1,7 +1,7 @@
 """Which collector records, against a torch.profiler that is made up as newer PyTorch has it.
 
-What is made up follows torch/profiler/_cuspy of pytorch (core.py, cupti_python.py)
-and its pull request 196066; no torch that has it was at hand.
+What is made up follows torch/profiler/_cuspy of torch 2.15 (core.py, cupti_python.py). The tests
+marked with `cuspy` compare it with the torch that is installed.
 """
 
 import gzip
@@ -19,7 +19,7 @@ from types import SimpleNamespace
 import pytest
 
 from tracelab.base.errors import MissingSupportError
-from tracelab.record import recorder as recorder_module
+from tracelab.record import collector, recorder as recorder_module
 from tracelab.record.capture import capture
 from tracelab.record.collector import cuspy_was_used, missing_for_cuspy
 from tracelab.record.export import export_trace
@@ -116,6 +116,8 @@ def kineto_torch(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA H200")
     monkeypatch.setattr(torch.version, "cuda", "13.3")
+    for name in ("CuspyConfig", "ProfilerActivityConfig"):
+        monkeypatch.delattr(torch.profiler, name, raising=False)
     monkeypatch.setattr(torch._C._profiler, "_ExperimentalConfig", SimpleNamespace)
     monkeypatch.setattr(torch.profiler, "schedule", SimpleNamespace)
     monkeypatch.setattr(torch.profiler, "profile", Profile)
@@ -151,6 +153,7 @@ def cuspy_torch(kineto_torch, monkeypatch):
     for name, module in modules.items():
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.delitem(sys.modules, f"{CUSPY}.core", raising=False)
+    monkeypatch.setattr(collector, "_DRIVER", None)  # this process itself
     yield kineto_torch
     sys.modules.pop(f"{CUSPY}.core", None)
 
@@ -276,7 +279,16 @@ MISSING = [
         without("ProfilerActivityConfig"),
         f"torch {torch.__version__} has no torch.profiler.ProfilerActivityConfig",
     ),
-    (no_package, "the package cupti-python is not installed"),
+    (
+        no_package,
+        "libcupti 13.3 and the package cupti-python are needed, and the package is not installed: "
+        "pip install 'cupti-python>=13.3' brings both",
+    ),
+    (
+        lambda patch: patch.setattr(collector, "_DRIVER", "libcuda.so.0"),
+        "libcupti cannot be loaded (libcuda.so.0: cannot open shared object file: no such file or "
+        "directory)",
+    ),
     (
         lambda patch: patch.setitem(sys.modules, f"{CUSPY}.cupti_python", None),
         f"libcupti cannot be loaded (import of {CUSPY}.cupti_python halted; none in sys.modules)",
@@ -289,7 +301,11 @@ MISSING = [
         cupti(pylibcupti=fail(RuntimeError("Cuspy requires CUPTI major version 13"))),
         "libcupti cannot be loaded (cuspy requires cupti major version 13)",
     ),
-    (cupti(LIBCUPTI_MIN_VERSION=130400), "libcupti is 13.3 and 13.4 is needed"),
+    (
+        cupti(LIBCUPTI_MIN_VERSION=130400),
+        "libcupti 13.4 and the package cupti-python are needed, and libcupti is 13.3: "
+        "pip install 'cupti-python>=13.4' brings both",
+    ),
 ]
 
 
@@ -321,7 +337,7 @@ def test_all_that_is_missing_is_listed(path, snapshot):
     [classes, package] = missing_for_cuspy()
     assert classes == snapshot
     assert package == snapshot
-    with pytest.raises(MissingSupportError, match=r"CuspyConfig.*; the package cupti-python"):
+    with pytest.raises(MissingSupportError, match=r"CuspyConfig.*; libcupti 13.3 and the package"):
         Recorder(path, collector="cuspy").__enter__()
 
 

@@ -56,19 +56,12 @@ _ENDS_AFTER_DAMAGE = 2
 _MAX_BRACKETS = 64
 
 _DAMAGED_OBJECT = re.compile(rb'\[\s*"(?:[^"\\]|\\.)*+"\s*:', re.DOTALL)  # a key, in a list
-# Perfetto's format: a tag, a length, and fields with the control characters that JSON never has.
-_PERFETTO = re.compile(rb"\n(?:.{0,40}?[\x00-\x08\x0e-\x1f]){2}", re.DOTALL)
 _BLANK = b"\xef\xbb\xbf \t\r\n"
 _LAST_CUT = re.compile(rb".*\}(\s*,\s*)(?=\{)", re.DOTALL)
 _NEXT = re.compile(rb",\s*(?=\{)")
 _BEGIN = re.compile(rb"[^\s,]")
 _END = re.compile(rb"\}(?=[\s,]*(?:[{\]]|\Z))")
 _BRACKET = re.compile(rb"\](?=\s*(?:[,}]|\Z))")
-
-_PERFETTO_REASON = (
-    "a Perfetto trace (.pftrace), which tracelab does not read: export the recording under a name "
-    "that ends in .json or .json.gz"
-)
 
 
 class _Piece(Record):
@@ -186,8 +179,6 @@ class ArrayReader:
         data, read, searched, tries = b"", b" ", 0, 0
         while read and len(data) <= LIMIT_BYTES:
             read = self._read(len(data))
-            if not data and _PERFETTO.match(read):
-                raise self._unreadable(_PERFETTO_REASON)
             data = data + read if data else read.lstrip(_BLANK)
             if data[:1] == b"[" and not _DAMAGED_OBJECT.match(data):
                 self.is_bare = True

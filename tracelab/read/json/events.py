@@ -41,6 +41,7 @@ WORDS = msgspec.toml.decode(Path(__file__).with_name("words.toml").read_bytes(),
 
 _RENAMED = frozenset(("Memcpy", "Memset"))  # where Kineto says between what and in which memory
 _STREAM = "original_stream"  # the CUDA stream, where "stream" is the row that it is drawn in
+_NAMES = ("str", "name")  # keys of an annotation, which files may have in any order
 _MAX_ANNOTATION_LETTERS = 256
 _MEMORIES: Mapping[Any, str] = MappingProxyType(
     WORDS.memories | dict(enumerate(WORDS.memories.values()))
@@ -180,9 +181,9 @@ def _translate(event: Event, arguments: dict[str, Any]) -> None:
         event.name = kineto_name(event.name, arguments)
     if event.args is None:
         return
-    if _STREAM in arguments:
-        event.args.stream = _number(arguments[_STREAM])
     if GRAPH_NODE in arguments:
+        # An annotation of `mark_stream` may have taken the place of the stream's number.
+        event.args.stream = _number(arguments.get(_STREAM, event.tid))
         event.args.node = NodeArguments(annotation_of(arguments))
 
 
@@ -288,8 +289,8 @@ def _text_of_region(annotation: Any) -> str:
     if not isinstance(annotation, dict):
         return "" if annotation is None else _brief(annotation)
     texts = [
-        _brief(value) if key in ("str", "name") else f"{key}={_brief(value)}"
-        for key, value in annotation.items()
+        _brief(value) if key in _NAMES else f"{key}={_brief(value)}"
+        for key, value in sorted(annotation.items(), key=lambda item: item[0] not in _NAMES)
     ]
     return ", ".join(texts)
 

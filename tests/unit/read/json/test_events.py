@@ -238,6 +238,24 @@ def test_a_graph_node_is_read_in_its_cuda_stream(tmp_path):
     assert nodes.annotations[nodes.annotation_index[0]] == "fwd"
 
 
+@pytest.mark.parametrize(
+    ("written", "annotation"),
+    [
+        # Cuspy writes an annotation of `mark_stream` over the stream, Kineto beside it.
+        ({"stream": 60, "name": "branch"}, "branch"),
+        ({"stream": 22, "annotated_stream": 60, "heads": "8", "name": "branch"}, "branch, heads=8"),
+        ({"stream": 22, "occupancy": {"blockLimitWarps": 2}, "inContext": 1}, ""),
+    ],
+)
+def test_a_stream_that_an_annotation_names_is_not_the_cuda_stream(tmp_path, written, annotation):
+    node = kernel(10 * US, 20 * US, stream=22, correlation=4)
+    node["args"] |= {"graph node id": 5, **written}
+    read = trace_of(tmp_path, node)
+    assert read.stream_number[:].tolist() == [22]
+    texts = (*read.graph_nodes.annotations, "")
+    assert texts[read.graph_nodes.annotation_index[0]] == annotation
+
+
 def link(link_id, before, after):
     """The flow from the end of a node to the start of another, as it is drawn."""
     end_us = before["ts"] + before["dur"]
@@ -368,7 +386,7 @@ def test_values_that_nest_deep_are_an_ellipsis(tmp_path, key):
     path.write_text(text)
     assert len(read_file(path)) == 2
     assert kineto_name("Memcpy", {"copy kind": orjson.loads(deep)}) == "Memcpy (copy kind …)"
-    assert annotation_of({"own": orjson.loads(deep), "str": "forward"}) == "own=…, forward"
+    assert annotation_of({"own": orjson.loads(deep), "str": "forward"}) == "forward, own=…"
 
 
 @pytest.mark.parametrize("cut", range(1, 8))
