@@ -179,8 +179,7 @@ class capture(Recorder):  # noqa: N801 (like torch.profiler.profile, it is used 
                 f"{self.collector_reason}"
             )
         if not self._prints_report:
-            # A notebook displays the capture, which says so.
-            if not (self.has_gpu or "ipykernel" in sys.modules):
+            if not (self.has_gpu or _is_notebook()):
                 tell(_why_no_gpu(self))
             return
         try:
@@ -219,6 +218,12 @@ def announce(recorder: Recorder, *, wait_s: float) -> None:
     tell(f"traces: {', '.join(paths)}")
     for drawn in write_files(report, results, requests):
         tell(str(drawn))
+
+
+def _is_notebook() -> bool:
+    """Return True in a notebook, which displays the capture."""
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
 
 
 def _why_no_gpu(recorder: Recorder) -> str:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import linecache
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from tracelab.model.program.source_lines import quoted, read_rows
-from tracelab.model.program.source_scopes import Scope, read_scopes, scopes_as_lists, text_as_stored
+from tracelab.model.program.source_lines import quoted
+from tracelab.model.program.source_scopes import Scope, find_scopes, scopes_as_lists, text_as_stored
 
 _INSTALLED = frozenset(("site-packages", "dist-packages"))
 _NO_ESCAPES = frozenset('"\\')  # Kineto writes a backslash as a slash, which breaks its JSON
@@ -37,7 +38,7 @@ def describe_source(folders: Iterable[str]) -> ProgramSource:
     """The scopes of the modules that the program has imported by now, and the lines that call.
 
     A file is named from its folder on, as the profiler names it. What is beyond a megabyte is left
-    out; the script itself comes first.
+    out; cells of a notebook and the script itself come first.
 
     Args:
         folders: where the program's own modules are.
@@ -45,36 +46,40 @@ def describe_source(folders: Iterable[str]) -> ProgramSource:
     files: dict[str, list[Any]] = {}
     texts: dict[str, dict[str, str]] = {}
     left_to_read, left_to_store, left_to_quote = _MAX_BYTES, _MAX_LETTERS, _MAX_LETTERS
-    for name, path in _own_files(folders):
-        try:
-            size = path.stat().st_size
-        except OSError:  # it is gone by now
-            continue
+    for name, path in (*_cells(), *_own_files(folders)):
+        linecache.checkcache(path)
+        rows = linecache.getlines(path)  # none if it is gone by now
+        size = sum(map(len, rows))
         if size > left_to_read or not _NO_ESCAPES.isdisjoint(name):
             continue
         left_to_read -= size
-        scopes = read_scopes(path)
+        scopes = find_scopes("".join(rows))
         lists = scopes_as_lists(scopes)
         length = len(json.dumps(lists))
         if not lists or length > left_to_store:
             continue
         left_to_store -= length
         files[name] = lists
-        rows = _calling_rows(path, scopes)
-        length = len(json.dumps(rows))
+        calling = _calling_rows(rows, scopes)
+        length = len(json.dumps(calling))
         if length <= left_to_quote:
             left_to_quote -= length
-            texts[name] = rows
+            texts[name] = calling
     return ProgramSource(*(json.dumps(x, ensure_ascii=False) for x in (files, texts)))
 
 
-def _calling_rows(path: Path, scopes: Iterable[Scope]) -> dict[str, str]:
-    rows = read_rows(path)
+def _calling_rows(rows: Sequence[str], scopes: Iterable[Scope]) -> dict[str, str]:
     calling = sorted({spot.line for x in scopes for spot in x.spots if spot.line is not None})
-    return {str(line): text_as_stored(quoted(rows[line])) for line in calling if line in rows}
+    return {str(line): text_as_stored(quoted(rows[line - 1])) for line in calling}
 
 
-def _own_files(folders: Iterable[str]) -> Iterator[tuple[str, Path]]:
+def _cells() -> list[tuple[str, str]]:
+    """The cells of a notebook that ran, the last first, by their names in the profiler."""
+    names = reversed(tuple(linecache.cache))
+    return [(name, name) for name in names if Path(name).parent.name.startswith("ipykernel_")]
+
+
+def _own_files(folders: Iterable[str]) -> Iterator[tuple[str, str]]:
     """The source files of the program's own modules, by their names in the profiler."""
     innermost_first = sorted(map(Path, folders), key=lambda folder: -len(folder.parts))
     modules = dict(sys.modules)
@@ -85,7 +90,7 @@ def _own_files(folders: Iterable[str]) -> Iterator[tuple[str, Path]]:
             continue
         folder = next((x for x in innermost_first if path.is_relative_to(x)), None)
         if folder is not None and not _is_library(path):
-            yield path.relative_to(folder).as_posix(), path
+            yield path.relative_to(folder).as_posix(), str(path)
 
 
 def _is_library(path: Path) -> bool:

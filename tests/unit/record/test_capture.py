@@ -5,6 +5,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -95,7 +96,8 @@ def test_without_a_gpu_there_is_no_report(tmp_path, capsys):
 
 
 def test_without_a_gpu_a_notebook_shows_why_and_prints_nothing(tmp_path, capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, "ipykernel", object())
+    shell = SimpleNamespace(kernel=None)
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
     with profiling.capture(tmp_path / "x.pt.trace.json", skip=1) as cap:
         loop(cap, cap.calls)
     assert capsys.readouterr() == ("", "")

@@ -1,6 +1,7 @@
 import gzip
 import importlib
 import json
+import linecache
 import os
 import signal
 import sys
@@ -530,6 +531,17 @@ def test_with_stacks_the_file_knows_the_lines_of_the_programs_calls(
     assert ("return x.item()" in path.read_text()) == (code is not None)
     assert json.loads(path.read_text())["traceEvents"]
     assert not any(name.startswith("tracelab/record") for name in info.source_scopes)
+
+
+def test_cells_of_a_notebook_are_stored_as_ipython_keeps_them(monkeypatch):
+    cell = "/tmp/ipykernel_7/12345.py"
+    rows = ["def step(x):\n", "    # of the user\n", "    return x.item()\n"]
+    monkeypatch.setitem(linecache.cache, cell, (sum(map(len, rows)), None, rows, cell))
+    source = describe_source([])
+    lines = SourceLines((), json.loads(source.scopes), json.loads(source.texts))
+    assert lines.line_of(cell, "step", 1, "item") == 3
+    assert lines.text_of(cell, "step", 1, 3) == "return x.item()"
+    assert "of the user" not in source.texts
 
 
 @pytest.mark.slow

@@ -100,12 +100,20 @@ class Scope(msgspec.Struct, array_like=True, frozen=True):
 def read_scopes(path: Path) -> tuple[Scope, ...]:
     """The scopes of a file; none if it cannot be read as Python."""
     try:
+        return find_scopes(path.read_bytes())
+    except OSError:
+        return ()
+
+
+def find_scopes(source: bytes | str) -> tuple[Scope, ...]:
+    """The scopes of a source; none if it is not Python."""
+    try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about the user's source, which is not ours
-            tree = ast.parse(path.read_bytes())
+            tree = ast.parse(source)
         reader = _Reader()
         reader.visit(tree)
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ()
     return tuple(scope.complete() for scope in reader.scopes)
 
