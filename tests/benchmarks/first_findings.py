@@ -1,8 +1,8 @@
 """What the first screen says of each trace: ``python -m tests.benchmarks.first_findings``.
 
 For each trace (arguments; by default the bundled ones, and those beside the repository where there
-are any) how long a steady step takes, how much of it the GPU works, and the first two findings, as
-the rows of the table in ``tracelab/docs/evidence/first_findings.md``. A finding has what it saves
+are any) how long a steady step takes, how much of it the GPU works, and the first finding, as the
+rows of the table in ``tracelab/docs/evidence/first_findings.md``. A finding has what it saves
 of a step, or, where that is not predicted, the share that is attributed to it.
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from itertools import islice
 from pathlib import Path
 
 from tests.bundled_traces import report_of
@@ -21,7 +20,7 @@ from tracelab.report.views import Scope, ranks_of
 
 ROOT = Path(__file__).parents[2]
 BESIDE = ROOT.parent / "shared" / "real_traces"
-HEAD = "| trace | steady step | GPU works | first finding | second finding |"
+HEAD = "| trace | steady step | GPU works | first finding |"
 _LONGEST = 90  # letters of a title
 
 
@@ -34,11 +33,10 @@ def row(path: Path) -> str:
     """The row of one trace."""
     [rank] = ranks_of(report_of(path))
     scope = rank.main.scope
-    about_time = (x for x in rank.main.findings if x.about == "program")
-    first, second = (*(_cell(x, scope) for x in islice(about_time, 2)), "-", "-")[:2]
+    about_time = (_cell(x, scope) for x in rank.main.findings if x.about == "program")
     step = time_text(scope.step_ns) + ("" if scope.steps else " (whole trace)")
     works = percent_text(scope.busy_ns, scope.busy_ns + scope.idle_ns)
-    return f"| `{path.name.split('.')[0]}` | {step} | {works} | {first} | {second} |"
+    return f"| `{path.name.split('.')[0]}` | {step} | {works} | {next(about_time, '-')} |"
 
 
 def _cell(finding: Finding, scope: Scope) -> str:
