@@ -7,6 +7,7 @@ a capture is kept beside its picture, for as long as neither its files nor the p
 from __future__ import annotations
 
 import ast
+import contextlib
 import hashlib
 import json
 from collections import Counter, defaultdict
@@ -40,7 +41,7 @@ from tracelab.workloads.catalog import find
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "tracelab" / "docs" / "gallery" / "pictures"
 JOBS, OTHERS = "several ranks: who waits for whom", "programs of which no step is wrong"
-_WIDTH_PX, _THUMBNAIL_PX, _COLUMNS = 1100, 320, 80
+_WIDTH_PX, _THUMBNAIL_PX, _COLUMNS = 1100, 320, 100
 _THEMES = (("", "light"), ("-dark", "dark"))
 # Of captures whose workload does not name it.
 _FIXES = {
@@ -54,7 +55,7 @@ class Shown:
     """What a page shows of a capture beside its pictures.
 
     Attributes:
-        key: of its files and of the package that analyzed them.
+        key: of its files and of the code that made it.
         verdict: the first screen in a sentence.
         screen: the first screen.
         step_ms: what a step took without the profiler; None where it was not timed.
@@ -69,13 +70,11 @@ class Shown:
 def pages() -> Pages:
     """A page for each workload, and an index with a thumbnail of each capture."""
     captures = chosen()
-    package = hashlib.sha256()
-    for path in sorted((ROOT / "tracelab").rglob("*")):
-        if path.suffix in {".py", ".toml"} and not {"docs", "workloads"} & {*path.parts}:
-            package.update(path.read_bytes())
+    package = [x for x in (ROOT / "tracelab").rglob("*") if x.suffix in {".py", ".toml"}]
+    code = hashlib.sha256(b"".join(map(Path.read_bytes, [Path(__file__), *sorted(package)])))
     FOLDER.mkdir(parents=True, exist_ok=True)
     with ProcessPoolExecutor() as pool:
-        made = pool.map(partial(shown, package=package.hexdigest()), captures)
+        made = pool.map(partial(shown, code=code.hexdigest()), captures)
         every = dict(zip(captures, made, strict=True))
     workloads = defaultdict(list)
     for name in captures:
@@ -97,24 +96,25 @@ def chosen() -> list[str]:
     return [*found.values()]
 
 
-def shown(name: str, *, package: str) -> Shown:
-    """What was made of the same files by the same package before; else what is made now.
+def shown(name: str, *, code: str) -> Shown:
+    """What was made of the same files by the same code before; else what is made now.
 
     Args:
         name: the capture.
-        package: a hash of the package.
+        code: a hash of it.
     """
     kept = FOLDER / f"{name}.json"
-    key = hashlib.sha256(json.dumps([package, LINES[name]["sha256"]]).encode()).hexdigest()
+    key = hashlib.sha256(json.dumps([code, LINES[name]["sha256"]]).encode()).hexdigest()
     if kept.exists() and (before := Shown(**json.loads(kept.read_text()))).key == key:
         return before
-    made = _make(name, key)
+    with contextlib.chdir(ROOT):  # no page names a folder of this machine
+        made = _make(name, key)
     kept.write_text(json.dumps(asdict(made)))
     return made
 
 
 def _make(name: str, key: str) -> Shown:
-    paths = [str(path) for path in CAPTURES[name]]
+    paths = [str(path.relative_to(ROOT)) for path in CAPTURES[name]]
     results = [analyze_file(source, DEFAULTS, then=part_of) for source in find_sources(paths)]
     report = merge_results(results, paths, DEFAULTS)
     for which, palette in (("", LIGHT), ("-dark", DARK)):
