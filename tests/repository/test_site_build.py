@@ -151,6 +151,8 @@ def test_site_is_built_whole_without_a_warning(tmp_path):
     assert [path.name for path, page in site.items() if page.is_of_here or not page.title] == []
     described = {path for path, page in site.items() if page.about}
     assert {path.name for path in {*site} - described} <= {"genindex.html", "search.html"}
+    copied = {name for name in ("llms.txt", "SKILL.md") if (DOCS / name).exists()}
+    assert copied <= {path.name for path in tmp_path.iterdir()}
     gallery = {path.stem: page for path, page in site.items() if path.parent.name == "gallery"}
     assert {*gallery} == {LINES[name]["workload"] for name in chosen()}
     assert {*chosen()} <= {Path(x).stem for page in gallery.values() for x in page.loaded}

@@ -18,7 +18,7 @@ project = "tracelab"
 author = "the maintainers of tracelab"
 version = release = __version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-exclude_patterns = ["_*.md", "**/_*.md"]
+exclude_patterns = ["SKILL.md", "_*.md", "**/_*.md"]
 default_role = "literal"
 highlight_language = "none"
 myst_heading_anchors = 4
