@@ -122,6 +122,17 @@ def test_a_page_is_short(path):
     assert len(prose_of(path.read_text()).split()) <= MAX_WORDS
 
 
+def test_every_page_is_in_a_table_of_contents():
+    listed = {(DOCS / "index.md").resolve()}
+    for path in PAGES:
+        for _, language, block in BLOCK.findall(path.read_text()):
+            if language == "{toctree}":
+                names = [x for x in block.split() if x[0] != ":"]
+                listed |= {(path.parent / f"{name}.md").resolve() for name in names}
+    others = {ROOT / "README.md", DOCS / "SKILL.md"}  # not on the site, or for programs alone
+    assert {*PAGES} - listed - others == set()
+
+
 def test_all_pages_together_have_no_more_words():
     assert sum(len(path.read_text().split()) for path in PAGES) <= MAX_ALL_WORDS
 
