@@ -24,6 +24,15 @@ def pages() -> Pages:
     return {**_rule_pages(), **_remedy_pages(), **_glossary_pages()}
 
 
+def places() -> dict[str, str]:
+    """The page and the heading of each rule and remedy, by its name."""
+    return {
+        heading.partition(":")[0]: f"{page}#{heading}"
+        for page, text in pages().items()
+        for heading in re.findall(r"^## (.+)$", text, re.MULTILINE)
+    }
+
+
 def _rule_pages() -> Pages:
     """Pages of the rules of one family."""
     found: Pages = {}

@@ -33,7 +33,7 @@ CHANGES = ROOT / "CHANGELOG.md"  # names commands that are no more
 PAGES = [path for path in DOCUMENTS if path == ROOT / "README.md" or path.is_relative_to(DOCS)]
 
 MAX_WORDS = 1_200  # of prose on a page: of all that is neither a block of code nor a table
-MAX_ALL_WORDS = 52_600  # of all pages, as `wc -w` counts; they were 72,050
+MAX_ALL_WORDS = 53_000  # of all pages, as `wc -w` counts; they were 72,050
 
 BLOCK = re.compile(r"^(```+)(.*)\n((?:.*\n)*?)\1$", re.MULTILINE)
 OPERATORS = {"|", "||", "&&", ";", ">", ">>"}
@@ -127,7 +127,7 @@ def test_every_page_is_in_a_table_of_contents():
     for path in PAGES:
         for _, language, block in BLOCK.findall(path.read_text()):
             if language == "{toctree}":
-                names = [x for x in block.split() if x[0] != ":"]
+                names = re.findall(r"^(?:.* <)?([\w/]+)>?$", block, re.MULTILINE)
                 listed |= {(path.parent / f"{name}.md").resolve() for name in names}
     others = {ROOT / "README.md", DOCS / "SKILL.md"}  # not on the site, or for programs alone
     assert {*PAGES} - listed - others == set()

@@ -1,6 +1,7 @@
 """The site of the documents, by Sphinx: ``make docs`` builds it in build/site."""
 
 import html
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from sphinx.application import Sphinx
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS.parents[1]))
 
-from tests.build import site_pages  # noqa: E402 (found by the line above)
+from tests.build import site_pages, site_words  # noqa: E402 (found by the line above)
 from tracelab import __version__  # noqa: E402
 
 project = "tracelab"
@@ -48,6 +49,29 @@ def describe(
         context["metatags"] += f'<meta name="description" content="{text}">'
 
 
+PLACES = site_words.places()
+RULE = re.compile(r"\b(TL\d{3})\b")
+
+
+def link_words(app: Sphinx, tree: nodes.document, page: str) -> None:
+    """Link the names of rules and remedies in paragraphs to where they are explained."""
+
+    def link(name: str, shown: nodes.Node) -> nodes.Node:
+        target, _, heading = PLACES[name].partition("#")
+        address = f"{app.builder.get_relative_uri(page, target)}#{nodes.make_id(heading)}"
+        return nodes.reference("", "", shown, refuri=address, internal=True)
+
+    for node in [*tree.findall(nodes.Text)]:
+        holder = node.parent
+        if isinstance(holder, nodes.paragraph):
+            parts = [x for x in RULE.split(node) if x]
+            texts = [link(x, nodes.Text(x)) if x in PLACES else nodes.Text(x) for x in parts]
+            holder.replace(node, texts)
+        elif isinstance(holder.parent, nodes.paragraph) and node in PLACES:
+            holder.parent.replace(holder, link(node, holder.deepcopy()))
+
+
 def setup(app: Sphinx) -> None:
     """Listen to the pages that are built."""
     app.connect("html-page-context", describe)
+    app.connect("doctree-resolved", link_words)
