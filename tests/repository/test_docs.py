@@ -47,6 +47,25 @@ def test_the_pages_for_users_show_screens():
     assert shown >= {"README", "start", "screen", "jobs", "compare", "whatif", "faq"}
 
 
+def test_the_faq_has_the_figures_of_the_evidence():
+    docs = ROOT / "tracelab" / "docs"
+    faq = " ".join((docs / "faq.md").read_text().split())
+    measured = (docs / "evidence" / "remedies_measured.md").read_text()
+    pitfalls, predictions, held = re.search(
+        r"^(\d+) pitfalls, .*half of (\d+) predictions .* (\d+) one of both", measured, re.M
+    ).groups()
+    fixes, error, held_fixes = re.search(
+        r"^all: (\d+) fixes, mean error ([\d.]+)%, .*; (\d+) in the interval",
+        (docs / "evidence" / "predictions.md").read_text(),
+        re.M,
+    ).groups()
+    assert f"{pitfalls} pitfalls were fixed" in faq
+    assert f"half of {predictions} predictions are within 5 %" in faq
+    assert f"{held} intervals hold" in faq
+    assert f"{held_fixes} of {fixes} pairs of captures, before and after, are inside" in faq
+    assert f"the mean error is {error} %" in faq
+
+
 def test_document_on_jobs_says_what_its_code_prints(monkeypatch):
     [block] = python_blocks(ROOT / "tracelab" / "docs" / "jobs.md")
     monkeypatch.chdir(ROOT)
