@@ -14,8 +14,12 @@ saved `Report`. `Options` say what to measure; `analyze_source` keeps what a rep
 loop of this program is recorded with `capture`, or a function that is its step with `profile_step`;
 `trace_handler` is for a program that has a `torch.profiler` of its own. These three need torch.
 
-All else is imported from where it is defined: `tracelab.read.reader.read_trace`,
-`tracelab.model.graph.window_graph`, `tracelab.measures.registry.MEASURES`, ...
+All else is imported from where it is defined. A table of your own is a `tracelab.measures.measure`
+beside those of `tracelab.measures.registry`, a rule a `tracelab.findings.rule` beside those of
+`tracelab.findings.registry`; an edit that is a function changes a `tracelab.simulate.program`. The
+events of a file are read by `tracelab.read.reader`, the graph of a step is made by
+`tracelab.model.graph`; `tracelab.render.registry` writes any result as text, JSON or Markdown, and
+`tracelab.base.errors` has what is raised.
 """
 
 from __future__ import annotations
@@ -72,7 +76,11 @@ def __dir__() -> list[str]:
 
 
 def _render(result: Any, form: str) -> str:
-    """A result as a terminal shows it, or a notebook."""
+    """A result as a terminal shows it, or a notebook; or its page."""
+    if form == "page":
+        from tracelab.outputs.page import page_of
+
+        return page_of(result)
     from tracelab.render.registry import render_as
 
     look: dict[str, Any] = {"width": _PRINTED_WIDTH, "color": False} if form == "text" else {}

@@ -380,3 +380,25 @@ def test_it_makes_sense_to_a_screen_reader(open_page, request, which):
         }"""
     )
     assert wrong == []
+
+
+def test_in_the_frame_of_a_notebook_it_works_and_stays_there(open_page, tmp_path):
+    # GIVEN a cell's output in a page that is no page of ours
+    cell = tmp_path / "notebook.html"
+    frame = tracelab.report.schema.PageFrame(report_of(TRACE), 700)._repr_html_()
+    cell.write_text(f"<!DOCTYPE html><meta charset=utf-8><p>a cell</p>{frame}", encoding="utf-8")
+    page = open_page(cell)
+    inner = page.frames[1]
+    inner.wait_for_selector("#findings li.finding")
+    # WHEN a link to a part and a finding are clicked
+    inner.click("a[href='#kernels']")
+    wait_until(
+        inner, "Math.abs(document.getElementById('kernels').getBoundingClientRect().y) < 200"
+    )
+    inner.click("#findings li.finding:first-child")
+    # THEN the frame shows them, and neither it nor the page around it has gone elsewhere
+    assert (inner.url, page.url) == ("about:srcdoc", cell.as_uri())
+    assert inner.locator("li.finding[aria-current='true']").count() == 1
+    assert page.inner_text("p") == "a cell"
+    # AND its scripts are of no origin, so that they reach nothing around it
+    assert inner.evaluate("origin") == "null"

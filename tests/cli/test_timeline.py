@@ -56,10 +56,13 @@ def test_range_must_be_finite(tracelab, tmp_path, option, value):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (("--width", 10_000_000), "a timeline is 400 to 16,384 pixels wide, not 10,000,000"),
-        (("--width", 399), "a timeline is 400 to 16,384 pixels wide, not 399"),
-        (("--width", -1), "a timeline is 400 to 16,384 pixels wide, not -1"),
-        (("--height", 100), "a timeline is 200 to 16,384 pixels high, not 100"),
+        (
+            ("--width", 10_000_000),
+            "a timeline's width is 400 to 16,384 pixels, not 10,000,000",
+        ),
+        (("--width", 399), "a timeline's width is 400 to 16,384 pixels, not 399"),
+        (("--width", -1), "a timeline's width is 400 to 16,384 pixels, not -1"),
+        (("--height", 100), "a timeline's height is 200 to 16,384 pixels, not 100"),
         (("--lanes", "foo"), "there is no lane 'foo'; lanes are host, device:0"),
         (("--from", "nan"), "milliseconds"),
         (("-o", "t.bmp"), "a timeline is written as .png, .svg or .pdf"),

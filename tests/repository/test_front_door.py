@@ -1,5 +1,12 @@
 """What a user of the package meets: paths of every kind, and results that show themselves."""
 
+import gzip
+import importlib
+import inspect
+import io
+import pydoc
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +19,7 @@ from tracelab.base.errors import UnreadableInputError
 from tracelab.findings.registry import RULES
 from tracelab.measures.registry import MEASURES
 from tracelab.read.reader import read_trace
+from tracelab.read.sources import find_sources
 from tracelab.render.registry import RENDERERS
 
 ROOT = Path(__file__).parents[2]
@@ -40,6 +48,105 @@ def test_files_are_given_as_text_or_paths_alone_or_in_a_list(report, tmp_path, k
     diff = tracelab.compare(TRACE, FIXED).to_json()
     assert tracelab.compare(trace, listed([fixed])).to_json() == diff
     assert tracelab.compare(saved, fixed).ranks
+
+
+@pytest.fixture
+def forms(tmp_path):
+    """One trace in every form that is no path of a file, and what it is called then."""
+    content, plain = TRACE.read_bytes(), gzip.decompress(TRACE.read_bytes())
+    Path(tmp_path, "item_rank3.json").write_bytes(plain)
+    with open(TRACE, "rb") as binary, open(tmp_path / "item_rank3.json") as text:
+        yield {
+            "paths 1": content,
+            str(TRACE): binary,
+            str(tmp_path / "item_rank3.json"): text,
+            str(tmp_path / "item_rank3.json "): str(tmp_path / "item_*.json"),
+        }
+
+
+def test_a_trace_may_be_bytes_an_open_file_or_a_pattern(report, forms):
+    for name, form in forms.items():
+        found = tracelab.analyze(form)
+        assert found.windows.columns.keys() == report.windows.columns.keys()
+        assert found.steps.columns["busy_ns"] == report.steps.columns["busy_ns"]
+        assert found.traces[0].path == name.strip()
+
+
+def test_every_function_takes_them(report, tmp_path):
+    content = TRACE.read_bytes()
+    assert tracelab.load_report(report.to_json()) == report
+    assert tracelab.whatif(content) == tracelab.whatif(TRACE)
+    assert tracelab.compare(content, io.BytesIO(content)).verdict == "no change"
+    assert tracelab.draw(io.BytesIO(content), lanes="host").png()
+    assert tracelab.write_page(content, tmp_path / "page.html").findings
+    assert analyze_source(content).report.findings
+
+
+def test_several_of_them_are_several_files():
+    content = TRACE.read_bytes()
+    found = tracelab.analyze([content, FIXED, content, io.BytesIO(content)])
+    assert [x.path for x in found.traces] == ["paths 1", str(FIXED), "paths 3", "paths 4"]
+    assert len(tracelab.analyze(TRACE.parent.glob("events_item*")).traces) == 1
+
+
+def test_a_pattern_stands_for_the_ranks_in_their_order(tmp_path):
+    for rank in (10, 2):
+        shutil.copy(TRACE, tmp_path / f"a_rank{rank}.json.gz")
+    shutil.copy(TRACE, tmp_path / "[b].json.gz")
+    sources = find_sources([str(tmp_path / "a_rank*")])
+    assert [(source.rank, source.named) for source in sources] == [(2, True), (10, True)]
+    assert len(find_sources([str(tmp_path / "[b].json.gz")])) == 1
+
+
+def test_an_open_file_is_read_from_where_it_is_and_not_from_its_path(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_bytes(b"no JSON" + gzip.decompress(TRACE.read_bytes()))
+    with open(path, "rb") as stream:
+        stream.seek(len("no JSON"))
+        assert tracelab.analyze(stream, tracelab.Options(processes=2)).traces[0].path == str(path)
+
+
+def test_options_may_be_named_as_on_the_command_line(report):
+    step = tracelab.analyze(TRACE, step=report.steps[1].step)
+    assert step.windows == report.windows[2:3]
+    assert tracelab.analyze(TRACE, step=str(report.steps[1].step)).windows == step.windows
+    assert tracelab.analyze(TRACE, step="all").windows == report.windows
+    both = tracelab.analyze(TRACE, tracelab.Options(step=3, prices=False), step="all")
+    assert (both.windows, both.findings[0].saves_ns) == (report.windows, None)
+    named = tracelab.analyze(TRACE, step_on="forward", comm_pattern="elementwise", source="tests")
+    assert named.provenance.step_pattern == "forward"
+    assert named.provenance.comm_patterns == ("elementwise",)
+    assert tracelab.analyze([TRACE, FIXED], job=True).provenance.job.is_job
+    assert tracelab.Options(source=[Path("a"), "b"]) == tracelab.Options(source=("a", "b"))
+    assert repr(tracelab.Options(step=3)) == "Options(step=3)"
+
+
+def lines_of_help(thing):
+    """The lines that `help` needs of a function in a terminal; of a class, of all but its names."""
+    if not isinstance(thing, type):
+        lines = pydoc.plain(pydoc.render_doc(thing)).splitlines()
+    else:
+        lines = [f"{thing.__name__}{inspect.signature(thing)}", *inspect.getdoc(thing).splitlines()]
+    return sum(max(1, -(-len(line) // 80)) for line in lines)
+
+
+@pytest.mark.parametrize("name", [x for x in tracelab.__all__ if not x.startswith("_")])
+def test_help_fits_a_screen(name):
+    assert 5 < lines_of_help(getattr(tracelab, name)) <= 40
+
+
+def test_the_package_shows_the_names_in_front_and_no_others():
+    completed = {name for name in dir(tracelab) if not name.startswith("_")}
+    assert completed == {*tracelab.__all__} - {"__version__"}
+    wild = {}
+    exec("from tracelab import *", wild)
+    assert {*wild} - {"__builtins__"} == {*tracelab.__all__}
+
+
+def test_modules_that_the_package_names_say_what_they_have():
+    names = re.findall(r"`(tracelab\.[a-z_.]+)`", tracelab.__doc__)
+    assert len(names) == 9
+    assert all(len(importlib.import_module(name).__doc__) > 40 for name in names)
 
 
 def test_a_picture_of_one_lane_and_of_a_list_of_it_are_the_same():

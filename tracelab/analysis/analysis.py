@@ -5,10 +5,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from functools import cached_property
-from os import PathLike
 from typing import Any
 
-from tracelab.base.options import DEFAULTS, Options
+from tracelab.base.options import DEFAULTS, Options, require_types
 from tracelab.findings.attribution import find_all
 from tracelab.findings.context import Context
 from tracelab.findings.finding import Finding, is_same_place
@@ -31,7 +30,7 @@ from tracelab.measures.window_times import window_times
 from tracelab.model.steps import Window
 from tracelab.model.timeline import only_launched
 from tracelab.model.trace import ABSENT
-from tracelab.read.sources import one_source
+from tracelab.read.sources import Given, one_source
 from tracelab.read.streams import Source
 from tracelab.report.build import build_report, build_trace_info
 from tracelab.report.schema import LaunchedOnly, Note, Report, Table, TraceInfo, WhatIf
@@ -134,7 +133,7 @@ class Analysis(Context):
             return None
         launched = Measured(self.source, self.options)
         launched.trace, launched.lines = self.trace, self.lines
-        launched.timeline = only_launched(self.timeline, self.options.comm_patterns)
+        launched.timeline = only_launched(self.timeline, self.options.comm_pattern)
         [window] = window_times(
             launched.graph,
             launched.timeline.windows[:1],
@@ -266,7 +265,7 @@ _NAMES = frozenset((*STAGES, "source", "options", "measures", "rules", "remedies
 
 
 def analyze_source(
-    source: str | PathLike[str] | Source,
+    source: Given,
     options: Options = DEFAULTS,
     *,
     measures: Sequence[Measure] = MEASURES,
@@ -276,7 +275,7 @@ def analyze_source(
     """Read one file, to be analyzed as far as its properties are used.
 
     Args:
-        source: a file, or a URL.
+        source: a file, a URL, bytes or an open file.
         options: what to measure.
         measures: the tables of the report.
         rules: the rules that find something in it.
@@ -290,6 +289,7 @@ def analyze_source(
         UnreadableInputError: it is not a trace, or it holds no GPU activity.
         UsageError: a pattern is wrong, or the requested step is not in the file.
     """
+    require_types(options=(options, Options))
     file = one_source(source)
     return Analysis(file, options, measures=measures, rules=rules, remedies=remedies).open()
 

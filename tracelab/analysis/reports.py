@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
+from numbers import Integral
 from os import PathLike
 from typing import Any
 
 from tracelab.analysis.analysis import Analysis, analyze_source, predict_changes
 from tracelab.base.arrays import Record
 from tracelab.base.errors import TracelabError, UsageError
-from tracelab.base.options import DEFAULTS, Options
+from tracelab.base.options import DEFAULTS, Options, require_types, several, step_number
 from tracelab.findings.fixes import (
     ALL,
     choose_fixes,
@@ -29,7 +30,7 @@ from tracelab.job.replay import MAX_RANKS, TOO_MANY_RANKS
 from tracelab.measures.measure import Measure
 from tracelab.measures.registry import MEASURES
 from tracelab.measures.steady import PROFILED
-from tracelab.read.sources import find_sources, path_names
+from tracelab.read.sources import Inputs, find_inputs
 from tracelab.read.streams import Source
 from tracelab.report.build import merge_reports
 from tracelab.report.load import is_saved_report, load_source
@@ -59,10 +60,15 @@ class FileResult(Record):
 
 
 def analyze(
-    paths: str | PathLike[str] | Sequence[str | PathLike[str]],
+    paths: Inputs,
     options: Options = DEFAULTS,
     run: Callable[..., Iterable[Any]] = map,
     *,
+    step: int | str | None = None,
+    job: bool | None = None,
+    step_on: str | None = None,
+    comm_pattern: str | Sequence[str] | None = None,
+    source: str | PathLike[str] | Sequence[str | PathLike[str]] | None = None,
     measures: Sequence[Measure] = MEASURES,
     rules: Sequence[Rule] = RULES,
     remedies: Sequence[Remedy] = REMEDIES,
@@ -70,9 +76,15 @@ def analyze(
     """Analyze files, or folders of them, into one report.
 
     Args:
-        paths: a file, a folder or a URL, or several of them.
-        options: what to measure.
+        paths: a file, a folder, a pattern (``"traces/*rank*.json.gz"``), a URL,
+            bytes or an open file; or several of them.
+        options: what to measure, and how.
         run: maps a function over the files, as `map` or a pool's `map` does.
+        step: the only step to measure; "all" for the whole trace and each step.
+        job: the files are the ranks of one job.
+        step_on: regular expression of the annotations that are the steps.
+        comm_pattern: regular expressions of further communication kernels.
+        source: folders of the program's source.
         measures: the tables of the report, ``(*MEASURES, MINE)`` with one more.
         rules: what finds something, ``(*RULES, MINE)`` with one more.
         remedies: the pitfalls that are recognized, ``(MINE, *REMEDIES)`` with one more.
@@ -87,10 +99,16 @@ def analyze(
         TracelabError: nothing could be analyzed; what could not while other files could stands in
             the report's provenance.
     """
-    names = path_names(paths)
-    if not names:
-        raise UsageError("no file, folder or URL to analyze was given")
-    sources = find_sources(names)
+    require_types(options=(options, Options), run=(run, Callable))
+    several("measures", measures, Measure)
+    several("rules", rules, Rule)
+    several("remedies", remedies, Remedy)
+    named = {"job": job, "step_on": step_on, "comm_pattern": comm_pattern, "source": source}
+    given: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
+    if step is not None:
+        given["step"] = step_number(step)
+    options = replace(options, **given)
+    names, sources = find_inputs(paths, "paths")
     each = partial(
         analyze_file,
         options=options,
@@ -103,7 +121,7 @@ def analyze(
 
 
 def whatif(
-    trace: str | PathLike[str] | Source | Analysis | Sequence[str | PathLike[str]],
+    trace: Inputs | Analysis,
     *,
     fixes: str | int | Sequence[str | int] = (),
     edits: str | Callable[[Program], Program] | Sequence[str | Callable[[Program], Program]] = (),
@@ -129,10 +147,10 @@ def whatif(
         UsageError: one of them is neither a fix nor an edit, or files are not one job.
         TracelabError: the file cannot be analyzed.
     """
+    require_types(options=(options, Options))
     asked = add_changes(options, fixes, edits)
-    if not isinstance(trace, Analysis | Source):
-        names = path_names(trace)
-        sources = find_sources(names)
+    if not isinstance(trace, Analysis):
+        names, sources = find_inputs(trace, "trace")
         if len(sources) != 1:
             found = whatif_of_job(sources, names, asked).whatif
             assert found is not None
@@ -156,11 +174,9 @@ def whatif_of_job(
     The findings of the job say what their fixes are; then all ranks are replayed with those.
 
     Raises:
-        UsageError: no file is given, or the files are not one job.
+        UsageError: the files are not one job.
         TracelabError: nothing could be analyzed.
     """
-    if not sources:
-        raise UsageError("no file, folder or URL to analyze was given")
     plain = replace(options, fixes=(), edits=())
     report = merge_results(run(partial(analyze_file, options=plain), sources), paths, plain)
     if report.job is None:
@@ -206,8 +222,8 @@ def add_changes(
     Raises:
         UsageError: one of them is neither a fix nor an edit.
     """
-    some_fixes = [fixes] if isinstance(fixes, str | int) else fixes
-    some_edits = edits if isinstance(edits, Sequence) and not isinstance(edits, str) else [edits]
+    some_fixes = several("fixes", fixes, str | Integral)
+    some_edits = several("edits", edits, str | Callable)
     if not (some_fixes or some_edits):
         some_fixes = [ALL]
     texts = tuple(map(str, some_fixes))

@@ -15,6 +15,7 @@ ABSENT = -1  # in a column of integers: none, or not known
 
 _MAX_LINE_LETTERS, _MAX_VALUE_LETTERS, _MAX_ITEMS = 100, 36, 4
 
+_Item = TypeVar("_Item")
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 _Result = TypeVar("_Result", bound="Arrays")
 
@@ -69,6 +70,17 @@ class Record(msgspec.Struct, frozen=True):
         values = ", ".join(f"{name}={_brief(getattr(self, name))}" for name in names)
         line = f"{type(self).__name__}({values})"
         return line if len(line) <= _MAX_LINE_LETTERS else f"{line[: _MAX_LINE_LETTERS - 2]}…)"
+
+
+class Registry(tuple[_Item, ...]):
+    """All of one sort that the package has: a tuple that is short where `help` shows a default.
+
+    >>> Registry(["a", "b"])
+    <2 items>
+    """
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} items>"
 
 
 class Arrays(Record, eq=False):

@@ -1,11 +1,19 @@
-"""Options of an analysis."""
+"""Options of an analysis, and the checks of what a user passes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from numbers import Integral, Real
+from os import PathLike, fspath
+from types import MappingProxyType, NoneType, UnionType
+from typing import Any, get_args
+
+from msgspec.structs import force_setattr
 
 from tracelab.base.arrays import Record
+from tracelab.base.errors import UsageError
+from tracelab.base.safe_text import brief
 
 PROFILER_STEP = r"^ProfilerStep#\d+$"
 
@@ -14,12 +22,12 @@ class Options(Record):
     """Options of an analysis.
 
     Attributes:
-        comm_patterns: regular expressions of further communication kernels.
-        step_pattern: regular expression of the host annotations that are the steps. By default
+        comm_pattern: regular expressions of further communication kernels.
+        step_on: regular expression of the host annotations that are the steps. By default
             they are the profiler's, and where it has marked none those of vLLM, SGLang or
             Lightning; `traces[].step_pattern` of the report says by which they were found.
         step: the only step to measure; None for the whole trace and every step.
-        source_folders: where to look for the program's source, before where the trace says.
+        source: folders where to look for the program's source, before where the trace says.
         source_within: folders, links followed, outside of which no source is read; () for none.
         cache: keep what was read of large files in the user's cache folder, and use that.
         processes: how many may read a huge file together. Where Python starts processes afresh, a
@@ -35,10 +43,10 @@ class Options(Record):
             for no profile.
     """
 
-    comm_patterns: tuple[str, ...] = ()
-    step_pattern: str = PROFILER_STEP
+    comm_pattern: tuple[str, ...] = ()
+    step_on: str = PROFILER_STEP
     step: int | None = None
-    source_folders: tuple[str, ...] = ()
+    source: tuple[str, ...] = ()
     source_within: tuple[str, ...] = ()
     cache: bool = True
     processes: int = 1
@@ -48,6 +56,100 @@ class Options(Record):
     fixes: tuple[str, ...] = ()
     edits: tuple[str | Callable[[Any], Any], ...] = ()
     profile_by: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("comm_pattern", "source", "fixes"):
+            force_setattr(self, name, texts(name, getattr(self, name)))
+        require_types(
+            step_on=(self.step_on, str),
+            step=(self.step, Integral | None),
+            processes=(self.processes, Integral),
+            profile_by=(self.profile_by, str | None),
+            **{name: (getattr(self, name), bool) for name in _SWITCHES},
+        )
+
+    def __repr__(self) -> str:
+        values = zip(self.__struct_fields__, self.__struct_defaults__, strict=True)
+        changed = [name for name, default in values if getattr(self, name) != default]
+        return f"Options({', '.join(f'{name}={getattr(self, name)!r}' for name in changed)})"
+
+
+_SWITCHES = ("cache", "all_pairs", "job", "prices")
+
+_WORDS: Mapping[Any, str] = MappingProxyType(
+    {
+        Integral: "a whole number",
+        Real: "a number",
+        str: "a text",
+        bool: "True or False",
+        PathLike: "a path",
+        NoneType: "None",
+        Callable: "a function",
+    }
+)
+
+
+def require_types(**arguments: tuple[object, Any]) -> None:
+    """Refuse arguments of other types, each given with the types that it may have.
+
+    >>> require_types(title=("step", str), width_px=("wide", Integral | None))
+    Traceback (most recent call last):
+    tracelab.base.errors.UsageError: `width_px` takes a whole number or None, not 'wide'
+
+    Raises:
+        UsageError: one of them.
+    """
+    for name, (value, kinds) in arguments.items():
+        members = get_args(kinds) if isinstance(kinds, UnionType) else (kinds,)
+        is_number = isinstance(value, bool) and bool not in members
+        if is_number or not isinstance(value, kinds):
+            words = " or ".join(_WORDS.get(kind, kind.__name__) for kind in members)
+            raise UsageError(f"`{name}` takes {words}, not {brief(value)}")
+
+
+def several(name: str, value: object, kinds: Any) -> list[Any]:
+    """Values of an argument that takes one or several of some types.
+
+    >>> several("fixes", 1, Integral), several("fixes", (1, "TL101"), Integral | str)
+    ([1], [1, 'TL101'])
+
+    Raises:
+        UsageError: one of them is of another type.
+    """
+    is_one = isinstance(value, str | bytes)
+    values = list(value) if isinstance(value, Iterable) and not is_one else [value]
+    for one in values:
+        require_types(**{name: (one, kinds)})
+    return values
+
+
+def texts(name: str, value: object) -> tuple[str, ...]:
+    """Several texts or paths, or one by itself, as texts.
+
+    >>> texts("source", "src"), texts("source", ["a", "b"])
+    (('src',), ('a', 'b'))
+
+    Raises:
+        UsageError: they are something else.
+    """
+    return tuple(map(fspath, several(name, value, str | PathLike)))
+
+
+def step_number(step: object) -> int | None:
+    """Return the number of the only step that is requested; None for all of them.
+
+    >>> step_number(3), step_number("3"), step_number("all")
+    (3, 3, None)
+
+    Raises:
+        UsageError: it is neither a number nor "all".
+    """
+    if step is None or step == "all":
+        return None
+    if isinstance(step, str | Integral) and not isinstance(step, bool):
+        with suppress(ValueError):
+            return int(step)
+    raise UsageError(f"`step` takes a number or 'all', not {brief(step)}", option="step")
 
 
 DEFAULTS = Options()

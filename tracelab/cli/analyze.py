@@ -19,7 +19,6 @@ from tracelab.cli.options import (
     require_one,
     require_outputs,
     require_saved_options,
-    step_number,
 )
 from tracelab.system.console import (
     output_in_color,
@@ -109,6 +108,7 @@ def analyze(
 ) -> None:
     """Tell why GPUs were not busy, what to change, and what that saves."""
     from tracelab.analysis.reports import merge_results, report_of_each_recording
+    from tracelab.base.options import step_number
     from tracelab.cli.many_files import map_files
     from tracelab.outputs.registry import paths_of, write_files
     from tracelab.read.sources import find_sources

@@ -29,11 +29,11 @@ from tracelab.analysis.reports import (
 from tracelab.base.arrays import Record
 from tracelab.base.errors import UsageError
 from tracelab.base.file_names import is_within
-from tracelab.base.options import Options
+from tracelab.base.options import Options, several
 from tracelab.comparison.compare import compare_sides, launches_of, merge_side
 from tracelab.comparison.diff import Side
 from tracelab.outputs.picture import draw, draw_parts, part_of
-from tracelab.read.sources import find_sources, path_names
+from tracelab.read.sources import find_sources
 from tracelab.read.streams import Source, is_url
 from tracelab.render.brief import render_brief
 from tracelab.render.glossary import explanation
@@ -90,7 +90,7 @@ class Traces:
             UnreadableInputError: one does not exist.
         """
         found: dict[str, Source] = {}
-        for path in path_names(paths):
+        for path in several("paths", paths, str):
             self._require_within(path)
             if Path(path).is_file():
                 sources = self._find(path, _state_of(path))
@@ -115,7 +115,7 @@ class Traces:
         """Make one side of a comparison."""
         results = self.results(paths)
         read = [replace(x, more=launches_of(x.more)) if x.more else x for x in results]
-        return merge_side(read, path_names(paths), self.options)
+        return merge_side(read, several("paths", paths, str), self.options)
 
     def _analyze_file(self, source: Source) -> FileResult:
         return analyze_file(source, self.options, then=_itself, may_be_saved=True, is_alone=True)
@@ -168,7 +168,7 @@ class Analyze(Question):
     def answer(self, traces: Traces) -> str:
         """Return the brief, and the first screen."""
         results = traces.results(self.paths)
-        report = merge_results(results, path_names(self.paths), traces.options)
+        report = merge_results(results, several("paths", self.paths, str), traces.options)
         recordings = report_of_each_recording(results, report, traces.options)
         brief = render_brief(report, recordings=recordings).decode()
         return brief + render_text(report, recordings=recordings, **_TEXT)
@@ -183,7 +183,9 @@ class Finding(Question):
 
     def answer(self, traces: Traces) -> str:
         """Return the finding as text."""
-        report = merge_results(traces.results(self.path), path_names(self.path), traces.options)
+        report = merge_results(
+            traces.results(self.path), several("path", self.path, str), traces.options
+        )
         return draw_text([Chapter("", (numbered_finding(report, self.n),))], **_TEXT)
 
 
@@ -208,7 +210,7 @@ class WhatIf(Question):
         """Return the predictions as text."""
         fixes = () if self.fix is None else self.fix
         asked = add_changes(traces.options, fixes, self.edit or ())
-        sources, paths = traces.sources(self.path), path_names(self.path)
+        sources, paths = traces.sources(self.path), several("path", self.path, str)
         if len(sources) > 1:
             return render_predictions(whatif_of_job(sources, paths, asked), **_TEXT)
         [analysis] = _require_traces(traces.results(self.path))
@@ -260,7 +262,7 @@ class Picture(Question):
             elif self.finding is not None:
                 raise UsageError("a finding is drawn in one trace; these are several")
             else:
-                report = merge_results(results, path_names(self.path), traces.options)
+                report = merge_results(results, several("path", self.path, str), traces.options)
                 picture = draw_parts(report, list(map(part_of, analyses)), look=Look(width_px))
             content = picture.png()
             if len(content) <= MAX_PICTURE_BYTES:

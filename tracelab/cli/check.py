@@ -260,7 +260,7 @@ def _read_baseline(sources: Sequence[Source], path: str, options: Options) -> Re
             raise result.error
     report = merge_results(results, [path], whole)
     if results[0].is_saved:
-        require_saved_options(report, replace(whole, comm_patterns=()))
+        require_saved_options(report, replace(whole, comm_pattern=()))
     return report
 
 

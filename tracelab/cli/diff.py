@@ -173,16 +173,9 @@ def _require_no_regression(found: Diff, allowed: float) -> None:
 
 def _find(paths: list[str]) -> _Input:
     """The files of each recording of one side; a pattern stands for what it matches."""
-    from glob import glob
-
     from tracelab.read.sources import find_sources
 
-    return [
-        find_sources([path])
-        if "://" in path or Path(path).exists()
-        else find_sources(sorted(glob(path)) or [path])  # noqa: PTH207 (it may be absolute)
-        for path in paths
-    ]
+    return [find_sources([path]) for path in paths]
 
 
 def _read_sides(

@@ -20,7 +20,6 @@ from tracelab.base.errors import (
     UnreadableInputError,
     UsageError,
 )
-from tracelab.base.safe_text import brief
 from tracelab.system.crash import EXIT_CODE as CRASH_CODE, report_crash
 from tracelab.system.files import identities, require_output
 
@@ -84,9 +83,9 @@ class Analyzed(NamedTuple):
         from tracelab.cli.many_files import processes_for_one
 
         return Options(
-            comm_patterns=tuple(self.comm_pattern or ()),
-            step_pattern=self.step_on or PROFILER_STEP,
-            source_folders=tuple(self.source or ()),
+            comm_pattern=tuple(self.comm_pattern or ()),
+            step_on=self.step_on or PROFILER_STEP,
+            source=tuple(self.source or ()),
             cache=not self.no_cache,
             processes=processes_for_one(files, executor, self.jobs),
             job=self.job,
@@ -121,16 +120,16 @@ def analyzes(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]
 FLAGS: Mapping[str, str] = MappingProxyType(
     {
         "collector": "--collector",
-        "comm_patterns": "--comm-pattern",
+        "comm_pattern": "--comm-pattern",
         "edits": "--edit",
         "fixes": "--fix",
         "job": "--job",
         "lanes": "--lanes",
         "processes": "--jobs",
         "profile_by": "--by",
-        "source_folders": "--source",
+        "source": "--source",
         "step": "--step",
-        "step_pattern": "--step-on",
+        "step_on": "--step-on",
     }
 )
 
@@ -152,16 +151,6 @@ def sentence_and_code(error: Exception) -> tuple[str, int]:
         reinstall = f"{error}: a dependency of tracelab is missing; reinstall it with pip"
         return reinstall, MissingSupportError.exit_code
     return report_crash(error), CRASH_CODE
-
-
-def step_number(text: str | None) -> int | None:
-    """Return the number that --step gives; None for all, or without it."""
-    if text is None or text == "all":
-        return None
-    try:
-        return int(text)
-    except ValueError:
-        raise UsageError(f"--step takes a number or 'all', not {brief(text)}") from None
 
 
 def require_one(given: Mapping[str, bool]) -> str | None:
@@ -208,9 +197,9 @@ def require_saved_options(
     """
     from tracelab.base.options import PROFILER_STEP
 
-    made, pattern = report.provenance, options.step_pattern
+    made, pattern = report.provenance, options.step_on
     path = report.traces[0].path if report.traces else "the report"
-    if options.comm_patterns and options.comm_patterns != made.comm_patterns:
+    if options.comm_pattern and options.comm_pattern != made.comm_patterns:
         raise UsageError(
             f"--comm-pattern applies only to traces; the saved report of {path} was made with "
             f"{', '.join(made.comm_patterns) or 'none'}"

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tracelab.cli.options import Analyzed, analyzes, step_number
+from tracelab.cli.options import Analyzed, analyzes
 from tracelab.system.console import tell
 
 
@@ -64,7 +64,6 @@ def timeline(
     from tracelab.outputs.picture import draw
     from tracelab.read.sources import one_source, size_of
 
-    number = step_number(step)
     options = analyzed.options(1)
     source = one_source(path)
     with progress([size_of(source)]):
@@ -72,7 +71,7 @@ def timeline(
             source,
             output,
             options=options,
-            step=step if number is None else number,
+            step=step,
             finding=finding,
             title=title,
             start_ms=start_ms,

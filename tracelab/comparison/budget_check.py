@@ -358,8 +358,8 @@ def _require_steps(
     if not lengths_ns:
         raise UsageError(
             f"{path}: {budget} needs steps, and no annotation matches {measured.step_pattern}; "
-            "`step_pattern` selects other annotations",
-            option="step_pattern",
+            "`step_on` selects other annotations",
+            option="step_on",
         )
 
 

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
-from os import PathLike
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,7 +16,7 @@ import numpy as np
 from tracelab.analysis.analysis import Analysis
 from tracelab.analysis.reports import FileResult, analyze_file, merge_results
 from tracelab.base.errors import UsageError
-from tracelab.base.options import DEFAULTS, Options
+from tracelab.base.options import DEFAULTS, Options, require_types
 from tracelab.base.version import __version__
 from tracelab.comparison.diff import (
     AFTER,
@@ -62,11 +61,11 @@ from tracelab.measures.blocking_calls import BlockingCallMetrics
 from tracelab.measures.steady import PROFILED
 from tracelab.measures.work import NameTimes, kernel_times
 from tracelab.model.trace import Category
-from tracelab.read.sources import find_sources, path_names
+from tracelab.read.sources import Given as File, find_inputs, is_several
 from tracelab.report.schema import Report, WhatIf
 
 # One recording as it may be given: a file or a folder, the files of its ranks, what it became.
-Given = Side | Report | str | PathLike[str] | Sequence[str | PathLike[str]]
+Given = Side | Report | File | Sequence[File]
 
 _Row = TypeVar("_Row", bound=Hashable)
 
@@ -96,24 +95,23 @@ def compare(
         UsageError: no rank is on both sides, or a saved report stands among other files.
         TracelabError: a side cannot be analyzed.
     """
-    return compare_sides(_sides(before, options), _sides(after, options))
+    require_types(options=(options, Options))
+    return compare_sides(_sides(before, "before", options), _sides(after, "after", options))
 
 
-def _sides(given: Given | Sequence[Given], options: Options) -> list[Side]:
-    if isinstance(given, Side | Report | str | PathLike):
-        return [_side(given, options)]
-    if not given:
-        raise UsageError("no file, folder or URL to compare is given")
-    return [_side(one, options) for one in given]
+def _sides(given: object, name: str, options: Options) -> list[Side]:
+    several = list(given) if is_several(given) else [given]
+    if not several:
+        raise UsageError(f"`{name}`: no file, folder or URL was given")
+    return [_side(one, name, options) for one in several]
 
 
-def _side(given: Given, options: Options) -> Side:
+def _side(given: object, name: str, options: Options) -> Side:
     if isinstance(given, Side):
         return given
     if isinstance(given, Report):
         return Side(given, None)
-    names = path_names(given)
-    sources = find_sources(names)
+    names, sources = find_inputs(given, name)
     read = partial(
         analyze_file,
         options=options,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tracelab.base.arrays import Registry
 from tracelab.findings.rule import Rule
 from tracelab.findings.rules import (
     avoidable_work,
@@ -17,25 +18,27 @@ from tracelab.findings.rules import (
 # The more exactly a rule names the change to make, the earlier: idle after a blocking call is also
 # idle in which the host was busy, but the call is what to remove. While data is loaded no call is.
 # Before all others comes what is not typical of a step: what is left is what each step costs.
-RULES: tuple[Rule, ...] = (
-    untypical_time.FIRST_USE,
-    untypical_time.STALL,
-    host_bound.INPUT_BOUND,
-    blocking_calls.PAGEABLE,
-    blocking_calls.ALLOCATOR,
-    exposed_time.PEER_COPY,
-    exposed_time.HARDWARE_QUEUE,
-    blocking_calls.BLOCKING,
-    exposed_time.COPIES,
-    exposed_time.SMALL,
-    exposed_time.COLLECTIVES,
-    serialized_streams.EVENT_WAIT,
-    serialized_streams.INDEPENDENT_WORK,
-    host_bound.LAUNCH_BOUND,
-    waiting_ranks.PIPELINE,
-    waiting_ranks.STRAGGLER,
-    *avoidable_work.RULES,
-    *trace_quality.RULES,
+RULES = Registry[Rule](
+    (
+        untypical_time.FIRST_USE,
+        untypical_time.STALL,
+        host_bound.INPUT_BOUND,
+        blocking_calls.PAGEABLE,
+        blocking_calls.ALLOCATOR,
+        exposed_time.PEER_COPY,
+        exposed_time.HARDWARE_QUEUE,
+        blocking_calls.BLOCKING,
+        exposed_time.COPIES,
+        exposed_time.SMALL,
+        exposed_time.COLLECTIVES,
+        serialized_streams.EVENT_WAIT,
+        serialized_streams.INDEPENDENT_WORK,
+        host_bound.LAUNCH_BOUND,
+        waiting_ranks.PIPELINE,
+        waiting_ranks.STRAGGLER,
+        *avoidable_work.RULES,
+        *trace_quality.RULES,
+    )
 )
 
 

@@ -90,12 +90,10 @@ class Measured:
         Raises:
             UsageError: what is named as a folder of sources is no folder.
         """
-        folders, info = self.options.source_folders, self.trace.info
+        folders, info = self.options.source, self.trace.info
         for folder in folders:
             if not Path(folder).is_dir():
-                raise UsageError(
-                    f"`source_folders`: {folder} is not a folder", option="source_folders"
-                )
+                raise UsageError(f"`source`: {folder} is not a folder", option="source")
         return SourceLines(
             (*folders, *info.source_folders),
             info.source_scopes,
@@ -203,7 +201,7 @@ def order(trace: Trace, options: Options) -> Timeline:
         UnreadableInputError: the trace holds no GPU activity.
     """
     timeline = build_timeline(
-        trace, comm_patterns=options.comm_patterns, step_pattern=options.step_pattern
+        trace, comm_patterns=options.comm_pattern, step_pattern=options.step_on
     )
     is_launched = bool((timeline.launch_id != ABSENT).any())
     if trace.info.platform not in ("", *READ_PLATFORMS) and not is_launched:

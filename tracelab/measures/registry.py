@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tracelab.base.arrays import Registry
 from tracelab.measures import (
     blocking_calls,
     critical_path,
@@ -16,20 +17,22 @@ from tracelab.measures import (
 )
 from tracelab.measures.measure import Measure
 
-MEASURES: tuple[Measure, ...] = (
-    window_times.MEASURE,
-    overlap.MEASURE,
-    blocking_calls.MEASURE,
-    idle_culprits.MEASURE,
-    graph_idle.MEASURE,
-    critical_path.MEASURE,
-    starts.MEASURE,
-    starts.TYPICAL,
-    steady.MEASURE,
-    memory.MEASURE,
-    work.KERNELS,
-    work.OPERATORS,
-    work.PHASES,
-    work.LINES,
-    work.MODULES,
+MEASURES = Registry[Measure](
+    (
+        window_times.MEASURE,
+        overlap.MEASURE,
+        blocking_calls.MEASURE,
+        idle_culprits.MEASURE,
+        graph_idle.MEASURE,
+        critical_path.MEASURE,
+        starts.MEASURE,
+        starts.TYPICAL,
+        steady.MEASURE,
+        memory.MEASURE,
+        work.KERNELS,
+        work.OPERATORS,
+        work.PHASES,
+        work.LINES,
+        work.MODULES,
+    )
 )

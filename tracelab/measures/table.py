@@ -98,7 +98,8 @@ class Table(_Base[_Row], Shown):
         return hash(self._rows)
 
     def __repr__(self) -> str:
-        line = f"<Table of {counted(len(self), 'row', 'rows')}: {', '.join(self.columns)}>"
+        names = f": {', '.join(self.columns)}" if self.columns else ""
+        line = f"<Table of {counted(len(self), 'row', 'rows')}{names}>"
         return line if len(line) <= _MAX_LINE_LETTERS else f"{line[: _MAX_LINE_LETTERS - 2]}…>"
 
     @property

@@ -122,8 +122,8 @@ def comm_test(patterns: Iterable[str] = ()) -> CommTest:
             expressions.append(re.compile(pattern))
         except re.error as error:
             raise UsageError(
-                f"`comm_patterns` {pattern!r} is not a valid regular expression: {error}",
-                option="comm_patterns",
+                f"`comm_pattern` {pattern!r} is not a valid regular expression: {error}",
+                option="comm_pattern",
             ) from None
 
     def is_comm(name: str) -> bool:

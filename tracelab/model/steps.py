@@ -182,7 +182,9 @@ def step_annotations(trace: Trace, pattern: str | None) -> list[int]:
     try:
         expression = re.compile(pattern)
     except re.error as error:
-        raise UsageError(f"{pattern!r} is not a valid regular expression: {error}") from None
+        raise UsageError(
+            f"`step_on` {pattern!r} is not a valid regular expression: {error}", option="step_on"
+        ) from None
     # Old files write the steps as operators.
     events = trace.of_category(Category.ANNOTATION, Category.OPERATOR)
     events = events[match_names(trace, events, expression.search)]

@@ -11,9 +11,9 @@ from tracelab.analysis.analysis import Analysis
 from tracelab.analysis.reports import FileResult, analyze_file, merge_results
 from tracelab.base.arrays import Record
 from tracelab.base.errors import TracelabError, UsageError
-from tracelab.base.options import Options
+from tracelab.base.options import Options, require_types
 from tracelab.outputs.scene_of_file import scene_of_file
-from tracelab.read.sources import find_sources, path_names
+from tracelab.read.sources import Inputs, find_inputs
 from tracelab.render.scene import Scene
 from tracelab.report.schema import Report
 from tracelab.system.files import identities, require_output
@@ -53,10 +53,11 @@ class Output(Record):
     write: Callable[[Report, Sequence[FileResult], Request], Written]
     hint: str = ""
 
-    def require_name(self, path: Path) -> None:
-        """Raise `UsageError` for a file that has another ending."""
+    def require_name(self, path: Path, argument: str = "") -> None:
+        """Raise `UsageError` for a file that has another ending, if it is that of an argument."""
         if not self._suffix(path):
-            raise UsageError(self.refusal.format(path))
+            name = f"`{argument}`: " if argument else ""
+            raise UsageError(name + self.refusal.format(path))
 
     def paths(self, path: Path, files: int) -> list[Path]:
         """List the files that may be written for N traces."""
@@ -71,14 +72,15 @@ class Output(Record):
 
     def write_to(
         self,
-        trace: str | PathLike[str] | Sequence[str | PathLike[str]],
+        trace: Inputs,
         path: str | PathLike[str],
         options: Options,
     ) -> Report:
         """Analyze files and write this output; return their report."""
-        target, names = Path(path), path_names(trace)
-        self.require_name(target)
-        sources = find_sources(names)
+        require_types(path=(path, str | PathLike), options=(options, Options))
+        target = Path(path)
+        self.require_name(target, "path")
+        names, sources = find_inputs(trace, "trace")
         require_output(target, identities(source.path for source in sources))
         request = Request(target, len(sources))
         results = [

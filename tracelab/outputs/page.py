@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracelab.analysis.analysis import Analysis, predict_changes
-from tracelab.analysis.reports import FileResult
+from tracelab.analysis.reports import FileResult, analyze_file
 from tracelab.base.errors import TracelabError
 from tracelab.base.options import DEFAULTS, Options
 from tracelab.findings.fixes import ALL
 from tracelab.outputs.output import Output, Request, Written
+from tracelab.outputs.scene_of_file import scene_of_file
 from tracelab.outputs.scene_of_job import scenes_of_report
+from tracelab.read.sources import Inputs, find_sources
 from tracelab.report.schema import Report
 from tracelab.simulate.causal_profile import LINE, OPERATOR, causal_profile
 from tracelab.system.files import write_file
@@ -52,8 +54,33 @@ def save_page(report: Report, parts: Iterable[FilePart | None], path: Path) -> N
     write_file(path, render_page(report, files).encode())
 
 
+def page_of(report: Report) -> str:
+    """Return the page of a report, with the timelines of those of its files that are unchanged."""
+    from tracelab.render.html.page import render_page
+
+    made = report.provenance
+    is_whole = any(window.step is None for window in report.windows)
+    options = Options(
+        comm_pattern=made.comm_patterns,
+        step_on=made.step_pattern,
+        step=None if is_whole else report.windows[0].step,
+    )
+    kept = {trace.path: trace for trace in report.traces if Path(trace.path).is_file()}
+    results = (
+        analyze_file(source, options, then=lambda x: part_of_page(x, scene_of_file(x)))
+        for source in find_sources(kept)
+    )
+    parts = [
+        result.more
+        for result in results
+        if result.report is not None
+        and result.report.traces[0].events == kept[result.source.path].events
+    ]
+    return render_page(report, complete_parts(report, parts))
+
+
 def write_page(
-    trace: str | PathLike[str] | Sequence[str | PathLike[str]],
+    trace: Inputs,
     path: str | PathLike[str],
     *,
     options: Options = DEFAULTS,
@@ -61,7 +88,8 @@ def write_page(
     """Write one self-contained page of a trace, or of several: it opens from disk.
 
     Args:
-        trace: a file, a folder or a URL, or several of them.
+        trace: a file, a folder, a pattern, a URL, bytes or an open file, or
+            several of them.
         path: the file to write, ``.html``; its folder is made.
         options: how files are analyzed.
 

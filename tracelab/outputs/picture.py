@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,13 +12,13 @@ from typing import TYPE_CHECKING
 from tracelab.analysis.analysis import Analysis, analyze_source
 from tracelab.analysis.reports import FileResult, add_changes, analyze_file, merge_results
 from tracelab.base.errors import TracelabError, UsageError
-from tracelab.base.options import DEFAULTS, Options
+from tracelab.base.options import DEFAULTS, Options, require_types, step_number, texts
 from tracelab.findings.fixes import choose_fixes
 from tracelab.outputs.output import Output, Request, Written
 from tracelab.outputs.scene_of_file import scene_of_file
 from tracelab.outputs.scene_of_job import scenes_of_report
 from tracelab.outputs.scene_of_replay import scenes_of_replay
-from tracelab.read.sources import one_source, path_names
+from tracelab.read.sources import Given, Inputs, find_inputs, one_source
 from tracelab.read.streams import Source
 from tracelab.render.palette import DARK, LIGHT
 from tracelab.render.picture.save import DEFAULT_LOOK, FORMATS, REFUSAL, Look, Picture
@@ -32,14 +33,13 @@ if TYPE_CHECKING:
     from tracelab.render.picture.timeline import Part
 
 
-ALL_STEPS = "all"
 _MIN_FINDING_PX = 40  # of what `finding` shows
 # 31 years, in nanoseconds still an int64.
 _MAX_TIME_MS = 1e12
 
 
 def draw(
-    trace: str | PathLike[str] | Source | Analysis | Sequence[str | PathLike[str]],
+    trace: Inputs | Analysis,
     path: str | PathLike[str] | None = None,
     *,
     options: Options = DEFAULTS,
@@ -53,20 +53,18 @@ def draw(
     height_px: int | None = None,
     dark: bool = False,
 ) -> Picture:
-    """Draw what ran when, and where the first findings are: by default a step of usual length.
+    """Draw what ran when, and the first findings: by default a usual step.
 
     Args:
-        trace: a file, a URL, or what `analyze_source` made of one. The files of one job are drawn
-            on one clock, in two steps of usual length; other files one above the other.
-        path: the file to write, ``.png``, ``.svg`` or ``.pdf``; its folder is made. None for none:
-            the picture shows itself in a notebook.
-        options: how a file is analyzed; of `Options.step` nothing else is known.
-        step: the number of a step, or "all"; by default the steady one of median length.
-        finding: its number; draws the step, or the part of it, that holds the worst it cites. Not
-            together with a step.
-        start_ms: where to begin, in ms from the start of the trace, or of a step that is given.
+        trace: as of `analyze`, or what `analyze_source` made of it. The files
+            of a job have one clock; others are drawn one above the other.
+        path: the ``.png``, ``.svg`` or ``.pdf`` to write; its folder is made.
+        options: how a file is analyzed, but for `Options.step`.
+        step: its number, or "all"; by default the steady one of median length.
+        finding: its number, instead of a step: draws the worst that it cites.
+        start_ms: where to begin, in ms of the trace, or of the step.
         end_ms: where to end, likewise.
-        lanes: only this one, or these: ``host``, ``device:0``, ``stream:0/7``,
+        lanes: these alone: ``host``, ``device:0``, ``stream:0/7``,
             ``counter:0/allocated``, ``kind:comm``.
         title: the headline, by default the verdict.
         width_px: pixels across.
@@ -74,21 +72,31 @@ def draw(
         dark: whether it is for a dark page.
 
     Example:
-        >>> picture = tracelab.draw("traces/events_item.pt.trace.json.gz", lanes="host")
-        >>> picture.figure
+        >>> path = "traces/events_item.pt.trace.json.gz"
+        >>> tracelab.draw(path, lanes="host").figure
         <Figure size 1600x246 with 1 Axes>
 
     Raises:
-        UsageError: there is nothing to draw, or a part of several files is requested.
+        UsageError: there is nothing to draw, or a part of several files.
         OutputError: `path` cannot be written, or is the trace.
         TracelabError: the file cannot be analyzed.
     """
     from tracelab.render.picture.timeline import draw_timelines, require_drawable
 
-    chosen = [lanes] if isinstance(lanes, str) else lanes
-    inputs = [trace] if isinstance(trace, Analysis | Source) else path_names(trace)
-    if not inputs:
-        raise UsageError("no file or URL to draw was given")
+    require_types(
+        path=(path, str | PathLike | None),
+        options=(options, Options),
+        finding=(finding, Integral | None),
+        start_ms=(start_ms, Real | None),
+        end_ms=(end_ms, Real | None),
+        title=(title, str),
+        width_px=(width_px, Integral),
+        height_px=(height_px, Integral | None),
+        dark=(dark, bool),
+    )
+    chosen = None if lanes is None else texts("lanes", lanes)
+    number = step_number(step)
+    inputs = [trace] if isinstance(trace, Analysis) else find_inputs(trace, "trace")[1]
     parts_of_one = (lanes, step, finding, start_ms, end_ms)
     if len(inputs) > 1 and any(x is not None for x in parts_of_one):
         raise UsageError(
@@ -97,7 +105,7 @@ def draw(
     if finding is not None and step is not None:
         raise UsageError("a picture shows a step, or the step of a finding: choose one of the two")
     if not all(abs(ms or 0) <= _MAX_TIME_MS for ms in (start_ms, end_ms)):  # nan is not, either
-        raise UsageError("a picture must begin and end within 10^12 milliseconds")
+        raise UsageError("a picture must start and end within 10^12 milliseconds")
     look = Look(width_px, height_px, DARK if dark else LIGHT)
     require_drawable(1, chosen, look)
     known = _inputs(inputs, path)
@@ -116,8 +124,8 @@ def draw(
         if finding is not None:
             part = _choose_finding(part, finding, width_px)
         elif step is not None or (start_ms, end_ms) != (None, None):
-            part = _choose_step(part, step)
-        part = _cut(replace(part, lanes=chosen, title=title), start_ms, end_ms, step)
+            part = _choose_step(part, number)
+        part = _cut(replace(part, lanes=chosen, title=title), start_ms, end_ms, number)
         picture = draw_timelines([part], look)
     if path is not None:
         picture.save(Path(path))
@@ -125,7 +133,7 @@ def draw(
 
 
 def draw_whatif(
-    trace: str | PathLike[str] | Source | Analysis,
+    trace: Given | Analysis,
     path: str | PathLike[str] | None = None,
     *,
     fixes: str | int | Sequence[str | int] = (),
@@ -151,6 +159,11 @@ def draw_whatif(
     from tracelab.render.picture.timeline import draw_whatif as draw_both, require_drawable
     from tracelab.render.sections.predictions import picture_titles
 
+    require_types(
+        path=(path, str | PathLike | None),
+        options=(options, Options),
+        width_px=(width_px, Integral),
+    )
     asked = add_changes(options, fixes, edits)
     look = Look(width_px)
     require_drawable(1, None, look)
@@ -216,16 +229,16 @@ def part_of(analysis: Analysis, scene: Scene | None = None) -> Part:
     return replace(part, span=steps[number], shown=shown)
 
 
-def _choose_step(part: Part, step: int | str | None) -> Part:
+def _choose_step(part: Part, step: int | None) -> Part:
     """Return a step of a part by its number, or all of it."""
     scene = part.scene
-    if step is not None and step != ALL_STEPS:
+    if step is not None:
         if step not in scene.steps:
             known = ", ".join(map(str, scene.steps)) or "not known"
             raise UsageError(
                 f"{scene.path}: there is no step {step}; the file's steps are: {known}"
             )
-        return replace(part, span=scene.steps[int(step)], shown=f"step {step}")
+        return replace(part, span=scene.steps[step], shown=f"step {step}")
     why = "" if scene.usual_steps else ", no step is steady" if scene.steps else ", no steps found"
     return replace(part, span=scene.window, shown=f"all of the trace{why}")
 
@@ -320,24 +333,24 @@ PICTURE = Output(
 
 
 def _inputs(
-    traces: Iterable[str | PathLike[str] | Source | Analysis], path: str | PathLike[str] | None
+    traces: Iterable[Given | Analysis], path: str | PathLike[str] | None
 ) -> list[Analysis | Source]:
     """Find what is drawn, and refuse a file to write that is no picture or one of the inputs."""
     if path is not None:
-        PICTURE.require_name(Path(path))
-    known = [one if isinstance(one, Analysis) else one_source(one) for one in traces]
+        PICTURE.require_name(Path(path), "path")
+    known = [one if isinstance(one, Analysis) else one_source(one, "trace") for one in traces]
     if path is not None:
         paths = (x.timeline.trace.path if isinstance(x, Analysis) else x.path for x in known)
         require_output(path, identities(paths))
     return known
 
 
-def _cut(part: Part, start_ms: float | None, end_ms: float | None, step: int | str | None) -> Part:
+def _cut(part: Part, start_ms: float | None, end_ms: float | None, step: int | None) -> Part:
     """Return a stretch of a part, from the start of the trace or the step, without its shares."""
     if (start_ms, end_ms) == (None, None):
         return part
     first_ns, last_ns = part.span
-    is_step = isinstance(step, int) or part.scene.step is not None
+    is_step = step is not None or part.scene.step is not None
     zero_ns = first_ns if is_step else 0
     start_ns = first_ns if start_ms is None else zero_ns + round(start_ms * 1e6)
     end_ns = last_ns if end_ms is None else zero_ns + round(end_ms * 1e6)

@@ -68,7 +68,7 @@ def load_trace(source: Source, processes: int = 1) -> Trace:
         UnreadableInputError: the file cannot be opened, is not a trace, or holds no complete event.
         MissingSupportError: its URL needs a package that is not installed.
     """
-    path = Path(source.path)
+    path = Path(source.copy or source.path)
     identity = _identity(path)
     if identity is None:
         return read_trace_in_chunks(source, processes)

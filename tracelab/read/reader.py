@@ -176,7 +176,8 @@ def read_trace_in_chunks(source: Source, processes: int) -> Trace:
         UnreadableInputError: it cannot be opened, is not a trace, or holds no complete event.
         MissingSupportError: its URL needs a package that is not installed.
     """
-    chunks = _chunks(Path(source.path)) if processes > 1 else []
+    path = source.copy or source.path
+    chunks = _chunks(Path(path)) if processes > 1 else []
     if len(chunks) < _MIN_CHUNKS:
         return read_trace(source)
     columns = Columns()
@@ -184,7 +185,7 @@ def read_trace_in_chunks(source: Source, processes: int) -> Trace:
     try:
         with open_processes(min(processes, len(chunks))) as run:
             for following, chunk_metadata, read_bytes in run(
-                partial(_read_chunk, source.path, chunks[-1][1]), chunks
+                partial(_read_chunk, path, chunks[-1][1]), chunks
             ):
                 columns.add_all(following)
                 metadata |= chunk_metadata

@@ -16,17 +16,19 @@ import tarfile
 import tempfile
 import zipfile
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from glob import glob, has_magic
 from os import PathLike
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeGuard
 
 import orjson
 
 from tracelab.base.errors import TracelabError, UnreadableInputError, UsageError
 from tracelab.base.file_names import rank_in
+from tracelab.base.safe_text import brief
 from tracelab.read.json.array import ArrayReader
 from tracelab.read.json.events import decode_texts, is_text_of_event, mapping
 from tracelab.read.json.numbers import natural_number
@@ -38,8 +40,71 @@ _HEAD_BYTES = 65_536
 _TRACE_KEYS = (b'"traceEvents"', b'"deviceProperties"', b'"distributedInfo"')
 
 
-def find_sources(paths: Iterable[str]) -> tuple[Source, ...]:
+# One file or many, as a user of Python gives it.
+Given = str | PathLike[str] | bytes | IO[Any] | Source
+Inputs = Given | Iterable[Given]
+
+
+def find_inputs(given: object, name: str) -> tuple[list[str], tuple[Source, ...]]:
+    """The files that an argument stands for, and what each of its parts is called.
+
+    Args:
+        given: one of `Given`, or several.
+        name: of the argument.
+
+    Raises:
+        UsageError: it is something else, or none.
+        UnreadableInputError: as of `find_sources`.
+    """
+    several = given if is_several(given) else [given]
+    inputs = [source_of(one, name, number) for number, one in enumerate(several, 1)]
+    if not inputs:
+        raise UsageError(f"`{name}`: no file, folder or URL was given")
+    return [x.path if isinstance(x, Source) else x for x in inputs], find_sources(inputs)
+
+
+def is_several(given: object) -> TypeGuard[Iterable[Any]]:
+    """True if an argument is several files, and not one of `Given` or anything else."""
+    is_one = isinstance(given, str | PathLike | bytes | Source) or hasattr(given, "read")
+    return isinstance(given, Iterable) and not is_one
+
+
+def source_of(given: object, name: str, number: int = 1) -> str | Source:
+    """One file as its path; bytes or an open file as a source with a copy of what is in them.
+
+    Args:
+        given: one of `Given`.
+        name: of the argument.
+        number: which of its parts it is, for what has no name.
+
+    Raises:
+        UsageError: it is something else, or a file that is closed.
+    """
+    if isinstance(given, str | PathLike):
+        return os.fspath(given)
+    if isinstance(given, Source):
+        return given
+    read = (lambda: given) if isinstance(given, bytes) else getattr(given, "read", None)
+    if read is None:
+        raise UsageError(
+            f"`{name}` takes a file, a folder, a URL, bytes or an open file, or several of them, "
+            f"not {brief(given)}"
+        )
+    label = getattr(given, "name", None)
+    path = label if isinstance(label, str) else f"{name} {number}"
+    try:
+        content = read()
+    except ValueError as error:  # it is closed, or was opened to write
+        raise UsageError(f"`{name}`: {path} cannot be read: {error}") from None
+    copy = new_copy()
+    copy.write_bytes(content.encode() if isinstance(content, str) else content)
+    return replace(_source(path, named=True), copy=str(copy))
+
+
+def find_sources(paths: Iterable[str | Source]) -> tuple[Source, ...]:
     """The files that these paths stand for, folders opened, in a stable order, each once.
+
+    A pattern such as ``traces/*rank*.json.gz`` stands for the files that match it.
 
     A folder stands for its ``*trace.json[.gz]`` and ``*.pftrace[.gz]`` files at any depth and for
     other ``*.json[.gz]`` files that begin like a trace; without any of the first, for all its
@@ -57,14 +122,14 @@ def find_sources(paths: Iterable[str]) -> tuple[Source, ...]:
     sources: dict[str, Source] = {}
     for path in paths:
         for source in _sources_of(path):
-            file = path if is_url(path) else os.path.realpath(source.path)
+            file = source.path if is_url(source.path) else os.path.realpath(source.path)
             if file not in sources or not sources[file].named:
                 sources[file] = source
     return tuple(sources.values())
 
 
-def one_source(path: str | os.PathLike[str] | Source) -> Source:
-    """The one file that a path stands for; a source stands for itself.
+def one_source(path: Given, name: str = "source") -> Source:
+    """The one file that an argument of this name stands for; a source stands for itself.
 
     Raises:
         UsageError: the path is a folder of several traces, or a file of several.
@@ -72,9 +137,9 @@ def one_source(path: str | os.PathLike[str] | Source) -> Source:
     """
     if isinstance(path, Source):
         return path
-    sources = find_sources([os.fspath(path)])
+    [label], sources = find_inputs(path, name)
     if len(sources) > 1:
-        raise UsageError(f"{os.fspath(path)}: holds {len(sources)} traces; name one")
+        raise UsageError(f"{label}: holds {len(sources)} traces; name one")
     return sources[0]
 
 
@@ -86,7 +151,9 @@ def size_of(source: Source) -> int:
         return 0
 
 
-def _sources_of(path: str) -> list[Source]:
+def _sources_of(path: str | Source) -> list[Source]:
+    if isinstance(path, Source):
+        return parts_of(path) or [path]
     if is_url(path):
         return [_source(path, named=True)]
     try:
@@ -100,6 +167,12 @@ def _sources_of(path: str) -> list[Source]:
             return parts_of(source) or [source]
     except OSError as error:
         raise unreadable(path, error) from None
+    if has_magic(path):
+        # It may be absolute, which `Path.glob` refuses.
+        matches = sorted(map(Path, glob(path, recursive=True)), key=_natural_order)  # noqa: PTH207
+        if matches:
+            return [source for match in matches for source in _sources_of(str(match))]
+        raise UnreadableInputError(f"{path}: no such file or folder, and none matches")
     raise UnreadableInputError(f"{path or repr(path)}: no such file or folder")
 
 
@@ -173,15 +246,6 @@ def _copy_of_pipe(path: str) -> str:
 def _source(path: str, *, named: bool) -> Source:
     without_query = path.partition("?")[0] if is_url(path) else path
     return Source(path, rank_in(re.split(r"[/\\]", without_query)[-1]), named)
-
-
-def path_names(paths: str | PathLike[str] | Sequence[str | PathLike[str]]) -> list[str]:
-    """One path or several, as a list of texts.
-
-    >>> path_names("step.json"), path_names(["a.json", "b.json"])
-    (['step.json'], ['a.json', 'b.json'])
-    """
-    return [str(paths)] if isinstance(paths, str | PathLike) else [str(path) for path in paths]
 
 
 _NAMES = (".json", ".json.gz", ".pftrace", ".pftrace.gz")

@@ -45,7 +45,8 @@ class Source(Record):
         rank: the rank in the whole job that the file's name gives ("rank3", "TP-3"); None where it
             gives none, or only one in a part of the job.
         named: the user named this very file, rather than a folder that contains it.
-        copy: the file with the content, where the path is a pipe: that can be read only once.
+        copy: the file with the content, where the path is a pipe, which can be read only once, or
+            no file at all.
     """
 
     path: str

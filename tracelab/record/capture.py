@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 from tracelab.analysis.analysis import Analysis, analyze_source
 from tracelab.analysis.reports import analyze_file, merge_results
 from tracelab.base.errors import MissingSupportError, TracelabError, UsageError
-from tracelab.base.options import DEFAULTS
+from tracelab.base.options import DEFAULTS, require_types
 from tracelab.outputs.output import Request
 from tracelab.outputs.picture import draw
 from tracelab.outputs.registry import reduce_file, write_files
@@ -87,6 +87,7 @@ class capture(Recorder):  # noqa: N801 (like torch.profiler.profile, it is used 
         print_report: bool = False,
         **settings: Any,
     ) -> None:
+        require_types(print_report=(print_report, bool))
         super().__init__(
             path,
             skip=skip,
@@ -281,6 +282,7 @@ def profile_step(
     Raises:
         MissingSupportError: torch is not installed; raised when a function is decorated.
     """
+    require_types(function=(function, Callable | None))
     if function is None:
         return functools.partial(_profiled, path=path, settings=settings)
     return _profiled(function, path, settings)

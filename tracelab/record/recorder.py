@@ -9,11 +9,13 @@ import time
 import warnings
 from collections.abc import Iterable
 from contextlib import nullcontext
+from numbers import Integral
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from tracelab.base.errors import MissingSupportError, reason_of
+from tracelab.base.options import require_types
 from tracelab.read.json.metadata import SOURCE_KEY, TEXT_KEY
 from tracelab.record.collector import (
     COLLECTOR_SETTINGS,
@@ -142,11 +144,21 @@ class Recorder:
         collector: CollectorSetting = "auto",
         metadata: dict[str, str] | None = None,
     ) -> None:
+        require_types(
+            path=(path, str | os.PathLike),
+            skip=(skip, Integral),
+            steps=(steps, Integral),
+            warmup=(warmup, Integral),
+            baseline=(baseline, Integral),
+            stacks=(stacks, bool),
+            shapes=(shapes, bool),
+            memory=(memory, bool),
+        )
         require_pytorch()
         if collector not in COLLECTOR_SETTINGS:
             raise ValueError(f"collector must be one of {', '.join(COLLECTOR_SETTINGS)}")
         if ".pftrace" in Path(path).name:  # by which Cuspy would choose another format
-            raise ValueError("a recording is JSON: name it .json.gz")
+            raise ValueError(f"path: a recording is JSON, named .json.gz, not {path}")
         if steps < 1 or warmup < 1:
             raise ValueError("steps and warmup must be at least 1")
         if baseline < 0 or skip < 0:

@@ -6,11 +6,13 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracelab.analysis.analysis import analyze_source
 from tracelab.base.errors import TracelabError
+from tracelab.base.options import require_types
 from tracelab.base.safe_text import clean
 from tracelab.read.streams import Source
 from tracelab.record.export import path_of_rank, save_trace
@@ -41,12 +43,12 @@ def trace_handler(
 ) -> Callable[[torch.profiler.profile], None]:
     """Return a handler for ``on_trace_ready`` that writes the trace and logs what it says.
 
-    Use it in place of ``torch.profiler.tensorboard_trace_handler``. After each cycle it writes
-    ``NAME_rankN.TIME.pt.trace.json.gz`` into the folder and logs a few lines: what a step takes,
-    how busy the GPU is, what the fixes save, the first finding, and the command that says more.
+    Use it for ``torch.profiler.tensorboard_trace_handler``. After each cycle it
+    writes ``NAME_rankN.TIME.pt.trace.json.gz`` and logs a few lines: the step,
+    how busy the GPU is, what fixes save, the first finding, and what says more.
 
-    The thread that calls the profiler's ``step()`` analyzes the trace, a second or two for 1 MB,
-    during which this rank does not train. Whatever fails is logged in one line and never raised.
+    The thread that calls the profiler's ``step()`` analyzes the trace, a second
+    or two for 1 MB. What fails is logged in one line and never raised.
 
     Example::
 
@@ -63,13 +65,19 @@ def trace_handler(
         folder: where the traces go; it is made when the first is written.
         worker_name: how their names begin, by default "steps".
         log: called with each line, such as ``logging.getLogger("train").info``.
-        every_rank: let all ranks of a job analyze their traces and log; else only rank 0 does.
-            Every rank writes its trace, and logs a failure.
+        every_rank: let all ranks of a job analyze their traces, not only rank 0.
         max_mb: how large a trace may be to be analyzed, packed, in MB.
 
     Raises:
         MissingSupportError: torch is not installed.
     """
+    require_types(
+        folder=(folder, str | os.PathLike),
+        worker_name=(worker_name, str | None),
+        log=(log, Callable),
+        every_rank=(every_rank, bool),
+        max_mb=(max_mb, Real),
+    )
     require_pytorch()
     first = Path(folder).absolute() / f"{worker_name or _WORKER}.pt.trace.json.gz"
 

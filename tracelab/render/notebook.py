@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tracelab.comparison.diff import Diff
 
 _WIDTH = 110
-_CELL = "<{0} style='text-align:{1};white-space:nowrap' title='{2}'>{3}</{0}>"
+_CELL = "<{0} style='text-align:{1};white-space:nowrap;padding:2px 8px' title='{2}'>{3}</{0}>"
 
 
 def render_notebook(result: Report | WhatIf | Diff | Finding, *, full: bool = False) -> str:

@@ -194,7 +194,8 @@ def _cell_of(name: str, value: Any) -> tuple[str, Fit]:
     if not isinstance(value, str | list):
         units = (part.rpartition("_")[2] for part in reversed(name.split(".")))
         return cell(name, value, next((unit for unit in units if unit in UNITS), ""))
-    text = clean(value if isinstance(value, str) else JOINT.join(map(str, value)))
+    items = [value] if isinstance(value, str) else [_cell_of(name, item)[0] for item in value]
+    text = clean(JOINT.join(items))
     return Quantity(shorten(text, _MAX_CELL_LETTERS), text), Fit.LABEL
 
 

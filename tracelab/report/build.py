@@ -225,7 +225,7 @@ def _provenance(
     unread: Sequence[UnreadFile],
     job: JobDecision | None = None,
 ) -> Provenance:
-    return Provenance(tuple(paths), options.comm_patterns, options.step_pattern, tuple(unread), job)
+    return Provenance(tuple(paths), options.comm_pattern, options.step_on, tuple(unread), job)
 
 
 def _recorded_time(timeline: Timeline) -> RecordedTime:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import fields, make_dataclass
-from os import PathLike
 from typing import Any, NotRequired, TypedDict, overload
 
 import msgspec
@@ -17,6 +16,7 @@ from tracelab.findings.registry import about_of
 from tracelab.measures import window_times
 from tracelab.measures.registry import MEASURES
 from tracelab.measures.table import decode_table
+from tracelab.read.sources import Given, Inputs, is_several, source_of
 from tracelab.read.streams import READ_ERRORS, Source, open_source
 from tracelab.report.schema import SCHEMA, Report
 
@@ -37,17 +37,15 @@ _TABLES = TypedDict(  # type: ignore[misc]
 
 
 @overload
-def load_report(path: str | PathLike[str]) -> Report: ...  # type: ignore[overload-overlap]
+def load_report(path: Given) -> Report: ...  # type: ignore[overload-overlap]
 @overload
-def load_report(path: Sequence[str | PathLike[str]]) -> list[Report]: ...
-def load_report(
-    path: str | PathLike[str] | Sequence[str | PathLike[str]],
-) -> Report | list[Report]:
+def load_report(path: Iterable[Given]) -> list[Report]: ...
+def load_report(path: Inputs) -> Report | list[Report]:
     """Read a saved report, or several.
 
     Args:
-        path: a file that `Report.save` or ``tracelab analyze --json`` wrote, packed or not, or a
-            list of such files.
+        path: a file that `Report.save` or ``tracelab analyze --json`` wrote, packed
+            or not, its bytes, or an open file; or a list of them.
 
     Returns:
         the report; a list of them for a list.
@@ -55,9 +53,10 @@ def load_report(
     Raises:
         UnreadableInputError: a file is missing or is no report of this schema.
     """
-    if not isinstance(path, str | PathLike):
+    if is_several(path):
         return [load_report(one) for one in path]
-    return load_source(Source(str(path), None, named=True))
+    found = source_of(path, "path")
+    return load_source(Source(found, None, named=True) if isinstance(found, str) else found)
 
 
 def load_source(source: Source) -> Report:

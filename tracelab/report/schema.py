@@ -10,15 +10,21 @@ report holds its tables by their key, whoever made them, and treats them all ali
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from html import escape
+from numbers import Integral
+from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
 from msgspec.structs import force_setattr
 
+from tracelab.base import printing
 from tracelab.base.arrays import Record
+from tracelab.base.options import require_types
 from tracelab.base.printing import Shown
 from tracelab.base.safe_text import json_bytes
 from tracelab.findings.finding import Finding, Savings
@@ -64,6 +70,7 @@ from tracelab.model.losses import LossName as LossName
 from tracelab.model.steps import RepeatedAnnotation, UnusedSteps, framework_of
 from tracelab.simulate.causal_profile import CausalMetrics as CausalMetrics
 from tracelab.simulate.predict import Prediction as Prediction
+from tracelab.system.console import tell
 from tracelab.system.files import identities, require_output, write_file
 
 if TYPE_CHECKING:
@@ -279,6 +286,20 @@ class Tables:
     modules = _Rows(WorkMetrics)  # likewise
 
 
+class PageFrame(Record):
+    """A report's page in a cell of a notebook, in a frame that can reach nothing around it."""
+
+    report: Report
+    height: int
+
+    def _repr_html_(self) -> str:
+        page = escape(printing.render(self.report, "page"))
+        return (
+            '<iframe sandbox="allow-scripts allow-popups allow-popups-to-escape-sandbox" '
+            f'srcdoc="{page}" width="100%" height="{self.height}" style="border:0"></iframe>'
+        )
+
+
 class Report(Tabled, Tables, Shown):
     """Measurements of one or several traces; `print` shows it as a terminal does.
 
@@ -332,6 +353,22 @@ class Report(Tabled, Tables, Shown):
         )
         listed = ", ".join(f"{count} {word}{'s' * (count != 1)}" for count, word in counts)
         return f"<Report of {listed}>"
+
+    def show(self, *, height: int = 800) -> PageFrame:
+        """Show the page in a cell of a notebook, with the timelines of files that are still there.
+
+        The files are read anew for that. Outside of a notebook it says what to call instead.
+
+        Args:
+            height: of the frame, in pixels.
+        """
+        require_types(height=(height, Integral))
+        shell = getattr(builtins, "get_ipython", lambda: None)()
+        if not hasattr(shell, "kernel"):
+            paths = [trace.path for trace in self.traces]
+            files = repr(paths[0] if len(paths) == 1 else paths)
+            tell(f"only a notebook shows a page: use tracelab.write_page({files}, 'page.html')")
+        return PageFrame(self, height)
 
     @property
     def headline(self) -> tuple[Headline, ...]:
@@ -396,6 +433,7 @@ class Report(Tabled, Tables, Shown):
         Raises:
             OutputError: it cannot be written, or is one of the traces.
         """
+        require_types(path=(path, str | PathLike))
         require_output(path, identities(trace.path for trace in self.traces))
         write_file(path, self.to_json())
 

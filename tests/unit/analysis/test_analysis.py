@@ -89,7 +89,7 @@ def test_step_of_a_file_without_steps_is_wrong_usage(tmp_path):
 def test_comm_patterns(tmp_path):
     path = write(tmp_path / "t.json", small())
 
-    plain, told = analyze(path), analyze(path, Options(comm_patterns=("^my_ring$",)))
+    plain, told = analyze(path), analyze(path, Options(comm_pattern=("^my_ring$",)))
 
     assert (plain.windows[0].devices[0].comm_ns, told.windows[0].devices[0].comm_ns) == (
         0,
@@ -101,13 +101,13 @@ def test_comm_patterns(tmp_path):
 def test_step_pattern(tmp_path):
     events = [*small(), annotation("epoch", 0, 95 * US)]
 
-    report = analyze(write(tmp_path / "t.json", events), Options(step_pattern="^epoch$"))
+    report = analyze(write(tmp_path / "t.json", events), Options(step_on="^epoch$"))
 
     assert [(x.step, x.end_ns) for x in report.windows] == [(None, 90 * US), (0, 95 * US)]
     assert report.provenance.step_pattern == "^epoch$"
 
 
-@pytest.mark.parametrize("options", [Options(comm_patterns=("(",)), Options(step_pattern="(")])
+@pytest.mark.parametrize("options", [Options(comm_pattern=("(",)), Options(step_on="(")])
 def test_pattern_that_is_no_regular_expression_is_wrong_usage(tmp_path, options):
     with pytest.raises(UsageError, match="is not a valid regular expression"):
         analyze(write(tmp_path / "t.json", small()), options)

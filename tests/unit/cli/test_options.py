@@ -29,7 +29,7 @@ def a_killed_process():
     [
         (
             lambda: comm_test(["("]),
-            "`comm_patterns` '(' is not a valid regular expression: ",
+            "`comm_pattern` '(' is not a valid regular expression: ",
             "--comm-pattern '(' is not a valid regular expression: ",
         ),
         (
@@ -44,7 +44,7 @@ def a_killed_process():
         ),
         (
             lambda: check(Budgets(max_step_ms=5), [make_report(make_window())]),
-            "; `step_pattern` selects other annotations",
+            "; `step_on` selects other annotations",
             "; --step-on selects other annotations",
         ),
     ],

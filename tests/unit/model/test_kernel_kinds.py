@@ -273,7 +273,7 @@ def test_a_users_pattern_wins_over_what_never_is_communication():
 
 @pytest.mark.parametrize("pattern", ["(", "*", "[a-"])
 def test_pattern_that_is_no_regular_expression_is_wrong_usage(pattern):
-    with pytest.raises(UsageError, match=r"^`comm_patterns` .* is not a valid regular expression"):
+    with pytest.raises(UsageError, match=r"^`comm_pattern` .* is not a valid regular expression"):
         comm_test([pattern])
 
 

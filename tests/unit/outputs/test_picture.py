@@ -149,7 +149,7 @@ def test_one_step_or_a_stretch_of_it_can_be_drawn():
         ({"step": 4, "start_ms": -1}, "nothing to draw between -1 ms"),
         ({"start_ms": 2, "end_ms": 1}, "nothing to draw between 2 ms and 1 ms"),
         ({"start_ms": 1e6}, "what can be drawn is from"),
-        ({"end_ms": float("nan")}, "must begin and end within"),
+        ({"end_ms": float("nan")}, "must start and end within"),
     ],
 )
 def test_a_stretch_of_nothing_is_wrong_usage(analysis, stretch, message):
@@ -157,11 +157,11 @@ def test_a_stretch_of_nothing_is_wrong_usage(analysis, stretch, message):
         tracelab.draw(analysis, **stretch)
 
 
-def test_a_picture_shows_one_file(tmp_path):
-    for name in ("a.pt.trace.json.gz", "b.pt.trace.json.gz"):
-        shutil.copy(TRACE, tmp_path / name)
-    with pytest.raises(UsageError, match="holds 2 traces; name one"):
-        tracelab.draw(tmp_path)
+def test_a_folder_is_drawn_as_the_files_in_it(tmp_path):
+    paths = [tmp_path / name for name in ("a.pt.trace.json.gz", "b.pt.trace.json.gz")]
+    for path in paths:
+        shutil.copy(TRACE, path)
+    assert tracelab.draw(tmp_path).png() == tracelab.draw(paths).png()
     with pytest.raises(UnreadableInputError, match="no such file"):
         tracelab.draw(tmp_path / "c.json")
 

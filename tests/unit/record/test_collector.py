@@ -224,7 +224,7 @@ def test_there_is_no_other_collector(path):
 
 
 def test_a_name_by_which_cuspy_would_write_another_format(tmp_path):
-    with pytest.raises(ValueError, match=r"name it .json.gz"):
+    with pytest.raises(ValueError, match=r"path: .* named .json.gz"):
         Recorder(tmp_path / "step.pftrace")
 
 

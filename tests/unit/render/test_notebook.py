@@ -1,6 +1,8 @@
 """Results in the cells of a notebook."""
 
+import builtins
 import re
+import shutil
 import subprocess
 import sys
 from html import unescape
@@ -85,6 +87,66 @@ def test_text_of_a_table_fits_and_names_the_other_columns(report):
     assert max(map(len, lines)) <= 100
     assert "further columns: " in str(report.findings)
     assert "saves_low_ns" in " ".join(lines)
+
+
+class Kernel:
+    """What IPython calls its shell in a notebook."""
+
+    kernel = True
+
+
+@pytest.fixture
+def in_notebook(monkeypatch):
+    monkeypatch.setattr(builtins, "get_ipython", Kernel, raising=False)
+
+
+def page_in(frame):
+    """The page that a frame of HTML holds."""
+    return unescape(re.search('srcdoc="([^"]*)"', frame)[1])
+
+
+@pytest.mark.usefixtures("in_notebook")
+def test_a_report_shows_its_page_in_a_frame_that_reaches_nothing(report, shown, capsys, tmp_path):
+    # WHEN a cell ends in it
+    html = shown(report.show(height=432))["text/html"]
+    # THEN the page with its timeline is in the cell alone
+    assert re.sub('srcdoc="[^"]*"', "", html).count('height="432"') == 1
+    assert 'sandbox="allow-scripts allow-popups allow-popups-to-escape-sandbox"' in html
+    assert "allow-same-origin" not in html
+    page = page_in(html)
+    tracelab.write_page(TRACE, tmp_path / "page.html")
+    assert page == Path(tmp_path, "page.html").read_text(encoding="utf-8")
+    assert "Content-Security-Policy" in page
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.usefixtures("in_notebook")
+def test_a_page_has_no_timeline_of_a_file_that_has_gone_or_changed(tmp_path):
+    path = tmp_path / "a.json.gz"
+    shutil.copy(TRACE, path)
+    report = tracelab.analyze(path)
+    assert 'id="timeline-columns"' in page_in(report.show()._repr_html_())
+    shutil.copy(FIXED, path)
+    assert 'id="timeline-columns"' not in page_in(report.show()._repr_html_())
+    path.unlink()
+    assert 'id="timeline-columns"' not in page_in(report.show()._repr_html_())
+    assert report.findings[0].where.function in page_in(report.show()._repr_html_())
+
+
+@pytest.mark.usefixtures("in_notebook")
+def test_a_page_of_one_step_and_of_a_job_has_its_timeline():
+    step = tracelab.analyze(TRACE, step=3)
+    assert 'id="timeline-columns"' in page_in(step.show()._repr_html_())
+    job = tracelab.analyze(str(TRACE.parent / "straggler_more_work_rank*"))
+    assert page_in(job.show()._repr_html_()).count("straggler_more_work_rank") > 1
+
+
+def test_outside_of_a_notebook_it_says_what_to_call(report, capsys, monkeypatch):
+    monkeypatch.setattr(tracelab.base.printing, "render", None)  # nothing is computed
+    report.show()
+    said = capsys.readouterr().err
+    assert f"tracelab.write_page({str(TRACE)!r}, 'page.html')" in said
+    assert said.count("\n") == 1
 
 
 def test_hostile_names_are_text(shown):

@@ -154,6 +154,14 @@
     choose([...select.options].find((option) => option.defaultSelected).value);
   }
 
+  // In the frame of a notebook, "#part" would be of the page around it.
+  if (location.href === "about:srcdoc") document.addEventListener("click", (event) => {
+    const link = event.target.closest("a[href^='#']");
+    if (!link) return;
+    event.preventDefault();
+    document.getElementById(link.hash.slice(1)).scrollIntoView();
+  });
+
   // What is closed on the screen is open on paper.
   let closed = [];
   addEventListener("beforeprint", () => {

@@ -120,10 +120,12 @@ class Panel(Record, eq=False):
 
 def require_drawable(parts: int, lanes: Sequence[str] | None, look: Look) -> None:
     """Refuse numbers of files, lanes and pixels that no picture of any trace has."""
-    sides = (("wide", MIN_WIDTH_PX, look.width_px), ("high", MIN_HEIGHT_PX, look.height_px))
+    sides = (("width", MIN_WIDTH_PX, look.width_px), ("height", MIN_HEIGHT_PX, look.height_px))
     for word, least, px in sides:
         if px is not None and not least <= px <= MAX_SIDE_PX:
-            raise UsageError(f"a timeline is {least} to {MAX_SIDE_PX:,} pixels {word}, not {px:,}")
+            raise UsageError(
+                f"a timeline's {word} is {least} to {MAX_SIDE_PX:,} pixels, not {px:,}"
+            )
     if parts > MAX_PARTS:
         raise UsageError(
             f"one picture shows at most {MAX_PARTS} files that are not one job; these are "

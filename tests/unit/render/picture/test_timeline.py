@@ -36,7 +36,7 @@ def test_a_picture_of_nothing_is_refused(timeline):
     with pytest.raises(UsageError, match="nothing to draw from"):
         draw(timeline, start_ns=5, end_ns=5)
     for width in (-1, 399, 16_385, 10_000_000):
-        with pytest.raises(UsageError, match="is 400 to 16,384 pixels wide"):
+        with pytest.raises(UsageError, match="a timeline's width is 400 to 16,384 pixels"):
             draw(timeline, width_px=width)
 
 
@@ -134,7 +134,7 @@ def test_a_height_is_exact_and_too_low_a_one_says_what_is_needed(timeline):
         assert legend.y1 <= axes.get_window_extent().y0
     with pytest.raises(UsageError, match=r"need a height of \d+ pixels or more, not 250"):
         draw_timelines([part], Look(height_px=250))
-    with pytest.raises(UsageError, match="is 200 to 16,384 pixels high, not 199"):
+    with pytest.raises(UsageError, match="a timeline's height is 200 to 16,384 pixels, not 199"):
         require_drawable(1, None, Look(height_px=199))
 
 
