@@ -33,7 +33,7 @@ CHANGES = ROOT / "CHANGELOG.md"  # names commands that are no more
 PAGES = [path for path in DOCUMENTS if path == ROOT / "README.md" or path.is_relative_to(DOCS)]
 
 MAX_WORDS = 1_200  # of prose on a page: of all that is neither a block of code nor a table
-MAX_ALL_WORDS = 53_000  # of all pages, as `wc -w` counts; they were 72,050
+MAX_ALL_WORDS = 56_930  # of all pages, as `wc -w` counts; they were 72,050
 
 BLOCK = re.compile(r"^(```+)(.*)\n((?:.*\n)*?)\1$", re.MULTILINE)
 OPERATORS = {"|", "||", "&&", ";", ">", ">>"}

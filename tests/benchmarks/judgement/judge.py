@@ -8,18 +8,18 @@
 from __future__ import annotations
 
 import argparse
-import ast
 import json
 import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
+from marks import functions_with, marked_lines, source_of
 from packed import unpack
 
 HERE = Path(__file__).resolve().parent
@@ -145,40 +145,12 @@ def names(finding: dict[str, Any], program: dict[str, Any]) -> bool:
 def _is_at_place(where: dict[str, Any], program: dict[str, Any]) -> bool:
     if not {"places", "functions"} & program.keys():
         return True  # a setting of the whole program
-    source = _source(program["name"])
+    source = source_of(program)
     if where["file"] is None or Path(where["file"]).name != source.name:
         return False
     if where["line"] is None:
-        return where["function"] in _functions(program, source)
-    return where["line"] in _lines(program, source)
-
-
-def _source(name: str) -> Path:
-    return HERE / "programs" / f"{name}.py"
-
-
-def _definitions(source: Path) -> Iterator[ast.FunctionDef]:
-    return (x for x in ast.walk(ast.parse(source.read_text())) if isinstance(x, ast.FunctionDef))
-
-
-def _lines(program: dict[str, Any], source: Path) -> set[int]:
-    lines: set[int] = set()
-    for function in _definitions(source):
-        if function.name in program.get("functions", ()):
-            lines |= {*range(function.lineno, (function.end_lineno or 0) + 1)}
-    for number, line in enumerate(source.read_text().splitlines(), start=1):
-        if any(place in line for place in program.get("places", ())):
-            lines.add(number)
-    return lines
-
-
-def _functions(program: dict[str, Any], source: Path) -> set[str]:
-    lines = _lines(program, source)
-    return {
-        function.name
-        for function in _definitions(source)
-        if not lines.isdisjoint(range(function.lineno, (function.end_lineno or 0) + 1))
-    }
+        return where["function"] in functions_with(marked_lines(program), source)
+    return where["line"] in marked_lines(program)
 
 
 def _price(finding: dict[str, Any], report: dict[str, Any]) -> Price | None:
