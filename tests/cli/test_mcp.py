@@ -166,6 +166,8 @@ def test_errors_are_the_sentences_of_the_commands(closed, tracelab, monkeypatch)
     trace = "step.json.gz"
     alike = [
         (("analyze", {"paths": "none.json"}), ("analyze", "none.json")),
+        (("analyze", {"paths": 999 * "long"}), ("analyze", 999 * "long")),
+        (("analyze", {"paths": ""}), ("analyze", "")),
         (("analyze", {"paths": "broken.json"}), ("analyze", "broken.json")),
         (("analyze", {"paths": "text.json"}), ("analyze", "text.json")),
         (("explain", {"word": "xyzzy"}), ("explain", "xyzzy")),
@@ -280,6 +282,16 @@ def test_ranks_of_a_job_are_drawn_and_predicted_together():
     assert "level:rank:0" in answer_to("whatif", {"path": paths, "fix": 1}, traces)
     with pytest.raises(UsageError, match="a finding is drawn in one trace; these are several"):
         answer_to("picture", {"path": paths, "finding": 1}, traces)
+
+
+def test_few_analyses_of_a_job_are_kept(tmp_path):
+    for rank in range(6):
+        trace = FOLDER / f"pipeline_1f1b_few_4_rank{rank % 4}.pt.trace.json.gz"
+        (tmp_path / f"step_rank{rank}.json.gz").write_bytes(trace.read_bytes())
+    traces = Traces([str(tmp_path)], Options())
+    results = traces.results(str(tmp_path))
+    assert [result.more for result in results] == [None] * 6
+    assert traces._analyze.cache_info().currsize == answers._MAX_KEPT == 4
 
 
 def test_a_saved_report_answers_what_needs_no_trace(tmp_path, tracelab):

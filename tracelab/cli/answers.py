@@ -7,7 +7,7 @@ client shows of it.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -61,6 +61,10 @@ Recording = Annotated[
 ]
 
 
+def _itself(analysis: Analysis) -> Analysis:
+    return analysis
+
+
 class Traces:
     """Traces below some folders, each analyzed once as long as its file stays as it is.
 
@@ -92,9 +96,10 @@ class Traces:
         found: dict[str, Source] = {}
         for path in several("paths", paths, str):
             self._require_within(path)
-            if Path(path).is_file():
-                sources = self._find(path, _state_of(path))
-            elif Path(path).is_dir() or not Path(path).exists():
+            state = _state_of(path)
+            if state is not None and Path(path).is_file():
+                sources = self._find(path, state)
+            elif state is None or Path(path).is_dir():
                 sources = find_sources([path])
             else:
                 raise UsageError(f"{path}: is neither a file nor a folder")
@@ -103,19 +108,29 @@ class Traces:
             found |= {source.path: source for source in sources}
         return list(found.values())
 
-    def results(self, paths: str | Sequence[str]) -> list[FileResult]:
-        """Analyze these files; `FileResult.more` holds the analysis of one."""
+    def results(
+        self, paths: str | Sequence[str], reduce: Callable[[Analysis], Any] | None = None
+    ) -> list[FileResult]:
+        """Analyze these files; `FileResult.more` holds what one of them is reduced to.
+
+        Few analyses are kept: of a large job they are more than fit into memory.
+        """
         sources = self.sources(paths)
-        results = [self._analyze(source, _state_of(source.path)) for source in sources]
-        if len(results) == 1:
-            return results
-        return [replace(x, part=x.more.part) if x.more else x for x in results]
+
+        def reduced(source: Source) -> FileResult:
+            result = self._analyze(source, _state_of(source.path))
+            if result.more is None:
+                return result
+            part = result.more.part if len(sources) > 1 else None
+            return replace(result, part=part, more=reduce and reduce(result.more))
+
+        return list(map(reduced, sources))
 
     def side(self, paths: str | Sequence[str]) -> Side:
         """Make one side of a comparison."""
-        results = self.results(paths)
-        read = [replace(x, more=launches_of(x.more)) if x.more else x for x in results]
-        return merge_side(read, several("paths", paths, str), self.options)
+        return merge_side(
+            self.results(paths, launches_of), several("paths", paths, str), self.options
+        )
 
     def _analyze_file(self, source: Source) -> FileResult:
         return analyze_file(source, self.options, then=_itself, may_be_saved=True, is_alone=True)
@@ -126,10 +141,6 @@ class Traces:
         if not is_within(path, self.folders):
             folders = " and ".join(self.folders)
             raise UsageError(f"{path}: lies outside of {folders}, which `tracelab mcp` may read")
-
-
-def _itself(analysis: Analysis) -> Analysis:
-    return analysis
 
 
 def _state_of(path: str) -> tuple[int, int] | None:
@@ -213,7 +224,7 @@ class WhatIf(Question):
         sources, paths = traces.sources(self.path), several("path", self.path, str)
         if len(sources) > 1:
             return render_predictions(whatif_of_job(sources, paths, asked), **_TEXT)
-        [analysis] = _require_traces(traces.results(self.path))
+        [analysis] = _require_traces(traces.results(self.path, _itself))
         predicted = whatif(analysis, fixes=asked.fixes, edits=asked.edits, options=traces.options)
         return render_predictions(replace(analysis.report, whatif=predicted), **_TEXT)
 
@@ -254,16 +265,17 @@ class Picture(Question):
 
     def answer(self, traces: Traces) -> bytes:
         """Return the picture, smaller where it would have too many bytes."""
-        results = traces.results(self.path)
-        analyses = _require_traces(results)
+        is_alone = len(traces.sources(self.path)) == 1
+        results = traces.results(self.path, _itself if is_alone else part_of)
+        shown = _require_traces(results)
+        if self.finding is not None and not is_alone:
+            raise UsageError("a finding is drawn in one trace; these are several")
+        report = merge_results(results, several("path", self.path, str), traces.options)
         for width_px in _WIDTHS_PX:
-            if len(analyses) == 1:
-                picture = draw(analyses[0], finding=self.finding, width_px=width_px)
-            elif self.finding is not None:
-                raise UsageError("a finding is drawn in one trace; these are several")
+            if is_alone:
+                picture = draw(shown[0], finding=self.finding, width_px=width_px)
             else:
-                report = merge_results(results, several("path", self.path, str), traces.options)
-                picture = draw_parts(report, list(map(part_of, analyses)), look=Look(width_px))
+                picture = draw_parts(report, shown, look=Look(width_px))
             content = picture.png()
             if len(content) <= MAX_PICTURE_BYTES:
                 return content
@@ -276,8 +288,8 @@ QUESTIONS: Mapping[str, type[Question]] = {
 }
 
 
-def _require_traces(results: Iterable[FileResult]) -> list[Analysis]:
-    """Return the analyses of files.
+def _require_traces(results: Iterable[FileResult]) -> list[Any]:
+    """Return what all files were reduced to.
 
     Raises:
         UsageError: one is a saved report.
