@@ -1,6 +1,7 @@
 # `make test` is the README's test command. `make check` runs all that there is: every bundled capture,
-# all examples, trainings with the real libraries, other Pythons; it fails where the tests run too
-# little of the package (pyproject.toml says how little). Linter, types and layers are tests as well.
+# all examples, trainings with the real libraries, other Pythons, the newest torch; it fails where the
+# tests run too little of the package (pyproject.toml says how little). Linter, types and layers are
+# tests as well.
 PYTHON ?= python
 
 .PHONY: test check coverage lint types layers format snapshots documents docs frozen
@@ -10,6 +11,7 @@ test:
 
 check:
 	.ci/other_pythons
+	.ci/newest_torch
 	$(PYTHON) -m pytest -n auto --corpus=all --hypothesis-profile=all -m "" --cov
 
 # What the unit tests alone run of the package, with the lines that they leave out.

@@ -346,6 +346,9 @@ class Cupti:
     def push_external_correlation_id(self) -> int:
         return next(self._ids)
 
+    def pop_external_correlation_id(self) -> None:
+        """No id is left: records name theirs."""
+
     def external_id_chain(self, external_id: int) -> tuple[int, ...]:
         """The region around an operator, and the operator."""
         around = {

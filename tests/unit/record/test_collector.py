@@ -1,23 +1,25 @@
 """Which collector records, against a torch.profiler that is made up as newer PyTorch has it.
 
-What is made up follows torch/profiler/_cuspy of torch 2.15 (core.py, cupti_python.py). The tests
-marked with `cuspy` compare it with the torch that is installed.
+What is made up follows torch/profiler/_cuspy of torch 2.15 (core.py, cupti_python.py). Where such a
+torch is installed, it is compared with that, and a recording is made with its own Cuspy.
 """
 
 import gzip
 import importlib.machinery
+import importlib.util
 import json
 import subprocess
 import sys
 import textwrap
 import types
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from tests.build.torch_writers import Cupti
 from tracelab.base.errors import MissingSupportError
 from tracelab.record import collector, recorder as recorder_module
 from tracelab.record.capture import capture
@@ -255,7 +257,7 @@ def without(name):
 
 
 def no_package(patch):
-    patch.delitem(sys.modules, "cupti")
+    patch.delitem(sys.modules, "cupti", raising=False)
     patch.setattr(importlib.util, "find_spec", lambda _: None)
 
 
@@ -333,7 +335,8 @@ def test_cuspy_on_request_is_an_error_before_the_program_runs(path, monkeypatch,
 
 
 @pytest.mark.usefixtures("kineto_torch")
-def test_all_that_is_missing_is_listed(path, snapshot):
+def test_all_that_is_missing_is_listed(path, monkeypatch, snapshot):
+    no_package(monkeypatch)
     [classes, package] = missing_for_cuspy()
     assert classes == snapshot
     assert package == snapshot
@@ -533,6 +536,39 @@ def test_files_that_a_killed_run_left_do_not_become_the_recording(tmp_path, expo
     export_trace(exporter(), tmp_path / "a.json")
     assert (tmp_path / "a.json").read_text() == '{"traceEvents": []}'
     assert [file.name for file in tmp_path.iterdir()] == ["a.json"]
+
+
+HAS_CUSPY = hasattr(torch.profiler, "CuspyConfig") and importlib.util.find_spec("cupti") is not None
+
+
+@pytest.mark.skipif(not HAS_CUSPY, reason="needs torch 2.15 with CUDA, and cupti-python")
+@pytest.mark.usefixtures("small_program")
+def test_the_installed_cuspy_writes_a_recording(path, monkeypatch):
+    """GIVEN all of its own but the connection to CUPTI, which gives no records."""
+    core = importlib.import_module(f"{CUSPY}.core")
+    monkeypatch.setattr(core, "Cuspy", lambda: Cupti([]))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA H200")
+    monkeypatch.setattr(collector, "missing_for_cuspy", tuple)
+    monkeypatch.setattr(recorder_module, "missing_for_cuspy", tuple)
+    monkeypatch.setattr(recorder_module, "cuspy_is_collecting", lambda: True)
+    monkeypatch.setattr(Recorder, "_kineto_was_used", False)
+    recorder = record(path, collector="cuspy")
+    assert (recorder.done, recorder.collector) == (True, "cuspy")
+    content = json.loads(gzip.decompress(path.read_bytes()))
+    assert content["tracelab"]["collector"] == "cuspy"
+    assert any(event["name"] == "ProfilerStep#1" for event in content["traceEvents"])
+
+
+def test_what_is_made_up_is_in_the_installed_torch():
+    source = Path(torch.__file__).parent / "profiler/_cuspy/cupti_python.py"
+    if not source.exists():
+        pytest.skip("torch has Cuspy since 2.15")
+    assert f"LIBCUPTI_MIN_VERSION = {collector.MIN_LIBCUPTI}\n" in source.read_text()
+    for made_up in (CuspyConfig, ProfilerActivityConfig):
+        real = getattr(torch.profiler, made_up.__name__)
+        assert {x.name for x in fields(made_up)} <= {x.name for x in fields(real)}
 
 
 @pytest.mark.gpu
