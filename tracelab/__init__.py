@@ -8,18 +8,18 @@
 >>> finding.rule, finding.where.function, finding.where.file, finding.where.line
 ('TL101', 'read_a_value', 'workloads/events.py', 65)
 
-`whatif` predicts what a step takes with a change. `draw` and `draw_whatif` make pictures of a
-trace, `write_page` a page; `compare` holds two of them against each other, `load_report` reads a
-saved `Report`. `Options` say what to measure; `analyze_source` keeps what a report is made of. A
-loop of this program is recorded with `capture`, or a function that is its step with `profile_step`;
+`whatif` predicts what a step takes with a change. `draw` makes a picture of a trace, `write_page` a
+page; `compare` holds two of them against each other, `load_report` reads a saved `Report`. A loop
+of this program is recorded with `capture`, or a function that is its step with `profile_step`;
 `trace_handler` is for a program that has a `torch.profiler` of its own. These three need torch.
 
-All else is imported from where it is defined. A table of your own is a `tracelab.measures.measure`
-beside those of `tracelab.measures.registry`, a rule a `tracelab.findings.rule` beside those of
-`tracelab.findings.registry`; an edit that is a function changes a `tracelab.simulate.program`. The
-events of a file are read by `tracelab.read.reader`, the graph of a step is made by
-`tracelab.model.graph`; `tracelab.render.registry` writes any result as text, JSON or Markdown, and
-`tracelab.base.errors` has what is raised.
+All else is imported from where it is defined. The options of a measurement are in
+`tracelab.base.options`, what a report is made of is kept by `tracelab.analysis.analysis`. A table
+of your own is a `tracelab.measures.measure` beside those of `tracelab.measures.registry`, a rule a
+`tracelab.findings.rule` beside those of `tracelab.findings.registry`; an edit that is a function
+changes a `tracelab.simulate.program`. The events of a file are read by `tracelab.read.reader`, the
+graph of a step is made by `tracelab.model.graph`; `tracelab.render.registry` writes any result as
+text, JSON or Markdown, and `tracelab.base.errors` has what is raised.
 """
 
 from __future__ import annotations
@@ -31,12 +31,10 @@ from tracelab.base import printing
 from tracelab.base.version import __version__
 
 if TYPE_CHECKING:
-    from tracelab.analysis.analysis import analyze_source as analyze_source
     from tracelab.analysis.reports import analyze as analyze, whatif as whatif
-    from tracelab.base.options import Options as Options
     from tracelab.comparison.compare import compare as compare
     from tracelab.outputs.page import write_page as write_page
-    from tracelab.outputs.picture import draw as draw, draw_whatif as draw_whatif
+    from tracelab.outputs.picture import draw as draw
     from tracelab.record.capture import capture as capture, profile_step as profile_step
     from tracelab.record.trace_handler import trace_handler as trace_handler
     from tracelab.report.load import load_report as load_report
@@ -47,14 +45,11 @@ _PRINTED_WIDTH = 100  # columns
 # The module of each name in front, which is imported when the name is first used: so
 # `import tracelab` is instant.
 _MODULES = {
-    "Options": "base.options",
     "Report": "report.schema",
     "analyze": "analysis.reports",
-    "analyze_source": "analysis.analysis",
     "capture": "record.capture",
     "compare": "comparison.compare",
     "draw": "outputs.picture",
-    "draw_whatif": "outputs.picture",
     "load_report": "report.load",
     "profile_step": "record.capture",
     "trace_handler": "record.trace_handler",

@@ -8,7 +8,10 @@ import pytest
 
 import tracelab
 from tests.build.report_rows import make_report
+from tracelab.analysis.analysis import analyze_source
 from tracelab.base.errors import TracelabError
+from tracelab.base.options import Options
+from tracelab.outputs.picture import draw_whatif
 
 TRACE = Path(__file__).parents[2] / "traces" / "events_item.pt.trace.json.gz"
 REPORT = make_report()
@@ -101,17 +104,17 @@ WRONG = [
     (REPORT.show, (), "height", NO_NUMBERS),
     (REPORT.save, (), "path", (3, None)),
     (tracelab.Report, (), "findngs", ((),)),
-    (tracelab.analyze_source, (), "source", (*NO_FILES, closed("rb"))),
-    (tracelab.analyze_source, (TRACE,), "options", NO_OPTIONS),
-    (tracelab.draw_whatif, (), "trace", NO_FILES),
-    (tracelab.draw_whatif, (TRACE,), "path", (*NO_PATHS, "a.gif")),
-    (tracelab.draw_whatif, (TRACE,), "fixes", (None, 1.5, "TLX")),
-    (tracelab.draw_whatif, (TRACE,), "options", NO_OPTIONS),
-    (tracelab.draw_whatif, (TRACE,), "width_px", (*NO_NUMBERS, 3)),
-    (tracelab.Options, (), "comm_pattern", (3, [3])),
-    (tracelab.Options, (), "cache", NO_SWITCHES),
-    (tracelab.Options, (), "processes", NO_NUMBERS),
-    (tracelab.Options, (), "stepp", (3,)),
+    (analyze_source, (), "source", (*NO_FILES, closed("rb"))),
+    (analyze_source, (TRACE,), "options", NO_OPTIONS),
+    (draw_whatif, (), "trace", NO_FILES),
+    (draw_whatif, (TRACE,), "path", (*NO_PATHS, "a.gif")),
+    (draw_whatif, (TRACE,), "fixes", (None, 1.5, "TLX")),
+    (draw_whatif, (TRACE,), "options", NO_OPTIONS),
+    (draw_whatif, (TRACE,), "width_px", (*NO_NUMBERS, 3)),
+    (Options, (), "comm_pattern", (3, [3])),
+    (Options, (), "cache", NO_SWITCHES),
+    (Options, (), "processes", NO_NUMBERS),
+    (Options, (), "stepp", (3,)),
 ]
 NEED_TORCH = (tracelab.capture, profile, tracelab.trace_handler)
 CASES = [

@@ -16,6 +16,7 @@ import pytest
 import tracelab
 from tracelab.analysis.analysis import analyze_source
 from tracelab.base.errors import UnreadableInputError
+from tracelab.base.options import Options
 from tracelab.findings.registry import RULES
 from tracelab.measures.registry import MEASURES
 from tracelab.read.reader import read_trace
@@ -103,7 +104,7 @@ def test_an_open_file_is_read_from_where_it_is_and_not_from_its_path(tmp_path):
     path.write_bytes(b"no JSON" + gzip.decompress(TRACE.read_bytes()))
     with open(path, "rb") as stream:
         stream.seek(len("no JSON"))
-        assert tracelab.analyze(stream, tracelab.Options(processes=2)).traces[0].path == str(path)
+        assert tracelab.analyze(stream, Options(processes=2)).traces[0].path == str(path)
 
 
 def test_options_may_be_named_as_on_the_command_line(report):
@@ -111,14 +112,14 @@ def test_options_may_be_named_as_on_the_command_line(report):
     assert step.windows == report.windows[2:3]
     assert tracelab.analyze(TRACE, step=str(report.steps[1].step)).windows == step.windows
     assert tracelab.analyze(TRACE, step="all").windows == report.windows
-    both = tracelab.analyze(TRACE, tracelab.Options(step=3, prices=False), step="all")
+    both = tracelab.analyze(TRACE, Options(step=3, prices=False), step="all")
     assert (both.windows, both.findings[0].saves_ns) == (report.windows, None)
     named = tracelab.analyze(TRACE, step_on="forward", comm_pattern="elementwise", source="tests")
     assert named.provenance.step_pattern == "forward"
     assert named.provenance.comm_patterns == ("elementwise",)
     assert tracelab.analyze([TRACE, FIXED], job=True).provenance.job.is_job
-    assert tracelab.Options(source=[Path("a"), "b"]) == tracelab.Options(source=("a", "b"))
-    assert repr(tracelab.Options(step=3)) == "Options(step=3)"
+    assert Options(source=[Path("a"), "b"]) == Options(source=("a", "b"))
+    assert repr(Options(step=3)) == "Options(step=3)"
 
 
 def lines_of_help(thing):
@@ -138,6 +139,7 @@ def test_help_fits_a_screen(name):
 def test_the_package_shows_the_names_in_front_and_no_others():
     completed = {name for name in dir(tracelab) if not name.startswith("_")}
     assert completed == {*tracelab.__all__} - {"__version__"}
+    assert len(completed) == 10
     wild = {}
     exec("from tracelab import *", wild)
     assert {*wild} - {"__builtins__"} == {*tracelab.__all__}
@@ -145,7 +147,7 @@ def test_the_package_shows_the_names_in_front_and_no_others():
 
 def test_modules_that_the_package_names_say_what_they_have():
     names = re.findall(r"`(tracelab\.[a-z_.]+)`", tracelab.__doc__)
-    assert len(names) == 9
+    assert len(names) == 11
     assert all(len(importlib.import_module(name).__doc__) > 40 for name in names)
 
 
