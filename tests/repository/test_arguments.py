@@ -112,6 +112,7 @@ WRONG = [
     (draw_whatif, (TRACE,), "options", NO_OPTIONS),
     (draw_whatif, (TRACE,), "width_px", (*NO_NUMBERS, 3)),
     (Options, (), "comm_pattern", (3, [3])),
+    (Options, (), "edits", (3, [None])),
     (Options, (), "cache", NO_SWITCHES),
     (Options, (), "processes", NO_NUMBERS),
     (Options, (), "stepp", (3,)),

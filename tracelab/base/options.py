@@ -58,8 +58,9 @@ class Options(Record):
     profile_by: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("comm_pattern", "source", "fixes"):
+        for name in ("comm_pattern", "source", "source_within", "fixes"):
             force_setattr(self, name, texts(name, getattr(self, name)))
+        force_setattr(self, "edits", tuple(several("edits", self.edits, str | Callable)))
         require_types(
             step_on=(self.step_on, str),
             step=(self.step, Integral | None),

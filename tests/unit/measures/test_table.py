@@ -156,6 +156,8 @@ def test_who_knows_the_arrow_interface_takes_a_table_as_it_is():
     polars = pytest.importorskip("polars", reason="polars is not installed")
     assert pyarrow.table(TABLE) == TABLE.to_arrow()
     assert polars.DataFrame(TABLE).equals(TABLE.to_polars())
+    pandas = pytest.importorskip("pandas", minversion="3", reason="pandas is older than 3")
+    assert pandas.DataFrame.from_arrow(TABLE).shape == (2, len(COLUMNS))
 
 
 def test_every_table_of_a_report_is_one(report):
