@@ -1,8 +1,8 @@
 """The JSON schemas of a report and of its short form, made from the classes that they consist of.
 
 ``make documents`` writes them beside ``tracelab/report/schema.py``. The type of a field says most;
-what it cannot say (which keys a mapping has, which texts there are) stands in the field's metadata,
-under "schema". The descriptions are those of the docstrings.
+what it cannot say (which keys a mapping has, which texts there are) stands in the field's metadata.
+The descriptions are those of the docstrings.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import typing
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Annotated, Any
+
+from msgspec import Meta
 
 from tracelab.findings.finding import Finding, Savings
 from tracelab.job.merge import Job
@@ -135,14 +137,16 @@ def _describe_dataclass(kind: type[Any], definitions: dict[str, Any]) -> dict[st
     descriptions = dict((*_described(inherited), *_described(text)))
     properties, required = {}, []
     for name in (field.name for field in fields(kind)):
-        hint, metadata = hints[name], {}
+        hint, metadata = hints[name], []
         if typing.get_origin(hint) is Annotated:
-            hint, metadata = typing.get_args(hint)
+            hint, *metadata = typing.get_args(hint)
         one = _schema_of(hint, definitions, name)
         if name in descriptions:
             one["description"] = descriptions[name]
-        properties[name] = {**one, **metadata.get("schema", {})}
-        if not metadata.get("added"):
+        for extra in metadata:
+            one |= extra.extra_json_schema if isinstance(extra, Meta) else {}
+        properties[name] = one
+        if {"added": True} not in metadata:
             required.append(name)
     return {
         "type": "object",

@@ -290,7 +290,7 @@ def analyze_source(
         UsageError: a pattern is wrong, or the requested step is not in the file.
     """
     require_types(options=(options, Options))
-    file = one_source(source)
+    file = one_source(source, max_unpacked_bytes=options.max_unpacked_bytes)
     return Analysis(file, options, measures=measures, rules=rules, remedies=remedies).open()
 
 

@@ -108,7 +108,7 @@ def analyze(
     if step is not None:
         given["step"] = step_number(step)
     options = replace(options, **given)
-    names, sources = find_inputs(paths, "paths")
+    names, sources = find_inputs(paths, "paths", options.max_unpacked_bytes)
     each = partial(
         analyze_file,
         options=options,
@@ -150,7 +150,7 @@ def whatif(
     require_types(options=(options, Options))
     asked = add_changes(options, fixes, edits)
     if not isinstance(trace, Analysis):
-        names, sources = find_inputs(trace, "trace")
+        names, sources = find_inputs(trace, "trace", options.max_unpacked_bytes)
         if len(sources) != 1:
             found = whatif_of_job(sources, names, asked).whatif
             assert found is not None

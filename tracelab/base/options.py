@@ -29,6 +29,7 @@ class Options(Record):
         step: the only step to measure; None for the whole trace and every step.
         source: folders where to look for the program's source, before where the trace says.
         source_within: folders, links followed, outside of which no source is read; () for none.
+        max_unpacked_bytes: a file that unpacks to more is refused; None for 200 times its size.
         cache: keep what was read of large files in the user's cache folder, and use that.
         processes: how many may read a huge file together. Where Python starts processes afresh, a
             script must ask for more than one under ``if __name__ == "__main__":`` only.
@@ -48,6 +49,7 @@ class Options(Record):
     step: int | None = None
     source: tuple[str, ...] = ()
     source_within: tuple[str, ...] = ()
+    max_unpacked_bytes: int | None = None
     cache: bool = True
     processes: int = 1
     all_pairs: bool = False

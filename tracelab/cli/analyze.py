@@ -37,7 +37,9 @@ if TYPE_CHECKING:
 MAX_PICTURES = 20
 
 
-@analyzes("step_on", "comm_pattern", "source", "jobs", "job", "no_prices", "no_cache")
+@analyzes(
+    "step_on", "comm_pattern", "source", "jobs", "job", "no_prices", "no_cache", "max_unpacked"
+)
 def analyze(
     analyzed: Analyzed,
     paths: Annotated[
@@ -118,7 +120,7 @@ def analyze(
 
     is_whole = {"--full": full, "--top": top is not None, "--step all": step == "all"}
     form = _form({"--markdown": markdown, "--brief": brief, "--json -": json == "-"}, is_whole)
-    sources = find_sources(paths)
+    sources = find_sources(paths, analyzed.max_unpacked_bytes)
     options = analyzed.options(len(sources), executor, step=step_number(step), all_pairs=all_pairs)
     files = {"png": png, "html": html, "perfetto": perfetto}
     requests = _requests(files, len(sources), redact=redact)

@@ -44,7 +44,7 @@ class Format(StrEnum):
     GITHUB = "github"
 
 
-@analyzes("step_on", "comm_pattern", "no_cache")
+@analyzes("step_on", "comm_pattern", "no_cache", "max_unpacked")
 def check(
     analyzed: Analyzed,
     paths: Annotated[
@@ -132,9 +132,11 @@ def check(
     found, file = _budgets_of_file(budgets)
     wanted = found.updated(flags)
     require_checkable(wanted)
-    sources = find_sources(paths)
+    sources, others = (
+        find_sources(names, analyzed.max_unpacked_bytes)
+        for names in (paths, [] if wanted.baseline is None else [wanted.baseline])
+    )
     options = analyzed.options(len(sources), step=step)
-    others = () if wanted.baseline is None else find_sources([wanted.baseline])
     require_outputs((*sources, *others), files=[junit], other_inputs=[file])
     reports, missing = _read_all(sources, paths, options)
     before = None

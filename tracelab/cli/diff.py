@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _Input = list[tuple["Source", ...]]
 
 
-@analyzes("step_on", "comm_pattern", "no_cache")
+@analyzes("step_on", "comm_pattern", "no_cache", "max_unpacked")
 def diff(
     analyzed: Analyzed,
     before: Annotated[
@@ -83,7 +83,8 @@ def diff(
         raise UsageError(f"--max-regression takes per cent from 0 on, not {max_regression}")
     require_one({"--markdown": markdown, "--json -": json == "-"})
     paths = _paths(before, after, several_before or [], several_after or [])
-    inputs = _find(paths[0]), _find(paths[1])
+    limit = analyzed.max_unpacked_bytes
+    inputs = _find(paths[0], limit), _find(paths[1], limit)
     sources = [source for side in inputs for recording in side for source in recording]
     options = analyzed.options(len(sources))
     if png is not None:
@@ -171,11 +172,11 @@ def _require_no_regression(found: Diff, allowed: float) -> None:
         raise typer.Exit(1)
 
 
-def _find(paths: list[str]) -> _Input:
+def _find(paths: list[str], max_unpacked_bytes: int | None) -> _Input:
     """The files of each recording of one side; a pattern stands for what it matches."""
     from tracelab.read.sources import find_sources
 
-    return [find_sources([path]) for path in paths]
+    return [find_sources([path], max_unpacked_bytes) for path in paths]
 
 
 def _read_sides(

@@ -76,6 +76,19 @@ class Analyzed(NamedTuple):
     no_cache: Annotated[
         bool, typer.Option("--no-cache", help="Do not use the cache of large files.")
     ] = False
+    max_unpacked: Annotated[
+        float | None,
+        typer.Option(
+            min=0.001,
+            metavar="GB",
+            help="Refuse what unpacks to more; by default 200 times its size.",
+        ),
+    ] = None
+
+    @property
+    def max_unpacked_bytes(self) -> int | None:
+        """The most that a file may unpack to; None for the default."""
+        return None if self.max_unpacked is None else round(1e9 * self.max_unpacked)
 
     def options(self, files: int, executor: str | None = None, **more: Any) -> Options:
         """Return the options of an analysis of N files, with more of them."""
@@ -87,6 +100,7 @@ class Analyzed(NamedTuple):
             step_on=self.step_on or PROFILER_STEP,
             source=tuple(self.source or ()),
             cache=not self.no_cache,
+            max_unpacked_bytes=self.max_unpacked_bytes,
             processes=processes_for_one(files, executor, self.jobs),
             job=self.job,
             prices=not self.no_prices,
@@ -125,6 +139,7 @@ FLAGS: Mapping[str, str] = MappingProxyType(
         "fixes": "--fix",
         "job": "--job",
         "lanes": "--lanes",
+        "max_unpacked_bytes": "--max-unpacked",
         "processes": "--jobs",
         "profile_by": "--by",
         "source": "--source",

@@ -11,7 +11,7 @@ from tracelab.cli.options import Analyzed, analyzes
 from tracelab.system.console import tell
 
 
-@analyzes("step_on", "comm_pattern", "no_cache")
+@analyzes("step_on", "comm_pattern", "no_cache", "max_unpacked")
 def timeline(
     analyzed: Analyzed,
     path: Annotated[
@@ -65,7 +65,7 @@ def timeline(
     from tracelab.read.sources import one_source, size_of
 
     options = analyzed.options(1)
-    source = one_source(path)
+    source = one_source(path, max_unpacked_bytes=options.max_unpacked_bytes)
     with progress([size_of(source)]):
         draw(
             source,

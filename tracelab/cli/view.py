@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from tracelab.read.streams import Source
 
 
-@analyzes("step_on", "comm_pattern", "source", "jobs", "job", "no_prices", "no_cache")
+@analyzes(
+    "step_on", "comm_pattern", "source", "jobs", "job", "no_prices", "no_cache", "max_unpacked"
+)
 def view(
     analyzed: Analyzed,
     paths: Annotated[
@@ -52,7 +54,7 @@ def view(
     from tracelab.read.sources import find_sources
     from tracelab.system.loopback import LoopbackServer
 
-    sources = find_sources(paths)
+    sources = find_sources(paths, analyzed.max_unpacked_bytes)
     options = analyzed.options(len(sources), step=step)
     with (
         LoopbackServer(port) as server,  # a port that is taken is reported before the analysis

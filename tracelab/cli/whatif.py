@@ -27,7 +27,7 @@ class By(StrEnum):
     KERNEL = "kernel"
 
 
-@analyzes("step_on", "comm_pattern", "source", "job", "no_cache")
+@analyzes("step_on", "comm_pattern", "source", "job", "no_cache", "max_unpacked")
 def whatif(
     analyzed: Analyzed,
     paths: Annotated[
@@ -76,7 +76,7 @@ def whatif(
     if png is not None and not (fix or edit):
         raise UsageError("--png draws a step before and after a change: add --fix or --edit")
     require_choices(fix or (), edit or ())
-    sources = find_sources(paths)
+    sources = find_sources(paths, analyzed.max_unpacked_bytes)
     if len(sources) > 1 and (by or png):
         raise UsageError("--by and --png are of one file: give that of one rank")
     if png is not None:

@@ -111,7 +111,7 @@ def _side(given: object, name: str, options: Options) -> Side:
         return given
     if isinstance(given, Report):
         return Side(given, None)
-    names, sources = find_inputs(given, name)
+    names, sources = find_inputs(given, name, options.max_unpacked_bytes)
     read = partial(
         analyze_file,
         options=options,

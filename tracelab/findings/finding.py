@@ -110,7 +110,7 @@ class Finding(Record, Shown):
     where: Where
     evidence: tuple[int, ...]
     fix: str
-    about: Annotated[str, {**_ADDED, **constrained(enum=["program", "trace"])}] = "program"
+    about: Annotated[str, _ADDED, constrained(enum=["program", "trace"])] = "program"
     steps_seen: Annotated[int | None, _ADDED] = None
     spread_ns: Annotated[int | None, _ADDED] = None
     edit: Annotated[str | None, _ADDED] = None
@@ -120,9 +120,7 @@ class Finding(Record, Shown):
     saves_reason: Annotated[str | None, _ADDED] = None
     remedy: Annotated[str | None, _ADDED] = None
     source: Annotated[str | None, _ADDED] = None
-    role: Annotated[str, {**_ADDED, **constrained(enum=[SPECIFIC, GENERIC, REST, ASIDE])}] = (
-        SPECIFIC
-    )
+    role: Annotated[str, _ADDED, constrained(enum=[SPECIFIC, GENERIC, REST, ASIDE])] = SPECIFIC
     fix_short: Annotated[str, _ADDED] = ""
 
     @property

@@ -53,11 +53,13 @@ and comparisons by the same way as all others, keyed by rank and step. To add on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Sequence
 from enum import IntEnum
 from typing import Any
 
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import Record
@@ -110,25 +112,30 @@ class Measure(Record):
     figures: tuple[Figure, ...] = ()
 
 
-def constrained(**schema: Any) -> Mapping[str, Any]:
+def constrained(**schema: Any) -> Meta:
     """The metadata of a field whose type does not say all that the JSON schema should.
 
-    >>> constrained(enum=["h2d", "d2h"])
-    {'schema': {'enum': ['h2d', 'd2h']}}
+    A saved report with another text than the schema allows is refused.
+
+    >>> constrained(enum=["h2d", "d2h"]).extra_json_schema
+    {'enum': ['h2d', 'd2h']}
     """
-    return {"schema": schema}
+    texts = schema.get("enum", [None])
+    is_open = None in texts
+    pattern = schema.get("pattern") if is_open else f"^(?:{'|'.join(map(re.escape, texts))})$"
+    return Meta(pattern=pattern, extra_json_schema=schema)
 
 
 def keyed_by(
     members: Iterable[IntEnum], *, complete: bool, added: Collection[IntEnum] = ()
-) -> Mapping[str, Any]:
+) -> Meta:
     """The metadata of a field that maps names of members, in small letters, to lengths of time.
 
     All are required if it is `complete`, but those that were `added` later.
 
     >>> class Phase(IntEnum):
     ...     FORWARD = 0
-    >>> keyed_by(Phase, complete=True)["schema"]["required"]
+    >>> keyed_by(Phase, complete=True).extra_json_schema["required"]
     ['forward']
     """
     names = {member: member.name.lower() for member in members}

@@ -78,9 +78,9 @@ class SteadyMetrics(Record):
     not_calibrated: Annotated[str | None, {"added": True}] = None
     replayed_steps: Annotated[tuple[int, ...], {"added": True}] = ()
     flops: Annotated[int | None, {"added": True}] = None
-    mfu: Annotated[float | None, {"added": True, **constrained(minimum=0)}] = None
+    mfu: Annotated[float | None, {"added": True}, constrained(minimum=0)] = None
     flops_known_share: Annotated[
-        float | None, {"added": True, **constrained(minimum=0, maximum=1)}
+        float | None, {"added": True}, constrained(minimum=0, maximum=1)
     ] = None
 
     @property

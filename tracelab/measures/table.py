@@ -209,7 +209,7 @@ def flatten(row: Cells) -> tuple[Cells, dict[str, Sequence[Cells]]]:
     cells: Cells = {}
     lists: dict[str, Sequence[Cells]] = {}
     for name, value in row.items():
-        if isinstance(value, list) and any(isinstance(item, dict) for item in value):
+        if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
             lists[name] = value
         elif isinstance(value, dict):
             below, lists_below = flatten(value)

@@ -54,7 +54,7 @@ class DeviceMetrics(Record):
     unknown_reasons: Annotated[Mapping[str, int], keyed_by(REASONS, complete=False)]
     idle_by_calls_ns: Annotated[int, {"added": True}] = 0
     bubbles_by_calls: Annotated[
-        Mapping[str, int], {"added": True, **keyed_by(Cause, complete=False)}
+        Mapping[str, int], {"added": True}, keyed_by(Cause, complete=False)
     ] = field(default_factory=dict)
     graph_streams: Annotated[GraphStreamsTime | None, {"added": True}] = None
 

@@ -43,7 +43,8 @@ FOR_THREADS = "waiting for other threads"
 INFERRED = "inferred: before each backward pass"
 _BASIS_NAMES = [basis.name.lower() for basis in Basis]
 _KIND_NAMES = [kind.name.lower() for kind in Kind]
-_ADDED = {"added": True, **constrained(minimum=0)}
+_ADDED = {"added": True}
+_AMOUNT = constrained(minimum=0)
 _PHASE_NAMES = [phase.name.lower() for phase in Phase]
 # A kernel that no rule recognizes is worth a question from this share of the GPU's busy time on.
 _MIN_UNRECOGNISED_SHARE = 0.01
@@ -128,11 +129,11 @@ class Rates(Record, kw_only=True):
             profiler estimates it; the mean by their time.
     """
 
-    flops: Annotated[int | None, _ADDED] = None
-    flop_rate: Annotated[float | None, _ADDED] = None
-    peak_share: Annotated[float | None, _ADDED] = None
-    byte_rate: Annotated[float | None, _ADDED] = None
-    occupancy: Annotated[float | None, _ADDED] = None
+    flops: Annotated[int | None, _ADDED, _AMOUNT] = None
+    flop_rate: Annotated[float | None, _ADDED, _AMOUNT] = None
+    peak_share: Annotated[float | None, _ADDED, _AMOUNT] = None
+    byte_rate: Annotated[float | None, _ADDED, _AMOUNT] = None
+    occupancy: Annotated[float | None, _ADDED, _AMOUNT] = None
 
 
 class _RateSums:
@@ -337,11 +338,9 @@ class WorkMetrics(Rates):
     host_share: Annotated[float, constrained(minimum=0, maximum=1)]
     gpu_share: Annotated[float, constrained(minimum=0, maximum=1)]
     sums: WorkSums
-    host_unprofiled_ns: Annotated[int | None, {"added": True}] = None
-    replayed_ns: Annotated[int, {"added": True, **constrained(minimum=0)}] = 0
-    replay_basis: Annotated[
-        str | None, {"added": True, **constrained(enum=[*_BASIS_NAMES, None])}
-    ] = None
+    host_unprofiled_ns: Annotated[int | None, _ADDED] = None
+    replayed_ns: Annotated[int, _ADDED] = 0
+    replay_basis: Annotated[str | None, _ADDED, constrained(enum=[*_BASIS_NAMES, None])] = None
 
 
 def operators(what_ran: WhatRan) -> Iterator[WorkMetrics]:

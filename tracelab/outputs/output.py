@@ -80,7 +80,7 @@ class Output(Record):
         require_types(path=(path, str | PathLike), options=(options, Options))
         target = Path(path)
         self.require_name(target, "path")
-        names, sources = find_inputs(trace, "trace")
+        names, sources = find_inputs(trace, "trace", options.max_unpacked_bytes)
         require_output(target, identities(source.path for source in sources))
         request = Request(target, len(sources))
         results = [

@@ -96,7 +96,8 @@ def draw(
     )
     chosen = None if lanes is None else texts("lanes", lanes)
     number = step_number(step)
-    inputs = [trace] if isinstance(trace, Analysis) else find_inputs(trace, "trace")[1]
+    limit = options.max_unpacked_bytes
+    inputs = [trace] if isinstance(trace, Analysis) else find_inputs(trace, "trace", limit)[1]
     parts_of_one = (lanes, step, finding, start_ms, end_ms)
     if len(inputs) > 1 and any(x is not None for x in parts_of_one):
         raise UsageError(
@@ -108,7 +109,7 @@ def draw(
         raise UsageError("a picture must start and end within 10^12 milliseconds")
     look = Look(width_px, height_px, DARK if dark else LIGHT)
     require_drawable(1, chosen, look)
-    known = _inputs(inputs, path)
+    known = _inputs(inputs, path, options)
     if len(known) > 1:
         sources = [x for x in known if isinstance(x, Source)]
         results = [analyze_file(source, options, then=part_of) for source in sources]
@@ -167,7 +168,7 @@ def draw_whatif(
     asked = add_changes(options, fixes, edits)
     look = Look(width_px)
     require_drawable(1, None, look)
-    [known] = _inputs([trace], path)
+    [known] = _inputs([trace], path, options)
     analysis = known if isinstance(known, Analysis) else analyze_source(known, options)
     program, sites = analysis.baseline.program, analysis.sites
     if program is None or sites is None:
@@ -333,12 +334,15 @@ PICTURE = Output(
 
 
 def _inputs(
-    traces: Iterable[Given | Analysis], path: str | PathLike[str] | None
+    traces: Iterable[Given | Analysis], path: str | PathLike[str] | None, options: Options
 ) -> list[Analysis | Source]:
     """Find what is drawn, and refuse a file to write that is no picture or one of the inputs."""
     if path is not None:
         PICTURE.require_name(Path(path), "path")
-    known = [one if isinstance(one, Analysis) else one_source(one, "trace") for one in traces]
+    limit = options.max_unpacked_bytes
+    known = [
+        one if isinstance(one, Analysis) else one_source(one, "trace", limit) for one in traces
+    ]
     if path is not None:
         paths = (x.timeline.trace.path if isinstance(x, Analysis) else x.path for x in known)
         require_output(path, identities(paths))

@@ -64,17 +64,25 @@ _NOT_AN_EVENT = (LookupError, TypeError, ValueError, AttributeError, RecursionEr
 _DAMAGED = b"{?}"
 
 
-def json_stream(stream: io.BufferedReader[Any]) -> io.BufferedReader[Any]:
-    """Return the JSON of a stream of packets; the stream itself if it is something else."""
-    return io.BufferedReader(_Json(stream)) if _PACKETS.match(stream.peek()) else stream
+def json_stream(
+    stream: io.BufferedReader[Any], require: Callable[[int], None]
+) -> io.BufferedReader[Any]:
+    """Return the JSON of a stream of packets; the stream itself if it is something else.
+
+    Args:
+        stream: the packets, or something else.
+        require: refuses more bytes of JSON than there may be.
+    """
+    return io.BufferedReader(_Json(stream, require)) if _PACKETS.match(stream.peek()) else stream
 
 
 class _Json(io.RawIOBase):
     """A stream of packets, read as JSON."""
 
-    def __init__(self, stream: io.BufferedIOBase) -> None:
-        self._texts = _texts(stream)
+    def __init__(self, stream: io.BufferedIOBase, require: Callable[[int], None]) -> None:
+        self._texts, self._require = _texts(stream), require
         self._text = memoryview(b"")
+        self._read_bytes = 0
 
     def readable(self) -> bool:
         return True
@@ -84,6 +92,8 @@ class _Json(io.RawIOBase):
         count = min(len(buffer), len(self._text))
         buffer[:count] = self._text[:count]
         self._text = self._text[count:]
+        self._read_bytes += count
+        self._require(self._read_bytes)
         return count
 
 

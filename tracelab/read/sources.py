@@ -19,7 +19,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Set
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from functools import cache
 from glob import glob, has_magic
+from itertools import count
 from os import PathLike
 from pathlib import Path
 from typing import IO, Any, TypeGuard
@@ -32,7 +34,14 @@ from tracelab.base.safe_text import brief
 from tracelab.read.json.array import ArrayReader
 from tracelab.read.json.events import decode_texts, is_text_of_event, mapping
 from tracelab.read.json.numbers import natural_number
-from tracelab.read.streams import READ_ERRORS, Source, is_url, open_source, unreadable
+from tracelab.read.streams import (
+    MAX_RATIO,
+    READ_ERRORS,
+    Source,
+    is_url,
+    open_source,
+    unreadable,
+)
 
 _TRACE_NAMES = ("trace.json", "trace.json.gz", ".pftrace", ".pftrace.gz")
 # A trace shows within it that it is one, and a merged file names a rank.
@@ -45,12 +54,15 @@ Given = str | PathLike[str] | bytes | IO[Any] | Source
 Inputs = Given | Iterable[Given]
 
 
-def find_inputs(given: object, name: str) -> tuple[list[str], tuple[Source, ...]]:
+def find_inputs(
+    given: object, name: str, max_unpacked_bytes: int | None = None
+) -> tuple[list[str], tuple[Source, ...]]:
     """The files that an argument stands for, and what each of its parts is called.
 
     Args:
         given: one of `Given`, or several.
         name: of the argument.
+        max_unpacked_bytes: what each file may unpack to, as of `Options`.
 
     Raises:
         UsageError: it is something else, or none.
@@ -60,7 +72,8 @@ def find_inputs(given: object, name: str) -> tuple[list[str], tuple[Source, ...]
     inputs = [source_of(one, name, number) for number, one in enumerate(several, 1)]
     if not inputs:
         raise UsageError(f"`{name}`: no file, folder or URL was given")
-    return [x.path if isinstance(x, Source) else x for x in inputs], find_sources(inputs)
+    labels = [x.path if isinstance(x, Source) else x for x in inputs]
+    return labels, find_sources(inputs, max_unpacked_bytes)
 
 
 def is_several(given: object) -> TypeGuard[Iterable[Any]]:
@@ -98,10 +111,12 @@ def source_of(given: object, name: str, number: int = 1) -> str | Source:
         raise UsageError(f"`{name}`: {path} cannot be read: {error}") from None
     copy = new_copy()
     copy.write_bytes(content.encode() if isinstance(content, str) else content)
-    return replace(_source(path, named=True), copy=str(copy))
+    return replace(_source(path), copy=str(copy))
 
 
-def find_sources(paths: Iterable[str | Source]) -> tuple[Source, ...]:
+def find_sources(
+    paths: Iterable[str | Source], max_unpacked_bytes: int | None = None
+) -> tuple[Source, ...]:
     """The files that these paths stand for, folders opened, in a stable order, each once.
 
     A pattern such as ``traces/*rank*.json.gz`` stands for the files that match it.
@@ -112,6 +127,10 @@ def find_sources(paths: Iterable[str | Source]) -> tuple[Source, ...]:
     the ranks of a job were merged for each of them. A copy of a file in the same folder is left
     out: the same file compressed, or SGLang's merged file.
 
+    Args:
+        paths: files, folders and URLs.
+        max_unpacked_bytes: what each may unpack to, as of `Options`.
+
     Raises:
         UnreadableInputError: a path does not exist, a folder cannot be listed or holds no
             candidate.
@@ -121,14 +140,14 @@ def find_sources(paths: Iterable[str | Source]) -> tuple[Source, ...]:
     """
     sources: dict[str, Source] = {}
     for path in paths:
-        for source in _sources_of(path):
+        for source in _sources_of(path, max_unpacked_bytes):
             file = source.path if is_url(source.path) else os.path.realpath(source.path)
             if file not in sources or not sources[file].named:
                 sources[file] = source
     return tuple(sources.values())
 
 
-def one_source(path: Given, name: str = "source") -> Source:
+def one_source(path: Given, name: str = "source", max_unpacked_bytes: int | None = None) -> Source:
     """The one file that an argument of this name stands for; a source stands for itself.
 
     Raises:
@@ -137,7 +156,7 @@ def one_source(path: Given, name: str = "source") -> Source:
     """
     if isinstance(path, Source):
         return path
-    [label], sources = find_inputs(path, name)
+    [label], sources = find_inputs(path, name, max_unpacked_bytes)
     if len(sources) > 1:
         raise UsageError(f"{label}: holds {len(sources)} traces; name one")
     return sources[0]
@@ -151,19 +170,21 @@ def size_of(source: Source) -> int:
         return 0
 
 
-def _sources_of(path: str | Source) -> list[Source]:
+def _sources_of(path: str | Source, max_unpacked_bytes: int | None) -> list[Source]:
     if isinstance(path, Source):
         return parts_of(path) or [path]
+    source = replace(_source(path), max_unpacked_bytes=max_unpacked_bytes)
     if is_url(path):
-        return [_source(path, named=True)]
+        return [source]
     try:
         if path and Path(path).is_dir():  # an empty path would be the current folder
-            return [_source(str(file), named=False) for file in _files_of(Path(path))]
+            return [
+                replace(source, path=str(file), rank=rank_in(file.name), named=False)
+                for file in _files_of(Path(path))
+            ]
         if path and Path(path).is_fifo():
-            source = replace(_source(path, named=True), copy=_copy_of_pipe(path))
-            return parts_of(source) or [source]
+            source = replace(source, copy=_copy_of_pipe(path))
         if path and Path(path).exists():
-            source = _source(path, named=True)
             return parts_of(source) or [source]
     except OSError as error:
         raise unreadable(path, error) from None
@@ -171,7 +192,7 @@ def _sources_of(path: str | Source) -> list[Source]:
         # It may be absolute, which `Path.glob` refuses.
         matches = sorted(map(Path, glob(path, recursive=True)), key=_natural_order)  # noqa: PTH207
         if matches:
-            return [source for match in matches for source in _sources_of(str(match))]
+            return [x for match in matches for x in _sources_of(str(match), max_unpacked_bytes)]
         raise UnreadableInputError(f"{path}: no such file or folder, and none matches")
     raise UnreadableInputError(f"{path or repr(path)}: no such file or folder")
 
@@ -243,18 +264,18 @@ def _copy_of_pipe(path: str) -> str:
     return str(copy)
 
 
-def _source(path: str, *, named: bool) -> Source:
+def _source(path: str) -> Source:
     without_query = path.partition("?")[0] if is_url(path) else path
-    return Source(path, rank_in(re.split(r"[/\\]", without_query)[-1]), named)
+    return Source(path, rank_in(re.split(r"[/\\]", without_query)[-1]), named=True)
 
 
 _NAMES = (".json", ".json.gz", ".pftrace", ".pftrace.gz")
 _EVENTS = "traceEvents"
 _TAR_MAGIC, _TAR_MAGIC_AT = b"ustar", 257
 _ZIP_MAGIC = b"PK\x03\x04"
-# Traces shrink to a thirtieth at most, and most members are packed already; a bomb to a thousandth.
-_MAX_UNPACKED_RATIO, _MIN_UNPACKED_BYTES = 200, 1 << 28
-_MAX_OPEN_FILES = 512
+_MAX_OPEN_FILES, _MAX_MEMBERS = 512, 4096
+# What a tar says of a member; tarfile holds it in memory.
+_MAX_TAR_HEADER_BYTES = 1 << 20
 _BLOCK = 1 << 20
 _OF_SGLANG = re.compile(rb'("pid"\s*:\s*)"\[((?:[TDPE]P\d+-?)+)\] ([^"]*)"')
 _OF_TRACELENS = re.compile(rb'"rank"\s*:\s*(\d{1,9})\b')
@@ -289,19 +310,21 @@ def parts_of(source: Source) -> list[Source]:
 
 def new_copy() -> Path:
     """A place for a file that lives as long as this process."""
-    folder = tempfile.TemporaryDirectory(prefix="tracelab-")
-    _folders.append(folder)
-    return Path(folder.name, "content")
+    return Path(_folder().name, str(next(_numbers_of_copies)))
 
 
-_folders: list[tempfile.TemporaryDirectory[str]] = []
+@cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="tracelab-")
+
+
+_numbers_of_copies = count()
 
 
 def _members(source: Source, members: Iterator[tuple[str, IO[bytes]]]) -> list[Source]:
     """A source of each trace in an archive."""
-    file = Path(source.copy or source.path)
-    left = max(_MIN_UNPACKED_BYTES, _MAX_UNPACKED_RATIO * file.stat().st_size)
-    parts = []
+    packed_bytes = Path(source.copy or source.path).stat().st_size
+    unpacked_bytes, parts = 0, []
     try:
         for name, content in members:
             if not name.endswith(_NAMES):
@@ -309,15 +332,15 @@ def _members(source: Source, members: Iterator[tuple[str, IO[bytes]]]) -> list[S
             copy = new_copy()
             with open(copy, "wb") as target:
                 while block := content.read(_BLOCK):
-                    left -= len(block)
-                    if left < 0:
-                        raise UnreadableInputError(
-                            f"{source.path}: the archive unpacks to more than "
-                            f"{_MAX_UNPACKED_RATIO} times its size"
-                        )
+                    unpacked_bytes += len(block)
+                    source.require_few(unpacked_bytes, packed_bytes, MAX_RATIO)
                     target.write(block)
-            path = f"{source.path}/{name}"
-            parts.append(Source(path, rank_in(Path(name).name), named=False, copy=str(copy)))
+            path, rank = f"{source.path}/{name}", rank_in(Path(name).name)
+            parts.append(replace(source, path=path, rank=rank, named=False, copy=str(copy)))
+            if len(parts) > _MAX_MEMBERS:
+                raise UnreadableInputError(
+                    f"{source.path}: the archive holds more than {_MAX_MEMBERS:,} .json files"
+                )
     except (tarfile.TarError, zipfile.BadZipFile, NotImplementedError, *READ_ERRORS) as error:
         raise UnreadableInputError(f"{source.path}: the archive is damaged: {error}") from None
     if not parts:
@@ -325,12 +348,34 @@ def _members(source: Source, members: Iterator[tuple[str, IO[bytes]]]) -> list[S
     return sorted(parts, key=lambda part: (part.rank is None, part.rank or 0, part.path))
 
 
+class _Headers(io.BufferedIOBase):
+    """A stream of a tar that refuses long headers.
+
+    Attributes:
+        left_bytes: how many may be read before the next member.
+    """
+
+    def __init__(self, stream: io.BufferedIOBase) -> None:
+        self._stream = stream
+        self.left_bytes = _MAX_TAR_HEADER_BYTES
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        read = self._stream.read(size)
+        self.left_bytes -= len(read)
+        if self.left_bytes < 0:
+            raise tarfile.ReadError("a member's header is too long")
+        return read
+
+
 def _tar_members(source: Source) -> Iterator[tuple[str, IO[bytes]]]:
-    with open_source(source) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
-        for member in archive:
-            content = archive.extractfile(member) if member.isreg() else None
-            if content is not None:
-                yield member.name, content
+    with open_source(source) as stream:
+        headers = _Headers(stream)
+        with tarfile.open(fileobj=headers, mode="r|") as archive:
+            for member in archive:
+                is_file = member.isreg() and not member.issparse()
+                headers.left_bytes = _MAX_TAR_HEADER_BYTES + is_file * member.size
+                if is_file and (content := archive.extractfile(member)):
+                    yield member.name, content
 
 
 def _zip_members(source: Source) -> Iterator[tuple[str, IO[bytes]]]:

@@ -27,6 +27,9 @@ with suppress(ImportError):
 GZIP_MAGIC = b"\x1f\x8b"
 _WRITTEN_BYTES = 1 << 20
 _PACKED_BYTES = 128 * 1024
+# No real trace seen shrinks to less than a fiftieth; a bomb shrinks to a thousandth. The limit is
+# relative: what is read of a stream costs time, but memory only by what is held of it.
+MAX_RATIO, MIN_LIMIT_BYTES = 200, 16 << 20
 # What a stream of `open_source` raises where it is damaged.
 READ_ERRORS = (EOFError, OSError, lzma.LZMAError, zlib.error, fast_zlib.error)
 
@@ -47,12 +50,28 @@ class Source(Record):
         named: the user named this very file, rather than a folder that contains it.
         copy: the file with the content, where the path is a pipe, which can be read only once, or
             no file at all.
+        max_unpacked_bytes: what it may unpack to; None for `MAX_RATIO` times its size.
     """
 
     path: str
     rank: int | None
     named: bool
     copy: str | None = None
+    max_unpacked_bytes: int | None = None
+
+    def require_few(self, unpacked_bytes: int, packed_bytes: int, max_ratio: int) -> None:
+        """Refuse more unpacked bytes than this number of packed ones may become.
+
+        Raises:
+            UnreadableInputError: there are more.
+        """
+        given = self.max_unpacked_bytes
+        if unpacked_bytes > (given or max(MIN_LIMIT_BYTES, max_ratio * packed_bytes)):
+            limit = f"{given / 1e9:g} GB" if given else f"{max_ratio} times its size"
+            raise UnreadableInputError(
+                f"{self.path}: unpacks to more than {limit}; `max_unpacked_bytes` allows more",
+                option="max_unpacked_bytes",
+            )
 
 
 def is_url(path: str) -> bool:
@@ -65,8 +84,14 @@ def is_url(path: str) -> bool:
 
 
 @contextmanager
-def open_source(source: Source) -> Iterator[io.BufferedIOBase]:
+def open_source(source: Source, max_ratio: int = MAX_RATIO) -> Iterator[io.BufferedIOBase]:
     """A stream of the file's decompressed bytes; gzip, xz and bzip2 are known by their content.
+
+    The stream raises UnreadableInputError where it unpacks to more bytes than it may.
+
+    Args:
+        source: the file.
+        max_ratio: how many times its size it may unpack to, where the source does not say.
 
     Raises:
         UnreadableInputError: the file cannot be opened.
@@ -74,12 +99,16 @@ def open_source(source: Source) -> Iterator[io.BufferedIOBase]:
     """
     with ExitStack() as stack:
         try:
-            raw = _open_raw(source.copy or source.path)
-            packed = stack.enter_context(io.BufferedReader(_watch(raw)))
-            stream = _unpacked(stack, packed, source.path)
+            raw = _Watched(_open_raw(source.copy or source.path))
+            packed = stack.enter_context(io.BufferedReader(raw))
+
+            def require(unpacked_bytes: int) -> None:
+                source.require_few(unpacked_bytes, raw.read_bytes, max_ratio)
+
+            stream = _unpacked(stack, packed, source.path, require)
             with suppress(*READ_ERRORS):  # packed twice, or its reader says what is wrong with it
-                stream = _unpacked(stack, stream, source.path)
-                stream = stack.enter_context(json_stream(stream))
+                stream = _unpacked(stack, stream, source.path, require)
+                stream = stack.enter_context(json_stream(stream, require))
         except TracelabError:
             raise
         except ImportError as error:
@@ -90,7 +119,7 @@ def open_source(source: Source) -> Iterator[io.BufferedIOBase]:
 
 
 def _unpacked(
-    stack: ExitStack, stream: io.BufferedReader[Any], path: str
+    stack: ExitStack, stream: io.BufferedReader[Any], path: str, require: Callable[[int], None]
 ) -> io.BufferedReader[Any]:
     """The decompressed bytes of a stream; the stream itself where it is not compressed."""
     head = stream.peek(_MAX_MAGIC_BYTES)
@@ -101,7 +130,7 @@ def _unpacked(
             )
     for magic, decompressor in _DECOMPRESSORS.items():
         if head.startswith(magic):
-            return stack.enter_context(io.BufferedReader(_Unpacked(stream, decompressor)))
+            return stack.enter_context(io.BufferedReader(_Unpacked(stream, decompressor, require)))
     return stream
 
 
@@ -158,28 +187,24 @@ _watcher: ContextVar[Callable[[int], object] | None] = ContextVar("watcher", def
 
 
 class _Watched(io.RawIOBase):
-    """A raw stream that reports each read."""
+    """A raw stream that counts and reports what is read."""
 
-    def __init__(self, raw: io.RawIOBase, on_read: Callable[[int], object]) -> None:
+    def __init__(self, raw: io.RawIOBase) -> None:
         self._raw = raw
-        self._on_read = on_read
+        self.read_bytes = 0
 
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: Any) -> int | None:
-        count = self._raw.readinto(buffer)
-        self._on_read(count or 0)
+    def readinto(self, buffer: Any) -> int:
+        count = self._raw.readinto(buffer) or 0
+        self.read_bytes += count
+        report_read(count)
         return count
 
     def close(self) -> None:
         self._raw.close()
         super().close()
-
-
-def _watch(raw: io.RawIOBase) -> io.RawIOBase:
-    on_read = _watcher.get()
-    return raw if on_read is None else _Watched(raw, on_read)
 
 
 class _Gunzip:
@@ -205,7 +230,7 @@ class _Gunzip:
 
 
 # xz at its highest level needs 64 MiB; a header may ask for 4 GiB.
-_MAX_XZ_BYTES = 256 << 20
+_MAX_XZ_BYTES = 128 << 20
 _DECOMPRESSORS: Mapping[bytes, Callable[[], Any]] = {
     GZIP_MAGIC: _Gunzip,
     b"\xfd7zXZ\0": lambda: lzma.LZMADecompressor(memlimit=_MAX_XZ_BYTES),
@@ -216,9 +241,14 @@ _DECOMPRESSORS: Mapping[bytes, Callable[[], Any]] = {
 class _Unpacked(io.RawIOBase):
     """The bytes of a compressed file; of a damaged one, all those before the damage."""
 
-    def __init__(self, packed: io.BufferedIOBase, decompressor: Callable[[], Any]) -> None:
-        self._packed = packed
-        self._decompressor = decompressor
+    def __init__(
+        self,
+        packed: io.BufferedIOBase,
+        decompressor: Callable[[], Any],
+        require: Callable[[int], None],
+    ) -> None:
+        self._packed, self._decompressor, self._require = packed, decompressor, require
+        self._unpacked_bytes = 0
         self._unread = b""
         self._member: Any = None  # a file may be several, one after the other
 
@@ -246,6 +276,8 @@ class _Unpacked(io.RawIOBase):
                 raise EOFError("the compressed data is cut off")
             if self._member.eof:
                 self._unread, self._member = self._member.unused_data, None
+        self._unpacked_bytes += len(unpacked)
+        self._require(self._unpacked_bytes)
         buffer[: len(unpacked)] = unpacked
         return len(unpacked)
 

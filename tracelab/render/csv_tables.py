@@ -7,6 +7,7 @@ step and device that its rows belong to.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from os import PathLike
 from pathlib import Path
@@ -20,6 +21,7 @@ from tracelab.system.files import identities, require_output, write_file
 _NO_TABLES = ("schema", "version", "provenance")
 _KEYS = ("rank", "step", "device")  # of a row, by which the rows below it are known
 _NUMBER = "number"
+_NO_NAME = re.compile(r"[^\w.-]")  # a table of a saved report may have any name within it
 
 _Row = dict[str, Any]
 
@@ -60,7 +62,7 @@ def write_csv(report: Report, folder: str | PathLike[str]) -> list[Path]:
     inputs = identities(trace.path for trace in report.traces)
     written = []
     for name, text in csv_tables(report).items():
-        path = Path(folder) / f"{name}.csv"
+        path = Path(folder) / f"{_NO_NAME.sub('_', name)}.csv"
         require_output(path, inputs)
         write_file(path, text.encode())
         written.append(path)

@@ -16,14 +16,18 @@ from tracelab.findings.registry import about_of
 from tracelab.measures import window_times
 from tracelab.measures.registry import MEASURES
 from tracelab.measures.table import decode_table
+from tracelab.read.json.damage import MAX_VALUES, count_values
 from tracelab.read.sources import Given, Inputs, is_several, source_of
-from tracelab.read.streams import READ_ERRORS, Source, open_source
+from tracelab.read.streams import READ_ERRORS, Source, open_source, report_read, watched
 from tracelab.report.schema import SCHEMA, Report
 
 # A saved report names its schema within it.
 _HEAD_BYTES = 4096
+# It is held in memory as a whole. It has a value per 25 bytes, and shrinks to a tenth.
+_MIN_BYTES_PER_VALUE, _MAX_RATIO = 8, 30
 _OTHER_KEYS = frozenset(field.name for field in fields(Report)) - {"tables"} | {"headline"}
-_COLUMN_NAME = re.compile(r"[A-Za-z]\w*", re.ASCII)  # no "__class__": they become attributes
+# Of columns, which become attributes (no "__class__"), and of tables, which become files.
+_NAME = re.compile(r"[A-Za-z]\w{0,99}", re.ASCII)
 # A report of an older version lacks tables; without windows there is no report.
 _TABLES = TypedDict(  # type: ignore[misc]
     "_TABLES",
@@ -65,11 +69,17 @@ def load_source(source: Source) -> Report:
     Raises:
         UnreadableInputError: it cannot be read, or is no report of this schema.
     """
+    reads: list[int] = []
     try:
-        with open_source(source) as stream:
+        with watched(reads.append), open_source(source, _MAX_RATIO) as stream:
             content = stream.read()
     except READ_ERRORS as error:
         raise UnreadableInputError(f"{source.path}: {error}") from None
+    packed_bytes = sum(reads)
+    report_read(packed_bytes)
+    few = min(packed_bytes, len(content) // _MIN_BYTES_PER_VALUE)
+    if count_values(content) > max(MAX_VALUES, few):
+        raise UnreadableInputError(f"{source.path}: holds more values than a report of its size")
     return parse_report(content, source.path)
 
 
@@ -106,7 +116,8 @@ def parse_report(content: bytes, path: str) -> Report:
         unknown = {
             key: _rows_of_unknown(key, rows)
             for key, rows in data.items()
-            if key not in tables and key not in _OTHER_KEYS and _is_table(rows)
+            if key not in tables and key not in _OTHER_KEYS
+            if _NAME.fullmatch(key) and _is_table(rows)
         }
         findings = _add_about(data["findings"])
         report = msgspec.convert(
@@ -132,7 +143,7 @@ def _is_table(value: Any) -> bool:
         isinstance(row, dict)
         and isinstance(row.get("rank"), int)
         and isinstance(row.get("step", ""), int | None)
-        and all(_COLUMN_NAME.fullmatch(name) and not keyword.iskeyword(name) for name in row)
+        and all(_NAME.fullmatch(name) and not keyword.iskeyword(name) for name in row)
         for row in value
     )
 

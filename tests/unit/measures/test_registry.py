@@ -40,7 +40,7 @@ def test_measure_is_its_key_its_rows_and_their_type():
     measure = Measure("nothing", int, lambda: [])
 
     assert (measure.key, measure.row, measure.rows()) == ("nothing", int, [])
-    assert constrained(minimum=1) == {"schema": {"minimum": 1}}
+    assert constrained(minimum=1).extra_json_schema == {"minimum": 1}
 
 
 def test_no_result_can_be_written_to():

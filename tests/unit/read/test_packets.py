@@ -35,7 +35,7 @@ CONTENT = gzip.decompress(WRITTEN.read_bytes())
 
 
 def text_of(content):
-    return json_stream(io.BufferedReader(io.BytesIO(content))).read()
+    return json_stream(io.BufferedReader(io.BytesIO(content)), bool).read()
 
 
 def events_of(*of_file):
@@ -196,7 +196,7 @@ def test_memory_stays_bounded(monkeypatch):
     numbers = range(2_000)
     text = "a long text " * 100
     group = [begin(x, text=text) for x in numbers] + [end(x + 1) for x in numbers]
-    source = json_stream(io.BufferedReader(io.BytesIO(file_of(*group))))
+    source = json_stream(io.BufferedReader(io.BytesIO(file_of(*group))), bool)
     tracemalloc.start()
     length = 0
     while block := source.read1(1 << 16):

@@ -14,7 +14,7 @@ import pytest
 
 from tests.build.files import US, annotation, kernel, launch, text
 from tracelab.base.errors import UnreadableInputError, UsageError
-from tracelab.read import sources
+from tracelab.read import streams
 from tracelab.read.reader import read_trace
 from tracelab.read.sources import find_sources, one_source
 
@@ -147,11 +147,14 @@ def test_a_zip_is_the_traces_in_it(tmp_path):
 
 @pytest.mark.parametrize("pack", [lambda files: tar_of(files, "w:gz"), zip_of], ids=["tar", "zip"])
 def test_an_archive_that_unpacks_to_too_much_is_refused(pack, tmp_path, monkeypatch):
-    monkeypatch.setattr(sources, "_MIN_UNPACKED_BYTES", 1 << 16)
+    monkeypatch.setattr(streams, "MIN_LIMIT_BYTES", 1 << 16)
     path = tmp_path / "bomb"
     path.write_bytes(pack({"rank0.json": bytes(1 << 22)}))
     with pytest.raises(UnreadableInputError, match="unpacks to more than 200 times its size"):
         find_sources([str(path)])
+    with pytest.raises(UnreadableInputError, match=r"unpacks to more than 0\.004 GB"):
+        find_sources([str(path)], max_unpacked_bytes=4_000_000)
+    assert len(find_sources([str(path)], max_unpacked_bytes=5_000_000)) == 1
 
 
 @pytest.mark.parametrize(

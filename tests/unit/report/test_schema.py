@@ -13,6 +13,7 @@ from tests.shared_traces import FOLDER as REAL_FOLDER, needs_real_traces
 from tracelab import analyze, load_report
 from tracelab.base.errors import UnreadableInputError
 from tracelab.base.options import Options
+from tracelab.render.csv_tables import write_csv
 from tracelab.render.registry import render_as
 from tracelab.report import schema
 
@@ -181,6 +182,10 @@ def _spoiled(data, *keys, value):
         (["traces", 0, "losses"], 3),
         (["traces", 0, "path"], 3),
         (["syncs", 0, "operator"], 3),
+        (["syncs", 0, "kind"], "nasty"),
+        (["findings", 0, "severity"], "nasty"),
+        (["findings", 0, "rule"], "nasty"),
+        (["latencies", 0, "since"], ""),
     ],
 )
 def test_damaged_report_is_unreadable(report, tmp_path, keys, value):
@@ -249,6 +254,29 @@ def test_unknown_key_that_holds_no_table_is_ignored(report, tmp_path, row):
     file.write_bytes(orjson.dumps({**json.loads(report.to_json()), "mine": [row]}))
 
     assert load_report(file) == report
+
+
+@pytest.mark.parametrize("key", ["a\0b", "../mine", "", "x" * 200, "two words"])
+def test_unknown_table_whose_key_is_no_name_is_ignored(report, tmp_path, key):
+    rows = [{"rank": 0, "step": None, "x_ns": 1}]
+    file = tmp_path / "report.json"
+    file.write_bytes(orjson.dumps({**json.loads(report.to_json()), key: rows}))
+
+    assert load_report(file) == report
+
+
+def test_unknown_table_may_hold_anything(report, tmp_path):
+    rows = [{"rank": 3, "step": None, "x_ns": "soon", "y": [1, {"/../z": [{"rank": 0, "a": 1}]}]}]
+    rows += [{"rank": 3, "step": 1, "x_ns": {"/../../z": [{"rank": 0, "a": 1}]}}]
+    file = tmp_path / "report.json"
+    file.write_bytes(orjson.dumps({**json.loads(report.to_json()), "mine": rows}))
+
+    loaded = load_report(file)
+
+    assert "soon" in render_as(loaded, "text", width=80, color=False, full=True)
+    written = write_csv(loaded, tmp_path / "csv")
+    assert {path.parent for path in written} == {tmp_path / "csv"}
+    assert tmp_path / "csv" / "mine.x_ns._.._.._z.csv" in written
 
 
 def test_share_that_no_percentage_shows_is_shown_as_a_number(report, tmp_path):

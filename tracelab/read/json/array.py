@@ -25,6 +25,8 @@ from tracelab.read.json.damage import (
     breaks_off,
     end_of_element,
     first_event,
+    has_too_many,
+    loads,
     mend,
     opening_of,
     outermost_array,
@@ -35,7 +37,7 @@ from tracelab.read.streams import read_as_far
 
 PIECE_BYTES = 512 * 1024  # stays in the processor's cache, which halves the decoding time
 # Nothing but the array grows with a trace: with an element or a header above this it is not one.
-LIMIT_BYTES = 64 * 1024 * 1024
+LIMIT_BYTES = 16 * 1024 * 1024
 # A list that begins with more than this and no object holds something else: millions of numbers.
 _MAX_BYTES_WITHOUT_OBJECT = 4 * 1024 * 1024
 # After this much damage in one stretch nothing readable will come any more.
@@ -109,7 +111,7 @@ class ArrayReader:
         self._stream = stream
         self._path = path
         self._key = key
-        self._decode = decode
+        self._decode_any = decode
         self._is_element = is_element
         self.begin = self.end = 0
         self.is_bare = self.breaks_off = False
@@ -152,6 +154,11 @@ class ArrayReader:
 
     def _unreadable(self, reason: str) -> UnreadableInputError:
         return UnreadableInputError(f"{self._path}: {reason}")
+
+    def _decode(self, text: bytes) -> list[Any]:
+        if has_too_many(text):
+            raise ValueError
+        return self._decode_any(text)
 
     def _place(self, unparsed_bytes: int) -> int:
         """The offset in the stream of the last bytes that were read."""
@@ -198,7 +205,7 @@ class ArrayReader:
         begin = outermost_array(data, self._key)
         if begin is not None and self._read_metadata(data[: begin - 1] + b"null}"):
             return begin
-        if is_all or data[:1] != b"{":
+        if (is_all and not has_too_many(data)) or data[:1] != b"{":
             reason = self._why_no_array(data)
         else:
             reason = f'no "{self._key}" list in its first {LIMIT_BYTES >> 20} MiB'
@@ -218,7 +225,7 @@ class ArrayReader:
         if self.losses["truncated"]:
             return "the compressed data is damaged before the first event"
         try:
-            orjson.loads(data)
+            loads(data)
         except orjson.JSONDecodeError:
             return "it ends before the first event, or is not valid JSON"
         return f'this JSON has no "{self._key}" list, so it is not a profiler trace'
@@ -231,7 +238,7 @@ class ArrayReader:
                 if self._mended_beside > _MAX_MENDED_HEADER_BYTES:
                     break
             try:
-                self.metadata.update(orjson.loads(mend(text) if is_mended else text))
+                self.metadata.update(loads(mend(text) if is_mended else text))
             except orjson.JSONDecodeError:
                 continue
             self.metadata.pop(self._key, None)
@@ -247,7 +254,7 @@ class ArrayReader:
         except ValueError:
             pass
         try:
-            orjson.loads(document)
+            loads(document)
             end = len(document.rstrip())
         except orjson.JSONDecodeError as error:  # its position is in characters
             end = len(error.doc[: error.pos].encode().rstrip())  # after the bracket

@@ -1,4 +1,4 @@
-"""Damage in the text of JSON: elements that break off or are mended, and broken headers."""
+"""Damage in the text of JSON: what breaks off, is mended or holds too much, and broken headers."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any
 import orjson
 
 BREAKS_OFF, DAMAGED = -1, -2  # instead of where an element ends
+# In one element, or beside the array: decoded, each takes up to 200 bytes, and two letters of text.
+MAX_VALUES = 1_000_000
 
 # It mostly holds an element, or shows that it is damaged.
 _GLANCE_BYTES = 4096
@@ -26,6 +28,31 @@ _BARE_QUOTE = re.compile(rb'(?<!\\)"')
 _scan = json.JSONDecoder(strict=False, parse_int=str, parse_float=str).raw_decode
 
 
+def count_values(text: bytes) -> int:
+    """The most values that a JSON text holds.
+
+    >>> count_values(b'[{"a": 1}, 2]')
+    3
+    """
+    return text.count(b",") + text.count(b"[") + text.count(b"{")
+
+
+def has_too_many(text: bytes) -> bool:
+    """Return True if a text may hold more than `MAX_VALUES` values."""
+    return len(text) > MAX_VALUES and count_values(text) > MAX_VALUES
+
+
+def loads(text: bytes) -> Any:
+    """Decode JSON.
+
+    Raises:
+        orjson.JSONDecodeError: it is not JSON, or has too many values.
+    """
+    if has_too_many(text):
+        raise orjson.JSONDecodeError("it has too many values", "", 0)
+    return orjson.loads(text)
+
+
 def end_of_element(text: bytes, start: int) -> int:
     """Return the end of the element that starts at an offset, or `BREAKS_OFF` or `DAMAGED`.
 
@@ -39,6 +66,8 @@ def end_of_element(text: bytes, start: int) -> int:
         # Ever longer glances: of a huge text no damaged element costs more than it is long.
         size = max(_GLANCE_BYTES, 16 * size)
         glance = text[start : start + size]
+        if has_too_many(glance):
+            return DAMAGED
         try:
             end = _scan(glance.decode("latin-1"))[1]  # a character a byte: JSON's own are ASCII
         except (ValueError, RecursionError):
@@ -59,7 +88,8 @@ def breaks_off(document: bytes) -> bool:
     """
     text = document.decode("utf-8", "replace")
     try:
-        orjson.loads(text)
+        if not has_too_many(document):
+            orjson.loads(text)
     except orjson.JSONDecodeError as error:
         return error.pos >= len(text)
     return False
@@ -123,7 +153,10 @@ _MAX_SCANS = 8
 # Bytes that are scanned until the nesting is too deep.
 _DEEP_NESTING_BYTES = 10_000
 
-_value_at = json.JSONDecoder(strict=False).raw_decode
+# Python reads no integer of more than 4,300 digits.
+_value_at = json.JSONDecoder(
+    strict=False, parse_int=lambda digits: int(digits) if len(digits) < 20 else float(digits)
+).raw_decode
 
 
 def opening_of(key: str) -> re.Pattern[bytes]:

@@ -153,6 +153,11 @@ def test_salvage_keeps_the_first_of_a_name_and_whole_values():
     }
 
 
+def test_an_integer_of_any_length_is_salvaged():
+    header = b'{"rank": 3, "size": %b, "job": {"pid": -%b}, ?' % (b"9" * 5000, b"1" * 19)
+    assert salvage(header) == {"rank": 3, "size": float("inf"), "job": {"pid": -1e19 / 9}}
+
+
 def test_what_is_salvaged_is_scanned_a_few_times_only():
     """GIVEN a thousand nested keys whose values do not end THEN most of them are given up."""
     header = b'{"x": ?, "k": ' + b'{"a": ' * 900 + b"[1" + b",1" * 50_000 + b"?"
