@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from functools import cached_property
+from dataclasses import replace
+from functools import cached_property, partial
 from typing import Any
 
 from tracelab.base.options import DEFAULTS, Options, require_types
@@ -21,14 +22,15 @@ from tracelab.findings.rule import Rule
 from tracelab.findings.rules.serialized_streams import few_blocks
 from tracelab.findings.rules.untypical_time import recording_start
 from tracelab.job.part import RankPart, rank_part
+from tracelab.measures import window_times
 from tracelab.measures.measure import Measure
 from tracelab.measures.measured import Measured
 from tracelab.measures.registry import MEASURES
 from tracelab.measures.unprofiled_windows import HostClock
 from tracelab.measures.what_ran import WhatRan, what_ran
-from tracelab.measures.window_times import window_times
+from tracelab.model.losses import attempt
 from tracelab.model.steps import Window
-from tracelab.model.timeline import only_launched
+from tracelab.model.timeline import Timeline, only_launched
 from tracelab.model.trace import ABSENT
 from tracelab.read.sources import Given, one_source
 from tracelab.read.streams import Source
@@ -40,6 +42,8 @@ from tracelab.simulate.host_clock import host_clock
 from tracelab.simulate.program import Edited
 from tracelab.simulate.sites import Sites
 
+_MAY_FAIL = tuple(measure for measure in MEASURES if measure is not window_times.MEASURE)
+_FAILED = "The replay failed, which is a bug in tracelab."
 _FIRST_USE = (
     "The trace has no steps, and most of it is first use: loading, planning, compiling. Record "
     "later steps."
@@ -74,26 +78,39 @@ class Analysis(Context):
         options = self.options
         if not (options.prices or options.fixes or options.edits or options.profile_by):
             return Baseline(printed=find_basis(self.timeline))
+        found = attempt(self.failures, "replay", self._find_baseline)
+        return found or _failed(self.timeline)
+
+    def _find_baseline(self) -> Baseline:
         return find_baseline(self.graph, _FIRST_USE if self.first_use.is_most else None)
 
     @cached_property
     def sites(self) -> Sites | None:
         """The places of edits in the replayed program; None if nothing can be replayed."""
-        if self.baseline.program is None:
+        baseline = self.baseline
+        if (program := baseline.program) is None:
             return None
-        return Sites(
-            self.graph,
-            self.lines,
-            self.baseline.program,
-            self.baseline.loose,
-            self.recognized.places,
-            self.first_use.event_id,
+        return attempt(
+            self.failures,
+            "replay",
+            lambda: Sites(
+                self.graph,
+                self.lines,
+                program,
+                baseline.loose,
+                self.recognized.places,
+                self.first_use.event_id,
+            ),
         )
 
     @cached_property
     def host_clock(self) -> HostClock | None:
         """The host's time without the profiler; None if it is not known."""
-        return host_clock(self.graph, self.phases, self.baseline)
+        return attempt(
+            self.failures,
+            "host times without the profiler",
+            lambda: host_clock(self.graph, self.phases, self.baseline),
+        )
 
     # --- tables ---
 
@@ -116,6 +133,11 @@ class Analysis(Context):
         return {measure.key: self._rows(measure) for measure in self.measures}
 
     def _rows(self, measure: Measure) -> tuple[Any, ...]:
+        """Call a measure; of the package's own each but that of windows may fail."""
+        make = partial(self._call, measure)
+        return attempt(self.failures, measure.key, make) or () if measure in _MAY_FAIL else make()
+
+    def _call(self, measure: Measure) -> tuple[Any, ...]:
         """Call a measure with the properties that its parameters are named after."""
         parameters = inspect.signature(measure.rows).parameters.values()
         given = {
@@ -128,13 +150,16 @@ class Analysis(Context):
     @cached_property
     def launched_only(self) -> LaunchedOnly | None:
         """The whole trace without activities whose launch is not in the file; None without any."""
+        return attempt(self.failures, "the trace without unlaunched work", self._launched_only)
+
+    def _launched_only(self) -> LaunchedOnly | None:
         left_out = int((self.timeline.launch_id == ABSENT).sum())
         if not 0 < left_out < len(self.timeline.event_id):
             return None
         launched = Measured(self.source, self.options)
         launched.trace, launched.lines = self.trace, self.lines
         launched.timeline = only_launched(self.timeline, self.options.comm_pattern)
-        [window] = window_times(
+        [window] = window_times.window_times(
             launched.graph,
             launched.timeline.windows[:1],
             launched.bubbles,
@@ -149,21 +174,43 @@ class Analysis(Context):
     @cached_property
     def found(self) -> tuple[Finding, ...]:
         """The findings by the share of time that is attributed to them."""
-        return find_all(self, self.rules)
+        return find_all(self, [self._guard(x) if x in RULES else x for x in self.rules])
+
+    def _guard(self, rule: Rule) -> Rule:
+        """The same rule that finds nothing where it fails."""
+        return replace(
+            rule, find=lambda x: attempt(self.failures, rule.id, lambda: rule.find(x)) or []
+        )
 
     @cached_property
     def priced(self) -> Priced:
         """The findings with what they save, and what they save together."""
-        return price_findings(self.found, self.baseline, self.sites, self)
+        found = self.found
+        return attempt(
+            self.failures,
+            "savings",
+            lambda: price_findings(found, self.baseline, self.sites, self),
+        ) or price_findings(found, _failed(self.timeline), None, self)
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
         """The findings, with what they save, and what the source says of their places."""
-        return add_surroundings(self.priced.findings, self.timeline, self.lines)
+        found = self.priced.findings
+        return (
+            attempt(
+                self.failures,
+                "source of findings",
+                lambda: add_surroundings(found, self.timeline, self.lines),
+            )
+            or found
+        )
 
     @cached_property
     def notes(self) -> tuple[Note, ...]:
         """Facts to know in addition to the findings."""
+        return attempt(self.failures, "notes", self._notes) or ()
+
+    def _notes(self) -> tuple[Note, ...]:
         texts = (self._other_story(), few_blocks(self), recording_start(self))
         return tuple(Note(self.rank, self.window.step, text) for text in texts if text)
 
@@ -192,7 +239,7 @@ class Analysis(Context):
         shared = {*vars(Measured), "recognized", "first_use", "baseline", "sites"}
         steady = Analysis(self.source, self.options, rules=self.rules, remedies=self.remedies)
         vars(steady).update({name: x for name, x in vars(self).items() if name in shared})
-        steady.window = window
+        steady.window, steady.failures = window, self.failures
         return steady
 
     # --- predict ---
@@ -250,7 +297,12 @@ class Analysis(Context):
             self.whatif,
             self.causal,
             self.options,
+            self.failures,
         )
+
+
+def _failed(timeline: Timeline) -> Baseline:
+    return Baseline(printed=find_basis(timeline), not_replayed=_FAILED)
 
 
 STAGES: tuple[str, ...] = tuple(

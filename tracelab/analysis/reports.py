@@ -12,7 +12,7 @@ from typing import Any
 
 from tracelab.analysis.analysis import Analysis, analyze_source, predict_changes
 from tracelab.base.arrays import Record
-from tracelab.base.errors import TracelabError, UsageError
+from tracelab.base.errors import CrashError, TracelabError, UsageError
 from tracelab.base.options import DEFAULTS, Options, require_types, several, step_number
 from tracelab.findings.fixes import (
     ALL,
@@ -30,6 +30,7 @@ from tracelab.job.replay import MAX_RANKS, TOO_MANY_RANKS
 from tracelab.measures.measure import Measure
 from tracelab.measures.registry import MEASURES
 from tracelab.measures.steady import PROFILED
+from tracelab.model.losses import attempt, place_of
 from tracelab.read.sources import Inputs, find_inputs
 from tracelab.read.streams import Source
 from tracelab.report.build import merge_reports
@@ -250,10 +251,15 @@ def analyze_file(
             source, options, measures=measures, rules=rules, remedies=remedies
         )
         more = then(analysis) if then else None
-        part = None if is_alone else analysis.part
+        part = None if is_alone else attempt(analysis.failures, "job", lambda: analysis.part)
         return FileResult(source, analysis.report, part=part, more=more)
     except TracelabError as error:
         return FileResult(source, None, error)
+    except Exception as error:
+        if is_alone or isinstance(error, MemoryError | ImportError):
+            raise
+        sentence = f"{source.path}: tracelab failed on it, which is a bug ({place_of(error)})"
+        return FileResult(source, None, CrashError(sentence))
 
 
 def merge_results(results: Iterable[FileResult], paths: Sequence[str], options: Options) -> Report:

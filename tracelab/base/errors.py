@@ -8,6 +8,7 @@ TracelabError
   UnreadableInputError  3   the input is missing, damaged beyond use, or holds nothing to analyze
   MissingSupportError   4   a GPU, torch or an optional package is needed and absent
   OutputError           5   a result cannot be written
+  CrashError           70   a bug in tracelab: nothing can be said of the input
 """
 
 from __future__ import annotations
@@ -62,6 +63,12 @@ class OutputError(TracelabError):
     """A result cannot be written: the disk is full, say, or the file is one that is read."""
 
     exit_code = 5
+
+
+class CrashError(TracelabError):
+    """A bug in tracelab: nothing can be said of the input."""
+
+    exit_code = 70  # EX_SOFTWARE of sysexits.h
 
 
 def reason_of(error: Exception) -> str:

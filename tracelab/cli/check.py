@@ -152,8 +152,9 @@ def check(
     if output_format is Format.GITHUB:
         text = github_annotations(results) + escape_github_commands(text)
     write_result(text)
-    _tell_of_traces(reports)
-    if missing:
+    checked = reports if before is None else [*reports, before]
+    _tell_of_traces(checked)
+    if missing or any(report.has_failed_parts for report in checked):
         raise typer.Exit(3)
     if not all(result.passed for result in results):
         raise typer.Exit(1)
@@ -272,6 +273,8 @@ def _tell_of_traces(reports: Sequence[Report]) -> None:
 
     for report in reports:
         paths = {trace.rank: trace.path for trace in report.traces}
+        if report.has_failed_parts:
+            tell(f"{report.traces[0].path}: a bug in tracelab cost parts of its analysis")
         for finding in report.findings:
             if finding.about == "trace" and finding.severity != INFO:
                 tell(f"{paths.get(finding.rank, 'trace')}: {finding.rule}: {finding.title}")

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_type_hints
 import typer
 
 from tracelab.base.errors import (
+    CrashError,
     MissingSupportError,
     OutputError,
     TracelabError,
     UnreadableInputError,
     UsageError,
 )
-from tracelab.system.crash import EXIT_CODE as CRASH_CODE, report_crash
+from tracelab.system.crash import report_crash
 from tracelab.system.files import identities, require_output
 
 if TYPE_CHECKING:
@@ -165,7 +166,7 @@ def sentence_and_code(error: Exception) -> tuple[str, int]:
     if isinstance(error, ModuleNotFoundError):
         reinstall = f"{error}: a dependency of tracelab is missing; reinstall it with pip"
         return reinstall, MissingSupportError.exit_code
-    return report_crash(error), CRASH_CODE
+    return report_crash(error), CrashError.exit_code
 
 
 def require_one(given: Mapping[str, bool]) -> str | None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from tracelab.analysis.analysis import Analysis
 from tracelab.analysis.reports import FileResult, analyze_file, merge_results
-from tracelab.base.errors import UsageError
+from tracelab.base.errors import UnreadableInputError, UsageError
 from tracelab.base.options import DEFAULTS, Options, require_types
 from tracelab.base.version import __version__
 from tracelab.comparison.diff import (
@@ -68,6 +68,7 @@ from tracelab.report.schema import Report, WhatIf
 Given = Side | Report | File | Sequence[File]
 
 _Row = TypeVar("_Row", bound=Hashable)
+_FAILED = "{}: not compared, as a bug in tracelab cost parts of its analysis"
 
 
 def compare(
@@ -161,9 +162,13 @@ def compare_sides(before: Side | Sequence[Side], after: Side | Sequence[Side]) -
 
     Raises:
         UsageError: no rank is on both sides.
+        UnreadableInputError: a bug in tracelab cost a part of a report.
     """
     sides_before = [before] if isinstance(before, Side) else list(before)
     sides_after = [after] if isinstance(after, Side) else list(after)
+    for side in (*sides_before, *sides_after):
+        if side.report.has_failed_parts:
+            raise UnreadableInputError(_FAILED.format(side.report.traces[0].path))
     ranks_before, ranks_after = _group_by_rank(sides_before), _group_by_rank(sides_after)
     if len(ranks_before) == len(ranks_after) == 1:
         ranks_after = dict(zip(ranks_before, ranks_after.values(), strict=True))

@@ -23,7 +23,7 @@ from tracelab.model.collectives import Collectives, collectives
 from tracelab.model.cuda_graphs.origins import Origins, origins
 from tracelab.model.graph import Graph, build_graph
 from tracelab.model.host import Host, observe_host
-from tracelab.model.losses import DAMAGE, count_losses
+from tracelab.model.losses import DAMAGE, LossName, count_losses
 from tracelab.model.phases import Phases
 from tracelab.model.program.source_lines import SourceLines
 from tracelab.model.steps import Window
@@ -48,6 +48,9 @@ class Measured:
         source: the file.
         options: which steps to measure, and how to read the file.
 
+    Attributes:
+        failures: what a bug costs, as names of the loss `failed_parts`.
+
     Example:
         >>> from tracelab.read.sources import find_sources
         >>> [source] = find_sources(["traces/events_item.pt.trace.json.gz"])
@@ -58,6 +61,7 @@ class Measured:
 
     def __init__(self, source: Source, options: Options = DEFAULTS) -> None:
         self.source, self.options = source, options
+        self.failures: list[LossName] = []
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.source.path.rpartition('/')[2]}>"

@@ -121,9 +121,11 @@ def small_collectives(timeline: Timeline) -> SmallCollectives:
 def _longest_latencies_ns(found: Collectives) -> Int64Array:
     """int64[c], ns, the longest time of each collective that could be a latency."""
     ranks = [group.size or len(group.ranks) for group in found.groups]
-    of_group = [_BASE_LATENCY_NS + _LATENCY_OF_RANK_NS * n if n else _MAX_LATENCY_NS for n in ranks]
-    longest_ns = np.array([*of_group, _MAX_LATENCY_NS], dtype=np.int64)[found.group_index]
-    return np.minimum(longest_ns, _MAX_LATENCY_NS)
+    of_group = [
+        min(_BASE_LATENCY_NS + _LATENCY_OF_RANK_NS * n, _MAX_LATENCY_NS) if n else _MAX_LATENCY_NS
+        for n in ranks
+    ]
+    return np.array([*of_group, _MAX_LATENCY_NS], dtype=np.int64)[found.group_index]
 
 
 def launched_for_gradients(timeline: Timeline, row: NDArray[np.integer[Any]]) -> NDArray[np.bool_]:

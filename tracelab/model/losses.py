@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import tomllib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 
 from tracelab.base.arrays import Record
+from tracelab.base.errors import TracelabError
 from tracelab.model.trace import Category, Trace
+
+_Part = TypeVar("_Part")
 
 
 class Loss(Record):
@@ -32,7 +35,7 @@ class Loss(Record):
 
     name: str
     severity: Literal["info", "warning"]
-    source: Literal["reader", "timeline", "graph"]
+    source: Literal["reader", "timeline", "graph", "analysis"]
     text: str
     counted: bool = True
     group: Literal["damage", "times", "unknown"] | None = None
@@ -47,6 +50,7 @@ LOSSES: Mapping[str, Loss] = MappingProxyType(
         ).items()
     }
 )
+FAILED = "failed_parts"
 DAMAGE = tuple(name for name, loss in LOSSES.items() if loss.group == "damage")
 
 
@@ -60,6 +64,7 @@ def count_losses(losses: Mapping[str, int]) -> str:
     return f" ({counts})" if counts else ""
 
 
+_PACKAGE = Path(__file__).parents[1]
 _MAX_NAMES_PER_LOSS = 10
 _MAX_NAME_LETTERS = 200
 _MAX_SHOWN_LETTERS = 60
@@ -90,6 +95,38 @@ def find_loss_names(trace: Trace) -> tuple[LossName, ...]:
         for loss, names in trace.loss_names.items()
         for name, count in _most_frequent(names.items())
     )
+
+
+def attempt(failures: list[LossName], part: str, make: Callable[[], _Part]) -> _Part | None:
+    """Make a part of the analysis; None if a bug prevents it, which is added to the failures.
+
+    An error that is raised on purpose is no failure.
+
+    Args:
+        failures: what failed so far.
+        part: the key of a table, the id of a rule, "replay", ...
+        make: makes it.
+
+    >>> failures = []
+    >>> attempt(failures, "kernels", lambda: 1 // 0) is None, failures[0].name[:26]
+    (True, 'kernels: ZeroDivisionError')
+    """
+    try:
+        return make()
+    except (TracelabError, MemoryError, ImportError):
+        raise
+    except Exception as error:
+        failures.append(LossName(FAILED, f"{part}: {place_of(error)}", 1))
+        return None
+
+
+def place_of(error: Exception) -> str:
+    """Type of a raised error, and its line in the package: "IndexError at steps.py:47"."""
+    import traceback  # only where it is needed: it takes a while to import
+
+    frames = traceback.extract_tb(error.__traceback__)
+    last = ([x for x in frames if Path(x.filename).is_relative_to(_PACKAGE)] or frames)[-1]
+    return f"{type(error).__name__} at {Path(last.filename).name}:{last.lineno}"
 
 
 def merged_loss_names(names: Iterable[LossName]) -> tuple[LossName, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,7 +25,14 @@ from tracelab.measures.graph_streams import compared_streams, graph_streams
 from tracelab.measures.work import unrecognised_kernels
 from tracelab.model.arithmetic import peak_of
 from tracelab.model.graph import Graph
-from tracelab.model.losses import LOSSES, find_loss_names
+from tracelab.model.losses import (
+    FAILED,
+    LOSSES,
+    LossName,
+    attempt,
+    find_loss_names,
+    merged_loss_names,
+)
 from tracelab.model.steps import find_repeated
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
@@ -57,6 +64,7 @@ def build_report(
     whatif: WhatIf | None,
     causal: tuple[CausalMetrics, ...],
     options: Options,
+    failures: Sequence[LossName],
 ) -> Report:
     """The report of one file."""
     rank = trace_info.rank
@@ -64,13 +72,24 @@ def build_report(
         schema=SCHEMA,
         version=__version__,
         provenance=_provenance((trace_info.path,), options, ()),
-        traces=Table((trace_info,)),
+        traces=Table((_add_failures(trace_info, failures),)),
         tables={key: set_rank(rows, rank) for key, rows in tables.items()},
         findings=Table(findings),
         notes=Table(notes),
         savings=set_rank(savings, rank),
         whatif=whatif,
         causal=set_rank(causal, rank),
+    )
+
+
+def _add_failures(trace_info: TraceInfo, failures: Sequence[LossName]) -> TraceInfo:
+    """Tell as a loss of a file what failed on it."""
+    if not failures:
+        return trace_info
+    return replace(
+        trace_info,
+        losses={**trace_info.losses, FAILED: trace_info.losses.get(FAILED, 0) + len(failures)},
+        loss_names=(*trace_info.loss_names, *merged_loss_names(failures)),
     )
 
 
@@ -151,41 +170,31 @@ def merge_reports(
     ]
     # A prediction is of one file's step; its findings are numbered in that file's report.
     whatif = numbered[0].whatif if len(traces) == 1 else None
-    job = Job(decision.recordings[0]) if decision.is_job else None
-    if decision.is_job and len(known) == len(traces):
-        merged = merge(sorted(known, key=lambda part: part.rank), tables)
-        job = merged.job
-        replayed = merged.replay
-        if replayed is not None and replayed.baseline.not_replayed is not None:
-            replayed = None
-        findings = find_in_job(
-            findings,
-            merged.parts,
-            merged.wait_ns,
-            job.stragglers,
-            job.pipeline,
-            options.step,
-            is_replayed=replayed is not None,
-        )
-        if options.edits and merged.replay is not None:
-            whatif = _whatif_in_job(options, job, merged.replay)
-        if replayed is not None:
-            findings = limit_to_job(findings, (), tables.get("steady", ()))
-            findings, savings = price_in_job(findings, savings, job.ranks, replayed)
-        else:
-            deciding = (
-                deciding_ranks(merged.parts, merged.wait_ns)
-                if merged.is_by_recording
-                else frozenset(straggler.rank for straggler in job.stragglers)
+    failures: list[LossName] = []
+    job = None
+    if decision.is_job:
+        joined = None
+        if len(known) == len(traces):
+            known.sort(key=lambda part: part.rank)
+            # By a table that a bug cost one rank, the others would do more work than it.
+            is_whole = not any(report.has_failed_parts for report in reports)
+            compared = tables if is_whole else {"windows": tables["windows"]}
+            joined = attempt(
+                failures, "job", lambda: _join(known, compared, findings, savings, options)
             )
-            findings = limit_to_job(findings, deciding, tables.get("steady", ()))
-            savings = tuple(row for row in savings if row.rank in deciding)
-    elif decision.is_job:
-        findings, savings = limit_to_job(findings, (), tables.get("steady", ())), ()
+        if joined is None:
+            steady = tables.get("steady", ())
+            joined = Job(decision.recordings[0]), limit_to_job(findings, (), steady), (), None
+        job, findings, savings, changed = joined
+        whatif = changed or whatif
     merged_report = replace(
         numbered[0],
         provenance=_provenance(paths, options, unread, decision if len(traces) > 1 else None),
-        traces=Table(trace for report in numbered for trace in report.traces),
+        traces=Table(
+            _add_failures(trace, () if i else failures)
+            for i, report in enumerate(numbered)
+            for trace in report.traces
+        ),
         tables=tables,
         findings=Table(findings),
         notes=Table(note for report in numbered for note in report.notes),
@@ -195,6 +204,42 @@ def merge_reports(
         causal=Table(row for report in numbered for row in report.causal),
     )
     return put_groups_first(merged_report) if job else merged_report
+
+
+def _join(
+    parts: list[RankPart],
+    tables: Mapping[str, Table[Any]],
+    findings: tuple[Finding, ...],
+    savings: tuple[Savings, ...],
+    options: Options,
+) -> tuple[Job, tuple[Finding, ...], tuple[Savings, ...], WhatIf | None]:
+    """Join the ranks of a job; returns it, and its findings, savings and changes."""
+    merged = merge(parts, tables)
+    job, whatif, steady = merged.job, None, tables.get("steady", ())
+    replayed = merged.replay
+    if replayed is not None and replayed.baseline.not_replayed is not None:
+        replayed = None
+    findings = find_in_job(
+        findings,
+        merged.parts,
+        merged.wait_ns,
+        job.stragglers,
+        job.pipeline,
+        options.step,
+        is_replayed=replayed is not None,
+    )
+    if options.edits and merged.replay is not None:
+        whatif = _whatif_in_job(options, job, merged.replay)
+    if replayed is not None:
+        findings = limit_to_job(findings, (), steady)
+        return job, *price_in_job(findings, savings, job.ranks, replayed), whatif
+    deciding = (
+        deciding_ranks(merged.parts, merged.wait_ns)
+        if merged.is_by_recording
+        else frozenset(straggler.rank for straggler in job.stragglers)
+    )
+    findings = limit_to_job(findings, deciding, steady)
+    return job, findings, tuple(row for row in savings if row.rank in deciding), whatif
 
 
 def _whatif_in_job(options: Options, job: Job, replay: JobReplay) -> WhatIf:

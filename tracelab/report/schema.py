@@ -66,7 +66,7 @@ from tracelab.measures.work import (
 )
 from tracelab.model.arithmetic import Peak as Peak
 from tracelab.model.graph import EventLinks
-from tracelab.model.losses import LossName as LossName
+from tracelab.model.losses import FAILED, LossName as LossName
 from tracelab.model.steps import RepeatedAnnotation, UnusedSteps, framework_of
 from tracelab.simulate.causal_profile import CausalMetrics as CausalMetrics
 from tracelab.simulate.predict import Prediction as Prediction
@@ -389,6 +389,11 @@ class Report(Tabled, Tables, Shown):
         from tracelab.report.views import step_times_of
 
         return Table(step_times_of(self), StepTimes)
+
+    @property
+    def has_failed_parts(self) -> bool:
+        """True if a bug cost a part of it: the loss `failed_parts` says which."""
+        return any(FAILED in trace.losses for trace in self.traces)
 
     @property
     def step_patterns(self) -> tuple[str, ...]:

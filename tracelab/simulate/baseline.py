@@ -159,6 +159,7 @@ _NO_LAUNCHES = (
 )
 _LACKS_WORK = "The trace lacks the GPU work of {}. Record fewer steps."
 _NO_WORK = "The recorded steps launch no GPU work. Record steps that do."
+_NO_LENGTH = "By the times in the file, the recorded steps take no time. Record again."
 _ONE_STEP = "The only step, repeated, is {} {} than recorded. Record several steps."
 _STARTS_LATE = "Work starts late on the GPU for {} of the {}, and the trace does not say why.{}"
 _UNKNOWN_WAITS = "The CPU waits for {} of the {}, and the trace does not say for what.{}"
@@ -225,8 +226,8 @@ def _replayed(graph: Graph) -> Baseline:
     if is_much:
         return Baseline(not_replayed=_LACKS_WORK.format(missing))
     program, once_program, numbers = _programs(graph)
-    if not len(program):
-        return Baseline(not_replayed=_NO_WORK)
+    if not len(program) or program.length_ns < program.steps:
+        return Baseline(not_replayed=_NO_LENGTH if len(program) else _NO_WORK)
     step_ns = program.length_ns // program.steps
     unchanged = replay([program])
     replayed_ns = int(unchanged.step_ns[0])

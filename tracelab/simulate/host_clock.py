@@ -35,7 +35,7 @@ def host_clock(graph: Graph, phases: Phases, baseline: Baseline) -> HostClock | 
     """Say how far the host is without the profiler when it was so far with it.
 
     Returns:
-        None where the replay is not of the step without the profiler.
+        None where the replay is not of the step without the profiler, or steps have no length.
     """
     calibration, timeline = baseline.calibration, graph.host.timeline
     if calibration is None or timeline.steady is None:
@@ -43,6 +43,8 @@ def host_clock(graph: Graph, phases: Phases, baseline: Baseline) -> HostClock | 
     steps = [timeline.steps[index] for index in timeline.steady.indices]
     step_id = np.array([x.event_id for x in steps if x.number in baseline.steps], dtype=np.intp)
     in_steps = union(timeline.trace.start_ns[step_id], timeline.trace.end_ns[step_id])
+    if not len(in_steps):
+        return None
     in_charge = dict(
         phases.threads_in_charge(union([in_steps.starts[0]], [in_steps.ends[-1]]))
     )  # also between the steps

@@ -164,13 +164,19 @@ class Calibration(Fit):
 
 
 def calibrate(graph: Graph, program: Program) -> Calibration | None:
-    """Fit what the profiler took for each event; None where nothing was timed or launched."""
+    """Fit what the profiler took for each event.
+
+    Returns:
+        None where nothing was timed or launched, or the host does not go on to another step.
+    """
     info = graph.host.timeline.trace.info
     timed_ns, measured_ns = info.unprofiled_step_ns, info.unprofiled_host_step_ns
     if timed_ns is None or measured_ns is None or not _calls_of_steps(graph, program).any():
         return None
     recording = count_recorded(graph, program)
     blocks = _Blocks(graph, program, info.unprofiled_block_steps)
+    if not blocks.go_on:
+        return None
     is_gap = _is_graph_gap(graph, program)
     is_other = other_work(graph.host.timeline, program)
 
@@ -577,6 +583,7 @@ class _Blocks:
         self._is_cut = ~by_host & (block[program.source] != block[program.target])
         onward = by_host & (program.lag == 1) & (program.target == self._entry[0])
         self._onward = np.flatnonzero(onward)
+        self.go_on = bool(onward.any())
         # The recorder timed whole steps; the first call comes some time after their begin.
         step_id = timeline.steps[step_index[self._entry[0]]].event_id
         head_ns = start_ns[program.event_id[self._entry[0]]] - start_ns[step_id]

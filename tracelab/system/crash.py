@@ -6,9 +6,6 @@ import sys
 
 from tracelab.base.version import __version__
 
-# EX_SOFTWARE of sysexits.h.
-EXIT_CODE = 70
-
 
 def report_crash(error: Exception) -> str:
     """Save the details of an unexpected error; returns the sentence that says where they are."""
