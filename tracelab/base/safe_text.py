@@ -16,6 +16,8 @@ _MAX_BRIEF_LETTERS = 40
 _SURROGATE = "[\ud800-\udfff]"
 _NO_TEXT = "[\udc80-\udcff]"  # a byte of a file's name
 _SELECTORS = "[\ufe00-\ufe0f]"  # they change a letter's look and width
+# A URL: who asks, the host and the path, and what follows these.
+_URL = r"(://)([^/?#\s]*@)?([^?#\s'\"]*)([?#][^\s'\"]*?(?=[:,.)]*(?:[\s'\"]|$)))?"
 # In UTF-8: DEL, the C1 controls, and what is not seen but changes how what stands around it looks.
 _UNSEEN = (
     rb"\x7f|\xc2[\x80-\x9f]|\xd8\x9c|\xe2\x80[\x8b-\x8f\xa8-\xae]|\xe2\x81[\xa0-\xaf]"
@@ -32,6 +34,15 @@ def clean(text: str) -> str:
     text = re.sub(_NO_TEXT, _written_out, text)
     kept = (c if c.isprintable() else " " if c.isspace() else "" for c in text)
     return re.sub(_SELECTORS, "", "".join(kept))
+
+
+def hide_secrets(text: str) -> str:
+    """Remove the user, the password and the query of URLs: these may hold secrets.
+
+    >>> hide_secrets("https://me:secret@host/a.json?token=1: no such file")
+    'https://…@host/a.json?…: no such file'
+    """
+    return re.sub(_URL, lambda x: f"://{'…@' * bool(x[2])}{x[3]}{'?…' * bool(x[4])}", text)
 
 
 def counted(count: int, one: str, many: str) -> str:

@@ -34,14 +34,8 @@ from tracelab.base.safe_text import brief
 from tracelab.read.json.array import ArrayReader
 from tracelab.read.json.events import decode_texts, is_text_of_event, mapping
 from tracelab.read.json.numbers import natural_number
-from tracelab.read.streams import (
-    MAX_RATIO,
-    READ_ERRORS,
-    Source,
-    is_url,
-    open_source,
-    unreadable,
-)
+from tracelab.read.remote import is_url, shown_path
+from tracelab.read.streams import MAX_RATIO, READ_ERRORS, Source, open_source, unreadable
 
 _TRACE_NAMES = ("trace.json", "trace.json.gz", ".pftrace", ".pftrace.gz")
 # A trace shows within it that it is one, and a merged file names a rank.
@@ -72,7 +66,7 @@ def find_inputs(
     inputs = [source_of(one, name, number) for number, one in enumerate(several, 1)]
     if not inputs:
         raise UsageError(f"`{name}`: no file, folder or URL was given")
-    labels = [x.path if isinstance(x, Source) else x for x in inputs]
+    labels = [x.path if isinstance(x, Source) else shown_path(x) for x in inputs]
     return labels, find_sources(inputs, max_unpacked_bytes)
 
 
@@ -111,7 +105,7 @@ def source_of(given: object, name: str, number: int = 1) -> str | Source:
         raise UsageError(f"`{name}`: {path} cannot be read: {error}") from None
     copy = new_copy()
     copy.write_bytes(content.encode() if isinstance(content, str) else content)
-    return replace(_source(path), copy=str(copy))
+    return replace(named_source(path), copy=str(copy))
 
 
 def find_sources(
@@ -141,7 +135,8 @@ def find_sources(
     sources: dict[str, Source] = {}
     for path in paths:
         for source in _sources_of(path, max_unpacked_bytes):
-            file = source.path if is_url(source.path) else os.path.realpath(source.path)
+            place = source.copy or source.path
+            file = place if is_url(source.path) else os.path.realpath(source.path)
             if file not in sources or not sources[file].named:
                 sources[file] = source
     return tuple(sources.values())
@@ -173,7 +168,7 @@ def size_of(source: Source) -> int:
 def _sources_of(path: str | Source, max_unpacked_bytes: int | None) -> list[Source]:
     if isinstance(path, Source):
         return parts_of(path) or [path]
-    source = replace(_source(path), max_unpacked_bytes=max_unpacked_bytes)
+    source = replace(named_source(path), max_unpacked_bytes=max_unpacked_bytes)
     if is_url(path):
         return [source]
     try:
@@ -264,9 +259,12 @@ def _copy_of_pipe(path: str) -> str:
     return str(copy)
 
 
-def _source(path: str) -> Source:
-    without_query = path.partition("?")[0] if is_url(path) else path
-    return Source(path, rank_in(re.split(r"[/\\]", without_query)[-1]), named=True)
+def named_source(path: str) -> Source:
+    """The file of a path or a URL that a user names."""
+    shown = shown_path(path)
+    without_query = shown.partition("?")[0] if is_url(path) else path
+    rank = rank_in(re.split(r"[/\\]", without_query)[-1])
+    return Source(shown, rank, named=True, copy=None if shown == path else path)
 
 
 _NAMES = (".json", ".json.gz", ".pftrace", ".pftrace.gz")

@@ -9,16 +9,12 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
-from typing import Any, cast
+from typing import Any
 
 from tracelab.base.arrays import Record
-from tracelab.base.errors import (
-    MissingSupportError,
-    TracelabError,
-    UnreadableInputError,
-    reason_of,
-)
+from tracelab.base.errors import TracelabError, UnreadableInputError
 from tracelab.read.packets import json_stream
+from tracelab.read.remote import is_url, open_remote, reason_of_no_read
 
 fast_zlib: Any = zlib
 with suppress(ImportError):
@@ -30,6 +26,7 @@ _PACKED_BYTES = 128 * 1024
 # No real trace seen shrinks to less than a fiftieth; a bomb shrinks to a thousandth. The limit is
 # relative: what is read of a stream costs time, but memory only by what is held of it.
 MAX_RATIO, MIN_LIMIT_BYTES = 200, 16 << 20
+MAX_REMOTE_BYTES = 32_000_000_000
 # What a stream of `open_source` raises where it is damaged.
 READ_ERRORS = (EOFError, OSError, lzma.LZMAError, zlib.error, fast_zlib.error)
 
@@ -44,12 +41,12 @@ class Source(Record):
     """One file to read.
 
     Attributes:
-        path: a local path or a URL that fsspec knows.
+        path: a local path or a URL that fsspec knows, as it is shown: without secrets.
         rank: the rank in the whole job that the file's name gives ("rank3", "TP-3"); None where it
             gives none, or only one in a part of the job.
         named: the user named this very file, rather than a folder that contains it.
         copy: the file with the content, where the path is a pipe, which can be read only once, or
-            no file at all.
+            no file at all; the URL, where it holds secrets.
         max_unpacked_bytes: what it may unpack to; None for `MAX_RATIO` times its size.
     """
 
@@ -68,19 +65,22 @@ class Source(Record):
         given = self.max_unpacked_bytes
         if unpacked_bytes > (given or max(MIN_LIMIT_BYTES, max_ratio * packed_bytes)):
             limit = f"{given / 1e9:g} GB" if given else f"{max_ratio} times its size"
-            raise UnreadableInputError(
-                f"{self.path}: unpacks to more than {limit}; `max_unpacked_bytes` allows more",
-                option="max_unpacked_bytes",
-            )
+            raise self._too_large(f"unpacks to more than {limit}")
 
+    def require_size(self, read_bytes: int) -> None:
+        """Refuse more bytes than a remote file may have.
 
-def is_url(path: str) -> bool:
-    """Return True if a path is a URL.
+        Raises:
+            UnreadableInputError: there are more.
+        """
+        limit = self.max_unpacked_bytes or MAX_REMOTE_BYTES
+        if read_bytes > limit:
+            raise self._too_large(f"is larger than {limit / 1e9:g} GB")
 
-    >>> is_url("s3://bucket/step.json"), is_url("step.json")
-    (True, False)
-    """
-    return "://" in path
+    def _too_large(self, problem: str) -> UnreadableInputError:
+        return UnreadableInputError(
+            f"{self.path}: {problem}; `max_unpacked_bytes` allows more", option="max_unpacked_bytes"
+        )
 
 
 @contextmanager
@@ -99,7 +99,7 @@ def open_source(source: Source, max_ratio: int = MAX_RATIO) -> Iterator[io.Buffe
     """
     with ExitStack() as stack:
         try:
-            raw = _Watched(_open_raw(source.copy or source.path))
+            raw = _Watched(source)
             packed = stack.enter_context(io.BufferedReader(raw))
 
             def require(unpacked_bytes: int) -> None:
@@ -111,8 +111,6 @@ def open_source(source: Source, max_ratio: int = MAX_RATIO) -> Iterator[io.Buffe
                 stream = stack.enter_context(json_stream(stream, require))
         except TracelabError:
             raise
-        except ImportError as error:
-            raise MissingSupportError(f"{source.path}: {error}") from None
         except Exception as error:  # each of fsspec's file systems has errors of its own
             raise unreadable(source.path, error) from None
         yield stream
@@ -187,18 +185,27 @@ _watcher: ContextVar[Callable[[int], object] | None] = ContextVar("watcher", def
 
 
 class _Watched(io.RawIOBase):
-    """A raw stream that counts and reports what is read."""
+    """The bytes of a file as they are, which are counted and reported; limited if it is remote."""
 
-    def __init__(self, raw: io.RawIOBase) -> None:
-        self._raw = raw
+    def __init__(self, source: Source) -> None:
+        place = source.copy or source.path
+        self._source, self._is_remote = source, is_url(place)
+        self._raw = open_remote(place, source.path) if self._is_remote else _open_local(place)
         self.read_bytes = 0
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        count = self._raw.readinto(buffer) or 0
+        try:
+            count = self._raw.readinto(buffer) or 0
+        except Exception as error:
+            if self._is_remote:  # the file is not damaged
+                raise unreadable(self._source.path, error) from None
+            raise
         self.read_bytes += count
+        if self._is_remote:
+            self._source.require_size(self.read_bytes)
         report_read(count)
         return count
 
@@ -282,14 +289,8 @@ class _Unpacked(io.RawIOBase):
         return len(unpacked)
 
 
-def _open_raw(path: str) -> io.RawIOBase:
-    if not is_url(path):
-        return open(path, "rb", buffering=0)
-    try:
-        import fsspec
-    except ImportError:
-        raise MissingSupportError(f"{path}: reading a URL needs fsspec", extra="remote") from None
-    return cast(io.RawIOBase, fsspec.open(path, "rb").open())
+def _open_local(path: str) -> io.RawIOBase:
+    return open(path, "rb", buffering=0)
 
 
 def unreadable(path: str, error: Exception) -> UnreadableInputError:
@@ -298,7 +299,4 @@ def unreadable(path: str, error: Exception) -> UnreadableInputError:
     >>> unreadable("step.json", PermissionError(13, "Permission denied"))
     UnreadableInputError('step.json: permission denied')
     """
-    # fsspec puts the path where the reason should be.
-    is_missing = isinstance(error, FileNotFoundError)
-    reason = "no such file" if is_missing else reason_of(error)
-    return UnreadableInputError(f"{path}: {reason}")
+    return UnreadableInputError(f"{path}: {reason_of_no_read(error)}")

@@ -36,6 +36,7 @@ from tracelab.model.losses import (
 from tracelab.model.steps import find_repeated
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
+from tracelab.read.remote import shown_path
 from tracelab.report.finding_groups import put_groups_first
 from tracelab.report.job_files import choose_ranks, decide_job
 from tracelab.report.schema import (
@@ -270,7 +271,8 @@ def _provenance(
     unread: Sequence[UnreadFile],
     job: JobDecision | None = None,
 ) -> Provenance:
-    return Provenance(tuple(paths), options.comm_pattern, options.step_on, tuple(unread), job)
+    shown = tuple(map(shown_path, paths))
+    return Provenance(shown, options.comm_pattern, options.step_on, tuple(unread), job)
 
 
 def _recorded_time(timeline: Timeline) -> RecordedTime:

@@ -17,7 +17,7 @@ from tracelab.measures import window_times
 from tracelab.measures.registry import MEASURES
 from tracelab.measures.table import decode_table
 from tracelab.read.json.damage import MAX_VALUES, count_values
-from tracelab.read.sources import Given, Inputs, is_several, source_of
+from tracelab.read.sources import Given, Inputs, is_several, named_source, source_of
 from tracelab.read.streams import READ_ERRORS, Source, open_source, report_read, watched
 from tracelab.report.schema import SCHEMA, Report
 
@@ -60,7 +60,7 @@ def load_report(path: Inputs) -> Report | list[Report]:
     if is_several(path):
         return [load_report(one) for one in path]
     found = source_of(path, "path")
-    return load_source(Source(found, None, named=True) if isinstance(found, str) else found)
+    return load_source(named_source(found) if isinstance(found, str) else found)
 
 
 def load_source(source: Source) -> Report:

@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from typing import Any, TextIO
 
 from tracelab.base.errors import OutputError, reason_of
-from tracelab.base.safe_text import clean
+from tracelab.base.safe_text import clean, hide_secrets
 
 _PIPE_WIDTH = 100
 
@@ -33,7 +33,7 @@ def write_result(text: str) -> None:
 
 def tell(text: str) -> None:
     """Print a message that is not a result to stderr, in one line."""
-    print(f"tracelab: {clean(text)}", file=sys.stderr)
+    print(f"tracelab: {clean(hide_secrets(text))}", file=sys.stderr)
 
 
 def output_width() -> int:

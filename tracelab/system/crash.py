@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from tracelab.base.safe_text import hide_secrets
 from tracelab.base.version import __version__
 
 
@@ -30,7 +31,7 @@ def _details(error: Exception) -> str:
     import platform
     import traceback
 
-    return (
+    return hide_secrets(
         f"tracelab {__version__}, Python {sys.version}\n{platform.platform()}\n"
         f"{sys.argv}\n\n{''.join(traceback.format_exception(error))}"
     )

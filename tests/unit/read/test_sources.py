@@ -257,7 +257,7 @@ def test_rank_in_the_file_name(tmp_path, name, rank):
 def test_rank_in_a_url():
     def rank_of(url: str) -> int | None:
         (source,) = find_sources([url])
-        assert source == Source(url, source.rank, named=True)
+        assert (source.copy or source.path, source.named) == (url, True)
         return source.rank
 
     assert rank_of("s3://bucket/rank9/job_rank3.json.gz") == 3
@@ -467,10 +467,10 @@ def test_any_error_of_a_remote_file_system_is_a_sentence(monkeypatch):
     class CredentialsError(Exception):
         pass
 
-    def fail(*_args):
+    def fail(*_args, **_options):
         raise CredentialsError("No credentials\nat all")
 
-    monkeypatch.setattr(fsspec, "open", fail)
+    monkeypatch.setattr(fsspec, "url_to_fs", fail)
     with pytest.raises(UnreadableInputError) as caught:
         bytes_of("s3://bucket/a.json")
     assert str(caught.value) == "s3://bucket/a.json: no credentials"
@@ -479,12 +479,14 @@ def test_any_error_of_a_remote_file_system_is_a_sentence(monkeypatch):
 def test_missing_packages_are_named(monkeypatch):
     fsspec = pytest.importorskip("fsspec")
 
-    def needs_more(*_args):
-        raise ImportError("Install s3fs to access S3")
+    def needs_more(url, **_options):
+        raise ImportError(f"Install more to access {url}")
 
-    monkeypatch.setattr(fsspec, "open", needs_more)
-    with pytest.raises(MissingSupportError, match=r"^s3://b/a.json: Install s3fs to access S3$"):
-        bytes_of("s3://b/a.json")
+    monkeypatch.setattr(fsspec, "url_to_fs", needs_more)
+    for url, install in (("s3://b", ": pip install 'tracelab-gpu[s3]'"), ("sftp://b", "")):
+        with pytest.raises(MissingSupportError) as caught:
+            bytes_of(url)
+        assert str(caught.value) == f"{url}: Install more to access {url}{install}"
     monkeypatch.setitem(sys.modules, "fsspec", None)
     with pytest.raises(MissingSupportError, match=r"^s3://b/a.json: .* pip install 'tracelab"):
         bytes_of("s3://b/a.json")
