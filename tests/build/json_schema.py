@@ -122,8 +122,11 @@ def _schema_of(kind: Any, definitions: dict[str, Any], name: str = "") -> dict[s
     if origin is Mapping:
         values = _schema_of(arguments[1], definitions, "count")
         return {"type": "object", "additionalProperties": values}
-    if origin is types.UnionType:
-        return {"anyOf": [_schema_of(arguments[0], definitions, name), {"type": "null"}]}
+    if origin in (types.UnionType, typing.Union):
+        some, allowed = arguments[0], {}
+        for texts in getattr(some, "__metadata__", ()):
+            some, allowed = some.__origin__, {"enum": [*texts.extra_json_schema["enum"], None]}
+        return {"anyOf": [_schema_of(some, definitions, name), {"type": "null"}], **allowed}
     if kind is int:
         is_amount = name not in _NUMBER_NAMES and not name.endswith("start_ns")
         return {"type": "integer", "minimum": 0} if is_amount else {"type": "integer"}

@@ -120,9 +120,8 @@ def constrained(**schema: Any) -> Meta:
     >>> constrained(enum=["h2d", "d2h"]).extra_json_schema
     {'enum': ['h2d', 'd2h']}
     """
-    texts = schema.get("enum", [None])
-    is_open = None in texts
-    pattern = schema.get("pattern") if is_open else f"^(?:{'|'.join(map(re.escape, texts))})$"
+    texts = "|".join(map(re.escape, schema.get("enum", ())))
+    pattern = f"^(?:{texts})$" if texts else schema.get("pattern")
     return Meta(pattern=pattern, extra_json_schema=schema)
 
 

@@ -37,8 +37,8 @@ class LatencyMetrics(Record):
     rank: int
     step: int | None
     since: Annotated[str, constrained(enum=[since.name.lower() for since in Since])]
-    previous: Annotated[str | None, constrained(enum=[*_KINDS, None])]
-    kind: Annotated[str | None, constrained(enum=[*_KINDS, None])]
+    previous: Annotated[str, constrained(enum=[*_KINDS])] | None
+    kind: Annotated[str, constrained(enum=[*_KINDS])] | None
     typical_ns: int
     starts: int
     own: bool

@@ -211,8 +211,8 @@ class KernelMetrics(Rates):
     rank: int
     step: int | None
     name: str
-    kind: Annotated[str | None, constrained(enum=[*_KIND_NAMES, None])]
-    phase: Annotated[str | None, constrained(enum=[*_PHASE_NAMES, None])]
+    kind: Annotated[str, constrained(enum=[*_KIND_NAMES])] | None
+    phase: Annotated[str, constrained(enum=[*_PHASE_NAMES])] | None
     names: int
     count: float
     total_ns: int
@@ -340,7 +340,7 @@ class WorkMetrics(Rates):
     sums: WorkSums
     host_unprofiled_ns: Annotated[int | None, _ADDED] = None
     replayed_ns: Annotated[int, _ADDED] = 0
-    replay_basis: Annotated[str | None, _ADDED, constrained(enum=[*_BASIS_NAMES, None])] = None
+    replay_basis: Annotated[Annotated[str, constrained(enum=[*_BASIS_NAMES])] | None, _ADDED] = None
 
 
 def operators(what_ran: WhatRan) -> Iterator[WorkMetrics]:

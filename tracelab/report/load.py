@@ -125,11 +125,26 @@ def parse_report(content: bytes, path: str) -> Report:
             Report,
             dec_hook=decode_table,
         )
-        if missing := {x.rank for x in report.traces} - {x.rank for x in report.windows}:
-            raise TypeError(f"rank {min(missing)} has no window")
+        _require_consistent(report)
     except (AttributeError, KeyError, TypeError, msgspec.ValidationError) as error:
         raise UnreadableInputError(f"{path}: the report is damaged: {error}") from None
     return report
+
+
+def _require_consistent(report: Report) -> None:
+    """Refuse a report that no analysis makes, though each of its values may be."""
+    if not report.traces:
+        raise TypeError("it is of no file")
+    if missing := {x.rank for x in report.traces} - {x.rank for x in report.windows}:
+        raise TypeError(f"rank {min(missing)} has no window")
+    parallel: list[tuple[tuple[int, ...], ...]] = [(x.steps, x.lengths_ns) for x in report.steady]
+    if report.job is not None:
+        parallel += [
+            *((x.ranks, x.arrival_ns, x.wait_ns, x.transfer_ns) for x in report.job.collectives),
+            *((x.waiting_ranks, x.wait_ns) for x in report.job.stragglers),
+        ]
+    if any(len({*map(len, columns)}) > 1 for columns in parallel):
+        raise TypeError("lists that belong together have different lengths")
 
 
 def _add_about(findings: list[Any]) -> list[Any]:

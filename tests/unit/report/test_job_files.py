@@ -2,6 +2,8 @@
 
 import json
 import pickle
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from tests.build.files import US, kernel, launch, step, write
 from tests.shared_traces import FOLDER, path_of
 from tracelab import analyze, load_report
+from tracelab.base.errors import UnreadableInputError
 from tracelab.base.options import Options
 
 TRACES = Path(__file__).parents[3] / "traces"
@@ -231,6 +234,28 @@ def test_saved_and_pickled(save, tmp_path):
 
         assert load_report(tmp_path / "saved.json") == report
         assert pickle.loads(pickle.dumps(report)) == report
+
+
+@pytest.fixture(scope="module")
+def saved_job():
+    return analyze(sorted(TRACES.glob("straggler_more_work_rank*"))).to_json()
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        ("job", "collectives", 0, "ranks"),
+        ("job", "stragglers", 0, "waiting_ranks"),
+        ("steady", 0, "lengths_ns"),
+    ],
+)
+def test_lists_of_different_lengths_are_damage(saved_job, tmp_path, keys):
+    data = json.loads(saved_job)
+    reduce(getitem, keys, data).append(7)
+    path = tmp_path / "report.json"
+    path.write_text(json.dumps(data))
+    with pytest.raises(UnreadableInputError, match="is damaged"):
+        load_report(path)
 
 
 def test_report_of_before_there_were_jobs(save, tmp_path):

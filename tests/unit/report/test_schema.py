@@ -186,6 +186,9 @@ def _spoiled(data, *keys, value):
         (["findings", 0, "severity"], "nasty"),
         (["findings", 0, "rule"], "nasty"),
         (["latencies", 0, "since"], ""),
+        (["latencies", 0, "kind"], "nasty"),
+        (["lines", 0, "replay_basis"], "nasty"),
+        (["traces"], []),
     ],
 )
 def test_damaged_report_is_unreadable(report, tmp_path, keys, value):

@@ -586,6 +586,13 @@ def test_damaged_scopes_name_no_line(damaged):
     assert SourceLines((), {"train.py": damaged}).line_of("train.py", "f", 1, "item") is None
 
 
+@pytest.mark.parametrize("line", [3, "3", [3], {}, 3.5, 1e400])
+def test_line_that_is_no_number_is_none(line):
+    scope = ["f", [1], [["item", line, 3, 9, [], True]], [], [], False]
+    found = SourceLines((), {"train.py": [scope]}).line_of("train.py", "f", 1, "item")
+    assert found == (3 if line == 3 else None)
+
+
 @pytest.mark.parametrize(
     "path", ["model/program/source_scopes.py", "record/hooks.py", "read/cache.py"]
 )
