@@ -23,14 +23,6 @@ def test_list_tells_every_variant_with_its_gpus(tracelab):
     assert any("peer_copy chain" in line and " 4 " in line for line in lines)
 
 
-def test_an_installation_without_workloads_says_where_they_run(tracelab, monkeypatch):
-    monkeypatch.setitem(sys.modules, "tracelab.workloads.catalog", None)
-    for arguments in (["--list"], ["events"]):
-        ran = tracelab("workload", *arguments)
-        assert (ran.code, ran.out, len(ran.err.splitlines())) == (4, "", 1)
-        assert "python -m tracelab workload" in ran.err
-
-
 def test_a_name_is_needed(tracelab):
     assert tracelab("workload").code == 2
 

@@ -17,8 +17,8 @@ from tracelab.cli.check import _TRACE_NAME
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-MAX_WHEEL_BYTES = 2**20
-SOURCES = ("pyproject.toml", "README.md", "LICENSE", "tracelab")
+MAX_WHEEL_BYTES = 1_100_000
+SOURCES = ("pyproject.toml", "README.md", "LICENSE", "tracelab", "workloads")
 
 
 def build(kind, folder, output):
@@ -58,6 +58,7 @@ def test_the_wheel_has_the_package_alone_and_is_small(wheel):
     assert {name.parts[0].partition("-")[0] for name in names} == {"tracelab", "tracelab_gpu"}
     modules = {path.relative_to(ROOT) for path in (ROOT / "tracelab").rglob("*.py")}
     modules.remove(Path("tracelab", "docs", "conf.py"))
+    modules |= {Path("tracelab", x.relative_to(ROOT)) for x in (ROOT / "workloads").glob("*.py")}
     assert {name for name in names if name.suffix == ".py"} == modules
     assert not any({"docs", "tests", "traces"} & {*name.parts} for name in names)
     assert Path(wheel.filename).stat().st_size < MAX_WHEEL_BYTES

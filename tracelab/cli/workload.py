@@ -14,8 +14,6 @@ from tracelab.base.errors import MissingSupportError, UsageError
 from tracelab.system.console import output_in_color, output_width, tell, write_result
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from tracelab.workloads.catalog import Entry
 
 TRACES = Path(__file__).parents[2] / "traces"
@@ -44,32 +42,23 @@ def workload(
         _run(_find(name, variant), gpus, output)
 
 
-def _catalog() -> Sequence[Entry]:
-    """Every workload; they come with a checkout and not with the installed package."""
-    try:
-        from tracelab.workloads.catalog import CATALOG
-    except ModuleNotFoundError:
-        raise MissingSupportError(
-            "the workloads are not installed: python -m tracelab workload runs them in a checkout"
-        ) from None
-    return CATALOG
-
-
 def _listing() -> str:
-    catalog = _catalog()
-    width = max(len(f"{entry.workload} {entry.variant}") for entry in catalog)
+    from tracelab.workloads.catalog import CATALOG
+
+    width = max(len(f"{entry.workload} {entry.variant}") for entry in CATALOG)
     lines = [f"{'workload and variant':{width}}  GPUs  shows"]
-    for entry in catalog:
+    for entry in CATALOG:
         both = f"{entry.workload} {entry.variant}"
         lines.append(f"{both:{width}}  {entry.gpus:4}  {entry.shows}")
     return "\n".join(lines) + "\n"
 
 
 def _find(name: str, variant: str | None) -> Entry:
-    catalog = _catalog()
-    entries = [entry for entry in catalog if entry.workload == name]
+    from tracelab.workloads.catalog import CATALOG
+
+    entries = [entry for entry in CATALOG if entry.workload == name]
     if not entries:
-        names = ", ".join(dict.fromkeys(entry.workload for entry in catalog))
+        names = ", ".join(dict.fromkeys(entry.workload for entry in CATALOG))
         raise UsageError(f"there is no workload {name!r}; the workloads are: {names}")
     for entry in entries:
         if variant in (None, entry.variant):
