@@ -23,7 +23,8 @@ def callback_of(monkeypatch, library, base):
     setattr(package, base, type(base, (), {}))
     monkeypatch.setitem(sys.modules, library, package)
     module = f"tracelab.record.frameworks.{library.split('.')[0].removeprefix('pytorch_')}"
-    monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.setitem(sys.modules, module, None)  # also takes away what is imported now
+    del sys.modules[module]
     return import_module(module).TracelabCallback
 
 

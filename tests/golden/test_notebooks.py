@@ -74,7 +74,8 @@ def _printed(notebook):
     """The text that each cell printed or gave as its result; pictures and prose by type only."""
     return {
         cell.id: [
-            x.text if x.output_type == "stream" else x.data["text/plain"] for x in cell.outputs
+            x.text if x.output_type == "stream" else (x.data["text/plain"], x.data.get("text/html"))
+            for x in cell.outputs
         ]
         for cell in _code(notebook)
         if LIVE not in cell.metadata.get("tags", ())

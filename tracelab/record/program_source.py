@@ -28,10 +28,12 @@ class ProgramSource(NamedTuple):
     Attributes:
         scopes: JSON: file to scopes, as of `scopes_as_lists`.
         texts: JSON: file to line, in digits, to its text, of the lines that call something.
+        cells: JSON: file to cell of a notebook, such as In[3], by which the others name it.
     """
 
     scopes: str
     texts: str
+    cells: str
 
 
 def describe_source(folders: Iterable[str]) -> ProgramSource:
@@ -46,7 +48,8 @@ def describe_source(folders: Iterable[str]) -> ProgramSource:
     files: dict[str, list[Any]] = {}
     texts: dict[str, dict[str, str]] = {}
     left_to_read, left_to_store, left_to_quote = _MAX_BYTES, _MAX_LETTERS, _MAX_LETTERS
-    for name, path in (*_cells(), *_own_files(folders)):
+    cells = _cells()
+    for path, name in (*cells.items(), *_own_files(folders)):
         linecache.checkcache(path)
         rows = linecache.getlines(path)  # none if it is gone by now
         size = sum(map(len, rows))
@@ -65,7 +68,7 @@ def describe_source(folders: Iterable[str]) -> ProgramSource:
         if length <= left_to_quote:
             left_to_quote -= length
             texts[name] = calling
-    return ProgramSource(*(json.dumps(x, ensure_ascii=False) for x in (files, texts)))
+    return ProgramSource(*(json.dumps(x, ensure_ascii=False) for x in (files, texts, cells)))
 
 
 def _calling_rows(rows: Sequence[str], scopes: Iterable[Scope]) -> dict[str, str]:
@@ -73,14 +76,17 @@ def _calling_rows(rows: Sequence[str], scopes: Iterable[Scope]) -> dict[str, str
     return {str(line): text_as_stored(quoted(rows[line - 1])) for line in calling}
 
 
-def _cells() -> list[tuple[str, str]]:
-    """The cells of a notebook that ran, the last first, by their names in the profiler."""
-    names = reversed(tuple(linecache.cache))
-    return [(name, name) for name in names if Path(name).parent.name.startswith("ipykernel_")]
+def _cells() -> dict[str, str]:
+    """The cells of a notebook that ran, the last first: names in the profiler to numbers."""
+    ipython = sys.modules.get("IPython")
+    compiled = getattr(ipython.get_ipython(), "compile", None) if ipython else None
+    cell_of = getattr(compiled, "format_code_name", lambda _: None)  # since IPython 8
+    named = {name: cell_of(name) for name in reversed([*linecache.cache])}
+    return {name: cell[1] for name, cell in named.items() if cell is not None}
 
 
 def _own_files(folders: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """The source files of the program's own modules, by their names in the profiler."""
+    """The source files of the program's own modules, and their names in the profiler."""
     innermost_first = sorted(map(Path, folders), key=lambda folder: -len(folder.parts))
     modules = dict(sys.modules)
     for module_name in ("__main__", *reversed(modules)):  # what was imported last is the user's
@@ -90,7 +96,7 @@ def _own_files(folders: Iterable[str]) -> Iterator[tuple[str, str]]:
             continue
         folder = next((x for x in innermost_first if path.is_relative_to(x)), None)
         if folder is not None and not _is_library(path):
-            yield path.relative_to(folder).as_posix(), str(path)
+            yield str(path), path.relative_to(folder).as_posix()
 
 
 def _is_library(path: Path) -> bool:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from tracelab.base.errors import MissingSupportError, reason_of
 from tracelab.base.options import require_types
-from tracelab.read.json.metadata import SOURCE_KEY, TEXT_KEY
+from tracelab.read.json.metadata import CELLS_KEY, SOURCE_KEY, TEXT_KEY
 from tracelab.record.collector import (
     COLLECTOR_SETTINGS,
     Choice,
@@ -422,6 +422,7 @@ class Recorder:
         if self._stacks:
             # Now, before the first recorded step: later it would stand in the trace.
             source = describe_source(_source_folders())
+            self._profiler.add_metadata_json(CELLS_KEY, source.cells)
             self._profiler.add_metadata_json(SOURCE_KEY, source.scopes)
             if self._source_text:
                 self._profiler.add_metadata_json(TEXT_KEY, source.texts)

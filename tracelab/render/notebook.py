@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 from tracelab.findings.finding import Finding
-from tracelab.render.document import detailed, document_of
+from tracelab.render.document import Document, detailed, document_of
+from tracelab.render.first_screen import FirstScreen
 from tracelab.render.section import Fit, Section, table_section
 from tracelab.render.text.report import html_of, parts_of
 from tracelab.render.text.screen import screen
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from tracelab.comparison.diff import Diff
 
 _WIDTH = 110
+_PAGE = "report.show()"
+_RECORD = "with tracelab.capture() as cap (records steps)"
 _CELL = "<{0} style='text-align:{1};white-space:nowrap;padding:2px 8px' title='{2}'>{3}</{0}>"
 
 
@@ -26,7 +30,20 @@ def render_notebook(result: Report | WhatIf | Diff | Finding, *, full: bool = Fa
         return html_of(parts_of(result, _WIDTH), _WIDTH)
     if full:
         return html_of(detailed(result).chapters, _WIDTH)
-    return html_of(screen(document_of(result), width=_WIDTH), _WIDTH)
+    return html_of(screen(_name_calls(document_of(result)), width=_WIDTH, full=_PAGE), _WIDTH)
+
+
+def _name_calls(document: Document) -> Document:
+    """Say what to call next, instead of commands."""
+    said = document.said
+    if not isinstance(said, FirstScreen) or not said.next:
+        return document
+    calls = [_RECORD]
+    if said.items:
+        number, is_priced = said.items[0].number, said.items[0].finding.saves_ns is not None
+        calls = [f"{_PAGE} (page)", f"report.findings[{number - 1}]"]
+        calls += [f"tracelab.whatif(FILE, fixes={number})"] if is_priced else []
+    return replace(document, said=replace(said, next=tuple(calls)))
 
 
 def render_table(table: Table[Any]) -> str:

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -537,10 +538,14 @@ def test_cells_of_a_notebook_are_stored_as_ipython_keeps_them(monkeypatch):
     cell = "/tmp/ipykernel_7/12345.py"
     rows = ["def step(x):\n", "    # of the user\n", "    return x.item()\n"]
     monkeypatch.setitem(linecache.cache, cell, (sum(map(len, rows)), None, rows, cell))
+    compiled = SimpleNamespace(format_code_name=lambda x: ("Cell", "In[3]") if x == cell else None)
+    ipython = SimpleNamespace(get_ipython=lambda: SimpleNamespace(compile=compiled))
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
     source = describe_source([])
+    assert json.loads(source.cells) == {cell: "In[3]"}
     lines = SourceLines((), json.loads(source.scopes), json.loads(source.texts))
-    assert lines.line_of(cell, "step", 1, "item") == 3
-    assert lines.text_of(cell, "step", 1, 3) == "return x.item()"
+    assert lines.line_of("In[3]", "step", 1, "item") == 3
+    assert lines.text_of("In[3]", "step", 1, 3) == "return x.item()"
     assert "of the user" not in source.texts
 
 

@@ -38,6 +38,8 @@ def test_a_report_shows_itself(report, shown):
     by_type = shown(report)
     assert by_type["text/plain"] == render_text(report, width=100, color=False)
     assert by_type["text/html"].startswith("<pre")
+    assert "report.findings[0], tracelab.whatif(FILE, fixes=1)" in by_type["text/html"]
+    assert "--" not in by_type["text/html"]
     assert "blocking calls" in by_type["text/html"]
 
 

@@ -44,7 +44,7 @@ from tracelab.read.json.fields import (
     row_column,
     sparse_columns,
 )
-from tracelab.read.json.metadata import read_file_info, used_devices
+from tracelab.read.json.metadata import name_cells, read_file_info, used_devices
 from tracelab.read.json.numbers import MAX_DURATION_NS, nanoseconds
 from tracelab.read.platforms import Platform, platform_of
 from tracelab.read.streams import Source
@@ -197,7 +197,7 @@ class Columns:
             **sparse,
             **{name: table.finish() for name, table in self._tables.items()},
             **{name: table.finish(origin_ns) for name, table in self._moments.items()},
-            strings=tuple(self._names.rows),
+            strings=name_cells(self._names.rows, metadata),
             threads=tuple(
                 Thread(process, thread, self._thread_names.get((process, thread), ""))
                 for process, thread in self._threads.rows

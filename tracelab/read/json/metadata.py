@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -19,6 +19,8 @@ from tracelab.read.streams import Source
 
 SOURCE_KEY = "tracelab_source"  # under which the recorder stores what the source files call
 TEXT_KEY = "tracelab_source_text"  # and the text of the lines that do
+CELLS_KEY = "tracelab_cells"  # and which files are cells of a notebook
+_CELL = re.compile(r"In\[\d{1,9}\]")
 
 
 def read_file_info(
@@ -52,6 +54,19 @@ def read_file_info(
         platform=platform,
         collector=_collector(recorder),
     )
+
+
+def name_cells(names: Iterable[str], metadata: Mapping[str, Any]) -> tuple[str, ...]:
+    """Name the functions of a notebook by their cells.
+
+    >>> metadata = {"tracelab_cells": {"/tmp/ipykernel_7/12345.py": "In[3]"}}
+    >>> name_cells(["/tmp/ipykernel_7/12345.py(2): step", "aten::mm"], metadata)
+    ('In[3](2): step', 'aten::mm')
+    """
+    given = mapping(metadata.get(CELLS_KEY))
+    cells = {x: str(cell) for x, cell in given.items() if _CELL.fullmatch(str(cell))}
+    parts = (name.partition("(") for name in names)
+    return tuple(f"{cells.get(file, file)}{bracket}{rest}" for file, bracket, rest in parts)
 
 
 def used_devices(category: NDArray[np.int8], device_number: SparseColumn) -> list[int]:

@@ -30,8 +30,14 @@ _MAX_ROWS = 16
 _MAX_FILE_LETTERS = 32
 
 
-def screen(document: Document, *, width: int) -> list[Line]:
-    """Draw the first screen of a file, of a job, or of files that are not one job."""
+def screen(document: Document, *, width: int, full: str = FULL) -> list[Line]:
+    """Draw the first screen of a file, of a job, or of files that are not one job.
+
+    Args:
+        document: what is drawn.
+        width: of the lines.
+        full: what to type for that which is left out.
+    """
     said, ranks = document.said, document.ranks
     if isinstance(said, Recordings):
         return _folder(said, width)
@@ -44,7 +50,7 @@ def screen(document: Document, *, width: int) -> list[Line]:
             *_warnings(said.notes, width),
             *(ranks_table(ranks, rows, width) if ranks and rows else []),
             *_items(said.items[:count], width, is_tight=is_tight),
-            *_foot(said, count, width, is_after_table=rows > 0),
+            *_foot(said, count, width, full, is_after_table=rows > 0),
         ]
         if len(lines) <= MAX_LINES:
             break
@@ -141,7 +147,9 @@ def _shortened(title: str, room: int) -> list[str]:
     return paragraph(title, room, _TITLE_LINES)
 
 
-def _foot(said: FirstScreen, count: int, width: int, *, is_after_table: bool) -> Iterator[Line]:
+def _foot(
+    said: FirstScreen, count: int, width: int, full: str, *, is_after_table: bool
+) -> Iterator[Line]:
     """Draw the answer if nothing is worth changing; else what is left out, and what comes next."""
     if not said.answer or is_after_table:
         yield _BLANK
@@ -156,7 +164,7 @@ def _foot(said: FirstScreen, count: int, width: int, *, is_after_table: bool) ->
     ]
     left_out = ". ".join(counted(*count) for count in counts if count[0])
     if left_out and not said.is_healthy:
-        yield from _lines([f"{left_out}: {FULL}"], Tone.DIM)
+        yield from _lines([f"{left_out}: {full}"], Tone.DIM)
     yield from _lines(_next(said.next, width), Tone.DIM)
 
 
