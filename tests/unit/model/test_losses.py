@@ -9,7 +9,7 @@ import pytest
 
 import tracelab
 from tracelab.findings.finding import INFO, WARNING
-from tracelab.model.losses import LOSSES, count_losses
+from tracelab.model.losses import FAILED, LOSSES, count_losses
 from tracelab.model.lost_work import KINDS
 
 PACKAGE = Path(tracelab.__file__).parent
@@ -54,7 +54,7 @@ def counted_in(path: Path) -> set[str]:
 
 
 def test_every_loss_that_is_counted_is_in_the_table_and_every_one_there_is_counted():
-    assert set().union(KINDS, *map(counted_in, COUNTERS)) == set(LOSSES)
+    assert set().union(KINDS, [FAILED], *map(counted_in, COUNTERS)) == set(LOSSES)
 
 
 def test_the_reader_counts_those_that_it_is_said_to_find():
