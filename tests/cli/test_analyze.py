@@ -1,6 +1,7 @@
 import gzip
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -115,6 +116,32 @@ def test_source_is_looked_for_where_the_user_says(tracelab, tmp_path, monkeypatc
     assert plain["file"] == told["file"] == "workloads/events.py"
     assert plain["line"] is None
     assert ".item()" in (ROOT / told["file"]).read_text().splitlines()[told["line"] - 1]
+
+
+@pytest.mark.parametrize("is_linked", [False, True])
+def test_a_trace_names_no_source_outside_of_the_given_folders(
+    tracelab, tmp_path, monkeypatch, is_linked
+):
+    """GIVEN a trace that names a file by its whole path, or a link to it from the current folder
+    THEN it is read from within its folder, or with --source, only."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    shutil.copy(ROOT / "workloads/events.py", there)
+    (here / "link.py").symlink_to(there / "events.py")
+    named = here / "link.py" if is_linked else there / "events.py"
+    content = gzip.decompress((ROOT / ITEM).read_bytes())
+    trace = tmp_path / "trace.json"
+    trace.write_bytes(content.replace(b"workloads/events.py(", f"{named}(".encode()))
+
+    def line_from(folder, *options):
+        monkeypatch.chdir(folder)
+        return json.loads(tracelab("analyze", trace, *options, "--json", "-").out)["syncs"][0][
+            "line"
+        ]
+
+    assert line_from(here) is line_from("/") is None
+    assert line_from(here, "--source", there) == line_from(there) == 65
 
 
 def test_a_source_folder_that_does_not_exist_is_wrong_usage(tracelab, tmp_path):

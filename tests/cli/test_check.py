@@ -8,9 +8,9 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.figures import figures
+from tracelab.base.safe_text import escape_commands
 from tracelab.comparison.budgets import BudgetResult
 from tracelab.render.budgets import github_annotations, junit_xml
-from tracelab.render.markdown.blocks import escape_github_commands
 
 ROOT = Path(__file__).parents[2]
 TRACES = ROOT / "traces"
@@ -209,6 +209,17 @@ class TestFiles:
         ran = tracelab("check", WAITS, "--budgets", budgets)
         assert (ran.code, rows(ran.out)) == (1, {"max-regression": "FAILED"})
 
+    @pytest.mark.parametrize("url", ["http://169.254.169.254/a.json?t=1", "//host/a.json"])
+    def test_only_a_flag_names_a_baseline_on_another_host(self, tracelab, saved, url):
+        """GIVEN a repository's file that would have a CI machine ask a host of its network."""
+        content = f'[tool.tracelab.check]\nbaseline = "{url}"\nmax-regression = 5\n'
+        (saved / "pyproject.toml").write_text(content)
+        ran = tracelab("check", WAITS)
+        assert (ran.code, ran.out) == (2, "")
+        assert "only --baseline may name a file of another host" in ran.err
+        assert "t=1" not in ran.err
+        assert tracelab("check", WAITS, "--baseline", "good.json").code == 1
+
     def test_named_file_takes_the_place_of_pyproject(self, tracelab, tmp_path):
         (tmp_path / "pyproject.toml").write_text("[tool.tracelab.check]\nmax-idle = 0\n")
         (tmp_path / "x.toml").write_text("forbid = ['TL101']")
@@ -311,7 +322,7 @@ class TestGithub:
 
     def test_names_of_a_file_command_nothing(self):
         text = "  ::stop-commands::x at::native\n##[error]y"
-        assert escape_github_commands(text) == ("  : :stop-commands::x at::native\n# #[error]y")
+        assert escape_commands(text) == ("  : :stop-commands::x at::native\n# #[error]y")
 
 
 class TestJunit:

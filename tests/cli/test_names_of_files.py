@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
+import re
 import shutil
 import unicodedata
 from pathlib import Path
@@ -92,3 +94,35 @@ def test_names_in_junit_are_valid_xml(tracelab, path, tmp_path):
     junit = tmp_path / "junit.xml"
     assert tracelab("check", path, "--max-idle", "1", "--junit", junit).code == 1
     ElementTree.parse(junit)
+
+
+COMMAND = "::error::mine ##[error]mine ##vso[task.setvariable]mine"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("analyze", "PATH", "--full"),
+        ("analyze", "PATH", "--json", "-"),
+        ("analyze", "PATH", "--markdown"),
+        ("diff", "PATH", str(ITEM)),
+        ("check", "PATH", str(ITEM), "--max-idle", "1"),
+        ("analyze", "PATH.missing"),
+        ("analyze", "PATH", "PATH.missing"),
+    ],
+    ids=" ".join,
+)
+def test_names_command_no_ci_system(tracelab, tmp_path, monkeypatch, arguments):
+    """GIVEN a file and kernels with names that are commands THEN no line that is printed is one."""
+    monkeypatch.chdir(tmp_path)
+    path = f"{COMMAND}.json"
+    content = gzip.decompress(ITEM.read_bytes())
+    kernel = re.search(rb'"cat": "kernel", "name": "([^"]+)"', content)[1]
+    Path(path).write_bytes(content.replace(kernel, COMMAND.encode()))
+    ran = tracelab(*(x.replace("PATH", path) for x in arguments))
+    assert ran.code == (3 if "PATH.missing" in arguments else 1 if "check" in arguments else 0)
+    assert "mine" in ran.out + ran.err
+    assert not re.search(r"^\s*::|##\[|##vso\[", ran.out + ran.err, re.MULTILINE)
+    if "--json" in arguments:
+        kernels = json.loads(ran.out)["kernels"]
+        assert COMMAND in {row["name"] for row in kernels}

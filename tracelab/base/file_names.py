@@ -100,6 +100,15 @@ def remove_rank(path: str) -> str:
     return _WRITTEN_AT.sub("", _PLACE.sub("", _RANK.sub("rank", path)))
 
 
+def is_share(path: str) -> bool:
+    """Return True if Windows takes a path for another host's: a look would tell it who looks.
+
+    >>> is_share("//host/train.py"), is_share("/home/me/train.py")
+    (True, False)
+    """
+    return {*path[:2]} <= {"/", "\\"} and len(path) > 1
+
+
 def is_within(path: str | os.PathLike[str], folders: Iterable[str]) -> bool:
     """Return True if a path, links followed, is one of some folders or lies below it.
 

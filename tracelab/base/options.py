@@ -28,7 +28,8 @@ class Options(Record):
             Lightning; `traces[].step_pattern` of the report says by which they were found.
         step: the only step to measure; None for the whole trace and every step.
         source: folders where to look for the program's source, before where the trace says.
-        source_within: folders, links followed, outside of which no source is read; () for none.
+        source_within: folders, links followed, outside of which no source is read, whatever a trace
+            names; () for those of `source` and the current one.
         max_unpacked_bytes: a file that unpacks to more is refused; None for 200 times its size.
         cache: keep what was read of large files in the user's cache folder, and use that.
         processes: how many may read a huge file together. Where Python starts processes afresh, a

@@ -18,9 +18,11 @@ _NO_TEXT = "[\udc80-\udcff]"  # a byte of a file's name
 _SELECTORS = "[\ufe00-\ufe0f]"  # they change a letter's look and width
 # A URL: who asks, the host and the path, and what follows these.
 _URL = r"(://)([^/?#\s]*@)?([^?#\s'\"]*)([?#][^\s'\"]*?(?=[:,.)]*(?:[\s'\"]|$)))?"
+# CI systems read a command at the beginning of a line, or after this anywhere.
+_COMMAND = r"^(\s*):(?=:)|##(?=\[|vso\[)"
 # In UTF-8: DEL, the C1 controls, and what is not seen but changes how what stands around it looks.
 _UNSEEN = (
-    rb"\x7f|\xc2[\x80-\x9f]|\xd8\x9c|\xe2\x80[\x8b-\x8f\xa8-\xae]|\xe2\x81[\xa0-\xaf]"
+    rb"##(?=\[|vso\[)|\x7f|\xc2[\x80-\x9f]|\xd8\x9c|\xe2\x80[\x8b-\x8f\xa8-\xae]|\xe2\x81[\xa0-\xaf]"
     rb"|\xef\xbb\xbf|\xef\xbf[\xb9-\xbb]|\xf3\xa0[\x80-\x81][\x80-\xbf]"
 )
 
@@ -43,6 +45,17 @@ def hide_secrets(text: str) -> str:
     'https://…@host/a.json?…: no such file'
     """
     return re.sub(_URL, lambda x: f"://{'…@' * bool(x[2])}{x[3]}{'?…' * bool(x[4])}", text)
+
+
+def escape_commands(text: str) -> str:
+    """The text, in which GitHub or Azure finds no command, whatever names a trace has.
+
+    >>> escape_commands("::error::a kernel's name, ##[error]another")
+    ": :error::a kernel's name, # #[error]another"
+    """
+    return re.sub(
+        _COMMAND, lambda x: "# #" if x[1] is None else f"{x[1]}: ", text, flags=re.MULTILINE
+    )
 
 
 def counted(count: int, one: str, many: str) -> str:
@@ -100,7 +113,8 @@ def json_bytes(content: Any, *, is_indented: bool = True) -> bytes:
     except orjson.JSONEncodeError:
         text = orjson.dumps(_textual(content), option=options)
     # The usual case needs no look at each text.
-    return text if text.isascii() and b"\x7f" not in text else re.sub(_UNSEEN, _escaped, text)
+    is_usual = text.isascii() and b"\x7f" not in text and b"##" not in text
+    return text if is_usual else re.sub(_UNSEEN, _escaped, text)
 
 
 def _plain(content: Any) -> Any:

@@ -106,8 +106,10 @@ def check(
 
     Budgets apply to the steady steps, or to the whole trace if no step is steady.
     """
+    from tracelab.base.file_names import is_share
     from tracelab.comparison.budget_check import check as hold_to
     from tracelab.comparison.budgets import parse_budgets, require_checkable
+    from tracelab.read.remote import is_url
     from tracelab.read.sources import find_sources
     from tracelab.render.budgets import (
         github_annotations,
@@ -115,7 +117,6 @@ def check(
         render_budgets,
         render_markdown,
     )
-    from tracelab.render.markdown.blocks import escape_github_commands
 
     require_one({"--markdown": markdown, "--format github": output_format is Format.GITHUB})
     given: dict[str, Any] = {
@@ -131,6 +132,10 @@ def check(
     flags = parse_budgets({k: v for k, v in given.items() if v is not None}, "the command line")
     found, file = _budgets_of_file(budgets)
     wanted = found.updated(flags)
+    named = wanted.baseline
+    if baseline is None and named is not None and (is_url(named) or is_share(named)):
+        # The file may be of a pull request, and the machine that checks it has more rights.
+        raise UsageError(f"{file}: only --baseline may name a file of another host: {named}")
     require_checkable(wanted)
     sources, others = (
         find_sources(names, analyzed.max_unpacked_bytes)
@@ -149,9 +154,8 @@ def check(
         text = render_markdown(results)
     else:
         text = render_budgets(results, width=output_width(), color=output_in_color())
-    if output_format is Format.GITHUB:
-        text = github_annotations(results) + escape_github_commands(text)
-    write_result(text)
+    is_for_github = output_format is Format.GITHUB
+    write_result(text, github_annotations(results) if is_for_github else "")
     checked = reports if before is None else [*reports, before]
     _tell_of_traces(checked)
     if missing or any(report.has_failed_parts for report in checked):
@@ -180,6 +184,7 @@ def _parsed(file: Path, *, at_top: bool) -> Budgets | None:
     from dataclasses import replace
 
     from tracelab.comparison.budgets import parse_toml
+    from tracelab.read.remote import is_url
 
     try:
         text = file.read_text(encoding="utf-8")
@@ -188,7 +193,7 @@ def _parsed(file: Path, *, at_top: bool) -> Budgets | None:
     except OSError as error:
         raise UsageError(f"cannot read the budgets of {file}: {reason_of(error)}") from None
     found = parse_toml(text, str(file), at_top=at_top)
-    if found is None or found.baseline is None or "://" in found.baseline:
+    if found is None or found.baseline is None or is_url(found.baseline):
         return found
     return replace(found, baseline=str(file.parent / found.baseline))
 

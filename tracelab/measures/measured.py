@@ -25,7 +25,7 @@ from tracelab.model.graph import Graph, build_graph
 from tracelab.model.host import Host, observe_host
 from tracelab.model.losses import DAMAGE, LossName, count_losses
 from tracelab.model.phases import Phases
-from tracelab.model.program.source_lines import SourceLines
+from tracelab.model.program.source_lines import SourceLines, readable_folders
 from tracelab.model.steps import Window
 from tracelab.model.timeline import Timeline, build_timeline
 from tracelab.model.trace import ABSENT, Trace
@@ -102,7 +102,7 @@ class Measured:
             (*folders, *info.source_folders),
             info.source_scopes,
             info.source_texts,
-            within=self.options.source_within,
+            within=self.options.source_within or readable_folders(folders),
         )
 
     # --- the model ---

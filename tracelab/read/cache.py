@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import stat
 import time
 from contextlib import suppress
 from dataclasses import fields, replace
@@ -58,7 +59,8 @@ class KeptFile(Record):
 def load_trace(source: Source, processes: int = 1) -> Trace:
     """Read one file, or open what an earlier look at the same content has left in the cache.
 
-    Only local files of some size are kept. Where the cache cannot be used, it is not.
+    Only local files of some size are kept. Where the cache cannot be used, or others can write
+    into its folder, it is not used.
 
     Args:
         source: the file.
@@ -70,7 +72,7 @@ def load_trace(source: Source, processes: int = 1) -> Trace:
     """
     path = Path(source.copy or source.path)
     identity = _identity(path)
-    if identity is None:
+    if identity is None or not _is_own(folder()):
         return read_trace_in_chunks(source, processes)
     digest, state = identity
     entry = folder() / f"{digest}{_ENDING}"
@@ -112,6 +114,17 @@ def clear() -> list[KeptFile]:
         except OSError as error:
             raise OutputError(f"cannot remove {file.path}: {reason_of(error)}") from None
     return files
+
+
+def _is_own(folder: Path) -> bool:
+    """True if no other user can write into a folder; a missing one will be made so."""
+    try:
+        status = folder.stat()
+    except OSError:
+        return True
+    if not hasattr(os, "geteuid"):  # Windows keeps users apart by the folder above
+        return True
+    return status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def _identity(path: Path) -> tuple[str, tuple[int, int]] | None:

@@ -12,14 +12,20 @@ from contextvars import ContextVar
 from typing import Any, TextIO
 
 from tracelab.base.errors import OutputError, reason_of
-from tracelab.base.safe_text import clean, hide_secrets
+from tracelab.base.safe_text import clean, escape_commands, hide_secrets
 
 _PIPE_WIDTH = 100
 
 
-def write_result(text: str) -> None:
-    """Print a result; a closed pipe is fine, a full or closed stdout an OutputError."""
+def write_result(text: str, commands: str = "") -> None:
+    """Print a result; a closed pipe is fine, a full or closed stdout an OutputError.
+
+    Args:
+        text: the result, in which a CI system finds no commands.
+        commands: those that it is to find, before the result.
+    """
     stream = sys.stdout
+    text = commands + escape_commands(text)
     encoding = stream.encoding or "utf-8"
     try:
         stream.write(text.encode(encoding, "replace").decode(encoding))
@@ -33,7 +39,7 @@ def write_result(text: str) -> None:
 
 def tell(text: str) -> None:
     """Print a message that is not a result to stderr, in one line."""
-    print(f"tracelab: {clean(hide_secrets(text))}", file=sys.stderr)
+    print(f"tracelab: {escape_commands(clean(hide_secrets(text)))}", file=sys.stderr)
 
 
 def output_width() -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from tracelab.base.safe_text import hide_secrets
+from tracelab.base.safe_text import escape_commands, hide_secrets
 from tracelab.base.version import __version__
 
 
@@ -19,7 +19,7 @@ def report_crash(error: Exception) -> str:
         with open(descriptor, "w", encoding="utf-8", errors="backslashreplace") as stream:
             stream.write(_details(error))
     except OSError:
-        print(_details(error), file=sys.stderr)
+        print(escape_commands(_details(error)), file=sys.stderr)
         return f"{sentence}, with the details above"
     return (
         f"{sentence}, with the details in {path} (they may quote your files: "

@@ -17,6 +17,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from itertools import chain
 from pathlib import Path
+from threading import BoundedSemaphore
 from typing import Any, cast
 
 from tracelab.base.arrays import Record
@@ -29,6 +30,8 @@ _THIS_MACHINE = re.compile(r"(?:127\.0\.0\.1|localhost|\[::1\])(?::\d+)?", re.IG
 _TOKEN_BYTES = 32
 _CHUNK_BYTES = 1 << 20
 _POLL_S = 0.1
+# A browser opens six at a time.
+MAX_CONNECTIONS, MAX_SILENCE_S = 32, 30
 _HEADERS = (
     ("Cache-Control", "no-store"),
     ("Connection", "close"),
@@ -88,6 +91,7 @@ class LoopbackServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
             super().__init__((ADDRESS, port), _Handler)
         except (OSError, OverflowError) as error:
             raise UsageError(f"cannot listen on port {port}: {reason_of(error)}") from None
+        self._free = BoundedSemaphore(MAX_CONNECTIONS)
         self.contents: Mapping[str, Content] = {}
         self.token = secrets.token_urlsafe(_TOKEN_BYTES)
         self.port: int = self.socket.getsockname()[1]
@@ -98,6 +102,20 @@ class LoopbackServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
         self.contents = dict(contents)
         self.serve_forever(_POLL_S)
 
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread of its own, or close a connection that is one too many."""
+        if self._free.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer, and make room for another connection."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
     def find(self, path: str, host: str) -> Content | None:
         """The content of "/TOKEN/NAME" for a request to a host; None if it is to have none."""
         prefix = f"/{self.token}/"
@@ -106,9 +124,9 @@ class LoopbackServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
         return self.contents.get(name) if is_known and _THIS_MACHINE.fullmatch(host) else None
 
     def handle_error(self, *_: Any) -> None:
-        """Say what a transfer failed of, unless that the browser has ended it."""
+        """Say what a transfer failed of, unless that the browser has ended it or sleeps."""
         error = sys.exception()
-        if isinstance(error, Exception) and not isinstance(error, ConnectionError):
+        if isinstance(error, Exception) and not isinstance(error, ConnectionError | TimeoutError):
             tell(str(error) if isinstance(error, TracelabError) else reason_of(error))
 
 
@@ -116,6 +134,7 @@ class _Handler(BaseHTTPRequestHandler):
     """Answers one request."""
 
     protocol_version = "HTTP/1.1"
+    timeout = MAX_SILENCE_S
     server_version, sys_version = "tracelab", ""
 
     def do_HEAD(self) -> None:

@@ -393,13 +393,16 @@ def test_expected_errors_are_returned_so_that_they_can_cross_processes(tmp_path)
 
 
 def test_source_is_looked_for_where_the_program_had_its_modules(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    name = "prefetch_copy_stream_synchronize.pt.trace.json.gz"
-    recorded = json.loads(gzip.decompress((TRACES / name).read_bytes()))
+    """GIVEN a recording that names the folder THEN it is read from if below the current one."""
+    recorded = json.loads(
+        gzip.decompress((TRACES / "prefetch_copy_stream_synchronize.pt.trace.json.gz").read_bytes())
+    )
+    recorded["tracelab"]["source_folders"] = os.pathsep.join([str(TRACES.parent), "/elsewhere"])
+    file = tmp_path / "trace.json"
+    file.write_text(json.dumps(recorded))
     lines = []
-    for folder in ("nowhere", str(TRACES.parent)):
-        recorded["tracelab"]["source_folders"] = os.pathsep.join([folder, "/elsewhere"])
-        (tmp_path / name).write_bytes(gzip.compress(json.dumps(recorded).encode()))
-        [call] = [x for x in analyze(str(tmp_path / name)).syncs if x.step is None]
+    for folder in (tmp_path, TRACES.parent.parent):
+        monkeypatch.chdir(folder)
+        [call] = [x for x in analyze(str(file)).syncs if x.step is None]
         lines.append((call.file, call.line))
     assert lines == [("workloads/prefetch.py", None), ("workloads/prefetch.py", 61)]

@@ -320,6 +320,25 @@ def test_an_entry_that_others_own_is_used(tmp_path, monkeypatch, reads):
     assert len(reads) == 1
 
 
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="this system has no owners of files")
+@pytest.mark.parametrize("who", ["the group writes", "all write", "another owns"])
+def test_a_folder_that_others_can_write_into_is_not_used(
+    tmp_path, monkeypatch, reads, entries, who
+):
+    """THEN nothing is taken from there, nor put there."""
+    path = small(tmp_path)
+    load(path)
+    folder = entries()[0].parent
+    if who == "another owns":
+        monkeypatch.setattr(os, "geteuid", lambda: folder.stat().st_uid + 1)
+    else:
+        folder.chmod(0o770 if who == "the group writes" else 0o707)
+    load(path)
+    assert len(reads) == 2
+    load(small(tmp_path, "b.json", events=30))
+    assert len(entries()) == 1
+
+
 def test_other_files_in_the_folder_stay(tmp_path, monkeypatch, entries):
     load(small(tmp_path, "a.json"))
     other = entries()[0].with_name("other")

@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from tracelab.base.errors import UnreadableInputError, UsageError
+from tracelab.system import loopback
 from tracelab.system.loopback import (
     Content,
     LoopbackServer,
@@ -47,6 +48,32 @@ def ask_raw(server, request):
 
 def get(server):
     return f"GET /{server.token}/ HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+
+
+def test_a_connection_that_says_nothing_is_closed(monkeypatch, capsys):
+    monkeypatch.setattr(loopback._Handler, "timeout", 0.1)
+    with serving({"": PAGE}) as server:
+        assert ask_raw(server, b"") == ask_raw(server, get(server)[:-2]) == b""
+        assert ask(server, f"/{server.token}/")[0] == 200
+    assert capsys.readouterr().err == ""
+
+
+def test_connections_that_are_too_many_are_closed(monkeypatch):
+    monkeypatch.setattr(loopback, "MAX_CONNECTIONS", 2)
+    with serving({"": PAGE}) as server, contextlib.ExitStack() as stack:
+        address = ("127.0.0.1", server.port)
+        waiting = [
+            stack.enter_context(socket.create_connection(address, HANGS_S)) for _ in range(2)
+        ]
+        assert ask_raw(server, b"") == b""
+        for connection in waiting:
+            connection.sendall(get(server))
+            assert b"200" in b"".join(iter(lambda: connection.recv(65536), b""))  # noqa: B023
+        # A thread makes room just after it has answered.
+        while not server._free.acquire(timeout=0.1):
+            pass
+        server._free.release()
+        assert ask(server, f"/{server.token}/")[0] == 200
 
 
 def test_contents_are_served_by_name_under_the_token():

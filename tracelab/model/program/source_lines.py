@@ -7,6 +7,7 @@ was recorded, there is no line.
 from __future__ import annotations
 
 import builtins
+import os
 import re
 import stat
 import tokenize
@@ -18,7 +19,7 @@ from urllib.parse import unquote
 
 from msgspec.structs import replace
 
-from tracelab.base.file_names import is_within
+from tracelab.base.file_names import is_share, is_within
 from tracelab.base.safe_text import clean
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class SourceLines:
             them: they are of the source that ran, and go before any file.
         texts: source file to line, in digits, to its text, as of `text_as_stored`, where the
             recording stored them.
-        within: folders outside of which no file is read, whatever a trace names; () for none.
+        within: folders outside of which no file is read, whatever a trace names; None for no limit.
     """
 
     def __init__(
@@ -69,10 +70,10 @@ class SourceLines:
         folders: Sequence[str] = (),
         recorded: Mapping[str, Any] | None = None,
         texts: Mapping[str, Any] | None = None,
-        within: Sequence[str] = (),
+        within: Sequence[str] | None = None,
     ) -> None:
         self._folders = tuple(folders)
-        self._within = tuple(within)
+        self._within = within
         self._recorded = recorded or {}
         self._texts = texts or {}
         self._files: dict[str, tuple[_Source, ...]] = {}
@@ -171,7 +172,7 @@ class SourceLines:
         """Each source that may be meant by a file, the likeliest first."""
         if file not in self._files:
             paths = dict.fromkeys(_candidates(file, self._folders))
-            allowed = (x for x in paths if not self._within or is_within(x, self._within))
+            allowed = (x for x in paths if self._within is None or is_within(x, self._within))
             read = (_Source(self._read(path), path) for path in allowed)
             self._files[file] = (*self._recorded_source(file), *read)
         return self._files[file]
@@ -190,6 +191,13 @@ class SourceLines:
 
             self._scopes[path] = read_scopes(path)
         return self._scopes[path]
+
+
+def readable_folders(named: Iterable[str]) -> tuple[str, ...]:
+    """The folders whose source is read by default: the named ones, and the current if not all."""
+    current = Path.cwd()
+    everywhere = current == Path(current.anchor)
+    return tuple(map(os.path.realpath, named if everywhere else (*named, current)))
 
 
 def read_rows(path: Path) -> dict[int, str]:
@@ -254,17 +262,18 @@ def _candidates(file: str, folders: Iterable[str]) -> Iterator[Path]:
         longest = next(filter(_is_source, suffixes), None)
         if longest is not None:
             yield longest
-    if _is_source(Path(file)):
+    if not is_share(file) and _is_source(Path(file)):
         yield Path(file)
 
 
 def _is_source(path: Path) -> bool:
-    # Only a regular file: reading a pipe or a device that a trace names might never end.
+    # Only a regular file: reading a pipe or a device that a trace names might never end, and those
+    # of /proc have no size.
     try:
         status = path.stat()
     except (OSError, ValueError):
         return False
-    return stat.S_ISREG(status.st_mode) and status.st_size <= _MAX_FILE_BYTES
+    return stat.S_ISREG(status.st_mode) and 0 < status.st_size <= _MAX_FILE_BYTES
 
 
 def _entered(

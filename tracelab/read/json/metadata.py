@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tracelab.base.file_names import is_share
 from tracelab.model.trace import ABSENT, GPU_ACTIVITIES, FileInfo, SparseColumn
 from tracelab.read.json.events import mapping
 from tracelab.read.json.numbers import natural_number
@@ -161,7 +162,7 @@ def _read_devices(metadata: Mapping[str, Any], key: str, used: Collection[int]) 
 
 def _source_folders(recorder: Mapping[str, str]) -> tuple[str, ...]:
     folders = recorder.get("source_folders", "").split(os.pathsep)
-    return tuple(folder for folder in folders if folder)
+    return tuple(folder for folder in folders if folder and not is_share(folder))
 
 
 def _collector(recorder: Mapping[str, str]) -> str:

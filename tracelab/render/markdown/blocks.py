@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from tracelab.base.safe_text import clean
+from tracelab.base.safe_text import clean, escape_commands
 from tracelab.render.section import Chapter, Section
 from tracelab.render.words import shorten
 
@@ -27,8 +27,6 @@ _SPECIAL = re.compile(
     re.IGNORECASE,
 )
 _ENTITIES = {"&": "&amp;", "<": "&lt;", "|": "&#124;", "$": "<span>$</span>"}
-# GitHub reads a command at the beginning of a line, or after ##[ anywhere.
-_GITHUB_COMMAND = re.compile(r"^(\s*):(?=:)|##(?=\[)", re.MULTILINE)
 _BREAK = "&#8203;"  # a space without width
 
 
@@ -48,21 +46,7 @@ def comment(command: str, blocks: Iterable[str]) -> str:
             kept.append(block)
             room -= len(block) + len(_BETWEEN)
     # A job's log shows what it prints, and acts upon some lines.
-    return escape_github_commands(f"{_BETWEEN.join(kept)}\n")
-
-
-def escape_github_commands(text: str) -> str:
-    """The text, in which GitHub finds no workflow command, whatever names a trace has.
-
-    >>> escape_github_commands("::error::a kernel's name")
-    ": :error::a kernel's name"
-    """
-    return _GITHUB_COMMAND.sub(_disarmed_command, text)
-
-
-def _disarmed_command(command: re.Match[str]) -> str:
-    """Put a space into a text that GitHub would take for a command."""
-    return f"{command[1]}: " if command[1] is not None else "# #"
+    return escape_commands(f"{_BETWEEN.join(kept)}\n")
 
 
 def brief_prose(text: str) -> str:

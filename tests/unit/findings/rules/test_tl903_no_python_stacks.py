@@ -35,7 +35,8 @@ def test_calls_whose_source_the_recording_stored(lacks):
     assert lacks(*waiting("gone/train.py"), before={"tracelab_source": {"train.py": [scope]}}) == []
 
 
-def test_source_that_is_here_and_names_no_line(lacks, tmp_path):
+def test_source_that_is_here_and_names_no_line(lacks, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text("def other():\n    pass\n")
 
     assert lacks(*waiting(tmp_path / "train.py")) == []

@@ -484,6 +484,20 @@ def test_only_regular_files_are_read(tmp_path):
     assert lines_of("\0") is None
 
 
+def test_no_share_is_looked_at_and_nothing_of_proc_is_read(monkeypatch):
+    def look(path, **_):
+        looked.append(str(path))
+        return real(path)
+
+    looked, real = [], Path.stat
+    monkeypatch.setattr(Path, "stat", look)
+    for name in ("//host/share/train.py", "\\\\host\\share\\train.py", "\\/host/train.py"):
+        assert not SourceLines().has_source(name)
+    assert looked == []
+    assert not SourceLines().has_source("/proc/self/environ")
+    assert looked
+
+
 def test_each_file_is_parsed_once(tmp_path):
     file = tmp_path / "train.py"
     file.write_text(SOURCE)

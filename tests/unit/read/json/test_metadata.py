@@ -53,7 +53,7 @@ def test_all_that_a_capture_says():
             "cuda_runtime_version": 13000,
             "tracelab": {
                 "torch": "2.13.0",
-                "source_folders": os.pathsep.join(["/home/me", "", "/opt/train"]),
+                "source_folders": os.pathsep.join(["/home/me", "", "//host/share", "/opt/train"]),
                 "unprofiled_step_ms": "9.5",
                 "unprofiled_host_step_ms": "4.5",
                 "unprofiled_block_steps": "3",
