@@ -4,7 +4,7 @@
 # tests as well.
 PYTHON ?= python
 
-.PHONY: test check coverage lint types layers format snapshots documents docs frozen
+.PHONY: test check coverage lint types layers format snapshots documents docs frozen fuzz
 
 test:
 	$(PYTHON) -m pytest -n auto
@@ -12,6 +12,7 @@ test:
 check:
 	.ci/other_pythons
 	.ci/newest_torch
+	$(PYTHON) -m tests.fuzz --seconds 60 --seed $$(date +%j)
 	$(PYTHON) -m pytest -n auto --corpus=all --hypothesis-profile=all -m "" --cov
 
 # What the unit tests alone run of the package, with the lines that they leave out.
@@ -44,6 +45,11 @@ documents:
 # The site of the documents, in build/site.
 docs:
 	$(PYTHON) -m sphinx -q -W --keep-going tracelab/docs build/site
+
+# Inputs that lie, to all that reads bytes of others: guided by coverage where atheris is installed.
+SECONDS ?= 60
+fuzz:
+	$(PYTHON) -m tests.fuzz --seconds $(SECONDS)
 
 # What differs of all outputs of the bundled captures from tests/frozen.tsv: a change of no figure
 # leaves nothing. `write` instead of `check` renews the table.

@@ -2,11 +2,11 @@
 
 ``unit/`` mirrors the package, module by module; ``cli/`` runs each command as a user does;
 ``golden/`` compares whole reports of bundled and of real traces with what is known of them;
-``frameworks/`` records real trainings; ``repository/`` holds the documents, the imports and the
-style; ``reference/`` defines the measures once more, slowly; ``build/`` makes traces and reports by
-hand; ``programs/`` are recorded, ``benchmarks/`` are run by hand. Screens and sentences are kept in
-``__snapshots__`` next to their tests; ``pytest --snapshot-update`` writes them anew. Fixtures of a
-single folder stand in its own ``conftest.py``.
+``frameworks/`` records real trainings; ``fuzz/`` makes inputs that lie; ``repository/`` holds the
+documents, the imports and the style; ``reference/`` defines the measures once more, slowly;
+``build/`` makes traces and reports by hand; ``programs/`` are recorded, ``benchmarks/`` are run by
+hand. Screens and sentences are kept in ``__snapshots__`` next to their tests; ``pytest
+--snapshot-update`` writes them anew. Fixtures of a single folder stand in its own ``conftest.py``.
 """
 
 import gc
