@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,10 +19,12 @@ from tracelab.analysis.reports import FileResult
 from tracelab.base.arrays import ABSENT, Record
 from tracelab.base.errors import TracelabError
 from tracelab.base.options import DEFAULTS, Options
+from tracelab.base.safe_text import json_bytes
 from tracelab.model.timeline import Timeline
 from tracelab.outputs.output import Output, Request, Written
 from tracelab.outputs.scene_of_job import marks_of
 from tracelab.read.event_array import EventArray, Selection, locate_events, selected_events
+from tracelab.read.reader import EVENTS
 from tracelab.read.streams import READ_ERRORS, Source, fast_zlib, open_source, unreadable
 from tracelab.render.perfetto import event_lines
 from tracelab.render.scene import Scene, Span
@@ -79,8 +82,9 @@ def select(timeline: Timeline, window: Span) -> Selection:
 def write_with_tracks(source: Source, part: PerfettoPart, report: Report, path: Path) -> None:
     """Write a trace with our tracks in it, packed if the name ends in ``.gz``.
 
-    The file's own bytes stay as they are. Where it breaks off, what is whole of it is closed. Of a
-    single step, only the file's events of that step are written.
+    The file's own bytes stay as they are. Where it breaks off, what is whole of it is closed; of a
+    damaged one, what can be read is written. Of a single step, only the file's events of that step
+    are written.
 
     Args:
         source: the file.
@@ -166,7 +170,7 @@ def _notes(losses: Mapping[str, int]) -> list[str]:
     """List what a reader of the new file should know."""
     notes = {
         "the file is truncated": losses.get("truncated"),
-        "some events are damaged and were copied unchanged": (
+        "some events were damaged, and are repaired or left out": (
             losses.get("unparsable_events") or losses.get("repairs")
         ),
     }
@@ -190,7 +194,7 @@ def splice(
         array: the place of its events.
         lines: the events to add, a JSON object each.
         path: the file to write.
-        selection: the file's own events to keep; None for all, and every byte.
+        selection: the file's own events to keep; None for all, and every byte if none is damaged.
     """
     is_packed = path.name.lower().endswith(".gz")
     with writing(path) as stream, packed(stream, is_packed=is_packed) as write:
@@ -200,23 +204,38 @@ def splice(
             write(f"{comma}\n{text}".encode())
             comma = ","
         write(b"\n")
-        if array.breaks_off:
+        if array.is_damaged:
+            write(b"]}\n")
+        elif array.breaks_off:
             write(b"]\n" if array.is_bare else b"]}\n")
         else:
             _copy(bytes_of(source, array.end), write)
 
 
 def _own_events(source: Source, array: EventArray, selection: Selection | None) -> Iterator[bytes]:
-    """Yield the file's own bytes up to the end of its events, or only the chosen events."""
-    if selection is None:
+    """Yield the file's own bytes up to the end of its events, or only what is chosen and whole."""
+    if array.is_damaged:
+        yield _header_of(array, source.path)
+    elif selection is None:
         yield from bytes_of(source, 0, array.end)
         return
-    yield from bytes_of(source, 0, array.begin)
+    else:
+        yield from bytes_of(source, 0, array.begin)
     before = b"\n"
     for texts in selected_events(source, selection):
         if texts:
             yield before + b",\n".join(texts)
             before = b",\n"
+
+
+def _header_of(array: EventArray, path: str) -> bytes:
+    """A header of what can be read of a damaged file's own; it is before its events."""
+    try:
+        keys = json_bytes(dict(array.metadata), is_indented=False)
+    except TypeError as error:  # it nests deeper than what can be written
+        raise unreadable(path, error) from None
+    comma = b"," * bool(array.metadata)
+    return b'%b%b"%b": [' % (keys.rstrip()[:-1], comma, EVENTS.encode())
 
 
 def bytes_of(source: Source, begin: int, end: int | None = None) -> Iterator[bytes]:
@@ -238,10 +257,11 @@ def bytes_of(source: Source, begin: int, end: int | None = None) -> Iterator[byt
 
 
 def _copy(blocks: Iterable[bytes], write: _Write) -> bytes:
-    """Write some bytes; return the last of them that is not blank."""
-    last = b""
+    """Write some bytes, those that are no text replaced; return the last that is not blank."""
+    last, decoder = b"", getincrementaldecoder("utf-8")("replace")
     for block in blocks:
-        write(block)
+        is_whole = block.isascii() and not decoder.getstate()[0]
+        write(block if is_whole else decoder.decode(block).encode())
         last = block.rstrip()[-1:] or last
     return last
 

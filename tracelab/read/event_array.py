@@ -15,6 +15,7 @@ import orjson
 
 from tracelab.base.arrays import Arrays, Record
 from tracelab.base.intervals import Int64Array
+from tracelab.model.losses import DAMAGE
 from tracelab.read.json.array import ArrayReader
 from tracelab.read.json.events import decode_texts, mapping
 from tracelab.read.reader import EVENTS, collector_paused
@@ -43,6 +44,7 @@ class EventArray(Record):
             last event that is whole.
         is_bare: the array is the file, rather than under a key of an object.
         breaks_off: the file ends before the array does, or before what follows it does.
+        metadata: the file's other keys, as far as they can be read.
         losses: what the reader could not use, by the names in `tracelab.model.losses.LOSSES`.
         threads: every process and thread as the file writes them, by the texts of both.
     """
@@ -51,8 +53,14 @@ class EventArray(Record):
     end: int
     is_bare: bool
     breaks_off: bool
+    metadata: Mapping[str, Any]
     losses: Mapping[str, int]
     threads: Mapping[tuple[str, str], tuple[Id, Id]]
+
+    @property
+    def is_damaged(self) -> bool:
+        """True if the file is not JSON, even where it would not break off."""
+        return not self.losses.keys().isdisjoint({*DAMAGE} - {"truncated"})
 
 
 class Selection(Arrays):
@@ -118,13 +126,14 @@ def locate_events(source: Source) -> EventArray:
         end=reader.end,
         is_bare=reader.is_bare,
         breaks_off=reader.breaks_off,
+        metadata=MappingProxyType(reader.metadata),
         losses=MappingProxyType(dict(+reader.losses)),
         threads=MappingProxyType({_texts(pair): pair for pair in reversed(threads)}),
     )
 
 
-def selected_events(source: Source, selection: Selection) -> Iterator[list[bytes]]:
-    """The texts of the events that are kept, piece by piece, in the file's order.
+def selected_events(source: Source, selection: Selection | None) -> Iterator[list[bytes]]:
+    """The texts of the events that are kept, or of all, piece by piece, in the file's order.
 
     Raises:
         UnreadableInputError: the file can no longer be read.
@@ -133,11 +142,11 @@ def selected_events(source: Source, selection: Selection) -> Iterator[list[bytes
         first_index = 0
         reader = ArrayReader(stream, source.path, EVENTS, _decode_pairs, _is_pair_of_event)
         for pairs in reader:
-            chosen = selection.chosen(first_index, len(pairs))
+            chosen = selection.chosen(first_index, len(pairs)) if selection else ()
             yield [
                 text
                 for index, (head, text) in enumerate(pairs, first_index)
-                if index in chosen or selection.keeps(head)
+                if selection is None or index in chosen or selection.keeps(head)
             ]
             first_index += len(pairs)
 

@@ -3,6 +3,7 @@
 import gzip
 import json
 import tracemalloc
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -88,14 +89,42 @@ def test_nothing_to_put_in(tmp_path):
     assert json.loads(spliced(content, tmp_path, lines=())) == json.loads(content)
 
 
-def test_numbers_that_are_none_in_json_stay(tmp_path):
-    content = b'{"traceEvents": [{"ph": "X", "args": {"a": nan, "b": -inf}}, {"ph": "X"}], "c": 1}'
-    assert without_ours(spliced(content, tmp_path)) == content
+def test_what_is_no_json_is_repaired_or_left_out(tmp_path):
+    content = (
+        b'{"rank": 1, "traceEvents": [{"ph": "X", "args": {"a": nan, "b": -inf}}, {oops}, '
+        b'{"ph": "M"}], "c": 1}'
+    )
+    written = json.loads(spliced(content, tmp_path), parse_constant=pytest.fail)
+    events = written.pop("traceEvents")
+    assert written == {"rank": 1, "c": 1}
+    assert [event["ph"] for event in events] == ["X", "M", "X", "X"]
 
 
-def test_damaged_events_stay_where_they_are(tmp_path):
-    content = b'{"traceEvents": [{"ph": "X"}, {oops}, {"ph": "X", "a": "x" y"}, {"ph": "X"}]}'
-    assert without_ours(spliced(content, tmp_path)) == content
+MUTATIONS = (
+    b"",
+    b'"',
+    b"{",
+    b"]}",
+    b",",
+    b"\\",
+    b"\n",
+    b"\xff",
+    b"\xc3",
+    b"\0",
+    b"nan",
+    b"[" * 300,
+)
+
+
+@examples(200)
+@given(st.integers(0, 10**6), st.integers(0, 20), st.sampled_from(MUTATIONS))
+def test_of_a_damaged_file_comes_json_or_nothing(place, length, inserted):
+    """GIVEN a file with some bytes in place of others, wherever THEN what is written is JSON."""
+    place %= len(WHOLE)
+    content = WHOLE[:place] + inserted + WHOLE[place + length :]
+    with TemporaryDirectory() as folder, suppress(UnreadableInputError):
+        events = parsed(spliced(content, Path(folder)))
+        assert events[-len(OURS) :] == [json.loads(line) for line in OURS]
 
 
 WHOLE = files.text(
