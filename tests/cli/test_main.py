@@ -1,8 +1,15 @@
+import os
+import signal
+from pathlib import Path
+
 import pytest
 
+from tests.cli import commands
 from tests.conftest import Ran
 from tracelab.base.version import __version__
 from tracelab.cli.main import COMMANDS, main
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_a_command_from_outside_can_be_added(monkeypatch, capsys):
@@ -47,3 +54,28 @@ def test_a_mistyped_option_before_the_script_is_no_script(tracelab, arguments, s
     ran = tracelab("run", *arguments)
     assert (ran.code, ran.out) == (2, "")
     assert sentence in ran.err
+
+
+INTERRUPTED = """
+import os, signal
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+except BaseException:  # as some packages do
+    pass
+"""
+
+
+@pytest.mark.parametrize("is_ignored", [False, True])
+def test_ctrl_c_while_modules_are_imported(tmp_path, is_ignored):
+    """THEN the command ends, with not a word; one that was started without Ctrl-C goes on."""
+    (tmp_path / "typer.py").write_text(INTERRUPTED)
+    handler = signal.SIG_IGN if is_ignored else signal.SIG_DFL
+    ran = commands.tracelab(
+        "--version",
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, handler),
+    )
+    if is_ignored:
+        assert b"typer" in ran.stderr
+    else:
+        assert (ran.returncode, ran.stdout, ran.stderr) == (130, b"", b"")

@@ -36,6 +36,7 @@ from tracelab.read.json.events import decode_texts, is_text_of_event, mapping
 from tracelab.read.json.numbers import natural_number
 from tracelab.read.remote import is_url, shown_path
 from tracelab.read.streams import MAX_RATIO, READ_ERRORS, Source, open_source, unreadable
+from tracelab.system.files import hidden_path
 
 _TRACE_NAMES = ("trace.json", "trace.json.gz", ".pftrace", ".pftrace.gz")
 # A trace shows within it that it is one, and a merged file names a rank.
@@ -313,7 +314,8 @@ def new_copy() -> Path:
 
 @cache
 def _folder() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="tracelab-")
+    name = hidden_path(Path(tempfile.gettempdir())).name
+    return tempfile.TemporaryDirectory(prefix=name)
 
 
 _numbers_of_copies = count()

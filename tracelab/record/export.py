@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracelab.read.streams import Source, ends_as_json, open_source
+from tracelab.system.files import hidden_path
+from tracelab.system.signals import uninterrupted
 
 if TYPE_CHECKING:
     import torch
@@ -21,18 +23,21 @@ _ANNOTATIONS = "cuda_graph_annotations"  # a parameter of newer export_chrome_tr
 def save_trace(profiler: torch.profiler.profile, path: Path) -> None:
     """Write a Chrome trace so that whoever waits for the file never finds a part of it.
 
+    Ctrl-C and SIGTERM come after it: a recording that took an hour is not lost at its end.
+
     Raises:
         OSError: it cannot be written.
     """
-    partial_file = path.with_name(f".{path.name}")
-    try:
-        export_trace(profiler, partial_file)
-        if not ends_as_json(str(partial_file)):
-            raise OSError("it is incomplete; is the disk full?")
-        partial_file.replace(path)
-    except OSError:
-        partial_file.unlink(missing_ok=True)
-        raise
+    partial_file = hidden_path(path.parent, "".join(path.suffixes[-2:]))
+    with uninterrupted():
+        try:
+            export_trace(profiler, partial_file)
+            if not ends_as_json(str(partial_file)):
+                raise OSError("it is incomplete; is the disk full?")
+            partial_file.replace(path)
+        except OSError:
+            partial_file.unlink(missing_ok=True)
+            raise
 
 
 def export_trace(profiler: torch.profiler.profile, file: Path) -> None:
@@ -43,8 +48,6 @@ def export_trace(profiler: torch.profiler.profile, file: Path) -> None:
     """
     # Cuspy packs every file, and the file's name then says so.
     packed = file.with_name(f"{file.name}.gz")
-    for left in (file, packed):  # by a run that was killed
-        left.unlink(missing_ok=True)
     profiler.export_chrome_trace(str(file), **_annotations_of_graphs(profiler))
     if packed.exists():
         try:

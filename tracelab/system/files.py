@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import glob
 import os
 import re
+import shutil
 from collections.abc import Iterable, Iterator, Set
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -89,7 +91,7 @@ def replacing(
         OSError: it cannot be written; then nothing is left of it.
     """
     target = Path(os.path.realpath(path))
-    unfinished = target.with_name(f".tracelab-{os.urandom(8).hex()}{ending}")
+    unfinished = hidden_path(target.parent, ending)
     try:
         with open(unfinished, "xb") as stream:
             if is_private:
@@ -104,6 +106,35 @@ def replacing(
     except BaseException:
         unfinished.unlink(missing_ok=True)
         raise
+
+
+def hidden_path(folder: Path, ending: str = "") -> Path:
+    """A new name in a folder, of what this process will remove; a killed one's are removed now."""
+    if hasattr(os, "uname"):
+        begin = f".tracelab-{os.uname().nodename}-{_process_namespace()}-"
+        for left in folder.glob(f"{glob.escape(begin)}*"):
+            with suppress(OSError, ValueError):
+                _remove_if_dead(left, int(left.name.removeprefix(begin).partition("-")[0]))
+    else:
+        begin = ".tracelab-"
+    return folder / f"{begin}{os.getpid()}-{os.urandom(8).hex()}{ending}"
+
+
+def _process_namespace() -> str:
+    """The container whose processes this one sees, if it tells."""
+    with suppress(OSError):
+        return re.sub(r"\D", "", str(Path("/proc/self/ns/pid").readlink()))
+    return ""
+
+
+def _remove_if_dead(path: Path, process: int) -> None:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
 
 
 def identities(paths: Iterable[str]) -> frozenset[tuple[int, int]]:

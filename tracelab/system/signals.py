@@ -26,9 +26,18 @@ def exit_when_signalled(number: int, _: types.FrameType | None) -> None:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Hold off Ctrl-C and SIGTERM while something short is finished."""
-    with _handled(dict.fromkeys((signal.SIGINT, signal.SIGTERM), signal.SIG_IGN)):
-        yield
+    """Hold off Ctrl-C and SIGTERM while something short is finished; they come after it."""
+    held: list[int] = []
+
+    def hold(number: int, _: types.FrameType | None) -> None:
+        held.append(number)
+
+    try:
+        with _handled(dict.fromkeys((signal.SIGINT, signal.SIGTERM), hold)):
+            yield
+    finally:
+        if held:
+            signal.raise_signal(max(held))  # SIGTERM asks for more
 
 
 def leave_signals_to_the_main_thread() -> None:

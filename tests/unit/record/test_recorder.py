@@ -388,8 +388,10 @@ def test_ctrl_c_while_writing_does_not_lose_the_trace(tmp_path, monkeypatch):
 
     monkeypatch.setattr(torch.profiler.profile, "export_chrome_trace", interrupted)
     recorder = Recorder(tmp_path / "cpu.json", steps=1, warmup=1, baseline=0)
-    run(recorder, calls=recorder.calls)
+    with pytest.raises(KeyboardInterrupt):
+        run(recorder, calls=recorder.calls)
     assert recorder.done
+    assert [path.name for path in tmp_path.iterdir()] == ["cpu.json"]
 
 
 def test_a_fork_of_the_program_does_not_record(tmp_path, monkeypatch):

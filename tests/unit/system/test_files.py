@@ -2,12 +2,15 @@
 
 import errno
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tracelab.base.errors import OutputError
-from tracelab.system.files import replacing, require_output, write_file
+from tracelab.system.files import hidden_path, replacing, require_output, write_file
 
 
 def test_folders_above_a_file_are_made(tmp_path):
@@ -45,6 +48,34 @@ def test_whatever_comes_between_nothing_is_changed(tmp_path, error, before):
     with pytest.raises(error):
         write_half()
     assert [x.read_bytes() for x in tmp_path.iterdir()] == ([] if before is None else [before])
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from tracelab.system.files import hidden_path, replacing
+
+hidden_path(Path(sys.argv[1])).mkdir()
+with replacing(f"{sys.argv[1]}/report.json") as stream:
+    stream.write(b"half")
+    stream.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "uname"), reason="on Windows nothing is told of processes")
+def test_what_a_killed_process_left_goes_with_the_next_file(tmp_path):
+    """GIVEN files of a killed process, of a living one and of another machine, and links
+    THEN those of the first are gone after the next file is written, and no others."""
+    others = [tmp_path / f".tracelab-{name}-1-1.unfinished" for name in ("elsewhere", "x-y")]
+    others += [hidden_path(tmp_path, ".unfinished"), tmp_path / ".tracelab-notes"]
+    for other in others:
+        other.write_bytes(b"")
+    ran = subprocess.run([sys.executable, "-c", KILLED, tmp_path], check=False)
+    assert ran.returncode == -signal.SIGKILL
+    assert len(list(tmp_path.iterdir())) == len(others) + 2
+    write_file(tmp_path / "other.json", b"{}")
+    assert {*tmp_path.iterdir()} == {*others, tmp_path / "other.json"}
 
 
 def test_until_a_file_is_whole_the_older_one_is_there(tmp_path):

@@ -2,15 +2,46 @@ import os
 import signal
 import threading
 
-from tracelab.system.signals import leave_signals_to_the_main_thread, uninterrupted
+import pytest
+
+from tracelab.system.signals import (
+    leave_signals_to_the_main_thread,
+    terminable,
+    uninterrupted,
+)
 
 
-def test_what_must_be_finished_is_not_interrupted():
+@pytest.mark.parametrize("error", [None, OSError])
+def test_what_must_be_finished_is_interrupted_after_it(error):
+    """GIVEN Ctrl-C while something is finished, within something else that is
+    THEN it comes after both, also where these fail."""
     before = signal.getsignal(signal.SIGINT)
-    with uninterrupted():
-        os.kill(os.getpid(), signal.SIGINT)
-        os.kill(os.getpid(), signal.SIGTERM)
+    done = []
+
+    def finish():
+        with uninterrupted():
+            with uninterrupted():
+                os.kill(os.getpid(), signal.SIGINT)
+                done.append("inner")
+                if error is not None:
+                    raise error
+            done.append("outer")
+
+    with pytest.raises(KeyboardInterrupt):
+        finish()
+    assert done == ["inner", "outer"][: 1 if error else 2]
     assert signal.getsignal(signal.SIGINT) == before
+
+
+def test_of_two_signals_the_one_that_ends_more_comes():
+    def finish():
+        with terminable(), uninterrupted():
+            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(SystemExit) as ended:
+        finish()
+    assert ended.value.code == 128 + signal.SIGTERM
 
 
 def test_other_threads_leave_signals_alone():
