@@ -85,9 +85,10 @@ def find_in_job(
         the findings; ranks one after another, what saves most first.
     """
     of_pipeline = pipeline_finding(pipeline, parts) if pipeline is not None else None
+    by_rank = {rank: tuple(own) for rank, own in itertools.groupby(findings, key=lambda x: x.rank)}
     found: list[Finding] = []
     for part, waited_ns in zip(parts, wait_ns, strict=True):
-        own = tuple(finding for finding in findings if finding.rank == part.rank)
+        own = by_rank.get(part.rank, ())
         kept = [_subtract_waits(finding, part, waited_ns) for finding in own]
         remaining = tuple(finding for finding in kept if finding is not None)
         of_job = [

@@ -8,9 +8,10 @@ two bounds. Ranks of one host have one clock already: what the ends do not contr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import IntEnum
+from itertools import compress
 from typing import Annotated
 
 import numpy as np
@@ -22,6 +23,8 @@ from tracelab.job.matching import ENDS_TOGETHER, Matches
 from tracelab.job.part import RankPart
 from tracelab.measures.measure import constrained
 from tracelab.model.collectives import Operation
+from tracelab.model.lookup import expand_ranges
+from tracelab.model.trace import ABSENT
 
 _Floats = NDArray[np.float64]
 _SIGNED = constrained(minimum=-(2**63))
@@ -138,23 +141,29 @@ def align(parts: Sequence[RankPart], matches: Matches) -> Clocks:
     corrections = {reference: _Correction()}
     bases = {reference: "reference"}
     total_ns, count = np.zeros(len(matches)), np.zeros(len(matches), dtype=np.int64)
+    shared = np.zeros(len(parts), dtype=np.int64)
     part_index = reference
     while True:
-        member = np.flatnonzero(ends.part_index == part_index)
+        member = ends.of_part[part_index]
         match_index, recorded_ns = ends.match_index[member], ends.recorded_ns[member]
+        is_common = count[match_index] > 0
         if part_index not in corrections:
-            is_common = count[match_index] > 0
             common = match_index[is_common]
             bounds, bases[part_index] = _bounds(
                 ends, member[is_common], total_ns[common] / count[common]
             )
-            corrections[part_index] = _fit(bounds, corrections.values())
+            corrections[part_index] = _fit(bounds, dict.fromkeys(corrections.values()))
         total_ns[match_index] += recorded_ns + corrections[part_index].offset_ns_at(recorded_ns)
         count[match_index] += 1
-        left = [index for index in range(len(parts)) if index not in corrections]
-        if not left:
+        if len(corrections) == len(parts):
             break
-        part_index = _next(ends, left, count)
+        # The next one has most in common with those that are aligned.
+        new = match_index[~is_common]
+        joined = expand_ranges(matches.first[new], matches.first[new + 1])[1]
+        joined = joined[ends.role[joined] != Role.NOTHING]
+        shared += np.bincount(ends.part_index[joined], minlength=len(parts))
+        shared[[*corrections]] = ABSENT
+        part_index = int(shared.argmax())
     in_order = tuple(corrections[index] for index in range(len(parts)))
     alignment = _alignment(parts, ends, in_order, bases, reference)
     return Clocks(alignment, begin_ns, in_order)
@@ -175,6 +184,7 @@ class _Ends(Arrays):
     Attributes:
         match_index: intp[k], ascending.
         part_index: int32[k].
+        of_part: the members of each part, intp, ascending.
         recorded_ns: int64[k], ns since the reference's origin, by the recorded clock.
         role: int8[k], a `Role`.
         apart_ns: int64[k], ns, how far apart the ends of its operation may be by nature.
@@ -182,6 +192,7 @@ class _Ends(Arrays):
 
     match_index: NDArray[np.intp]
     part_index: NDArray[np.int32]
+    of_part: tuple[NDArray[np.intp], ...]
     recorded_ns: Int64Array
     role: NDArray[np.int8]
     apart_ns: Int64Array
@@ -200,6 +211,7 @@ def _find_ends(parts: Sequence[RankPart], matches: Matches, begin_ns: Sequence[i
     return _Ends(
         match_index=match_index,
         part_index=matches.part_index,
+        of_part=matches.members_of(len(parts)),
         recorded_ns=matches.member_values(
             [part.end_ns + begin for part, begin in zip(parts, begin_ns, strict=True)]
         ),
@@ -258,13 +270,6 @@ def _most_telling(role: NDArray[np.int8], apart_ns: Int64Array) -> tuple[NDArray
     return index, basis
 
 
-def _next(ends: _Ends, left: Sequence[int], count: Int64Array) -> int:
-    """Choose the part to fit next: the one that has most in common with aligned ones."""
-    is_common = (count[ends.match_index] > 0) & (ends.role != Role.NOTHING)
-    shared = np.bincount(ends.part_index[is_common], minlength=max(left) + 1)
-    return max(left, key=lambda index: int(shared[index]))
-
-
 # --- one rank's clock ---
 
 
@@ -309,16 +314,30 @@ def _bounds(ends: _Ends, member: NDArray[np.intp], target_ns: _Floats) -> tuple[
     return _Bounds(at_ns, low_ns, high_ns, apart_ns), basis
 
 
-def _fit(bounds: _Bounds, known: Iterable[_Correction]) -> _Correction:
+def _fit(bounds: _Bounds, known: Collection[_Correction]) -> _Correction:
     """Find the correction that fits the bounds: one that is known already, or a new one."""
     if not len(bounds.at_ns):
         return _Correction()
-    for correction in dict.fromkeys(known):
+    for correction in _candidates(bounds, known):
         if _is_believable(bounds.shift(correction.offset_ns_at(bounds.at_ns))):
             return correction
     drift, since_ns = _drift(bounds), int(bounds.at_ns[0])
     drifted_ns = drift * (bounds.at_ns - since_ns).astype(np.float64)
     return _Correction(round(_middle(bounds.shift(drifted_ns))), drift, since_ns)
+
+
+def _candidates(bounds: _Bounds, known: Collection[_Correction]) -> Iterator[_Correction]:
+    """Leave out corrections that two of the ends contradict: of a thousand clocks nearly all."""
+    add_ns, drift, since_ns = np.array([(x.add_ns, x.drift, x.since_ns) for x in known]).T
+    chosen = [bounds.low_ns.argmax(), bounds.high_ns.argmin()]
+    at_ns = bounds.at_ns[chosen, None].astype(np.float64)
+    offset_ns = add_ns + drift * (at_ns - since_ns)
+    spread_ns = np.ptp(bounds.low_ns) if bounds.is_together else 0.0
+    moved_ns = spread_ns + np.abs(drift) * np.ptp(bounds.at_ns)
+    most_ns = 2 * (_MIN_APART_NS + bounds.apart_ns + moved_ns)
+    is_possible = bounds.low_ns[chosen[0]] - offset_ns[0] <= most_ns
+    is_possible &= bounds.high_ns[chosen[1]] - offset_ns[1] >= -most_ns
+    return compress(known, is_possible)
 
 
 def _is_believable(left: _Bounds) -> bool:
@@ -408,15 +427,14 @@ def _residuals(ends: _Ends, corrections: Sequence[_Correction]) -> list[int | No
     sent.
     """
     job_ns = ends.recorded_ns.copy()
-    of_part = [np.flatnonzero(ends.part_index == index) for index in range(len(corrections))]
-    for member, correction in zip(of_part, corrections, strict=True):
+    for member, correction in zip(ends.of_part, corrections, strict=True):
         job_ns[member] += correction.offset_ns_at(job_ns[member])
     off_ns = np.abs(job_ns - _medians(job_ns, ends.match_index))
     total_ns = np.zeros(len(job_ns), dtype=np.int64)
     np.add.at(total_ns, ends.match_index, job_ns)
     later_ns = total_ns[ends.match_index] - 2 * job_ns  # of messages: by how much the peer ends
     residuals: list[int | None] = []
-    for member in of_part:
+    for member in ends.of_part:
         chosen, _ = _most_telling(ends.role[member], ends.apart_ns[member])
         index = member[chosen]
         role = ends.role[index]

@@ -183,12 +183,11 @@ def _late_member(
 ) -> Int64Array:
     """int64[m], as of `Lateness`: a rank that waited elsewhere is late by another rank's fault."""
     late_member = members.last_member.copy()
-    of_part = [members.select(part_index) for part_index in range(len(members.parts))]
     for match in np.argsort(members.last_arrival_ns, kind="stable").tolist():
         last = int(members.last_member[match])
         if last == ABSENT or excess_ns[last].argmax() != Work.COMM:
             continue
-        own = of_part[members.part_index[last]]
+        own = members.of_part[members.part_index[last]]
         # Since it started the previous match: the first one knows no communication before it.
         start_ns, end_ns = members.arrival_ns[[previous_member[last], last]]
         arrival_ns = members.arrival_ns[own]

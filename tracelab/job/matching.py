@@ -108,6 +108,12 @@ class Matches(Arrays):
         """intp[k], the match that each member belongs to."""
         return np.repeat(np.arange(len(self)), np.diff(self.first))
 
+    def members_of(self, parts: int) -> tuple[NDArray[np.intp], ...]:
+        """The members of each of N parts, intp, ascending."""
+        count = np.bincount(self.part_index, minlength=parts)
+        order = np.argsort(self.part_index, kind="stable")
+        return tuple(np.split(order, np.cumsum(count)[:-1]))
+
     def member_values(self, columns: Sequence[NDArray[_Scalar]]) -> NDArray[_Scalar]:
         """One value per member, of one array over the operations of each part."""
         begin = np.cumsum([0, *(len(column) for column in columns)])

@@ -47,6 +47,7 @@ class Members(Arrays):
         last_arrival_ns: int64[m], ns on the job's clock, when all had arrived.
         margin_ns: int64[m], ns, by how much the last member came after the one before it; 0 where
             there is no last one.
+        of_part: the members of each rank, intp, ascending.
     """
 
     parts: tuple[RankPart, ...]
@@ -64,6 +65,7 @@ class Members(Arrays):
     last_member: Int64Array
     last_arrival_ns: Int64Array
     margin_ns: Int64Array
+    of_part: tuple[NDArray[np.intp], ...]
 
     def __len__(self) -> int:
         return len(self.match_index)
@@ -105,10 +107,6 @@ class Members(Arrays):
         )
         return reduced
 
-    def select(self, part_index: int) -> NDArray[np.intp]:
-        """Select the members of one rank; intp, ascending."""
-        return np.flatnonzero(self.part_index == part_index)
-
     def place(self, member: int) -> tuple[RankPart, int]:
         """Return the part of a member, and the index of its operation there."""
         return self.parts[self.part_index[member]], int(self.operation_index[member])
@@ -119,7 +117,7 @@ class Members(Arrays):
         Returns:
             int64[c], ns; ABSENT without a match.
         """
-        part, members = self.parts[part_index], self.select(part_index)
+        part, members = self.parts[part_index], self.of_part[part_index]
         kernel_index = part.kernel_index
         wait_ns = np.full(len(part), ABSENT, dtype=np.int64)
         of_kernel = kernel_index[self.operation_index[members]]
@@ -140,10 +138,10 @@ def find_members(parts: Sequence[RankPart], matches: Matches, clocks: Clocks) ->
     length_ns = matches.member_values([part.end_ns for part in parts]) - start_ns
     operation = matches.member_values([part.operation for part in parts])
     arrival_ns, error_ns = np.zeros_like(start_ns), np.zeros_like(start_ns)
-    for part_index, rank_clock in enumerate(clocks.alignment.per_rank):
-        is_of_part = matches.part_index == part_index
-        arrival_ns[is_of_part] = clocks.job_ns_of(part_index, start_ns[is_of_part])
-        error_ns[is_of_part] = rank_clock.residual_ns or 0
+    of_part = matches.members_of(len(parts))
+    for part_index, (own, clock) in enumerate(zip(of_part, clocks.alignment.per_rank, strict=True)):
+        arrival_ns[own] = clocks.job_ns_of(part_index, start_ns[own])
+        error_ns[own] = clock.residual_ns or 0
     by_arrival = np.lexsort((arrival_ns, match_index))
     last, earliest, before = (
         by_arrival[first[1:] - 1],
@@ -172,6 +170,7 @@ def find_members(parts: Sequence[RankPart], matches: Matches, clocks: Clocks) ->
         last_member=np.where(is_late, last, ABSENT),
         last_arrival_ns=arrival_ns[last],
         margin_ns=np.where(is_late, arrival_ns[last] - arrival_ns[before], 0),
+        of_part=of_part,
     )
 
 

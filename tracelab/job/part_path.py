@@ -45,6 +45,7 @@ class PathPart(Arrays):
     """Ways back through one rank; k stretches, each followed by what came before it.
 
     Times are ns since the file's first event. A stretch ends where the one that led to it begins.
+    Each leads up to an operation or to an end.
 
     Attributes:
         places: what stretches are spent on; the last one is None, for what is not known.
@@ -120,17 +121,47 @@ def path_part(graph: Graph, row: NDArray[np.intp], lines: SourceLines) -> PathPa
     places, place_index = _places(timeline, stretch_id, until_ns - stretch_ns, lines)
     node_of_row = np.empty(len(timeline.event_id), dtype=np.intp)
     node_of_row[program.row[activity]] = activity
+    operation_stretch = first_of_node[node_of_row[row]]
+    end_stretch = first_of_node[len(program) :]
+    leads_up = _leading_up(following, np.append(operation_stretch, end_stretch))
+    number = np.append(np.cumsum(leads_up) - 1, ABSENT).astype(np.int32)  # the last one of ABSENT
+    places, place_index = _used(places, place_index[leads_up])
     return PathPart(
         places=places,
         place_index=place_index,
-        kind=stretch_kind.astype(np.int8),
-        since_ns=stretch_ns,
-        following=following.astype(np.int32),
-        operation_stretch=first_of_node[node_of_row[row]].astype(np.int32),
-        end_stretch=first_of_node[len(program) :].astype(np.int32),
+        kind=stretch_kind[leads_up].astype(np.int8),
+        since_ns=stretch_ns[leads_up],
+        following=number[following[leads_up]],
+        operation_stretch=number[operation_stretch],
+        end_stretch=number[end_stretch],
         end_ns=end_ns,
         first_ns=first_ns,
     )
+
+
+def _leading_up(following: NDArray[np.intp], ends: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """bool[k], the stretches that some of them lead back to, and these.
+
+    >>> _leading_up(np.array([ABSENT, 0, 0, 1]), np.array([3])).tolist()
+    [True, True, False, True]
+    """
+    leads_up = np.zeros(len(following) + 1, dtype=np.bool_)  # the last one of ABSENT
+    leads_up[ends] = True
+    jump = np.append(following, ABSENT)
+    while (jump != ABSENT).any():
+        leads_up[jump[leads_up]] = True
+        jump = jump[jump]  # twice as far
+    return leads_up[:-1]
+
+
+def _used(
+    places: tuple[PathPlace | None, ...], place_index: NDArray[np.int32]
+) -> tuple[tuple[PathPlace | None, ...], NDArray[np.int32]]:
+    """Leave out the places, but the last one, that no stretch is spent on."""
+    used = np.unique(place_index[place_index != ABSENT])
+    number = np.full(len(places), ABSENT, dtype=np.int32)
+    number[used] = np.arange(len(used))
+    return (*(places[index] for index in used.tolist()), None), number[place_index]
 
 
 def _last_sources(program: Program) -> NDArray[np.intp]:

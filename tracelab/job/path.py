@@ -164,7 +164,7 @@ class _Walk:
         for index, one in enumerate(ways):
             operation_index = np.arange(len(one.operation_stretch))
             self._operation_of[index][one.operation_stretch[::-1]] = operation_index[::-1]
-            own = members.select(index)
+            own = members.of_part[index]
             self._member_of[index][one.operation_stretch[members.operation_index[own]]] = own
         self._left: set[tuple[int, int]] = set()
         self._seen: set[_Key] = set()  # since the last operation

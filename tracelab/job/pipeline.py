@@ -473,7 +473,7 @@ def _computed_within(line: _Line, passes: tuple[int, int], times_ns: ArrayLike) 
 
 def _neighbors(members: Members, part_index: int) -> Int64Array:
     """int64[c], the rank whose message the kernel of each operation waited for, else ABSENT."""
-    part, own = members.parts[part_index], members.select(part_index)
+    part, own = members.parts[part_index], members.of_part[part_index]
     own = own[members.wait_ns[own] > 0]
     awaited = members.awaited_member[own]
     until_ns = members.arrival_ns[own] + members.wait_ns[own]

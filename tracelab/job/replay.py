@@ -286,7 +286,7 @@ def _slowed_ns(members: Members, joined: Joined) -> Int64Array:
     """int64[n], ns, how long each node computed beside a kernel of its rank that waited."""
     slowed_ns = np.zeros(len(joined.program), dtype=np.int64)
     for index, (part, program) in enumerate(zip(members.parts, joined.programs, strict=True)):
-        own = members.select(index)
+        own = members.of_part[index]
         start_ns = part.start_ns[members.operation_index[own]]
         waiting = union(start_ns, start_ns + members.wait_ns[own])
         node = np.flatnonzero(program.activity_kind == Kind.COMPUTE)

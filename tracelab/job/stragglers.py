@@ -220,7 +220,8 @@ def _lost_by_rank(members: Members, blamed: Int64Array, windows: CommonSteps) ->
     for other, (starts_ns, ends_ns) in enumerate(
         zip(windows.starts_ns, windows.ends_ns, strict=True)
     ):
-        chosen = np.flatnonzero(is_chosen & (members.part_index == other))
+        own = members.of_part[other]
+        chosen = own[is_chosen[own]]
         if not len(chosen):
             continue
         late_index, waited = _union_by_key(
