@@ -309,11 +309,12 @@ def _gathered(results: Iterable[FileResult]) -> list[FileResult]:
     """The results of all files; of more than are replayed together, without their programs."""
     in_turn = iter(results)
     gathered = list(islice(in_turn, MAX_RANKS))
-    others = list(map(_drop_program, in_turn))
-    return [*map(_drop_program, gathered), *others] if others else gathered
+    others = list(map(drop_program, in_turn))
+    return [*map(drop_program, gathered), *others] if others else gathered
 
 
-def _drop_program(result: FileResult) -> FileResult:
+def drop_program(result: FileResult) -> FileResult:
+    """Drop what is replayed only in a job of few ranks."""
     if result.part is None:
         return result
     return replace(result, part=replace(result.part, program=TOO_MANY_RANKS))

@@ -13,8 +13,12 @@ from tracelab.base.errors import TracelabError, UsageError
 from tracelab.cli.options import (
     Analyzed,
     Brief,
+    Csv,
+    Full,
     Json,
     Markdown,
+    Redact,
+    Top,
     analyzes,
     require_one,
     require_outputs,
@@ -32,6 +36,7 @@ if TYPE_CHECKING:
     from tracelab.base.options import Options
     from tracelab.outputs.registry import Requests
     from tracelab.read.streams import Source
+    from tracelab.report.schema import Report
 
 # Without --all.
 MAX_PICTURES = 20
@@ -49,16 +54,11 @@ def analyze(
             help="Traces (.json, .pftrace, .gz), folders of them, URLs; or a saved report.",
         ),
     ],
-    full: Annotated[
-        bool, typer.Option("--full", help="Print every table, not only the first screen.")
-    ] = False,
+    full: Full = False,
     markdown: Markdown = False,
     brief: Brief = False,
     json: Json = None,
-    csv: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Write every table as a CSV file into a folder."),
-    ] = None,
+    csv: Csv = None,
     png: Annotated[
         Path | None,
         typer.Option(
@@ -76,16 +76,15 @@ def analyze(
             help="Write the trace with tracks of the findings, for Perfetto: .json or .json.gz.",
         ),
     ] = None,
+    parts: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write what `tracelab merge` needs of these files."),
+    ] = None,
     step: Annotated[
         str | None,
         typer.Option(metavar="N|all", help="Only step N; 'all' prints every table, of every step."),
     ] = None,
-    top: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="N", help="How many kernels, lines, modules and operators to show."
-        ),
-    ] = None,
+    top: Top = None,
     executor: Annotated[
         str | None,
         typer.Option(
@@ -103,48 +102,84 @@ def analyze(
         bool,
         typer.Option("--all", help="With --png: draw every file, however many they are."),
     ] = False,
-    redact: Annotated[
-        bool,
-        typer.Option("--redact", help="Leave out paths, host names and the script's arguments."),
-    ] = False,
+    redact: Redact = False,
 ) -> None:
     """Tell why GPUs were not busy, what to change, and what that saves."""
-    from tracelab.analysis.reports import merge_results, report_of_each_recording
+    from tracelab.analysis.parts import pack_parts
+    from tracelab.analysis.reports import merge_results
     from tracelab.base.options import step_number
     from tracelab.cli.many_files import map_files
-    from tracelab.outputs.registry import paths_of, write_files
+    from tracelab.outputs.registry import paths_of
     from tracelab.read.sources import find_sources
+    from tracelab.system.files import write_file
+
+    is_whole = {"--full": full, "--top": top is not None, "--step all": step == "all"}
+    form = chosen_form(markdown=markdown, brief=brief, json=json, is_whole=is_whole)
+    sources = find_sources(paths, analyzed.max_unpacked_bytes)
+    options = analyzed.options(len(sources), executor, step=step_number(step), all_pairs=all_pairs)
+    _require_shown({"--perfetto": perfetto, "--parts": parts}, redact=redact)
+    requests = _requests({"png": png, "html": html, "perfetto": perfetto}, len(sources))
+    outputs = [json, csv and csv / "findings.csv", parts, *paths_of(requests)]
+    require_outputs(sources, files=outputs)
+    if png is not None and not (all_pictures or analyzed.job):
+        _require_few(sources)
+    is_alone = len(sources) == 1 and parts is None
+    read = partial(_analyze, requests=requests, options=options, is_alone=is_alone)
+    results = map_files(read, sources, spec=executor, jobs=analyzed.jobs)
+    report = merge_results(results, paths, options)
+    if results[0].is_saved:
+        needs_trace = {
+            "--png": png,
+            "--perfetto": perfetto,
+            "--parts": parts,
+            "--step": options.step,
+        }
+        require_saved_options(report, options, needs_trace)
+    if parts is not None:
+        write_file(parts, pack_parts(results, paths, options))
+    look = look_of(full=full, top=top) | {"every_step": step == "all"}
+    show(report, results, options, form, look, requests, json=json, csv=csv, redact=redact)
+
+
+def show(
+    report: Report,
+    results: Sequence[FileResult],
+    options: Options,
+    form: str,
+    look: dict[str, Any],
+    requests: Requests,
+    *,
+    json: str | None,
+    csv: Path | None,
+    redact: bool,
+) -> None:
+    """Print a report, write the requested outputs, and exit with the code that fits.
+
+    Args:
+        report: of all files.
+        results: of each.
+        options: of the analysis.
+        form: the renderer whose result stdout gets.
+        look: further options of the text.
+        requests: the outputs.
+        json: the file for the report.
+        csv: the folder for its tables.
+        redact: whether to leave out paths, host names and the script's arguments.
+    """
+    from tracelab.analysis.reports import report_of_each_recording
+    from tracelab.outputs.registry import write_files
     from tracelab.render.csv_tables import write_csv
     from tracelab.render.registry import render_as
     from tracelab.report.redact import Redaction
 
-    is_whole = {"--full": full, "--top": top is not None, "--step all": step == "all"}
-    form = _form({"--markdown": markdown, "--brief": brief, "--json -": json == "-"}, is_whole)
-    sources = find_sources(paths, analyzed.max_unpacked_bytes)
-    options = analyzed.options(len(sources), executor, step=step_number(step), all_pairs=all_pairs)
-    files = {"png": png, "html": html, "perfetto": perfetto}
-    requests = _requests(files, len(sources), redact=redact)
-    require_outputs(sources, files=[json, csv and csv / "findings.csv", *paths_of(requests)])
-    if png is not None and not (all_pictures or analyzed.job):
-        _require_few(sources)
-    read = partial(_analyze, requests=requests, options=options, is_alone=len(sources) == 1)
-    results = map_files(read, sources, spec=executor, jobs=analyzed.jobs)
-    report = merge_results(results, paths, options)
-    if results[0].is_saved:
-        needs_trace = {"--png": png, "--perfetto": perfetto, "--step": options.step}
-        require_saved_options(report, options, needs_trace)
+    recordings = report_of_each_recording(results, report, options)
     redaction = Redaction(report) if redact else None
     if redaction is not None:
-        report = redaction.apply(report)
-    recordings = report_of_each_recording(results, report, options)
-    if redaction is not None:
-        recordings = [redaction.apply(one) for one in recordings]
+        report, *recordings = map(redaction.apply, (report, *recordings))
     if json is not None and json != "-":
         report.save(json)
-    look: dict[str, Any] = {} if form == "json" else {"recordings": recordings}
-    if form == "text":
-        look |= {"width": output_width(), "color": output_in_color(), "full": full}
-        look |= {"every_step": step == "all"} | ({} if top is None else {"full": True, "top": top})
+    look = {**look, "width": output_width(), "color": output_in_color()} if form == "text" else {}
+    look |= {} if form == "json" else {"recordings": recordings}
     result = render_as(report, form, **look)
     write_result(result if isinstance(result, str) else result.decode())
     if csv is not None:
@@ -163,22 +198,35 @@ def analyze(
             raise typer.Exit(one.exit_code)
 
 
-def _form(results: Mapping[str, bool], is_whole: Mapping[str, bool]) -> str:
+def chosen_form(
+    *, markdown: bool, brief: bool, json: str | None, is_whole: Mapping[str, bool]
+) -> str:
     """Return the renderer whose result stdout gets, unless flags ask for two, or all of no text."""
+    results = {"--markdown": markdown, "--brief": brief, "--json -": json == "-"}
     for flag, is_given in is_whole.items():
         require_one({**results, flag: is_given and not results["--json -"]})
     return (require_one(results) or "text").strip("- ")
 
 
-def _requests(paths: Mapping[str, Path | None], files: int, *, redact: bool) -> Requests:
+def look_of(*, full: bool, top: int | None) -> dict[str, Any]:
+    """Return the options of a text by its flags."""
+    return {"full": full} if top is None else {"full": True, "top": top}
+
+
+def _require_shown(paths: Mapping[str, Path | None], *, redact: bool) -> None:
+    """Refuse to redact files that hold what traces say as it is."""
+    for (flag, path), holds in zip(paths.items(), ("bytes of the trace", "reports"), strict=True):
+        if redact and path is not None:
+            raise UsageError(
+                f"--redact cannot be combined with {flag}, which writes {holds} as they are, with "
+                "their paths, host names and arguments"
+            )
+
+
+def _requests(paths: Mapping[str, Path | None], files: int) -> Requests:
     """Return the requests for outputs of N files, by the names of those with a path."""
     from tracelab.outputs.output import Request
 
-    if redact and paths["perfetto"] is not None:
-        raise UsageError(
-            "--redact cannot be combined with --perfetto, which writes the bytes of the trace as "
-            "they are, with its paths, host names and arguments"
-        )
     return {name: Request(path, files) for name, path in paths.items() if path is not None}
 
 

@@ -16,6 +16,7 @@ from tracelab.cli.check import check
 from tracelab.cli.diff import diff
 from tracelab.cli.explain import explain
 from tracelab.cli.mcp import mcp
+from tracelab.cli.merge import merge
 from tracelab.cli.options import sentence_and_code
 from tracelab.cli.run import SETTINGS, run
 from tracelab.cli.timeline import timeline
@@ -25,7 +26,10 @@ from tracelab.cli.workload import workload
 from tracelab.system.console import guarded_streams, tell
 from tracelab.system.signals import terminable
 
-COMMANDS = (analyze, view, whatif, check, diff, timeline, explain, mcp, cache, run, workload)
+COMMANDS = (
+    *(analyze, merge, view, whatif, check, diff),
+    *(timeline, explain, mcp, cache, run, workload),
+)
 _NAME = "tracelab"  # also of python -m tracelab: it is what a shell completes
 
 

@@ -37,6 +37,21 @@ Markdown = Annotated[
     bool,
     typer.Option("--markdown", help="Print Markdown for a pull request's comment, not text."),
 ]
+Full = Annotated[bool, typer.Option("--full", help="Print every table, not only the first screen.")]
+Csv = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Write every table as a CSV file into a folder."),
+]
+Top = Annotated[
+    int | None,
+    typer.Option(
+        min=1, metavar="N", help="How many kernels, lines, modules and operators to show."
+    ),
+]
+Redact = Annotated[
+    bool,
+    typer.Option("--redact", help="Leave out paths, host names and the script's arguments."),
+]
 Brief = Annotated[
     bool, typer.Option("--brief", help="Print the first screen as at most 4 KB of JSON, not text.")
 ]
