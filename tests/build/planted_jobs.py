@@ -4,9 +4,9 @@ A capture whose ranks compute and communicate in turns is repeated rank by rank,
 moved, exactly to the nanosecond:
 
 - On the late rank one kernel before each chosen collective takes longer, and all that its GPU does
-  afterwards comes later by as much.
-- On all other ranks that collective takes longer by as much, because they wait, and all that their
-  GPUs do afterwards comes later.
+  afterwards comes later by as much. So it does on all ranks, by a jitter.
+- That collective takes longer on each rank by as much as the latest one is later, because it waits,
+  and all that its GPU does afterwards comes later.
 - The host, which is far ahead of the GPU in these captures, stays where it is, up to the
   synchronization at the end.
 - Each rank writes its times by a clock of its own.
@@ -80,6 +80,7 @@ def plant_job(
     straggler: int,
     lateness_ns: int,
     late_every: int,
+    jitter_ns: int = 0,
 ) -> PlantedJob:
     """Write the files of a job with one late rank.
 
@@ -90,13 +91,16 @@ def plant_job(
         straggler: the rank that is late.
         lateness_ns: by how much before each chosen collective, ns.
         late_every: the first of so many collectives is chosen.
+        jitter_ns: by up to how much more each rank is late there, at random, ns.
     """
     recorded = [_Recorded(path) for path in captures]
     late_at = np.arange(0, min(len(each.collective) for each in recorded), late_every)
     of_ranks = [recorded[rank % len(recorded)] for rank in range(len(clocks))]
+    late_ns = np.random.default_rng(0).integers(0, jitter_ns + 1, (len(clocks), len(late_at)))
+    late_ns[straggler] += lateness_ns
     moved = [
-        each.moved(late_at, lateness_ns, is_late=rank == straggler)
-        for rank, each in enumerate(of_ranks)
+        each.moved(late_at, own_ns, late_ns.max(axis=0) - own_ns)
+        for own_ns, each in zip(late_ns, of_ranks, strict=True)
     ]
     paths = tuple(str(folder / f"planted_rank{rank}.json.gz") for rank in range(len(clocks)))
     job = PlantedJob(
@@ -124,7 +128,7 @@ class _Recorded:
         self.events = [event for event in self.keys["traceEvents"] if "ts" in event]
         self.start_ns = self.base_ns + _ns(self.events, "ts")
         self.end_ns = self.start_ns + _ns(self.events, "dur")
-        self.on_gpu = np.array([_is_on_gpu(event) for event in self.events])
+        self.on_gpu = _are_on_gpu(self.events)
         is_kernel = np.array([event.get("cat") == "kernel" for event in self.events])
         is_nccl = np.array(["nccl" in event.get("name", "") for event in self.events])
         self.collective = self._by_start(is_kernel & is_nccl)
@@ -135,19 +139,23 @@ class _Recorded:
         return index[np.argsort(self.start_ns[index], kind="stable")]
 
     def moved(
-        self, late_at: NDArray[np.intp], lateness_ns: int, *, is_late: bool
+        self, late_at: NDArray[np.intp], own_ns: Int64Array, wait_ns: Int64Array
     ) -> tuple[Int64Array, Int64Array]:
-        """int64[events], ns, when they begin and end in a job with a late rank: this one or not."""
-        late = self.collective[late_at]
-        if is_late:
-            position = np.searchsorted(self.start_ns[self.kernel], self.start_ns[late]) - 1
-            late = self.kernel[position]
-        late_ns, gpu_end_ns = self.end_ns[late], self.end_ns[self.on_gpu].max()
+        """int64[events], ns, when they begin and end in a job where this rank is late, and waits.
+
+        `own_ns` and `wait_ns` are int64[chosen collectives], ns, by how much.
+        """
+        waits = self.collective[late_at]
+        position = np.searchsorted(self.start_ns[self.kernel], self.start_ns[waits]) - 1
+        longer = np.append(self.kernel[position], waits)
+        order = np.argsort(self.end_ns[longer], kind="stable")
+        longer_ns = np.append(0, np.cumsum(np.append(own_ns, wait_ns)[order]))
+        late_ns, gpu_end_ns = self.end_ns[longer][order], self.end_ns[self.on_gpu].max()
 
         def later(times_ns: Int64Array) -> Int64Array:
             of_gpu = np.searchsorted(late_ns, times_ns, side="right")
             of_host = np.where(times_ns >= gpu_end_ns, len(late_ns), 0)
-            return times_ns + lateness_ns * np.where(self.on_gpu, of_gpu, of_host)
+            return times_ns + longer_ns[np.where(self.on_gpu, of_gpu, of_host)]
 
         return later(self.start_ns), later(self.end_ns)
 
@@ -169,9 +177,20 @@ class _Recorded:
         return json.dumps(without_own | {"distributedInfo": job}, default=float)
 
 
-def _is_on_gpu(event: Event) -> bool:
-    """Whether an event's time is the GPU's; an arrow from a launch ends there."""
-    return event.get("cat") in _ON_GPU or (event.get("cat"), event["ph"]) == ("ac2g", "f")
+def _are_on_gpu(events: Sequence[Event]) -> NDArray[np.bool_]:
+    """bool[events], which times are the GPU's; an arrow ends where a GPU's work begins."""
+    begins = {_place(event) for event in events if event.get("cat") in _ON_GPU}
+    ends = [(event.get("cat"), event["ph"]) == ("ac2g", "f") for event in events]
+    return np.array(
+        [
+            event.get("cat") in _ON_GPU or (is_end and _place(event) in begins)
+            for event, is_end in zip(events, ends, strict=True)
+        ]
+    )
+
+
+def _place(event: Event) -> tuple[Any, ...]:
+    return event["pid"], event["tid"], event["ts"]
 
 
 def _ns(events: Sequence[Event], key: str) -> Int64Array:
