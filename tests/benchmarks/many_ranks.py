@@ -68,6 +68,7 @@ def main() -> None:
             receiver, sender = get_context("spawn").Pipe(duplex=False)
             child = process(target=_measure_for, args=(sender, planted))
             child.start()
+            sender.close()  # so that a child that ends early is noticed
             measured = receiver.recv()
             child.join()
         if not found:
