@@ -16,8 +16,9 @@ _MAX_BRIEF_LETTERS = 40
 _SURROGATE = "[\ud800-\udfff]"
 _NO_TEXT = "[\udc80-\udcff]"  # a byte of a file's name
 _SELECTORS = "[\ufe00-\ufe0f]"  # they change a letter's look and width
-# A URL: who asks, the host and the path, and what follows these.
-_URL = r"(://)([^/?#\s]*@)?([^?#\s'\"]*)([?#][^\s'\"]*?(?=[:,.)]*(?:[\s'\"]|$)))?"
+# A URL: who asks, the host and the path, and what follows these. A password may hold what should be
+# escaped in it: then what follows the colon is no port.
+_URL = r"(://)([^/?#\s]*@|[^/?#\s]*:(?!\d*(?:[/?#\s]|$))\S*@)?([^?#\s'\"]*)([?#][^\s'\"]*?(?=[:,.)]*(?:[\s'\"]|$)))?"
 # CI systems read a command at the beginning of a line, or after this anywhere.
 _COMMAND = r"^(\s*):(?=:)|##(?=\[|vso\[)"
 # In UTF-8: DEL, the C1 controls, and what is not seen but changes how what stands around it looks.

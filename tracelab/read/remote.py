@@ -26,10 +26,12 @@ _REASONS = MappingProxyType(
         "ConnectionRefusedError": "the server refuses the connection",
         "ConnectionResetError": "the server closed the connection",
         "FileNotFoundError": "no such file",
+        "InvalidURL": "this address, or one that it redirects to, is not valid",
         "NonHttpUrlRedirectClientError": "redirects to an address that is not HTTP",
         "ReadTimeoutError": _NOT_IN_TIME,
         "ServerDisconnectedError": "the server closed the connection",
         "TimeoutError": _NOT_IN_TIME,
+        "TooManyRedirects": "redirects without an end",
         "gaierror": "no host of this name is found",
     }
 )

@@ -208,6 +208,20 @@ def test_no_redirect_leaves_http(target):
         assert refusal(url_of(server)) == "redirects to an address that is not HTTP"
 
 
+def test_redirects_have_an_end():
+    with serving(lambda handler: give(302, Location=handler.path)(handler)) as server:
+        assert refusal(url_of(server)) == "redirects without an end"
+
+
+@pytest.mark.parametrize("target", ["http://", "http://[::1"])
+def test_addresses_that_are_not_valid(target):
+    reason = "this address, or one that it redirects to, is not valid"
+    with serving(give(302, Location=target)) as server:
+        assert refusal(url_of(server)) == reason
+    with pytest.raises(UnreadableInputError, match=f": {reason}$"):
+        read("http:///a.json")
+
+
 def test_no_redirect_leads_from_a_public_address_to_a_private_one(monkeypatch):
     monkeypatch.setattr(remote, "is_public", {"127.0.0.1": True, "127.0.0.2": False}.get)
     with serving(give(content=b"[]")) as inside:
@@ -226,6 +240,8 @@ def test_no_redirect_leads_from_a_public_address_to_a_private_one(monkeypatch):
     ("text", "shown"),
     [
         ("https://me:secret@host:1/a?b=c#d", "https://…@host:1/a?…"),
+        ("http://me:sec/r?e#t@host/a", "http://…@host/a"),
+        ("http://host:80/@a: no such file", "http://host:80/@a: no such file"),
         ("s3://bucket/a@b.json", "s3://bucket/a@b.json"),
         ("'https://h/a?t=1' and http://h/b?t=2, too.", "'https://h/a?…' and http://h/b?…, too."),
         ("void at::native::f<a ? b : c>(x)", "void at::native::f<a ? b : c>(x)"),
@@ -250,6 +266,22 @@ def test_no_secret_in_anything_that_a_command_writes(tmp_path):
         assert load_report(files[0]).traces[0].path == shown
         for written in (ran.stdout, ran.stderr, *content):
             assert not SECRETS.search(written.decode(errors="replace"))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("diff", "URL", "URL", "--markdown"),
+        pytest.param(("whatif", "URL", "--json", "-"), marks=pytest.mark.slow),
+        ("check", "URL", "--max-regression", "1", "--baseline", "URL", "--format", "github"),
+    ],
+    ids=lambda x: x[0],
+)
+def test_no_secret_in_what_other_commands_print(command):
+    with serving(give(content=TRACE.read_bytes())) as server:
+        ran = tracelab(*(url_of(server) if x == "URL" else x for x in command))
+    assert ran.returncode == 0, ran.stderr
+    assert not SECRETS.search((ran.stdout + ran.stderr).decode(errors="replace"))
 
 
 def test_a_saved_report_by_its_url():
