@@ -22,6 +22,7 @@ from pathlib import Path
 from tests.fuzz.targets import TARGETS
 
 FOLDER = Path("build", "fuzz")
+_MAX_SECONDS_MORE = 120  # for the start, the inputs that are kept, and a slow one at the end
 
 
 def main() -> int:
@@ -42,12 +43,17 @@ def main() -> int:
 
     def run(name: str) -> int:
         command = [sys.executable, "-m", "tests.fuzz.run", name, str(seconds), str(arguments.seed)]
-        done = subprocess.run(
-            [*command, *(["--guided"] if is_guided else [])],
-            check=False,
-            capture_output=True,
-            text=True,
-        )
+        try:
+            done = subprocess.run(
+                [*command, *(["--guided"] if is_guided else [])],
+                check=False,
+                capture_output=True,
+                text=True,
+                timeout=seconds + _MAX_SECONDS_MORE,
+            )
+        except subprocess.TimeoutExpired:
+            print(f"| {name} | it does not end |", flush=True)
+            return 1
         said = [line for line in done.stdout.splitlines() if line.startswith('{"inputs"')]
         if not said:
             print(

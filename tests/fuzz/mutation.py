@@ -34,9 +34,12 @@ _MAX_CHANGES = 4
 def mutate_document(data: bytes, random: Random) -> bytes:
     """Change a JSON document: values, whole kinds of events, the order; now and then its bytes."""
     try:
-        document = json.loads(data)
-    except ValueError:
+        return _mutated(json.loads(data), random)
+    except (ValueError, RecursionError):
         return mutate_bytes(data, random)
+
+
+def _mutated(document: Any, random: Random) -> bytes:
     for _ in range(random.randint(1, _MAX_CHANGES)):
         events = document.get("traceEvents") if isinstance(document, dict) else None
         if isinstance(events, list) and events and random.random() < 0.7:

@@ -7,6 +7,7 @@ outside, for too much memory.
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import resource
 import signal
@@ -24,7 +25,7 @@ if _IS_GUIDED:  # before all that it is to watch
     import atheris
 
     with atheris.instrument_imports(include=["tracelab"]):
-        pass
+        importlib.import_module("tests.fuzz.targets")
 
 from tests.fuzz.targets import MAX_BYTES, MAX_SECONDS, TARGETS, Target, inputs  # noqa: E402
 from tracelab.base.errors import TracelabError  # noqa: E402

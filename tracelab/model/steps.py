@@ -10,6 +10,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import count
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -210,10 +211,27 @@ class KnownSteps(Record):
     Attributes:
         framework: the one that does.
         pattern: regular expression of the names.
+        phases: of one that serves requests, what steps do by the pattern of such names.
+        sequences: regular expression whose groups add up to how many requests a step serves.
     """
 
     framework: str
     pattern: str
+    phases: Mapping[str, str] = MappingProxyType({})
+    sequences: str = ""
+
+    def phase_of(self, name: str) -> str:
+        """Name the phase of a step of this name, such as "decode"; "" if that is not known."""
+        return next((x for x, pattern in self.phases.items() if re.search(pattern, name)), "")
+
+    def sequences_of(self, name: str) -> int:
+        """Count the requests that a step of this name serves.
+
+        >>> KNOWN_STEPS[0].sequences_of("execute_context_1(512)_generation_7(7)")
+        8
+        """
+        found = re.search(self.sequences, name)
+        return sum(int(digits[:_MAX_INT64_DIGITS]) for digits in found.groups()) if found else 0
 
 
 # The first whose annotations are steps counts.
@@ -221,9 +239,23 @@ KNOWN_STEPS = (
     # Worker.annotate_profile, without a schedule: execute_context_1(512)_generation_0(0), with
     # detailed_trace_annotation execute_512_context_1(sq512...)_generation_0(...), before 0.12
     # execute_new_1_cached_0.
-    KnownSteps("vLLM", r"^execute_(\d+_)?(context|new)_\d"),
+    KnownSteps(
+        "vLLM",
+        r"^execute_(\d+_)?(context|new)_\d",
+        {
+            "decode": r"^execute_(\d+_)?(context|new)_0(\(\w*\))?_(generation|cached)_[1-9]",
+            "prefill": r"^execute_(\d+_)?(context|new)_[1-9]\d*(\(\w*\))?_(generation|cached)_0",
+            "mixed": r"^execute_(\d+_)?(context|new)_[1-9]\d*(\(\w*\))?_(generation|cached)_[1-9]",
+        },
+        r"(?:context|new)_(\d+).*(?:generation|cached)_(\d+)",
+    ),
     # ModelRunner.forward, since April 2026: step[DECODE bs=8], step[EXTEND bs=1 toks=512].
-    KnownSteps("SGLang", r"^step\[\w+ bs=\d"),
+    KnownSteps(
+        "SGLang",
+        r"^step\[\w+ bs=\d",
+        {"decode": r"^step\[DECODE bs=\d", "prefill": r"^step\[EXTEND bs=\d"},
+        r"bs=(\d+)",
+    ),
     # PyTorchProfiler with schedule=None: of the training loop, then of the others.
     KnownSteps("Lightning", r"^\[pl\]\[profile\]run_training_batch$"),
     KnownSteps("Lightning", r"^\[pl\]\[profile\]\[Strategy\]\w+\.(validation|test|predict)_step$"),
@@ -251,9 +283,13 @@ class RepeatedAnnotation(Record):
         return self.gpu_share > MIN_GPU_SHARE
 
 
-def framework_of(pattern: str) -> str:
-    """Name the framework whose annotations a pattern of steps matches; "" for any other."""
-    return next((x.framework for x in KNOWN_STEPS if x.pattern == pattern), "")
+def known_steps(pattern: str | None) -> tuple[KnownSteps | None, str]:
+    """The framework whose annotations a pattern of steps matches, and the phase of them."""
+    for known in KNOWN_STEPS:
+        for phase, of_phase in {"": known.pattern, **known.phases}.items():
+            if of_phase == pattern:
+                return known, phase
+    return None, ""
 
 
 def choose_pattern(
@@ -264,6 +300,8 @@ def choose_pattern(
     A requested pattern is returned as it is. By default, if the profiler has marked no step, it is
     that of the first known framework whose annotations are steps: at least three, all of one
     thread, none overlapping another, which together launch more than half of what the GPU does.
+    Of one that serves requests the steps are those of the phase that most of them are in: a typical
+    step of several phases would be one of none.
     """
     if asked != PROFILER_STEP or step_annotations(trace, asked):
         return asked
@@ -273,7 +311,10 @@ def choose_pattern(
         if len(events) < MIN_STEPS or not _are_apart(trace, events):
             continue
         if LaunchedWork(trace, launch_id, activity_ns).share(trace, events) > MIN_GPU_SHARE:
-            return known.pattern
+            phases = Counter(known.phase_of(trace.name_of(event_id)) for event_id in events)
+            [(phase, count)] = phases.most_common(1)
+            is_most = MIN_STEPS <= count < len(events) < 2 * count
+            return known.phases.get(phase, known.pattern) if is_most else known.pattern
     return asked
 
 

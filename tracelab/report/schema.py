@@ -47,6 +47,7 @@ from tracelab.measures.idle_culprits import CulpritMetrics as CulpritMetrics
 from tracelab.measures.measure import Figure as Figure, constrained as constrained
 from tracelab.measures.memory import MemoryMetrics as MemoryMetrics
 from tracelab.measures.overlap import OverlapMetrics as OverlapMetrics
+from tracelab.measures.served_steps import ServedSteps as ServedSteps
 from tracelab.measures.starts import LatencyMetrics as LatencyMetrics, StartMetrics as StartMetrics
 from tracelab.measures.steady import PROFILED, UNPROFILED as UNPROFILED, SteadyMetrics
 from tracelab.measures.table import (
@@ -67,7 +68,7 @@ from tracelab.measures.work import (
 from tracelab.model.arithmetic import Peak as Peak
 from tracelab.model.graph import EventLinks
 from tracelab.model.losses import FAILED, LossName as LossName
-from tracelab.model.steps import RepeatedAnnotation, UnusedSteps, framework_of
+from tracelab.model.steps import RepeatedAnnotation, UnusedSteps, known_steps
 from tracelab.simulate.causal_profile import CausalMetrics as CausalMetrics
 from tracelab.simulate.predict import Prediction as Prediction
 from tracelab.system.console import tell
@@ -198,7 +199,13 @@ class TraceInfo(Record):
     @property
     def framework(self) -> str:
         """Framework whose annotations are the steps; "" where they are the profiler's own."""
-        return framework_of(self.step_pattern)
+        known, _ = known_steps(self.step_pattern)
+        return known.framework if known else ""
+
+    @property
+    def phase(self) -> str:
+        """Phase of serving requests that all steps are in, such as "decode"; "" for no such."""
+        return known_steps(self.step_pattern)[1]
 
 
 class StepTimes(Record):
@@ -277,6 +284,7 @@ class Tables:
     latencies = _Rows(LatencyMetrics)
     critical_path = _Rows(CriticalPathMetrics)
     steady = _Rows(SteadyMetrics)  # no row of a file without steady steps
+    served_steps = _Rows(ServedSteps)  # no row of a file of another program
     memory = _Rows(MemoryMetrics)  # no row of a file without readings of allocators
     # Per steady step, the largest first.
     kernels = _Rows(KernelMetrics)

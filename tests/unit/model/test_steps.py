@@ -7,7 +7,13 @@ from hypothesis import given, strategies as st
 
 from tests.build.rows import MAIN, THREADS, annotation, kernel, launch, timeline
 from tracelab.base.options import PROFILER_STEP
-from tracelab.model.steps import KNOWN_STEPS, RepeatedAnnotation, UnusedSteps, find_repeated
+from tracelab.model.steps import (
+    KNOWN_STEPS,
+    RepeatedAnnotation,
+    UnusedSteps,
+    find_repeated,
+    known_steps,
+)
 from tracelab.model.trace import ABSENT
 
 
@@ -266,6 +272,47 @@ def test_windows_are_those_of_the_annotations():
         (2, 260, 300),
     ]
     assert made.step_index.tolist() == [0, 1, 2]
+
+
+DECODE, EXTEND = "step[DECODE bs=8]", "step[EXTEND bs=1 toks=512]"
+
+
+@pytest.mark.parametrize(
+    ("names", "phase"),
+    [
+        ([DECODE] * 4 + [EXTEND] * 3, "decode"),
+        ([DECODE] * 2 + [EXTEND] * 3, "prefill"),
+        ([DECODE] * 3 + [EXTEND] * 3, ""),  # neither is most
+        ([DECODE] * 2 + [EXTEND], ""),  # too few
+        ([DECODE] * 3, ""),  # all of them anyway
+        ([DECODE] * 2 + ["step[TARGET_VERIFY bs=4]"] * 3, ""),  # the most are of no known phase
+    ],
+)
+def test_steps_are_those_of_the_phase_that_most_are_in(names, phase):
+    made = timeline(*spans(*names))
+
+    assert known_steps(made.step_pattern)[0].framework == "SGLang"
+    assert known_steps(made.step_pattern)[1] == phase
+    known = {"decode": DECODE, "prefill": EXTEND}
+    assert len(made.steps) == (names.count(known[phase]) if phase else len(names))
+
+
+@pytest.mark.parametrize(
+    ("name", "phase", "sequences"),
+    [
+        ("execute_context_1(512)_generation_0(0)", "prefill", 1),
+        ("execute_context_0(0)_generation_8(8)", "decode", 8),
+        ("execute_512_context_2(sq512sk512sqsq9sqsk9)_generation_30(sq30)", "mixed", 32),
+        ("execute_new_1_cached_0", "prefill", 1),
+        ("execute_new_0_cached_16", "decode", 16),
+        ("step[DECODE bs=8 g_sq=8 forward_id=7]", "decode", 8),
+        (EXTEND, "prefill", 1),
+        ("step[TARGET_VERIFY bs=4]", "", 4),
+    ],
+)
+def test_names_tell_phase_and_requests(name, phase, sequences):
+    [known] = [known for known in KNOWN_STEPS if re.search(known.pattern, name)]
+    assert (known.phase_of(name), known.sequences_of(name)) == (phase, sequences)
 
 
 def test_two_are_too_few():

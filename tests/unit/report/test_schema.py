@@ -76,6 +76,7 @@ def test_json_has_the_keys_that_scripts_rely_on(report):
         "starts",
         "latencies",
         "steady",
+        "served_steps",
         "memory",
         "kernels",
         "operators",

@@ -13,6 +13,7 @@ from tracelab.render.sections.times import (
     latencies,
     memory,
     overlap,
+    served_steps,
     starts,
     streams,
     times,
@@ -46,6 +47,7 @@ def text_sections(rank: RankView, view: View, top: int, pattern: str = "") -> li
         sections += [
             ("unrecognized", unrecognised(rank.trace)),
             ("bubbles", steps(rank, pattern)),
+            ("times", served_steps(rank)),
             ("memory", memory(rank)),
         ]
     made = [(key, list(some)) for key, some in sections]

@@ -239,6 +239,22 @@ def latency_name(row: LatencyMetrics) -> str:
     return " → ".join(map(str, ends[row.since]))
 
 
+def served_steps(rank: RankView) -> Iterator[Section]:
+    """Show what the steps that serve requests take, by phase and number of requests."""
+    if rows := rank.views[0].served_steps:
+        yield table(
+            "Steps that serve requests",
+            rows,
+            ("phase", lambda row: row.phase or "other", LABEL),
+            ("requests", lambda row: f"{row.sequences:,}"),
+            ("steps", lambda row: f"{row.count:,}"),
+            ("a step\ntakes", lambda row: time_text(row.length_ns)),
+            ("longest", lambda row: time_text(row.longest_ns)),
+            ("busy", lambda row: percent_text(row.busy_ns, row.length_ns)),
+            notes=("A step and busy are medians, of all steps of the file.",),
+        )
+
+
 def memory(rank: RankView) -> Iterator[Section]:
     """Show how much memory the GPUs held at most, in the whole trace and in each step."""
     rows = [row for view in rank.views for row in view.memory]

@@ -44,6 +44,11 @@ def steps_hint(trace: TraceInfo) -> str:
     chooses others)."; 'No steps found. Annotations that repeat: "decode" 40 times (--step-on
     ^decode$).'
     """
+    if trace.phase:
+        return (
+            f"Steps are {trace.framework}'s {trace.phase} steps; --full has the other phases "
+            "(--step-on chooses their steps)."
+        )
     if trace.framework:
         return (
             f"Steps are {trace.framework}'s: annotations like {trace.step_pattern} (--step-on "
