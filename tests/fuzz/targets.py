@@ -32,7 +32,8 @@ from tests.golden.test_every_trace import (
 )
 from tracelab import load_report
 from tracelab.analysis.analysis import analyze_source
-from tracelab.analysis.reports import FileResult, merge_results
+from tracelab.analysis.parts import merge_parts, pack_parts
+from tracelab.analysis.reports import FileResult, analyze_file, merge_results
 from tracelab.base.errors import TracelabError
 from tracelab.base.options import Options
 from tracelab.cli.main import main
@@ -116,6 +117,13 @@ def report(data: bytes) -> None:
 def saved_report(data: bytes) -> None:
     """Load a saved report, and draw it in every form."""
     _draw(load_report(data))
+
+
+def parts(data: bytes) -> None:
+    """Merge the parts of two ranks."""
+    with _file(gzip.compress(data, 1), ".parts") as path:
+        merged, _, _ = merge_parts([path])
+    merged.to_json()
 
 
 def budgets(data: bytes) -> None:
@@ -231,6 +239,12 @@ def _packets() -> list[bytes]:
     return [gzip.decompress(x.read_bytes()) for x in sorted(DATA.glob("*/*.pftrace.gz"))]
 
 
+def _parts() -> list[bytes]:
+    paths = [str(path) for path in sorted(FOLDER.glob("straggler_even_rank?.pt.trace.json.gz"))]
+    results = [analyze_file(source, _OPTIONS) for source in find_sources(paths)]
+    return [gzip.decompress(pack_parts(results, paths, _OPTIONS))]
+
+
 def _saved() -> list[bytes]:
     return [x.to_json() for x in _reports()]
 
@@ -246,6 +260,7 @@ TARGETS = {
         Target("reader", _captures, mutate_document, read),
         Target("report", _captures, mutate_document, report),
         Target("saved", _saved, mutate_document, saved_report),
+        Target("parts", _parts, mutate_bytes, parts),
         Target("budgets", lambda: [_BUDGETS], mutate_bytes, budgets),
         Target("packets", _packets, mutate_bytes, read_packets),
         Target("command", _some, mutate_document, command),

@@ -130,7 +130,7 @@ def _read(path: str) -> _Parts:
                 "make them again"
             )
         return msgspec.msgpack.decode(content, type=_Parts, dec_hook=_array_unpacker())
-    except (*READ_ERRORS, msgspec.DecodeError, IndexError) as error:
+    except (*READ_ERRORS, msgspec.DecodeError, UnicodeDecodeError, IndexError) as error:
         raise UnreadableInputError(
             f"{path}: is damaged, or was not written by --parts: {error}"
         ) from None
