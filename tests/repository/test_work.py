@@ -10,9 +10,13 @@ import gc
 import sys
 import tracemalloc
 
+import numpy as np
 import pytest
 
 from tests.benchmarks.large_traces import PLAIN, STACKS, repeat
+from tests.build.crowds import CROWDS, crowd
+from tests.build.files import write
+from tracelab import analyze
 from tracelab.analysis.analysis import analyze_source
 from tracelab.base.options import Options
 from tracelab.model.trace import GPU_ACTIVITIES
@@ -106,3 +110,66 @@ def test_what_was_kept_is_opened_without_copying_it(sources, tmp_path, monkeypat
         counted.append((tracemalloc.get_traced_memory()[1], len(trace)))
         tracemalloc.stop()
     assert for_one_more(counted) < 20  # bytes; 10 and 8, and the columns take 33 at least
+
+
+# With very many devices, threads or process groups. Four times as many take about four times the
+# calls, and the memory too, but where each device waits for each of the others' operators.
+
+
+def grown(measure, tmp_path, name, few):
+    """How much more four times as many of a crowd make of a measure of a trace."""
+    analyze(write(tmp_path / "first.json", crowd(name, 4)), Options(cache=False))
+    once, more = (
+        measure(write(tmp_path / f"{count}.json", crowd(name, count))) for count in (few, 4 * few)
+    )
+    return more / once
+
+
+@pytest.mark.parametrize("name", CROWDS)
+def test_calls_grow_with_a_crowd(tmp_path, name):
+    def calls(path):
+        return calls_in(analyze, path, Options(cache=False))[0]
+
+    assert grown(calls, tmp_path, name, 25) < 4
+
+
+@pytest.mark.parametrize("name", ["threads", "process groups"])
+def test_memory_grows_with_a_crowd(tmp_path, name):
+    def peak(path):
+        gc.collect()
+        tracemalloc.start()
+        analyze(path, Options(cache=False))
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return peak_bytes
+
+    assert grown(peak, tmp_path, name, 100) < 3  # 2.0; 4.0 when all was kept for each thread
+
+
+class Counted(np.ndarray):
+    """A column that counts the numbers that NumPy's functions look at."""
+
+    looked_at = 0
+
+    def __array_ufunc__(self, function, method, *inputs, **options):
+        Counted.looked_at += max(np.size(x) for x in inputs)
+        plain = [x.view(np.ndarray) if isinstance(x, Counted) else x for x in inputs]
+        return getattr(function, method)(*plain, **options)
+
+
+@pytest.mark.parametrize("name", ["devices", "devices with peer copies"])
+def test_bubbles_are_looked_at_as_often_whatever_the_devices(tmp_path, name):
+    """There is a bubble for each device and operator: a loop over all for each device is worse."""
+
+    def looked_at(path):
+        analysis = analyze_source(path, Options(cache=False))
+        bubbles = analysis.bubbles
+        vars(analysis)["bubbles"] = type(bubbles)(
+            *(getattr(bubbles, name).view(Counted) for name in bubbles.__struct_fields__)
+        )
+        Counted.looked_at = 0
+        assert analysis.report.windows
+        assert Counted.looked_at > len(bubbles.cause)
+        return Counted.looked_at / len(bubbles.cause)
+
+    assert grown(looked_at, tmp_path, name, 12) < 1.5

@@ -242,10 +242,11 @@ class Context(Measured):
 
     def idle(self, device: int, is_chosen: NDArray[np.bool_] | None = None) -> Intervals:
         """The chosen bubbles of a device, or all of them, within the window."""
-        is_wanted = self.bubbles.device_number == device
-        if is_chosen is not None:
-            is_wanted &= is_chosen
-        return self.inside(self.bubbles.start_ns[is_wanted], self.bubbles.end_ns[is_wanted])
+        rows = self.bubbles.rows_of(device)
+        start_ns, end_ns = self.bubbles.start_ns[rows], self.bubbles.end_ns[rows]
+        if is_chosen is None:
+            return self.inside(start_ns, end_ns)
+        return self.inside(start_ns[is_chosen[rows]], end_ns[is_chosen[rows]])
 
     def idle_within(self, times: Mapping[int, Intervals]) -> dict[int, Intervals]:
         """Device to its idle during its own of these times, where there is any."""

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays, read_only
-from tracelab.base.intervals import Int64Array, Intervals, gaps, join, measure_within, union
+from tracelab.base.intervals import Int64Array, Intervals, gaps, join, measure_within
 from tracelab.model.host import Host
 from tracelab.model.latencies import MAX_SILENCE_NS
 from tracelab.model.lookup import groups_of
@@ -79,10 +79,7 @@ def unrecorded_waits(host: Host) -> Intervals:
     Nothing is recorded then of any thread that launches, for more than 1 ms, while a GPU works
     throughout. So it is with a host that reads a counter until a kernel has written it.
     """
-    recorded = union([], [])
-    for thread in host.launching_threads & set(host.states):
-        state = host.states[thread]
-        recorded = join(recorded, join(state.recorded, state.waiting))
+    recorded = join(host.all_threads.recorded, host.all_threads.waiting)
     if not len(recorded):
         return recorded
     silences = gaps(recorded, int(recorded.starts[0]), int(recorded.ends[-1]))

@@ -96,22 +96,37 @@ class Bubbles(Arrays):
         part: Intervals | None = None,
     ) -> list[dict[str, int]]:
         """Idle of one device per window: names of the members of a column to ns."""
+        of_device = column[self.rows_of(device)]
+        present, none = frozenset(np.unique(of_device).tolist()), [0] * len(windows)
         totals = {
-            member.name.lower(): self.within(device, column == member, windows, part).tolist()
+            member.name.lower(): self._within(device, of_device == member, windows, part).tolist()
+            if member in present
+            else none
             for member in members
         }
         return [{name: ns[i] for name, ns in totals.items()} for i in range(len(windows))]
 
+    def rows_of(self, device: int) -> slice:
+        """The pieces of one device, which are next to each other."""
+        number = self.device_number.dtype.type(device)  # another type would copy the column
+        first, end = (self.device_number.searchsorted(number, side) for side in ("left", "right"))
+        return slice(int(first), int(end))
+
     def within(
+        self, device: int, is_chosen: NDArray[np.bool_], windows: Sequence[Window]
+    ) -> Int64Array:
+        """Idle of one device in each window, of the chosen pieces (bool[k]): int64[windows], ns."""
+        return self._within(device, is_chosen[self.rows_of(device)], windows)
+
+    def _within(
         self,
         device: int,
         is_chosen: NDArray[np.bool_],
         windows: Sequence[Window],
         part: Intervals | None = None,
     ) -> Int64Array:
-        """Idle of one device in each window, of the chosen pieces (bool[k]): int64[windows], ns."""
-        is_wanted = is_chosen & (self.device_number == device)
-        pieces = union(self.start_ns[is_wanted], self.end_ns[is_wanted])
+        rows = self.rows_of(device)
+        pieces = union(self.start_ns[rows][is_chosen], self.end_ns[rows][is_chosen])
         inside = pieces if part is None else intersect(pieces, part)
         return measure_within(inside, *bounds_of(windows))
 
@@ -205,8 +220,6 @@ class _Pieces(Arrays):
 
     def split(self, cover: Intervals) -> tuple[_Pieces, _Pieces]:
         """The parts inside the set, and the parts outside it."""
-        if not len(self.start_ns):
-            return self, self
         outside = gaps(cover, int(self.start_ns[0]), int(self.end_ns[-1]))
         return self._within(cover), self._within(outside)
 
@@ -294,13 +307,18 @@ def _explain_late_launches(
     # lock, where the others come first as well; if nothing is recorded of them, they are taken to
     # run Python. Last comes what is only known by name, a step for one: between its calls and
     # operators, without Python's stacks, a thread is taken to run Python.
-    states = (graph.host.states.get(thread, NOTHING_RECORDED), graph.host.other_threads(thread))
+    within = Intervals(idle.start_ns, idle.end_ns)
+    states = (
+        graph.host.states.get(thread, NOTHING_RECORDED),
+        graph.host.other_threads(thread, within),
+    )
     known = [(getattr(state, doing), cause) for state in states for doing, cause in _CAUSE_OF_STATE]
     known += [(state.waiting, Cause.HOST_BUSY) for state in states]
     known += [(state.annotated, Cause.HOST_BUSY) for state in states]
     for during, cause in known:
-        pieces, idle = idle.split(during)
-        yield pieces, cause, Reason.NONE
+        if len(during) and len(idle.start_ns):
+            pieces, idle = idle.split(during)
+            yield pieces, cause, Reason.NONE
     yield idle, Cause.UNKNOWN, Reason.HOST_NOT_RECORDED
 
 
@@ -314,7 +332,8 @@ def mark_beginnings_as_edges(timeline: Timeline, bubbles: Bubbles) -> Bubbles:
     for device in timeline.device_numbers:
         start_ns = timeline.start_ns[_busy_rows(timeline, device)]
         if len(start_ns):
-            is_edge |= (bubbles.device_number == device) & (bubbles.end_ns <= start_ns.min())
+            rows = bubbles.rows_of(device)
+            is_edge[rows] = bubbles.end_ns[rows] <= start_ns.min()
     return replace(
         bubbles,
         cause=np.where(is_edge, np.int8(Cause.EDGE), bubbles.cause),

@@ -16,7 +16,7 @@ from tracelab.measures.measure import Measure
 from tracelab.model.frames import event_as_shown, is_engine_operator, is_sleep, is_thread_wait
 from tracelab.model.graph import Graph
 from tracelab.model.host import Host
-from tracelab.model.lookup import groups_of, match_names, rows_of
+from tracelab.model.lookup import expand_ranges, groups_of, match_names, rows_of
 from tracelab.model.program.call_sites import NO_CALL_SITE, CallSite, call_sites, python_frames
 from tracelab.model.program.source_lines import SourceLines
 from tracelab.model.steps import Window
@@ -39,37 +39,36 @@ def idle_culprits(graph: Graph, bubbles: Bubbles) -> Int64Array:
     that was waited for; of `launch` and `graph` the launch call, or the host function that the
     graph called. The edges of the file and idle of unknown cause have none.
     """
-    timeline, trace = graph.host.timeline, graph.host.timeline.trace
+    host, timeline = graph.host, graph.host.timeline
     next_row = rows_of(timeline.event_id, bubbles.next_id)
     launch_id = np.where(next_row == ABSENT, ABSENT, timeline.launch_id[next_row])
-    source_row = np.where(next_row == ABSENT, ABSENT, graph.binding.source_row[next_row])
-    thread_index = np.where(launch_id == ABSENT, ABSENT, trace.thread_index[launch_id])
-    middle_ns = bubbles.start_ns + (bubbles.end_ns - bubbles.start_ns) // 2
+    culprit_id = np.full(len(launch_id), ABSENT, dtype=np.int64)
+    for cause in (Cause.HOST_BLOCKED, Cause.INPUT, Cause.HOST_BUSY):
+        index = np.flatnonzero((bubbles.cause == cause) & (launch_id != ABSENT))
+        start_ns, thread_index = bubbles.start_ns[index], timeline.trace.thread_index
+        moments = start_ns + (bubbles.end_ns[index] - start_ns) // 2, thread_index[launch_id[index]]
+        culprit_id[index] = _host_culprits(host, cause, *moments)
+    is_launch = np.isin(bubbles.cause, (Cause.LAUNCH, Cause.GRAPH))
+    is_launch |= (bubbles.cause == Cause.HOST_BUSY) & (culprit_id == ABSENT)
+    culprit_id[is_launch] = launch_id[is_launch]
+    is_source = (bubbles.cause == Cause.DEPENDENCY) & (next_row != ABSENT)
+    source_row = graph.binding.source_row[next_row[is_source]]
+    culprit_id[is_source] = np.where(source_row == ABSENT, ABSENT, timeline.event_id[source_row])
+    return read_only(culprit_id)
 
-    def outermost_of(event_id: NDArray[np.integer[Any]], cause: Cause) -> Int64Array:
-        is_cause = bubbles.cause == cause
-        culprit_id = np.full(len(middle_ns), ABSENT, dtype=np.int64)
-        culprit_id[is_cause] = outermost_around(
-            trace, event_id, middle_ns[is_cause], thread_index[is_cause]
-        )
-        return culprit_id
 
-    blocking_id = outermost_of(graph.host.blocking_calls.event_id, Cause.HOST_BLOCKED)
-    stalling_id = _stalling_allocations(graph.host, middle_ns, thread_index)
-    busy_id = np.full(len(middle_ns), ABSENT, dtype=np.int64)
-    is_busy = bubbles.cause == Cause.HOST_BUSY
-    busy_id[is_busy] = busy_with(timeline, middle_ns[is_busy], thread_index[is_busy])
-    source_id = np.where(source_row == ABSENT, ABSENT, timeline.event_id[source_row])
-    of_cause = {
-        Cause.HOST_BLOCKED: np.where(stalling_id == ABSENT, blocking_id, stalling_id),
-        Cause.INPUT: outermost_of(graph.host.loading_id, Cause.INPUT),
-        Cause.HOST_BUSY: np.where(busy_id == ABSENT, launch_id, busy_id),
-        Cause.DEPENDENCY: source_id,
-        Cause.LAUNCH: launch_id,
-        Cause.GRAPH: launch_id,
-    }
-    is_cause = [bubbles.cause == cause for cause in of_cause]
-    return read_only(np.select(is_cause, list(of_cause.values()), ABSENT).astype(np.int64))
+def _host_culprits(
+    host: Host, cause: Cause, times_ns: Int64Array, thread_index: NDArray[np.integer[Any]]
+) -> Int64Array:
+    """int64[k], event id of what threads did at some moments, int64[k], ns, that has a cause."""
+    trace = host.timeline.trace
+    if cause == Cause.HOST_BUSY:
+        return busy_with(host.timeline, times_ns, thread_index)
+    if cause == Cause.INPUT:
+        return outermost_around(trace, host.loading_id, times_ns, thread_index)
+    calls = outermost_around(trace, host.blocking_calls.event_id, times_ns, thread_index)
+    allocations = _stalling_allocations(host, times_ns, thread_index)
+    return np.where(allocations == ABSENT, calls, allocations)
 
 
 def busy_with(
@@ -146,21 +145,24 @@ def outermost_around(
     thread_index: NDArray[np.integer[Any]],
 ) -> Int64Array:
     """The outermost of some events around each moment: of its thread, else of any: int64[k]."""
-    around_id = np.full(len(times_ns), ABSENT, dtype=np.int64)
+    own_id, around_id = np.full((2, len(times_ns)), ABSENT, dtype=np.int64)
     outermost_first = np.lexsort((-trace.end_ns[event_id], trace.start_ns[event_id]))
     event_id = event_id[outermost_first]
-    for thread, indices in groups_of(trace.thread_index[event_id]):
+    by_time = np.argsort(times_ns, kind="stable")
+    for thread, indices in reversed(list(groups_of(trace.thread_index[event_id]))):
         of_thread = event_id[indices]
         start_ns, reach_ns = (
             trace.start_ns[of_thread],
             np.maximum.accumulate(trace.end_ns[of_thread]),
         )
         outer_id = of_thread[np.concatenate(([True], start_ns[1:] >= reach_ns[:-1]))]
-        position = np.searchsorted(trace.start_ns[outer_id], times_ns, side="right") - 1
-        is_around = (position >= 0) & (trace.end_ns[outer_id[position]] > times_ns)
-        is_around &= (thread_index == thread) | (around_id == ABSENT)
-        around_id[is_around] = outer_id[position[is_around]]
-    return around_id
+        bounds_ns = trace.start_ns[outer_id], trace.end_ns[outer_id]
+        index, during = expand_ranges(*np.searchsorted(times_ns, bounds_ns, sorter=by_time))
+        inside = by_time[during]
+        around_id[inside] = outer_id[index]  # of several threads, the first one stays
+        is_own = thread_index[inside] == thread
+        own_id[inside[is_own]] = outer_id[index[is_own]]
+    return np.where(own_id == ABSENT, around_id, own_id)
 
 
 def innermost_functions(

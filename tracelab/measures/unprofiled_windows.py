@@ -77,14 +77,14 @@ def start_up(graph: Graph, bubbles: Bubbles) -> StartUp:
     launch_id, step_of_launch = _launches(timeline)
     until_second = launch_id[: np.searchsorted(step_of_launch, 1) + 1]
     for device in timeline.device_numbers:
-        on_device = bubbles.device_number == device
-        late = np.flatnonzero(on_device & is_late)
+        rows = bubbles.rows_of(device)
+        late = rows.start + np.flatnonzero(is_late[rows])
         waited_ns = np.bincount(step_index[late], length_ns[late], minlength=len(timeline.steps))
         first = _first_ahead(waited_ns < most_ns)
         if first is None:
-            slow |= on_device & np.isin(timeline.launch_id[row], until_second)
+            slow[rows] = np.isin(timeline.launch_id[row[rows]], until_second)
         else:
-            not_ahead |= on_device & (step_index < first)
+            not_ahead[rows] = step_index[rows] < first
     is_chosen = is_launched & np.isin(bubbles.cause, _BY_HOST)
     is_chosen &= ~_is_stalled(timeline, launch_id, step_of_launch)[row]
     return StartUp(read_only(not_ahead & is_chosen), read_only(slow & is_chosen))

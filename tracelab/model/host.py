@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
 from enum import IntEnum
-from functools import cache, cached_property
+from functools import cached_property
 from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import Record, read_only
-from tracelab.base.intervals import Int64Array, Intervals, join, measure_within, subtract, union
+from tracelab.base.intervals import (
+    Int64Array,
+    Intervals,
+    intersect,
+    join,
+    measure_within,
+    subtract,
+    union,
+)
 from tracelab.model.blocking_calls import (
     Blocking,
     BlockingCalls,
@@ -100,9 +108,10 @@ def find_thread_states(
         for thread, of_thread in groups_of(trace.thread_index[waits])
     }
     watchdogs = watchdog_threads(trace)
+    blocked = _by_thread(blocking_calls), _by_thread(stalled_calls)
     return {
         thread: ThreadState(
-            blocked=join(_intervals(thread, blocking_calls), _intervals(thread, stalled_calls)),
+            blocked=join(*(calls.get(thread, _NEVER) for calls in blocked)),
             profiler=profiler_calls.get(thread, _NEVER),
             input=_union_of(trace, of_thread[is_input[of_thread]], events),
             recorded=subtract(
@@ -171,10 +180,12 @@ def _preparing_functions(timeline: Timeline) -> NDArray[np.intp]:
     return prepares[is_alone]
 
 
-def _intervals(thread: int, calls: BlockingCalls | StalledCalls) -> Intervals:
-    """Return the intervals of a thread in one of these calls."""
-    of_thread = calls.thread_index == thread
-    return union(calls.start_ns[of_thread], calls.end_ns[of_thread])
+def _by_thread(calls: BlockingCalls | StalledCalls) -> dict[int, Intervals]:
+    """Return the intervals of each thread in one of these calls."""
+    return {
+        thread: union(calls.start_ns[index], calls.end_ns[index])
+        for thread, index in groups_of(calls.thread_index)
+    }
 
 
 def _union_of(trace: Trace, index: NDArray[np.intp], events: NDArray[np.intp]) -> Intervals:
@@ -182,8 +193,13 @@ def _union_of(trace: Trace, index: NDArray[np.intp], events: NDArray[np.intp]) -
     return union(trace.start_ns[events[index]], trace.end_ns[events[index]])
 
 
-class _ThreadCounts:
-    """Counts of active threads over time, from which any one thread can be left out."""
+class _Together:
+    """Intervals in which any of some threads did something; any one thread can be left out.
+
+    Attributes:
+        any_thread: when at least one did it.
+        alone: index of a thread to when it alone did it, where there is such time.
+    """
 
     def __init__(self, doing: Mapping[int, Intervals]) -> None:
         sizes = [len(intervals) for intervals in doing.values()]
@@ -191,16 +207,22 @@ class _ThreadCounts:
         bounds = [*(i.starts for i in doing.values()), *(i.ends for i in doing.values())]
         moment_ns = np.concatenate(bounds) if doing else np.zeros(0, dtype=np.int64)
         order = np.argsort(moment_ns, kind="stable")
-        self._moment_ns: Int64Array = moment_ns[order]
+        start_ns, end_ns = moment_ns[order][:-1], moment_ns[order][1:]
         # From each moment on: how many threads, and the sum of their indexes, which is the index
         # of a thread that is alone.
-        self._count = np.cumsum(np.repeat((1, -1), len(thread))[order])
-        self._index_sum = np.cumsum(np.concatenate((thread, -thread))[order])
+        count = np.cumsum(np.repeat((1, -1), len(thread))[order])[:-1]
+        index_sum = np.cumsum(np.concatenate((thread, -thread))[order])[:-1]
+        self.any_thread = union(start_ns[count > 0], end_ns[count > 0])
+        self.alone = {
+            thread: union(start_ns[index], end_ns[index])
+            for thread, index in groups_of(np.where(count == 1, index_sum, ABSENT))
+        }
 
-    def exclude(self, thread: int) -> Intervals:
-        """Return the intervals in which any other thread did it."""
-        another = (self._count > 1) | ((self._count == 1) & (self._index_sum != thread))
-        return union(self._moment_ns[:-1][another[:-1]], self._moment_ns[1:][another[:-1]])
+    def exclude(self, thread: int, within: Intervals) -> Intervals:
+        """Return the intervals of this time in which any other thread did it."""
+        if not len(self.any_thread):
+            return _NEVER
+        return subtract(intersect(within, self.any_thread), self.alone.get(thread, _NEVER))
 
 
 class Doing(IntEnum):
@@ -320,18 +342,24 @@ class Host(Record, eq=False, dict=True):
         return frozenset(self.timeline.trace.thread_index[launch_id].tolist())
 
     @cached_property
-    def other_threads(self) -> Callable[[int], ThreadState]:
-        """Return the joint state of all launching threads except one.
-
-        A thread that launches nothing, a logger for one, delays no launch.
-        """
+    def _together(self) -> tuple[_Together, ...]:
+        """Each of the states for all launching threads; others, a logger's, delay no launch."""
         states = {x: state for x, state in self.states.items() if x in self.launching_threads}
-        counts = tuple(
-            _ThreadCounts({thread: getattr(state, field.name) for thread, state in states.items()})
+        return tuple(
+            _Together({thread: getattr(state, field.name) for thread, state in states.items()})
             for field in fields(ThreadState)
         )
-        # Cached, for every device needs those of the same threads.
-        return cache(lambda thread: ThreadState(*(count.exclude(thread) for count in counts)))
+
+    @cached_property
+    def all_threads(self) -> ThreadState:
+        """The joint state of all launching threads."""
+        return ThreadState(*(x.any_thread for x in self._together))
+
+    def other_threads(self, thread: int, within: Intervals) -> ThreadState:
+        """Return the joint state, within some time, of all launching threads except one."""
+        if self.launching_threads <= {thread}:
+            return NOTHING_RECORDED
+        return ThreadState(*(x.exclude(thread, within) for x in self._together))
 
 
 def observe_host(timeline: Timeline) -> Host:

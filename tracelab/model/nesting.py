@@ -41,10 +41,18 @@ class Nesting:
 
     def innermost(self, events: Int64Array) -> Int64Array:
         """int64[k], the innermost entry around each event on its own thread, else ABSENT."""
-        innermost = np.full(len(events), ABSENT, dtype=np.int64)
-        for thread, of_thread in groups_of(self._trace.thread_index[events]):
-            innermost[of_thread] = self.innermost_on(thread, events[of_thread])
-        return innermost
+        thread, start_ns = self._trace.thread_index[events], self._trace.start_ns[events]
+        moments_ns, entry_key = self._order_by_thread
+        key = thread * (len(moments_ns) + 1) + np.searchsorted(moments_ns, start_ns, side="right")
+        index = np.searchsorted(entry_key, key, side="right").astype(np.int64) - 1
+        index[index < self._bounds[thread]] = ABSENT
+        return self._reaching(index, self._trace.end_ns[events])
+
+    @cached_property
+    def _order_by_thread(self) -> tuple[Int64Array, Int64Array]:
+        """All starts, and a number for each entry that orders by thread and then by start."""
+        moments_ns, rank = np.unique(self.start_ns, return_inverse=True)
+        return moments_ns, self.thread_index.astype(np.int64) * (len(moments_ns) + 1) + rank + 1
 
     def innermost_on(self, thread: int, events: Int64Array) -> Int64Array:
         """int64[k], the innermost entry of a thread around each event's time, else ABSENT."""

@@ -98,28 +98,33 @@ def find_hand_overs(
     columns: list[tuple[int, int, int, int]] = []
     event_id = trace.of_category(*HOST_CALLS, Category.OPERATOR, Category.PYTHON)
     by_end = np.argsort(calls.end_ns, kind="stable")
-    threads = np.unique(calls.thread_index).tolist()
-    for thread in threads if len(threads) > 1 else ():
-        of_thread = np.flatnonzero(calls.thread_index == thread)
-        others = by_end[calls.thread_index[by_end] != thread]
-        events = event_id[trace.thread_index[event_id] == thread]
+    ended = calls.end_ns[by_end], calls.thread_index[by_end]
+    threads = list(groups_of(calls.thread_index))
+    events_of = dict(groups_of(trace.thread_index[event_id]))
+    for thread, of_thread in threads if len(threads) > 1 else ():
+        events = event_id[events_of[thread]]
         marks_ns = np.sort(np.concatenate((trace.start_ns[events], trace.end_ns[events])))
-        columns += _hand_overs_of(calls, of_thread, others, marks_ns)
+        columns += _hand_overs_of(calls, of_thread, by_end, *ended, marks_ns)
     call, source, latency_ns, asleep_ns = np.array(columns, dtype=np.int64).reshape(-1, 4).T
     return call, source, latency_ns, asleep_ns
 
 
 def _hand_overs_of(
-    calls: Calls, of_thread: NDArray[np.intp], others: NDArray[np.intp], marks_ns: Int64Array
+    calls: Calls,
+    of_thread: NDArray[np.intp],
+    by_end: NDArray[np.intp],
+    end_ns: Int64Array,
+    thread_index: NDArray[np.int32],
+    marks_ns: Int64Array,
 ) -> list[tuple[int, int, int, int]]:
-    """The rows of one thread."""
-    others_end_ns = calls.end_ns[others]
-    begin_ns = calls.begin_ns[of_thread]
+    """The rows of one thread; end and thread are those of the calls of all threads, by end."""
+    begin_ns, own_end_ns = calls.begin_ns[of_thread], np.sort(calls.end_ns[of_thread])
+    own = calls.thread_index[of_thread[0]]
     previous_ns = np.concatenate((marks_ns[:1], calls.end_ns[of_thread[:-1]]))
     # Only where another thread returned from a call, and there was time to sleep.
-    returned = np.searchsorted(others_end_ns, begin_ns) > np.searchsorted(
-        others_end_ns, previous_ns
-    )
+    until, since = np.searchsorted(end_ns, (begin_ns, previous_ns))
+    own_until, own_since = np.searchsorted(own_end_ns, (begin_ns, previous_ns))
+    returned = until - since > own_until - own_since
     returned &= begin_ns - previous_ns > _ASLEEP_NS
     returned[:1] = True  # a thread begins because another one made it
     rows = []
@@ -135,10 +140,12 @@ def _hand_overs_of(
             asleep_ns, slept_ns, woke_ns = 0, 0, since_ns
         elif asleep_ns < _ASLEEP_NS:
             continue
-        last = int(np.searchsorted(others_end_ns, woke_ns, side="right")) - 1
-        if last >= 0 and others_end_ns[last] > slept_ns:
-            latency_ns = until_ns - int(others_end_ns[last])
-            rows.append((int(of_thread[position]), int(others[last]), latency_ns, asleep_ns))
+        last = int(np.searchsorted(end_ns, woke_ns, side="right")) - 1
+        while last >= 0 and end_ns[last] > slept_ns and thread_index[last] == own:
+            last -= 1
+        if last >= 0 and end_ns[last] > slept_ns:
+            latency_ns = until_ns - int(end_ns[last])
+            rows.append((int(of_thread[position]), int(by_end[last]), latency_ns, asleep_ns))
     return rows
 
 

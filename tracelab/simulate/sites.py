@@ -33,7 +33,7 @@ from tracelab.model.frames import (
     parse_frame,
 )
 from tracelab.model.graph import Graph
-from tracelab.model.host import Doing, Host, work_at
+from tracelab.model.host import Doing, Host, ThreadState, work_at
 from tracelab.model.kernel_kinds import Kind, copy_direction
 from tracelab.model.latencies import launch_index, previous_index
 from tracelab.model.lookup import calls_of_name, groups_of, match_names
@@ -562,17 +562,29 @@ def find_silence(host: Host) -> tuple[Mapping[int, Intervals], Mapping[int, Inte
     """
     trace = host.timeline.trace
     recorded = trace.thread_index[trace.of_category(Category.OPERATOR, Category.PYTHON)]
+    is_recorded = (np.bincount(recorded, minlength=len(trace.threads)) > 0).tolist()
     all_, unknown = {}, {}
+    # All that launching threads do is in the joint state: they share their silence.
+    of_launching = [_silence([host.all_threads], is_recorded=known) for known in (False, True)]
     for thread, own in host.states.items():
-        states = (own, host.other_threads(thread))
-        known = functools.reduce(
-            join, (getattr(state, doing) for state in states for doing in _DOING)
-        )
-        if len(known):
-            silent = gaps(known, int(known.starts[0]), int(known.ends[-1]))
-            is_long = silent.ends - silent.starts > _MIN_SILENCE_NS
-            long = Intervals(silent.starts[is_long], silent.ends[is_long])
-            named = join(own.annotated, states[1].annotated)
-            unknown[thread] = subtract(long if (recorded == thread).any() else silent, named)
-            all_[thread] = join(long, unknown[thread])
+        found = of_launching[is_recorded[thread]]
+        if thread not in host.launching_threads:
+            found = _silence([own, host.all_threads], is_recorded=is_recorded[thread])
+        if found is not None:
+            all_[thread], unknown[thread] = found
     return all_, unknown
+
+
+def _silence(
+    states: Sequence[ThreadState], *, is_recorded: bool
+) -> tuple[Intervals, Intervals] | None:
+    """The silence of some threads together, and that outside all regions; None if all is silent."""
+    known = functools.reduce(join, (getattr(state, doing) for state in states for doing in _DOING))
+    if not len(known):
+        return None
+    silent = gaps(known, int(known.starts[0]), int(known.ends[-1]))
+    is_long = silent.ends - silent.starts > _MIN_SILENCE_NS
+    long = Intervals(silent.starts[is_long], silent.ends[is_long])
+    named = functools.reduce(join, (state.annotated for state in states))
+    unknown = subtract(long if is_recorded else silent, named)
+    return join(long, unknown), unknown

@@ -22,6 +22,7 @@ from tests.build.rows import (
 )
 from tests.examples import examples
 from tests.reference.ticks import TICK, Account, beside_allocations, scaled
+from tracelab.base.intervals import union
 from tracelab.model.blocking_calls import Blocking
 from tracelab.model.host import observe_host
 from tracelab.model.timeline import build_timeline
@@ -314,9 +315,12 @@ def test_other_threads_are_taken_together():
     )
 
     # The main thread launches nothing here, so it keeps nobody from launching.
-    assert pairs(observed.other_threads(MAIN).recorded) == [(20, 40), (70, 72)]
-    assert pairs(observed.other_threads(AUTOGRAD).blocked) == []
-    assert pairs(observed.other_threads(WATCHDOG).recorded) == [(20, 40), (70, 72)]
+    whole = union([0], [99])
+    assert pairs(observed.other_threads(MAIN, whole).recorded) == [(20, 40), (70, 72)]
+    assert pairs(observed.other_threads(MAIN, union([30], [71])).recorded) == [(30, 40), (70, 71)]
+    assert pairs(observed.other_threads(AUTOGRAD, whole).blocked) == []
+    assert pairs(observed.other_threads(WATCHDOG, whole).recorded) == [(20, 40), (70, 72)]
+    assert pairs(observed.all_threads.recorded) == [(20, 40), (70, 72)]
 
 
 @pytest.mark.parametrize(

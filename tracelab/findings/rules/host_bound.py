@@ -14,7 +14,6 @@ from tracelab.findings.candidates import (
     MAX_EVIDENCE,
     Candidate,
     grouped,
-    key_of,
     most_expensive,
     where,
 )
@@ -30,6 +29,7 @@ from tracelab.model.driver_api import is_asynchronous_copy, is_graph_launch, is_
 from tracelab.model.host import Doing, is_in_launching_thread, work_at
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.latencies import MIN_DELAY_NS, REPLAY_START_NS
+from tracelab.model.lookup import groups_of
 from tracelab.model.phases import Phase
 from tracelab.model.program.call_sites import NO_CALL_SITE, CallSite, calling_threads
 from tracelab.model.trace import ABSENT
@@ -41,6 +41,7 @@ _MAX_LOOKED_UP_BUBBLES = 20_000
 _MIN_OTHER_WORK_NS = 1_000_000
 # In a program of replays, each of which is one call.
 _MIN_OTHER_WORK_OF_REPLAYS_NS = 20_000
+_LATE_CASES = ("launch_bound", "slow_host", "slow_host_of_replays")
 # Between two graphs of a stream that are both launched pass 1.3 us (H200).
 _MAX_GAP_NS = 2_500
 
@@ -52,27 +53,46 @@ def _late_work(context: Context) -> list[Candidate]:
     bubbles = context.bubbles
     is_late, is_slow_host = _late_launches(context)
     index = np.flatnonzero(is_late & context.is_inside(bubbles.start_ns, bubbles.end_ns))
-    launch_id = context.timeline.launch_id[context.next_row[index]]
-    # A bubble belongs to what the host was in, else to what the late launch was made in.
-    in_culprit = context.recognized.remedies(context.idle_culprits[index], LAUNCH_BOUND.id)
-    in_launch = context.recognized.remedies(launch_id, LAUNCH_BOUND.id)
-    remedies = [own or other for own, other in zip(in_culprit, in_launch, strict=True)]
-    at_places = any(remedy is not None and remedy.by_call_site for remedy in remedies)
-    sites = context.call_sites(launch_id) if at_places else (None,) * len(index)
-    slow_host = np.where(_is_before_replay(context), "slow_host_of_replays", "slow_host")
-    cases = np.where(is_slow_host, slow_host, "launch_bound")[index].tolist()
-    keys = [
-        (case, remedy and key_of(remedy, site))
-        for case, remedy, site in zip(cases, remedies, sites, strict=True)
-    ]
+    case = np.where(is_slow_host, 1 + _is_before_replay(context), 0)[index]
+    remedies, remedy, place = _remedies_of(context, index)
+    key = (place * len(remedies) + remedy) * len(_LATE_CASES) + case
+    _, first, group = np.unique(key, return_index=True, return_inverse=True)
+    by_appearance = np.argsort(np.argsort(first))
     candidates = []
-    for (case, _), group in grouped(keys).items():
-        said = LAUNCH_BOUND.cases[case]
-        candidates.append(_late_candidate(context, index[group], is_late, remedies[group[0]], said))
+    for _, alike in groups_of(by_appearance[group]):
+        said = LAUNCH_BOUND.cases[_LATE_CASES[case[alike[0]]]]
+        advised = remedies[remedy[alike[0]]]
+        candidates.append(_late_candidate(context, index[alike], is_late, advised, said))
     if _has_collectives(context):
         return candidates
     # What only the profiler costs is nothing to report.
     return [candidate for candidate in candidates if any(candidate.limit_ns.values())]
+
+
+def _remedies_of(
+    context: Context, index: NDArray[np.intp]
+) -> tuple[list[Remedy | None], NDArray[np.intp], NDArray[np.intp]]:
+    """Remedies; which of them each of some bubbles has; and where, as a number, if that counts."""
+    # Each event is looked up once: there may be a bubble of every device in every operator.
+    culprits, of_culprit = np.unique(context.idle_culprits[index], return_inverse=True)
+    launches, of_launch = np.unique(
+        context.timeline.launch_id[context.next_row[index]], return_inverse=True
+    )
+    in_culprit = context.recognized.remedies(culprits, LAUNCH_BOUND.id)
+    in_launch = context.recognized.remedies(launches, LAUNCH_BOUND.id)
+    remedies = [None, *dict.fromkeys(filter(None, (*in_culprit, *in_launch)))]
+    own, other = (
+        np.array([remedies.index(x) for x in found], dtype=np.intp)[of_event]
+        for found, of_event in ((in_culprit, of_culprit), (in_launch, of_launch))
+    )
+    # A bubble belongs to what the host was in, else to what the late launch was made in.
+    remedy = np.where(own > 0, own, other)
+    at_place = np.array([x is not None and x.by_call_site for x in remedies])[remedy]
+    place_of = np.zeros(len(launches), dtype=np.intp)
+    if at_place.any():
+        for number, same in enumerate(grouped(context.call_sites(launches)).values()):
+            place_of[same] = number
+    return remedies, remedy, np.where(at_place, place_of[of_launch], 0)
 
 
 def _late_launches(context: Context) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:

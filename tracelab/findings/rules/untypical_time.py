@@ -152,7 +152,8 @@ def _irregular_stalls(context: Context) -> list[Candidate]:
     """The long idle times of which hardly another step has the like, together."""
     if len(context.steady_steps) < MIN_STEPS:
         return []
-    stalls = {device: _irregular(context, device) for device in context.active_devices}
+    is_by_host = context.is_idle_by(*_BY_HOST_OR_INPUT)
+    stalls = {device: _irregular(context, device, is_by_host) for device in context.active_devices}
     # Each step has less of those of a slow start: they are no finding, and no typical cost.
     of_start = context.bubbles.next_id[context.start_up.slow]
     return [
@@ -216,12 +217,12 @@ class _Stalls(Arrays):
     culprit_id: Int64Array
 
 
-def _irregular(context: Context, device: int) -> _Stalls:
-    """The irregular stalls of one device."""
+def _irregular(context: Context, device: int, is_by_host: NDArray[np.bool_]) -> _Stalls:
+    """The irregular stalls of one device, of the bubbles that the host caused (bool[bubbles])."""
     steps = context.steady_steps
-    idle_ns = context.bubbles.within(device, context.is_idle_by(*_BY_HOST_OR_INPUT), steps)
+    idle_ns = context.bubbles.within(device, is_by_host, steps)
     least_ns = _MIN_STEP_SHARE * float(np.median([step.length_ns for step in steps]))
-    stalls = _stalls_of(context, device, _MIN_TYPICAL_SHARE * least_ns)
+    stalls = _stalls_of(context, device, is_by_host, _MIN_TYPICAL_SHARE * least_ns)
     names = map(context.call_name, stalls.culprit_id.tolist())
     keys = zip(names, context.call_sites(stalls.culprit_id), strict=True)
     steps_alike = np.zeros(len(stalls.length_ns), dtype=np.int64)
@@ -231,17 +232,20 @@ def _irregular(context: Context, device: int) -> _Stalls:
     # Where each step idles as long somewhere else, the stall is no exception.
     longer_ns = (idle_ns - np.median(idle_ns))[stalls.step_position]
     is_rare &= longer_ns >= _MIN_TYPICAL_SHARE * stalls.length_ns
-    bubbles = context.bubbles
+    rows = context.bubbles.rows_of(device)
+    bubbles = rows_at(context.bubbles, rows)
     is_inside = context.is_inside(bubbles.start_ns, bubbles.end_ns)
     is_rare &= np.isin(stalls.next_id, bubbles.next_id[is_inside])
-    is_rare &= ~np.isin(stalls.next_id, bubbles.next_id[context.start_up.not_ahead])
+    is_rare &= ~np.isin(stalls.next_id, bubbles.next_id[context.start_up.not_ahead[rows]])
     return rows_at(stalls, is_rare)
 
 
-def _stalls_of(context: Context, device: int, least_ns: float) -> _Stalls:
+def _stalls_of(
+    context: Context, device: int, is_by_host: NDArray[np.bool_], least_ns: float
+) -> _Stalls:
     """The stalls of one device of at least this length."""
-    bubbles, steps = context.bubbles, context.steady_steps
-    is_chosen = context.is_idle_by(*_BY_HOST_OR_INPUT) & (bubbles.device_number == device)
+    rows, steps = context.bubbles.rows_of(device), context.steady_steps
+    bubbles, is_chosen = rows_at(context.bubbles, rows), is_by_host[rows]
     piece_index = np.flatnonzero(is_chosen & (bubbles.next_id != ABSENT))
     piece_ns = (bubbles.end_ns - bubbles.start_ns)[piece_index]
     next_id, stall_index = np.unique(bubbles.next_id[piece_index], return_inverse=True)
@@ -257,7 +261,7 @@ def _stalls_of(context: Context, device: int, least_ns: float) -> _Stalls:
         next_id=next_id[is_stall],
         length_ns=length_ns[is_stall],
         step_position=step_position[is_stall],
-        culprit_id=context.idle_culprits[longest[is_stall]],
+        culprit_id=context.idle_culprits[rows][longest[is_stall]],
     )
 
 
