@@ -84,7 +84,7 @@ def test_parts_that_are_damaged_or_something_else_are_refused(tracelab, parts, t
 
     for file, reason in {
         cut: "is damaged",
-        ONE_NODE[0]: "was not written by --parts",
+        ONE_NODE[0]: "holds no parts of a job",
         tmp_path / "gone": "no such file",
         other: "tracelab 0.0.1",
     }.items():

@@ -132,7 +132,7 @@ def _read(path: str) -> _Parts:
         return msgspec.msgpack.decode(content, type=_Parts, dec_hook=_array_unpacker())
     except (*READ_ERRORS, msgspec.DecodeError, UnicodeDecodeError, IndexError) as error:
         raise UnreadableInputError(
-            f"{path}: is damaged, or was not written by --parts: {error}"
+            f"{path}: is damaged, or holds no parts of a job: {error}"
         ) from None
 
 

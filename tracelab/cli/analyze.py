@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tracelab.base.errors import TracelabError, UsageError
+from tracelab.base.errors import CrashError, TracelabError, UnreadableInputError, UsageError
 from tracelab.cli.options import (
     Analyzed,
     Brief,
@@ -32,6 +32,7 @@ from tracelab.system.console import (
 )
 
 if TYPE_CHECKING:
+    from tracelab.analysis.analysis import Analysis
     from tracelab.analysis.reports import FileResult
     from tracelab.base.options import Options
     from tracelab.outputs.registry import Requests
@@ -103,6 +104,13 @@ def analyze(
         typer.Option("--all", help="With --png: draw every file, however many they are."),
     ] = False,
     redact: Redact = False,
+    verify: Annotated[
+        bool,
+        typer.Option(
+            "--verify",
+            help="Recompute sums, tilings and one in a hundred bindings by slow code, or fail.",
+        ),
+    ] = False,
 ) -> None:
     """Tell why GPUs were not busy, what to change, and what that saves."""
     from tracelab.analysis.parts import pack_parts
@@ -124,7 +132,9 @@ def analyze(
     if png is not None and not (all_pictures or analyzed.job):
         _require_few(sources)
     is_alone = len(sources) == 1 and parts is None
-    read = partial(_analyze, requests=requests, options=options, is_alone=is_alone)
+    read = partial(
+        _analyze, requests=requests, options=options, is_alone=is_alone, is_verified=verify
+    )
     results = map_files(read, sources, spec=executor, jobs=analyzed.jobs)
     report = merge_results(results, paths, options)
     if results[0].is_saved:
@@ -135,6 +145,8 @@ def analyze(
             "--step": options.step,
         }
         require_saved_options(report, options, needs_trace)
+    if verify:
+        _verify(report, results)
     if parts is not None:
         write_file(parts, pack_parts(results, paths, options))
     look = look_of(full=full, top=top) | {"every_step": step == "all"}
@@ -230,13 +242,34 @@ def _requests(paths: Mapping[str, Path | None], files: int) -> Requests:
     return {name: Request(path, files) for name, path in paths.items() if path is not None}
 
 
-def _analyze(source: Source, options: Options, requests: Requests, *, is_alone: bool) -> FileResult:
+def _analyze(
+    source: Source, options: Options, requests: Requests, *, is_alone: bool, is_verified: bool
+) -> FileResult:
     """Analyze one of several files, and make what the outputs need of it, in any process."""
     from tracelab.analysis.reports import analyze_file
+
+    then = partial(_reduce, requests=requests, is_verified=is_verified)
+    return analyze_file(source, options, then=then, may_be_saved=True, is_alone=is_alone)
+
+
+def _reduce(analysis: Analysis, requests: Requests, *, is_verified: bool) -> dict[str, Any]:
+    from tracelab.analysis.verify import verify_file
     from tracelab.outputs.registry import reduce_file
 
-    then = partial(reduce_file, requests=requests)
-    return analyze_file(source, options, then=then, may_be_saved=True, is_alone=is_alone)
+    verified = {"verified": verify_file(analysis)} if is_verified else {}
+    return reduce_file(analysis, requests) | verified
+
+
+def _verify(report: Report, results: Sequence[FileResult]) -> None:
+    """Say what was verified; fail with what differs."""
+    from tracelab.analysis.verify import verify
+
+    verified = verify(report, [x.more["verified"] for x in results if x.more])
+    if verified.differences and results[0].is_saved:
+        raise UnreadableInputError(f"{results[0].source.path}: the report is damaged: {verified}")
+    if verified.differences:
+        raise CrashError(f"this is a bug in tracelab: {verified}")
+    tell(str(verified))
 
 
 def _require_few(sources: Sequence[Source]) -> None:

@@ -108,7 +108,8 @@ class Bubbles(Arrays):
 
     def rows_of(self, device: int) -> slice:
         """The pieces of one device, which are next to each other."""
-        number = self.device_number.dtype.type(device)  # another type would copy the column
+        # A number of another type would copy the column.
+        number = self.device_number.dtype.type(device)
         first, end = (self.device_number.searchsorted(number, side) for side in ("left", "right"))
         return slice(int(first), int(end))
 

@@ -159,7 +159,8 @@ def outermost_around(
         bounds_ns = trace.start_ns[outer_id], trace.end_ns[outer_id]
         index, during = expand_ranges(*np.searchsorted(times_ns, bounds_ns, sorter=by_time))
         inside = by_time[during]
-        around_id[inside] = outer_id[index]  # of several threads, the first one stays
+        # Of several threads the first one stays.
+        around_id[inside] = outer_id[index]
         is_own = thread_index[inside] == thread
         own_id[inside[is_own]] = outer_id[index[is_own]]
     return np.where(own_id == ABSENT, around_id, own_id)

@@ -108,7 +108,7 @@ def find_thread_states(
         for thread, of_thread in groups_of(trace.thread_index[waits])
     }
     watchdogs = watchdog_threads(trace)
-    blocked = _by_thread(blocking_calls), _by_thread(stalled_calls)
+    blocked = _group_by_thread(blocking_calls), _group_by_thread(stalled_calls)
     return {
         thread: ThreadState(
             blocked=join(*(calls.get(thread, _NEVER) for calls in blocked)),
@@ -180,7 +180,7 @@ def _preparing_functions(timeline: Timeline) -> NDArray[np.intp]:
     return prepares[is_alone]
 
 
-def _by_thread(calls: BlockingCalls | StalledCalls) -> dict[int, Intervals]:
+def _group_by_thread(calls: BlockingCalls | StalledCalls) -> dict[int, Intervals]:
     """Return the intervals of each thread in one of these calls."""
     return {
         thread: union(calls.start_ns[index], calls.end_ns[index])
