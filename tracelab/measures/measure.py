@@ -162,12 +162,14 @@ def ranked(size: Int64Array, names: Sequence[str], most: int) -> tuple[list[int]
 
 
 def summed(label: NDArray[np.integer[Any]], values: Int64Array, count: int) -> Int64Array:
-    """The sum of the values of each label: int64[count]; sums below 2**53 are exact.
+    """The sum of the values of each label: int64[count].
 
     >>> summed(np.array([0, 2, 0]), np.array([5, 7, 1]), 3).tolist()
     [6, 0, 7]
     """
-    return np.bincount(label, weights=values, minlength=count).astype(np.int64)
+    sums = np.zeros(count, dtype=np.int64)
+    np.add.at(sums, label, values)
+    return sums
 
 
 def per_step(total: int, steps: int | None) -> int:

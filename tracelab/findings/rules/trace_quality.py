@@ -152,7 +152,7 @@ def _profiler_overhead(context: Context) -> list[Candidate]:
         wait_ns = max(map(measure, waits.values()), default=0)
         is_much = wait_ns >= _MIN_HOST_WAIT_WINDOW_SHARE * context.window.length_ns
         return _lack(INFLATED, int(has_stacks and is_much))
-    if context.window_without_profiler_ns is None:
+    if context.window_without_profiler_ns is None or not context.timeline.steps:
         return []
     step_ns = statistics.median(context.timeline.typical_lengths_ns)
     return _lack("profiler_overhead", 1, step_ms=step_ns / 1e6, unprofiled_ms=unprofiled_ns / 1e6)
