@@ -128,7 +128,7 @@ def _schema_of(kind: Any, definitions: dict[str, Any], name: str = "") -> dict[s
             some, allowed = some.__origin__, {"enum": [*texts.extra_json_schema["enum"], None]}
         return {"anyOf": [_schema_of(some, definitions, name), {"type": "null"}], **allowed}
     if kind is int:
-        is_amount = name not in _NUMBER_NAMES and not name.endswith("start_ns")
+        is_amount = name not in _NUMBER_NAMES and not name.endswith(("start_ns", "grown_bytes"))
         return {"type": "integer", "minimum": 0} if is_amount else {"type": "integer"}
     return {"type": _PLAIN[kind]}
 
