@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -184,6 +185,8 @@ def show(
     from tracelab.render.registry import render_as
     from tracelab.report.redact import Redaction
 
+    # What was read stays: of a thousand ranks the collector would look through it for long.
+    gc.freeze()
     recordings = report_of_each_recording(results, report, options)
     redaction = Redaction(report) if redact else None
     if redaction is not None:

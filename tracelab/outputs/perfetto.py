@@ -95,7 +95,8 @@ def write_with_tracks(source: Source, part: PerfettoPart, report: Report, path: 
     require_output(path, identities([source.path]))
     [info] = [trace for trace in report.traces if trace.path == source.path]
     scene = replace(part.scene, rank=info.rank)
-    scene = replace(scene, marks=tuple(marks_of(report, scene)))
+    [marks] = marks_of(report, [scene])
+    scene = replace(scene, marks=tuple(marks))
     name = f"tracelab: {_subject(info, scene, len(report.traces))}"
     array = locate_events(source)
     lines = event_lines(name, scene, array.threads, _notes(array.losses))

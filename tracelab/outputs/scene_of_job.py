@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -31,7 +32,8 @@ def scenes_of_report(report: Report, scenes: Sequence[Scene]) -> list[Scene]:
     else:
         names = map(visible, short_names([scene.path for scene in by_rank]))
         shown = [replace(x, label=name) for x, name in zip(by_rank, names, strict=True)]
-    return [replace(x, marks=tuple(marks_of(report, x))) for x in shown]
+    marks = marks_of(report, shown)
+    return [replace(x, marks=tuple(of_file)) for x, of_file in zip(shown, marks, strict=True)]
 
 
 def align_scenes(job: Job, scenes: Sequence[Scene]) -> list[Scene]:
@@ -115,22 +117,25 @@ def _add_waits(scene: Scene, waits: Sequence[tuple[int, int, int, str]]) -> Scen
 # --- findings ---
 
 
-def marks_of(report: Report, scene: Scene) -> Iterator[Mark]:
-    """Yield the marks of a file's findings, numbered as the report is printed."""
+def marks_of(report: Report, scenes: Iterable[Scene]) -> Iterator[list[Mark]]:
+    """Yield the marks of each file's findings, numbered as the report is printed."""
     ranks = ranks_of(report)
-    scopes = [x.main.scope for x in ranks if x.trace.rank == scene.rank and x.views]
+    scopes = {x.trace.rank: x.main.scope for x in ranks if x.views}
     printed = {  # findings of one place on several ranks have one number
-        id(finding): group.number_in(report)
+        id(finding): number
         for group in finding_groups(report, ranks)
+        for number in [group.number_in(report)]
         for finding, _ in group.members
     }
-    own = [
-        (printed.get(id(finding), number), number, finding)
-        for number, finding in enumerate(report.findings, 1)
-        if scopes and finding.rank == scene.rank
-    ]
-    for shown, number, finding in sorted(own, key=lambda x: x[:2]):
-        yield _mark(number, shown, finding, scopes[0], report.job, scene)
+    own: dict[int, list[tuple[int, int, Finding]]] = defaultdict(list)
+    for number, finding in enumerate(report.findings, 1):
+        if finding.rank in scopes:
+            own[finding.rank].append((printed.get(id(finding), number), number, finding))
+    for scene in scenes:
+        yield [
+            _mark(number, shown, finding, scopes[scene.rank], report.job, scene)
+            for shown, number, finding in sorted(own[scene.rank], key=lambda x: x[:2])
+        ]
 
 
 def _mark(

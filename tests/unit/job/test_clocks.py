@@ -16,6 +16,7 @@ from tests.build.parts import (
 )
 from tests.examples import examples
 from tests.shared_traces import needs_real_traces
+from tracelab.job import clocks
 from tracelab.job.clocks import align
 from tracelab.job.matching import match
 from tracelab.model.collectives import Group, Operation
@@ -273,3 +274,20 @@ def test_any_offsets_and_drifts_are_found(data):
 
     for index, error in enumerate(errors(clocks, parts, true)):
         assert error.max() < 60 * US, clocks.alignment.per_rank[index]
+
+
+def test_of_many_clocks_few_are_tried_on_each_rank(monkeypatch):
+    random = np.random.default_rng(0)
+    true = [part(rank, *every(5 * MS, 20, jitter=5 * US, seed=rank)) for rank in range(40)]
+    offsets = random.integers(-SECOND, SECOND, 40).tolist()
+    parts = [shifted(each, offset=offset) for each, offset in zip(true, offsets, strict=True)]
+    tried = []
+    is_believable = clocks._is_believable
+    monkeypatch.setattr(clocks, "_is_believable", lambda x: tried.append(x) or is_believable(x))
+
+    found = aligned(*parts)
+
+    assert [x.offset_ns for x in found.alignment.per_rank] == pytest.approx(
+        [offset - offsets[0] for offset in offsets], abs=30 * US
+    )
+    assert len(tried) < 2 * len(parts)

@@ -20,7 +20,7 @@ from tracelab.render.words import duration_text
 from tracelab.report.schema import Job
 
 _WORK = ("forward", "backward", "other_compute", "compute", "copy", "memset")
-_MAX_RANKS = 128
+_MAX_RANKS = 64
 
 
 def draw_job(
