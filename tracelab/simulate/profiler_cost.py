@@ -173,10 +173,10 @@ def calibrate(graph: Graph, program: Program) -> Calibration | None:
     timed_ns, measured_ns = info.unprofiled_step_ns, info.unprofiled_host_step_ns
     if timed_ns is None or measured_ns is None or not _calls_of_steps(graph, program).any():
         return None
-    recording = count_recorded(graph, program)
     blocks = _Blocks(graph, program, info.unprofiled_block_steps)
     if not blocks.go_on:
         return None
+    recording = count_recorded(graph, program)
     is_gap = _is_graph_gap(graph, program)
     is_other = other_work(graph.host.timeline, program)
 
