@@ -68,7 +68,7 @@ def main() -> int:
         return len(row["defects"])
 
     with ThreadPoolExecutor(arguments.jobs) as executor:
-        return int(any(executor.map(run, names)))
+        return int(sum(executor.map(run, names)) > 0)
 
 
 if __name__ == "__main__":
