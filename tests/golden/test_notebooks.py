@@ -6,6 +6,7 @@ After a change that they are to show, `python tests/golden/test_notebooks.py` ke
 
 import os
 import re
+import shutil
 import sys
 from pathlib import Path
 from unittest.mock import patch
@@ -14,7 +15,6 @@ import pytest
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
-NEIGHBORS = ("traces", "workloads")
 FIRST = "first_trace_in_five_minutes"
 SHOWN_BY_DEFAULT = {FIRST, "the_graph_with_networkx"}
 LIVE = "live"
@@ -46,8 +46,9 @@ def _execute(notebook, scratch):
 
     folder = scratch / FOLDER.name
     folder.mkdir()
-    for name in NEIGHBORS:
-        (scratch / name).symlink_to(FOLDER.parent / name)
+    (scratch / "traces").symlink_to(FOLDER.parent / "traces")
+    # No link: source is read of files that lie in the given folder themselves.
+    shutil.copytree(FOLDER.parent / "workloads", scratch / "workloads")
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
