@@ -197,7 +197,7 @@ def readable_folders(named: Iterable[str]) -> tuple[str, ...]:
     """The folders whose source is read by default: the named ones, and the current if not all."""
     current = Path.cwd()
     everywhere = current == Path(current.anchor)
-    return tuple(os.path.realpath(x) for x in (named if everywhere else (*named, current)))
+    return tuple(map(os.path.realpath, named if everywhere else (*named, str(current))))
 
 
 def read_rows(path: Path) -> dict[int, str]:
