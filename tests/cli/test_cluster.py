@@ -61,7 +61,8 @@ class Cluster:
         self.log.touch()
         self._preload.write_text(PRELOAD)
         self._start("scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard")
-        until(self._file.exists)
+        # There before it is written.
+        until(lambda: self._file.exists() and self._file.read_text().endswith("}"))
         self.address = json.loads(self._file.read_text())["address"]
         self.client = stack.enter_context(distributed.Client(self.address))
 
