@@ -5,11 +5,15 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tracelab.analysis.analysis import Analysis
 from tracelab.base.arrays import Record
-from tracelab.measures.idle_causes import Cause
+from tracelab.measures.idle_causes import Bubbles, Cause
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.latencies import MIN_DELAY_NS
+from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 from tracelab.report.schema import Report
 
@@ -83,22 +87,8 @@ def _sums(report: Report) -> Iterator[_Check]:
 
 def _tilings(analysis: Analysis) -> Iterator[_Check]:
     timeline, bubbles = analysis.timeline, analysis.bubbles
-    activities = list(
-        zip(
-            timeline.device_number.tolist(),
-            timeline.kind.tolist(),
-            zip(timeline.start_ns.tolist(), timeline.end_ns.tolist(), strict=True),
-            strict=True,
-        )
-    )
-    pieces = list(
-        zip(
-            bubbles.device_number.tolist(),
-            bubbles.cause.tolist(),
-            zip(bubbles.start_ns.tolist(), bubbles.end_ns.tolist(), strict=True),
-            strict=True,
-        )
-    )
+    activities = _spans(timeline, timeline.kind)
+    pieces = _spans(bubbles, bubbles.cause)
     for i, device in enumerate(timeline.device_numbers):
         busy = _union(span for number, _, span in activities if number == device)
         idle = [span for number, _, span in pieces if number == device]
@@ -123,6 +113,15 @@ def _tilings(analysis: Analysis) -> Iterator[_Check]:
                 yield f"{of}idle time `{name}`", reported.bubbles[name], _within(spans, *bounds)
             tiled = _within(_union((*busy, *idle)), *bounds)
             yield f"{of}time that is busy or idle", window.length_ns, tiled
+
+
+def _spans(
+    of_devices: Timeline | Bubbles, sort: NDArray[np.int8]
+) -> list[tuple[int, int, _Stretch]]:
+    """The device, the sort, and the start and end of each activity or piece of idle time."""
+    start_ns, end_ns = of_devices.start_ns.tolist(), of_devices.end_ns.tolist()
+    spans = zip(start_ns, end_ns, strict=True)
+    return list(zip(of_devices.device_number.tolist(), sort.tolist(), spans, strict=True))
 
 
 def _bindings(analysis: Analysis) -> Iterator[_Check]:

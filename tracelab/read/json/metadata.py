@@ -66,6 +66,8 @@ def name_cells(names: Iterable[str], metadata: Mapping[str, Any]) -> tuple[str, 
     """
     given = mapping(metadata.get(CELLS_KEY))
     cells = {x: str(cell) for x, cell in given.items() if _CELL.fullmatch(str(cell))}
+    if not cells:
+        return tuple(names)
     parts = (name.partition("(") for name in names)
     return tuple(f"{cells.get(file, file)}{bracket}{rest}" for file, bracket, rest in parts)
 
