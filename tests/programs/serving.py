@@ -5,8 +5,9 @@
 The model is tensor parallel. Steps are annotated as vLLM annotates them; those that decode replay a
 graph with all-reduces of PyTorch's symmetric memory, as others have all-reduces of their own. With
 "late" the first rank does work of its own before each of them. Prints what it takes without the
-profiler. The pair in `tests/data/serving` is "late" on two H200 (PyTorch 2.11): 10.8 ms for 12
-decoding steps and 4 others, and "even" took 6.9 ms.
+profiler: on two H200 (PyTorch 2.11) 9.8 ms with "late" for 12 decoding steps and 4 others, and 4.8
+with "even". The pair in `tests/data/serving` is "late", by an earlier form, `serving_tmp.py`: 10.8
+ms, and 6.9 with "even"; its second rank began to record later.
 """
 
 import json
@@ -44,12 +45,13 @@ class Decoder:
     def __init__(self, batch, weights):
         self.x = make(batch, WIDTH)
         name = dist.group.WORLD.group_name
-        shared = symm_mem.empty(batch, WIDTH, device="cuda", dtype=torch.bfloat16)
-        symm_mem.rendezvous(shared, name)
+        # The graph reads and writes it as long as it is replayed.
+        self.shared = symm_mem.empty(batch, WIDTH, device="cuda", dtype=torch.bfloat16)
+        symm_mem.rendezvous(self.shared, name)
 
         def reduce(y):
-            shared.copy_(y)
-            return torch.ops.symm_mem.one_shot_all_reduce(shared, "sum", name)
+            self.shared.copy_(y)
+            return torch.ops.symm_mem.one_shot_all_reduce(self.shared, "sum", name)
 
         forward(self.x, weights, reduce)
         torch.cuda.synchronize()

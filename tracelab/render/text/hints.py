@@ -46,8 +46,8 @@ def steps_hint(trace: TraceInfo) -> str:
     """
     if trace.phase:
         return (
-            f"Steps are {trace.framework}'s {trace.phase} steps; --full has the other phases "
-            "(--step-on chooses their steps)."
+            f"Steps are {trace.framework}'s {trace.phase} steps (--step-on chooses those of "
+            "another phase)."
         )
     if trace.framework:
         return (
