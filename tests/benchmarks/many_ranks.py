@@ -11,7 +11,8 @@ it, by processes that a new one starts. Columns:
 - job: of that, what all files' results become together, ms per rank;
 - main, worker: the most memory of the process that merges, and of the largest that reads, MB;
 - part: what a rank hands over for the job, packed, bytes per step;
-- report: what it hands over of itself, packed, kB.
+- node: the file of parts of the first eight ranks, which has their reports, too, bytes per rank and
+  step.
 
 Then, for each job, what the report says of the late rank beside what was planted, and how well it
 knows the clocks: the largest residual, and how far off the arrivals of all ranks really are.
@@ -20,6 +21,7 @@ knows the clocks: the largest residual, and how far off the arrivals of all rank
 from __future__ import annotations
 
 import argparse
+import lzma
 import resource
 import sys
 import time
@@ -32,7 +34,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from tests.build.planted_jobs import PlantedClock, PlantedJob, plant_job
-from tracelab.analysis.parts import pack
+from tracelab.analysis.parts import pack_part, pack_parts
 from tracelab.analysis.reports import FileResult, analyze_file, drop_program, merge_results
 from tracelab.base.options import Options
 from tracelab.cli.many_files import map_files
@@ -45,6 +47,7 @@ TRACES = Path(__file__).parents[2] / "traces"
 CAPTURES = [TRACES / f"ddp_hook_default_stream_rank{rank}.pt.trace.json.gz" for rank in (0, 1)]
 _LATENESS_NS, _JITTER_NS = 2_000_000, 100_000
 _COLLECTIVES_PER_STEP = 8
+_RANKS_OF_NODE = 8
 _SEED = 16
 
 
@@ -93,15 +96,16 @@ def measure(planted: PlantedJob) -> Measured:
     render_as(report, "text", recordings=[report], width=100, color=False)
     seconds, job_s = time.perf_counter() - begun, time.perf_counter() - analyzed
     main_mb, worker_mb = map(_peak_mb, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    first = drop_program(results[0])
+    node = [drop_program(result) for result in results[:_RANKS_OF_NODE]]
+    steps = len(node[0].part.steps.number)
     figures = {
         "seconds": seconds,
         "ms per rank": 1e3 * seconds * min(ranks, processors()) / ranks,
         "job ms": 1e3 * job_s / ranks,
         "main MB": main_mb,
         "worker MB": worker_mb,
-        "part B/step": len(pack(first.part)) / len(first.part.steps.number),
-        "report kB": len(pack(first.report.to_json())) / 1e3,
+        "part B/step": len(lzma.compress(pack_part(node[0].part))) / steps,
+        "node B/step": len(pack_parts(node, planted.paths, options)) / steps / len(node),
     }
     return Measured(figures, _said(report.job, planted, results))
 

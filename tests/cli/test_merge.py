@@ -1,6 +1,7 @@
 """``tracelab merge``: nodes reduce their own files, and what they give comes to the same."""
 
 import gzip
+import lzma
 from pathlib import Path
 
 import msgspec
@@ -79,8 +80,8 @@ def test_parts_that_are_damaged_or_something_else_are_refused(tracelab, parts, t
     [path] = parts(ONE_NODE)
     cut, other = tmp_path / "cut", tmp_path / "other"
     cut.write_bytes(path.read_bytes()[:-100])
-    content = msgspec.msgpack.decode(gzip.decompress(path.read_bytes())) | {"version": "0.0.1"}
-    other.write_bytes(gzip.compress(msgspec.msgpack.encode(content)))
+    content = msgspec.msgpack.decode(lzma.decompress(path.read_bytes())) | {"version": "0.0.1"}
+    other.write_bytes(lzma.compress(msgspec.msgpack.encode(content)))
 
     for file, reason in {
         cut: "is damaged",

@@ -13,6 +13,7 @@ import gzip
 import io
 import itertools
 import json
+import lzma
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -242,7 +243,7 @@ def _packets() -> list[bytes]:
 def _parts() -> list[bytes]:
     paths = [str(path) for path in sorted(FOLDER.glob("straggler_even_rank?.pt.trace.json.gz"))]
     results = [analyze_file(source, _OPTIONS) for source in find_sources(paths)]
-    return [gzip.decompress(pack_parts(results, paths, _OPTIONS))]
+    return [lzma.decompress(pack_parts(results, paths, _OPTIONS))]
 
 
 def _saved() -> list[bytes]:

@@ -8,16 +8,19 @@ against each other here.
 
 from __future__ import annotations
 
+import lzma
 from itertools import pairwise
 
 import networkx as nx
 import numpy as np
 import pytest
 
-from tests.bundled_traces import analysis_of
+from tests.bundled_traces import FOLDER as BUNDLED, analysis_of
 from tests.checks import failures
 from tests.shared_traces import FOLDER, each_real_trace
 from tracelab import load_report, whatif
+from tracelab.analysis.parts import pack_part, unpack_part
+from tracelab.analysis.reports import FileResult, drop_program
 from tracelab.findings.places import file_name, place_text
 from tracelab.measures.critical_path import PathKind, critical_paths
 from tracelab.measures.exposed import exposed
@@ -271,6 +274,17 @@ def whatif_saves_what_the_report_says(analysis):
     assert max(0, last.step_ns - last.predicted_ns) == report.savings[0].saves_ns
 
 
+def part_of_a_job_is_small(analysis):
+    """At most 4 KB per step; of steps with more than 157 activities of the GPU 26 bytes of each."""
+    part = drop_program(FileResult(analysis.source, analysis.report, part=analysis.part)).part
+    packed = pack_part(part)
+    assert pack_part(unpack_part(packed)) == packed
+    [trace], steps = analysis.report.traces, max(1, len(part.steps.number))
+    is_here = analysis.source.path.startswith(str(BUNDLED))
+    most = 4_096 * steps if is_here else max(4_096 * steps, 26 * trace.gpu_activities)
+    assert len(lzma.compress(packed)) <= most
+
+
 IDENTITIES = (
     figures_hang_together,
     causes_cover_the_idle_without_overlap,
@@ -288,6 +302,7 @@ IDENTITIES = (
     overlap_blockers_say_what_the_binding_says,
     nothing_saves_more_than_the_gpu_leaves_of_a_step,
     whatif_saves_what_the_report_says,
+    part_of_a_job_is_small,
 )
 
 

@@ -1,13 +1,15 @@
 """Files of parts: each node of a job reduces its own traces, and one of them merges what they give.
 
 A file is packed msgpack, of which only the types below are read: nothing in it is executed. The
-differences of an array lie in it byte by byte, those of low value first, because most are zero.
+differences of an array lie in it byte by byte, those of low value first. The moments of a rank lie
+in it once, ascending, and arrays of moments by their numbers among these: what ends when another
+thing begins, as most does, has the same number.
 """
 
 from __future__ import annotations
 
-import gzip
-from collections.abc import Callable, Sequence
+import lzma
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any, get_args
 
 import msgspec
@@ -28,6 +30,9 @@ from tracelab.report.schema import Report
 _SCHEMA = "tracelab.parts/1"
 # What a report says depends on these; the other options are those of one machine.
 _OPTIONS = ("all_pairs", "comm_pattern", "job", "prices", "step", "step_on")
+# How the names of columns of moments end.
+_MOMENTS = ("starts", "ends", "start_ns", "end_ns", "since_ns", "launched_ns", "moment_ns")
+_Moments = NDArray[np.int64]
 _ERRORS = {error.exit_code: error for error in TracelabError.__subclasses__()}
 
 
@@ -37,12 +42,15 @@ class _Head(Record):
 
 
 class _Result(Record):
-    """A `FileResult`; its report is JSON, its error the exit code, the sentence and the option."""
+    """A `FileResult`; its report is JSON, its error the exit code, the sentence and the option.
+
+    Its part has been packed by `pack_part`.
+    """
 
     source: Source
     report: bytes | None
     error: tuple[int, str, str | None] | None
-    part: RankPart | None
+    part: bytes | None
 
 
 class _Parts(Record):
@@ -63,12 +71,22 @@ def pack_parts(results: Sequence[FileResult], paths: Sequence[str], options: Opt
     """
     chosen = {name: getattr(options, name) for name in _OPTIONS}
     packed = tuple(map(_packed, results))
-    return pack(_Parts(_SCHEMA, __version__, tuple(paths), chosen, packed))
+    parts = _Parts(_SCHEMA, __version__, tuple(paths), chosen, packed)
+    return lzma.compress(msgspec.msgpack.encode(parts))
 
 
-def pack(value: Any) -> bytes:
-    """Pack a result, or several."""
-    return gzip.compress(msgspec.msgpack.encode(value, enc_hook=_array_packer()), mtime=0)
+def pack_part(part: RankPart) -> bytes:
+    """Pack the part of one rank; `lzma` packs it further, of several ranks together."""
+    arrays = list(_moments_of(part))
+    moments = np.unique(np.concatenate(arrays))
+    pack = _array_packer(moments, frozenset(map(id, arrays)))
+    return msgspec.msgpack.encode((moments, part), enc_hook=pack)
+
+
+def unpack_part(content: bytes) -> RankPart:
+    """Return the part that `pack_part` packed."""
+    packed = tuple[_Moments, RankPart]
+    return msgspec.msgpack.decode(content, type=packed, dec_hook=_array_unpacker())[1]
 
 
 def merge_parts(paths: Sequence[str]) -> tuple[Report, list[FileResult], Options]:
@@ -83,12 +101,11 @@ def merge_parts(paths: Sequence[str]) -> tuple[Report, list[FileResult], Options
     options: dict[str, Any] = {}
     file_of: dict[int, str] = {}
     for path in paths:
-        parts = _read(path)
+        parts, of_file = _read(path)
         for name, value in parts.options.items():
             other = options.setdefault(name, value)
             if value != other:
                 raise UsageError(f"`{name}` is {other!r} in {paths[0]}, {value!r} in {path}")
-        of_file = [_unpacked(one, path) for one in parts.results]
         traces = [x.report.traces[0] for x in of_file if x.report is not None]
         for rank in {x.rank for x in traces if x.rank_source != "position"}:
             if rank in file_of:
@@ -108,7 +125,7 @@ def _packed(result: FileResult) -> _Result:
         Source(result.source.path, result.source.rank, result.source.named),
         None if report is None else report.to_json(),
         None if error is None else (error.exit_code, str(error), error.option),
-        result.part,
+        None if result.part is None else pack_part(result.part),
     )
 
 
@@ -116,10 +133,11 @@ def _unpacked(result: _Result, path: str) -> FileResult:
     code, sentence, option = result.error or (0, "", None)
     error = _ERRORS.get(code, TracelabError)(sentence, option=option) if code else None
     report = None if result.report is None else parse_report(result.report, path)
-    return FileResult(result.source, report, error, part=result.part)
+    part = None if result.part is None else unpack_part(result.part)
+    return FileResult(result.source, report, error, part=part)
 
 
-def _read(path: str) -> _Parts:
+def _read(path: str) -> tuple[_Parts, list[FileResult]]:
     try:
         with open_source(Source(path, None, named=True)) as stream:
             content = stream.read()
@@ -129,25 +147,52 @@ def _read(path: str) -> _Parts:
                 f"{path}: these parts are of tracelab {head.version}, and this is {__version__}: "
                 "make them again"
             )
-        return msgspec.msgpack.decode(content, type=_Parts, dec_hook=_array_unpacker())
+        parts = msgspec.msgpack.decode(content, type=_Parts)
+        return parts, [_unpacked(one, path) for one in parts.results]
     except (*READ_ERRORS, msgspec.DecodeError, UnicodeDecodeError, IndexError) as error:
         raise UnreadableInputError(
             f"{path}: is damaged, or holds no parts of a job: {error}"
         ) from None
 
 
-def _array_packer() -> Callable[[Any], Any]:
-    """Return a function that packs arrays; one that comes again becomes its number."""
+def _moments_of(value: Any) -> Iterator[_Moments]:
+    """Yield the arrays of moments in a record, in order."""
+    if isinstance(value, Record):
+        for name in value.__struct_fields__:
+            field = getattr(value, name)
+            if name.endswith(_MOMENTS) and isinstance(field, np.ndarray):
+                yield field
+            else:
+                yield from _moments_of(field)
+    elif isinstance(value, tuple | Mapping):
+        for one in value.values() if isinstance(value, Mapping) else value:
+            yield from _moments_of(one)
+
+
+def _array_packer(moments: _Moments, ids: Set[int]) -> Callable[[Any], Any]:
+    """Return a function that packs arrays; one that comes again becomes its number.
+
+    One whose id is among these ids becomes a list of its numbers among the moments.
+    """
     numbers: dict[int, int] = {}
 
-    def pack(array: NDArray[Any]) -> bytes | int:
+    def pack(array: NDArray[Any]) -> bytes | int | list[bytes]:
         if id(array) in numbers:
             return numbers[id(array)]
         numbers[id(array)] = len(numbers)
-        difference = np.diff(array.astype("<i8"), prepend=0)
-        return difference.view(np.uint8).reshape(-1, 8).T.tobytes()
+        if id(array) in ids:
+            return [_differences(np.searchsorted(moments, array))]
+        return _differences(array)
 
     return pack
+
+
+def _differences(array: NDArray[Any]) -> bytes:
+    """Pack differences: how many bytes each takes, and these; the lowest bit is the sign."""
+    difference = np.diff(array.astype("<i8"), prepend=0)
+    by_value = (difference << 1 ^ difference >> 63).view(np.uint8).reshape(-1, 8).T
+    size = 1 + int(by_value.any(axis=1).nonzero()[0].max(initial=0))
+    return bytes([size]) + by_value[:size].tobytes()
 
 
 def _array_unpacker() -> Callable[[Any, Any], Any]:
@@ -157,9 +202,17 @@ def _array_unpacker() -> Callable[[Any, Any], Any]:
         if isinstance(content, int):
             return arrays[content]
         [dtype] = get_args(get_args(kind)[1])
-        by_byte = np.frombuffer(content, np.uint8).reshape(8, -1)
-        difference = np.ascontiguousarray(by_byte.T).view("<i8").reshape(-1)
-        arrays.append(difference.cumsum().astype(dtype))
+        array = arrays[0][_summed(content[0])] if isinstance(content, list) else _summed(content)
+        arrays.append(array.astype(dtype))
         return arrays[-1]
 
     return unpack
+
+
+def _summed(content: bytes) -> NDArray[np.int64]:
+    """Return the array of which `_differences` packed the differences."""
+    by_value = np.frombuffer(content, np.uint8, offset=1).reshape(content[0], -1)
+    difference = np.zeros((by_value.shape[1], 8), np.uint8)
+    difference[:, : content[0]] = by_value.T
+    packed = difference.view("<u8").reshape(-1)
+    return np.cumsum((packed >> 1 ^ -(packed & 1)).view("<i8"))
