@@ -85,8 +85,9 @@ def pack_part(part: RankPart) -> bytes:
 
 def unpack_part(content: bytes) -> RankPart:
     """Return the part that `pack_part` packed."""
-    packed = tuple[_Moments, RankPart]
-    return msgspec.msgpack.decode(content, type=packed, dec_hook=_array_unpacker())[1]
+    packed: Any = tuple[_Moments, RankPart]
+    part: RankPart = msgspec.msgpack.decode(content, type=packed, dec_hook=_array_unpacker())[1]
+    return part
 
 
 def merge_parts(paths: Sequence[str]) -> tuple[Report, list[FileResult], Options]:
@@ -191,7 +192,7 @@ def _differences(array: NDArray[Any]) -> bytes:
     """Pack differences: how many bytes each takes, and these; the lowest bit is the sign."""
     difference = np.diff(array.astype("<i8"), prepend=0)
     by_value = (difference << 1 ^ difference >> 63).view(np.uint8).reshape(-1, 8).T
-    size = 1 + int(by_value.any(axis=1).nonzero()[0].max(initial=0))
+    size = 1 + int(np.flatnonzero(by_value.any(axis=1)).max(initial=0))
     return bytes([size]) + by_value[:size].tobytes()
 
 
