@@ -1,7 +1,8 @@
 """Run one target in this process: ``python -m tests.fuzz.run TARGET SECONDS SEED [--guided]``.
 
-It prints a line of JSON now and then, the last of which counts: the process may be ended from
-outside, for too much memory.
+Seconds are of the processor, so that a busy machine makes no input slow and no run short. It prints
+a line of JSON now and then, the last of which counts: the process may be ended from outside, for
+too much memory.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
+import os
 import resource
 import signal
 import sys
@@ -58,7 +60,7 @@ class Runner:
     def give(self, data: bytes) -> bool:
         """Run the target on an input; returns True if it was read."""
         self.counts["inputs"] += 1
-        signal.setitimer(signal.ITIMER_REAL, MAX_SECONDS)
+        signal.setitimer(signal.ITIMER_PROF, MAX_SECONDS)
         try:
             self.target.run(data)
         except TracelabError:
@@ -68,7 +70,7 @@ class Runner:
             self._keep(data, error)
             return False
         finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.setitimer(signal.ITIMER_PROF, 0)
             if time.monotonic() - self._said_s > _SAY_EVERY_S:
                 self.say()
         self.counts["read"] += 1
@@ -78,7 +80,12 @@ class Runner:
         """Print what there was so far."""
         self._said_s = time.monotonic()
         megabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-        row: dict[str, Any] = {**self.counts, "megabytes": megabytes, "defects": self.defects}
+        row: dict[str, Any] = {
+            **self.counts,
+            "seconds": int(time.process_time()),
+            "megabytes": megabytes,
+            "defects": self.defects,
+        }
         print(json.dumps(row), flush=True)
 
     def _keep(self, data: bytes, error: Exception) -> None:
@@ -99,8 +106,8 @@ def run_by_chance(runner: Runner, seconds: float, random: Random) -> None:
     kept = inputs(runner.target)
     for data in kept:
         runner.give(data)
-    first, end_s = len(kept), time.monotonic() + seconds
-    while time.monotonic() < end_s:
+    first, end_s = len(kept), time.process_time() + seconds
+    while time.process_time() < end_s:
         data = runner.target.mutate(random.choice(kept), random)[:_MAX_INPUT]
         if runner.give(data) and random.random() < 0.2:
             if len(kept) < first + _MAX_KEPT:
@@ -119,12 +126,16 @@ def run_guided(runner: Runner, seconds: float, seed: int) -> None:
         def mutated(data: bytes, max_size: int, number: int) -> bytes:
             return runner.target.mutate(data, Random(number))[:max_size]
 
-        settings = [f"-max_total_time={int(seconds)}", f"-max_len={_MAX_INPUT}", f"-seed={seed}"]
-        atheris.Setup(
-            [sys.argv[0], corpus, *settings, "-rss_limit_mb=0", "-timeout=0"],
-            lambda data: runner.give(data) and None,
-            custom_mutator=mutated,
-        )
+        end_s = time.process_time() + seconds
+
+        def give(data: bytes) -> None:
+            runner.give(data)
+            if time.process_time() > end_s:
+                runner.say()
+                os._exit(0)  # Fuzz() returns never
+
+        settings = [f"-max_len={_MAX_INPUT}", f"-seed={seed}", "-rss_limit_mb=0", "-timeout=0"]
+        atheris.Setup([sys.argv[0], corpus, *settings], give, custom_mutator=mutated)
         atheris.Fuzz()
 
 
@@ -135,7 +146,7 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 def main(name: str, seconds: str, seed: str, *_: str) -> None:
     """Run a target for some seconds."""
     resource.setrlimit(resource.RLIMIT_AS, (MAX_BYTES, MAX_BYTES))
-    signal.signal(signal.SIGALRM, _interrupt)
+    signal.signal(signal.SIGPROF, _interrupt)
     folder = Path("build", "fuzz")
     folder.mkdir(parents=True, exist_ok=True)
     runner = Runner(TARGETS[name], folder)
