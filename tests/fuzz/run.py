@@ -134,7 +134,8 @@ def run_guided(runner: Runner, seconds: float, seed: int) -> None:
                 runner.say()
                 os._exit(0)  # Fuzz() returns never
 
-        settings = [f"-max_len={_MAX_INPUT}", f"-seed={seed}", "-rss_limit_mb=0", "-timeout=0"]
+        settings = [f"-max_len={_MAX_INPUT}", f"-seed={seed}", "-rss_limit_mb=0", "-timeout=86400"]
+        settings += [f"-artifact_prefix={runner.folder}/"]
         atheris.Setup([sys.argv[0], corpus, *settings], give, custom_mutator=mutated)
         atheris.Fuzz()
 

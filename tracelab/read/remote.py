@@ -69,16 +69,19 @@ def open_remote(url: str, path: str) -> io.RawIOBase:
         MissingSupportError: it needs a package that is not installed.
         Exception: an error of its file system's own.
     """
-    protocol = url.partition("://")[0]
+    protocols = [link.partition("://")[0] for link in url.split("::")]  # "zip://a.json::s3://b/c"
+    is_stream = len(protocols) == 1 and protocols[0] in _HTTP
     try:
         import fsspec
 
-        file_system, name = fsspec.url_to_fs(url, **_options_of(protocol))
+        options = {x: _options_of(x, is_stream=is_stream) for x in protocols}
+        file_system, name = fsspec.url_to_fs(url, **options)
     except ImportError as error:
-        extra = _EXTRAS.get(protocol, "remote" if error.name == "fsspec" else None)
-        raise MissingSupportError(f"{path}: {error}", extra=extra) from None
+        extras = [_EXTRAS[x] for x in protocols if x in _EXTRAS]
+        extras += ["remote"] if error.name == "fsspec" else []
+        raise MissingSupportError(f"{path}: {error}", extra=next(iter(extras), None)) from None
     # A size that is given is not asked for; nothing else reads it.
-    size = {"size": 1} if protocol in _HTTP else {}
+    size = {"size": 1} if is_stream else {}
     return cast(io.RawIOBase, file_system.open(name, "rb", **size))
 
 
@@ -113,8 +116,13 @@ def _status_of(error: BaseException) -> int | None:
     return status if isinstance(status, int) and status >= 400 else None
 
 
-def _options_of(protocol: str) -> dict[str, Any]:
-    """The options of a file system: its time limits, and what it may connect to."""
+def _options_of(protocol: str, *, is_stream: bool) -> dict[str, Any]:
+    """The options of a file system: its time limits, and what it may connect to.
+
+    Args:
+        protocol: the file system's, as a URL has it.
+        is_stream: what it opens is read once, from the beginning to the end.
+    """
     if protocol in _HTTP:
         from aiohttp import ClientTimeout
 
@@ -124,7 +132,7 @@ def _options_of(protocol: str) -> dict[str, Any]:
         headers = {"Accept-Encoding": "identity"}
         # Without blocks, which many servers do not send; a client of its own for each file.
         return {
-            "block_size": 0,
+            **({"block_size": 0} if is_stream else {}),
             "client_kwargs": {**client, "headers": headers},
             "get_client": _new_client,
             "skip_instance_cache": True,

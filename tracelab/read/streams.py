@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import io
 import lzma
+import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -14,7 +15,7 @@ from typing import Any
 from tracelab.base.arrays import Record
 from tracelab.base.errors import TracelabError, UnreadableInputError
 from tracelab.read.packets import json_stream
-from tracelab.read.remote import is_url, open_remote, reason_of_no_read
+from tracelab.read.remote import MAX_TRANSFER_S, is_url, open_remote, reason_of_no_read
 
 fast_zlib: Any = zlib
 with suppress(ImportError):
@@ -192,6 +193,7 @@ class _Watched(io.RawIOBase):
         self._source, self._is_remote = source, is_url(place)
         self._raw = open_remote(place, source.path) if self._is_remote else _open_local(place)
         self.read_bytes = 0
+        self._end_s = time.monotonic() + MAX_TRANSFER_S
 
     def readable(self) -> bool:
         return True
@@ -199,6 +201,8 @@ class _Watched(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         try:
             count = self._raw.readinto(buffer) or 0
+            if self._is_remote and time.monotonic() > self._end_s:
+                raise TimeoutError
         except Exception as error:
             if self._is_remote:  # the file is not damaged
                 raise unreadable(self._source.path, error) from None

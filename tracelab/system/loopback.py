@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import re
 import secrets
+import socket
 import socketserver
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from itertools import chain
 from pathlib import Path
-from threading import BoundedSemaphore
+from threading import BoundedSemaphore, Timer
 from typing import Any, cast
 
 from tracelab.base.arrays import Record
@@ -136,6 +138,29 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     timeout = MAX_SILENCE_S
     server_version, sys_version = "tracelab", ""
+
+    def setup(self) -> None:
+        """Give the request a time limit: `timeout` begins anew with each of its bytes."""
+        super().setup()
+        self._limit = Timer(MAX_SILENCE_S, self._stop_reading)
+        self._limit.daemon = True
+        self._limit.start()
+
+    def _stop_reading(self) -> None:
+        with suppress(OSError):  # the client has gone
+            self.connection.shutdown(socket.SHUT_RD)
+
+    def parse_request(self) -> bool:
+        """Read the rest of the request; the answer may take longer."""
+        try:
+            return super().parse_request()
+        finally:
+            self._limit.cancel()
+
+    def finish(self) -> None:
+        """Close the connection, which may have brought no request."""
+        self._limit.cancel()
+        super().finish()
 
     def do_HEAD(self) -> None:
         """Say what there is, without its bytes."""

@@ -30,6 +30,7 @@ from tracelab.report.load import load_report
 TRACE = Path("traces/events_item.pt.trace.json.gz")
 USER, PASSWORD, TOKEN = "kim", "hunter2", "t0ken"
 SECRETS = re.compile(f"{USER}|{PASSWORD}|{TOKEN}")
+TOO_SLOW = r": the server does not answer in time$"
 LARGE = b"[" + b" " * (13 << 20) + b"]"
 
 
@@ -192,6 +193,27 @@ def test_a_server_that_never_ends(monkeypatch):
         assert refusal(url_of(server)) == "the server does not answer in time"
 
 
+def test_a_file_of_any_other_kind_of_server_that_takes_long(monkeypatch):
+    import fsspec
+
+    fsspec.filesystem("memory").pipe("/long.json", LARGE)
+    assert read("memory://long.json") == LARGE
+    monkeypatch.setattr("tracelab.read.streams.MAX_TRANSFER_S", -1)
+    with pytest.raises(UnreadableInputError, match=TOO_SLOW):
+        read("memory://long.json")
+
+
+def test_the_limits_hold_behind_another_file_system(monkeypatch):
+    with serving(give(content=LARGE)) as server:
+        assert read(f"simplecache::{url_of(server)}") == LARGE
+    redirects = pytest.raises(UnreadableInputError, match=r": redirects to an address that is not")
+    with serving(give(302, Location="file:///etc/passwd")) as server, redirects:
+        read(f"zip://a.json::{url_of(server)}")
+    monkeypatch.setattr(remote, "MAX_TRANSFER_S", 0.2)
+    with serving(wait) as server, pytest.raises(UnreadableInputError, match=TOO_SLOW):
+        read(f"simplecache::{url_of(server)}")
+
+
 def test_more_than_a_remote_file_may_have(monkeypatch):
     with serving(give(content=LARGE)) as server:
         assert "is larger than 0.001 GB" in refusal(url_of(server), max_unpacked_bytes=10**6)
@@ -344,7 +366,7 @@ def report_of(url, tmp_path, **environment):
 
 def test_a_file_in_s3(tmp_path):
     pytest.importorskip("s3fs", reason="s3:// needs s3fs: install .[s3]")
-    pytest.importorskip("moto.server", reason="the test's S3 is moto: install .[dev]")
+    pytest.importorskip("moto.server", reason="the test's S3 is moto: install .[dev-remote]")
     with program("-m", "moto.server", "-H", "127.0.0.1", "-p", "{port}") as address:
         send("PUT", f"{address}/bucket")
         send("PUT", f"{address}/bucket/a.json.gz", TRACE.read_bytes())
@@ -356,7 +378,7 @@ def test_a_file_in_s3(tmp_path):
 
 def test_a_file_in_google_cloud_storage(tmp_path):
     pytest.importorskip("gcsfs", reason="gs:// needs gcsfs: install .[gcs]")
-    reason = "the test's cloud is gcp-storage-emulator: install .[dev]"
+    reason = "the test's cloud is gcp-storage-emulator: install .[dev-remote]"
     pytest.importorskip("gcp_storage_emulator", reason=reason)
     start = "from gcp_storage_emulator.server import create_server as s; "
     start += "s('127.0.0.1', {port}, in_memory=True, default_bucket='bucket').run()"

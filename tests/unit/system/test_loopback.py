@@ -58,6 +58,23 @@ def test_a_connection_that_says_nothing_is_closed(monkeypatch, capsys):
     assert capsys.readouterr().err == ""
 
 
+def test_a_request_that_takes_long_is_dropped_though_it_is_never_silent(monkeypatch, capsys):
+    monkeypatch.setattr(loopback, "MAX_SILENCE_S", 0.3)
+    with serving({"": PAGE}) as server:
+        address, sent = ("127.0.0.1", server.port), b"GET /"
+        with socket.create_connection(address, timeout=0.02) as connection:
+            with contextlib.suppress(ConnectionError):
+                while len(sent) < 10_000:
+                    connection.sendall(sent[-1:])
+                    sent += b"a"
+                    with contextlib.suppress(TimeoutError):
+                        connection.recv(1)
+                        break
+            assert 10 < len(sent) < 10_000
+        assert ask(server, f"/{server.token}/")[0] == 200
+    assert capsys.readouterr().err == ""
+
+
 def test_connections_that_are_too_many_are_closed(monkeypatch):
     monkeypatch.setattr(loopback, "MAX_CONNECTIONS", 2)
     with serving({"": PAGE}) as server, contextlib.ExitStack() as stack:
