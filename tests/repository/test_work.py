@@ -133,6 +133,16 @@ def test_calls_grow_with_a_crowd(tmp_path, name):
     assert grown(calls, tmp_path, name, 25) < 4
 
 
+def test_a_thread_more_takes_few_calls(tmp_path):
+    """It has three events in each of the four steps."""
+    analyze(write(tmp_path / "first.json", crowd("threads", 4)), Options(cache=False))
+    counted = []
+    for count in (25, 100):
+        path = write(tmp_path / f"{count}.json", crowd("threads", count))
+        counted.append((calls_in(analyze, path, Options(cache=False))[0], count))
+    assert for_one_more(counted) < 1_200  # 1,030; 1,760 when each was replayed alone
+
+
 @pytest.mark.parametrize("name", ["threads", "process groups"])
 def test_memory_grows_with_a_crowd(tmp_path, name):
     def peak(path):

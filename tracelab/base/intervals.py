@@ -71,7 +71,7 @@ def subtract(a: Intervals, b: Intervals) -> Intervals:
     >>> subtract(union([0, 20], [10, 30]), union([5], [25]))
     Intervals(starts=[0, 25], ends=[5, 30])
     """
-    if len(a) == 0:
+    if len(a) == 0 or len(b) == 0:
         return a
     return intersect(a, gaps(b, int(a.starts[0]), int(a.ends[-1])))
 

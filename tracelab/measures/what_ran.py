@@ -110,23 +110,18 @@ class ProgramLines:
             thread: index into `Trace.threads`.
             moments_ns: int64[k], ns, ascending.
         """
-        line = self._line[self._calls.innermost_at(thread, moments_ns)]
-        if thread in self._autograd_threads:
-            alone = np.flatnonzero(line == ABSENT)
-            line[alone] = self._find_caller_lines(moments_ns[alone])
-        return line
+        return self._lines_of(self._calls.innermost_at(thread, moments_ns), thread, moments_ns)
 
     def of_events(self, events: Int64Array) -> Int64Array:
         """int64[k], index of the line in which each event (event id) began, else ABSENT."""
-        line = np.full(len(events), ABSENT, dtype=np.int64)
+        by_start = np.argsort(self._trace.start_ns[events], kind="stable")
+        events, line = events[by_start], np.empty(len(events), dtype=np.int64)
         start_ns = self._trace.start_ns[events]
-        for thread, index in groups_of(self._trace.thread_index[events]):
-            in_order = index[np.argsort(start_ns[index], kind="stable")]
-            line[in_order] = self.at(thread, start_ns[in_order])
-        open_ = np.flatnonzero(line == ABSENT)
-        for thread, index in groups_of(waiting_threads(self._timeline, events[open_])):
-            in_order = open_[index[np.argsort(start_ns[open_[index]], kind="stable")]]
-            line[in_order] = self.at(thread, start_ns[in_order])
+        found = self._lines_at(self._trace.thread_index[events], start_ns)
+        open_ = np.flatnonzero(found == ABSENT)
+        waiting = waiting_threads(self._timeline, events[open_])
+        found[open_] = self._lines_at(waiting, start_ns[open_])
+        line[by_start] = found
         return line
 
     def boundaries_ns(self, thread: int) -> Int64Array:
@@ -140,6 +135,19 @@ class ProgramLines:
             own = calls.entries_of(one)
             boundaries_ns += [calls.start_ns[own], calls.end_ns[own]]
         return np.concatenate(boundaries_ns)
+
+    def _lines_at(self, threads: NDArray[np.integer], moments_ns: Int64Array) -> Int64Array:
+        """int64[k], the line that each thread was in at a moment, these ascending, else ABSENT."""
+        return self._lines_of(self._calls.innermost_of(threads, moments_ns), threads, moments_ns)
+
+    def _lines_of(
+        self, index: Int64Array, threads: NDArray[np.integer] | int, moments_ns: Int64Array
+    ) -> Int64Array:
+        """The lines of calls; in autograd's threads else those of their callers."""
+        line = self._line[index]
+        is_alone = (line == ABSENT) & np.isin(threads, list(self._autograd_threads))
+        line[is_alone] = self._find_caller_lines(moments_ns[is_alone])
+        return line
 
     def _find_caller_lines(self, moments_ns: Int64Array) -> Int64Array:
         """int64[k], the line of the only thread that is in a backward pass at each moment."""

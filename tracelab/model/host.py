@@ -17,7 +17,6 @@ from tracelab.base.intervals import (
     Int64Array,
     Intervals,
     intersect,
-    join,
     measure_within,
     subtract,
     union,
@@ -37,7 +36,7 @@ from tracelab.model.frames import (
     is_source_function,
     is_thread_wait,
 )
-from tracelab.model.lookup import groups_of, match_names
+from tracelab.model.lookup import counts_inside, groups_of, match_names, unions
 from tracelab.model.nesting import Nesting
 from tracelab.model.profiler_calls import find_profiler_calls
 from tracelab.model.timeline import Timeline
@@ -102,26 +101,29 @@ def find_thread_states(
     events = trace.of_category(*HOST_CALLS, Category.OPERATOR, Category.PYTHON, Category.ANNOTATION)
     is_region = trace.category[events] == Category.ANNOTATION
     is_input = np.isin(events, loading_id)
-    waits = thread_waits(trace)
-    waiting = {
-        thread: _union_of(trace, of_thread, waits)
-        for thread, of_thread in groups_of(trace.thread_index[waits])
-    }
+    loading, recorded, regions, waiting = (
+        unions(trace.thread_index[chosen], trace.start_ns[chosen], trace.end_ns[chosen])
+        for chosen in (
+            events[is_input],
+            events[~is_region | is_input],
+            events[is_region],
+            thread_waits(trace),
+        )
+    )
+    calls = blocking_calls, stalled_calls
+    columns = ("thread_index", "start_ns", "end_ns")
+    blocked = unions(*(np.concatenate([getattr(of, name) for of in calls]) for name in columns))
     watchdogs = watchdog_threads(trace)
-    blocked = _group_by_thread(blocking_calls), _group_by_thread(stalled_calls)
     return {
         thread: ThreadState(
-            blocked=join(*(calls.get(thread, _NEVER) for calls in blocked)),
+            blocked=blocked.get(thread, _NEVER),
             profiler=profiler_calls.get(thread, _NEVER),
-            input=_union_of(trace, of_thread[is_input[of_thread]], events),
-            recorded=subtract(
-                _union_of(trace, of_thread[~is_region[of_thread] | is_input[of_thread]], events),
-                waiting.get(thread, _NEVER),
-            ),
+            input=loading.get(thread, _NEVER),
+            recorded=subtract(recorded.get(thread, _NEVER), waiting.get(thread, _NEVER)),
             waiting=waiting.get(thread, _NEVER),
-            annotated=_union_of(trace, of_thread[is_region[of_thread]], events),
+            annotated=regions.get(thread, _NEVER),
         )
-        for thread, of_thread in groups_of(trace.thread_index[events])
+        for thread in np.unique(trace.thread_index[events]).tolist()
         if thread not in watchdogs
     }
 
@@ -180,19 +182,6 @@ def _preparing_functions(timeline: Timeline) -> NDArray[np.intp]:
     return prepares[is_alone]
 
 
-def _group_by_thread(calls: BlockingCalls | StalledCalls) -> dict[int, Intervals]:
-    """Return the intervals of each thread in one of these calls."""
-    return {
-        thread: union(calls.start_ns[index], calls.end_ns[index])
-        for thread, index in groups_of(calls.thread_index)
-    }
-
-
-def _union_of(trace: Trace, index: NDArray[np.intp], events: NDArray[np.intp]) -> Intervals:
-    """Return the intervals in which at least one of some events (indices into `events`) ran."""
-    return union(trace.start_ns[events[index]], trace.end_ns[events[index]])
-
-
 class _Together:
     """Intervals in which any of some threads did something; any one thread can be left out.
 
@@ -241,18 +230,15 @@ def work_at(
     A thread launches in an operator that launches something and in PyTorch's own functions, though
     these look through all parameters first. It does other work in any other function.
     """
-    trace, work = timeline.trace, np.full(len(moments_ns), Doing.UNKNOWN, dtype=np.int8)
+    trace = timeline.trace
     calls = Nesting(trace, _running_at(trace, moments_ns))
     of_operator = trace.category[calls.event_id] == Category.OPERATOR
     is_function = ~of_operator & calls.have_name(is_source_function)
     launches = of_operator & _launch(calls, timeline)
     launches |= is_function & calls.have_name(is_of_torch)
     doing = np.append(np.where(launches, Doing.LAUNCHING, Doing.OTHER), Doing.UNKNOWN)
-    for thread, of_thread in groups_of(thread_index):
-        by_time = of_thread[np.argsort(moments_ns[of_thread], kind="stable")]
-        innermost = calls.innermost_at(thread, moments_ns[by_time])
-        work[by_time] = doing[calls.around(innermost, is_function | launches)]
-    return work
+    innermost = calls.innermost_of(thread_index, moments_ns)
+    return doing[calls.around(innermost, is_function | launches)]
 
 
 def _running_at(trace: Trace, moments_ns: Int64Array) -> NDArray[np.intp]:
@@ -264,12 +250,8 @@ def _running_at(trace: Trace, moments_ns: Int64Array) -> NDArray[np.intp]:
 
 def _launch(calls: Nesting, timeline: Timeline) -> NDArray[np.bool_]:
     """bool[n], during which calls their thread launched something."""
-    trace, launch = timeline.trace, np.zeros(len(calls.event_id), dtype=np.bool_)
     launch_id = timeline.launch_id[timeline.launch_id != ABSENT]
-    for thread, of_thread in groups_of(trace.thread_index[launch_id]):
-        launch_ns, own = np.sort(trace.start_ns[launch_id[of_thread]]), calls.entries_of(thread)
-        first = np.searchsorted(launch_ns, calls.start_ns[own])
-        launch[own] = np.searchsorted(launch_ns, calls.end_ns[own]) > first
+    launch: NDArray[np.bool_] = counts_inside(timeline.trace, calls.event_id, launch_id) > 0
     return launch
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import read_only
-from tracelab.base.intervals import Int64Array
+from tracelab.base.intervals import Int64Array, Intervals, union
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category, Trace
 
 _Number = TypeVar("_Number", bound=np.generic)
@@ -63,6 +63,13 @@ def groups_of(values: NDArray[np.integer[Any]]) -> Iterator[tuple[int, NDArray[n
     for index in np.split(order, bounds):
         if values[index[0]] != ABSENT:
             yield int(values[index[0]]), index
+
+
+def unions(
+    group: NDArray[np.integer[Any]], start_ns: Int64Array, end_ns: Int64Array
+) -> dict[int, Intervals]:
+    """The set that the intervals of each group cover, by its number other than ABSENT."""
+    return {number: union(start_ns[index], end_ns[index]) for number, index in groups_of(group)}
 
 
 def expand_ranges(
@@ -126,6 +133,66 @@ def last_in_group(
         index = first + np.searchsorted(key[first:end], query_key[queries], side) - 1
         last_index[queries] = np.where(index >= first, index, ABSENT)
     return last_index
+
+
+def search_ranges(
+    key: Int64Array,
+    first: NDArray[np.intp],
+    end: NDArray[np.intp],
+    query_key: Int64Array,
+    side: Literal["left", "right"] = "left",
+) -> NDArray[np.intp]:
+    """Do what `numpy.searchsorted` does, for each query in a range of its own: intp[queries].
+
+    Args:
+        key: int64[entries], ascending within each range.
+        first: intp[queries], where the range of each query begins; the result where it is empty.
+        end: intp[queries], where it ends.
+        query_key: int64[queries].
+        side: as there.
+
+    >>> key, every = np.array([10, 20, 30, 5, 6]), np.array([0, 0, 3])
+    >>> search_ranges(key, every, np.array([3, 0, 5]), np.array([25, 25, 6])).tolist()
+    [2, 0, 4]
+    """
+    # All searches halve their ranges together: a thread each takes no longer than one for all.
+    comes_before = np.less if side == "left" else np.less_equal
+    low, high = first.copy(), end.copy()
+    open_ = np.flatnonzero(low < high)
+    while len(open_):
+        middle = (low[open_] + high[open_]) // 2
+        is_before = comes_before(key[middle], query_key[open_])
+        low[open_[is_before]] = middle[is_before] + 1
+        high[open_[~is_before]] = middle[~is_before]
+        open_ = open_[low[open_] < high[open_]]
+    return low
+
+
+def counts_inside(
+    trace: Trace, regions: NDArray[np.integer[Any]], events: NDArray[np.integer[Any]]
+) -> NDArray[np.intp]:
+    """intp[regions], how many of some host events begin in each region, on its thread."""
+    moments_ns = np.concatenate((trace.start_ns[regions], trace.end_ns[regions]))
+    first, end = np.split(counts_before(trace, events, np.tile(regions, 2), moments_ns), 2)
+    return end - first
+
+
+def counts_before(
+    trace: Trace,
+    events: NDArray[np.integer[Any]],
+    others: NDArray[np.integer[Any]],
+    moments_ns: Int64Array,
+    side: Literal["left", "right"] = "left",
+) -> NDArray[np.intp]:
+    """intp[others], how many of some host events the thread of each other begins before a moment.
+
+    With the side "right" those that it begins at that moment count, too.
+    """
+    events = events[np.lexsort((trace.start_ns[events], trace.thread_index[events]))]
+    bounds = np.searchsorted(trace.thread_index[events], np.arange(len(trace.threads) + 1))
+    thread = trace.thread_index[others]
+    first, end = bounds[thread], bounds[thread + 1]
+    return search_ranges(trace.start_ns[events], first, end, moments_ns, side) - first
 
 
 def reach_in_group(group: NDArray[np.integer[Any]], end_ns: Int64Array) -> Int64Array:

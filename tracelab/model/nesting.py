@@ -41,27 +41,35 @@ class Nesting:
 
     def innermost(self, events: Int64Array) -> Int64Array:
         """int64[k], the innermost entry around each event on its own thread, else ABSENT."""
-        thread, start_ns = self._trace.thread_index[events], self._trace.start_ns[events]
-        moments_ns, entry_key = self._order_by_thread
-        key = thread * (len(moments_ns) + 1) + np.searchsorted(moments_ns, start_ns, side="right")
-        index = np.searchsorted(entry_key, key, side="right").astype(np.int64) - 1
-        index[index < self._bounds[thread]] = ABSENT
+        return self.innermost_on(self._trace.thread_index[events], events)
+
+    def innermost_on(
+        self, threads: NDArray[np.integer[Any]] | int, events: Int64Array
+    ) -> Int64Array:
+        """int64[k], the innermost entry of a thread around each event's time, else ABSENT."""
+        index = self.begun_of(threads, self._trace.start_ns[events])
         return self._reaching(index, self._trace.end_ns[events])
+
+    def innermost_of(self, threads: NDArray[np.integer[Any]], moments_ns: Int64Array) -> Int64Array:
+        """int64[k], the innermost entry of a thread at each moment (in any order), else ABSENT."""
+        return self._reaching(self.begun_of(threads, moments_ns), moments_ns + 1)
+
+    def begun_of(
+        self, threads: NDArray[np.integer[Any]] | int, moments_ns: Int64Array
+    ) -> Int64Array:
+        """int64[k], the entry of a thread that began last by each moment, else ABSENT."""
+        starts_ns, entry_key = self._order_by_thread
+        key = np.asarray(threads, dtype=np.int64) * (len(starts_ns) + 1)
+        key = key + np.searchsorted(starts_ns, moments_ns, side="right")
+        index = np.searchsorted(entry_key, key, side="right").astype(np.int64) - 1
+        index[index < self._bounds[threads]] = ABSENT
+        return index
 
     @cached_property
     def _order_by_thread(self) -> tuple[Int64Array, Int64Array]:
         """All starts, and a number for each entry that orders by thread and then by start."""
         moments_ns, rank = np.unique(self.start_ns, return_inverse=True)
         return moments_ns, self.thread_index.astype(np.int64) * (len(moments_ns) + 1) + rank + 1
-
-    def innermost_on(self, thread: int, events: Int64Array) -> Int64Array:
-        """int64[k], the innermost entry of a thread around each event's time, else ABSENT."""
-        start_ns, end_ns = self._trace.start_ns[events], self._trace.end_ns[events]
-        first, last = self._bounds[thread : thread + 2]
-        index = np.searchsorted(self.start_ns[first:last], start_ns, side="right").astype(np.int64)
-        index += first - 1
-        index[index < first] = ABSENT
-        return self._reaching(index, end_ns)
 
     def innermost_at(self, thread: int, moments_ns: Int64Array) -> Int64Array:
         """int64[k], the innermost entry of a thread at each moment (ascending), else ABSENT.

@@ -141,9 +141,9 @@ class Phases:
         thread, start_ns = self._trace.thread_index[events].copy(), self._trace.start_ns[events]
         region = self._regions.innermost(events)
         open_ = np.flatnonzero(region == ABSENT)
-        for waiting, index in groups_of(waiting_threads(self.timeline, events[open_])):
-            region[open_[index]] = self._regions.innermost_on(waiting, events[open_[index]])
-            thread[open_[index]] = waiting
+        waiting = waiting_threads(self.timeline, events[open_])
+        region[open_] = self._regions.innermost_on(waiting, events[open_])
+        thread[open_] = np.where(waiting == ABSENT, thread[open_], waiting)
         return self._completed(region, thread, start_ns)
 
     def phases_at(self, thread: int, moments_ns: Int64Array) -> NDArray[np.int8]:

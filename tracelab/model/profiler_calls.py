@@ -16,7 +16,7 @@ from tracelab.base.intervals import Intervals, contains, union
 from tracelab.base.options import PROFILER_STEP
 from tracelab.model.frames import is_profiler_frame
 from tracelab.model.latencies import MAX_STEP_CALL_NS
-from tracelab.model.lookup import groups_of, match_names
+from tracelab.model.lookup import match_names, unions
 from tracelab.model.trace import HOST_CALLS, Category, Trace
 
 
@@ -27,10 +27,9 @@ def find_profiler_calls(trace: Trace) -> dict[int, Intervals]:
     """
     frames = trace.of_category(Category.PYTHON)
     of_profiler = frames[match_names(trace, frames, is_profiler_frame)]
-    return _between_steps(trace, np.unique(trace.thread_index[frames])) | {
-        thread: union(trace.start_ns[of_profiler[indices]], trace.end_ns[of_profiler[indices]])
-        for thread, indices in groups_of(trace.thread_index[of_profiler])
-    }
+    return _between_steps(trace, np.unique(trace.thread_index[frames])) | unions(
+        trace.thread_index[of_profiler], trace.start_ns[of_profiler], trace.end_ns[of_profiler]
+    )
 
 
 def is_inside(

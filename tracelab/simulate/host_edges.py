@@ -22,7 +22,7 @@ from tracelab.model.latencies import (
     launch_index,
     lower_median,
 )
-from tracelab.model.lookup import groups_of, rows_of
+from tracelab.model.lookup import expand_ranges, groups_of, rows_of, search_ranges
 from tracelab.model.nesting import is_nested
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category, Trace
 from tracelab.simulate.program import Edges, Via, edges, join_pairs
@@ -95,58 +95,82 @@ def find_hand_overs(
         int64[h] each: the first call of the thread that goes on; the last call of the other thread
         before that; ns from its return to the begin of the first; and how long that waited, ns.
     """
-    columns: list[tuple[int, int, int, int]] = []
-    event_id = trace.of_category(*HOST_CALLS, Category.OPERATOR, Category.PYTHON)
-    by_end = np.argsort(calls.end_ns, kind="stable")
-    ended = calls.end_ns[by_end], calls.thread_index[by_end]
     threads = list(groups_of(calls.thread_index))
-    events_of = dict(groups_of(trace.thread_index[event_id]))
-    for thread, of_thread in threads if len(threads) > 1 else ():
-        events = event_id[events_of[thread]]
-        marks_ns = np.sort(np.concatenate((trace.start_ns[events], trace.end_ns[events])))
-        columns += _hand_overs_of(calls, of_thread, by_end, *ended, marks_ns)
-    call, source, latency_ns, asleep_ns = np.array(columns, dtype=np.int64).reshape(-1, 4).T
-    return call, source, latency_ns, asleep_ns
+    if len(threads) < 2:
+        return (np.zeros(0, dtype=np.int64),) * 4
+    events = trace.of_category(*HOST_CALLS, Category.OPERATOR, Category.PYTHON)
+    events_of = dict(groups_of(trace.thread_index[events]))
+    marks = [_marks_ns(trace, events[events_of[thread]]) for thread, _ in threads]
+    marks_ns, bounds = np.concatenate(marks), np.cumsum([0, *map(len, marks)])
+    number = np.repeat(np.arange(len(threads)), [len(of_thread) for _, of_thread in threads])
+    begins = np.diff(number, prepend=ABSENT) != 0
+    previous_ns = np.where(begins, marks_ns[bounds[number]], np.roll(calls.end_ns, 1))
+    # A thread begins because another one made it.
+    call = np.flatnonzero(begins | _follows_another(calls, previous_ns))
+    begins, number, since_ns = begins[call], number[call], previous_ns[call]
+    until_ns = np.where(begins, since_ns, calls.begin_ns[call])
+    first, end = (
+        search_ranges(marks_ns, bounds[number], bounds[number + 1], moments_ns, "right")
+        for moments_ns in (since_ns, until_ns)
+    )
+    slept_ns, woke_ns = _longest_silences(marks_ns, first, end, since_ns, until_ns)
+    is_asleep = begins | (woke_ns - slept_ns >= _ASLEEP_NS)
+    call, slept_ns, woke_ns = call[is_asleep], slept_ns[is_asleep], woke_ns[is_asleep]
+    source = _last_of_others(calls, call, np.where(begins[is_asleep], 0, slept_ns), woke_ns)
+    found = source != ABSENT
+    call, source, asleep_ns = call[found], source[found], (woke_ns - slept_ns)[found]
+    return call, source, calls.begin_ns[call] - calls.end_ns[source], asleep_ns
 
 
-def _hand_overs_of(
-    calls: Calls,
-    of_thread: NDArray[np.intp],
-    by_end: NDArray[np.intp],
-    end_ns: Int64Array,
-    thread_index: NDArray[np.int32],
+def _marks_ns(trace: Trace, events: NDArray[np.intp]) -> Int64Array:
+    """Starts and ends of some events, ascending: int64[k], ns."""
+    return np.sort(np.concatenate((trace.start_ns[events], trace.end_ns[events])))
+
+
+def _follows_another(calls: Calls, previous_ns: Int64Array) -> NDArray[np.bool_]:
+    """bool[c], before which calls another thread returned from one, and there was time to sleep."""
+    by_end = np.argsort(calls.end_ns, kind="stable")
+    until, since = np.searchsorted(calls.end_ns[by_end], (calls.begin_ns, previous_ns))
+    own = calls.thread_index.astype(np.int64) * (len(calls) + 1)
+    own_ends = np.sort(own[by_end] + np.arange(len(calls)))
+    own_until, own_since = np.searchsorted(own_ends, (own + until, own + since))
+    follows: NDArray[np.bool_] = until - since > own_until - own_since
+    return follows & (calls.begin_ns - previous_ns > _ASLEEP_NS)
+
+
+def _longest_silences(
     marks_ns: Int64Array,
-) -> list[tuple[int, int, int, int]]:
-    """The rows of one thread; end and thread are those of the calls of all threads, by end."""
-    begin_ns, own_end_ns = calls.begin_ns[of_thread], np.sort(calls.end_ns[of_thread])
-    own = calls.thread_index[of_thread[0]]
-    previous_ns = np.concatenate((marks_ns[:1], calls.end_ns[of_thread[:-1]]))
-    # Only where another thread returned from a call, and there was time to sleep.
-    until, since = np.searchsorted(end_ns, (begin_ns, previous_ns))
-    own_until, own_since = np.searchsorted(own_end_ns, (begin_ns, previous_ns))
-    returned = until - since > own_until - own_since
-    returned &= begin_ns - previous_ns > _ASLEEP_NS
-    returned[:1] = True  # a thread begins because another one made it
-    rows = []
-    for position in np.flatnonzero(returned).tolist():
-        since_ns, until_ns = int(previous_ns[position]), int(begin_ns[position])
-        first, end = np.searchsorted(marks_ns, (since_ns, until_ns), side="right")
-        moments_ns = np.concatenate(([since_ns], marks_ns[first:end], [until_ns]))
-        silences_ns = np.diff(moments_ns)
-        longest = int(silences_ns.argmax())
-        asleep_ns = int(silences_ns[longest])
-        slept_ns, woke_ns = int(moments_ns[longest]), int(moments_ns[longest + 1])
-        if position == 0:
-            asleep_ns, slept_ns, woke_ns = 0, 0, since_ns
-        elif asleep_ns < _ASLEEP_NS:
-            continue
-        last = int(np.searchsorted(end_ns, woke_ns, side="right")) - 1
-        while last >= 0 and end_ns[last] > slept_ns and thread_index[last] == own:
-            last -= 1
-        if last >= 0 and end_ns[last] > slept_ns:
-            latency_ns = until_ns - int(end_ns[last])
-            rows.append((int(of_thread[position]), int(by_end[last]), latency_ns, asleep_ns))
-    return rows
+    first: NDArray[np.intp],
+    end: NDArray[np.intp],
+    since_ns: Int64Array,
+    until_ns: Int64Array,
+) -> tuple[Int64Array, Int64Array]:
+    """The first of the longest times without a mark, in each of some stretches: int64[k] twice.
+
+    The marks in each stretch are those of a range, ``[first, end)``.
+    """
+    index, mark = expand_ranges(first - 1, end)
+    begin_ns = np.where(mark < first[index], since_ns[index], marks_ns[mark])
+    next_ns = marks_ns[np.minimum(mark + 1, len(marks_ns) - 1)]
+    end_ns = np.where(mark + 1 < end[index], next_ns, until_ns[index])
+    longest_first = np.lexsort((mark, begin_ns - end_ns, index))
+    at = longest_first[np.searchsorted(index, np.arange(len(first)))]
+    return begin_ns[at], end_ns[at]
+
+
+def _last_of_others(
+    calls: Calls, call: NDArray[np.intp], since_ns: Int64Array, until_ns: Int64Array
+) -> NDArray[np.intp]:
+    """intp[k], the last call of another thread that returned in a time before each, or ABSENT."""
+    by_end = np.argsort(calls.end_ns, kind="stable")
+    last = np.searchsorted(calls.end_ns[by_end], until_ns, side="right") - 1
+    open_ = np.arange(len(call))
+    while len(open_):
+        last[open_[calls.end_ns[by_end[last[open_]]] <= since_ns[open_]]] = ABSENT
+        open_ = open_[last[open_] != ABSENT]
+        open_ = open_[calls.thread_index[by_end[last[open_]]] == calls.thread_index[call[open_]]]
+        last[open_] -= 1
+    return np.where(last == ABSENT, ABSENT, by_end[last])
 
 
 class Nodes(Arrays):

@@ -96,6 +96,8 @@ def _edge_along(
 ) -> NDArray[np.intp]:
     """intp[n], of each node one edge to it that may be followed, or ABSENT; one from each node."""
     edge = np.flatnonzero(may_be_along)
+    # The latest source: where threads take turns, one follows another and not its own last call.
+    edge = edge[np.argsort(-source[edge], kind="stable")]
     edge = edge[np.unique(target[edge], return_index=True)[1]]
     edge = edge[np.unique(source[edge], return_index=True)[1]]
     along = np.full(node_count, ABSENT, dtype=np.intp)
@@ -210,7 +212,7 @@ def _replay(programs: Sequence[Program], base: Program, repetitions: int) -> Rep
     source, target, lag, weight_ns = _joined_edges(programs, base)
     # A block may follow what leads along a thread or a stream in all programs.
     is_along = np.zeros(len(weight_ns), dtype=np.bool_)
-    edge = np.flatnonzero((base.via == Via.HOST) | (base.via == Via.STREAM))
+    edge = np.flatnonzero(np.isin(base.via, (Via.HOST, Via.THREAD, Via.STREAM)))
     is_along[edge] = (weight_ns[edge] > NEVER // 2).all(axis=1)
     order = order_in_blocks(node_count, source, target, lag, is_along & (lag == 0))
     follows = order.along != ABSENT

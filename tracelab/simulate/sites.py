@@ -36,7 +36,7 @@ from tracelab.model.graph import Graph
 from tracelab.model.host import Doing, Host, ThreadState, work_at
 from tracelab.model.kernel_kinds import Kind, copy_direction
 from tracelab.model.latencies import launch_index, previous_index
-from tracelab.model.lookup import calls_of_name, groups_of, match_names
+from tracelab.model.lookup import calls_of_name, groups_of, match_names, unions
 from tracelab.model.program.call_sites import CallSite, call_sites, python_frames
 from tracelab.model.program.source_lines import SourceLines
 from tracelab.model.timeline import Timeline
@@ -384,9 +384,7 @@ class Sites:
 
         def regions() -> Mapping[int, Intervals]:
             start_ns, end_ns = times_of(self.timeline.trace, program, edges)
-            return {
-                thread: union(start_ns[own], end_ns[own]) for thread, own in groups_of(thread_index)
-            }
+            return unions(thread_index, start_ns, end_ns)
 
         return Selection(self, none, none, lambda: self.share_within(regions()), regions=regions)
 
@@ -420,10 +418,7 @@ class Sites:
     def regions(self, events: Iterable[int]) -> Mapping[int, Intervals]:
         """Return the intervals of each thread in some events (event ids)."""
         trace, chosen = self.timeline.trace, np.asarray(events, dtype=np.int64)
-        return {
-            thread: union(trace.start_ns[chosen[index]], trace.end_ns[chosen[index]])
-            for thread, index in groups_of(trace.thread_index[chosen])
-        }
+        return unions(trace.thread_index[chosen], trace.start_ns[chosen], trace.end_ns[chosen])
 
     def inside(self, regions: Mapping[int, Intervals]) -> NDArray[np.bool_]:
         """bool[n], the nodes of host calls that were made in some regions."""
@@ -476,11 +471,14 @@ class Sites:
         source, target = program.source[edges], program.target[edges]
         from_ns, to_ns = times_of(trace, program, edges)
         length_ns = to_ns - from_ns
-        threads = len(trace.threads)
-        between = program.thread_index[source].astype(np.int64) * threads
-        between += program.thread_index[target]
+        # Threads that share a region are one.
+        distinct = [None, *dict.fromkeys(regions.values())]
+        number_of = {region: number for number, region in enumerate(distinct)}
+        number = np.array([number_of[regions.get(x)] for x in range(len(trace.threads))])
+        between = number[program.thread_index[source]] * len(distinct)
+        between += number[program.thread_index[target]]
         for pair, index in groups_of(np.where(length_ns > 0, between, ABSENT)):
-            of_pair = [regions[x] for x in {*divmod(pair, threads)} if x in regions]
+            of_pair = [region for x in {*divmod(pair, len(distinct))} if (region := distinct[x])]
             if of_pair:
                 region = reduce(join, of_pair)
                 within_ns = measure_within(region, from_ns[index], to_ns[index])

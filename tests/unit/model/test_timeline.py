@@ -1,4 +1,5 @@
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -23,7 +24,8 @@ from tracelab.base.errors import UsageError
 from tracelab.base.intervals import measure
 from tracelab.model.activities import Stream
 from tracelab.model.kernel_kinds import Kind
-from tracelab.model.lookup import expand_ranges, groups_of, last_in_group
+from tracelab.model.lookup import expand_ranges, groups_of, last_in_group, search_ranges
+from tracelab.model.nesting import Nesting
 from tracelab.model.timeline import build_timeline, only_launched
 from tracelab.model.trace import ABSENT
 
@@ -403,9 +405,45 @@ def test_last_in_group_of_the_greatest_number():
     assert last_in_group(group, key, np.array([greatest]), np.array([9])).tolist() == [1]
 
 
+@pytest.mark.parametrize("side", ["left", "right"])
+@examples(200)
+@given(
+    st.lists(st.lists(st.integers(0, 9), max_size=9), min_size=1, max_size=4),
+    st.lists(st.tuples(st.integers(0, 3), st.integers(-1, 10)), max_size=20),
+)
+def test_each_search_is_in_its_own_range(side, ranges, queries):
+    key = np.array([x for range_ in ranges for x in sorted(range_)], dtype=np.int64)
+    bounds = np.cumsum([0, *map(len, ranges)])
+    index = np.array([number % len(ranges) for number, _ in queries], dtype=np.intp)
+    wanted = np.array([x for _, x in queries], dtype=np.int64)
+
+    found = search_ranges(key, bounds[index], bounds[index + 1], wanted, side)
+
+    assert found.tolist() == [
+        first + np.searchsorted(key[first:end], x, side)
+        for first, end, x in zip(bounds[index], bounds[index + 1], wanted, strict=True)
+    ]
+
+
 def test_each_member_of_ranges():
     first, end = np.array([3, 5, 9, 0]), np.array([5, 5, 7, 1])
 
     range_index, member = expand_ranges(first, end)
 
     assert (range_index.tolist(), member.tolist()) == ([0, 0, 3], [3, 4, 0])
+
+
+def test_the_innermost_entry_among_very_many_threads():
+    """A number for thread and moment together takes more than 32 bits."""
+    count = 50_000
+    start_ns = np.arange(count) * 10
+    trace = SimpleNamespace(
+        threads=range(count),
+        thread_index=np.arange(count, dtype=np.int32),
+        start_ns=start_ns,
+        end_ns=start_ns + 9,
+    )
+
+    innermost = Nesting(trace, np.arange(count)).innermost(np.arange(count))
+
+    assert innermost.tolist() == list(range(count))

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, strategies as st
 
 from tests.build import rows
 from tests.build.rows import AUTOGRAD, US
-from tracelab.simulate.host_edges import LAUNCHES_IN_QUEUE
+from tests.examples import examples
+from tests.reference.hand_overs import slow_hand_overs
+from tracelab.simulate.host_edges import LAUNCHES_IN_QUEUE, find_calls, find_hand_overs
 from tracelab.simulate.program import NodeKind, Program, Via
 from tracelab.simulate.recorded import record_program, repeat, typical_steps
 from tracelab.simulate.replay import replay
@@ -344,3 +347,33 @@ def test_fewer_steps_are_repeated_of_a_huge_file():
     # 10 steps of 2,000 nodes each: 8,000 nodes are 4 steps; but never fewer than two.
     assert typical_steps(timeline, node_count=20_000) == (1, 4)
     assert typical_steps(timeline, node_count=1_000_000) == (1, 2)
+
+
+@st.composite
+def turns(draw):
+    """The rows of up to four threads that launch and run operators, now and then at one moment."""
+    kinds = st.tuples(st.booleans(), st.integers(0, 3), st.integers(0, 30), st.integers(0, 4))
+    found = [rows.kernel(900 * US, 901 * US, correlation=0)]
+    for correlation, (is_launch, thread, start, length) in enumerate(
+        draw(st.lists(kinds, min_size=1, max_size=14))
+    ):
+        begin_ns, end_ns = start * 15 * US, (start + length) * 15 * US
+        if is_launch:
+            found.append(rows.launch(begin_ns, end_ns, correlation, thread=thread))
+            found.append(rows.kernel(800 * US, 801 * US, correlation=correlation))
+        else:
+            found.append(rows.operator("aten::mm", begin_ns, end_ns, thread=thread))
+    return found
+
+
+@examples(200)
+@given(turns())
+def test_hand_overs_agree_with_the_slow_reference(some):
+    host = rows.host(*some)
+    calls = find_calls(host)
+
+    found = find_hand_overs(host.timeline.trace, calls)
+
+    assert list(zip(*(column.tolist() for column in found), strict=True)) == slow_hand_overs(
+        host.timeline.trace, calls
+    )

@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 from tests.reference.replay import replay_one
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.program import NEVER, NodeKind, Program, Via
-from tracelab.simulate.replay import replay, replay_edits
+from tracelab.simulate.replay import order_in_blocks, replay, replay_edits
 
 EDITS_OF_EDGES = st.sampled_from((0, 1, 900, NEVER))
 
@@ -214,3 +214,17 @@ def test_more_programs_than_one_pass_takes_give_the_same():
     assert replay([base, *edits]).step_ns.tolist() == [202, *expected]
     assert list(replay_edits(base, iter(edits))) == expected
     assert list(replay_edits(base, reversed(edits))) == expected[::-1]
+
+
+def test_threads_that_take_turns_are_few_blocks():
+    """A call of each follows the call of the one before, and its own of the last round."""
+    threads, rounds = 500, 4
+    call = np.arange(threads * rounds)
+    source = np.concatenate((call[:-1], call[:-threads]))
+    target = np.concatenate((call[1:], call[threads:]))
+    every = np.ones(len(source), dtype=np.bool_)
+
+    order = order_in_blocks(len(call), source, target, np.zeros(len(source), dtype=np.int8), every)
+
+    assert order.node.tolist() == call.tolist()
+    assert len(order.blocks) == rounds * 2  # of 256 nodes at most

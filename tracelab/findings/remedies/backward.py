@@ -12,7 +12,6 @@ from tracelab.findings.remedies.recognizers import (
     NO_EVENTS,
     are_inside,
     chosen,
-    counts_inside,
     forward_numbers,
     named,
     nodes_back_through,
@@ -20,7 +19,7 @@ from tracelab.findings.remedies.recognizers import (
 )
 from tracelab.model.frames import is_engine_operator, is_optimizer_step
 from tracelab.model.graph import Graph
-from tracelab.model.lookup import groups_of, match_names
+from tracelab.model.lookup import counts_inside, groups_of, match_names
 from tracelab.model.nesting import Nesting
 from tracelab.model.program.call_sites import regions_around
 from tracelab.model.timeline import Timeline

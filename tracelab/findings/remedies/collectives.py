@@ -13,7 +13,6 @@ from tracelab.base.intervals import Int64Array
 from tracelab.findings.remedies.recognizers import (
     NO_EVENTS,
     chosen,
-    counts_before,
     named,
     operators_named,
     outermost,
@@ -29,7 +28,7 @@ from tracelab.measures.small_collectives import (
 from tracelab.model.collectives import Operation, collectives
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind
-from tracelab.model.lookup import match_names
+from tracelab.model.lookup import counts_before, match_names
 from tracelab.model.nesting import Nesting
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Category

@@ -16,8 +16,6 @@ from tracelab.findings.remedies.recognizers import (
     called_directly,
     calls_of_copies,
     chosen,
-    counts_before,
-    counts_inside,
     functions_around,
     named,
     operators_named,
@@ -30,7 +28,13 @@ from tracelab.model.frames import is_built_in, is_engine_operator, is_tensor_ope
 from tracelab.model.graph import Graph
 from tracelab.model.host import is_in_launching_thread, thread_waits
 from tracelab.model.kernel_kinds import Kind
-from tracelab.model.lookup import calls_of_name, groups_of, match_names
+from tracelab.model.lookup import (
+    calls_of_name,
+    counts_before,
+    counts_inside,
+    groups_of,
+    match_names,
+)
 from tracelab.model.nesting import Nesting
 from tracelab.model.program.call_sites import python_frames
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category

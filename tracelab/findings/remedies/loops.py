@@ -13,7 +13,6 @@ from tracelab.findings.remedies.recognizers import (
     NO_EVENTS,
     are_inside,
     chosen,
-    counts_inside,
     functions_around,
     inside,
     named,
@@ -33,7 +32,7 @@ from tracelab.model.frames import (
 )
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind
-from tracelab.model.lookup import groups_of, match_names
+from tracelab.model.lookup import counts_inside, groups_of, match_names
 from tracelab.model.nesting import Nesting
 from tracelab.model.program.call_sites import python_frames
 from tracelab.model.timeline import Timeline

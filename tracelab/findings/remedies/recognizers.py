@@ -24,7 +24,14 @@ from tracelab.model.driver_api import is_graph_launch
 from tracelab.model.frames import is_engine_operator, is_source_function, is_tensor_operator
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind, copies_pageable_memory
-from tracelab.model.lookup import calls_of_name, expand_ranges, groups_of, match_names
+from tracelab.model.lookup import (
+    calls_of_name,
+    counts_before,
+    counts_inside,
+    expand_ranges,
+    groups_of,
+    match_names,
+)
 from tracelab.model.nesting import Nesting
 from tracelab.model.program.call_sites import python_frames
 from tracelab.model.timeline import Timeline
@@ -345,27 +352,6 @@ def are_inside(trace: Trace, events: Events, regions: Events) -> NDArray[np.bool
         return np.zeros(len(events), dtype=np.bool_)
     inside: NDArray[np.bool_] = Nesting(trace, regions).innermost(events.astype(np.int64)) != ABSENT
     return inside
-
-
-def counts_inside(trace: Trace, regions: Events, events: Events) -> NDArray[np.intp]:
-    """intp[regions], how many of some host events begin in each region, on its thread."""
-    moments_ns = np.concatenate((trace.start_ns[regions], trace.end_ns[regions]))
-    first, end = np.split(counts_before(trace, events, np.tile(regions, 2), moments_ns), 2)
-    return end - first
-
-
-def counts_before(
-    trace: Trace, events: Events, others: Events, moments_ns: Int64Array, side: Side = "left"
-) -> NDArray[np.intp]:
-    """intp[others], how many of some host events the thread of each other begins before a moment.
-
-    With the side "right" those that it begins at that moment count, too.
-    """
-    counts = np.zeros(len(others), dtype=np.intp)
-    for thread, index in groups_of(trace.thread_index[others]):
-        starts_ns = np.sort(trace.start_ns[events[trace.thread_index[events] == thread]])
-        counts[index] = np.searchsorted(starts_ns, moments_ns[index], side)
-    return counts
 
 
 def are_in_launching_thread(graph: Graph, events: Events) -> NDArray[np.bool_]:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays, Record
-from tracelab.base.intervals import Int64Array, Intervals, union
+from tracelab.base.intervals import Int64Array, Intervals
 from tracelab.model.blocking_calls import watchdog_threads
 from tracelab.model.frames import (
     Frame,
@@ -34,7 +34,7 @@ from tracelab.model.frames import (
     parse_frame,
     starts_threads,
 )
-from tracelab.model.lookup import groups_of
+from tracelab.model.lookup import unions
 from tracelab.model.nesting import Nesting
 from tracelab.model.program.source_lines import MODULE_CALL, SourceLines
 from tracelab.model.timeline import Timeline
@@ -92,9 +92,7 @@ def regions_around(
     """int64[k], the innermost region around each event, of its thread or its caller's."""
     event_id = np.asarray(events, dtype=np.int64)
     index, caller = regions.innermost(event_id), calling_threads(timeline, event_id)
-    for thread, position in groups_of(np.where(index == ABSENT, caller, ABSENT)):
-        index[position] = regions.innermost_on(thread, event_id[position])
-    return index
+    return np.where(index == ABSENT, regions.innermost_on(caller, event_id), index)
 
 
 def waiting_threads(timeline: Timeline, events: NDArray[np.integer[Any]]) -> Int64Array:
@@ -201,13 +199,9 @@ class _Locator:
         frame = self.frames.innermost(events)
         caller = self._callers(events, frame)
         borrowed = np.flatnonzero(caller != ABSENT)
-        for thread, index in groups_of(caller[borrowed]):
-            of_thread = borrowed[index]
-            frame[of_thread] = self.frames.innermost_on(thread, events[of_thread])
-            around = self._annotations.innermost_on(thread, events[of_thread])
-            annotation[of_thread] = np.where(
-                annotation[of_thread] == ABSENT, around, annotation[of_thread]
-            )
+        frame[borrowed] = self.frames.innermost_on(caller[borrowed], events[borrowed])
+        around = self._annotations.innermost_on(caller, events)
+        annotation = np.where(annotation == ABSENT, around, annotation)
         program_frame, inside, called, wait = self._calls(frame)
         # The operators of autograd's thread are not the ones of the thread that called backward.
         program_of = np.append(self.frames.around(self._operator_frame, self._is_program), ABSENT)
@@ -245,14 +239,13 @@ class _Locator:
         site = self._wrapped(frame)
         direct, _ = self._direct_operators
         operator_id = self._operators.event_id[direct]
-        run_backward = np.flatnonzero(self._named(is_backward))
+        is_run = self._named(is_backward)
         return ProgramCalls(
             event_id=np.concatenate((frames.event_id[frame], operator_id)),
             site_id=np.concatenate((frames.event_id[site], operator_id)),
-            backward={
-                thread: union(frames.start_ns[run_backward[own]], frames.end_ns[run_backward[own]])
-                for thread, own in groups_of(frames.thread_index[run_backward])
-            },
+            backward=unions(
+                frames.thread_index[is_run], frames.start_ns[is_run], frames.end_ns[is_run]
+            ),
             autograd_threads=self._autograd_threads,
         )
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from tracelab.base.intervals import Int64Array
 from tracelab.model.frames import MODULE_PREFIX
-from tracelab.model.lookup import groups_of, match_names
+from tracelab.model.lookup import match_names
 from tracelab.model.nesting import Nesting
 from tracelab.model.program.call_sites import waiting_threads
 from tracelab.model.timeline import Timeline
@@ -71,8 +71,8 @@ class ModulePaths:
         """
         module = self._calls.innermost(events)
         open_ = np.flatnonzero(module == ABSENT)
-        for thread, index in groups_of(waiting_threads(self._timeline, events[open_])):
-            module[open_[index]] = self._calls.innermost_on(thread, events[open_[index]])
+        waiting = waiting_threads(self._timeline, events[open_])
+        module[open_] = self._calls.innermost_on(waiting, events[open_])
         return self._path[module]
 
     def begun(self, thread: int) -> tuple[Int64Array, Int64Array]:
