@@ -18,6 +18,7 @@ from tracelab.measures.idle_culprits import idle_culprits
 from tracelab.measures.unprofiled_windows import start_up
 from tracelab.measures.window_times import window_times
 from tracelab.model.collectives import collectives
+from tracelab.model.phases import Phases
 from tracelab.model.program.source_lines import SourceLines
 from tracelab.simulate.baseline import Baseline, find_baseline
 
@@ -130,19 +131,20 @@ def _rows(turn, number, at, arrival, end):
     return rows
 
 
-def part_of(rank, rows, *, is_replayed=False):
+def part_of(rank, rows, *, is_replayed=False, windows=None):
     """What a rank's file gives to its job; times of rows are in microseconds."""
     made = _graph_of(rows)
     idle = bubbles(made)
     return rank_part(
         made,
+        Phases(made.host),
         collectives(made.host.timeline),
         idle,
         idle_culprits(made, idle),
         exposed(made),
         SourceLines(()),
         rank,
-        made.host.timeline.windows,
+        windows or made.host.timeline.windows,
         find_baseline(made) if is_replayed else Baseline(),
         {},
     )

@@ -26,7 +26,7 @@ from tests.build.site_parts import Pages, slug, tree
 from tests.corpus import CAPTURES, LINES
 from tracelab.analysis.reports import analyze_file, merge_results
 from tracelab.base.options import DEFAULTS
-from tracelab.outputs.picture import draw_parts, part_of
+from tracelab.outputs.picture import draw_results, part_of
 from tracelab.read.sources import find_sources
 from tracelab.render.first_screen import first_screen
 from tracelab.render.glossary import capitalized
@@ -119,7 +119,7 @@ def _make(name: str, key: str) -> Shown:
     report = merge_results(results, paths, DEFAULTS)
     for which, palette in (("", LIGHT), ("-dark", DARK)):
         look = Look(_WIDTH_PX, None, palette)
-        png = draw_parts(report, [x.more for x in results], look=look).png()
+        png = draw_results(report, results, look=look).png()
         picture = Image.open(BytesIO(png)).convert("RGB")
         small = picture.resize((_THUMBNAIL_PX, picture.height * _THUMBNAIL_PX // _WIDTH_PX))
         for image, size in ((picture, ""), (small, "-small")):

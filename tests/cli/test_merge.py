@@ -47,6 +47,41 @@ def test_merged_parts_come_to_what_one_process_says_of_all_files(tracelab, parts
     assert len(outputs_of(saved[0])) > 10
 
 
+@pytest.mark.parametrize("options", [[], ["--step", 2], ["--redact"]], ids=str)
+def test_merged_parts_give_the_same_picture(tracelab, parts, tmp_path, options):
+    files = sorted(TRACES.glob("pipeline_1f1b_few_4_rank*.gz"))
+    (of_all, merged), step = (tmp_path / "all.png", tmp_path / "merged.png"), options[:2]
+    of_parts = [] if "--step" in options else options
+    if "--redact" in options:
+        step = []
+
+    assert tracelab("analyze", *files, *options, "--png", of_all).code == 0
+    ran = tracelab("merge", *parts(files[:3], files[3:], options=step), *of_parts, "--png", merged)
+
+    assert (ran.code, ran.err) == (0, f"tracelab: drew {merged}\n")
+    assert merged.read_bytes() == of_all.read_bytes()
+
+
+def test_page_of_merged_parts_is_that_of_the_saved_report(tracelab, parts, tmp_path):
+    saved, page, of_saved = (tmp_path / x for x in ("job.json", "job.html", "saved.html"))
+    written = parts(ONE_NODE[:1], ONE_NODE[1:])
+
+    ran = tracelab("merge", *written, "--json", saved, "--html", page)
+    assert ran.code == 0
+    assert "the page has no timelines" in ran.err
+    assert tracelab("analyze", saved, "--html", of_saved).code == 0
+
+    assert page.read_bytes() == of_saved.read_bytes()
+    assert "Rank 0 makes rank 1 wait 11.6 ms a step" in page.read_text()
+
+
+def test_picture_of_parts_that_are_no_job_is_refused(tracelab, parts, tmp_path):
+    picture = tmp_path / "rank.png"
+    ran = tracelab("merge", *parts(ONE_NODE[:1]), "--png", picture)
+    assert (ran.code, ran.out, picture.exists()) == (2, "", False)
+    assert "parts have no kernels" in ran.err
+
+
 def test_options_and_unread_files_of_the_nodes_are_kept(tracelab, parts, tmp_path):
     broken = tmp_path / "rank2.json"
     broken.write_text('{"traceEvents": [')

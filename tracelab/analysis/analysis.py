@@ -269,6 +269,7 @@ class Analysis(Context):
         """The columns of this rank that its job needs."""
         return rank_part(
             self.graph,
+            self.phases,
             self.collectives,
             self.bubbles,
             self.idle_culprits,

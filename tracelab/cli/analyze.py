@@ -16,8 +16,10 @@ from tracelab.cli.options import (
     Brief,
     Csv,
     Full,
+    Html,
     Json,
     Markdown,
+    Png,
     Redact,
     Top,
     analyzes,
@@ -61,16 +63,8 @@ def analyze(
     brief: Brief = False,
     json: Json = None,
     csv: Csv = None,
-    png: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Draw the timeline, of a job all ranks: .png, .svg, .pdf."
-        ),
-    ] = None,
-    html: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write one self-contained page: .html."),
-    ] = None,
+    png: Png = None,
+    html: Html = None,
     perfetto: Annotated[
         Path | None,
         typer.Option(
@@ -127,7 +121,7 @@ def analyze(
     sources = find_sources(paths, analyzed.max_unpacked_bytes)
     options = analyzed.options(len(sources), executor, step=step_number(step), all_pairs=all_pairs)
     _require_shown({"--perfetto": perfetto, "--parts": parts}, redact=redact)
-    requests = _requests({"png": png, "html": html, "perfetto": perfetto}, len(sources))
+    requests = requests_of({"png": png, "html": html, "perfetto": perfetto}, len(sources))
     outputs = [json, csv and csv / "findings.csv", parts, *paths_of(requests)]
     require_outputs(sources, files=outputs)
     if png is not None and not (all_pictures or analyzed.job):
@@ -238,7 +232,7 @@ def _require_shown(paths: Mapping[str, Path | None], *, redact: bool) -> None:
             )
 
 
-def _requests(paths: Mapping[str, Path | None], files: int) -> Requests:
+def requests_of(paths: Mapping[str, Path | None], files: int) -> Requests:
     """Return the requests for outputs of N files, by the names of those with a path."""
     from tracelab.outputs.output import Request
 

@@ -32,7 +32,7 @@ from tracelab.base.file_names import is_within
 from tracelab.base.options import Options, several
 from tracelab.comparison.compare import compare_sides, launches_of, merge_side
 from tracelab.comparison.diff import Side
-from tracelab.outputs.picture import draw, draw_parts, part_of
+from tracelab.outputs.picture import draw, draw_results, part_of
 from tracelab.read.remote import is_url
 from tracelab.read.sources import find_sources
 from tracelab.read.streams import Source
@@ -276,7 +276,7 @@ class Picture(Question):
             if is_alone:
                 picture = draw(shown[0], finding=self.finding, width_px=width_px)
             else:
-                picture = draw_parts(report, shown, look=Look(width_px))
+                picture = draw_results(report, results, look=Look(width_px))
             content = picture.png()
             if len(content) <= MAX_PICTURE_BYTES:
                 return content

@@ -42,6 +42,14 @@ Csv = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="Write every table as a CSV file into a folder."),
 ]
+Png = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Draw the timeline, of a job all ranks: .png, .svg, .pdf."),
+]
+Html = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Write one self-contained page: .html."),
+]
 Top = Annotated[
     int | None,
     typer.Option(

@@ -12,6 +12,7 @@ from enum import IntEnum
 from typing import TypeVar
 
 import numpy as np
+from msgspec import field
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays, Record
@@ -24,6 +25,7 @@ from tracelab.model.collectives import Collectives, Group, Operation
 from tracelab.model.frames import event_as_shown
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind
+from tracelab.model.phases import Phase, Phases
 from tracelab.model.program.call_sites import CallSite, call_sites
 from tracelab.model.program.source_lines import SourceLines
 from tracelab.model.steps import Window
@@ -60,6 +62,7 @@ _WORK_OF_KIND = {
 _WORK_OF_IDLE = {cause: Work.__members__.get(cause.name, Work.OTHER_IDLE) for cause in Cause}
 # Call sites are looked up for the longest kernels.
 _MAX_LOCATED_KERNELS = 5_000
+_SHOWN = ("compute", "forward", "backward", "other_compute", "comm", "copy", "memset")
 _NEVER = union([], [])
 _OF_HOST = (Cause.HOST_BLOCKED, Cause.INPUT, Cause.HOST_BUSY)
 
@@ -154,6 +157,9 @@ class RankPart(Arrays):
         program: its steady steps as they are replayed, or why they are not; None if
             not requested.
         is_rank_known: the number is its rank, not its file's place among the files.
+        first_ns, last_ns: ns, the start and end of all that is measured.
+        shown: when the device did each kind of work, compute by its phase where that is known,
+            whatever else it did meanwhile.
     """
 
     rank: int
@@ -190,6 +196,9 @@ class RankPart(Arrays):
     ways: PathPart | None = None
     program: RankProgram | str | None = None
     is_rank_known: bool = True
+    first_ns: int = 0
+    last_ns: int = 0
+    shown: Mapping[str, Intervals] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.start_ns)
@@ -227,6 +236,7 @@ class RankPart(Arrays):
 
 def rank_part(
     graph: Graph,
+    phases: Phases,
     collectives: Collectives,
     bubbles: Bubbles,
     idle_culprits: Int64Array,
@@ -255,6 +265,7 @@ def rank_part(
     )
     work_sites, work_site_ns = _work_sites(timeline, device, lines)
     steps = _part_steps(graph, windows)
+    whole = timeline.windows[0]
     return RankPart(
         rank=rank,
         path=trace.path,
@@ -287,12 +298,15 @@ def rank_part(
         culprit_index=culprit_index,
         culprit_ns=culprit_ns,
         passes=(
-            find_passes(graph, row, device)
+            find_passes(graph, phases, row, device)
             if (collectives.peer_rank != ABSENT).any()
             else NO_PASSES
         ),
         ways=path_part(graph, row, lines),
         program=_rank_program(baseline, changes),
+        first_ns=whole.start_ns,
+        last_ns=whole.end_ns,
+        shown=_shown_work(timeline, phases, device),
     )
 
 
@@ -340,6 +354,21 @@ def _times_of_work(timeline: Timeline, bubbles: Bubbles, device: int) -> tuple[I
         idle = union(bubbles.start_ns[is_chosen], bubbles.end_ns[is_chosen])
         times[work] = join(times[work], idle)
     return tuple(times)
+
+
+def _shown_work(timeline: Timeline, phases: Phases, device: int) -> dict[str, Intervals]:
+    """Find when a device did each kind of work."""
+    is_here, launch_id = timeline.device_number == device, timeline.launch_id
+    is_compute = is_here & (timeline.kind == Kind.COMPUTE)
+    launched = np.flatnonzero(is_compute & (launch_id != ABSENT))
+    phase = np.full(len(launch_id), Phase.UNKNOWN, dtype=np.int8)
+    phase[launched] = phases.phases_of(launch_id[launched])
+    shown = np.array([kind.name.lower() for kind in Kind], dtype="U16")[timeline.kind]
+    if (phase == Phase.BACKWARD).any():
+        shown[is_compute] = "other_compute"
+        for one in (Phase.FORWARD, Phase.BACKWARD):
+            shown[phase == one] = one.name.lower()
+    return {kind: timeline.busy(is_here & (shown == kind)) for kind in _SHOWN}
 
 
 def _exposed_pieces(

@@ -53,7 +53,7 @@ NO_PASSES = Passes(
 )
 
 
-def find_passes(graph: Graph, row: NDArray[np.intp], device: int) -> Passes:
+def find_passes(graph: Graph, phases: Phases, row: NDArray[np.intp], device: int) -> Passes:
     """Find the passes of every step, and what the host had done by each communication operation."""
     timeline = graph.host.timeline
     trace = timeline.trace
@@ -63,7 +63,7 @@ def find_passes(graph: Graph, row: NDArray[np.intp], device: int) -> Passes:
         & (timeline.launch_id != ABSENT)
     )
     computes = computes[np.argsort(trace.start_ns[timeline.launch_id[computes]], kind="stable")]
-    phase = Phases(graph.host).phases_of(timeline.launch_id[computes])
+    phase = phases.phases_of(timeline.launch_id[computes])
     start_ns, end_ns = _spans(timeline, computes, phase)
 
     launch_id = timeline.launch_id[row]

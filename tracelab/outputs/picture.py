@@ -16,7 +16,7 @@ from tracelab.base.options import DEFAULTS, Options, require_types, step_number,
 from tracelab.findings.fixes import choose_fixes
 from tracelab.outputs.output import Output, Request, Written
 from tracelab.outputs.scene_of_file import scene_of_file
-from tracelab.outputs.scene_of_job import scenes_of_report
+from tracelab.outputs.scene_of_job import scenes_of_ranks, scenes_of_report
 from tracelab.outputs.scene_of_replay import scenes_of_replay
 from tracelab.read.sources import Given, Inputs, find_inputs, one_source
 from tracelab.read.streams import Source
@@ -117,8 +117,7 @@ def draw(
             if result.error is not None:
                 raise result.error
         report = merge_results(results, [source.path for source in sources], options)
-        parts = [result.more for result in results]
-        picture = draw_parts(report, parts, title=title, look=look)
+        picture = draw_results(report, results, title=title, look=look)
     else:
         [one] = known
         part = part_of(one if isinstance(one, Analysis) else analyze_source(one, options))
@@ -270,14 +269,14 @@ def _choose_finding(part: Part, number: int, width_px: int) -> Part:
     return replace(part, span=Span(start_ns, start_ns + most_ns), shown=f"part of {shown}")
 
 
-def draw_parts(
-    report: Report, parts: Sequence[Part], *, title: str = "", look: Look = DEFAULT_LOOK
+def draw_results(
+    report: Report, results: Sequence[FileResult], *, title: str = "", look: Look = DEFAULT_LOOK
 ) -> Picture:
     """Draw the ranks of a job on one clock, or other files one above the other.
 
     Args:
         report: of these files.
-        parts: of each file; of several, made for a job.
+        results: of each; `FileResult.more` is what `part_of` made, which a job does not need.
         title: the headline of a job, by default the folder and the number of ranks.
         look: its size and colors.
     """
@@ -286,16 +285,16 @@ def draw_parts(
     from tracelab.render.ranks import job_sentences, rank_shares
 
     if report.job is None or not report.job.per_rank:
+        parts = [result.more for result in results if result.more is not None]
         require_drawable(len(parts), None, look)
         return draw_timelines(parts, look)
     shares = rank_shares(report)
     folders = {Path(trace.path).parent.name for trace in report.traces}
     name = folders.pop() if len(folders) == 1 else f"{len(folders)} folders"
     headline = f"{len({trace.path for trace in report.traces})} ranks on one clock"
-    scenes = scenes_of_report(report, [part.scene for part in parts])
     return job.draw_job(
         report.job,
-        {scene.rank: scene for scene in scenes},
+        scenes_of_ranks(report, results),
         title=title or (f"{name}: {headline}" if name else headline),
         verdict=next(iter(job_sentences(report, shares)), ""),
         shares={x.rank: x for x in shares},
@@ -305,15 +304,15 @@ def draw_parts(
 
 def _write(report: Report, results: Sequence[FileResult], request: Request) -> Written:
     """Draw a file, a job, or each of several other files."""
-    known = [(i, result.more) for i, result in enumerate(results) if result.more is not None]
-    drawn = [(request.path, [part for _, part in known])]
+    drawn = [(request.path, results)]
     if report.job is None and request.files > 1:
         paths = PICTURE.numbered(request.path, len(results))
-        drawn = [(paths[i], [part]) for i, part in known]
+        each = zip(paths, results, strict=True)
+        drawn = [(path, [result]) for path, result in each if result.more is not None]
     written: Written = []
-    for path, parts in drawn:
+    for path, some in drawn:
         try:
-            draw_parts(report, parts).save(path)
+            draw_results(report, some).save(path)
         except TracelabError as error:
             written.append(error)
         else:

@@ -59,7 +59,9 @@ def write_files(
     """
     messages: list[str | TracelabError] = []
     if redaction is not None:
-        results = [replace(x, more=redaction.apply(x.more)) for x in results]
+        results = [
+            replace(x, more=redaction.apply(x.more), part=redaction.apply(x.part)) for x in results
+        ]
     for output, request in _chosen(requests):
         parts = [replace(x, more=x.more and x.more[output.name]) for x in results]
         written = output.write(report, parts, request)

@@ -48,7 +48,6 @@ from tracelab.render.scene import (
 KINDS = tuple(kind.name.lower() for kind in Kind)
 CALL_KINDS = ("launch_call", "blocking")
 PHASES = tuple(phase.name.lower() for phase in Phase if phase < Phase.OTHER)
-WORK_KINDS = ("compute", "forward", "backward", "other_compute", "comm", "copy", "memset")
 # "thread 4211 (python)", as Kineto writes it; the name of the program says nothing.
 _NUMBERED_THREAD = re.compile(r"^thread \S+(?: \((.*)\))?$")
 _INTERPRETER = re.compile(r"(?:python|pt_main)[\w.]*|\d*")
@@ -207,7 +206,6 @@ class _Maker:
             yield from self._memory()
         if len(self.trace.operator_inputs):
             yield from self._product_rates()
-        yield self._work()
 
     def path_id(self) -> Int64Array:
         """int64[k], the events of the critical path in order, each run of one of them once."""
@@ -623,35 +621,6 @@ class _Maker:
                 more={"value": value[shown]},
                 unit=unit,
             )
-
-    def _work(self) -> Lane:
-        """Make the lane of the work of the GPU that decides, compute by its phase if known.
-
-        That of the whole file: the step of a late rank lies beside the next one of others.
-        """
-        timeline = self.timeline
-        rows = np.flatnonzero(timeline.device_number == self.device)
-        rows = rows[np.argsort(timeline.start_ns[rows], kind="stable")]
-        place = np.array([WORK_KINDS.index(kind.name.lower()) for kind in Kind])
-        kind, launch_id = place[timeline.kind[rows]], timeline.launch_id[rows]
-        phase = np.full(len(rows), Phase.UNKNOWN, dtype=np.int8)
-        launched = launch_id != ABSENT
-        phase[launched] = self.analysis.phases.phases_of(launch_id[launched])
-        is_compute = timeline.kind[rows] == Kind.COMPUTE
-        if (phase[is_compute] == Phase.BACKWARD).any():
-            kind[is_compute] = WORK_KINDS.index("other_compute")
-            for of_phase, name in ((Phase.FORWARD, "forward"), (Phase.BACKWARD, "backward")):
-                kind[is_compute & (phase == of_phase)] = WORK_KINDS.index(name)
-        return Lane(
-            id=f"work:{self.device}",
-            label=f"GPU {self.device}",
-            device=self.device,
-            kinds=WORK_KINDS,
-            start_ns=timeline.start_ns[rows],
-            end_ns=timeline.end_ns[rows],
-            kind=kind.astype(np.uint8),
-            more={},
-        )
 
     def _origins(self) -> NDArray[np.int64]:
         """int64[rows], the text of where each shown activity was captured into a CUDA graph."""

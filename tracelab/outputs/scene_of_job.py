@@ -9,12 +9,13 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from tracelab.analysis.reports import FileResult
 from tracelab.base.file_names import short_names
 from tracelab.base.safe_text import visible
 from tracelab.findings.finding import Finding, call_site_of
 from tracelab.findings.rules import waiting_ranks
 from tracelab.model.wording import describe
-from tracelab.render.scene import Lane, Mark, Places, Scene
+from tracelab.render.scene import Lane, Mark, Places, Scene, Span
 from tracelab.render.text.savings import amount, price
 from tracelab.report.finding_groups import finding_groups
 from tracelab.report.glossary import FINDING_CAUSES
@@ -34,6 +35,56 @@ def scenes_of_report(report: Report, scenes: Sequence[Scene]) -> list[Scene]:
         shown = [replace(x, label=name) for x, name in zip(by_rank, names, strict=True)]
     marks = marks_of(report, shown)
     return [replace(x, marks=tuple(of_file)) for x, of_file in zip(shown, marks, strict=True)]
+
+
+def scenes_of_ranks(report: Report, results: Iterable[FileResult]) -> dict[int, Scene]:
+    """Make the scenes of a job's ranks, on its clock: their steps, work and waits."""
+    assert report.job is not None
+    rank_of = {trace.path: trace.rank for trace in report.traces}
+    scenes = [_scene_of_rank(result) for result in results if result.part is not None]
+    by_rank = [replace(x, rank=rank_of[x.path]) for x in scenes]
+    return {scene.rank: scene for scene in align_scenes(report.job, by_rank)}
+
+
+def _scene_of_rank(result: FileResult) -> Scene:
+    """Make the scene of one rank."""
+    part = result.part
+    assert part is not None
+    steps, whole = part.steps, Span(part.first_ns, part.last_ns)
+    times = part.shown.values()
+    work = Lane(
+        id=f"work:{part.device}",
+        label=f"GPU {part.device}",
+        device=part.device,
+        kinds=tuple(part.shown),
+        start_ns=np.concatenate([x.starts for x in times]),
+        end_ns=np.concatenate([x.ends for x in times]),
+        kind=np.repeat(np.arange(len(times), dtype=np.uint8), list(map(len, times))),
+        more={},
+    )
+    of_steps = Lane(
+        id="steps",
+        label="steps",
+        device=None,
+        kinds=("step",),
+        start_ns=steps.start_ns,
+        end_ns=steps.end_ns,
+        kind=np.zeros(len(steps.number), dtype=np.uint8),
+        more={"number": steps.number},
+    )
+    return Scene(
+        path=part.path,
+        window=whole,
+        focus=whole,
+        start_ns=whole.start_ns,
+        end_ns=whole.end_ns,
+        threads=(),
+        names=(),
+        lanes=(of_steps, work.select(np.argsort(work.start_ns, kind="stable"))),
+        device=part.device,
+        base_ns=part.origin_ns,
+        usual_steps=tuple(steps.number[steps.is_steady].tolist()),
+    )
 
 
 def align_scenes(job: Job, scenes: Sequence[Scene]) -> list[Scene]:

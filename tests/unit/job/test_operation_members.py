@@ -21,6 +21,7 @@ from tracelab.measures.idle_culprits import idle_culprits
 from tracelab.measures.unprofiled_windows import start_up
 from tracelab.measures.window_times import window_times
 from tracelab.model.collectives import Operation, collectives
+from tracelab.model.phases import Phases
 from tracelab.model.program.source_lines import SourceLines
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.baseline import Baseline
@@ -174,6 +175,7 @@ def times_of(*rows, waits):
     idle, alone = bubbles(made), exposed(made)
     part = rank_part(
         made,
+        Phases(made.host),
         collectives(timeline),
         idle,
         idle_culprits(made, idle),

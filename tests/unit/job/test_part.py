@@ -26,6 +26,7 @@ from tracelab.measures.idle_causes import bubbles
 from tracelab.measures.idle_culprits import idle_culprits
 from tracelab.model.collectives import collectives
 from tracelab.model.kernel_kinds import Kind
+from tracelab.model.phases import Phases
 from tracelab.model.program.source_lines import SourceLines
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.baseline import Baseline
@@ -36,6 +37,7 @@ def part_of(*rows):
     idle = bubbles(made_graph)
     return rank_part(
         made_graph,
+        Phases(made_graph.host),
         collectives(made_graph.host.timeline),
         idle,
         idle_culprits(made_graph, idle),

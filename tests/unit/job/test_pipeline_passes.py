@@ -16,7 +16,7 @@ from tests.build.rows import (
     step,
 )
 from tracelab.job.pipeline_passes import find_passes
-from tracelab.model.phases import Phase
+from tracelab.model.phases import Phase, Phases
 from tracelab.model.trace import ABSENT
 
 ENGINE = "autograd::engine::evaluate_function: MmBackward0"
@@ -29,7 +29,7 @@ def passes_of(*rows):
     timeline = made.host.timeline
     names = [timeline.trace.name_of(event_id) for event_id in timeline.event_id.tolist()]
     row = np.array([i for i, name in enumerate(names) if name == SENDRECV], dtype=np.intp)
-    return find_passes(made, row, 0)
+    return find_passes(made, Phases(made.host), row, 0)
 
 
 def training_step(start):

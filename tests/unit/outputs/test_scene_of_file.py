@@ -7,10 +7,9 @@ from types import SimpleNamespace
 import numpy as np
 
 from tests.build import files
-from tests.build.pictures import make_trace, on_gpu
-from tests.build.rows import annotation, kernel, launch, operator, python, step
+from tests.build.pictures import make_trace, on_gpu, scene
+from tests.build.rows import annotation, graph, kernel, launch, operator, python, step
 from tests.bundled_traces import FOLDER
-from tests.unit.outputs.test_scene_of_job import reduced
 from tracelab.analysis.analysis import analyze_source
 from tracelab.base.arrays import ABSENT
 from tracelab.base.intervals import contains, union
@@ -22,6 +21,11 @@ from tracelab.outputs.scene_of_file import scene_of_file, thread_labels
 from tracelab.read.sources import find_sources
 
 US = 1_000
+
+
+def reduced(*rows, window=None):
+    made = graph(*(replace(row, start=row.start * US, end=row.end * US) for row in rows))
+    return scene(made.host.timeline, window)
 
 
 def spans_of(of):

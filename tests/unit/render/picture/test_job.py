@@ -11,13 +11,13 @@ from tests.build import job_rows as jobs
 from tests.build.job_rows import MS
 from tests.figures import figures
 from tracelab.job.clocks import Alignment
-from tracelab.outputs.scene_of_file import WORK_KINDS
 from tracelab.outputs.scene_of_job import align_scenes, job_clocks
 from tracelab.render.picture.job import choose_steps, draw_job
 from tracelab.render.ranks import RankShares
 from tracelab.render.scene import Lane, Scene, Span
 
 LEFT, COLUMNS = 240, 1330
+WORK_KINDS = ("compute", "forward", "backward", "other_compute", "comm", "copy", "memset")
 
 
 def lane_of(id_, spans_ms, kinds, **more):

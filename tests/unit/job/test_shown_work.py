@@ -1,24 +1,21 @@
 """The work of a rank in the picture of its job. Times are in microseconds."""
 
-from dataclasses import replace
-
-from tests.build.pictures import scene
-from tests.build.rows import US, annotation, comm, copy, graph, kernel, launch, memset, step
+from tests.build.jobs import part_of
+from tests.build.rows import US, annotation, comm, copy, kernel, launch, memset, step
 from tracelab.model.steps import Window
 
 
-def reduced(*rows, window=None):
-    made = graph(*(replace(row, start=row.start * US, end=row.end * US) for row in rows))
-    return scene(made.host.timeline, window)
+def reduced(*rows, windows=None):
+    return part_of(0, rows, windows=windows)
 
 
-def work_of(of):
+def work_of(part):
     """List the spans of each kind of work."""
-    [lane] = of.lanes_of_type("work")
-    spans = {}
-    for start, end, kind in zip(lane.start_ns / US, lane.end_ns / US, lane.kind, strict=True):
-        spans.setdefault(lane.kinds[kind], []).append((start, end))
-    return spans
+    return {
+        name: list(zip((x.starts / US).tolist(), (x.ends / US).tolist(), strict=True))
+        for name, x in part.shown.items()
+        if len(x)
+    }
 
 
 def steps(count, *, apart, length, compute):
@@ -72,7 +69,8 @@ def test_only_the_device_that_decides():
 
 def test_of_one_step_its_neighbors_are_known_too():
     rows = steps(5, apart=100, length=100, compute=(20, 80))
-    shown = reduced(*rows, window=Window(2, 200 * US, 300 * US))
-    assert shown.usual_steps == (2,)
+    shown = reduced(*rows, windows=[Window(2, 200 * US, 300 * US)])
+    assert shown.steps.number[shown.steps.is_steady].tolist() == [2]
+    assert (shown.first_ns, shown.last_ns) == (20 * US, 480 * US)
     whole = [(100 * number + 20, 100 * number + 80) for number in range(5)]
     assert work_of(shown)["compute"] == whole
