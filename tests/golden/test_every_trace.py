@@ -15,6 +15,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
+from tests.build.flat import flat
 from tests.bundled_traces import FOLDER as BUNDLED, analysis_of
 from tests.checks import failures
 from tests.shared_traces import FOLDER, each_real_trace
@@ -56,7 +57,7 @@ def figures_hang_together(analysis):
 
 
 def causes_cover_the_idle_without_overlap(analysis):
-    idle = bubbles(analysis.graph, analysis.windows)
+    idle = flat(bubbles(analysis.graph, analysis.windows))
     for device in analysis.timeline.device_numbers:
         is_here = idle.device_number == device
         starts, ends = idle.start_ns[is_here], idle.end_ns[is_here]
@@ -178,7 +179,7 @@ def row_of(analysis):
 
 
 def idle_of(analysis):
-    return bubbles(analysis.graph, analysis.timeline.windows[:1])
+    return flat(bubbles(analysis.graph, analysis.timeline.windows[:1]))
 
 
 def idle_is_unknown_where_what_ended_it_waited_for_something_unknown(analysis):

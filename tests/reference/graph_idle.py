@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
+from tests.build.flat import flat
 from tracelab.measures.idle_causes import Bubbles, Cause
 from tracelab.model.constraints import Constraint
 from tracelab.model.graph import Graph
@@ -35,7 +36,7 @@ class Sum:
 
 def sums(graph: Graph, idle: Bubbles, window: Window) -> dict[Before, Sum]:
     """All bubbles inside replays that reach into a window."""
-    timeline, binding = graph.host.timeline, graph.binding
+    timeline, binding, idle = graph.host.timeline, graph.binding, flat(idle)
     trace, found = timeline.trace, defaultdict[Before, Sum](Sum)
     row_of = {event: row for row, event in enumerate(timeline.event_id.tolist())}
     for index in range(len(idle.start_ns)):

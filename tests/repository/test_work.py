@@ -113,7 +113,7 @@ def test_what_was_kept_is_opened_without_copying_it(sources, tmp_path, monkeypat
 
 
 # With very many devices, threads or process groups. Four times as many take about four times the
-# calls, and the memory too, but where each device waits for each of the others' operators.
+# calls, and the memory too.
 
 
 def grown(measure, tmp_path, name, few):
@@ -143,7 +143,7 @@ def test_a_thread_more_takes_few_calls(tmp_path):
     assert for_one_more(counted) < 1_200  # 1,030; 1,760 when each was replayed alone
 
 
-@pytest.mark.parametrize("name", ["threads", "process groups"])
+@pytest.mark.parametrize("name", CROWDS)
 def test_memory_grows_with_a_crowd(tmp_path, name):
     def peak(path):
         gc.collect()
@@ -169,7 +169,7 @@ class Counted(np.ndarray):
 
 @pytest.mark.parametrize("name", ["devices", "devices with peer copies"])
 def test_bubbles_are_looked_at_as_often_whatever_the_devices(tmp_path, name):
-    """There is a bubble for each device and operator: a loop over all for each device is worse."""
+    """A loop over all of them for each device would look at each four times as often."""
 
     def looked_at(path):
         analysis = analyze_source(path, Options(cache=False))

@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 
 from tracelab.analysis.analysis import Analysis
 from tracelab.base.arrays import Record
-from tracelab.measures.idle_causes import Bubbles, Cause
+from tracelab.measures.idle_causes import Cause
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.latencies import MIN_DELAY_NS
-from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 from tracelab.report.schema import Report
 
@@ -87,8 +86,10 @@ def _sums(report: Report) -> Iterator[_Check]:
 
 def _tilings(analysis: Analysis) -> Iterator[_Check]:
     timeline, bubbles = analysis.timeline, analysis.bubbles
-    activities = _spans(timeline, timeline.kind)
-    pieces = _spans(bubbles, bubbles.cause)
+    bubble, piece = bubbles.pieces_of(slice(None))
+    activities = _spans(timeline.device_number, timeline.kind, timeline.start_ns, timeline.end_ns)
+    bounds_ns = bubbles.start_ns[piece], bubbles.end_ns[piece]
+    pieces = _spans(bubbles.device_number[bubble], bubbles.cause[piece], *bounds_ns)
     for i, device in enumerate(timeline.device_numbers):
         busy = _union(span for number, _, span in activities if number == device)
         idle = [span for number, _, span in pieces if number == device]
@@ -116,12 +117,14 @@ def _tilings(analysis: Analysis) -> Iterator[_Check]:
 
 
 def _spans(
-    of_devices: Timeline | Bubbles, sort: NDArray[np.int8]
+    device_number: NDArray[np.int32],
+    sort: NDArray[np.int8],
+    start_ns: NDArray[np.int64],
+    end_ns: NDArray[np.int64],
 ) -> list[tuple[int, int, _Stretch]]:
     """The device, the sort, and the start and end of each activity or piece of idle time."""
-    start_ns, end_ns = of_devices.start_ns.tolist(), of_devices.end_ns.tolist()
-    spans = zip(start_ns, end_ns, strict=True)
-    return list(zip(of_devices.device_number.tolist(), sort.tolist(), spans, strict=True))
+    spans = zip(start_ns.tolist(), end_ns.tolist(), strict=True)
+    return list(zip(device_number.tolist(), sort.tolist(), spans, strict=True))
 
 
 def _bindings(analysis: Analysis) -> Iterator[_Check]:

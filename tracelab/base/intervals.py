@@ -59,6 +59,8 @@ def intersect(a: Intervals, b: Intervals) -> Intervals:
     >>> intersect(union([0, 20], [10, 30]), union([5], [25]))
     Intervals(starts=[5, 20], ends=[10, 25])
     """
+    if not len(a) or not len(b):
+        return union([], [])
     left, right = overlapping_pairs(a, b)
     return Intervals(
         np.maximum(a.starts[left], b.starts[right]), np.minimum(a.ends[left], b.ends[right])
@@ -109,6 +111,8 @@ def measure(a: Intervals) -> int:
 
 def measure_within(a: Intervals, starts: ArrayLike, ends: ArrayLike) -> Int64Array:
     """Length of the part of `a` inside each ``[starts[i], ends[i])``: int64[n], ns."""
+    if not len(a):
+        return np.zeros(len(np.asarray(starts)), dtype=np.int64)
     return _length_before(a, ends) - _length_before(a, starts)
 
 

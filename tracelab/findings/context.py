@@ -18,7 +18,7 @@ from tracelab.findings.recognition import FirstUse, Recognized, find_first_use, 
 from tracelab.findings.remedies import REMEDIES
 from tracelab.findings.remedy import Remedy
 from tracelab.measures.exposed import Exposed
-from tracelab.measures.idle_causes import Cause, mark_beginnings_as_edges
+from tracelab.measures.idle_causes import Cause, Selection, mark_beginnings_as_edges
 from tracelab.measures.independent_work import launched_in_backward
 from tracelab.measures.measured import Measured
 from tracelab.measures.serialized_streams import SerializedStreams
@@ -44,7 +44,7 @@ class Context(Measured):
     """One file and the window of it that the rules explain.
 
     Columns of the measures have their own docstrings: ``context.exposed.row[i]`` is the timeline
-    row of the exposed piece *i*, ``context.bubbles.end_ns[i]`` the end of the bubble *i*.
+    row of the exposed piece *i*, ``context.bubbles.end_ns[i]`` the end of the piece *i* of bubbles.
 
     Attributes:
         remedies: the pitfalls that are recognized in it.
@@ -71,7 +71,7 @@ class Context(Measured):
 
     @cached_property
     def idle_cause(self) -> NDArray[np.int8]:
-        """int8[bubbles], the `Cause` of each; a recording begins and ends with edges."""
+        """int8[pieces], the `Cause` of each; a recording begins and ends with edges."""
         return mark_beginnings_as_edges(self.timeline, self.bubbles).cause
 
     @cached_property
@@ -98,7 +98,7 @@ class Context(Measured):
 
     @cached_property
     def is_of_first_use(self) -> NDArray[np.bool_]:
-        """bool[bubbles], in most of which the host did what a program does once."""
+        """bool[pieces], in most of which the host did what a program does once."""
         start_ns, end_ns = self.bubbles.start_ns, self.bubbles.end_ns
         once_ns = measure_within(self.first_use.time, start_ns, end_ns)
         return read_only(2 * once_ns > end_ns - start_ns)
@@ -135,7 +135,8 @@ class Context(Measured):
     @cached_property
     def recording_idle(self) -> Mapping[int, Intervals]:
         """Device to its idle in the profiler's own code, or before the host first ran ahead."""
-        return self.idle_by_device(self.is_idle_by(Cause.PROFILER) | self.start_up.not_ahead)
+        by_profiler = self.bubbles.select(self.is_idle_by(Cause.PROFILER))
+        return self.idle_by_device((*by_profiler, (self.start_up.not_ahead, self.start_up.by_host)))
 
     @cached_property
     def active_devices(self) -> tuple[int, ...]:
@@ -168,7 +169,7 @@ class Context(Measured):
 
     def inside(self, start_ns: Int64Array, end_ns: Int64Array) -> Intervals:
         """The part of these stretches of time that is in the window."""
-        return clip(union(start_ns, end_ns), self.window.start_ns, self.window.end_ns)
+        return self._clip(union(start_ns, end_ns))
 
     def group_by_device(
         self,
@@ -240,26 +241,27 @@ class Context(Measured):
             pieces.end_ns[index],
         )
 
-    def idle(self, device: int, is_chosen: NDArray[np.bool_] | None = None) -> Intervals:
-        """The chosen bubbles of a device, or all of them, within the window."""
-        rows = self.bubbles.rows_of(device)
-        start_ns, end_ns = self.bubbles.start_ns[rows], self.bubbles.end_ns[rows]
-        if is_chosen is None:
-            return self.inside(start_ns, end_ns)
-        return self.inside(start_ns[is_chosen[rows]], end_ns[is_chosen[rows]])
+    def idle(self, device: int) -> Intervals:
+        """The idle time of a device within the window."""
+        return self._clip(self.bubbles.all_idle.intervals(device))
 
     def idle_within(self, times: Mapping[int, Intervals]) -> dict[int, Intervals]:
         """Device to its idle during its own of these times, where there is any."""
         idle = {device: intersect(time, self.idle(device)) for device, time in times.items()}
         return {device: time for device, time in idle.items() if len(time)}
 
-    def idle_by_device(self, is_chosen: NDArray[np.bool_]) -> dict[int, Intervals]:
-        """Device to its chosen bubbles within the window, where there are any."""
-        idle = {device: self.idle(device, is_chosen) for device in self.timeline.device_numbers}
+    def idle_by_device(self, selection: Selection) -> dict[int, Intervals]:
+        """Device to its selected idle time within the window, where there is any."""
+        selected = self.bubbles.idle(selection)
+        idle = {x: self._clip(selected.intervals(x)) for x in self.timeline.device_numbers}
         return {device: time for device, time in idle.items() if len(time)}
 
+    def _clip(self, time: Intervals) -> Intervals:
+        """The part of some time that is in the window."""
+        return clip(time, self.window.start_ns, self.window.end_ns)
+
     def is_idle_by(self, *causes: Cause) -> NDArray[np.bool_]:
-        """bool[bubbles], those of these causes."""
+        """bool[pieces], those of these causes."""
         return np.isin(self.idle_cause, causes)
 
     def kernel_name(self, row: int) -> str:

@@ -235,7 +235,6 @@ def _is_most(first_use: FirstUse, timeline: Timeline, bubbles: Bubbles) -> bool:
     if timeline.steps:
         return False
     [window, *_] = timeline.windows
-    of_device = bubbles.device_number == timeline.busiest_device(window)
-    idle = union(bubbles.start_ns[of_device], bubbles.end_ns[of_device])
+    idle = bubbles.all_idle.intervals(timeline.busiest_device(window))
     once = intersect(intersect(idle, first_use.time), union([window.start_ns], [window.end_ns]))
     return 2 * measure(once) > window.length_ns

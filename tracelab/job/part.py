@@ -21,6 +21,7 @@ from tracelab.job.part_path import PathPart, path_part
 from tracelab.job.pipeline_passes import NO_PASSES, Passes, find_passes
 from tracelab.measures.exposed import Exposed
 from tracelab.measures.idle_causes import Bubbles, Cause
+from tracelab.measures.idle_culprits import IdleCulprits
 from tracelab.model.collectives import Collectives, Group, Operation
 from tracelab.model.frames import event_as_shown
 from tracelab.model.graph import Graph
@@ -239,7 +240,7 @@ def rank_part(
     phases: Phases,
     collectives: Collectives,
     bubbles: Bubbles,
-    idle_culprits: Int64Array,
+    idle_culprits: IdleCulprits,
     exposed: Exposed,
     lines: SourceLines,
     rank: int,
@@ -350,9 +351,8 @@ def _times_of_work(timeline: Timeline, bubbles: Bubbles, device: int) -> tuple[I
         times[work] = join(times[work], subtract(busy, earlier))
         earlier = join(earlier, busy)
     for cause, work in _WORK_OF_IDLE.items():
-        is_chosen = (bubbles.device_number == device) & (bubbles.cause == cause)
-        idle = union(bubbles.start_ns[is_chosen], bubbles.end_ns[is_chosen])
-        times[work] = join(times[work], idle)
+        idle = bubbles.idle(bubbles.select(bubbles.cause == cause))
+        times[work] = join(times[work], idle.intervals(device))
     return tuple(times)
 
 
@@ -388,7 +388,7 @@ def _exposed_pieces(
 def _culprits(
     graph: Graph,
     bubbles: Bubbles,
-    idle_culprits: Int64Array,
+    idle_culprits: IdleCulprits,
     lines: SourceLines,
     device: int,
     start_ns: Int64Array,
@@ -402,14 +402,13 @@ def _culprits(
     timeline = graph.host.timeline
     index, culprit_ns = np.full(len(start_ns), ABSENT, np.int32), np.zeros(len(start_ns), np.int64)
     of_operation = np.searchsorted(start_ns, bubbles.end_ns)
-    chosen = np.flatnonzero(
-        (bubbles.device_number == device)
-        & (idle_culprits != ABSENT)
-        & np.isin(bubbles.cause, _OF_HOST)
-        & (of_operation < len(start_ns))
-    )
+    is_chosen = np.isin(bubbles.cause, _OF_HOST) & (of_operation < len(start_ns))
+    chosen = bubbles.pieces_of(bubbles.rows_of(device), is_chosen)
+    culprit_id, piece = idle_culprits.look_up(chosen), chosen[1]
+    is_known = culprit_id != ABSENT
+    culprit_id, piece = culprit_id[is_known], piece[is_known]
     pairs, of_pair = np.unique(
-        np.stack((bubbles.cause[chosen], idle_culprits[chosen])), axis=1, return_inverse=True
+        np.stack((bubbles.cause[piece], culprit_id)), axis=1, return_inverse=True
     )
     names = [event_as_shown(timeline.trace.name_of(event)) for event in pairs[1].tolist()]
     culprits, culprit_of_pair = _numbered(
@@ -419,10 +418,10 @@ def _culprits(
         )
     )
     culprit_of = culprit_of_pair[of_pair.reshape(-1)]
-    keys = of_operation[chosen] * np.int64(max(1, len(culprits))) + culprit_of
+    keys = of_operation[piece] * np.int64(max(1, len(culprits))) + culprit_of
     key, of_key = np.unique(keys, return_inverse=True)
     total_ns = np.zeros(len(key), dtype=np.int64)
-    np.add.at(total_ns, of_key, (bubbles.end_ns - bubbles.start_ns)[chosen])
+    np.add.at(total_ns, of_key, (bubbles.end_ns - bubbles.start_ns)[piece])
     # Of each operation the longest comes last, and so stays.
     by_length = np.argsort(total_ns, kind="stable")
     operation_index, longest = np.divmod(key[by_length], max(1, len(culprits)))

@@ -89,7 +89,9 @@ def exposed(graph: Graph) -> Exposed:
     is_in_backward = launched_in_backward(timeline)
     needs_gradients = launched_by_optimizer(timeline)
     of_kinds = []
-    for device in timeline.device_numbers:
+    is_exposable = np.isin(timeline.kind, (Kind.COMM, Kind.COPY))
+    devices = np.unique(timeline.device_number[is_exposable]).tolist()
+    for device in devices or timeline.device_numbers[:1]:
         compute, comm, copies = (
             timeline.select(device=device, kind=kind)
             for kind in (Kind.COMPUTE, Kind.COMM, Kind.COPY)

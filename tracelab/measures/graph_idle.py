@@ -42,7 +42,8 @@ class GraphIdle(Arrays):
     """The bubbles inside replays, as they stand in `Bubbles`.
 
     Attributes:
-        bubble_index: intp[k], index into the bubbles.
+        piece: intp[k], index into the pieces of bubbles.
+        device_number: int32[k].
         row: int64[k], timeline row of the node that ended each.
         wait: int8[k], a `NodeWait`.
         awaited_id: int64[k], event id of what it waited for, of NOT_IN_FILE of the node before it
@@ -50,7 +51,8 @@ class GraphIdle(Arrays):
         ready_ns: int64[k], ns, when that had ended; the node's own start where it had not.
     """
 
-    bubble_index: NDArray[np.intp]
+    piece: NDArray[np.intp]
+    device_number: NDArray[np.int32]
     row: Int64Array
     wait: NDArray[np.int8]
     awaited_id: Int64Array
@@ -104,14 +106,15 @@ def graph_idle(graph: Graph, bubbles: Bubbles) -> GraphIdle:
     The slow reference model is ``tests/reference/graph_idle.py``.
     """
     timeline, binding = graph.host.timeline, graph.binding
-    bubble_index = np.flatnonzero(bubbles.cause == Cause.GRAPH)
-    row = rows_of(timeline.event_id, bubbles.next_id[bubble_index]).astype(np.int64)
+    bubble, piece = bubbles.pieces_of(slice(None), bubbles.cause == Cause.GRAPH)
+    row = rows_of(timeline.event_id, bubbles.next_id[bubble]).astype(np.int64)
     constraint, source_row = binding.constraint[row], binding.source_row[row]
     has_source = source_row != ABSENT
     cases = [constraint == Constraint.QUEUE, has_source & np.isin(constraint, _BY_NODE)]
     waits = [NodeWait.QUEUE, NodeWait.NOT_IN_FILE]
     return GraphIdle(
-        bubble_index=bubble_index,
+        piece=piece,
+        device_number=bubbles.device_number[bubble],
         row=row,
         wait=np.select(cases, waits, NodeWait.OTHER).astype(np.int8),
         awaited_id=np.where(has_source, timeline.event_id[source_row], ABSENT),
@@ -127,10 +130,10 @@ def graph_idle_rows(
     The rows of a device stand together, the most expensive first.
     """
     idle, window = graph_idle(graph, bubbles), windows[0]
-    start_ns = np.maximum(bubbles.start_ns[idle.bubble_index], window.start_ns)
-    end_ns = np.minimum(bubbles.end_ns[idle.bubble_index], window.end_ns)
+    start_ns = np.maximum(bubbles.start_ns[idle.piece], window.start_ns)
+    end_ns = np.minimum(bubbles.end_ns[idle.piece], window.end_ns)
     is_inside = end_ns > start_ns
-    device_number = np.where(is_inside, bubbles.device_number[idle.bubble_index], ABSENT)
+    device_number = np.where(is_inside, idle.device_number, ABSENT)
     for device, of_device in groups_of(device_number):
         group_index = _groups(graph, idle, of_device)
         idle_ns = np.bincount(group_index, (end_ns - start_ns)[of_device]).astype(np.int64)

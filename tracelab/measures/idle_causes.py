@@ -8,28 +8,29 @@ returns.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import IntEnum
+from functools import cached_property
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from tracelab.base.arrays import Arrays, concatenated, rows_at
+from tracelab.base.arrays import Arrays, concatenated, read_only, rows_at
 from tracelab.base.intervals import (
     Int64Array,
     Intervals,
-    gaps,
     intersect,
     measure_within,
-    overlapping_pairs,
+    subtract,
     union,
 )
 from tracelab.model.constraints import REASONS, Reason
 from tracelab.model.driver_api import is_graph_launch
 from tracelab.model.graph import Graph
 from tracelab.model.host import NOTHING_RECORDED, Host
-from tracelab.model.lookup import groups_of, match_names
+from tracelab.model.lookup import expand_ranges, groups_of, match_names
 from tracelab.model.steps import Window, bounds_of
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
@@ -57,79 +58,226 @@ _CAUSE_OF_STATE = (
     ("recorded", Cause.HOST_BUSY),
 )
 
+# Some bubbles (bool[k]), and those pieces (bool[p]) of them that are selected; several times.
+Selection = Sequence[tuple[NDArray[np.bool_], NDArray[np.bool_]]]
+# Pieces of bubbles: intp[n] the bubble, and intp[n] the piece.
+Pairs = tuple[NDArray[np.intp], NDArray[np.intp]]
 
-class Bubbles(Arrays):
-    """The idle time of every device, cut into pieces of one cause each; by device and start.
+
+class Bubbles(Arrays, dict=True):
+    """The idle time of every device, in pieces of one cause each.
+
+    Devices that wait for a thread at the same time share the pieces that they wait for as a whole,
+    so that there are no more pieces than events and twice the gaps between activities. A bubble is
+    a gap, or a part of one: what it shares, what it does not.
 
     Attributes:
-        device_number: int32[k].
-        start_ns, end_ns: int64[k], ns; the pieces of a device are disjoint and make up its idle.
-        cause: int8[k], a `Cause`.
-        reason: int8[k], a `Reason`, NONE unless the cause is UNKNOWN.
-        next_id: int64[k], event id of the activity that ended the bubble, ABSENT at the file's end.
+        device_number: int32[k], of each bubble, by device and start. Those of a device are disjoint
+            and make up its idle time.
+        next_id: int64[k], event id of the activity that ended it, ABSENT at the file's end.
+        first, end: intp[k], its pieces are [first, end), at least one; they touch.
+        start_ns, end_ns: int64[p], ns, of each piece.
+        cause: int8[p], a `Cause`.
+        reason: int8[p], a `Reason`, NONE unless the cause is UNKNOWN.
     """
 
     device_number: NDArray[np.int32]
+    next_id: Int64Array
+    first: NDArray[np.intp]
+    end: NDArray[np.intp]
     start_ns: Int64Array
     end_ns: Int64Array
     cause: NDArray[np.int8]
     reason: NDArray[np.int8]
-    next_id: Int64Array
 
     def by_cause(
         self, device: int, windows: Sequence[Window], part: Intervals | None = None
     ) -> list[dict[str, int]]:
         """Idle of one device per window, or a part of it: every cause in small letters to ns."""
-        return self._totals(device, self.cause, Cause, windows, part)
+        return _totals(self._idle_by_cause, Cause, device, windows, part)
 
     def by_reason(self, device: int, windows: Sequence[Window]) -> list[dict[str, int]]:
         """Idle of unknown cause of one device per window: reason in small letters to ns."""
-        totals = self._totals(device, self.reason, REASONS, windows)
+        totals = _totals(self._idle_by_reason, REASONS, device, windows)
         return [{reason: ns for reason, ns in of_window.items() if ns} for of_window in totals]
 
-    def _totals(
-        self,
-        device: int,
-        column: NDArray[np.int8],
-        members: Iterable[IntEnum],
-        windows: Sequence[Window],
-        part: Intervals | None = None,
-    ) -> list[dict[str, int]]:
-        """Idle of one device per window: names of the members of a column to ns."""
-        of_device = column[self.rows_of(device)]
-        present, none = frozenset(np.unique(of_device).tolist()), [0] * len(windows)
-        totals = {
-            member.name.lower(): self._within(device, of_device == member, windows, part).tolist()
-            if member in present
-            else none
-            for member in members
-        }
-        return [{name: ns[i] for name, ns in totals.items()} for i in range(len(windows))]
-
     def rows_of(self, device: int) -> slice:
-        """The pieces of one device, which are next to each other."""
-        # A number of another type would copy the column.
-        number = self.device_number.dtype.type(device)
-        first, end = (self.device_number.searchsorted(number, side) for side in ("left", "right"))
-        return slice(int(first), int(end))
+        """The bubbles of one device, which are next to each other."""
+        return _rows_of(self.device_number, device)
 
-    def within(
-        self, device: int, is_chosen: NDArray[np.bool_], windows: Sequence[Window]
-    ) -> Int64Array:
-        """Idle of one device in each window, of the chosen pieces (bool[k]): int64[windows], ns."""
-        return self._within(device, is_chosen[self.rows_of(device)], windows)
+    @cached_property
+    def lasts_ns(self) -> tuple[Int64Array, Int64Array]:
+        """int64[k] twice, ns, when each bubble begins and ends."""
+        return read_only(self.start_ns[self.first]), read_only(self.end_ns[self.end - 1])
 
-    def _within(
+    @cached_property
+    def bubble_of(self) -> NDArray[np.intp]:
+        """intp[p], the bubble of each piece; of a shared one a bubble that waits for its thread."""
+        order = np.argsort(self.first, kind="stable")
+        piece = np.arange(len(self.cause))
+        begun = np.searchsorted(self.first, piece, side="right", sorter=order)
+        return read_only(order[begun - 1])
+
+    def pieces_of(
+        self, rows: slice | NDArray[np.intp], is_piece: NDArray[np.bool_] | None = None
+    ) -> Pairs:
+        """Each piece of some bubbles, or of those each chosen one (bool[p]), with its bubble."""
+        row = np.arange(len(self.first))[rows]
+        if is_piece is None:
+            index, piece = expand_ranges(self.first[row], self.end[row])
+            return row[index], piece
+        chosen = np.flatnonzero(is_piece)
+        bounds = (np.searchsorted(chosen, x[row]) for x in (self.first, self.end))
+        index, position = expand_ranges(*bounds)
+        return row[index], chosen[position]
+
+    def longest(self, selection: Selection, length_ns: Int64Array, most: int) -> Pairs:
+        """The selected pieces that have most of a length (int64[p]), the longest first."""
+        found = [self._longest(rows, is_piece, length_ns, most) for rows, is_piece in selection]
+        row, piece = (np.concatenate(x) for x in zip(*found, strict=True))
+        order = np.lexsort((piece, row, -length_ns[piece]))[:most]
+        return row[order], piece[order]
+
+    def _longest(
         self,
-        device: int,
-        is_chosen: NDArray[np.bool_],
-        windows: Sequence[Window],
-        part: Intervals | None = None,
-    ) -> Int64Array:
-        rows = self.rows_of(device)
-        pieces = union(self.start_ns[rows][is_chosen], self.end_ns[rows][is_chosen])
-        inside = pieces if part is None else intersect(pieces, part)
-        return measure_within(inside, *bounds_of(windows))
+        is_row: NDArray[np.bool_],
+        is_piece: NDArray[np.bool_],
+        length_ns: Int64Array,
+        most: int,
+    ) -> Pairs:
+        """The longest chosen pieces of chosen bubbles: as many, or more, if there are."""
+        rows, order = np.flatnonzero(is_row), np.argsort(-length_ns, kind="stable")
+        reach = np.searchsorted(np.cumsum((self.covered(is_row) * is_piece)[order]), most)
+        if reach == len(order):
+            return self.pieces_of(rows, is_piece)
+        least_ns = length_ns[order[reach]]
+        alike = is_piece & (length_ns == least_ns)
+        until = np.searchsorted(np.cumsum(self.sums(alike)[rows]), most)
+        longer = self.pieces_of(rows, is_piece & (length_ns > least_ns))
+        as_long = self.pieces_of(rows[: until + 1], alike)
+        return np.concatenate((longer[0], as_long[0])), np.concatenate((longer[1], as_long[1]))
+
+    def last_longest(self, length_ns: Int64Array) -> NDArray[np.intp]:
+        """intp[k], the last piece of the greatest length (int64[p]) in each bubble."""
+        size, piece = self.end - self.first, np.zeros(len(self.first), dtype=np.intp)
+        best, width = np.arange(len(length_ns)), 1
+        while width <= size.max(initial=0):
+            rows = np.flatnonzero((size >= width) & (size < 2 * width))
+            piece[rows] = _longer(length_ns, best[self.first[rows]], best[self.end[rows] - width])
+            best = _longer(length_ns, best[:-width], best[width:])
+            width *= 2
+        return piece
+
+    def sums(self, of_piece: NDArray[np.integer[Any] | np.bool_]) -> Int64Array:
+        """int64[k], the sum of a number of each piece (int[p]) over the pieces of each bubble."""
+        before = np.concatenate(([0], np.cumsum(of_piece, dtype=np.int64)))
+        sums: Int64Array = before[self.end] - before[self.first]
+        return sums
+
+    def covered(self, is_row: NDArray[np.bool_]) -> NDArray[np.intp]:
+        """intp[p], how many of the chosen bubbles (bool[k]) each piece is in."""
+        count = len(self.cause) + 1
+        begin, end = (np.bincount(x[is_row], minlength=count) for x in (self.first, self.end))
+        return np.cumsum(begin - end)[:-1]
+
+    def select(self, is_piece: NDArray[np.bool_]) -> Selection:
+        """Some pieces (bool[p]) of all bubbles."""
+        return ((np.ones(len(self.first), dtype=np.bool_), is_piece),)
+
+    def idle(self, selection: Selection) -> DeviceIdle:
+        """The selected idle time."""
+        parts = concatenated([self._idle(is_row, is_piece) for is_row, is_piece in selection])
+        return rows_at(parts, np.argsort(parts.device_number, kind="stable"))
+
+    def _idle(self, is_row: NDArray[np.bool_], is_piece: NDArray[np.bool_]) -> DeviceIdle:
+        piece = np.flatnonzero(is_piece)
+        bounds = np.searchsorted(piece, self.first), np.searchsorted(piece, self.end)
+        row = np.flatnonzero((bounds[0] < bounds[1]) & is_row)
+        begins = np.ones(len(piece), dtype=np.bool_)
+        begins[1:] = (np.diff(piece) > 1) | (self.start_ns[piece[1:]] != self.end_ns[piece[:-1]])
+        # Touching pieces as one; a bubble has a part of the first and the last of them.
+        stretch = np.cumsum(begins) - 1
+        since_ns = self.start_ns[piece[begins]]
+        until_ns = self.end_ns[piece[np.append(begins[1:], [True])[: len(piece)]]]
+        first, last = bounds[0][row], bounds[1][row] - 1
+        index, of_bubble = expand_ranges(stretch[first], stretch[last] + 1)
+        return DeviceIdle(
+            device_number=self.device_number[row[index]],
+            start_ns=np.maximum(since_ns[of_bubble], self.start_ns[piece[first]][index]),
+            end_ns=np.minimum(until_ns[of_bubble], self.end_ns[piece[last]][index]),
+        )
+
+    @cached_property
+    def all_idle(self) -> DeviceIdle:
+        """All idle time."""
+        return self.idle(self.select(np.ones(len(self.cause), dtype=np.bool_)))
+
+    @cached_property
+    def _idle_by_cause(self) -> dict[int, DeviceIdle]:
+        return {x: self.idle(self.select(self.cause == x)) for x in np.unique(self.cause).tolist()}
+
+    @cached_property
+    def _idle_by_reason(self) -> dict[int, DeviceIdle]:
+        of_reason = self.reason
+        return {x: self.idle(self.select(of_reason == x)) for x in np.unique(of_reason).tolist()}
+
+
+class DeviceIdle(Arrays):
+    """Some of the idle time of the devices, in disjoint stretches; by device and start.
+
+    Attributes:
+        device_number: int32[s].
+        start_ns, end_ns: int64[s], ns.
+    """
+
+    device_number: NDArray[np.int32]
+    start_ns: Int64Array
+    end_ns: Int64Array
+
+    def intervals(self, device: int) -> Intervals:
+        """Return the idle time of one device."""
+        rows = _rows_of(self.device_number, device)
+        return union(self.start_ns[rows], self.end_ns[rows])
+
+    def within(self, device: int, windows: Sequence[Window]) -> Int64Array:
+        """Measure the idle time of one device in each window: int64[windows], ns."""
+        return measure_within(self.intervals(device), *bounds_of(windows))
+
+
+def _rows_of(device_number: NDArray[np.int32], device: int) -> slice:
+    """The rows of one device in an ascending column."""
+    # A number of another type would copy the column.
+    number = device_number.dtype.type(device)
+    first, end = (device_number.searchsorted(number, side) for side in ("left", "right"))
+    return slice(int(first), int(end))
+
+
+def _longer(
+    length_ns: Int64Array, piece: NDArray[np.intp], later: NDArray[np.intp]
+) -> NDArray[np.intp]:
+    """The longer one of two pieces each, or the later one: intp[n]."""
+    return np.where(length_ns[later] >= length_ns[piece], later, piece)
+
+
+def _totals(
+    idle: Mapping[int, DeviceIdle],
+    members: Iterable[IntEnum],
+    device: int,
+    windows: Sequence[Window],
+    part: Intervals | None = None,
+) -> list[dict[str, int]]:
+    """Idle of one device per window, or a part of it: names of members to ns."""
+
+    def measured(member: IntEnum) -> list[int]:
+        if member not in idle:
+            return [0] * len(windows)
+        time = idle[member].intervals(device)
+        inside = time if part is None else intersect(time, part)
+        lengths_ns: list[int] = measure_within(inside, *bounds_of(windows)).tolist()
+        return lengths_ns
+
+    totals = {member.name.lower(): measured(member) for member in members}
+    return [{name: ns[i] for name, ns in totals.items()} for i in range(len(windows))]
 
 
 class Gaps(Arrays):
@@ -200,57 +348,54 @@ def bubbles(graph: Graph, windows: Sequence[Window] | None = None) -> Bubbles:
     windows = timeline.windows if windows is None else windows
     hull_start_ns = min(window.start_ns for window in windows)
     hull_end_ns = max(window.end_ns for window in windows)
-    explained = [
-        _make_bubbles(timeline, device, pieces, cause, reason)
-        for device in timeline.device_numbers
-        for pieces, cause, reason in [
-            *_explain(graph, device_gaps(graph.host, device)),
-            *_explain_edges(graph, device, hull_start_ns, hull_end_ns),
-        ]
-    ]
-    found = concatenated(explained)
-    return rows_at(found, np.lexsort((found.start_ns, found.device_number)))
+    idle = concatenated([device_gaps(graph.host, x) for x in timeline.device_numbers])
+    return _joined([*_explain(graph, idle), *_explain_edges(graph, hull_start_ns, hull_end_ns)])
 
 
-class _Pieces(Arrays):
-    """Disjoint stretches of idle time, ascending, each with the row that ends its gap."""
+def _joined(parts: Sequence[Bubbles]) -> Bubbles:
+    """Bubbles of all of these, by device and start."""
+    together = concatenated(parts)
+    sizes = np.array([len(part.cause) for part in parts], dtype=np.intp)
+    before = np.repeat(np.cumsum(sizes) - sizes, [len(part.first) for part in parts])
+    first, end = together.first + before, together.end + before
+    order = np.lexsort((together.start_ns[first], together.device_number))
+    return replace(
+        together,
+        device_number=together.device_number[order],
+        next_id=together.next_id[order],
+        first=first[order],
+        end=end[order],
+    )
 
+
+class _Stretches(Arrays):
+    """Stretches of idle time, those of a device disjoint, each with the row that ends its gap."""
+
+    device_number: NDArray[np.int32]
     start_ns: Int64Array
     end_ns: Int64Array
     next_row: NDArray[np.intp]
 
-    def split(self, cover: Intervals) -> tuple[_Pieces, _Pieces]:
-        """The parts inside the set, and the parts outside it."""
-        outside = gaps(cover, int(self.start_ns[0]), int(self.end_ns[-1]))
-        return self._within(cover), self._within(outside)
-
-    def _within(self, cover: Intervals) -> _Pieces:
-        index, cover_index = overlapping_pairs(Intervals(self.start_ns, self.end_ns), cover)
-        return _Pieces(
-            np.maximum(self.start_ns[index], cover.starts[cover_index]),
-            np.minimum(self.end_ns[index], cover.ends[cover_index]),
-            self.next_row[index],
-        )
-
 
 def _make_bubbles(
-    timeline: Timeline, device: int, pieces: _Pieces, cause: Cause, reason: Reason
+    timeline: Timeline, idle: _Stretches, cause: ArrayLike, reason: ArrayLike
 ) -> Bubbles:
-    """Pieces of one device, cause and reason, ascending."""
-    count = len(pieces.start_ns)
-    next_id = np.where(pieces.next_row == ABSENT, ABSENT, timeline.event_id[pieces.next_row])
+    """Bubbles of one piece each."""
+    index = np.arange(len(idle.start_ns))
     return Bubbles(
-        device_number=np.full(count, device, dtype=np.int32),
-        start_ns=pieces.start_ns,
-        end_ns=pieces.end_ns,
-        cause=np.full(count, cause, dtype=np.int8),
-        reason=np.full(count, reason, dtype=np.int8),
-        next_id=next_id.astype(np.int64),
+        idle.device_number,
+        _event_id(timeline, idle.next_row),
+        index,
+        index + 1,
+        idle.start_ns,
+        idle.end_ns,
+        np.full(len(index), cause, dtype=np.int8),
+        np.full(len(index), reason, dtype=np.int8),
     )
 
 
-def _explain(graph: Graph, idle: Gaps) -> list[tuple[_Pieces, Cause, Reason]]:
-    """Cut the gaps of one device into pieces of one cause; together they are the gaps."""
+def _explain(graph: Graph, idle: Gaps) -> Iterator[Bubbles]:
+    """Cut gaps into bubbles of pieces of one cause; together they are the gaps."""
     timeline, binding, row = graph.host.timeline, graph.binding, idle.next_row
     is_launched = idle.launch_id != ABSENT
     in_graph = inside_replays(timeline, idle)
@@ -262,65 +407,112 @@ def _explain(graph: Graph, idle: Gaps) -> list[tuple[_Pieces, Cause, Reason]]:
     source_end_ns = np.where(on_other, timeline.end_ns[source_row], idle.launched_ns)
     awaited_ns = np.clip(source_end_ns, idle.launched_ns, idle.end_ns)
 
-    def pieces(is_chosen: NDArray[np.bool_], start_ns: Int64Array, end_ns: Int64Array) -> _Pieces:
-        is_chosen = is_chosen & (end_ns > start_ns)
-        return _Pieces(start_ns[is_chosen], end_ns[is_chosen], row[is_chosen])
+    def stretches(
+        is_chosen: NDArray[np.bool_], start_ns: Int64Array, end_ns: Int64Array
+    ) -> _Stretches:
+        index = np.flatnonzero(is_chosen & (end_ns > start_ns))
+        return _Stretches(device_number[row[index]], start_ns[index], end_ns[index], row[index])
 
     is_queued = is_waiting & ~is_blocking
-    before_launch = pieces(is_waiting, idle.start_ns, idle.launched_ns)
+    before_launch = stretches(is_waiting, idle.start_ns, idle.launched_ns)
     thread_index = timeline.trace.thread_index[timeline.launch_id[before_launch.next_row]]
-    return [
-        (
-            pieces(~is_launched, idle.start_ns, idle.end_ns),
-            Cause.UNKNOWN,
-            Reason.LAUNCH_NOT_IN_FILE,
-        ),
-        (pieces(in_graph, idle.start_ns, idle.end_ns), Cause.GRAPH, Reason.NONE),
-        *(
-            explained
-            for thread, indices in groups_of(thread_index)
-            for explained in _explain_late_launches(graph, thread, rows_at(before_launch, indices))
-        ),
+    for is_chosen, start_ns, end_ns, cause, reason in (
+        (~is_launched, idle.start_ns, idle.end_ns, Cause.UNKNOWN, Reason.LAUNCH_NOT_IN_FILE),
+        (in_graph, idle.start_ns, idle.end_ns, Cause.GRAPH, Reason.NONE),
         # A call that launches a copy and waits for it is blocked from its beginning.
         (
-            pieces(is_waiting & is_blocking, idle.launched_ns, idle.end_ns),
+            is_waiting & is_blocking,
+            idle.launched_ns,
+            idle.end_ns,
             Cause.HOST_BLOCKED,
             Reason.NONE,
         ),
-        (pieces(is_queued, idle.launched_ns, awaited_ns), Cause.DEPENDENCY, Reason.NONE),
-        *(
-            (
-                pieces(is_queued & (binding.reason[row] == reason), awaited_ns, idle.end_ns),
-                Cause.UNKNOWN if reason else Cause.LAUNCH,
-                reason,
-            )
-            for reason in Reason
-        ),
-    ]
+        (is_queued, idle.launched_ns, awaited_ns, Cause.DEPENDENCY, Reason.NONE),
+    ):
+        yield _make_bubbles(timeline, stretches(is_chosen, start_ns, end_ns), cause, reason)
+    launched = stretches(is_queued, awaited_ns, idle.end_ns)
+    reasons = binding.reason[launched.next_row]
+    causes = np.where(reasons == Reason.NONE, Cause.LAUNCH, Cause.UNKNOWN).astype(np.int8)
+    yield _make_bubbles(timeline, launched, causes, reasons)
+    if len(thread_index):
+        yield from _explain_late_launches(graph, before_launch, thread_index)
 
 
 def _explain_late_launches(
-    graph: Graph, thread: int, idle: _Pieces
-) -> Iterator[tuple[_Pieces, Cause, Reason]]:
-    """Explain late launches by the host's activity in the gap."""
+    graph: Graph, idle: _Stretches, thread_index: NDArray[np.int32]
+) -> Iterator[Bubbles]:
+    """Explain idle time before late launches of some threads (int32[k]) by the host's activity."""
+    # The time of each thread is cut once, however many devices waited.
+    cuts, rows, bounds, count = [], [], [], 0
+    for thread, index in groups_of(thread_index):
+        starts_ns, ends_ns = idle.start_ns[index], idle.end_ns[index]
+        pieces = _cut(graph.host, thread, union(starts_ns, ends_ns))
+        first = np.searchsorted(pieces[1], starts_ns, side="right")
+        bounds.append((count + first, count + np.searchsorted(pieces[0], ends_ns)))
+        cuts.append(pieces)
+        rows.append(index)
+        count += len(pieces[0])
+    start_ns, end_ns, cause = map(np.concatenate, zip(*cuts, strict=True))
+    first, end = map(np.concatenate, zip(*bounds, strict=True))
+    idle = rows_at(idle, np.concatenate(rows))
+    # A piece of which a device waited for a part only is a bubble of its own.
+    has_head = start_ns[first] < idle.start_ns
+    has_tail = (end_ns[end - 1] > idle.end_ns) & ~(has_head & (end == first + 1))
+    for has_part, of_gap in ((has_head, first), (has_tail, end - 1)):
+        piece, of_part = of_gap[has_part], rows_at(idle, has_part)
+        part = replace(
+            of_part,
+            start_ns=np.maximum(start_ns[piece], of_part.start_ns),
+            end_ns=np.minimum(end_ns[piece], of_part.end_ns),
+        )
+        timeline, causes = graph.host.timeline, cause[piece]
+        yield _make_bubbles(timeline, part, causes, _reason_of(causes))
+    first, end = first + has_head, end - has_tail
+    row = np.flatnonzero(first < end)
+    yield Bubbles(
+        idle.device_number[row],
+        _event_id(graph.host.timeline, idle.next_row[row]),
+        first[row],
+        end[row],
+        start_ns,
+        end_ns,
+        cause,
+        _reason_of(cause),
+    )
+
+
+def _cut(
+    host: Host, thread: int, idle: Intervals
+) -> tuple[Int64Array, Int64Array, NDArray[np.int8]]:
+    """Start, end and cause of pieces of idle time before launches of a thread, ascending."""
     # While nothing is recorded of the thread that launched next, it waited for another: so does the
     # main thread's blocking call stand behind the first launch of autograd's thread. So it did in a
     # lock, where the others come first as well; if nothing is recorded of them, they are taken to
     # run Python. Last comes what is only known by name, a step for one: between its calls and
     # operators, without Python's stacks, a thread is taken to run Python.
-    within = Intervals(idle.start_ns, idle.end_ns)
-    states = (
-        graph.host.states.get(thread, NOTHING_RECORDED),
-        graph.host.other_threads(thread, within),
-    )
+    states = host.states.get(thread, NOTHING_RECORDED), host.other_threads(thread, idle)
     known = [(getattr(state, doing), cause) for state in states for doing, cause in _CAUSE_OF_STATE]
     known += [(state.waiting, Cause.HOST_BUSY) for state in states]
     known += [(state.annotated, Cause.HOST_BUSY) for state in states]
+    pieces = []
     for during, cause in known:
-        if len(during) and len(idle.start_ns):
-            pieces, idle = idle.split(during)
-            yield pieces, cause, Reason.NONE
-    yield idle, Cause.UNKNOWN, Reason.HOST_NOT_RECORDED
+        if len(during):
+            pieces.append((intersect(idle, during), cause))
+            idle = subtract(idle, during)
+    pieces.append((idle, Cause.UNKNOWN))
+    start_ns = np.concatenate([x.starts for x, _ in pieces])
+    end_ns = np.concatenate([x.ends for x, _ in pieces])
+    causes = np.repeat(
+        np.array([cause for _, cause in pieces], dtype=np.int8), [len(x) for x, _ in pieces]
+    )
+    order = np.argsort(start_ns)
+    return start_ns[order], end_ns[order], causes[order]
+
+
+def _reason_of(cause: NDArray[np.int8]) -> NDArray[np.int8]:
+    """The reason of pieces before late launches."""
+    is_unknown = cause == Cause.UNKNOWN
+    return np.where(is_unknown, Reason.HOST_NOT_RECORDED, Reason.NONE).astype(np.int8)
 
 
 def mark_beginnings_as_edges(timeline: Timeline, bubbles: Bubbles) -> Bubbles:
@@ -329,12 +521,10 @@ def mark_beginnings_as_edges(timeline: Timeline, bubbles: Bubbles) -> Bubbles:
     A recording begins with empty queues. What the device waited for then is known, but it need not
     be what it waits for in another step.
     """
-    is_edge = np.zeros(len(bubbles.cause), dtype=np.bool_)
-    for device in timeline.device_numbers:
-        start_ns = timeline.start_ns[_busy_rows(timeline, device)]
-        if len(start_ns):
-            rows = bubbles.rows_of(device)
-            is_edge[rows] = bubbles.end_ns[rows] <= start_ns.min()
+    first_rows = [_first_row(timeline, _busy_rows(timeline, x)) for x in timeline.device_numbers]
+    is_first = np.isin(bubbles.next_id, _event_id(timeline, np.array(first_rows, dtype=np.intp)))
+    is_first &= bubbles.next_id != ABSENT
+    is_edge = bubbles.covered(is_first) > 0  # they share pieces with none that end later
     return replace(
         bubbles,
         cause=np.where(is_edge, np.int8(Cause.EDGE), bubbles.cause),
@@ -342,36 +532,50 @@ def mark_beginnings_as_edges(timeline: Timeline, bubbles: Bubbles) -> Bubbles:
     )
 
 
-def _explain_edges(
-    graph: Graph, device: int, start_ns: int, end_ns: int
-) -> Iterator[tuple[_Pieces, Cause, Reason]]:
-    """The time before the device's first activity and after its last; all of it without any."""
+def _explain_edges(graph: Graph, start_ns: int, end_ns: int) -> Iterator[Bubbles]:
+    """The time before each device's first activity and after its last; all of it without any."""
     # Of the step that launched the first one the file says what the host did before.
-    timeline = graph.host.timeline
-    rows = _busy_rows(timeline, device)
-    if not len(rows):
-        yield _edge_pieces(start_ns, end_ns, ABSENT)
-        return
-    first = rows[np.argmin(timeline.start_ns[rows])]
-    first_ns, last_ns = int(timeline.start_ns[first]), int(timeline.end_ns[rows].max())
-    step_index = int(timeline.step_index[first])
-    step_ns = first_ns if step_index == ABSENT else timeline.steps[step_index].start_ns
-    begun_ns = min(max(start_ns, step_ns), first_ns)
-    yield _edge_pieces(start_ns, begun_ns, first)
-    gap = _make_gaps(graph.host, np.array([begun_ns]), np.array([first_ns]), np.array([first]))
-    for pieces, cause, reason in _explain(graph, gap):
-        is_known = cause != Cause.UNKNOWN
-        yield pieces, cause if is_known else Cause.EDGE, reason if is_known else Reason.NONE
-    yield _edge_pieces(last_ns, end_ns, ABSENT)
-
-
-def _edge_pieces(start_ns: int, end_ns: int, next_row: int) -> tuple[_Pieces, Cause, Reason]:
-    """A stretch of time as an edge; none where it has no length."""
-    one = slice(int(end_ns > start_ns))
-    start, end, row = (np.array([value])[one] for value in (start_ns, end_ns, next_row))
-    return _Pieces(start, end, row), Cause.EDGE, Reason.NONE
+    host, timeline = graph.host, graph.host.timeline
+    edges, beginnings = [], []
+    for device in timeline.device_numbers:
+        rows = _busy_rows(timeline, device)
+        first = _first_row(timeline, rows)
+        if first == ABSENT:
+            edges.append((device, start_ns, end_ns, ABSENT))
+            continue
+        first_ns, last_ns = int(timeline.start_ns[first]), int(timeline.end_ns[rows].max())
+        step_index = int(timeline.step_index[first])
+        step_ns = first_ns if step_index == ABSENT else timeline.steps[step_index].start_ns
+        begun_ns = min(max(start_ns, step_ns), first_ns)
+        edges += [(device, start_ns, begun_ns, first), (device, last_ns, end_ns, ABSENT)]
+        beginnings.append((begun_ns, first_ns, first))
+    device_number, edge_start_ns, edge_end_ns, next_row = np.array(edges, dtype=np.int64).T
+    stretches = _Stretches(device_number.astype(np.int32), edge_start_ns, edge_end_ns, next_row)
+    is_filled = edge_end_ns > edge_start_ns
+    yield _make_bubbles(timeline, rows_at(stretches, is_filled), Cause.EDGE, Reason.NONE)
+    gap = _make_gaps(host, *np.array(beginnings, dtype=np.int64).reshape(-1, 3).T)
+    for found in _explain(graph, gap):
+        is_known = found.cause != Cause.UNKNOWN
+        yield replace(
+            found,
+            cause=np.where(is_known, found.cause, np.int8(Cause.EDGE)),
+            reason=np.where(is_known, found.reason, np.int8(Reason.NONE)),
+        )
 
 
 def _busy_rows(timeline: Timeline, device: int) -> NDArray[np.intp]:
     """The rows of a device that kept it busy."""
-    return np.flatnonzero(timeline.select(device=device) & (timeline.end_ns > timeline.start_ns))
+    own = timeline.rows_of(device)
+    row = np.arange(own.start, own.stop)
+    return row[timeline.end_ns[own] > timeline.start_ns[own]]
+
+
+def _first_row(timeline: Timeline, rows: NDArray[np.intp]) -> int:
+    """The row that starts first of some, ABSENT without any."""
+    return int(rows[np.argmin(timeline.start_ns[rows])]) if len(rows) else ABSENT
+
+
+def _event_id(timeline: Timeline, row: NDArray[np.intp]) -> Int64Array:
+    """int64[k], the event ids of timeline rows (intp[k]), ABSENT for ABSENT."""
+    event_id: Int64Array = np.where(row == ABSENT, ABSENT, timeline.event_id[row])
+    return event_id

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Record, read_only
+from tracelab.base.arrays import Arrays, Record
 from tracelab.base.intervals import Int64Array
-from tracelab.measures.idle_causes import Bubbles, Cause
+from tracelab.measures.idle_causes import Bubbles, Cause, Pairs, Selection
 from tracelab.measures.measure import Measure
 from tracelab.model.frames import event_as_shown, is_engine_operator, is_sleep, is_thread_wait
 from tracelab.model.graph import Graph
@@ -30,8 +30,36 @@ _MAX_LOCATED_BUBBLES = 20_000
 _MAX_SIBLINGS = 500
 
 
-def idle_culprits(graph: Graph, bubbles: Bubbles) -> Int64Array:
-    """int64[k], event id of what the device waited for in each piece of idle time, else ABSENT.
+class IdleCulprits(Arrays):
+    """Culprits of the pieces of idle time.
+
+    Attributes:
+        event_id: int64[pieces], event id of it, else ABSENT.
+        is_launch: bool[pieces], for which it is the late launch that the bubble ended with.
+        launch_id: int64[bubbles], event id of the launch of what ended each, else ABSENT.
+    """
+
+    event_id: Int64Array
+    is_launch: NDArray[np.bool_]
+    launch_id: Int64Array
+
+    def look_up(self, pairs: Pairs) -> Int64Array:
+        """int64[n], event id of the culprit of pieces of bubbles, else ABSENT."""
+        row, piece = pairs
+        return np.where(self.is_launch[piece], self.launch_id[row], self.event_id[piece])
+
+    def distinct(self, bubbles: Bubbles, selection: Selection) -> Int64Array:
+        """Event ids of the culprits of selected pieces, ascending, each once."""
+        found = []
+        for is_row, is_piece in selection:
+            is_seen = is_piece & (bubbles.covered(is_row) > 0)
+            is_late = is_row & (bubbles.sums(is_piece & self.is_launch) > 0)
+            found += [self.event_id[is_seen & ~self.is_launch], self.launch_id[is_late]]
+        return np.unique(np.concatenate(found))
+
+
+def idle_culprits(graph: Graph, bubbles: Bubbles) -> IdleCulprits:
+    """Find what the device waited for in each piece of idle time.
 
     Of `host_blocked` it is the blocking call, or the allocation of another thread that stalled the
     thread that launched next; of `input` the region or function that loads; of `host_busy` what
@@ -41,7 +69,9 @@ def idle_culprits(graph: Graph, bubbles: Bubbles) -> Int64Array:
     """
     host, timeline = graph.host, graph.host.timeline
     next_row = rows_of(timeline.event_id, bubbles.next_id)
-    launch_id = np.where(next_row == ABSENT, ABSENT, timeline.launch_id[next_row])
+    launch_of_bubble = np.where(next_row == ABSENT, ABSENT, timeline.launch_id[next_row])
+    row = bubbles.bubble_of
+    launch_id = launch_of_bubble[row]
     culprit_id = np.full(len(launch_id), ABSENT, dtype=np.int64)
     for cause in (Cause.HOST_BLOCKED, Cause.INPUT, Cause.HOST_BUSY):
         index = np.flatnonzero((bubbles.cause == cause) & (launch_id != ABSENT))
@@ -50,11 +80,10 @@ def idle_culprits(graph: Graph, bubbles: Bubbles) -> Int64Array:
         culprit_id[index] = _host_culprits(host, cause, *moments)
     is_launch = np.isin(bubbles.cause, (Cause.LAUNCH, Cause.GRAPH))
     is_launch |= (bubbles.cause == Cause.HOST_BUSY) & (culprit_id == ABSENT)
-    culprit_id[is_launch] = launch_id[is_launch]
-    is_source = (bubbles.cause == Cause.DEPENDENCY) & (next_row != ABSENT)
-    source_row = graph.binding.source_row[next_row[is_source]]
+    is_source = bubbles.cause == Cause.DEPENDENCY
+    source_row = graph.binding.source_row[next_row[row[is_source]]]
     culprit_id[is_source] = np.where(source_row == ABSENT, ABSENT, timeline.event_id[source_row])
-    return read_only(culprit_id)
+    return IdleCulprits(culprit_id, is_launch, launch_of_bubble)
 
 
 def _host_culprits(
@@ -214,7 +243,7 @@ def culprit_rows(
     graph: Graph,
     windows: Sequence[Window],
     bubbles: Bubbles,
-    idle_culprits: Int64Array,
+    idle_culprits: IdleCulprits,
     lines: SourceLines,
 ) -> list[CulpritMetrics]:
     """Return the idle time of the first window, by device, cause, culprit and call site.
@@ -224,16 +253,23 @@ def culprit_rows(
     timeline, window = graph.host.timeline, windows[0]
     start_ns = np.maximum(bubbles.start_ns, window.start_ns)
     length_ns = np.minimum(bubbles.end_ns, window.end_ns) - start_ns
-    bubble_index = np.flatnonzero((length_ns > 0) & (idle_culprits != ABSENT))
-    by_length = np.argsort(-length_ns[bubble_index], kind="stable")
-    longest = bubble_index[by_length][:_MAX_LOCATED_BUBBLES]
-    on_host = ~np.isin(idle_culprits[longest], timeline.event_id)
-    site_of = iter(call_sites(timeline, idle_culprits[longest[on_host]], lines))
+    has_culprit = idle_culprits.is_launch | (idle_culprits.event_id != ABSENT)
+    selection = bubbles.select(has_culprit & (length_ns > 0))
+    row, piece = longest = bubbles.longest(selection, length_ns, _MAX_LOCATED_BUBBLES)
+    start_ns, length_ns, culprit_id = (
+        start_ns[piece],
+        length_ns[piece],
+        idle_culprits.look_up(longest),
+    )
+    on_host = ~np.isin(culprit_id, timeline.event_id)
+    site_of = iter(call_sites(timeline, culprit_id[on_host], lines))
     groups: dict[tuple[int, int, str, CallSite], list[int]] = defaultdict(list)
-    for index, is_call in zip(longest.tolist(), on_host.tolist(), strict=True):
-        name = event_as_shown(timeline.trace.name_of(int(idle_culprits[index])))
+    columns = bubbles.device_number[row], bubbles.cause[piece], culprit_id, on_host
+    for index, (device_number, cause, event, is_call) in enumerate(
+        zip(*(column.tolist() for column in columns), strict=True)
+    ):
+        name = event_as_shown(timeline.trace.name_of(event))
         site = next(site_of) if is_call else NO_CALL_SITE
-        device_number, cause = int(bubbles.device_number[index]), int(bubbles.cause[index])
         groups[device_number, cause, name, site].append(index)
     rows = [
         CulpritMetrics(
@@ -250,7 +286,7 @@ def culprit_rows(
             idle_ns=int(length_ns[group].sum()),
             longest_start_ns=int(start_ns[group[0]]),
             longest_ns=int(length_ns[group[0]]),
-            event=int(idle_culprits[group[0]]),
+            event=int(culprit_id[group[0]]),
             waited_in=site.waited_in,
         )
         for (device_number, cause, name, site), group in groups.items()

@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from tracelab.base.errors import UnreadableInputError, UsageError
-from tracelab.base.intervals import Int64Array
 from tracelab.base.options import DEFAULTS, Options
 from tracelab.base.safe_text import counted
 from tracelab.measures.blocking_calls import BlockingCallCosts, blocking_calls
 from tracelab.measures.critical_path import CriticalPath, critical_paths
 from tracelab.measures.exposed import Exposed, exposed
 from tracelab.measures.idle_causes import Bubbles, bubbles
-from tracelab.measures.idle_culprits import idle_culprits
+from tracelab.measures.idle_culprits import IdleCulprits, idle_culprits
 from tracelab.measures.serialized_streams import SerializedStreams, serialized_streams
 from tracelab.measures.unprofiled_windows import StartUp, start_up
 from tracelab.model.collectives import Collectives, collectives
@@ -178,8 +177,8 @@ class Measured:
         return start_up(self.graph, self.bubbles)
 
     @cached_property
-    def idle_culprits(self) -> Int64Array:
-        """int64[bubbles], event id of what kept the device idle, else ABSENT."""
+    def idle_culprits(self) -> IdleCulprits:
+        """The culprits of the idle time of the whole file."""
         return idle_culprits(self.graph, self.bubbles)
 
     @cached_property

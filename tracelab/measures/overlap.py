@@ -7,13 +7,21 @@ of A is the time in which A ran and what should overlap it did not.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import combinations
+from itertools import combinations, groupby
 from typing import Annotated
 
 import numpy as np
 
 from tracelab.base.arrays import Record
-from tracelab.base.intervals import Int64Array, Intervals, intersect, join, measure_within, subtract
+from tracelab.base.intervals import (
+    Int64Array,
+    Intervals,
+    intersect,
+    join,
+    measure_within,
+    subtract,
+    union,
+)
 from tracelab.base.options import Options
 from tracelab.measures.graph_streams import (
     MAX_COMPARED_STREAMS,
@@ -111,8 +119,8 @@ def device_times(
     bounds_ns = bounds_of(timeline.windows if windows is None else windows)
     as_one = {x.device_number: x for x in graph_streams(timeline)}
     columns = [
-        _device_columns(timeline, device, as_one.get(device), bounds_ns)
-        for device in timeline.device_numbers
+        _device_columns(timeline, device, tuple(streams), as_one.get(device), bounds_ns)
+        for device, streams in groupby(timeline.streams, lambda stream: stream.device_number)
     ]
     return tuple(zip(*columns, strict=True))
 
@@ -151,10 +159,8 @@ def _selections(
     """The groups of which each pair is compared: selections by name, and when any of each ran."""
     for device in timeline.device_numbers:
         yield {
-            f"kind:{device}/{kind.name.lower()}": timeline.busy(
-                timeline.select(device=device, kind=kind)
-            )
-            for kind in Kind
+            f"kind:{device}/{kind.name.lower()}": busy
+            for kind, busy in _busy_by_kind(timeline, device).items()
         }
     yield {
         f"stream:{stream.device_number}/{stream.stream_number}": timeline.busy(
@@ -166,15 +172,24 @@ def _selections(
     yield {f"device:{device}": timeline.busy(timeline.select(device=device)) for device in devices}
 
 
+def _busy_by_kind(timeline: Timeline, device: int) -> dict[Kind, Intervals]:
+    """The time of each kind of work on a device, in the order of the kinds."""
+    own = timeline.rows_of(device)
+    kind, start_ns, end_ns = timeline.kind[own], timeline.start_ns[own], timeline.end_ns[own]
+    return {x: union(start_ns[kind == x], end_ns[kind == x]) for x in Kind}
+
+
 def _device_columns(
-    timeline: Timeline, device: int, as_one: GraphStreams | None, bounds_ns: _Bounds
+    timeline: Timeline,
+    device: int,
+    streams: Sequence[Stream],
+    as_one: GraphStreams | None,
+    bounds_ns: _Bounds,
 ) -> list[DeviceTime]:
     """One device, per window."""
-    compute, comm, copy, memset = (
-        timeline.busy(timeline.select(device=device, kind=kind)) for kind in Kind
-    )
+    compute, comm, copy, memset = _busy_by_kind(timeline, device).values()
     measured = {
-        "busy_ns": timeline.busy(timeline.select(device=device)),
+        "busy_ns": timeline.busy(timeline.rows_of(device)),
         "compute_ns": compute,
         "comm_ns": comm,
         "copy_ns": copy,
@@ -186,7 +201,7 @@ def _device_columns(
     }
     times_ns = {name: measure_within(times, *bounds_ns) for name, times in measured.items()}
     times_ns["idle_ns"] = bounds_ns[1] - bounds_ns[0] - times_ns["busy_ns"]
-    of_streams = _stream_columns(timeline, device, bounds_ns)
+    of_streams = _stream_columns(timeline, streams, bounds_ns)
     of_graphs = _graph_columns(timeline, as_one, of_streams, bounds_ns)
     return [
         DeviceTime(
@@ -221,14 +236,12 @@ def _graph_columns(
 
 
 def _stream_columns(
-    timeline: Timeline, device: int, bounds_ns: _Bounds
+    timeline: Timeline, streams: Sequence[Stream], bounds_ns: _Bounds
 ) -> list[tuple[StreamTime, ...]]:
-    """Each stream of one device, per window; an activity is counted wherever it is seen."""
+    """Each of some streams, per window; an activity is counted wherever it is seen."""
     columns: list[list[StreamTime]] = [[] for _ in bounds_ns[0]]
     are_many = len(timeline.streams) > MAX_COMPARED_STREAMS
-    for stream in timeline.streams:
-        if stream.device_number != device:
-            continue
+    for stream in streams:
         rows = slice(stream.first_row, stream.end_row)
         busy_ns = measure_within(timeline.busy(rows), *bounds_ns)
         start_ns, end_ns = timeline.start_ns[rows], timeline.end_ns[rows]

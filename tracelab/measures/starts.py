@@ -109,17 +109,18 @@ def starts(graph: Graph, windows: Sequence[Window]) -> Iterator[StartMetrics]:
     since_ns = start_ns - binding.unexplained_ns
     of_device = {
         device: (
-            is_on := timeline.select(device=device),
-            union(since_ns[is_on & is_unexplained], start_ns[is_on & is_unexplained]),
+            own := timeline.rows_of(device),
+            union(since_ns[own][is_unexplained[own]], start_ns[own][is_unexplained[own]]),
         )
         for device in timeline.device_numbers
     }
     for window in windows:
-        for device, (is_on, delays) in of_device.items():
-            is_here = is_on & (start_ns >= window.start_ns) & (start_ns < window.end_ns)
-            reaches_into = is_unexplained & (start_ns > window.start_ns)
-            reaches_into &= (since_ns < window.end_ns) & (window.length_ns > 0)
-            counts = np.bincount(binding.constraint[is_here], minlength=len(Constraint)).tolist()
+        for device, (own, delays) in of_device.items():
+            is_here = (start_ns[own] >= window.start_ns) & (start_ns[own] < window.end_ns)
+            reaches_into = is_unexplained[own] & (start_ns[own] > window.start_ns)
+            reaches_into &= (since_ns[own] < window.end_ns) & (window.length_ns > 0)
+            constraint = binding.constraint[own][is_here]
+            counts = np.bincount(constraint, minlength=len(Constraint)).tolist()
             [unexplained_ns] = measure_within(delays, [window.start_ns], [window.end_ns]).tolist()
             yield StartMetrics(
                 rank=0,
@@ -130,8 +131,8 @@ def starts(graph: Graph, windows: Sequence[Window]) -> Iterator[StartMetrics]:
                     constraint.name.lower(): count
                     for constraint, count in zip(Constraint, counts, strict=True)
                 },
-                inferred=int(binding.is_inferred[is_here].sum()),
-                unexplained=int((is_on & reaches_into).sum()),
+                inferred=int(binding.is_inferred[own][is_here].sum()),
+                unexplained=int(reaches_into.sum()),
                 unexplained_ns=unexplained_ns,
                 unexplained_share=unexplained_ns / max(1, window.length_ns),
             )

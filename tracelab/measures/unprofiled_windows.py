@@ -47,14 +47,16 @@ class StartUp(Arrays):
     It runs ahead if it is in one of the first four steps, and in most from there on, at least two.
 
     Attributes:
-        not_ahead: bool[bubbles], caused by the host in steps before that first one: the program has
-            none of it.
-        slow: bool[bubbles], caused by the host in the first step, or before the first launch of the
+        not_ahead: bool[bubbles], which have such time in steps before that first one: the program
+            has none of it.
+        slow: bool[bubbles], which have it in the first step, or before the first launch of the
             second, where the host never runs ahead: the program has it, but not as long.
+        by_host: bool[pieces], which the host caused: only they are such time.
     """
 
     not_ahead: NDArray[np.bool_]
     slow: NDArray[np.bool_]
+    by_host: NDArray[np.bool_]
 
 
 def start_up(graph: Graph, bubbles: Bubbles) -> StartUp:
@@ -63,16 +65,17 @@ def start_up(graph: Graph, bubbles: Bubbles) -> StartUp:
     row = rows_of(timeline.event_id, bubbles.next_id)
     step_index = np.where(row == ABSENT, ABSENT, timeline.step_index[row])
     not_ahead, slow = np.zeros((2, len(row)), dtype=np.bool_)
+    by_host = np.isin(bubbles.cause, _BY_HOST)
     if len(timeline.steps) <= _MIN_STEPS_AHEAD:
-        return StartUp(read_only(not_ahead), read_only(slow))
+        return StartUp(not_ahead, slow, by_host)
     is_launched = step_index != ABSENT
-    touches = (bubbles.start_ns[1:] == bubbles.end_ns[:-1]) & (
-        bubbles.device_number[1:] == bubbles.device_number[:-1]
-    )
+    start_ns, end_ns = bubbles.lasts_ns
+    touches = start_ns[1:] == end_ns[:-1]
+    touches &= bubbles.device_number[1:] == bubbles.device_number[:-1]
     begins = np.concatenate(([True], ~touches))[: len(row)]
-    idle_since_ns = bubbles.start_ns[begins][np.cumsum(begins) - 1]
+    idle_since_ns = start_ns[begins][np.cumsum(begins) - 1]
     is_late = is_launched & (graph.binding.launch_ns[row] > idle_since_ns)
-    length_ns = bubbles.end_ns - bubbles.start_ns
+    length_ns = end_ns - start_ns
     most_ns = _MAX_WAIT_SHARE_AHEAD * float(np.median(timeline.typical_lengths_ns))
     launch_id, step_of_launch = _launches(timeline)
     until_second = launch_id[: np.searchsorted(step_of_launch, 1) + 1]
@@ -85,9 +88,9 @@ def start_up(graph: Graph, bubbles: Bubbles) -> StartUp:
             slow[rows] = np.isin(timeline.launch_id[row[rows]], until_second)
         else:
             not_ahead[rows] = step_index[rows] < first
-    is_chosen = is_launched & np.isin(bubbles.cause, _BY_HOST)
+    is_chosen = is_launched & (bubbles.sums(by_host) > 0)
     is_chosen &= ~_is_stalled(timeline, launch_id, step_of_launch)[row]
-    return StartUp(read_only(not_ahead & is_chosen), read_only(slow & is_chosen))
+    return StartUp(not_ahead & is_chosen, slow & is_chosen, by_host)
 
 
 def _is_stalled(
@@ -147,7 +150,7 @@ def active_devices(graph: Graph, windows: Sequence[Window]) -> dict[int, NDArray
     """
     timeline, bounds_ns = graph.host.timeline, bounds_of(windows)
     busy_ns = {
-        device: measure_within(timeline.busy(timeline.select(device=device)), *bounds_ns)
+        device: measure_within(timeline.busy(timeline.rows_of(device)), *bounds_ns)
         for device in timeline.device_numbers
     }
     most_ns = np.max(list(busy_ns.values()), axis=0, initial=0)
@@ -213,13 +216,12 @@ def _overhead_ns(
     typical_ns = _longer_ns(timeline, windows, median_ns)
     if not typical_ns.any():
         return dict.fromkeys(timeline.device_numbers, np.stack((typical_ns, typical_ns)))
-    is_slow_host, longer_ns = np.isin(bubbles.cause, _SLOW_HOST), _longer_ns(timeline, windows)
+    longer_ns, slow_host = _longer_ns(timeline, windows), np.isin(bubbles.cause, _SLOW_HOST)
+    slow, at_start = bubbles.select(slow_host), ((start_up.not_ahead, start_up.by_host),)
+    idle = [bubbles.idle(x) for x in (slow, at_start, (*slow, *at_start))]
     overhead_ns = {}
     for device in timeline.device_numbers:
-        idle_ns, start_ns, either_ns = (
-            bubbles.within(device, is_chosen, windows)
-            for is_chosen in (is_slow_host, start_up.not_ahead, is_slow_host | start_up.not_ahead)
-        )
+        idle_ns, start_ns, either_ns = (x.within(device, windows) for x in idle)
         host_ns = np.minimum(typical_ns, idle_ns)
         all_ns = np.minimum(host_ns + start_ns, np.minimum(longer_ns, either_ns))
         overhead_ns[device] = np.stack((host_ns, np.where(host_ns > 0, all_ns, 0)))

@@ -21,7 +21,6 @@ from tracelab.base.intervals import (
     Int64Array,
     Intervals,
     contains,
-    intersect,
     join,
     overlapping_pairs,
     union,
@@ -32,7 +31,6 @@ from tracelab.measures.unprofiled_windows import HostClock
 from tracelab.model.arithmetic import Products, products
 from tracelab.model.cuda_graphs.origins import Basis, Origins
 from tracelab.model.graph import Graph
-from tracelab.model.lookup import groups_of
 from tracelab.model.nesting import Nesting
 from tracelab.model.phases import Phase, Phases
 from tracelab.model.program.call_sites import CallSite, call_sites, program_calls, waiting_threads
@@ -426,19 +424,21 @@ def _unknown(count: int) -> Labels:
     return Labels(no_host, np.full(count, Phase.UNKNOWN, dtype=np.int8), no_host, no_host)
 
 
-def _idle(bubbles: Bubbles, within: Intervals) -> list[Intervals]:
-    """Return each device's idle intervals within some time."""
-    return [
-        intersect(union(bubbles.start_ns[own], bubbles.end_ns[own]), within)
-        for _, own in groups_of(bubbles.device_number)
-    ]
+def _idle(bubbles: Bubbles, within: Intervals) -> Intervals:
+    """The idle time of every device within some time, one device after the other."""
+    idle = bubbles.all_idle
+    of_idle, part = overlapping_pairs(Intervals(idle.start_ns, idle.end_ns), within)
+    return Intervals(
+        np.maximum(idle.start_ns[of_idle], within.starts[part]),
+        np.minimum(idle.end_ns[of_idle], within.ends[part]),
+    )
 
 
 def _host_time(
     host: _Host,
     on_host: Intervals,
     within: Intervals,
-    idle: Sequence[Intervals],
+    idle: Intervals,
     clock: HostClock | None,
 ) -> tuple[Labels, Int64Array, Int64Array, Int64Array]:
     """All that the host was in, with its time in that, and the devices' idle time."""
@@ -453,11 +453,7 @@ def _host_time(
         if clock is not None:
             unprofiled_ns = clock.lengths_ns(pieces.starts, pieces.ends)
             of_piece_ns[1] = np.where(is_host, unprofiled_ns, 0)
-        for of_device in idle:
-            gap, piece = overlapping_pairs(of_device, pieces)
-            shared_ns = np.minimum(pieces.ends[piece], of_device.ends[gap])
-            shared_ns -= np.maximum(pieces.starts[piece], of_device.starts[gap])
-            of_piece_ns[2] += summed(piece, shared_ns, len(pieces))
+        of_piece_ns[2] = _sum_before(idle, pieces.ends) - _sum_before(idle, pieces.starts)
         lengths_ns.append(of_piece_ns)
     of_pieces = concatenated(labels)
     key = np.zeros(len(of_pieces), dtype=np.int64)
@@ -468,6 +464,21 @@ def _host_time(
         summed(index, of_piece_ns, len(first)) for of_piece_ns in np.concatenate(lengths_ns, axis=1)
     )
     return rows_at(of_pieces, first), host_ns, unprofiled_ns, idle_ns
+
+
+def _sum_before(intervals: Intervals, times_ns: Int64Array) -> Int64Array:
+    """int64[k], ns, how much of all intervals, which may overlap, lies before each time.
+
+    >>> _sum_before(Intervals(np.array([0, 5]), np.array([10, 20])), np.array([6, 30])).tolist()
+    [7, 25]
+    """
+    # A time before an end and a start counts in both sums.
+    sum_ns = np.zeros(len(times_ns), dtype=np.int64)
+    for bound_ns, sign in ((intervals.ends, 1), (intervals.starts, -1)):
+        before_ns = np.concatenate(([0], np.cumsum(np.sort(bound_ns))))
+        count = np.searchsorted(np.sort(bound_ns), times_ns)
+        sum_ns += sign * (before_ns[count] + (len(bound_ns) - count) * times_ns)
+    return sum_ns
 
 
 def _pieces(host: _Host, thread: int, part: Intervals, on_host: Intervals) -> Intervals:

@@ -125,7 +125,7 @@ def device_metrics(
         on_device = idle.device_number == number
         called = union(idle.start_ns[on_device], idle.end_ns[on_device])
         causes, reasons = bubbles.by_cause(number, windows), bubbles.by_reason(number, windows)
-        by_calls = bubbles.by_cause(number, windows, called)
+        by_calls = bubbles.by_cause(number, windows, called) if len(called) else [{}] * len(windows)
         for i in range(len(windows)):
             by_call = {cause: time_ns for cause, time_ns in by_calls[i].items() if time_ns}
             own = times[i][index]

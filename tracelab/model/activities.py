@@ -125,12 +125,18 @@ class Activities(Arrays, dict=True):
 
     def select(self, *, device: int | None = None, kind: Kind | None = None) -> NDArray[np.bool_]:
         """bool[m], which activities are of this device and kind."""
-        chosen = np.ones(len(self.event_id), dtype=np.bool_)
-        if device is not None:
-            chosen &= self.device_number == device
+        chosen = np.zeros(len(self.event_id), dtype=np.bool_)
+        chosen[slice(None) if device is None else self.rows_of(device)] = True
         if kind is not None:
             chosen &= self.kind == kind
         return chosen
+
+    def rows_of(self, device: int) -> slice:
+        """The activities of one device."""
+        # A number of another type would copy the column.
+        number = self.device_number.dtype.type(device)
+        first, end = (self.device_number.searchsorted(number, x) for x in ("left", "right"))
+        return slice(int(first), int(end))
 
     def copies(self, direction: str) -> NDArray[np.bool_]:
         """bool[m], which activities copy in a direction, as of `copy_direction`."""
@@ -141,9 +147,7 @@ class Activities(Arrays, dict=True):
     def busiest_device(self, window: Window) -> int:
         """The device that works longest in a window, and so decides its length."""
         busy_ns = {
-            device: measure(
-                clip(self.busy(self.select(device=device)), window.start_ns, window.end_ns)
-            )
+            device: measure(clip(self.busy(self.rows_of(device)), window.start_ns, window.end_ns))
             for device in self.device_numbers
         }
         return max(busy_ns, key=lambda device: busy_ns[device])

@@ -447,8 +447,8 @@ class _Maker:
         """Make the lane of a GPU's idle time, by cause."""
         bubbles = self.analysis.bubbles
         is_shown = self.overlaps_window(bubbles.start_ns, bubbles.end_ns)
-        chosen = np.flatnonzero(is_shown & (bubbles.device_number == device))
-        next_id = bubbles.next_id[chosen]
+        bubble, chosen = bubbles.pieces_of(bubbles.rows_of(device), is_shown)
+        next_id = bubbles.next_id[bubble]
         line, operator = self._ran_during(bubbles.start_ns[chosen], bubbles.end_ns[chosen])
         return Lane(
             id=f"idle:{device}",

@@ -1,9 +1,11 @@
 from dataclasses import replace
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
+from tests.build.flat import flat
 from tests.build.random_rows import random_rows
 from tests.build.rows import (
     AUTOGRAD,
@@ -31,6 +33,7 @@ from tests.reference.ticks import (
     beside_the_profiler_and_waits,
     scaled,
 )
+from tracelab.base.intervals import union
 from tracelab.measures.idle_causes import Cause, bubbles, mark_beginnings_as_edges
 from tracelab.model.constraints import REASONS, Reason
 from tracelab.model.steps import Window
@@ -40,7 +43,7 @@ from tracelab.model.trace import ABSENT, Category
 def pieces(*rows, device=0):
     """Start, end and cause of each piece of a device's idle in the whole trace; reasons as such."""
     made_graph = graph(*rows)
-    idle = bubbles(made_graph, made_graph.host.timeline.windows[:1])
+    idle = flat(bubbles(made_graph, made_graph.host.timeline.windows[:1]))
     return [
         (start, end, (Reason(reason) if cause == Cause.UNKNOWN else Cause(cause)).name.lower())
         for number, start, end, cause, reason in zip(
@@ -80,7 +83,7 @@ def test_every_idle_nanosecond_has_the_cause_of_the_definition(rows):
     reasons = dict(zip(events, map(Reason, binding.reason.tolist()), strict=True))
 
     # WHEN
-    idle = bubbles(made_graph)
+    idle = flat(bubbles(made_graph))
 
     # THEN the pieces of a device are disjoint, in order, and tick for tick what they should be
     for device in timeline.device_numbers:
@@ -114,6 +117,70 @@ def test_causes_add_up_to_the_idle_of_every_window_and_reasons_to_the_unknown(ro
             assert sum(causes.values()) == expected * TICK
             assert sum(reasons.values()) == causes["unknown"]
             assert all(reasons.values())
+
+
+@st.composite
+def selected(draw):
+    """Bubbles, and some of them with some of their pieces, each as a mask."""
+    idle = bubbles(graph(*scaled(draw(random_rows()))))
+    of_bubble, of_piece = (
+        np.array(draw(st.lists(st.booleans(), min_size=count, max_size=count)), dtype=np.bool_)
+        for count in (len(idle.first), len(idle.cause))
+    )
+    return idle, of_bubble, of_piece
+
+
+@examples(60)
+@given(selected(), st.integers(1, 6))
+def test_selected_pieces_are_those_of_the_bubbles_one_by_one(some, most):
+    # GIVEN the pieces of each bubble by themselves
+    idle, of_bubble, of_piece = some
+    pairs = [
+        (row, piece)
+        for row in range(len(idle.first))
+        for piece in range(int(idle.first[row]), int(idle.end[row]))
+    ]
+    chosen = [(row, piece) for row, piece in pairs if of_bubble[row] and of_piece[piece]]
+    length = (idle.end_ns - idle.start_ns).tolist()
+
+    # THEN their time, their sums and the longest of them are the same
+    selection, length_ns = [(of_bubble, of_piece)], np.array(length, dtype=np.int64)
+    time = idle.idle(selection)
+    for device in {*idle.device_number.tolist()}:
+        own = [piece for row, piece in chosen if idle.device_number[row] == device]
+        expected = union(idle.start_ns[own], idle.end_ns[own])
+        assert time.intervals(device).starts.tolist() == expected.starts.tolist()
+        assert time.intervals(device).ends.tolist() == expected.ends.tolist()
+    sums, covered = idle.sums(length_ns).tolist(), idle.covered(of_bubble).tolist()
+    for row, total in enumerate(sums):
+        assert total == sum(length[piece] for other, piece in pairs if other == row)
+    for piece, count in enumerate(covered):
+        assert count == sum(of_bubble[row] for row, other in pairs if other == piece)
+    found = idle.longest(selection, length_ns, most)
+    by_length = sorted(chosen, key=lambda pair: (-length[pair[1]], pair))
+    assert list(zip(*(x.tolist() for x in found), strict=True)) == by_length[:most]
+    for row, piece in enumerate(idle.last_longest(length_ns).tolist()):
+        assert piece == max((x for other, x in pairs if other == row), key=lambda x: (length[x], x))
+
+
+def test_devices_that_wait_for_one_thread_share_its_pieces():
+    # GIVEN two devices of which one is idle from 20 on, the other from 25, until the same thread
+    # launches on each behind ten operators
+    operators = [operator("aten::mm", start, start + 5) for start in range(30, 130, 10)]
+    made_graph = graph(
+        *(launch(i, i + 1, 1 + i) for i in range(2)),
+        *(kernel(5, 20 + 5 * i, device=i, correlation=1 + i) for i in range(2)),
+        *operators,
+        *(launch(140 + i, 141 + i, 3 + i) for i in range(2)),
+        *(kernel(150, 160, device=i, correlation=3 + i) for i in range(2)),
+    )
+
+    # WHEN
+    idle = bubbles(made_graph)
+
+    # THEN each has all its pieces and the latency, and there are few more than one of them has
+    assert [int((flat(idle).device_number == device).sum()) for device in (0, 1)] == [22, 23]
+    assert len(idle.cause) < 30
 
 
 def test_every_reason_is_worded():
@@ -570,10 +637,10 @@ def test_beginnings_are_edges_for_who_asks_what_a_step_waits_for():
         kernel(45, 50, correlation=2),
     )
     idle = bubbles(made_graph)
-    asked = mark_beginnings_as_edges(made_graph.host.timeline, idle)
+    asked = flat(mark_beginnings_as_edges(made_graph.host.timeline, idle))
     names = [Cause(cause).name for cause in asked.cause]
     assert names == ["EDGE"] * 3 + ["HOST_BUSY", "LAUNCH", "EDGE"]
-    assert asked.next_id.tolist() == idle.next_id.tolist()
+    assert asked.next_id.tolist() == flat(idle).next_id.tolist()
 
 
 def test_activities_of_no_length_neither_begin_nor_end_a_bubble():

@@ -15,6 +15,7 @@ from tests.build.files import (
     sync_row,
     write,
 )
+from tests.build.flat import flat
 from tests.build.random_rows import random_rows
 from tests.build.rows import (
     US,
@@ -198,9 +199,14 @@ def test_of_very_many_bubbles_the_longest_20_000_have_a_row():
 def test_culprits_are_the_same_at_the_latest_times(rows):
     early, late = (graph(*x) for x in (scaled(rows), far_away(scaled(rows))))
 
-    first, second = (idle_culprits(x, bubbles(x, x.host.timeline.windows)) for x in (early, late))
+    first, second = map(culprits_of_pieces, (early, late))
 
     assert second.tolist() == first.tolist()
+
+
+def culprits_of_pieces(made):
+    idle = bubbles(made)
+    return idle_culprits(made, idle).look_up(idle.pieces_of(slice(None)))
 
 
 def waits_for_another_thread(*others):
@@ -290,9 +296,9 @@ def test_a_graph_that_waits_for_another_device_names_what_it_waits_for():
 
     # THEN it waits for the kernel there, then for its start, then inside itself
     found = graph(*(replace(row, start=row.start * US, end=row.end * US) for row in rows))
-    idle = bubbles(found)
+    idle = flat(bubbles(found))
     of_gpu = idle.device_number == 0
-    names = [rows[i].name for i in idle_culprits(found, idle)[of_gpu].tolist()]
+    names = [rows[i].name for i in culprits_of_pieces(found)[of_gpu].tolist()]
     assert [Cause(x).name for x in idle.cause[of_gpu]] == ["DEPENDENCY", "LAUNCH", "GRAPH"]
     assert names == ["far", "cudaGraphLaunch", "cudaGraphLaunch"]
     assert (idle.end_ns - idle.start_ns)[of_gpu].tolist() == [98 * US, 8 * US, 2 * US]

@@ -243,7 +243,8 @@ def found(*rows):
     origin_ns = graph.host.timeline.steps[0].start_ns
 
     def of(is_chosen):
-        time = union(idle.start_ns[is_chosen] - origin_ns, idle.end_ns[is_chosen] - origin_ns)
+        time = idle.idle([(is_chosen, result.by_host)])
+        time = union(time.start_ns - origin_ns, time.end_ns - origin_ns)
         return list(zip((time.starts / US).tolist(), (time.ends / US).tolist(), strict=True))
 
     result = start_up(graph, idle)

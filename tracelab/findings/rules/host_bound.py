@@ -21,7 +21,7 @@ from tracelab.findings.context import Context
 from tracelab.findings.finding import GENERIC, INFO, WARNING_SHARE, Where
 from tracelab.findings.remedy import Remedy
 from tracelab.findings.rule import Case, load_rule
-from tracelab.measures.idle_causes import Cause
+from tracelab.measures.idle_causes import Cause, Selection
 from tracelab.measures.idle_culprits import innermost_functions
 from tracelab.model.constraints import Constraint
 from tracelab.model.cuda_graphs.graph_replays import mostly_replays, replayed
@@ -29,7 +29,6 @@ from tracelab.model.driver_api import is_asynchronous_copy, is_graph_launch, is_
 from tracelab.model.host import Doing, is_in_launching_thread, work_at
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.latencies import MIN_DELAY_NS, REPLAY_START_NS
-from tracelab.model.lookup import groups_of
 from tracelab.model.phases import Phase
 from tracelab.model.program.call_sites import NO_CALL_SITE, CallSite, calling_threads
 from tracelab.model.trace import ABSENT
@@ -50,62 +49,82 @@ def _late_work(context: Context) -> list[Candidate]:
     """Idle time before late launches: by remedy, else all short gaps and all long ones."""
     if context.first_use.is_most:  # then the file does not show how fast the host launches
         return []
-    bubbles = context.bubbles
-    is_late, is_slow_host = _late_launches(context)
-    index = np.flatnonzero(is_late & context.is_inside(bubbles.start_ns, bubbles.end_ns))
-    case = np.where(is_slow_host, 1 + _is_before_replay(context), 0)[index]
-    remedies, remedy, place = _remedies_of(context, index)
-    key = (place * len(remedies) + remedy) * len(_LATE_CASES) + case
-    _, first, group = np.unique(key, return_index=True, return_inverse=True)
-    by_appearance = np.argsort(np.argsort(first))
-    candidates = []
-    for _, alike in groups_of(by_appearance[group]):
-        said = LAUNCH_BOUND.cases[_LATE_CASES[case[alike[0]]]]
-        advised = remedies[remedy[alike[0]]]
-        candidates.append(_late_candidate(context, index[alike], is_late, advised, said))
+    late, is_slow_host = _late_launches(context)
+    late_ns = {x: measure(time) for x, time in context.idle_by_device(late).items()}
+    case = np.where(is_slow_host, 1 + _is_before_replay(context.next_row, context), 0)
+    candidates = [
+        _late_candidate(context, selection, late_ns, remedy, LAUNCH_BOUND.cases[said])
+        for selection, remedy, said in _late_groups(context, late, case)
+    ]
     if _has_collectives(context):
         return candidates
     # What only the profiler costs is nothing to report.
     return [candidate for candidate in candidates if any(candidate.limit_ns.values())]
 
 
+def _late_groups(
+    context: Context, late: Selection, case: NDArray[np.integer[Any]]
+) -> list[tuple[Selection, Remedy | None, str]]:
+    """The late work in the window by remedy, case (int[bubbles]) and, if that counts, by place."""
+    bubbles, [(is_row, is_late)] = context.bubbles, late
+    is_inside = is_late & context.is_inside(bubbles.start_ns, bubbles.end_ns)
+    is_row = is_row & (bubbles.sums(is_inside) > 0)
+    remedies, of_piece, of_launch, place = _remedies_of(context, is_row, is_inside)
+    groups = []
+    for index, remedy in enumerate(remedies):
+        # A piece belongs to what the host was in, else to what the late launch was made in.
+        parts = [(is_row & (of_launch == index), is_inside & (of_piece == 0))]
+        if remedy is not None:
+            parts.append((is_row, is_inside & (of_piece == index)))
+        parts = [(x & (bubbles.sums(is_piece) > 0), is_piece) for x, is_piece in parts]
+        at_place = remedy is not None and remedy.by_call_site
+        key = case + len(_LATE_CASES) * (place if at_place else 0)
+        for alike in np.unique(key[np.any([x for x, _ in parts], axis=0)]).tolist():
+            selection = [(x & (key == alike), is_piece) for x, is_piece in parts]
+            first = min(
+                (row, int(np.argmax(is_piece[bubbles.first[row] :])))
+                for x, is_piece in selection
+                for row in np.flatnonzero(x)[:1].tolist()
+            )
+            groups.append((first, selection, remedy, _LATE_CASES[alike % len(_LATE_CASES)]))
+    return [group[1:] for group in sorted(groups, key=lambda group: group[0])]
+
+
 def _remedies_of(
-    context: Context, index: NDArray[np.intp]
-) -> tuple[list[Remedy | None], NDArray[np.intp], NDArray[np.intp]]:
-    """Remedies; which of them each of some bubbles has; and where, as a number, if that counts."""
-    # Each event is looked up once: there may be a bubble of every device in every operator.
-    culprits, of_culprit = np.unique(context.idle_culprits[index], return_inverse=True)
-    launches, of_launch = np.unique(
-        context.timeline.launch_id[context.next_row[index]], return_inverse=True
-    )
-    in_culprit = context.recognized.remedies(culprits, LAUNCH_BOUND.id)
+    context: Context, is_row: NDArray[np.bool_], is_piece: NDArray[np.bool_]
+) -> tuple[list[Remedy | None], NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
+    """Remedies; which of them selected pieces have, and bubbles; and the place of each bubble."""
+    # Each event is looked up once.
+    bubbles, culprits = context.bubbles, context.idle_culprits
+    piece = np.flatnonzero(is_piece & ~culprits.is_launch & (bubbles.covered(is_row) > 0))
+    events, of_culprit = np.unique(culprits.event_id[piece], return_inverse=True)
+    row = np.flatnonzero(is_row)
+    launches, of_launch = np.unique(culprits.launch_id[row], return_inverse=True)
+    in_culprit = context.recognized.remedies(events, LAUNCH_BOUND.id)
     in_launch = context.recognized.remedies(launches, LAUNCH_BOUND.id)
     remedies = [None, *dict.fromkeys(filter(None, (*in_culprit, *in_launch)))]
-    own, other = (
-        np.array([remedies.index(x) for x in found], dtype=np.intp)[of_event]
-        for found, of_event in ((in_culprit, of_culprit), (in_launch, of_launch))
-    )
-    # A bubble belongs to what the host was in, else to what the late launch was made in.
-    remedy = np.where(own > 0, own, other)
-    at_place = np.array([x is not None and x.by_call_site for x in remedies])[remedy]
-    place_of = np.zeros(len(launches), dtype=np.intp)
-    if at_place.any():
+    own, (other, place) = np.zeros(len(is_piece), np.intp), np.zeros((2, len(is_row)), np.intp)
+    own[piece] = np.array([remedies.index(x) for x in in_culprit], dtype=np.intp)[of_culprit]
+    other[row] = np.array([remedies.index(x) for x in in_launch], dtype=np.intp)[of_launch]
+    if any(x is not None and x.by_call_site for x in remedies):
+        place_of = np.zeros(len(launches), dtype=np.intp)
         for number, same in enumerate(grouped(context.call_sites(launches)).values()):
             place_of[same] = number
-    return remedies, remedy, np.where(at_place, place_of[of_launch], 0)
+        place[row] = place_of[of_launch]
+    return remedies, own, other, place
 
 
-def _late_launches(context: Context) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """bool[bubbles] twice: which end with a late launch; and before which nothing was launched."""
+def _late_launches(context: Context) -> tuple[Selection, NDArray[np.bool_]]:
+    """Idle time that ends with a late launch; bool[bubbles], before which nothing was launched."""
     bubbles = context.bubbles
     is_busy = context.is_idle_by(Cause.HOST_BUSY)
+    busy_id = bubbles.next_id[bubbles.sums(is_busy) > 0]
     # Of a late launch the time until it starts on the GPU is lost as well.
-    is_late = is_busy | (
-        context.is_idle_by(Cause.LAUNCH) & np.isin(bubbles.next_id, bubbles.next_id[is_busy])
-    )
-    is_late |= _late_replays(context)
-    is_late &= np.isin(bubbles.device_number, context.active_devices) & ~context.start_up.not_ahead
+    is_late = context.is_idle_by(Cause.LAUNCH)
+    is_late &= np.isin(bubbles.next_id[bubbles.bubble_of], busy_id)
+    is_late |= is_busy | _late_replays(context)
     is_late &= ~context.is_of_first_use
+    is_chosen = np.isin(bubbles.device_number, context.active_devices) & ~context.start_up.not_ahead
     window_ns = context.window.length_ns
     profiler_factor = window_ns / (context.window_without_profiler_ns or window_ns or 1)
     length_ns = bubbles.end_ns - bubbles.start_ns
@@ -114,36 +133,39 @@ def _late_launches(context: Context) -> tuple[NDArray[np.bool_], NDArray[np.bool
     is_silent[silent] = work_at(context.timeline, *_launching_threads(context, silent)) != (
         Doing.LAUNCHING
     )
-    is_other = is_silent & (length_ns >= _MIN_OTHER_WORK_NS * profiler_factor)
+    is_long = is_silent & (length_ns >= _MIN_OTHER_WORK_NS * profiler_factor)
+    is_slow = bubbles.sums(is_long) > 0
     if mostly_replays(context.timeline):
-        is_own = is_silent & _is_before_replay(context)
         _, gap = np.unique(bubbles.next_id, return_inverse=True)
-        own_ns = np.bincount(gap, np.where(is_own, length_ns, 0))[gap]
-        is_other |= is_own & (own_ns >= _MIN_OTHER_WORK_OF_REPLAYS_NS * profiler_factor)
-    return is_late, np.isin(bubbles.next_id, bubbles.next_id[is_other])
+        is_replay = _is_before_replay(context.next_row, context)
+        own_ns = np.where(is_replay, bubbles.sums(np.where(is_silent, length_ns, 0)), 0)
+        is_own = own_ns > 0
+        own_ns = np.bincount(gap, own_ns)[gap]
+        is_slow |= is_own & (own_ns >= _MIN_OTHER_WORK_OF_REPLAYS_NS * profiler_factor)
+    return ((is_chosen, is_late),), np.isin(bubbles.next_id, bubbles.next_id[is_slow])
 
 
 def _launching_threads(
-    context: Context, index: NDArray[np.intp]
+    context: Context, piece: NDArray[np.intp]
 ) -> tuple[NDArray[np.int32], Int64Array]:
-    """Return the thread that launches after each bubble, int32[k], and its middle, int64[k], ns."""
+    """Return the thread that launches after each piece, int32[k], and its middle, int64[k], ns."""
     bubbles = context.bubbles
-    launch_id = context.timeline.launch_id[context.next_row[index]]
-    middle_ns = (bubbles.start_ns + bubbles.end_ns)[index] // 2
+    launch_id = context.idle_culprits.launch_id[bubbles.bubble_of[piece]]
+    middle_ns = (bubbles.start_ns + bubbles.end_ns)[piece] // 2
     return context.trace.thread_index[launch_id], middle_ns
 
 
-def _is_before_replay(context: Context) -> NDArray[np.bool_]:
-    """bool[bubbles], which end with the first node of a graph's replay."""
-    row = context.next_row
+def _is_before_replay(row: NDArray[np.intp], context: Context) -> NDArray[np.bool_]:
+    """bool[k], which timeline rows, ABSENT for none, are the first node of a graph's replay."""
     is_before: NDArray[np.bool_] = (row != ABSENT) & replayed(context.timeline)[row]
     return is_before
 
 
 def _late_replays(context: Context) -> NDArray[np.bool_]:
-    """bool[bubbles], in which a graph is launched and nothing but that makes the GPU wait."""
-    bubbles, timeline, row = context.bubbles, context.timeline, context.next_row
-    is_late = context.is_idle_by(Cause.LAUNCH) & _is_before_replay(context)
+    """bool[pieces], in which a graph is launched and nothing but that makes the GPU wait."""
+    bubbles, timeline = context.bubbles, context.timeline
+    row = context.next_row[bubbles.bubble_of]
+    is_late = context.is_idle_by(Cause.LAUNCH) & _is_before_replay(row, context)
     return_ns = context.trace.end_ns[timeline.launch_id[row]]
     starts_soon = timeline.start_ns[row] - return_ns <= REPLAY_START_NS + MIN_DELAY_NS
     starts_soon &= bubbles.end_ns - bubbles.start_ns > _MAX_GAP_NS
@@ -154,14 +176,14 @@ def _late_replays(context: Context) -> NDArray[np.bool_]:
 
 def _late_candidate(
     context: Context,
-    bubble_index: NDArray[np.intp],
-    is_late: NDArray[np.bool_],
+    selection: Selection,
+    late_ns: Mapping[int, int],
     remedy: Remedy | None,
     case: Case,
 ) -> Candidate:
-    """The candidate of the chosen bubbles, of all that end with a late launch."""
-    lost = context.idle_by_device(np.isin(np.arange(len(is_late)), bubble_index))
-    name, call_site, evidence = _top_culprit(context, bubble_index, remedy)
+    """The candidate of selected idle time, of all before late launches, ns by device."""
+    lost = context.idle_by_device(selection)
+    name, call_site, evidence = _top_culprit(context, selection, remedy)
     steps = {context.trace.name_of(step.event_id) for step in context.timeline.steps}
     what = called(call_site, "" if name in steps else name)
     is_launch = is_graph_launch(name) or is_kernel_launch(name) or is_asynchronous_copy(name)
@@ -177,8 +199,7 @@ def _late_candidate(
             "is_possible": is_possible,
             "role": GENERIC,
         }
-    late_ns = {device: measure(context.idle(device, is_late)) for device in lost}
-    left = {device: _subtract_profiler_ns(context, device, ns) for device, ns in late_ns.items()}
+    left = {device: _subtract_profiler_ns(context, device, late_ns[device]) for device in lost}
     return case.candidate(
         _where(call_site, lost),
         {"at": at if what else ""},
@@ -221,7 +242,7 @@ def _has_collectives(context: Context) -> bool:
 
 
 def _holds_launch(context: Context) -> NDArray[np.bool_]:
-    """bool[bubbles], during which something was launched, for whatever GPU."""
+    """bool[pieces], during which something was launched, for whatever GPU."""
     bubbles, launch_id = context.bubbles, context.timeline.launch_id
     launch_ns = np.sort(context.trace.start_ns[launch_id[launch_id != ABSENT]])
     first = np.searchsorted(launch_ns, bubbles.start_ns, side="right")
@@ -229,17 +250,17 @@ def _holds_launch(context: Context) -> NDArray[np.bool_]:
 
 
 def _top_culprit(
-    context: Context, bubble_index: NDArray[np.intp], remedy: Remedy | None
+    context: Context, selection: Selection, remedy: Remedy | None
 ) -> tuple[str, CallSite, tuple[int, ...]]:
-    """Find what blocked the GPU in most of these bubbles: its name, call site; events of all."""
+    """Find what blocked the GPU in most of some idle time: its name, call site; events of all."""
     bubbles = context.bubbles
-    length_ns = (bubbles.end_ns - bubbles.start_ns)[bubble_index]
-    longest = np.argsort(-length_ns, kind="stable")[:_MAX_LOOKED_UP_BUBBLES]
-    cost_ns, culprit_id = length_ns[longest], context.idle_culprits[bubble_index[longest]]
+    length_ns = bubbles.end_ns - bubbles.start_ns
+    bubble, piece = longest = bubbles.longest(selection, length_ns, _MAX_LOOKED_UP_BUBBLES)
+    cost_ns, culprit_id = length_ns[piece], context.idle_culprits.look_up(longest)
     if remedy is not None:  # where a culprit is not the remedy's, the late launch stands for it
         of_culprit = context.recognized.remedies(culprit_id, LAUNCH_BOUND.id)
         is_own = np.array([own is remedy for own in of_culprit], dtype=np.bool_)
-        row = context.next_row[bubble_index[longest]]
+        row = context.next_row[bubble]
         culprit_id = np.where(is_own, culprit_id, context.timeline.launch_id[row])
     evidence = most_expensive(culprit_id.tolist(), cost_ns.tolist())
     if remedy is not None:
@@ -282,19 +303,24 @@ def _late_data(context: Context) -> list[Candidate]:
     """Idle time in which the launching thread loaded data, by what the fix is."""
     bubbles = context.bubbles
     is_chosen = context.is_idle_by(Cause.INPUT)
-    is_chosen &= np.isin(bubbles.device_number, context.active_devices)
     is_chosen &= context.is_inside(bubbles.start_ns, bubbles.end_ns)
-    index = np.flatnonzero(is_chosen)
-    threads, middle_ns = _launching_threads(context, index)
+    is_active = np.isin(bubbles.device_number, context.active_devices)
+    pairs = bubbles.pieces_of(np.flatnonzero(is_active), is_chosen)
+    threads, middle_ns = _launching_threads(context, pairs[1])
     # The function that the launching thread was in, else ABSENT.
     function_id = innermost_functions(context.timeline, middle_ns, threads)
     remedies = context.recognized.remedies(
-        np.where(function_id == ABSENT, context.idle_culprits[index], function_id), INPUT_BOUND.id
+        np.where(function_id == ABSENT, context.idle_culprits.look_up(pairs), function_id),
+        INPUT_BOUND.id,
     )
     call_sites = context.call_sites(function_id)
     return [
         _loading_candidate(
-            context, index[group], [call_sites[i] for i in group], remedies[group[0]]
+            context,
+            is_active,
+            pairs[1][group],
+            [call_sites[i] for i in group],
+            remedies[group[0]],
         )
         for group in grouped(remedy and remedy.id for remedy in remedies).values()
     ]
@@ -302,14 +328,16 @@ def _late_data(context: Context) -> list[Candidate]:
 
 def _loading_candidate(
     context: Context,
-    bubble_index: NDArray[np.intp],
+    is_active: NDArray[np.bool_],
+    piece: NDArray[np.intp],
     call_sites: Sequence[CallSite],
     remedy: Remedy | None,
 ) -> Candidate:
-    """The candidate of some bubbles; a call site each."""
+    """The candidate of some pieces of bubbles of active devices; a call site each."""
     bubbles = context.bubbles
-    lost = context.idle_by_device(np.isin(np.arange(len(bubbles.cause)), bubble_index))
-    length_ns = (bubbles.end_ns - bubbles.start_ns)[bubble_index]
+    is_piece = np.isin(np.arange(len(bubbles.cause)), piece)
+    lost = context.idle_by_device([(is_active, is_piece)])
+    length_ns = (bubbles.end_ns - bubbles.start_ns)[piece]
     groups = grouped(call_sites)
     call_site = max(groups, key=lambda site: int(length_ns[groups[site]].sum()))
     loading_id = _loading_regions(context, lost.values())

@@ -89,8 +89,9 @@ def _waits_without_rows(context: Context) -> list[Candidate]:
 def _stacks(context: Context) -> list[Candidate]:
     """Report a file without Python functions, or the blamed call sites without their source."""
     lacks_stacks = not len(context.trace.of_category(Category.PYTHON))
-    host_id = context.idle_culprits[context.is_idle_by(Cause.HOST_BUSY)]
-    sites = {*context.blocking_calls.call_sites, *context.call_sites(np.unique(host_id))}
+    is_busy = context.is_idle_by(Cause.HOST_BUSY)
+    host_id = context.idle_culprits.distinct(context.bubbles, context.bubbles.select(is_busy))
+    sites = {*context.blocking_calls.call_sites, *context.call_sites(host_id)}
     files = [
         site.file
         for site in sites
@@ -148,7 +149,8 @@ def _profiler_overhead(context: Context) -> list[Candidate]:
     unprofiled_ns = context.trace.info.unprofiled_step_ns
     if unprofiled_ns is None:  # stacks say that the host was slowed
         has_stacks = len(context.trace.of_category(Category.PYTHON)) > 0
-        waits = context.idle_by_device(context.is_idle_by(Cause.HOST_BUSY, Cause.LAUNCH))
+        is_waiting = context.is_idle_by(Cause.HOST_BUSY, Cause.LAUNCH)
+        waits = context.idle_by_device(context.bubbles.select(is_waiting))
         wait_ns = max(map(measure, waits.values()), default=0)
         is_much = wait_ns >= _MIN_HOST_WAIT_WINDOW_SHARE * context.window.length_ns
         return _lack(INFLATED, int(has_stacks and is_much))

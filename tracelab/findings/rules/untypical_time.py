@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -33,6 +33,7 @@ from tracelab.findings.finding import ASIDE, INFO, WARNING_SHARE
 from tracelab.findings.remedy import Remedy
 from tracelab.findings.rule import load_rule
 from tracelab.measures.idle_causes import Cause
+from tracelab.measures.measure import summed
 from tracelab.model.steps import MIN_STEPS
 from tracelab.model.trace import ABSENT, HOST_CALLS
 from tracelab.model.wording import called
@@ -135,9 +136,11 @@ def _idle_during(
     trace = context.trace
     start_ns, end_ns = trace.start_ns[event_id], trace.end_ns[event_id]
     during = union(start_ns, end_ns)
+    by_host = context.idle_by_device(context.bubbles.select(context.is_idle_by(*_BY_HOST)))
     idle = {
-        device: intersect(context.idle(device, context.is_idle_by(*_BY_HOST)), during)
+        device: intersect(by_host[device], during)
         for device in context.active_devices
+        if device in by_host
     }
     is_costly = np.zeros(len(event_id), dtype=np.bool_)
     for time in idle.values():
@@ -152,35 +155,28 @@ def _irregular_stalls(context: Context) -> list[Candidate]:
     """The long idle times of which hardly another step has the like, together."""
     if len(context.steady_steps) < MIN_STEPS:
         return []
-    is_by_host = context.is_idle_by(*_BY_HOST_OR_INPUT)
-    stalls = {device: _irregular(context, device, is_by_host) for device in context.active_devices}
+    stalls = _irregular(context)
     # Each step has less of those of a slow start: they are no finding, and no typical cost.
-    of_start = context.bubbles.next_id[context.start_up.slow]
+    is_of_start = np.isin(stalls.next_id, context.bubbles.next_id[context.start_up.slow])
     return [
         replace(candidate, becomes_finding=becomes_finding)
         for becomes_finding in (True, False)
-        for candidate in _stall_candidate(
-            context,
-            {
-                device: rows_at(x, np.isin(x.next_id, of_start) != becomes_finding)
-                for device, x in stalls.items()
-            },
-        )
+        for candidate in _stall_candidate(context, rows_at(stalls, is_of_start != becomes_finding))
     ]
 
 
-def _stall_candidate(context: Context, stalls: Mapping[int, _Stalls]) -> list[Candidate]:
+def _stall_candidate(context: Context, stalls: _Stalls) -> list[Candidate]:
     """One candidate of the stalls of all devices; none without any."""
-    stalls = {device: of_device for device, of_device in stalls.items() if len(of_device.next_id)}
-    if not stalls:
+    if not len(stalls.next_id):
         return []
-    device = max(stalls, key=lambda device: int(stalls[device].length_ns.max()))
-    worst = stalls[device]
+    device = int(stalls.device_number[np.lexsort((stalls.device_number, -stalls.length_ns))[0]])
+    worst = rows_at(stalls, stalls.device_number == device)
     culprit_id = worst.culprit_id[np.argsort(-worst.length_ns, kind="stable")]
     [call_site] = context.call_sites(culprit_id[:1])
     [remedy] = context.recognized.remedies(culprit_id[:1], STALL.id)
     count = len(worst.next_id)
-    is_by_host, next_id = context.is_idle_by(*_BY_HOST_OR_INPUT), context.bubbles.next_id
+    is_stall = np.isin(context.bubbles.next_id, stalls.next_id)
+    lost = context.idle_by_device([(is_stall, context.is_idle_by(*_BY_HOST_OR_INPUT))])
     what = called(call_site, context.call_name(int(culprit_id[0])))
     often = "once" if count == 1 else f"irregularly ({count} times)"
     at = f", {'' if count == 1 else 'longest '}in {what}" if what else ""
@@ -190,8 +186,8 @@ def _stall_candidate(context: Context, stalls: Mapping[int, _Stalls]) -> list[Ca
             {"often": often, "at": at},
             evidence=tuple(dict.fromkeys(culprit_id[culprit_id != ABSENT].tolist()))[:MAX_EVIDENCE],
             lost={
-                number: context.idle(number, is_by_host & np.isin(next_id, x.next_id))
-                for number, x in stalls.items()
+                number: lost.get(number, union([], []))
+                for number in np.unique(stalls.device_number).tolist()
             },
             severity_override=INFO,
             remedy=remedy,
@@ -202,66 +198,73 @@ def _stall_candidate(context: Context, stalls: Mapping[int, _Stalls]) -> list[Ca
 
 
 class _Stalls(Arrays):
-    """The long idle times of one device that the host caused, in steady steps.
+    """The long idle times of active devices that the host caused, in steady steps.
 
     Attributes:
-        next_id: int64[k], event id of the activity that each ends with.
+        device_number: int32[k].
+        next_id: int64[k], event id of the activity that each ends with, ascending.
         length_ns: int64[k].
         step_position: intp[k], the position among the steady steps.
         culprit_id: int64[k], what the host did for most of it, else ABSENT.
     """
 
+    device_number: NDArray[np.int32]
     next_id: Int64Array
     length_ns: Int64Array
     step_position: NDArray[np.intp]
     culprit_id: Int64Array
 
 
-def _irregular(context: Context, device: int, is_by_host: NDArray[np.bool_]) -> _Stalls:
-    """The irregular stalls of one device, of the bubbles that the host caused (bool[bubbles])."""
-    steps = context.steady_steps
-    idle_ns = context.bubbles.within(device, is_by_host, steps)
+def _irregular(context: Context) -> _Stalls:
+    """The irregular stalls of all active devices."""
+    bubbles, steps = context.bubbles, context.steady_steps
+    is_by_host = context.is_idle_by(*_BY_HOST_OR_INPUT)
     least_ns = _MIN_STEP_SHARE * float(np.median([step.length_ns for step in steps]))
-    stalls = _stalls_of(context, device, is_by_host, _MIN_TYPICAL_SHARE * least_ns)
+    stalls = _stalls_of(context, is_by_host, _MIN_TYPICAL_SHARE * least_ns)
     names = map(context.call_name, stalls.culprit_id.tolist())
-    keys = zip(names, context.call_sites(stalls.culprit_id), strict=True)
+    sites = context.call_sites(stalls.culprit_id)
     steps_alike = np.zeros(len(stalls.length_ns), dtype=np.int64)
-    for group in grouped(keys).values():
+    for group in grouped(zip(stalls.device_number.tolist(), names, sites, strict=True)).values():
         steps_alike[group] = _steps_alike(stalls, group, len(steps))
     is_rare = (stalls.length_ns >= least_ns) & are_rare(steps_alike, len(steps))
     # Where each step idles as long somewhere else, the stall is no exception.
-    longer_ns = (idle_ns - np.median(idle_ns))[stalls.step_position]
-    is_rare &= longer_ns >= _MIN_TYPICAL_SHARE * stalls.length_ns
-    rows = context.bubbles.rows_of(device)
-    bubbles = rows_at(context.bubbles, rows)
-    is_inside = context.is_inside(bubbles.start_ns, bubbles.end_ns)
+    devices, of_stall = np.unique(stalls.device_number, return_inverse=True)
+    idle = bubbles.idle(bubbles.select(is_by_host))
+    idle_ns = np.array([idle.within(device, steps) for device in devices.tolist()])
+    if len(devices):
+        longer_ns = idle_ns - np.median(idle_ns, axis=1, keepdims=True)
+        longest_ns = _MIN_TYPICAL_SHARE * stalls.length_ns
+        is_rare &= longer_ns[of_stall, stalls.step_position] >= longest_ns
+    is_inside = context.is_inside(*bubbles.lasts_ns)
     is_rare &= np.isin(stalls.next_id, bubbles.next_id[is_inside])
-    is_rare &= ~np.isin(stalls.next_id, bubbles.next_id[context.start_up.not_ahead[rows]])
+    is_rare &= ~np.isin(stalls.next_id, bubbles.next_id[context.start_up.not_ahead])
     return rows_at(stalls, is_rare)
 
 
-def _stalls_of(
-    context: Context, device: int, is_by_host: NDArray[np.bool_], least_ns: float
-) -> _Stalls:
-    """The stalls of one device of at least this length."""
-    rows, steps = context.bubbles.rows_of(device), context.steady_steps
-    bubbles, is_chosen = rows_at(context.bubbles, rows), is_by_host[rows]
-    piece_index = np.flatnonzero(is_chosen & (bubbles.next_id != ABSENT))
-    piece_ns = (bubbles.end_ns - bubbles.start_ns)[piece_index]
-    next_id, stall_index = np.unique(bubbles.next_id[piece_index], return_inverse=True)
-    length_ns = np.bincount(stall_index, weights=piece_ns, minlength=len(next_id)).astype(np.int64)
-    by_length = np.argsort(piece_ns, kind="stable")
-    longest = np.zeros(len(next_id), dtype=np.intp)
-    longest[stall_index[by_length]] = piece_index[by_length]  # the last one assigned is the longest
-    middle_ns = (bubbles.start_ns[longest] + bubbles.end_ns[longest]) // 2
+def _stalls_of(context: Context, is_by_host: NDArray[np.bool_], least_ns: float) -> _Stalls:
+    """The stalls of at least this length, of the pieces that the host caused (bool[pieces])."""
+    bubbles, steps = context.bubbles, context.steady_steps
+    piece_ns = np.where(is_by_host, bubbles.end_ns - bubbles.start_ns, 0)
+    total_ns, longest = bubbles.sums(piece_ns), bubbles.last_longest(piece_ns)
+    is_active = np.isin(bubbles.device_number, context.active_devices)
+    row = np.flatnonzero((total_ns > 0) & (bubbles.next_id != ABSENT) & is_active)
+    next_id, stall_index = np.unique(bubbles.next_id[row], return_inverse=True)
+    length_ns = summed(stall_index, total_ns[row], len(next_id))
+    by_length = np.argsort(piece_ns[longest[row]], kind="stable")
+    row_of_stall = np.zeros(len(next_id), dtype=np.intp)
+    row_of_stall[stall_index[by_length]] = row[by_length]  # the last one assigned is the longest
+    piece = longest[row_of_stall]
+    middle_ns = (bubbles.start_ns[piece] + bubbles.end_ns[piece]) // 2
     step_position = np.searchsorted([step.start_ns for step in steps], middle_ns, "right") - 1
     ends_ns = np.array([step.end_ns for step in steps])
     is_stall = (length_ns >= least_ns) & (step_position >= 0) & (middle_ns < ends_ns[step_position])
+    row_of_stall, piece = row_of_stall[is_stall], piece[is_stall]
     return _Stalls(
+        device_number=bubbles.device_number[row_of_stall],
         next_id=next_id[is_stall],
         length_ns=length_ns[is_stall],
         step_position=step_position[is_stall],
-        culprit_id=context.idle_culprits[rows][longest[is_stall]],
+        culprit_id=context.idle_culprits.look_up((row_of_stall, piece)),
     )
 
 
@@ -283,7 +286,9 @@ STALL = load_rule("TL306", _irregular_stalls)
 def recording_start(context: Context) -> str:
     """Describe idle time at the start of the recording, from 2 % of the window on; else ""."""
     device, length_ns = context.deciding_device, context.window.length_ns
-    idle_ns = measure(context.idle(device, context.start_up.not_ahead))
+    start_up = context.start_up
+    at_start = context.idle_by_device([(start_up.not_ahead, start_up.by_host)])
+    idle_ns = measure(at_start.get(device, union([], [])))
     if idle_ns == 0 or idle_ns < WARNING_SHARE * length_ns:
         return ""
     return (
