@@ -7,6 +7,7 @@ import pytest
 
 from tracelab import analyze
 from tracelab.base.options import Options
+from tracelab.render.registry import render_as
 
 FILES = sorted((Path(__file__).parents[1] / "data" / "serving").glob("*.gz"))
 LAYERS, TOKENS, PROMPTS = 6, 12, 4
@@ -31,6 +32,22 @@ def test_all_reduces_of_graphs_are_matched_as_those_of_nccl_are(report):
         512 * 2048 * 2: LAYERS * PROMPTS,
     }
     assert not report.job.unmatched
+
+
+def test_skew_of_all_reduces_without_a_size_is_against_those_of_their_batch(report):
+    batches = Counter(x.batch for x in report.job.collectives)
+    assert batches == {"": LAYERS * PROMPTS, "decode 8": 36, "decode 64": 36}
+    assert len({x.kernel for x in report.job.collectives if x.batch}) == 1
+    firsts = [x for x in report.job.collectives if x.batch and max(x.wait_ns) > 15_000]
+    assert len(firsts) == TOKENS - 1
+    # It is known without any clock: the longest kernel waits for the other rank.
+    assert all(abs(x.skew_ns - max(x.wait_ns)) < 2_000 for x in firsts)
+    shown = render_as(report, "text", recordings=[report], full=True, width=100, color=False)
+    rows = [line.split() for line in shown.splitlines() if "all_reduce" in line]
+    assert [row[2:5] for row in rows if "decode" in row] == [
+        ["decode", "8", "36"],
+        ["decode", "64", "36"],
+    ]
 
 
 def test_phases_are_apart_by_number_of_requests(report):

@@ -8,9 +8,10 @@ longer depends on the number of ranks.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +21,13 @@ from tracelab.base.intervals import Int64Array
 from tracelab.job.lateness import OTHER_COLLECTIVE, Explanation, Lateness, MoreWork, explain
 from tracelab.job.matching import ENDS_TOGETHER
 from tracelab.job.operation_members import Members
+from tracelab.job.part import RankPart
 from tracelab.measures.measure import constrained
 from tracelab.model.collectives import Operation
 from tracelab.model.program.call_sites import NO_CALL_SITE
 from tracelab.model.trace import ABSENT
+
+_ADDED: Mapping[str, Any] = {"added": True}  # reports of before have no such key
 
 
 class CollectiveMetrics(Record):
@@ -35,10 +39,14 @@ class CollectiveMetrics(Record):
         sequence: its sequence number in the group, None where the files have none.
         step: the step that launched it on the first of its ranks, None outside all.
         message_bytes: its size as nccl-tests defines it, None where it is not known.
+        kernel, batch: in place of such a size, which kernels of CUDA graphs have not: the name of
+            the kernel, and phase and number of requests of a step that serves some: "decode 8".
         ranks: those whose files have it, ascending.
         arrival_ns: when each of them started it, ns on the job's clock.
         wait_ns: how long each waited for the last one, ns.
         transfer_ns: what was left of its length, ns.
+        skew_ns: by how much its longest kernel exceeds the baseline of its group, operation and
+            size, or else kernel and batch, ns: the median of the shortest kernel of each.
         last_rank: the one that arrived last; None where all arrived within the clocks' error.
         cause: why it came last, in one word as in `Straggler`, "recording_start" where it was
             behind when the recording began; None where none was last.
@@ -63,6 +71,9 @@ class CollectiveMetrics(Record):
     why: str
     algorithm_gbps: float | None
     bus_gbps: float | None
+    kernel: Annotated[str, _ADDED] = ""
+    batch: Annotated[str, _ADDED] = ""
+    skew_ns: Annotated[int | None, _ADDED] = None
 
 
 def collective_rows(
@@ -95,9 +106,36 @@ def collective_rows(
                 why="" if why is None else why.why,
                 algorithm_gbps=_rounded(transfers.algorithm_gbps[match]),
                 bus_gbps=_rounded(transfers.bus_gbps[match]),
+                **(_stand_in(part, index) if message_bytes == ABSENT else {}),
             )
         )
-    return tuple(rows)
+    return _add_skews(members, rows)
+
+
+def _stand_in(part: RankPart, index: int) -> dict[str, Any]:
+    """Return what stands in for a size: the kernel of an operation, and the batch of its step."""
+    step_index, batches = int(part.step_index[index]), part.steps.batch
+    return {
+        "kernel": part.kernel_names[part.kernel_name_index[index]],
+        "batch": batches[step_index] if batches and step_index != ABSENT else "",
+    }
+
+
+def _add_skews(
+    members: Members, rows: Sequence[CollectiveMetrics]
+) -> tuple[CollectiveMetrics, ...]:
+    """Add how much longer each of the rows took than what is usual for its size."""
+    shortest_ns, longest_ns = (
+        members.reduce(ufunc, members.length_ns) for ufunc in (np.minimum, np.maximum)
+    )
+    equal: dict[tuple[object, ...], list[int]] = defaultdict(list)
+    for match, x in enumerate(rows):
+        equal[x.group, x.operation, x.message_bytes, x.kernel, x.batch].append(match)
+    skew_ns = np.zeros(len(rows), dtype=np.int64)
+    for chosen in equal.values():
+        baseline_ns = int(np.median(shortest_ns[chosen]))
+        skew_ns[chosen] = np.maximum(0, longest_ns[chosen] - baseline_ns)
+    return tuple(replace(row, skew_ns=ns) for row, ns in zip(rows, skew_ns.tolist(), strict=True))
 
 
 def _why(

@@ -29,7 +29,7 @@ from tracelab.model.kernel_kinds import Kind
 from tracelab.model.phases import Phase, Phases
 from tracelab.model.program.call_sites import CallSite, call_sites
 from tracelab.model.program.source_lines import SourceLines
-from tracelab.model.steps import Window
+from tracelab.model.steps import Window, known_steps
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.baseline import Baseline, StepBasis
@@ -89,12 +89,14 @@ class PartSteps(Arrays):
         number: int64[s], the user's.
         start_ns, end_ns: int64[s], ns since the file's origin, of each step's window.
         is_steady: bool[s]; of a report of one step that step alone.
+        batch: of a program that serves requests phase and number of requests of each: "decode 8".
     """
 
     number: Int64Array
     start_ns: Int64Array
     end_ns: Int64Array
     is_steady: NDArray[np.bool_]
+    batch: tuple[str, ...] = ()
 
 
 class RankProgram(Arrays):
@@ -335,11 +337,14 @@ def _part_steps(graph: Graph, windows: Sequence[Window]) -> PartSteps:
     is_steady = np.isin(np.arange(len(steps)), steady.indices if steady else ())
     if windows[0].step is not None:
         is_steady = number == windows[0].step
+    known, _ = known_steps(timeline.step_pattern)
+    names = [timeline.trace.name_of(step.event_id) for step in steps if known and known.phases]
     return PartSteps(
         number=number,
         start_ns=np.array([window.start_ns for window in timeline.windows[1:]], dtype=np.int64),
         end_ns=np.array([window.end_ns for window in timeline.windows[1:]], dtype=np.int64),
         is_steady=is_steady,
+        batch=tuple(f"{known.phase_of(x)} {known.sequences_of(x)}" for x in names if known),
     )
 
 

@@ -6,7 +6,8 @@ from msgspec.structs import force_setattr
 
 from tests.build.jobs import matches_of, one_clock
 from tests.build.parts import Op, part, receive, send
-from tracelab.job.collective_metrics import bandwidths, find_transfers
+from tracelab.job.collective_metrics import bandwidths, collective_rows, find_transfers
+from tracelab.job.lateness import find_lateness
 from tracelab.job.operation_members import find_members
 from tracelab.model.collectives import Group, Operation
 from tracelab.model.trace import ABSENT
@@ -129,6 +130,34 @@ def test_bandwidths_are_medians_of_each_operation_and_size_class():
     assert (large.algorithm_gbps, large.bus_gbps) == (160, 160)
     assert (small.size_class, small.count, small.transfer_ns) == (2**20, 3, 20_000)
     assert (small.wait_ns, small.algorithm_gbps, small.bus_gbps) == (10_000, 75, 75)
+
+
+def test_skew_is_against_the_median_of_the_shortest_of_one_size_or_kernel_and_batch():
+    # Lengths on both ranks, us, and how many requests the step serves; the last two have a size.
+    lengths = [(10, 6, 8), (8, 30, 8), (7, 7, 8), (20, 26, 64), (50, 40, None), (44, 60, None)]
+    parts = []
+    for rank in range(2):
+        operations = [
+            Op(
+                Operation.ALL_REDUCE,
+                100_000 * step,
+                100_000 * step + 1_000 * times[rank],
+                size=0 if times[2] else MB,
+                step=step if times[2] else ABSENT,
+            )
+            for step, times in enumerate(lengths)
+        ]
+        one = part(rank, *operations)
+        force_setattr(one.steps, "batch", tuple(f"decode {x[2]}" for x in lengths[:4]))
+        parts.append(one)
+    members = find_members(parts, matches_of(*([(0, x), (1, x)] for x in range(6))), one_clock(2))
+
+    rows = collective_rows(members, [None, None], find_lateness(members), find_transfers(members))
+
+    assert [x.batch for x in rows] == [*["decode 8"] * 3, "decode 64", "", ""]
+    assert [x.kernel for x in rows] == [*[parts[0].kernel_names[0]] * 4, "", ""]
+    # Baselines: the median of 6, 8 and 7; 20; the median of 40 and 44.
+    assert [x.skew_ns for x in rows] == [3_000, 23_000, 0, 6_000, 8_000, 18_000]
 
 
 def test_no_match_no_bandwidth():

@@ -124,12 +124,14 @@ def _first(texts: Sequence[str]) -> str:
 
 def _collectives(job: Job) -> Section:
     """Show the collectives by process group, operation and size, the longest waits first."""
-    groups: dict[tuple[str, str, int], list[CollectiveMetrics]] = defaultdict(list)
+    groups: dict[tuple[object, ...], list[CollectiveMetrics]] = defaultdict(list)
     for x in job.collectives:
         size_class = (x.message_bytes or 0).bit_length()
-        groups[x.group, x.operation, size_class].append(x)
+        groups[x.group, x.operation, size_class, x.kernel, x.batch].append(x)
     by_wait = sorted(groups.values(), key=lambda group: -sum(_longest_wait(x) for x in group))
     notes = ["Wait is that of the rank that waited longest, transfer that of the last to arrive."]
+    if any(x.kernel for x in job.collectives):
+        notes.append("Where no file has a size, those of one kernel and batch count as equal.")
     unmatched = [f"{x.count:,} of rank {x.rank} ({x.why})" for x in job.unmatched if x.count]
     if unmatched:
         notes.append(f"Not matched: {'; '.join(unmatched)}.")
@@ -153,7 +155,7 @@ def _collectives(job: Job) -> Section:
 
 def _size(group: Sequence[CollectiveMetrics]) -> str:
     sizes = [x.message_bytes for x in group if x.message_bytes is not None]
-    return bytes_text(int(median(sizes))) if sizes else "-"
+    return bytes_text(int(median(sizes))) if sizes else group[0].batch or "-"
 
 
 def _transfer_ns(collective: CollectiveMetrics) -> float:
