@@ -20,7 +20,7 @@ from tracelab import analyze
 from tracelab.base.options import Options
 from tracelab.render.registry import render_as
 
-_COUNTS = dict(zip(CROWDS, (2_000, 10_000, 300, 500), strict=True))
+_COUNTS = dict(zip(CROWDS, (2_000, 10_000, 10_000, 300, 500), strict=True))
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
-from tests.build.files import Event, kernel, launch, operator, step
+from tests.build.files import Event, call, kernel, launch, operator, step
 from tests.build.rows import US
 
 _STEPS = 4
@@ -45,6 +45,13 @@ def _threads(i: int, begin_ns: int, correlation: int) -> Iterator[Event]:
     yield operator("aten::mm", begin_ns, begin_ns + 8 * US, tid=tid)
     yield launch(begin_ns + US, begin_ns + 5 * US, correlation, tid=tid)
     yield kernel(begin_ns + 6 * US, begin_ns + 9 * US, correlation=correlation)
+
+
+def _waiting_threads(i: int, begin_ns: int, correlation: int) -> Iterator[Event]:
+    """The same, and each thread waits for its kernel."""
+    yield from _threads(i, begin_ns, 2 * correlation)
+    wait = begin_ns + 8 * US, begin_ns + 10 * US
+    yield call("cudaStreamSynchronize", *wait, tid=1000 + i, correlation=2 * correlation + 1)
 
 
 def _peer_copies(i: int, begin_ns: int, correlation: int) -> Iterator[Event]:
@@ -92,6 +99,7 @@ _EVENTS_OF: Mapping[str, Callable[[int, int, int], Iterator[Event]]] = MappingPr
     {
         "devices": _devices,
         "threads": _threads,
+        "threads that wait": _waiting_threads,
         "devices with peer copies": _peer_copies,
         "process groups": _groups,
     }

@@ -37,6 +37,9 @@ from tracelab.model.steps import Window
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Trace
 
+# Of a host stall and a gap between two activities that are looked at together.
+_MAX_PAIRS = 2**18
+
 
 class AttributedIdle(Arrays):
     """Stretches of idle time by the call that they are attributed to; disjoint on each device.
@@ -65,7 +68,7 @@ def attributed_idle(host: Host) -> AttributedIdle:
     """
     stalls = host_stalls(host)
     # Without a stall no device has any: then one says so.
-    devices = host.timeline.device_numbers[: None if stalls.groups else 1]
+    devices = host.timeline.device_numbers[: None if len(stalls.call_index) else 1]
     return concatenated([_device_idle(host, stalls, device) for device in devices])
 
 
@@ -159,28 +162,31 @@ def _delays(host: Host, stalls: HostStalls, idle: Gaps, device: int) -> _Delays:
     timeline, calls = host.timeline, host.blocking_calls
     is_launched = timeline.select(device=device) & (timeline.launch_id != ABSENT)
     launched_ns = np.sort(host.launched_ns[timeline.launch_id[is_launched]])
-    # Of one thread's stalls, in order and none inside another, those before a gap are neighbors.
     launched_gaps = np.flatnonzero((idle.launch_id != ABSENT) & ~inside_replays(timeline, idle))
     next_ns = host.launched_ns[idle.launch_id[launched_gaps]]
+    launched_gaps = launched_gaps[by_launch := np.argsort(next_ns, kind="stable")]
+    next_ns = next_ns[by_launch]
     previous_ns = np.concatenate(([ABSENT], launched_ns))[np.searchsorted(launched_ns, next_ns)]
+    by_thread = np.argsort(stalls.thread_index, kind="stable")
+    first = np.searchsorted(next_ns, stalls.start_ns[by_thread], side="right")
+    end = np.searchsorted(previous_ns, stalls.end_ns[by_thread])
+    # Some at a time: of thousands side by side, hardly any is waited for.
+    turn = np.cumsum(np.maximum(end - first, 0)) // _MAX_PAIRS
     delays = []
-    for group in stalls.groups:
-        first = np.searchsorted(stalls.end_ns[group], previous_ns, side="right")
-        last = np.searchsorted(stalls.start_ns[group], next_ns)
-        range_index, position = expand_ranges(first, last)
-        launching_thread = timeline.trace.thread_index[idle.launch_id[launched_gaps[range_index]]]
-        stall_index = group[position]
-        # All stalls of a thread together: of thousands side by side, hardly any is waited for.
+    for _, of_turn in groups_of(turn):
+        range_index, gap = expand_ranges(first[of_turn], end[of_turn])
+        stall_index = by_thread[of_turn[range_index]]
+        launching_thread = timeline.trace.thread_index[idle.launch_id[launched_gaps[gap]]]
         is_awaited = waits_for(
             host, launching_thread, stalls.thread_index[stall_index], stalls.start_ns[stall_index]
         )
-        range_index, stall_index = range_index[is_awaited], stall_index[is_awaited]
+        gap, stall_index = gap[is_awaited], stall_index[is_awaited]
         delays.append(
             _Delays(
-                launched_gaps[range_index],
+                launched_gaps[gap],
                 stalls.call_index[stall_index],
-                np.maximum(stalls.start_ns[stall_index], previous_ns[range_index]),
-                np.minimum(stalls.end_ns[stall_index], next_ns[range_index]),
+                np.maximum(stalls.start_ns[stall_index], previous_ns[gap]),
+                np.minimum(stalls.end_ns[stall_index], next_ns[gap]),
             )
         )
     # The launch of a blocking copy is a blocking call itself, and stands before its own gap.

@@ -15,7 +15,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
-from functools import cache
+from functools import lru_cache
 from typing import Annotated
 
 import numpy as np
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from tracelab.base.arrays import Arrays, Record
 from tracelab.base.intervals import Int64Array
 from tracelab.measures.blocking_calls import rows_awaited_by_calls
-from tracelab.measures.host_stalls import unrecorded_waits, waits_for
+from tracelab.measures.host_stalls import is_recorded, unrecorded_waits
 from tracelab.measures.measure import Measure, keyed_by, summed
 from tracelab.model.constraints import Constraint
 from tracelab.model.graph import Graph
@@ -33,6 +33,9 @@ from tracelab.model.lookup import last_in_group
 from tracelab.model.steps import Window
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
+
+# A thread may wait for stalls of any other: looked up in blocks, so many of which are remembered.
+_BLOCK_STALLS, _MAX_BLOCKS = 256, 1_024
 
 HOST = -2  # in the place of a row: the path goes on on the host
 
@@ -61,8 +64,8 @@ class PathStalls(Record, eq=False):
         thread_index: index into `Trace.threads`; ABSENT for a silence, which is of all threads.
         awaited_row: the timeline rows that they waited for, ABSENT where that is not known; of a
             silence the last one that had ended when it began.
-        of_thread: thread to the positions of the stalls that it waits for, its own and those of
-            others that begin while it does nothing; for ABSENT all of them.
+        awaited: gives which stalls of a block a thread waits for, its own and those of others
+            that begin while it does nothing; for ABSENT all of them.
     """
 
     event_id: tuple[int, ...]
@@ -70,15 +73,16 @@ class PathStalls(Record, eq=False):
     end_ns: tuple[int, ...]
     thread_index: tuple[int, ...]
     awaited_row: tuple[int, ...]
-    stalls_of: Callable[[int], tuple[int, ...]]
+    awaited: Callable[[int, int], tuple[int, ...]]
 
     def last_before(self, thread: int, stall_index: int, time_ns: int) -> int:
         """The last stall before another that a thread waited for and that was over, else ABSENT."""
-        indices = self.stalls_of(thread)
-        # Of each thread hardly more than one has begun and is not over.
-        for position in range(bisect_left(indices, stall_index) - 1, -1, -1):
-            if self.end_ns[indices[position]] <= time_ns:
-                return indices[position]
+        for block in range((stall_index - 1) // _BLOCK_STALLS, -1, -1):
+            indices = self.awaited(thread, block)
+            # Of each thread hardly more than one has begun and is not over.
+            for position in range(bisect_left(indices, stall_index) - 1, -1, -1):
+                if self.end_ns[indices[position]] <= time_ns:
+                    return indices[position]
         return ABSENT
 
 
@@ -200,13 +204,13 @@ def _path_stalls(graph: Graph, launched_ns: Int64Array, row_by_end: NDArray[np.i
     )
     thread_index = np.where(event_id == ABSENT, ABSENT, timeline.trace.thread_index[event_id])
 
-    @cache  # it is asked of few threads, of each one at every turn
-    def stalls_of(thread: int) -> tuple[int, ...]:
-        if thread == ABSENT:
-            return tuple(range(len(event_id)))
-        is_awaited = waits_for(host, np.full(len(event_id), thread), thread_index, start_ns)
-        is_awaited = is_awaited | (event_id == ABSENT)
-        return tuple(np.flatnonzero(is_awaited).tolist())
+    @lru_cache(_MAX_BLOCKS)  # a walk asks for a block at every turn, and then for the one before
+    def awaited(thread: int, block: int) -> tuple[int, ...]:
+        index = np.arange(len(event_id))[block * _BLOCK_STALLS :][:_BLOCK_STALLS]
+        is_awaited = host.is_launching[thread_index[index]]
+        is_awaited &= ~is_recorded(host, thread, start_ns[index])
+        is_awaited |= (event_id[index] == ABSENT) | (thread_index[index] == thread)
+        return tuple(index[is_awaited | (thread == ABSENT)].tolist())
 
     return PathStalls(
         event_id=tuple(event_id.tolist()),
@@ -214,7 +218,7 @@ def _path_stalls(graph: Graph, launched_ns: Int64Array, row_by_end: NDArray[np.i
         end_ns=tuple(end_ns.tolist()),
         thread_index=tuple(thread_index.tolist()),
         awaited_row=tuple(awaited_row.tolist()),
-        stalls_of=stalls_of,
+        awaited=awaited,
     )
 
 

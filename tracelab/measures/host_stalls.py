@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays, read_only
-from tracelab.base.intervals import Int64Array, Intervals, gaps, join, measure_within
-from tracelab.model.host import Host
+from tracelab.base.intervals import Int64Array, Intervals, contains, gaps, join, measure_within
+from tracelab.model.host import NOTHING_RECORDED, Host
 from tracelab.model.latencies import MAX_SILENCE_NS
 from tracelab.model.lookup import groups_of
 
@@ -24,14 +24,12 @@ class HostStalls(Arrays):
         call_index: intp[h], index into the blocking calls: the call that caused it.
         thread_index: int32[h], index into `Trace.threads` of the thread that made no progress.
         start_ns, end_ns: int64[h], ns.
-        groups: the host stalls of one thread and sort, each by start and by end: positions here.
     """
 
     call_index: NDArray[np.intp]
     thread_index: NDArray[np.int32]
     start_ns: Int64Array
     end_ns: Int64Array
-    groups: tuple[NDArray[np.intp], ...]
 
 
 def host_stalls(host: Host) -> HostStalls:
@@ -40,17 +38,11 @@ def host_stalls(host: Host) -> HostStalls:
     The slow reference models are ``tests/reference/ticks.py`` and ``tests/reference/walks.py``.
     """
     calls, stalled = host.blocking_calls, host.stalled_calls
-    thread_index = np.concatenate((calls.thread_index, stalled.thread_index))
     return HostStalls(
         call_index=np.concatenate((np.arange(len(calls)), stalled.allocation_index)),
-        thread_index=thread_index,
+        thread_index=np.concatenate((calls.thread_index, stalled.thread_index)),
         start_ns=np.concatenate((calls.start_ns, stalled.start_ns)),
         end_ns=np.concatenate((calls.end_ns, stalled.end_ns)),
-        groups=tuple(
-            read_only(group)
-            for _, stall_index in groups_of(thread_index)
-            for group in np.split(stall_index, [np.searchsorted(stall_index, len(calls))])
-        ),
     )
 
 
@@ -64,13 +56,15 @@ def waits_for(
 
     A thread waits for another one that launches while nothing is recorded of itself, or a lock.
     """
-    waits = np.isin(other_thread_index, list(host.launching_threads))
+    waits = host.is_launching[other_thread_index]
     for thread, indices in groups_of(thread_index):
-        if thread in host.states:
-            recorded, times_ns = host.states[thread].recorded, time_ns[indices]
-            begun = np.searchsorted(recorded.starts, times_ns, side="right")
-            waits[indices] &= begun == np.searchsorted(recorded.ends, times_ns, side="right")
+        waits[indices] &= ~is_recorded(host, thread, time_ns[indices])
     return read_only(waits | (other_thread_index == thread_index))
+
+
+def is_recorded(host: Host, thread: int, time_ns: Int64Array) -> NDArray[np.bool_]:
+    """bool[k], whether anything is recorded of a thread at each moment, ns."""
+    return contains(host.states.get(thread, NOTHING_RECORDED).recorded, time_ns)
 
 
 def unrecorded_waits(host: Host) -> Intervals:

@@ -318,10 +318,17 @@ class Host(Record, eq=False, dict=True):
         )
 
     @cached_property
+    def is_launching(self) -> NDArray[np.bool_]:
+        """bool[threads + 1], which threads put work on a GPU; the last stands for ABSENT."""
+        trace, launch_id = self.timeline.trace, self.timeline.launch_id
+        is_launching = np.zeros(len(trace.threads) + 1, dtype=np.bool_)
+        is_launching[trace.thread_index[launch_id[launch_id != ABSENT]]] = True
+        return read_only(is_launching)
+
+    @cached_property
     def launching_threads(self) -> frozenset[int]:
         """Index into `Trace.threads` of those that put work on a GPU."""
-        launch_id = self.timeline.launch_id[self.timeline.launch_id != ABSENT]
-        return frozenset(self.timeline.trace.thread_index[launch_id].tolist())
+        return frozenset(np.flatnonzero(self.is_launching).tolist())
 
     @cached_property
     def _together(self) -> tuple[_Together, ...]:

@@ -60,7 +60,7 @@ def find_calls(host: Host) -> Calls:
     blocking_calls = host.blocking_calls
     event_id = np.union1d(launch_id[launch_id != ABSENT], blocking_calls.event_id)
     thread_index = trace.thread_index[event_id]
-    event_id = event_id[np.isin(thread_index, list(host.launching_threads))]
+    event_id = event_id[host.is_launching[thread_index]]
     event_id = event_id[
         np.lexsort(
             (-trace.end_ns[event_id], trace.start_ns[event_id], trace.thread_index[event_id])

@@ -192,8 +192,11 @@ def fed_back(graph: Graph) -> FedBack:
     is_input, is_returned = np.zeros((2, len(calls)), dtype=np.bool_)
     copy_id = [np.zeros(0, dtype=np.int64)]
     is_wait = calls.kind != Blocking.ALLOCATION
+    rows_of_thread = dict(groups_of(thread_index))
     for thread, index in groups_of(np.where(is_wait, calls.thread_index, ABSENT)):
-        own = rows[thread_index == thread]
+        own = rows[rows_of_thread.get(thread, [])]
+        if not copies_in[own].any():
+            continue
         start_ns, first = np.unique(trace.start_ns[timeline.launch_id[own]], return_index=True)
         own = own[first]
         before = np.searchsorted(start_ns, calls.start_ns[index], side="right") - 1
