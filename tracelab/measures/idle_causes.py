@@ -30,7 +30,7 @@ from tracelab.model.constraints import REASONS, Reason
 from tracelab.model.driver_api import is_graph_launch
 from tracelab.model.graph import Graph
 from tracelab.model.host import NOTHING_RECORDED, Host
-from tracelab.model.lookup import expand_ranges, groups_of, match_names
+from tracelab.model.lookup import expand_ranges, groups_of, match_names, range_of
 from tracelab.model.steps import Window, bounds_of
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
@@ -103,7 +103,7 @@ class Bubbles(Arrays, dict=True):
 
     def rows_of(self, device: int) -> slice:
         """The bubbles of one device, which are next to each other."""
-        return _rows_of(self.device_number, device)
+        return range_of(self.device_number, device)
 
     @cached_property
     def lasts_ns(self) -> tuple[Int64Array, Int64Array]:
@@ -174,8 +174,8 @@ class Bubbles(Arrays, dict=True):
         sums: Int64Array = before[self.end] - before[self.first]
         return sums
 
-    def covered(self, is_row: NDArray[np.bool_]) -> NDArray[np.intp]:
-        """intp[p], how many of the chosen bubbles (bool[k]) each piece is in."""
+    def covered(self, is_row: NDArray[np.bool_] | slice = slice(None)) -> NDArray[np.intp]:
+        """intp[p], how many of all bubbles, or of chosen ones (bool[k]), each piece is in."""
         count = len(self.cause) + 1
         begin, end = (np.bincount(x[is_row], minlength=count) for x in (self.first, self.end))
         return np.cumsum(begin - end)[:-1]
@@ -236,20 +236,12 @@ class DeviceIdle(Arrays):
 
     def intervals(self, device: int) -> Intervals:
         """Return the idle time of one device."""
-        rows = _rows_of(self.device_number, device)
+        rows = range_of(self.device_number, device)
         return union(self.start_ns[rows], self.end_ns[rows])
 
     def within(self, device: int, windows: Sequence[Window]) -> Int64Array:
         """Measure the idle time of one device in each window: int64[windows], ns."""
         return measure_within(self.intervals(device), *bounds_of(windows))
-
-
-def _rows_of(device_number: NDArray[np.int32], device: int) -> slice:
-    """The rows of one device in an ascending column."""
-    # A number of another type would copy the column.
-    number = device_number.dtype.type(device)
-    first, end = (device_number.searchsorted(number, side) for side in ("left", "right"))
-    return slice(int(first), int(end))
 
 
 def _longer(

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays, Record
 from tracelab.base.intervals import Int64Array
-from tracelab.measures.idle_causes import Bubbles, Cause, Pairs, Selection
+from tracelab.measures.idle_causes import Bubbles, Cause, Pairs
 from tracelab.measures.measure import Measure
 from tracelab.model.frames import event_as_shown, is_engine_operator, is_sleep, is_thread_wait
 from tracelab.model.graph import Graph
@@ -48,14 +48,11 @@ class IdleCulprits(Arrays):
         row, piece = pairs
         return np.where(self.is_launch[piece], self.launch_id[row], self.event_id[piece])
 
-    def distinct(self, bubbles: Bubbles, selection: Selection) -> Int64Array:
-        """Event ids of the culprits of selected pieces, ascending, each once."""
-        found = []
-        for is_row, is_piece in selection:
-            is_seen = is_piece & (bubbles.covered(is_row) > 0)
-            is_late = is_row & (bubbles.sums(is_piece & self.is_launch) > 0)
-            found += [self.event_id[is_seen & ~self.is_launch], self.launch_id[is_late]]
-        return np.unique(np.concatenate(found))
+    def distinct(self, bubbles: Bubbles, is_piece: NDArray[np.bool_]) -> Int64Array:
+        """Event ids of the culprits of chosen pieces, ascending, each once."""
+        is_seen = is_piece & ~self.is_launch & (bubbles.covered() > 0)
+        is_late = bubbles.sums(is_piece & self.is_launch) > 0
+        return np.union1d(self.event_id[is_seen], self.launch_id[is_late])
 
 
 def idle_culprits(graph: Graph, bubbles: Bubbles) -> IdleCulprits:

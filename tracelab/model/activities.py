@@ -12,7 +12,7 @@ from tracelab.base.arrays import Arrays, Record, read_only
 from tracelab.base.intervals import Int64Array, Intervals, clip, measure, union
 from tracelab.base.options import PROFILER_STEP
 from tracelab.model.kernel_kinds import Kind, copy_direction
-from tracelab.model.lookup import match_names
+from tracelab.model.lookup import match_names, range_of
 from tracelab.model.nesting import Nesting
 from tracelab.model.steps import Step, UnusedSteps, Window
 from tracelab.model.trace import ABSENT, Category, Trace
@@ -133,10 +133,7 @@ class Activities(Arrays, dict=True):
 
     def rows_of(self, device: int) -> slice:
         """The activities of one device."""
-        # A number of another type would copy the column.
-        number = self.device_number.dtype.type(device)
-        first, end = (self.device_number.searchsorted(number, x) for x in ("left", "right"))
-        return slice(int(first), int(end))
+        return range_of(self.device_number, device)
 
     def copies(self, direction: str) -> NDArray[np.bool_]:
         """bool[m], which activities copy in a direction, as of `copy_direction`."""

@@ -72,6 +72,17 @@ def unions(
     return {number: union(start_ns[index], end_ns[index]) for number, index in groups_of(group)}
 
 
+def range_of(column: NDArray[np.integer[Any]], value: int) -> slice:
+    """The rows of a value in an ascending column.
+
+    >>> range_of(np.array([3, 7, 7, 9]), 7)
+    slice(1, 3, None)
+    """
+    number = column.dtype.type(value)  # another type would have all of the column cast
+    first, end = column.searchsorted(number), column.searchsorted(number, "right")
+    return slice(int(first), int(end))
+
+
 def expand_ranges(
     first: NDArray[np.intp], end: NDArray[np.intp]
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -128,10 +139,9 @@ def last_in_group(
     """
     last_index = np.full(len(query_group), ABSENT, dtype=np.intp)
     for number, queries in groups_of(query_group):
-        same = group.dtype.type(number)  # another type would have all of the group cast
-        first, end = np.searchsorted(group, same), np.searchsorted(group, same, "right")
-        index = first + np.searchsorted(key[first:end], query_key[queries], side) - 1
-        last_index[queries] = np.where(index >= first, index, ABSENT)
+        same = range_of(group, number)
+        index = same.start + np.searchsorted(key[same], query_key[queries], side) - 1
+        last_index[queries] = np.where(index >= same.start, index, ABSENT)
     return last_index
 
 
@@ -192,7 +202,9 @@ def counts_before(
     bounds = np.searchsorted(trace.thread_index[events], np.arange(len(trace.threads) + 1))
     thread = trace.thread_index[others]
     first, end = bounds[thread], bounds[thread + 1]
-    return search_ranges(trace.start_ns[events], first, end, moments_ns, side) - first
+    position = search_ranges(trace.start_ns[events], first, end, moments_ns, side)
+    count: NDArray[np.intp] = position - first
+    return count
 
 
 def reach_in_group(group: NDArray[np.integer[Any]], end_ns: Int64Array) -> Int64Array:

@@ -90,7 +90,7 @@ def _stacks(context: Context) -> list[Candidate]:
     """Report a file without Python functions, or the blamed call sites without their source."""
     lacks_stacks = not len(context.trace.of_category(Category.PYTHON))
     is_busy = context.is_idle_by(Cause.HOST_BUSY)
-    host_id = context.idle_culprits.distinct(context.bubbles, context.bubbles.select(is_busy))
+    host_id = context.idle_culprits.distinct(context.bubbles, is_busy)
     sites = {*context.blocking_calls.call_sites, *context.call_sites(host_id)}
     files = [
         site.file
