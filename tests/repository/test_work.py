@@ -133,14 +133,31 @@ def test_calls_grow_with_a_crowd(tmp_path, name):
     assert grown(calls, tmp_path, name, 25) < 4
 
 
-def test_a_thread_more_takes_few_calls(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [
+        ("threads", 1_200),  # 1,030; 1,760 when each was replayed alone
+        ("devices", 9_500),  # 8,830; 16,700 when each was searched for what others have
+    ],
+)
+def test_one_more_takes_few_calls(tmp_path, name, most):
     """It has three events in each of the four steps."""
-    analyze(write(tmp_path / "first.json", crowd("threads", 4)), Options(cache=False))
+    analyze(write(tmp_path / "first.json", crowd(name, 4)), Options(cache=False))
     counted = []
     for count in (25, 100):
-        path = write(tmp_path / f"{count}.json", crowd("threads", count))
+        path = write(tmp_path / f"{count}.json", crowd(name, count))
         counted.append((calls_in(analyze, path, Options(cache=False))[0], count))
-    assert for_one_more(counted) < 1_200  # 1,030; 1,760 when each was replayed alone
+    assert for_one_more(counted) < most
+
+
+def test_2_000_devices_that_wait_for_one_thread_share_its_pieces(tmp_path):
+    """There were a thousand pieces for each event when each device had its own."""
+    path = write(tmp_path / "trace.json", crowd("devices", 2_000))
+
+    analysis = analyze_source(path, Options(cache=False))
+
+    assert len(analysis.bubbles.cause) < 2 * len(analysis.trace)
+    assert len(analysis.bubbles.first) < 2 * len(analysis.trace)
 
 
 @pytest.mark.parametrize("name", CROWDS)
