@@ -19,6 +19,7 @@ from tests.build.files import write
 from tracelab import analyze
 from tracelab.analysis.analysis import analyze_source
 from tracelab.base.options import Options
+from tracelab.model.lookup import first_around
 from tracelab.model.trace import GPU_ACTIVITIES
 from tracelab.read import cache
 from tracelab.read.reader import read_trace
@@ -171,6 +172,18 @@ def test_memory_grows_with_a_crowd(tmp_path, name):
         return peak_bytes
 
     assert grown(peak, tmp_path, name, 100) < 3  # 2.0; 4.0 when all was kept for each thread
+
+
+def test_threads_side_by_side_take_no_memory_for_each_two():
+    """All work at all moments: what each does then would be the square of them."""
+    count = 2_000
+    start_ns = np.arange(count)
+    tracemalloc.start()
+    found = first_around(start_ns, start_ns + 2 * count, start_ns + count)
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (found == 0).all()
+    assert peak_bytes < 200 * count  # 81; 8 of each two
 
 
 class Counted(np.ndarray):

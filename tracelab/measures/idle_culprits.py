@@ -16,7 +16,13 @@ from tracelab.measures.measure import Measure
 from tracelab.model.frames import event_as_shown, is_engine_operator, is_sleep, is_thread_wait
 from tracelab.model.graph import Graph
 from tracelab.model.host import Host
-from tracelab.model.lookup import expand_ranges, groups_of, match_names, rows_of
+from tracelab.model.lookup import (
+    first_around,
+    groups_of,
+    match_names,
+    rows_of,
+    search_ranges,
+)
 from tracelab.model.program.call_sites import NO_CALL_SITE, CallSite, call_sites, python_frames
 from tracelab.model.program.source_lines import SourceLines
 from tracelab.model.steps import Window
@@ -171,25 +177,24 @@ def outermost_around(
     thread_index: NDArray[np.integer[Any]],
 ) -> Int64Array:
     """The outermost of some events around each moment: of its thread, else of any: int64[k]."""
-    own_id, around_id = np.full((2, len(times_ns)), ABSENT, dtype=np.int64)
-    outermost_first = np.lexsort((-trace.end_ns[event_id], trace.start_ns[event_id]))
-    event_id = event_id[outermost_first]
-    by_time = np.argsort(times_ns, kind="stable")
-    for thread, indices in reversed(list(groups_of(trace.thread_index[event_id]))):
-        of_thread = event_id[indices]
-        start_ns, reach_ns = (
-            trace.start_ns[of_thread],
-            np.maximum.accumulate(trace.end_ns[of_thread]),
-        )
-        outer_id = of_thread[np.concatenate(([True], start_ns[1:] >= reach_ns[:-1]))]
-        bounds_ns = trace.start_ns[outer_id], trace.end_ns[outer_id]
-        index, during = expand_ranges(*np.searchsorted(times_ns, bounds_ns, sorter=by_time))
-        inside = by_time[during]
-        # Of several threads the first one stays.
-        around_id[inside] = outer_id[index]
-        is_own = thread_index[inside] == thread
-        own_id[inside[is_own]] = outer_id[index[is_own]]
-    return np.where(own_id == ABSENT, around_id, own_id)
+    thread, start_ns, end_ns = (
+        column[event_id] for column in (trace.thread_index, trace.start_ns, trace.end_ns)
+    )
+    order = np.lexsort((-end_ns, start_ns, thread))
+    thread, start_ns, end_ns = thread[order], start_ns[order], end_ns[order]
+    begins = np.diff(thread, prepend=ABSENT) != 0
+    ends_of_threads = np.split(end_ns, np.flatnonzero(begins))
+    reach_ns = np.concatenate([np.maximum.accumulate(ends) for ends in ends_of_threads])
+    is_outer = begins | (start_ns >= np.roll(reach_ns, 1))
+    # Those of one thread do not overlap.
+    outer_id = np.append(event_id[order[is_outer]], ABSENT).astype(np.int64)
+    thread, start_ns, end_ns = thread[is_outer], start_ns[is_outer], end_ns[is_outer]
+    wanted = thread_index.astype(thread.dtype)
+    first, end = np.searchsorted(thread, wanted), np.searchsorted(thread, wanted, "right")
+    index = search_ranges(start_ns, first, end, times_ns, "right") - 1
+    is_own = (index >= first) & (times_ns < np.append(end_ns, 0)[index])
+    index[~is_own] = first_around(start_ns, end_ns, times_ns[~is_own])
+    return outer_id[index]
 
 
 def innermost_functions(

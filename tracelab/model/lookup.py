@@ -160,12 +160,7 @@ def search_ranges(
         end: intp[queries], where it ends.
         query_key: int64[queries].
         side: as there.
-
-    >>> key, every = np.array([10, 20, 30, 5, 6]), np.array([0, 0, 3])
-    >>> search_ranges(key, every, np.array([3, 0, 5]), np.array([25, 25, 6])).tolist()
-    [2, 0, 4]
     """
-    # All searches halve their ranges together: a thread each takes no longer than one for all.
     comes_before = np.less if side == "left" else np.less_equal
     low, high = first.copy(), end.copy()
     open_ = np.flatnonzero(low < high)
@@ -176,6 +171,27 @@ def search_ranges(
         high[open_[~is_before]] = middle[~is_before]
         open_ = open_[low[open_] < high[open_]]
     return low
+
+
+def first_around(
+    start_ns: Int64Array, end_ns: Int64Array, moments_ns: Int64Array
+) -> NDArray[np.intp]:
+    """intp[k], the first of some intervals, in their order, around each moment, else ABSENT."""
+    by_time = np.argsort(moments_ns, kind="stable")
+    first, end = np.searchsorted(moments_ns, (start_ns, end_ns), sorter=by_time)
+    # The moments in an interval are two runs of 2^level, which may overlap; a run is two halves.
+    level = np.frexp(np.maximum(end - first, 0))[1] - 1
+    none = len(start_ns)
+    around = np.full(len(moments_ns), none, dtype=np.intp)
+    for exponent in range(level.max(initial=ABSENT), -1, -1):
+        width = 2**exponent
+        around[width:] = np.minimum(around[width:], around[:-width])
+        index = np.flatnonzero(level == exponent)
+        np.minimum.at(around, first[index], index)
+        np.minimum.at(around, end[index] - width, index)
+    found = np.empty_like(around)
+    found[by_time] = np.where(around == none, ABSENT, around)
+    return found
 
 
 def counts_inside(

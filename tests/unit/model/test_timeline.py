@@ -24,7 +24,13 @@ from tracelab.base.errors import UsageError
 from tracelab.base.intervals import measure
 from tracelab.model.activities import Stream
 from tracelab.model.kernel_kinds import Kind
-from tracelab.model.lookup import expand_ranges, groups_of, last_in_group, search_ranges
+from tracelab.model.lookup import (
+    expand_ranges,
+    first_around,
+    groups_of,
+    last_in_group,
+    search_ranges,
+)
 from tracelab.model.nesting import Nesting
 from tracelab.model.timeline import build_timeline, only_launched
 from tracelab.model.trace import ABSENT
@@ -422,6 +428,22 @@ def test_each_search_is_in_its_own_range(side, ranges, queries):
     assert found.tolist() == [
         first + np.searchsorted(key[first:end], x, side)
         for first, end, x in zip(bounds[index], bounds[index + 1], wanted, strict=True)
+    ]
+
+
+@examples(200)
+@given(
+    st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), max_size=12),
+    st.lists(st.integers(-1, 45), max_size=12),
+)
+def test_first_around_is_the_first_interval_that_holds_a_moment(intervals, moments):
+    starts, lengths = np.array(intervals, dtype=np.int64).reshape(-1, 2).T
+
+    found = first_around(starts, starts + lengths, np.array(moments, dtype=np.int64))
+
+    assert found.tolist() == [
+        next((i for i, (x, length) in enumerate(intervals) if x <= at < x + length), ABSENT)
+        for at in moments
     ]
 
 
