@@ -24,7 +24,7 @@ from tracelab.report.schema import SCHEMA, Report
 # A saved report names its schema within it.
 _HEAD_BYTES = 4096
 # It is held in memory as a whole. It has a value per 25 bytes, and shrinks to a tenth.
-_MIN_BYTES_PER_VALUE, _MAX_RATIO, _MAX_INTEGER = 8, 30, 2**62
+_MIN_BYTES_PER_VALUE, _MAX_RATIO, _MAX_NUMBER = 8, 30, 2**62
 _OTHER_KEYS = frozenset(field.name for field in fields(Report)) - {"tables"} | {"headline"}
 # Of columns, which become attributes (no "__class__"), and of tables, which become files.
 _NAME = re.compile(r"[A-Za-z]\w{0,99}", re.ASCII)
@@ -111,7 +111,7 @@ def parse_report(content: bytes, path: str) -> Report:
         raise UnreadableInputError(f"{path}: {error}") from None
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         raise UnreadableInputError(f"{path}: this is not a report of the schema {SCHEMA}")
-    if _largest(data) >= _MAX_INTEGER:
+    if _largest(data) >= _MAX_NUMBER:
         raise UnreadableInputError(f"{path}: the report is damaged: a number is too large")
     try:
         tables = msgspec.convert(data, _TABLES)
@@ -133,14 +133,14 @@ def parse_report(content: bytes, path: str) -> Report:
     return report
 
 
-def _largest(value: Any) -> int:
-    """The largest size of an integer of a document; sums and differences of these are made."""
-    largest, waiting = 0, [value]
+def _largest(value: Any) -> float:
+    """The largest size of a number of a document; sums and differences of these are made."""
+    largest, waiting = 0.0, [value]
     while waiting:
         one = waiting.pop()
         if isinstance(one, dict | list):
             waiting += one.values() if isinstance(one, dict) else one
-        elif isinstance(one, int):
+        elif isinstance(one, int | float):
             largest = max(largest, abs(one))
     return largest
 
