@@ -87,7 +87,8 @@ def _aside(finding: Finding, share: float) -> Note:
     if share < MIN_NOTABLE_SHARE:
         return Note(text, finding.rule, is_warning=False)
     at = "" if not place or place.removeprefix("in ") in title else f", {place}"
-    return Note(f"{text}{at}: {percent(share)} of the time", finding.rule, is_warning=True)
+    fix = f"; {lowered(finding.fix_short).rstrip('.')}" if finding.remedy else ""
+    return Note(f"{text}{at}: {percent(share)} of the time{fix}", finding.rule, is_warning=True)
 
 
 def unread(provenance: Provenance) -> list[Note]:

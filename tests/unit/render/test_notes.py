@@ -52,6 +52,14 @@ def test_what_is_of_no_typical_step_is_told_as_that(bound_ns, cost_ns, is_warnin
     assert note.text == snapshot
 
 
+def test_a_stall_that_a_remedy_knows_is_told_with_its_fix():
+    finding = make_finding(
+        "TL306", role=ASIDE, title="Workers start", remedy="workers", fix_short="Keep the workers."
+    )
+    [note] = asides(ranks_of(make_report(findings=(finding,))))
+    assert note.text.endswith(" of the time; keep the workers")
+
+
 def test_a_loss_that_no_rule_tells_is_counted_over_all_files():
     traces = [make_trace(losses={"repeated_steps": 3, "waits_without_record": 8})] * 2
     [note] = notes_of([], traces)

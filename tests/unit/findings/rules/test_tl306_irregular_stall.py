@@ -43,6 +43,16 @@ def test_a_stall_in_one_of_four_steps(findings):
     assert finding.where.function == "get"
 
 
+def test_workers_that_start_with_an_epoch(findings):
+    """GIVEN the stall is the loader's, which starts processes THEN the fix is to keep them."""
+    begin, end = 20 * MS + 5 * US, 20 * MS + 1_000 * US
+    loader = python("torch/utils/data/dataloader.py(487): __iter__", begin, end)
+    started = python("multiprocessing/popen_fork.py(62): _launch", begin + US, end - US)
+    [finding] = [x for x in findings(*program(5, 5, 1_100, 5), loader, started) if x.remedy]
+    assert (finding.rule, finding.remedy) == ("TL306", "workers-started-again")
+    assert (finding.bound_ns, finding.steps_seen) == (1_100 * US, 1)
+
+
 @pytest.mark.parametrize(
     ("stalls_us", "expected"),
     [
