@@ -276,13 +276,13 @@ def whatif_saves_what_the_report_says(analysis):
 
 
 def part_of_a_job_is_small(analysis):
-    """At most 4 KB per step; of steps with more than 157 activities of the GPU 26 bytes of each."""
+    """At most 4 KB per step; of steps with more than 151 activities of the GPU 27 bytes of each."""
     part = drop_program(FileResult(analysis.source, analysis.report, part=analysis.part)).part
     packed = pack_part(part)
     assert pack_part(unpack_part(packed)) == packed
     [trace], steps = analysis.report.traces, max(1, len(part.steps.number))
     is_here = analysis.source.path.startswith(str(BUNDLED))
-    most = 4_096 * steps if is_here else max(4_096 * steps, 26 * trace.gpu_activities)
+    most = 4_096 * steps if is_here else max(4_096 * steps, 27 * trace.gpu_activities)
     assert len(lzma.compress(packed)) <= most
 
 
