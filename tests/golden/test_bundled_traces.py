@@ -26,7 +26,7 @@ from tests.bundled_traces import FOLDER, MANIFEST, analysis_of, files_of, report
 from tests.checks import failures
 from tests.short_fixes import assert_short
 from tracelab.workloads.catalog import CATALOG, find
-from tracelab.workloads.expectations import check_job, check_report
+from tests.build.expectations import check_job, check_report
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "workloads" / "README.md").read_text().splitlines()

@@ -15,6 +15,7 @@ from tracelab.base.errors import UnreadableInputError
 from tracelab.base.options import Options
 from tracelab.render.csv_tables import write_csv
 from tracelab.render.registry import render_as
+from tracelab.render.section import cell
 from tracelab.report import schema
 
 BEFORE = {"distributedInfo": {"rank": 3}}
@@ -283,12 +284,13 @@ def test_unknown_table_may_hold_anything(report, tmp_path):
     assert tmp_path / "csv" / "mine.x_ns._.._.._z.csv" in written
 
 
-def test_share_that_no_percentage_shows_is_shown_as_a_number(report, tmp_path):
+def test_a_share_that_no_percentage_shows_is_refused_and_shown_as_a_number(report, tmp_path):
     rows = [{"rank": 3, "step": None, "q_share": 1e308}]
+    assert cell("q_share", 1e308)[0] == f"{1e308:,}"
     file = tmp_path / "report.json"
     file.write_bytes(orjson.dumps({**json.loads(report.to_json()), "mine": rows}))
-
-    assert "Mine" in render_as(load_report(file), "text", width=80, color=False, full=True)
+    with pytest.raises(UnreadableInputError, match="a number is too large"):
+        load_report(file)
 
 
 def test_a_saved_report_with_a_byte_order_mark_is_read(tmp_path):

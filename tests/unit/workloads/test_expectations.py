@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from tracelab import analyze
-from tracelab.workloads.expectations import check_report
+from tests.build.expectations import check_report
 
 TRACES = Path(__file__).parents[3] / "traces"
 

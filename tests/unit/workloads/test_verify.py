@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.figures import figures
-from tracelab.workloads import verify
+from tests.build import verify_workloads as verify
 
 TRACES = Path(__file__).parents[3] / "traces"
 MANIFEST = json.loads((TRACES / "manifest.json").read_text())["traces"]

@@ -1,4 +1,4 @@
-"""Capture workloads and check what they show: ``python -m tracelab.workloads.verify traces``.
+"""Capture workloads and check what they show: ``python -m tests.build.verify_workloads traces``.
 
 Each line of the folder's ``manifest.json`` says what its capture must show. The exit code is 1
 where one does not.
@@ -16,7 +16,7 @@ from typing import Any
 
 from tracelab.analysis.reports import analyze
 from tracelab.base.errors import MissingSupportError
-from tracelab.workloads.expectations import Check, check_job, check_report
+from tests.build.expectations import Check, check_job, check_report
 
 _TIMEOUT_S = 180
 
@@ -24,7 +24,7 @@ _TIMEOUT_S = 180
 def main(arguments: list[str] | None = None) -> int:
     """Capture and check the lines of a manifest; return the exit code."""
     parser = argparse.ArgumentParser(
-        prog="python -m tracelab.workloads.verify", description=__doc__
+        prog="python -m tests.build.verify_workloads", description=__doc__
     )
     parser.add_argument("folder", type=Path, help="the folder with manifest.json")
     parser.add_argument("--gpus", type=int, default=1, help="only those for up to so many GPUs")
