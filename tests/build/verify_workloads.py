@@ -14,9 +14,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from tests.build.expectations import Check, check_job, check_report
 from tracelab.analysis.reports import analyze
 from tracelab.base.errors import MissingSupportError
-from tests.build.expectations import Check, check_job, check_report
 
 _TIMEOUT_S = 180
 

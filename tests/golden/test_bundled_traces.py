@@ -22,11 +22,11 @@ from tests.build.capture_tables import (
     steady_of,
     workload_row,
 )
+from tests.build.expectations import check_job, check_report
 from tests.bundled_traces import FOLDER, MANIFEST, analysis_of, files_of, report_of
 from tests.checks import failures
 from tests.short_fixes import assert_short
 from tracelab.workloads.catalog import CATALOG, find
-from tests.build.expectations import check_job, check_report
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "workloads" / "README.md").read_text().splitlines()

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from tracelab import analyze
 from tests.build.expectations import check_report
+from tracelab import analyze
 
 TRACES = Path(__file__).parents[3] / "traces"
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.figures import figures
 from tests.build import verify_workloads as verify
+from tests.figures import figures
 
 TRACES = Path(__file__).parents[3] / "traces"
 MANIFEST = json.loads((TRACES / "manifest.json").read_text())["traces"]
