@@ -120,7 +120,7 @@ def test_parts_that_are_damaged_or_something_else_are_refused(tracelab, parts, t
 
     for file, reason in {
         cut: "is damaged",
-        ONE_NODE[0]: "holds no parts of a job",
+        ONE_NODE[0]: "is damaged, or no file that",
         tmp_path / "gone": "no such file",
         other: "tracelab 0.0.1",
     }.items():

@@ -150,9 +150,9 @@ def _read(path: str) -> tuple[_Parts, list[FileResult]]:
             )
         parts = msgspec.msgpack.decode(content, type=_Parts)
         return parts, [_unpacked(one, path) for one in parts.results]
-    except (*READ_ERRORS, msgspec.DecodeError, UnicodeDecodeError, IndexError) as error:
+    except (*READ_ERRORS, msgspec.DecodeError, UnicodeDecodeError, IndexError):
         raise UnreadableInputError(
-            f"{path}: is damaged, or holds no parts of a job: {error}"
+            f"{path}: is damaged, or no file that `tracelab analyze FILES --parts FILE` wrote"
         ) from None
 
 
