@@ -63,8 +63,8 @@ def recurs(graph: Graph, events: Int64Array) -> Int64Array:
     return _if_enough(graph, events, np.ones(len(events)), 1)
 
 
-def recurring(graph: Graph, events: Events) -> Int64Array:
-    """All events if at least two steady steps have any, else none.
+def recurring(graph: Graph, events: Events, *, least: int = _MIN_STEADY_STEPS) -> Int64Array:
+    """All events if at least two steady steps, or `least`, have any, else none.
 
     The first recorded step counts for nothing, as what comes once comes there.
     """
@@ -73,7 +73,7 @@ def recurring(graph: Graph, events: Events) -> Int64Array:
         return NO_EVENTS
     later = [index for index in timeline.steady.indices if index > 0]
     seen = np.intersect1d(step_indices(graph, events), later)
-    return events.astype(np.int64) if len(seen) >= _MIN_STEADY_STEPS else NO_EVENTS
+    return events.astype(np.int64) if len(seen) >= least else NO_EVENTS
 
 
 def recurs_in_most_steps(graph: Graph, events: Int64Array) -> Int64Array:

@@ -51,9 +51,18 @@ def starts(program):
     program.add(python, "multiprocessing/popen_fork.py(62): _launch", 200, 400)
 
 
-@pytest.mark.parametrize(("in_steps", "events"), [((1, 3), 4), ((2,), 2)], ids=["again", "once"])
-def test_workers_that_are_started_again(in_steps, events):
-    assert recognized(starts, in_steps=in_steps) == {"workers-started-again": events}
+@pytest.mark.parametrize(
+    ("in_steps", "found"),
+    [
+        ((1, 3), {"workers-started-again": 4}),
+        ((2,), {"workers-started-again": 2}),
+        ((0, 3), {"workers-started-again": 4}),
+        ((0,), {}),
+    ],
+    ids=["each epoch", "the epoch that begins", "again after the first step", "the first time"],
+)
+def test_workers_that_are_started_again(in_steps, found):
+    assert recognized(starts, in_steps=in_steps) == found
 
 
 @pytest.mark.parametrize(("thread", "found"), [(0, {"unpickling-in-training-thread": 5}), (1, {})])
