@@ -120,7 +120,7 @@ def test_parts_that_are_damaged_or_something_else_are_refused(tracelab, parts, t
 
     for file, reason in {
         cut: "is damaged",
-        ONE_NODE[0]: "is damaged, or no file that",
+        ONE_NODE[0]: "is damaged, or no file of parts",
         tmp_path / "gone": "no such file",
         other: "tracelab 0.0.1",
     }.items():

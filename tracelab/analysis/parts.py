@@ -152,7 +152,7 @@ def _read(path: str) -> tuple[_Parts, list[FileResult]]:
         return parts, [_unpacked(one, path) for one in parts.results]
     except (*READ_ERRORS, msgspec.DecodeError, UnicodeDecodeError, IndexError):
         raise UnreadableInputError(
-            f"{path}: is damaged, or no file that `tracelab analyze FILES --parts FILE` wrote"
+            f"{path}: is damaged, or no file of parts that tracelab wrote"
         ) from None
 
 
