@@ -223,7 +223,6 @@ def look_of(*, full: bool, top: int | None) -> dict[str, Any]:
 
 
 def _require_shown(paths: Mapping[str, Path | None], *, redact: bool) -> None:
-    """Refuse to redact files that hold what traces say as it is."""
     for (flag, path), holds in zip(paths.items(), ("bytes of the trace", "reports"), strict=True):
         if redact and path is not None:
             raise UsageError(
@@ -242,7 +241,6 @@ def requests_of(paths: Mapping[str, Path | None], files: int) -> Requests:
 def _analyze(
     source: Source, options: Options, requests: Requests, *, is_alone: bool, is_verified: bool
 ) -> FileResult:
-    """Analyze one of several files, and make what the outputs need of it, in any process."""
     from tracelab.analysis.reports import analyze_file
 
     then = partial(_reduce, requests=requests, is_verified=is_verified)
@@ -258,7 +256,6 @@ def _reduce(analysis: Analysis, requests: Requests, *, is_verified: bool) -> dic
 
 
 def _verify(report: Report, results: Sequence[FileResult]) -> None:
-    """Say what was verified; fail with what differs."""
     from tracelab.analysis.verify import verify
 
     verified = verify(report, [x.more["verified"] for x in results if x.more])
@@ -270,7 +267,6 @@ def _verify(report: Report, results: Sequence[FileResult]) -> None:
 
 
 def _require_few(sources: Sequence[Source]) -> None:
-    """Refuse to draw each of many files, unless their names tell that they are one job."""
     ranks = {source.rank for source in sources} - {None}
     if len(sources) > MAX_PICTURES and len(ranks) < len(sources):
         raise UsageError(

@@ -290,12 +290,6 @@ QUESTIONS: Mapping[str, type[Question]] = {
 
 
 def _require_traces(results: Iterable[FileResult]) -> list[Any]:
-    """Return what all files were reduced to.
-
-    Raises:
-        UsageError: one is a saved report.
-        TracelabError: one cannot be analyzed.
-    """
     for result in results:
         if result.error is not None:
             raise result.error

@@ -168,7 +168,6 @@ def check(
 
 
 def _budgets_of_file(named: Path | None) -> tuple[Budgets, Path | None]:
-    """Return budgets and their file: the named one, else the nearest pyproject.toml with any."""
     from tracelab.comparison.budgets import Budgets
 
     if named is not None:
@@ -222,7 +221,6 @@ def parse_assignments(texts: Iterable[str], flag: str, example: str) -> dict[str
 def _read_all(
     sources: Sequence[Source], paths: Sequence[str], options: Options
 ) -> tuple[list[Report], bool]:
-    """Return the report of all traces and the saved ones; and whether one that counts failed."""
     from tracelab.analysis.reports import analyze_file, merge_results
     from tracelab.cli.many_files import map_files
 

@@ -113,7 +113,6 @@ def diff(
 def _paths(
     before: str | None, after: str | None, several_before: list[str], several_after: list[str]
 ) -> tuple[list[str], list[str]]:
-    """The recordings of both sides, given in one way or the other."""
     if before is not None and after is not None and not (several_before or several_after):
         return [before], [after]
     if before is None and after is None and several_before and several_after:
@@ -129,7 +128,6 @@ def _leave(
     inputs: tuple[_Input, _Input],
     allowed: float | None,
 ) -> None:
-    """Say what went wrong on stderr, and exit with its code."""
     unread = {
         file.path: file.reason
         for x in sides
@@ -173,7 +171,6 @@ def _require_no_regression(found: Diff, allowed: float) -> None:
 
 
 def _find(paths: list[str], max_unpacked_bytes: int | None) -> _Input:
-    """The files of each recording of one side; a pattern stands for what it matches."""
     from tracelab.read.sources import find_sources
 
     return [find_sources([path], max_unpacked_bytes) for path in paths]
@@ -186,7 +183,6 @@ def _read_sides(
     *,
     is_drawn: bool,
 ) -> tuple[tuple[list[Side], list[Side]], list[Part]]:
-    """Return the recordings of both sides, and for a picture what it shows of them."""
     from tracelab.analysis.reports import analyze_file
     from tracelab.cli.many_files import map_files
     from tracelab.comparison.compare import merge_side
@@ -208,7 +204,6 @@ def _read_sides(
 
 
 def _reduce(analysis: Analysis, *, is_drawn: bool) -> tuple[Launches, Part | None]:
-    """Reduce one file to what a comparison needs, and a picture; runs in any process."""
     from tracelab.comparison.compare import launches_of
     from tracelab.outputs.picture import part_of
 
@@ -216,7 +211,6 @@ def _reduce(analysis: Analysis, *, is_drawn: bool) -> tuple[Launches, Part | Non
 
 
 def _draw(diff: Diff, parts: list[Part], path: Path) -> None:
-    """Draw the step of median length of each side, or the whole traces."""
     from tracelab.render.picture.timeline import draw_timelines
     from tracelab.render.scene import Span
     from tracelab.render.sections.diff import picture_title

@@ -95,7 +95,6 @@ def _tools() -> list[Any]:
 
 
 def _answer(name: str, arguments: dict[str, Any], traces: Traces) -> Any:
-    """Answer a question; any error is the sentence that a command would print."""
     from mcp_types import CallToolResult, ImageContent, TextContent
 
     from tracelab.cli.answers import answer_to

@@ -88,7 +88,6 @@ class Bar:
         return min(self._read_bytes, self._sizes[self._ended])
 
     def _figures(self, done: int) -> str:
-        """The bytes that are read, those a second from the beginning on, and the time left."""
         if not 0 < done < self._total:
             return ""
         unit, name = (1e6, "MB") if self._total >= 1e6 else (1e3, "kB")

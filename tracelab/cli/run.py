@@ -137,7 +137,6 @@ def run(
 
 
 def _no_such_option(option: str, context: typer.Context) -> str:
-    """Suggest a replacement for an unknown option before the script."""
     from difflib import get_close_matches
 
     known = [x for param in context.command.params for x in (*param.opts, *param.secondary_opts)]
@@ -147,7 +146,6 @@ def _no_such_option(option: str, context: typer.Context) -> str:
 
 
 def _advice(count: int, skip: int, step_on: str | None) -> str:
-    """Advise on a recording that holds nothing."""
     if count:
         longer = f"run it longer{', or with --skip 1' if skip > 1 else ''}"
         replayed = (

@@ -76,7 +76,6 @@ def view(
 
 
 def _analyze(source: Source, options: Options) -> FileResult:
-    """Analyze one of several files, in whichever process."""
     from tracelab.analysis.reports import analyze_file
     from tracelab.outputs.view import viewed
 
@@ -84,7 +83,6 @@ def _analyze(source: Source, options: Options) -> FileResult:
 
 
 def _tell_of_tunnel(port: int) -> None:
-    """Say how the address is reached from another machine."""
     import socket
     from getpass import getuser
 

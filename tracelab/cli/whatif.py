@@ -105,7 +105,6 @@ def whatif(
 
 
 def _kept(analysis: Analysis) -> Analysis:
-    """The analysis itself, of which a picture is drawn."""
     return analysis
 
 

@@ -110,7 +110,6 @@ def _capture(entry: Entry, arguments: list[str], pattern: str) -> str | None:
 
 
 def _instead(entry: Entry) -> str:
-    """Suggest an alternative that needs no such GPUs."""
     ranks = "_rank*" if entry.ranks else ""
     bundled = sorted(TRACES.glob(f"{entry.workload}_{entry.variant}{ranks}.pt.trace.json.gz"))
     return f"; its bundled trace: tracelab analyze {' '.join(map(str, bundled))}" if bundled else ""

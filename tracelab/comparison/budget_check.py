@@ -101,7 +101,6 @@ class MeasuredFile(Record):
 
 
 def _measured_in(reports: Sequence[Report], step: int | None) -> Iterator[MeasuredFile]:
-    """Yield each file of each report, in one step or in the steady steps."""
     labels = iter(_labels(reports))
     pairs = ((report, rank) for report in reports for rank in ranks_of(report))
     for of, rank in pairs:
@@ -135,7 +134,6 @@ def step_lengths(rank: RankView, step: int | None = None) -> tuple[tuple[int, ..
 
 
 def _labels(reports: Sequence[Report]) -> list[str]:
-    """Label the files: by their ranks in a job, else by their names; "" for a single file."""
     traces = [trace for report in reports for trace in report.traces]
     if len(traces) == 1:
         return [""]
@@ -209,7 +207,6 @@ def _worst(
 def _shares(
     files: Sequence[MeasuredFile], column: str, *, with_profiler: bool
 ) -> Iterator[_Figure]:
-    """Yield a time of each device as a share of the window, with or without the profiler."""
     for measured in files:
         scope = measured.view.scope
         base_ns = scope.length_ns if with_profiler else scope.base_ns
@@ -243,7 +240,6 @@ def _min_overlap(
 
 
 def _blocking_calls(measured: MeasuredFile) -> _Figure:
-    """The calls per step, and the call site with the most of them."""
     counts: Counter[tuple[str | int | None, ...]] = Counter()
     rows: dict[tuple[str | int | None, ...], BlockingCallMetrics] = {}
     for sync in (sync for view in measured.views for sync in view.syncs if sync.count):

@@ -151,7 +151,6 @@ def parse_budgets(table: Mapping[str, Any], origin: str) -> Budgets:
 
 
 def _value_of(name: str, value: Any) -> Any:
-    """The value of a budget; a ValueError says what it takes instead."""
     if name == "min-overlap":
         return {_pair(key): share for key, share in _percentages(name, value).items()}
     if name == "max-exposed":

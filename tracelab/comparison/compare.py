@@ -234,7 +234,6 @@ def _group_by_rank(sides: Iterable[Side]) -> dict[int, list[Recording]]:
 
 
 def _verdict(ranks: Sequence[RankDiff]) -> str:
-    """Return the verdict of the slowest rank, unless ranks contradict each other."""
     if {SHORTER, LONGER} <= {rank.verdict for rank in ranks}:
         return CANNOT_TELL
     return max(ranks, key=lambda rank: rank.length.after_ns).verdict
@@ -307,7 +306,6 @@ def match(
 
 
 def _table_diffs(both: Pair) -> dict[str, tuple[TableDiff, ...]]:
-    """Compare the tables that have no comparison of their own, the largest change first."""
     views = (*both.before.views, *both.after.views)
     keys = dict.fromkeys(key for view in views for key in view.other_tables)
     return {key: _table_diff(both, key) for key in keys}
@@ -337,7 +335,6 @@ def _times(rows: Sequence[Any]) -> Counter[tuple[tuple[tuple[str, str], ...], st
 
 
 def _device_diffs(both: Pair) -> tuple[DeviceDiff, ...]:
-    """Compare the devices, matched by number, else in the order of their numbers."""
     numbers = (
         sorted({device.device for view in side.views for device in view.window.devices})
         for side in both.sides
@@ -397,7 +394,6 @@ def _device_cells(x: Stretch, number: int | None) -> dict[tuple[str, str | int |
 
 
 def _kernel_diffs(both: Pair) -> tuple[KernelDiff, ...] | None:
-    """Compare the GPU activities by name, the largest change first; None if a side lacks them."""
     if any(x.kernels is None for side in both.sides for x in side.recordings):
         return None
     samples = both.samples(
@@ -419,8 +415,6 @@ _CallKey = tuple[str | None, ...]
 
 
 def _call_diffs(both: Pair, *, places: bool) -> tuple[CallDiff, ...]:
-    """Compare the blocking calls, the largest change first."""
-
     def key(call: BlockingCallMetrics) -> _CallKey:
         where = (call.function, call.file) if places else ()
         return call.api, call.kind, call.operator, *where
@@ -472,7 +466,6 @@ def _functions_tell_apart(both: Pair) -> bool:
 
 
 def _finding_diffs(before: Recording, after: Recording, *, places: bool) -> tuple[FindingDiff, ...]:
-    """Compare the findings of two recordings, the largest change first."""
     groups: dict[tuple[str | None, ...], tuple[list[Finding], list[Finding]]] = {}
     for index, recording in enumerate((before, after)):
         for finding in recording.findings:

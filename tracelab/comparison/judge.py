@@ -66,7 +66,6 @@ def judge(both: Pair) -> tuple[Change, str, tuple[Doubt, ...], float | None]:
 def _doubts(
     both: Pair, length: Change, judged: Change, explained_ns: Mapping[Doubt, int]
 ) -> Iterator[Doubt]:
-    """List the reasons why the recordings do not say."""
     is_single = not both.has_repeats and 1 in [side.fewest_steps for side in both.sides]
     steps = {len(side.recordings[0].rank.steps) for side in both.sides}
     if is_single and not both.per_step and len(steps) > 1:
@@ -162,7 +161,6 @@ def _profiler_ns(both: Pair, length: Change) -> dict[Doubt, int]:
 
 
 def _have_stacks(side: Compared) -> bool:
-    """True if all its recordings have Python functions."""
     return all(x.cause != NO_STACKS for recording in side.recordings for x in recording.findings)
 
 

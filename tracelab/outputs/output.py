@@ -94,7 +94,6 @@ class Output(Record):
         return report
 
     def _suffix(self, path: Path) -> str:
-        """Return the longest ending that a name has, in small letters; "" without one."""
         name = path.name.lower()
         fitting = [x for x in self.suffixes if name.endswith(x) and name != x]
         return max(fitting, key=len, default="")

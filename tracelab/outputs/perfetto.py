@@ -160,7 +160,6 @@ TRACE = Output(
 
 
 def _subject(info: TraceInfo, scene: Scene, files: int) -> str:
-    """Name the owner of the tracks: ``"rank 0 GPU 3"``, without the rank if it is not known."""
     devices = ", ".join(map(str, scene.devices))
     gpus = f"GPU{'s' * (len(scene.devices) > 1)} {devices}"
     is_known = files > 1 or info.rank_source != "position"
@@ -168,7 +167,6 @@ def _subject(info: TraceInfo, scene: Scene, files: int) -> str:
 
 
 def _notes(losses: Mapping[str, int]) -> list[str]:
-    """List what a reader of the new file should know."""
     notes = {
         "the file is truncated": losses.get("truncated"),
         "some events were damaged, and are repaired or left out": (
@@ -268,7 +266,6 @@ def _copy(blocks: Iterable[bytes], write: _Write) -> bytes:
 
 
 def _joined(lines: Iterator[str]) -> Iterator[str]:
-    """Yield lines with commas between them, in blocks."""
     while block := list(islice(lines, _LINES_PER_WRITE)):
         yield ",\n".join(block)
 

@@ -230,7 +230,6 @@ def part_of(analysis: Analysis, scene: Scene | None = None) -> Part:
 
 
 def _choose_step(part: Part, step: int | None) -> Part:
-    """Return a step of a part by its number, or all of it."""
     scene = part.scene
     if step is not None:
         if step not in scene.steps:
@@ -303,7 +302,6 @@ def draw_results(
 
 
 def _write(report: Report, results: Sequence[FileResult], request: Request) -> Written:
-    """Draw a file, a job, or each of several other files."""
     drawn = [(request.path, results)]
     if report.job is None and request.files > 1:
         paths = PICTURE.numbered(request.path, len(results))
@@ -335,7 +333,6 @@ PICTURE = Output(
 def _inputs(
     traces: Iterable[Given | Analysis], path: str | PathLike[str] | None, options: Options
 ) -> list[Analysis | Source]:
-    """Find what is drawn, and refuse a file to write that is no picture or one of the inputs."""
     if path is not None:
         PICTURE.require_name(Path(path), "path")
     limit = options.max_unpacked_bytes

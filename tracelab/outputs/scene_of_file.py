@@ -154,7 +154,6 @@ class _Maker:
         self._captured = self._origins()
 
     def scene(self) -> Scene:
-        """Make the scene."""
         trace, shown, path_id = self.trace, tuple(self.lanes()), self.path_id()
         places = self._places(np.union1d(self.cited_id(), path_id))
         columns = [x for lane in shown for key, x in lane.more.items() if key in NAME_COLUMNS]
@@ -185,7 +184,6 @@ class _Maker:
         )
 
     def lanes(self) -> Iterator[Lane]:
-        """Yield all lanes."""
         yield from self.steps()
         for device in self.timeline.device_numbers:
             yield self._idle(device)
@@ -221,7 +219,6 @@ class _Maker:
         return np.concatenate((np.array(cited, np.int64), self.timeline.event_id[is_comm]))
 
     def _places(self, event_id: Int64Array) -> Places:
-        """List where events are."""
         return Places(
             event_id=event_id,
             start_ns=self.trace.start_ns[event_id],
@@ -260,7 +257,6 @@ class _Maker:
     # --- lanes ---
 
     def steps(self) -> Iterator[Lane]:
-        """Yield the lane of the steps, if there are any, with why some are left out."""
         steps = self._shown_steps()
         if not steps:
             return
@@ -288,20 +284,14 @@ class _Maker:
         )
 
     def _shown_steps(self) -> list[Step]:
-        """List the steps that are shown: all, or the step that the window is."""
         return [x for x in self.timeline.steps if self.window.step in (None, x.number)]
 
     def _usual_steps(self) -> tuple[int, ...]:
-        """List the numbers of the steady steps that are shown."""
         indices = self.timeline.steady.indices if self.timeline.steady else ()
         steady = {self.timeline.steps[index].number for index in indices}
         return tuple(x.number for x in self._shown_steps() if x.number in steady)
 
     def stream(self, of_streams: GraphStreams) -> Lane:
-        """Make the lane of a stream, or of several that share one.
-
-        It says what launched its activities and what they waited for.
-        """
         timeline, rows = self.timeline, of_streams.row
         index, binding = of_streams.stream_index, self.analysis.graph.binding
         numbers = tuple(timeline.streams[i].stream_number for i in index.tolist())
@@ -335,10 +325,6 @@ class _Maker:
         )
 
     def host(self, thread: int) -> Lane:
-        """Make the lane of a thread: its calls that launch or block.
-
-        It says what the blocking ones waited for and cost.
-        """
         costs = self.costs
         chosen = np.flatnonzero(self.call_thread == thread)
         event_id = self.call_id[chosen]
@@ -374,7 +360,6 @@ class _Maker:
         )
 
     def phases(self, thread: int) -> Iterator[Lane]:
-        """Yield the lane of a thread's phases and below them annotations of others, if any."""
         trace, ids = self.trace, self.timeline.ids_except_steps(Category.ANNOTATION)
         ids = self._shown_events(ids[trace.thread_index[ids] == thread])
         ids = ids[map_names(trace, ids, phase_of_annotation, np.int8) == ABSENT]
@@ -401,7 +386,6 @@ class _Maker:
             yield lane.select(np.argsort(lane.start_ns, kind="stable"))
 
     def _nested(self, kind: str, nesting: Nesting, thread: int, levels: int) -> Iterator[Lane]:
-        """Yield the lane of the outer levels of what is nested on a thread, if there is any."""
         own = nesting.entries_of(thread)
         index = own.start + np.flatnonzero(nesting.parent_index[own] == ABSENT)
         of_levels = []
@@ -428,7 +412,6 @@ class _Maker:
             )
 
     def annotations(self, thread: int) -> Lane:
-        """Make the lane of a thread's annotations of steps."""
         event_id = np.array([x.event_id for x in self.timeline.steps], dtype=np.int64)
         event_id = self._shown_events(event_id[self.trace.thread_index[event_id] == thread])
         return Lane(
@@ -444,7 +427,6 @@ class _Maker:
         )
 
     def _idle(self, device: int) -> Lane:
-        """Make the lane of a GPU's idle time, by cause."""
         bubbles = self.analysis.bubbles
         is_shown = self.overlaps_window(bubbles.start_ns, bubbles.end_ns)
         bubble, chosen = bubbles.pieces_of(bubbles.rows_of(device), is_shown)
@@ -510,7 +492,6 @@ class _Maker:
         )
 
     def _exposed(self, device: int) -> Iterator[Lane]:
-        """Yield the lane of a GPU's communication and copies that nothing overlapped, if any."""
         exposed, timeline = self.analysis.exposed, self.timeline
         is_shown = self.overlaps_window(exposed.start_ns, exposed.end_ns)
         chosen = np.flatnonzero(is_shown & (timeline.device_number[exposed.row] == device))
@@ -536,7 +517,6 @@ class _Maker:
             )
 
     def _path(self) -> Lane:
-        """Make the lane of the critical path."""
         path = self.analysis.critical_paths[0]
         return Lane(
             id="path",
@@ -553,7 +533,6 @@ class _Maker:
         )
 
     def _busy(self, device: int) -> Lane:
-        """Make the lane of how many streams of a GPU ran something."""
         timeline, window = self.timeline, self.window
         busy = [
             clip(timeline.busy(slice(x.first_row, x.end_row)), window.start_ns, window.end_ns)
@@ -577,7 +556,6 @@ class _Maker:
         )
 
     def _memory(self) -> Iterator[Lane]:
-        """Yield what is allocated and reserved on each GPU, and the allocator's retries, if any."""
         memory, retries = self.trace.memory, find_retries(self.timeline)
         for device in self.timeline.device_numbers:
             own = np.flatnonzero(memory.device_number == device)
@@ -591,7 +569,6 @@ class _Maker:
                 yield from self._counter(device, name, unit, start_ns, value)
 
     def _product_rates(self) -> Iterator[Lane]:
-        """Yield the additions and multiplications per second on each GPU, if shapes are known."""
         timeline = self.timeline
         call_id = self.analysis.origins.call_id(timeline.launch_id)
         for device in timeline.device_numbers:
@@ -606,7 +583,6 @@ class _Maker:
     def _counter(
         self, device: int, name: str, unit: str, start_ns: Int64Array, value: Int64Array
     ) -> Iterator[Lane]:
-        """Yield the lane of a number that holds until the next one, if any is known."""
         end_ns = np.append(start_ns[1:], self.window.end_ns)
         shown = self.overlaps_window(start_ns, end_ns) & (end_ns > start_ns) & (value != ABSENT)
         if shown.any():
@@ -645,7 +621,6 @@ def _sums(time_ns: Int64Array, change: NDArray[Any]) -> tuple[Int64Array, Int64A
 
 
 def _keys(members: Iterable[IntEnum]) -> tuple[str, ...]:
-    """List the names of an enumeration's members, as reports have them."""
     return tuple(member.name.lower() for member in members)
 
 

@@ -47,7 +47,6 @@ def scenes_of_ranks(report: Report, results: Iterable[FileResult]) -> dict[int, 
 
 
 def _scene_of_rank(result: FileResult) -> Scene:
-    """Make the scene of one rank."""
     part = result.part
     assert part is not None
     steps, whole = part.steps, Span(part.first_ns, part.last_ns)
@@ -122,7 +121,6 @@ def job_clocks(job: Job, scenes: Mapping[int, Scene]) -> dict[int, tuple[tuple[i
 
 
 def _first_event_ns(scene: Scene) -> int:
-    """Return the file's first event by the machine's clock, ns."""
     return scene.base_ns + scene.origin_ns
 
 
@@ -142,7 +140,6 @@ def _waits(job: Job) -> dict[int, list[tuple[int, int, int, str]]]:
 
 
 def _add_waits(scene: Scene, waits: Sequence[tuple[int, int, int, str]]) -> Scene:
-    """Add the lane of a rank's waits and transfers."""
     lasting = sorted((x for x in waits if x[1] > x[0]), key=lambda x: x[:3])
     texts = {
         text: i for i, text in enumerate(dict.fromkeys((*scene.texts, *(x[3] for x in waits))))

@@ -272,6 +272,5 @@ def scene_of_replay(phases: Phases, times: ReplayedTimes, is_moved: NDArray[np.b
 
 
 def _used(index: NDArray[np.integer[Any]]) -> list[int]:
-    """List the threads or streams that nodes are of, ascending."""
     used: list[int] = np.unique(index[index != ABSENT]).tolist()
     return used

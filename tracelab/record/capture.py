@@ -222,7 +222,6 @@ def announce(recorder: Recorder, *, wait_s: float) -> None:
 
 
 def _is_notebook() -> bool:
-    """Return True in a notebook, which displays the capture."""
     ipython = sys.modules.get("IPython")
     return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
 
@@ -232,7 +231,6 @@ def _why_no_gpu(recorder: Recorder) -> str:
 
 
 def _files_of_all_ranks(recorder: Recorder, wait_s: float) -> list[Path]:
-    """List the files of this run's ranks on this machine, after a wait for the late ones."""
     if recorder.rank is None or recorder.local_world_size == 1:
         return [recorder.path]
     pattern = recorder.path.name.replace(f"rank{recorder.rank}", "rank*")

@@ -95,7 +95,6 @@ def missing_for_cuspy() -> tuple[str, ...]:
 
 
 def _needed(problem: str, libcupti: int = MIN_LIBCUPTI) -> str:
-    """Return what Cuspy needs as a clause, with what of it is missing."""
     needed = _version(libcupti)
     return (
         f"libcupti {needed} and the package cupti-python are needed, and {problem}: "

@@ -61,7 +61,6 @@ def export_trace(profiler: torch.profiler.profile, file: Path) -> None:
 
 
 def _annotations_of_graphs(profiler: torch.profiler.profile) -> dict[str, Any]:
-    """The argument that writes what the program said of its CUDA graphs' nodes, if it did."""
     if _ANNOTATIONS not in inspect.signature(profiler.export_chrome_trace).parameters:
         return {}
     annotations = import_module("torch.cuda.graph_annotations").get_kernel_annotations()

@@ -86,7 +86,6 @@ def _cells() -> dict[str, str]:
 
 
 def _own_files(folders: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """The source files of the program's own modules, and their names in the profiler."""
     innermost_first = sorted(map(Path, folders), key=lambda folder: -len(folder.parts))
     modules = dict(sys.modules)
     for module_name in ("__main__", *reversed(modules)):  # what was imported last is the user's

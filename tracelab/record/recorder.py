@@ -288,7 +288,6 @@ class Recorder:
         watch_session(begins, lambda session: Recorder._program_sessions.discard(id(session)))
 
     def _step_before_profiler(self) -> None:
-        """Begin the timing, or go on with it, until the profiler is armed."""
         if self.count == self._skip:
             self._begin()
             return
@@ -319,7 +318,6 @@ class Recorder:
         return self.has_gpu and self.rank is None
 
     def _warms_up(self) -> bool:
-        """Return True if each of the last blocks of the baseline took less per step."""
         first, *others = (step_ms for step_ms, _, _ in self._baseline_blocks[-_BASELINE_BLOCKS:])
         if len(others) < _BASELINE_BLOCKS - 1:
             return False
@@ -338,7 +336,6 @@ class Recorder:
         self._metadata |= dict(zip(_BASELINE_KEYS, values, strict=True))
 
     def _end_block(self, planned_steps: int) -> None:
-        """Keep what a block of the baseline took, or repeat one too short for the GPU."""
         steps, host_ms = self._block_steps, self._elapsed_ms()
         _synchronize(self._devices)
         block_ms = self._elapsed_ms()
@@ -388,7 +385,6 @@ class Recorder:
             self._arm()
 
     def _arm(self) -> None:
-        """Start the profiler's warm-up."""
         if Recorder._program_sessions:
             self.reason, self.over = _PROGRAM_PROFILES_ITSELF, True
             return
@@ -484,7 +480,6 @@ class Recorder:
         return provenance
 
     def _save(self, profiler: torch.profiler.profile) -> None:
-        """Write the trace, when the profiler has recorded its last step or was left."""
         self.over = True
         if self._has_event_records:
             switch_event_records(on=False)

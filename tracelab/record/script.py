@@ -142,7 +142,6 @@ def _exit_code(end: SystemExit) -> int:
 
 
 def _print_exception() -> None:
-    """Print the traceback from the program's own first line on."""
     kind, error, trace = sys.exc_info()
     assert kind is not None
     assert error is not None

@@ -103,7 +103,6 @@ def trace_handler(
 
 
 def _lines(path: Path, max_mb: float) -> Iterator[str]:
-    """Say what is in a trace, or why it is not analyzed, and how to see more."""
     more = f"more: {analyze_command([str(path)])}"
     size_mb = path.stat().st_size / _BYTES_OF_MB
     try:

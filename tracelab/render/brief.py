@@ -269,7 +269,6 @@ def render_brief(report: Report, *, recordings: Sequence[Report] = ()) -> bytes:
 
 
 def _smaller(brief: Brief) -> Brief:
-    """Drop the last of what is dropped first, and count it."""
     name, _ = next((name, least) for name, least in _DROPPED if len(getattr(brief, name)) > least)
     smaller = replace(brief, **{name: getattr(brief, name)[:-1]})
     if not hasattr(brief.more, name):

@@ -1,8 +1,7 @@
 """Every table of a report as CSV, with the keys of its JSON as titles of the columns.
 
-A map has a column for each of its keys (``bubbles.host_blocked``), a list of texts or numbers is
-one cell, and a list of rows is a table of its own (``windows.devices``), which repeats the rank,
-step and device that its rows belong to.
+A map has a column for each key (``bubbles.host_blocked``), a list of rows is a table of its own
+(``windows.devices``), which repeats rank, step and device.
 """
 
 from __future__ import annotations
@@ -27,11 +26,7 @@ _Row = dict[str, Any]
 
 
 def csv_tables(report: Report) -> dict[str, str]:
-    """Return the tables that have rows, each by its name.
-
-    >>> csv_tables(tracelab.analyze("traces/events_item.pt.trace.json.gz"))["headline"][:27]
-    'rank,step,step_ns,profiled_'
-    """
+    """Return the tables that have rows, each by its name."""
     content = orjson.loads(report.to_json())
     content["findings"] = [
         {_NUMBER: number, **finding} for number, finding in enumerate(content["findings"], 1)
@@ -72,7 +67,6 @@ def write_csv(report: Report, folder: str | PathLike[str]) -> list[Path]:
 def _add_rows(
     tables: dict[str, list[_Row]], name: str, rows: Iterable[_Row], keys: Mapping[str, Any]
 ) -> None:
-    """Add rows to a table, and what they hold as lists of rows to tables of their own."""
     for row in rows:
         own, lists = flatten(row)
         cells = {**keys, **own}

@@ -36,15 +36,7 @@ MAX_DETAILED_RANKS = 4
 
 
 class Document(Record):
-    """Verdict, findings and tables of a report, in words.
-
-    Attributes:
-        version: of the package that made the report.
-        said: the verdict, the facts and the findings by place; of files that are not one job a
-            row each.
-        ranks: how the ranks of a job spend a step; None without a job.
-        chapters: the tables; empty unless they are wanted.
-    """
+    """Verdict, findings and tables of a report, in words; without its tables `chapters` is empty."""
 
     version: str
     said: FirstScreen | Recordings
@@ -67,7 +59,6 @@ def detailed(report: Report, *, every_step: bool = False, top: int = MAX_WORK_RO
 
 
 def _chapters(report: Report, *, every_step: bool, top: int) -> list[Chapter]:
-    """Make the chapters in order."""
     views, all_ranks = views_of(report), ranks_of(report)
     numbers = [trace.rank for trace in report.traces]
     told_apart = len(set(numbers)) == len(numbers)
@@ -105,7 +96,6 @@ def opening(report: Report) -> list[Section]:
 
 
 def _rank(rank: RankView, report: Report, every_step: bool, top: int) -> list[Chapter]:
-    """Make the chapters of a file: its window, and each of its steps if that is wanted."""
     trace, in_job = rank.trace, report.job is not None
     sections = [
         file_facts(trace, rank.views, in_job=in_job),
@@ -128,6 +118,5 @@ def _rank(rank: RankView, report: Report, every_step: bool, top: int) -> list[Ch
 
 
 def _said(facts: Sequence[Fact]) -> Section:
-    """Repeat the facts of the first screen."""
     lines = tuple(f"{fact.label}: {fact.text}" for fact in facts)
     return Section("", lines, tone=Tone.STRONG)

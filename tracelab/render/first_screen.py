@@ -1,7 +1,4 @@
-"""First screen of a file or a job: facts, findings with price, place and fix, next commands.
-
-Text, Markdown, JSON in brief, notebooks and training logs draw the same `FirstScreen`.
-"""
+"""First screen of a file or a job, drawn by text, Markdown, JSON in brief, notebooks and logs."""
 
 from __future__ import annotations
 
@@ -69,13 +66,7 @@ class Fact(Record):
 
 
 class SharePart(Record):
-    """A part of a step, in whole percents: ``SharePart("host_busy", "CPU-bound", 0.06)``.
-
-    Attributes:
-        key: of the cause or the kind of work; `OTHER` of several together.
-        name: what it is called.
-        share: 0 to 1.
-    """
+    """A part of a step, 0 to 1 in whole percents: ``SharePart("host_busy", "CPU-bound", 0.06)``."""
 
     key: str
     name: str
@@ -93,12 +84,10 @@ class Item(Record):
     """A finding of the first screen.
 
     Attributes:
-        number: the same in everything that is made of the report.
-        finding: the finding; of a job the most expensive of its place.
-        price, figures: what its fix saves.
+        number: the same in all outputs.
+        finding: of a job the most expensive of its place.
         place: where in the user's program; "" where the file does not say, or the title does.
         code: that line of the program; "" where it is not known.
-        fix: what to write instead, in one or two sentences.
         on: which ranks of a job have it.
     """
 
@@ -118,20 +107,16 @@ class FirstScreen(Record):
 
     Attributes:
         name: the file, or the folder of a job.
-        paths: the files.
-        about: what was recorded: GPUs, versions, steps.
-        facts: what a step takes, how busy the GPU is, what the fixes save.
-        headline: the figures of these; of a job those of the rank whose savings are printed.
+        about: GPUs, versions, steps.
+        headline: figures of the facts; of a job those of the rank whose savings are printed.
         items: the findings that are worth a place, at most three.
-        others: the other findings: those that are worth a place, and then the minor ones.
-        more: how many of them are worth a place.
-        minor: how many are not.
+        others: all other findings, the minor ones last.
+        more, minor: how many of them are worth a place, and are not.
         answer: the sentence printed if no finding is worth a place; else "".
-        is_healthy: whether nothing is to be done about it.
         steps: by which annotations steps were found, or could be; "" where there is nothing to say.
-        notes: what is to be known about the files, warnings first.
-        next: what to type next, in short.
-        commands: the same as complete commands.
+        notes: warnings first.
+        next: commands to type next, in short.
+        commands: the same complete.
     """
 
     name: str
@@ -238,7 +223,6 @@ def short_fix(finding: Finding) -> str:
 
 
 def _about_first(items: Sequence[Item], typed: str) -> tuple[str, ...]:
-    """Return the commands that say more about the first finding."""
     if not items:
         return ()
     finding = items[0].finding
@@ -247,13 +231,11 @@ def _about_first(items: Sequence[Item], typed: str) -> tuple[str, ...]:
 
 
 def _deciding(ranks: Sequence[RankView]) -> RankView:
-    """Return the rank whose savings are printed, else the one whose step takes longest."""
     longest = max(ranks, key=lambda rank: rank.main.scope.printed_ns)
     return next((rank for rank in ranks if rank.main.scope.savings), longest)
 
 
 def _name_ranks(numbers: Sequence[int], every: int) -> str:
-    """Name the ranks that have a finding."""
     if len(numbers) == every:
         return "all ranks"
     if len(numbers) == 1:
@@ -264,7 +246,6 @@ def _name_ranks(numbers: Sequence[int], every: int) -> str:
 
 
 def _name(ranks: Sequence[RankView]) -> str:
-    """The file's own name, or that of the folder with the files of a job."""
     paths = [PurePath(rank.trace.path) for rank in ranks]
     if len(paths) == 1:
         return paths[0].name
@@ -273,7 +254,6 @@ def _name(ranks: Sequence[RankView]) -> str:
 
 
 def _about(ranks: Sequence[RankView]) -> list[str]:
-    """The GPUs and versions, and how many steps were recorded."""
     steps = max((len(rank.steps) for rank in ranks), default=0)
     recorded = [counted(steps, "step", "steps")] if steps else []
     if len(ranks) > 1:
@@ -284,7 +264,6 @@ def _about(ranks: Sequence[RankView]) -> list[str]:
 
 
 def _rank_notes(report: Report, rank: RankView) -> list[str]:
-    """Note what the analysis of a file could not do, and steps that do not count."""
     notes = [
         note.text.rstrip(".")
         for note in report.notes
@@ -294,7 +273,6 @@ def _rank_notes(report: Report, rank: RankView) -> list[str]:
 
 
 def _answer(ranks: Sequence[RankView], *, is_healthy: bool) -> str:
-    """Answer if no finding is worth a place: nothing is wrong, or nothing is known."""
     longest = max(ranks, key=lambda rank: rank.main.scope.step_ns)
     whole = "the step" if longest.main.scope.steps else "the trace"
     if headline_of(longest).causes.get("unknown", 0.0) >= _MIN_IDLE_SHARE:
@@ -309,7 +287,6 @@ def _answer(ranks: Sequence[RankView], *, is_healthy: bool) -> str:
 
 
 def _is_healthy(ranks: Sequence[RankView], shares: Sequence[RankShares]) -> bool:
-    """True if GPUs are busy for most of a step, and of a job compute that long."""
     computes = [x.compute_ns / max(1, x.length_ns) for x in shares]
     return min(computes or [headline_of(rank).busy_share for rank in ranks]) > 1 - _MIN_IDLE_SHARE
 
@@ -331,7 +308,6 @@ def facts_of(report: Report, ranks: Sequence[RankView], *, with_savings: bool = 
 
 
 def _label(ranks: Sequence[RankView]) -> str:
-    """Label the lengths and shares: "Step", "Step 3" or "Trace"."""
     step = ranks[0].main.step
     if step is not None:
         return f"Step {step}"
@@ -339,10 +315,7 @@ def _label(ranks: Sequence[RankView]) -> str:
 
 
 def length_of(ranks: Sequence[RankView]) -> str:
-    """Say how long a step takes, with the profiler and without it; of a job's ranks the longest.
-
-    Where ranks differ much, the shortest is said as well.
-    """
+    """Say how long a step takes, with the profiler and without it; of a job's ranks the longest."""
     by_length = sorted(ranks, key=lambda rank: rank.main.scope.printed_ns)
     first, last = by_length[0], by_length[-1]
     shortest_ns, longest_ns = first.main.scope.printed_ns, last.main.scope.printed_ns
@@ -442,7 +415,6 @@ def _listed(parts: Iterable[SharePart]) -> str:
 
 
 def _fixes(headline: Headline, scope: Scope) -> list[Fact]:
-    """Say what a step takes with all fixes, or why that is not predicted."""
     unknown = not_predicted(scope)
     if unknown:
         return [Fact(FIXES, unknown)]

@@ -58,7 +58,6 @@ def explanation(words: Sequence[str], width: int) -> str:
 
 
 def _entries(width: int) -> list[_Entry]:
-    """List all that can be explained."""
     return [
         *(((rule.id,), partial(_rule_text, rule, width)) for rule in RULES),
         *(((remedy.id,), partial(_remedy_text, remedy, width)) for remedy in REMEDIES),
@@ -73,7 +72,6 @@ def _entries(width: int) -> list[_Entry]:
 
 
 def _find(word: str, entries: Iterable[_Entry]) -> list[Callable[[], str]]:
-    """Find the entries of a name, else those whose names contain it as a word."""
     wanted = normalized(word)
     named = [({*map(normalized, names)}, make_text) for names, make_text in entries]
     return [make_text for names, make_text in named if wanted in names] or [
@@ -139,12 +137,10 @@ def remedy_facts(remedy: Remedy) -> list[tuple[str, str]]:
 
 
 def _paragraphs(texts: Iterable[tuple[str, str]], width: int) -> list[str]:
-    """Return texts below their titles, without those that are empty."""
     return [f"{title}\n{_wrapped(text, width)}" for title, text in texts if text]
 
 
 def _listed(title: str, remedies: Iterable[Remedy], width: int) -> str:
-    """Return remedies with their pitfalls below a title, a line or two each."""
     lines = [_wrapped(f"{remedy.id}: {remedy.name}", width) for remedy in remedies]
     return "\n".join([title, *lines])
 
@@ -187,7 +183,6 @@ def sentences(term: Term) -> str:
 
 
 def _wrapped(text: str, width: int) -> str:
-    """Indent a paragraph and wrap it into lines that fit a terminal."""
     return textwrap.fill(
         text,
         min(max(width, _MIN_WIDTH), _MAX_WIDTH),

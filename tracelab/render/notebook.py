@@ -34,7 +34,6 @@ def render_notebook(result: Report | WhatIf | Diff | Finding, *, full: bool = Fa
 
 
 def _name_calls(document: Document) -> Document:
-    """Say what to call next, instead of commands."""
     said = document.said
     if not isinstance(said, FirstScreen) or not said.next:
         return document

@@ -30,9 +30,8 @@ class Note(Record):
     """Something about a trace, in a sentence without its end.
 
     Attributes:
-        text: the sentence.
         rule: where that is explained; None where nothing explains it.
-        is_warning: whether figures are wrong, or not what they seem.
+        is_warning: True if figures are wrong, or not what they seem.
     """
 
     text: str
@@ -115,5 +114,4 @@ def _each_unknown_once(findings: Sequence[Finding]) -> Iterator[tuple[Finding, s
 
 
 def _hint(finding: Finding) -> str:
-    """The flag that helps with what a trace lacks."""
     return f" ({SOURCE})" if finding.cause == "no_source" else ""

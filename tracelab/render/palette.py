@@ -1,7 +1,7 @@
 """Kinds of spans in lanes: the words and colors by which pictures and pages show them.
 
-Hues are Okabe and Ito's, which color-blind readers can tell apart, in steps of lightness, so that a
-grayscale copy can be read as well. What blocks is hatched on the page, which has nine colors.
+Hues are Okabe and Ito's, which color-blind readers can tell apart, in steps of lightness, so that
+a grayscale copy can be read as well.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ class SpanKind(Record):
         dark: on the page's dark ground; "" if only pictures show the kind, or it is like another.
         like: the kind whose colors the page gives it; "" for its own.
         word: its name in legends; "" if that is the glossary's, or its key.
-        hatch: matplotlib's pattern; "" for none.
-        hatch_ink: the color of that pattern.
+        hatch, hatch_ink: matplotlib's pattern and its color.
         is_striped: True if the page hatches it.
     """
 
@@ -37,16 +36,7 @@ class SpanKind(Record):
 
 
 class Theme(Record):
-    """Colors of a picture around its spans, and of these on it.
-
-    Attributes:
-        paper: behind all.
-        ground: of the lanes.
-        grid: the lines of the axis.
-        text, gray: of letters.
-        line: between steps.
-        accent: a name to which a sentence refers.
-    """
+    """Colors of a picture around its spans: behind all, of lanes, axis, letters, and between steps."""
 
     paper: str
     ground: str
@@ -84,11 +74,7 @@ DARK = Theme("#15181C", "#1F2328", "#343A42", "#E8EAED", "#9AA0A6", "#BDC1C6", "
 
 
 def ink_on(color: str) -> str:
-    """Return the color of letters on a color.
-
-    >>> ink_on("#0072B2"), ink_on("#E69F00")
-    ('#FFFFFF', '#202124')
-    """
+    """Return the color of letters on a color."""
     return _BLACK if _luminance(color) > _MIDDLE_LUMINANCE else _WHITE
 
 
@@ -103,7 +89,6 @@ def _mix(color: str, other: str, share: float) -> str:
 
 
 def _luminance(color: str) -> float:
-    """Return the relative luminance of a color, 0 to 1, as WCAG has it."""
     red, green, blue = (float((x / 255) ** 2.2) for x in _channels(color))
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 

@@ -163,7 +163,6 @@ def _quoted(texts: Texts, lane: NDArray[np.intp]) -> list[str]:
 
 
 def _arguments(key: str, column: Texts | NDArray[np.int64], lane: NDArray[np.intp]) -> list[str]:
-    """List an argument of each slice, empty where it has none."""
     begun = f"{_json(key)}:"
     if isinstance(column, Texts):
         return [f"{begun}{text}" if text else "" for text in _quoted(column, lane)]
@@ -181,7 +180,6 @@ def _values(numbers: Lane, process: int, origin_ns: int) -> Iterator[str]:
 def _evidence(
     process: int, findings: Sequence[Track], origin_ns: int, ends: _Ends
 ) -> Iterator[tuple[str, str, str]]:
-    """Yield the arrows from the slices of findings to what they cite: kind, source, target."""
     for order, finding in enumerate(findings, 1):
         start_ns = finding.start_ns + origin_ns
         for index, row in zip(finding.slice_index.tolist(), finding.place.tolist(), strict=True):
@@ -211,7 +209,6 @@ class _Ends:
         self._origin_ns = scene.origin_ns
 
     def json(self, row: int, time_ns: int | None = None) -> str:
-        """Return the end at a place: its start, or later in it."""
         start_ns = self._start_ns[row] if time_ns is None else time_ns
         return f'{self._thread[row]}"ts":{microseconds(start_ns + self._origin_ns)}'
 
@@ -235,7 +232,6 @@ def finding_tracks(scene: Scene) -> list[Track]:
 
 
 def _finding(scene: Scene, mark: Mark) -> Track:
-    """Make the row of a finding: slices where its evidence is."""
     start_ns, end_ns = scene.places.start_ns[mark.place], scene.places.end_ns[mark.place]
     if not len(mark.place):
         start_ns, end_ns = np.array(scene.focus).reshape(2, 1)
@@ -318,14 +314,11 @@ def lane_tracks(scene: Scene) -> list[Track]:
 
 
 class _LaneTracks:
-    """Makes rows of lanes, with the names of events and other texts as Perfetto shows them."""
-
     def __init__(self, scene: Scene) -> None:
         self._scene = scene
         self._names, self._texts = list(map(_name, scene.names)), list(map(_shown, scene.texts))
 
     def steps(self, lane: Lane) -> Track:
-        """Make the row of the steps, by number, and whether each is steady."""
         why = [self._texts[i] if i != ABSENT else "" for i in lane.more["why_left_out"].tolist()]
         numbers = zip(lane.more["number"].tolist(), why, strict=True)
         names = [f"step {number} (left out)" if x else f"step {number}" for number, x in numbers]
@@ -334,7 +327,6 @@ class _LaneTracks:
         return _track("Steps", "step", lane, Texts(every, names), {"steady": steady})
 
     def idle(self, lane: Lane) -> Track:
-        """Make the row of why a GPU was idle."""
         lane = self._cut(lane)
         return _track(
             f"GPU {lane.device} idle by cause",
@@ -349,7 +341,6 @@ class _LaneTracks:
         )
 
     def exposed(self, lane: Lane, kind: str, what: str) -> Track:
-        """Make the row of communication, or copies, by what prevents their overlap."""
         lane = self._cut(lane.select(lane.kind == lane.kinds.index(f"exposed_{kind}")))
         blocker = lane.more["blocker"], lane.terms["blocker"]
         return _track(
@@ -366,7 +357,6 @@ class _LaneTracks:
         )
 
     def path(self, lane: Lane) -> Track:
-        """Make the row of the critical path: what decided how long the window took."""
         return _track(
             "Critical path",
             "critical_path",
@@ -379,7 +369,6 @@ class _LaneTracks:
         )
 
     def blocking_calls(self, lane: Lane) -> Track:
-        """Make the row of a host thread's blocking calls, with the idle time that each caused."""
         thread = self._scene.threads[lane.thread]
         calls = lane.select(lane.kind == lane.kinds.index("blocking"))
         return _track(
@@ -401,7 +390,6 @@ class _LaneTracks:
         )
 
     def _cut(self, lane: Lane) -> Lane:
-        """Cut a lane to the step that is shown."""
         if self._scene.step is None:
             return lane
         start_ns, end_ns = self._scene.window
@@ -420,7 +408,6 @@ def _track(
 
 
 def _terms(code: NDArray[Any], keys: Sequence[str], words: Mapping[str, str]) -> Texts:
-    """Return the words of terms, by codes that stand for their keys."""
     return Texts(code, [words[key] for key in keys])
 
 

@@ -59,14 +59,11 @@ Column = tuple[str, list[str]]  # its title and cells
 
 
 class RankShares(Record):
-    """Times of a rank in its steps; each part is that of all steady steps together.
+    """Times of a rank in all its steady steps together, ns; the parts add up to `length_ns`.
 
     Attributes:
-        rank: its number.
-        step_ns: the median length of a step, ns.
-        length_ns: from the start of the first to the end of the last, ns.
-        compute_ns, wait_ns, transfer_ns, copy_ns, idle_ns, unmatched_ns: which add up to
-            `length_ns`; the last is communication without a counterpart in these files.
+        step_ns: the median length of a step.
+        unmatched_ns: communication without a counterpart in these files.
         waits_for: the rank that it waits for most; None if it waits for no rank.
     """
 
@@ -127,7 +124,6 @@ def rank_shares(report: Report) -> list[RankShares]:
 
 
 def _waits_for(job: Job, steady: Mapping[int, frozenset[int]]) -> dict[int, int]:
-    """For each rank the one that it waits for most of its time, if there is one."""
     waits: dict[int, Counter[int]] = defaultdict(Counter)
     for x in job.collectives:
         for rank, wait_ns in zip(x.ranks, x.wait_ns, strict=True):
@@ -171,7 +167,6 @@ def job_sentences(report: Report, shares: Sequence[RankShares]) -> list[str]:
 
 
 def _ranks_missing(report: Report) -> list[str]:
-    """Say how many ranks have no file, if the files say how many there were."""
     recorded, size = len(report.traces), max((x.world_size or 0 for x in report.traces), default=0)
     if size <= recorded:
         return []
@@ -179,7 +174,6 @@ def _ranks_missing(report: Report) -> list[str]:
 
 
 def _cost_ns(straggler: Straggler, report: Report) -> int:
-    """Return the cost of a straggler: the saving of its finding, if a replay predicts it."""
     saves_ns = (
         x.saves_ns
         for x in report.findings
@@ -190,7 +184,6 @@ def _cost_ns(straggler: Straggler, report: Report) -> int:
 
 
 def _straggler(straggler: Straggler, cost_ns: int, ranks: int) -> str:
-    """Say who waits how long for a rank and why, and what that costs the job if it is less."""
     of_what = (
         "a step" if straggler.steps else f"({exact_percent(straggler.share)} of the recording)"
     )
@@ -238,7 +231,6 @@ def pipeline_sentence(pipeline: Pipeline) -> str:
 
 
 def _bubble_parts(parts: BubbleParts | None) -> str:
-    """List the parts of a bubble, the largest first, after the cost of the schedule itself."""
     if parts is None:
         return ""
     shares = {
@@ -258,7 +250,6 @@ def _bubble_parts(parts: BubbleParts | None) -> str:
 
 
 def _waits(shares: Sequence[RankShares]) -> list[str]:
-    """Say how much of a step the ranks wait for each other, and for exposed transfers."""
     longest = max(shares, key=lambda x: x.wait_ns / x.length_ns)
     busiest = max(shares, key=lambda x: x.transfer_ns / x.length_ns)
     if longest.wait_ns < _MIN_SENTENCE_STEP_SHARE * longest.length_ns:
@@ -278,7 +269,6 @@ def _waits(shares: Sequence[RankShares]) -> list[str]:
 
 
 def _began_apart(job: Job) -> list[str]:
-    """Say that ranks waited because their recordings did not begin together."""
     if not job.collectives or any(len(x.steps) != 1 for x in job.per_rank):
         return []
     longest = max(job.collectives, key=lambda x: max(x.wait_ns))
@@ -290,16 +280,11 @@ def _began_apart(job: Job) -> list[str]:
 
 
 class RankRow(Record):
-    """A rank: times and shares are those recorded, with the profiler.
-
-    Only so do ranks compare: the profiler may slow down some of them and others not.
+    """A rank with times as recorded: without the profiler ranks would not compare.
 
     Attributes:
-        number: the rank.
-        path: its file.
-        step_ns: what a step takes, ns.
         works_share: how much of a step its GPU works, and does not wait for others.
-        shares: how it spends a step; None if the report does not say.
+        shares: None if the report does not say.
     """
 
     number: int
@@ -313,10 +298,8 @@ class Ranks(Record):
     """The ranks of a job.
 
     Attributes:
-        rows: each rank.
         order: indices of the rows, the one that matters most first.
-        step: what their steps are called.
-        has_names: True if their files are named.
+        step: how their steps are called.
         unlike: a sentence about the ranks that are unlike the others; "" without any.
     """
 

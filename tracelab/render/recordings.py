@@ -27,12 +27,9 @@ class Recording(Record):
     """A file, or the files of a job, by the one whose step takes longest.
 
     Attributes:
-        name: the shortest name that tells it from the others; without the rank for a job.
-        paths: the files.
-        step_ns: length of a step, ns; None without steps.
-        busy_share: how busy the GPU that decides is, 0 to 1.
-        has_finding: True if a finding is worth a place.
-        saves_share: what all fixes save of a step; what the first finding is about without prices.
+        name: the shortest that tells it from the others; without the rank for a job.
+        step_ns: None without steps.
+        saves_share: saving of all fixes; without prices the share of the first finding.
         saves: the same in words; "-" without a finding.
         title, place: of the first finding; "-" and "" without one.
         is_minor: True without one, or if it is for information.
@@ -61,13 +58,12 @@ class Recording(Record):
 
 
 class Recordings(Record):
-    """First screen of files that are not one job.
+    """First screen of files that are not one job, those first whose fixes save most.
 
     Attributes:
         about: how many files there are, GPUs and versions.
         why: why they are not one job, a sentence; "" where that was not asked.
-        notes: what could not be used.
-        rows: the files and jobs, those first whose fixes save most.
+        notes: files that could not be used.
     """
 
     about: tuple[str, ...]
@@ -108,12 +104,7 @@ def are_recordings(report: Report) -> bool:
 
 
 def recordings_of(report: Report, recordings: Sequence[Report] = ()) -> Recordings:
-    """Make the first screen of files that are not one job.
-
-    Args:
-        report: of all files.
-        recordings: each of a job or a file among them; none where there is no job.
-    """
+    """Make the first screen of files that are not one job; `recordings` has a report for each."""
     together = [group for one in recordings or [report] for group in _recorded_together(one)]
     ranks = [rank for _, group in together for rank in group]
     paths = [rank.trace.path for rank in ranks]

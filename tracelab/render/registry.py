@@ -1,7 +1,6 @@
 """Registry of renderers of a result, and the function that applies one.
 
-A renderer takes a result and returns text or bytes. It prints nothing and writes no file. Its
-options are its own: look them up where its function is.
+A renderer takes a result and its own options, and returns text or bytes.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class Renderer(Record):
     """One way to show one sort of result.
 
     Attributes:
-        name: the name that requests it; a result has one renderer of that name.
+        name: the form that requests it.
         takes: the class of the result, as MODULE:CLASS; of budgets a list of it.
         function: takes the result and options; or its name, as MODULE:FUNCTION, so that nothing is
             imported before it is used.

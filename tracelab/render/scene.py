@@ -1,8 +1,4 @@
-"""Scenes: what pictures, the page's timeline and Perfetto show of one file.
-
-A scene is plain data: numbers, texts and columns of integers. Each drawer takes the lanes and
-columns that it knows.
-"""
+"""Scenes: plain data that pictures, the page's timeline and Perfetto show of one file."""
 
 from __future__ import annotations
 
@@ -36,12 +32,7 @@ class Column(NamedTuple):
 
 
 class LaneType(NamedTuple):
-    """A type of lanes that the page shows.
-
-    Attributes:
-        height_px: how high they are.
-        columns: what the page has of each span besides its times and its kind, if the lane has it.
-    """
+    """A type of lanes that the page shows, and its columns besides times and kind."""
 
     height_px: int
     columns: tuple[Column, ...]
@@ -117,17 +108,17 @@ class Lane(Record, eq=False):
     Attributes:
         id: its type, and what it is of: "idle:0", "stream:0/7", "host:2", "path".
         label: its name: "stream 7".
-        device: the GPU's number; None for a lane of the host, or of the whole file.
+        device: None for a lane of the host, or of the whole file.
         kinds: keys of the kinds of spans.
         start_ns, end_ns: int64[n], ns since the file's first event.
         kind: uint8[n], index into `kinds`.
         more: further columns of its type, int[n], ABSENT for none. With "value" among them it is a
             lane of a number over time.
         terms: for a column of `more` with a code, the keys that the codes stand for.
-        streams: the numbers of its streams. If there are several, `more` has "stream", index into
+        streams: numbers of its streams. If there are several, `more` has "stream", index into
             these, and "level", the height at which a span is drawn.
         thread: of a lane of the host, index into `Scene.threads`.
-        unit: what a "value" counts: "bytes", "streams".
+        unit: of a "value": "bytes", "streams".
         summary: True if it is shown while the other lanes of its file are not.
     """
 
@@ -175,15 +166,12 @@ class Lane(Record, eq=False):
 
 
 class Places(Arrays):
-    """Events that links and marks lead to.
+    """Events that links and marks lead to: int64[k] each, times in ns.
 
     Attributes:
-        event_id: int64[k].
-        start_ns, end_ns: int64[k], ns.
-        thread: int32[k], index into `Scene.threads`.
-        name: int64[k], index into `Scene.names`.
-        row: int64[k], of a shown GPU activity its place among the spans of all streams, lane after
-            lane; else ABSENT.
+        thread, name: index into `Scene.threads` and `Scene.names`.
+        row: of a shown GPU activity its place among the spans of all streams, lane after lane; else
+            ABSENT.
     """
 
     event_id: Int64Array = field(default_factory=lambda: NOTHING)
@@ -204,12 +192,10 @@ class Mark(Record, eq=False):
         number: in the report, from 1.
         about: "program", or "trace" if it tells what the file lacks.
         label: its row: "2 saves 9 %: TL101 the host waits".
-        name: what a span of it is called; findings of one cause share it.
-        texts, figures: what a viewer shows of it, by name.
+        name: of a span of it; findings of one cause share it.
+        texts, figures: details that a viewer shows, by name.
         place: intp[k], rows of `Scene.places`, in the order in which it cites them.
-        device: the GPU that it is about.
         since_ns: start of a cited span to the moment from which others waited for it, ns.
-        cause: the key of its cause.
     """
 
     number: int
@@ -236,26 +222,19 @@ class Scene(Record, eq=False):
     """All that is shown of one file. Times are ns since its first event, or on a job's clock.
 
     Attributes:
-        path: the file.
         window: the time that is measured: all of the file, or one step.
         focus: the time that findings are about: the steady steps if there are any.
         start_ns, end_ns: the time in which its spans are known.
-        threads: of the host, as the file has them.
-        names: names of events, as the file has them.
+        names, threads: as the file has them.
         lanes: in the order in which they are shown.
-        step: the number of the step that is shown; None for all of the file.
+        step: the only one that is shown; None for all of the file.
         device: the GPU that decides.
         origin_ns: the file's own time of its first event.
-        base_ns: what the file adds to its own times to get those of the machine's clock.
-        texts: other texts.
-        lines: of the program.
-        places: the events that findings may cite and those of the critical path, by event id.
+        base_ns: added to the file's own times, those of the machine's clock.
+        places: events that findings may cite and those of the critical path, by event id.
         critical_path: intp[k], the rows of `places` of its events, in order.
-        usual_steps: the numbers of the steady steps.
-        notes: sentences about it.
+        usual_steps: numbers of the steady steps.
         label: the heading of its lanes: "rank 3".
-        rank: its number in the report.
-        marks: findings.
         clock: of a job, pairs of one moment on the lanes' clock and since the first event, ns.
     """
 
@@ -340,10 +319,10 @@ class Scene(Record, eq=False):
 
 
 def evidence_of(scene: Scene, mark: Mark) -> tuple[Evidence, ...]:
-    """Sort what a finding cites: in a steady step, then by the idle time that its calls caused.
+    """Sort what a finding cites, the worst first.
 
-    Where these are equal, by the GPU's idle time during it and in the gap that covers its end, and
-    by its length.
+    That is in a steady step, and where its calls caused most idle time; then by the GPU's idle time
+    during it and in the gap that covers its end, and by its length.
     """
     steps = [scene.steps[number] for number in scene.usual_steps]
     idle = scene.lane(f"idle:{mark.device}")

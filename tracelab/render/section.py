@@ -1,7 +1,4 @@
-"""Sections of a document as data: sentences, tables and notes, in chapters.
-
-Makers in `tracelab.render.sections` fill them from a report; text, page and Markdown draw them.
-"""
+"""Sections of a document as data, which text, page and Markdown draw."""
 
 from __future__ import annotations
 
@@ -64,7 +61,7 @@ class Column(Record):
 class Section(Record):
     """Sentences, a table and notes below it, under a title; each may be missing.
 
-    Sections of one key are one part of the page; those without a key are in other places of it.
+    Sections of one key are one part of the page.
     """
 
     title: str
@@ -118,11 +115,6 @@ def table(
     """Make a section with a table of rows of any type.
 
     A column that is False is left out. Beyond `most` rows a note counts the others.
-
-    Example:
-        >>> rows = [("item", 2)]
-        >>> table("Calls", rows, ("name", lambda x: x[0]), ("count", lambda x: str(x[1]))).rows
-        (('item', '2'),)
     """
     kept = [column for column in columns if not isinstance(column, bool)]
     shown = list(rows)
@@ -159,9 +151,7 @@ def table_of_rows(key: str, rows: Sequence[Any]) -> Section:
 def table_section(rows: Table[Any], room: int | None = None) -> Section:
     """Make a table of the first rows by the names of their columns, without those that are empty.
 
-    Args:
-        rows: any.
-        room: letters of a line; the columns that find none in it are only named.
+    Columns that do not fit into `room` letters are only named.
     """
     cells = {
         name: [_cell_of(name, value) for value in values]
@@ -185,7 +175,6 @@ def table_section(rows: Table[Any], room: int | None = None) -> Section:
 
 
 def _fit_of(cells: Iterable[tuple[str, Fit]]) -> Fit:
-    """Fit of a column: that of its texts, if it has one."""
     return Fit.LABEL if any(fit is Fit.LABEL for _, fit in cells) else Fit.NUMBER
 
 

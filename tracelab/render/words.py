@@ -48,23 +48,20 @@ def time_unit(length_ns: int) -> tuple[str, int]:
 
 
 def axis_unit(start_ns: int, length_ns: int) -> tuple[str, int]:
-    """Return the unit in which an axis reads best, and its length in ns.
+    """Return the unit of an axis, and its length in ns.
 
-    That of the length; of a short stretch late in a trace a longer one, for labels to be short.
+    It is longer for a short stretch late in a trace, so that labels are short.
     """
     return time_unit(max(length_ns, (start_ns + length_ns) // 100))
 
 
 def ticks(length_ns: int, at_most: int, start_ns: int = 0) -> tuple[Int64Array, list[str]]:
-    """Round points in ``[start_ns, start_ns + length_ns]`` and their labels in `axis_unit`.
+    """Round points in ``[start_ns, start_ns + length_ns]`` (int64[n], ns) and labels in `axis_unit`.
 
     >>> ticks(1_222_000_000, at_most=6)
     (array([         0,  500000000, 1000000000]), ['0', '0.5', '1.0'])
     >>> ticks(20_000, at_most=2, start_ns=812_305_000)
     (array([812310000, 812320000]), ['812.31', '812.32'])
-
-    Returns:
-        int64[n], ns, and n labels.
     """
     least = max(1, -(-length_ns // at_most))
     power = 10 ** (len(str(least)) - 1)
@@ -106,10 +103,7 @@ def share_text(part: int, whole: int, decimals: int = 0) -> str:
 
 
 def bare_name(name: str) -> str:
-    """The part of an activity's name that tells people what it is.
-
-    Of copies and kernels of known libraries it is what distinguishes them. Of another C++ function
-    it is its own name, without return type, namespaces, template and call arguments.
+    """Return what tells people what an activity is; of other C++ functions the bare name.
 
     >>> bare_name("void at::native::softmax_warp_forward<512, 1, float>(float*)")
     'softmax_warp_forward'
@@ -147,11 +141,7 @@ def time_text(time_ns: int) -> str:
 
 
 def signed_time(time_ns: int) -> str:
-    """Write a length of time that may be negative.
-
-    >>> signed_time(-812)
-    '-812 ns'
-    """
+    """Write a length of time that may be negative."""
     return Quantity(f"{'-' * (time_ns < 0)}{time_text(abs(time_ns))}", f"{time_ns:,} ns")
 
 
@@ -172,21 +162,13 @@ def interval_text(time_ns: int, low_ns: int, high_ns: int) -> str:
 
 
 def three_digits(value: float) -> str:
-    """A number with three digits.
-
-    >>> three_digits(0), three_digits(-1.926), three_digits(12.34), three_digits(1234.5)
-    ('0', '-1.93', '12.3', '1,234')
-    """
+    """A number with three digits: 0, -1.93, 12.3, 1,234."""
     size = abs(value)
     return f"{value:,.{0 if size >= 100 or not value else 1 if size >= 10 else 2}f}"
 
 
 def percent_text(part: int, whole: int) -> str:
-    """A share with one decimal; only nothing is 0 % and only the whole is 100 %.
-
-    >>> percent_text(988, 1000), percent_text(1, 10_000), percent_text(1, 0)
-    ('98.8 %', '<0.1 %', '-')
-    """
+    """A share with one decimal; only nothing is 0 % and only the whole is 100 %."""
     text = share_text(part, whole, decimals=1)
     return Quantity(text, f"{100 * part / whole:.6g} %") if whole > 0 else text
 
@@ -225,21 +207,13 @@ def count_text(count: float) -> str:
 
 
 def signed_percent(part: int, whole: int) -> str:
-    """Write a share that may be negative, with one decimal.
-
-    >>> signed_percent(-10, 1000)
-    '-1.0 %'
-    """
+    """Write a share that may be negative, with one decimal."""
     text = f"{'-' if part < 0 else ''}{percent_text(abs(part), whole)}"
     return Quantity(text, f"{100 * part / whole:.6g} %") if whole > 0 else text
 
 
 def largest(times_ns: Mapping[str, int]) -> list[tuple[str, int]]:
-    """List what takes any time, the largest first.
-
-    >>> largest({"launch": 20, "graph": 0, "input": 70})
-    [('input', 70), ('launch', 20)]
-    """
+    """List what takes any time, the largest first."""
     return sorted(
         ((name, time_ns) for name, time_ns in times_ns.items() if time_ns),
         key=lambda pair: -pair[1],
@@ -247,20 +221,12 @@ def largest(times_ns: Mapping[str, int]) -> list[tuple[str, int]]:
 
 
 def graph_streams_label(count: int) -> str:
-    """Name the nearly empty streams of CUDA graphs together.
-
-    >>> graph_streams_label(214)
-    '214 streams of CUDA graphs'
-    """
+    """Name the nearly empty streams of CUDA graphs together."""
     return f"{count:,} streams of CUDA graphs"
 
 
 def listed(words: Iterable[str], last: str = "and") -> str:
-    """Words as a sentence has them.
-
-    >>> listed(["a", "b", "c"])
-    'a, b and c'
-    """
+    """Join words: "a, b and c"."""
     *before, end = words
     return f"{', '.join(before)} {last} {end}" if before else end
 
@@ -281,11 +247,7 @@ def wrap(text: str, room: int) -> list[str]:
 
 
 def paragraph(text: str, room: int, most_lines: int) -> list[str]:
-    """Wrap a sentence into at most `most_lines`, the last with an ellipsis where it goes on.
-
-    >>> paragraph("the host waits for the GPU", room=10, most_lines=2)
-    ['the host', 'waits for…']
-    """
+    """Wrap a sentence into at most `most_lines`, the last with an ellipsis where it goes on."""
     lines = wrap(text, room)
     if len(lines) <= most_lines:
         return lines
@@ -304,11 +266,7 @@ def shorten_middle(text: str, room: int) -> str:
 
 
 def shorten_names(text: str, most: int) -> str:
-    """The text with names of kernels shortened, so that there is room for the rest.
-
-    >>> shorten_names("ncclDevKernel_AllReduce_Sum_f32_RING_LL waits", 20)
-    'ncclDevKer…2_RING_LL waits'
-    """
+    """Shorten names of kernels in a text, so that there is room for the rest."""
     return " ".join(word if "/" in word else shorten_middle(word, most) for word in text.split(" "))
 
 

@@ -84,7 +84,6 @@ def build_report(
 
 
 def _add_failures(trace_info: TraceInfo, failures: Sequence[LossName]) -> TraceInfo:
-    """Tell as a loss of a file what failed on it."""
     if not failures:
         return trace_info
     return replace(
@@ -214,7 +213,6 @@ def _join(
     savings: tuple[Savings, ...],
     options: Options,
 ) -> tuple[Job, tuple[Finding, ...], tuple[Savings, ...], WhatIf | None]:
-    """Join the ranks of a job; returns it, and its findings, savings and changes."""
     merged = merge(parts, tables)
     job, whatif, steady = merged.job, None, tables.get("steady", ())
     replayed = merged.replay
@@ -244,7 +242,6 @@ def _join(
 
 
 def _whatif_in_job(options: Options, job: Job, replay: JobReplay) -> WhatIf:
-    """Return the what-if of the job's step with the requested edits."""
     baseline, is_replayed = replay.baseline, replay.baseline.not_replayed is None
     return WhatIf(
         basis=baseline.printed.name if baseline.printed else baseline.basis,
@@ -276,7 +273,6 @@ def _provenance(
 
 
 def _recorded_time(timeline: Timeline) -> RecordedTime:
-    """Return the times of the steps; of a file without steps those of its GPU activities."""
     info, steps = timeline.trace.info, timeline.steps
     whole = timeline.windows[0]
     return RecordedTime(
@@ -287,6 +283,5 @@ def _recorded_time(timeline: Timeline) -> RecordedTime:
 
 
 def _gpus(timeline: Timeline) -> dict[str, str]:
-    """The names of the devices that worked, as far as the file gives them."""
     names = timeline.trace.info.device_names
     return {str(device): names[device] for device in timeline.device_numbers if device in names}

@@ -76,7 +76,6 @@ class Group(Record):
 
 
 def _group_of(key: str) -> Group:
-    """Make a group from its entry in the file."""
     entry = _ENTRIES[key]
     terms = {**_ENTRIES[entry["begins_with"]]["terms"]} if "begins_with" in entry else {}
     terms |= _OF_CODE.get(key) or entry["terms"]

@@ -79,7 +79,6 @@ def _why_one_job(traces: Sequence[TraceInfo]) -> str:
 
 
 def _why_not_one_job(traces: Sequence[TraceInfo]) -> str:
-    """The first thing that keeps files from being one job."""
     sizes = Counter(x.world_size for x in traces)
     if len(sizes) > 1:
         by_size = sorted(sizes.items(), key=lambda item: (item[0] is None, item[0]))
@@ -98,7 +97,6 @@ def _why_not_one_job(traces: Sequence[TraceInfo]) -> str:
 
 
 def _why_apart(traces: Sequence[TraceInfo], names: Sequence[str]) -> str:
-    """Return the reason that separates files which could be of one job otherwise."""
     files = range(len(traces))
     for of_rank in _grouped(files, lambda i: traces[i].rank):
         if len(of_rank) > 1:
@@ -137,7 +135,6 @@ def _group_by_time(traces: Sequence[TraceInfo], files: Iterable[int]) -> list[_F
 
 
 def _span_ns(trace: TraceInfo) -> tuple[int, int]:
-    """Return the start and end of a file's steps, by its clock, ns."""
     recorded = trace.recorded
     if recorded is None:
         return 0, 0
@@ -161,7 +158,6 @@ def _grouped(files: Iterable[int], key: Callable[[int], Hashable]) -> list[_File
 
 
 def _listed(items: Sequence[str]) -> str:
-    """List some items of a sentence, and the number of the others."""
     if len(items) <= _MAX_NAMES:
         *rest, last = items
     else:

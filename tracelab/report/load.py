@@ -167,7 +167,6 @@ def _add_about(findings: list[Any]) -> list[Any]:
 
 
 def _is_table(value: Any) -> bool:
-    """True if a value is rows of one window each, in columns that can be attributes of a row."""
     return isinstance(value, list) and all(
         isinstance(row, dict)
         and isinstance(row.get("rank"), int)

@@ -91,7 +91,6 @@ class Redaction:
         return cast(_Value, changed)
 
     def _fields(self, value: Any) -> dict[str, Any]:
-        """The fields that are different then."""
         before = {field.name: getattr(value, field.name) for field in fields(value)}
         if isinstance(value, Provenance):
             before["paths"] = tuple(self._labels.get(path, _FOLDER) for path in value.paths)
@@ -124,7 +123,6 @@ def _names_of(names: Iterable[tuple[str, str]]) -> Any:
 
 
 def _own_name(path: str) -> str:
-    """The last part of a path."""
     return _SEPARATOR.split(path)[-1]
 
 

@@ -11,7 +11,6 @@ from tracelab.record.frameworks.training import TrainingCallback
 
 
 def _callback_class() -> Any:
-    """The base class of the package that the program has imported, else of the first there is."""
     packages = ["lightning.pytorch", "pytorch_lightning"]
     for package in sorted(packages, key=lambda package: package not in sys.modules):
         with suppress(ModuleNotFoundError):

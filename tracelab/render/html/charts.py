@@ -134,7 +134,6 @@ def bars_of_ranks(report: Report) -> list[Bar]:
 
 
 def _most_waiting(report: Report, most: int) -> list[RankShares]:
-    """Choose the stragglers of very many ranks, and those that wait longest."""
     late = {x.rank for x in report.job.stragglers} if report.job else set()
     order = sorted(
         rank_shares(report), key=lambda x: (x.rank not in late, -x.wait_ns / max(1, x.length_ns))
@@ -178,7 +177,6 @@ def legend_of(bars: Iterable[Sequence[Segment]]) -> tuple[Segment, ...]:
 
 
 def _color_of(cause: str) -> str:
-    """Return the color of a cause; that of "unknown" if it has none of its own."""
     return cause if cause in CAUSES.names else "unknown"
 
 
@@ -273,7 +271,6 @@ def overlap_charts(pairs: Sequence[OverlapMetrics], *, several: bool) -> list[He
 def _overlap_value(
     pair: tuple[str, str], names: Mapping[str, str], of_ns: int, overlap_ns: int | None
 ) -> _Value:
-    """Return the share of the first's time in which the second ran, too; NaN of one and itself."""
     if overlap_ns is None:
         return math.nan, ""
     first, second = (names[x] for x in pair)

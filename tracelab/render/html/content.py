@@ -271,7 +271,6 @@ def page_findings(report: Report, ranks: Sequence[RankView], *, about: str) -> l
 
 
 def _provenance(report: Report, ranks: Sequence[RankView]) -> list[Section]:
-    """Name the files, and say how they were analyzed."""
     asked = report.provenance.job
     lines = [f"Steps are annotations that match {' or '.join(report.step_patterns)}"]
     if asked is not None:
@@ -347,7 +346,6 @@ def part_groups(
 
 
 def _parts_of_all(report: Report, chapter: Chapter) -> Iterator[Part]:
-    """Make the parts about all files together."""
     for key, sections in _sections_by_key(chapter).items():
         heat = tuple(job_charts(report)) if key == "ranks" else ()
         title = ("Ranks" if report.job else "Files") if key == "ranks" else sections[0].title
@@ -358,7 +356,6 @@ def _parts_of_all(report: Report, chapter: Chapter) -> Iterator[Part]:
 
 
 def _parts_by_rank(report: Report, job: Job) -> Iterator[Part]:
-    """Make the parts of a job that have tables for each rank: of many, of those that matter."""
     shares = sorted(rank_shares(report), key=lambda x: -x.wait_ns)
     awaited = [*(x.rank for x in job.stragglers), *(x.waits_for for x in shares)]
     ranks = {x.trace.rank: x for x in ranks_of(report) if x.views}
@@ -382,7 +379,6 @@ def _parts_by_rank(report: Report, job: Job) -> Iterator[Part]:
 def _parts_of_file(
     report: Report, rank: RankView, chapter: Chapter, part: FilePart | None, suffix: str
 ) -> Iterator[Part]:
-    """Make the parts of a file: what ran, what to do about it, and what was measured."""
     sections = _sections_by_key(chapter)
     for key in _BY_RANK if report.job else ():
         sections.pop(key, None)
@@ -399,7 +395,6 @@ def _parts_of_file(
 
 
 def _part_of_file(rank: RankView, key: str, sections: Sequence[Section], suffix: str) -> Part:
-    """Make a part of what was measured, with its charts."""
     is_idle, pairs = key == "bubbles", rank.main.overlaps if key == "overlap" else ()
     return Part(
         key,
@@ -413,7 +408,6 @@ def _part_of_file(rank: RankView, key: str, sections: Sequence[Section], suffix:
 
 
 def _sections_by_key(chapter: Chapter) -> dict[str, list[Section]]:
-    """Return the sections of each part."""
     parts: dict[str, list[Section]] = {}
     for section in chapter.sections:
         if section.key:
@@ -422,7 +416,6 @@ def _sections_by_key(chapter: Chapter) -> dict[str, list[Section]]:
 
 
 def _whatif(whatif: WhatIf | None, suffix: str) -> Iterator[Part]:
-    """Make the part of what the fixes save, if that is known."""
     if whatif is not None and not whatif.not_replayed:
         yield Part("whatif", suffix, "What if", tuple(prediction_sections(whatif)))
 

@@ -134,7 +134,6 @@ def group_of(scene: Scene, names: dict[Name, int]) -> Group:
 
 
 def _label(lane: Lane) -> str:
-    """Return the text beside a lane."""
     if lane.type == "host":
         return shorten(visible(lane.label), MAX_LABEL_LETTERS)
     if len(lane.streams) > 1:
@@ -282,7 +281,6 @@ def _steps(groups: Sequence[Group]) -> tuple[list[int], Int64Array]:
 
 
 def _first_step(bounds_ns: Int64Array, cited: Sequence[Cited], count: int) -> int:
-    """Return the first of N steps in a row that findings cite most."""
     weight = [
         sum(one.weight for one in cited if one.start_ns >= first and one.end_ns <= last)
         for first, last in bounds_ns.tolist()

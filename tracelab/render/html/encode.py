@@ -150,7 +150,6 @@ def _escaped(values: Int64Array, most: int) -> tuple[Int64Array, list[list[int]]
 
 
 def _binned(lane: Lane, grid: Grid) -> Sequence[Int64Array]:
-    """Return the time of each kind in each bin, ns."""
     edges_ns = grid.edges_ns
     lasting = (
         union(lane.start_ns[lane.kind == kind], lane.end_ns[lane.kind == kind])

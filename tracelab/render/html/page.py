@@ -133,12 +133,10 @@ def _environment() -> Environment:
 
 
 def _shown(value: Any) -> Any:
-    """Return the text that a template writes: visible, and escaped after this."""
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _prose(text: str) -> Markup:
-    """Return a sentence in which what stands between backticks is code."""
     parts = visible(text).split("`")
     if len(parts) % 2 == 0:  # one has no partner
         return escape("`".join(parts))

@@ -85,7 +85,6 @@ def timeline_data(report: Report, scenes: Sequence[Scene]) -> TimelineData:
 def _fitting(
     report: Report, scenes: Sequence[Scene], *, on_one_clock: bool
 ) -> tuple[list[Name], list[Group], list[_Located], Fitted]:
-    """Choose as many files as fit; return them with all names, findings, and columns."""
     shown = _chosen(report, scenes, _MAX_GROUPS)
     while shown:
         names: dict[Name, int] = {}
@@ -103,7 +102,6 @@ def _fitting(
 
 
 def _chosen(report: Report, scenes: Sequence[Scene], most: int) -> list[Scene]:
-    """Choose a number of files, by rank: those that others wait for, and then the first."""
     waited_for = {x.rank for x in report.job.stragglers} if report.job else set()
     in_order = sorted(scenes, key=lambda scene: (scene.rank not in waited_for, scene.rank))
     return sorted(in_order[:most], key=lambda scene: scene.rank)
@@ -121,7 +119,6 @@ def _paces(report: Report) -> dict[int, str]:
 def _notes(
     scenes: Sequence[Scene], shown: Sequence[Group], fitted: Fitted, *, on_one_clock: bool
 ) -> Iterator[str]:
-    """Return the notes on the lanes and on what is left out."""
     if len(shown) > 1 and not on_one_clock:
         yield "Each file has a clock of its own, which begins with its first event."
     if left_out := len(scenes) - len(shown):
@@ -156,13 +153,11 @@ class _Located(Record):
 
 
 def _reasons(groups: Sequence[Group]) -> tuple[str, ...]:
-    """List the keys of what activities wait for, by the codes of the lanes of streams."""
     lanes = (lane for group in groups for lane in group.lanes if lane.type == "stream")
     return next(lanes).terms["why"]
 
 
 def _locate(groups: Sequence[Group]) -> list[_Located]:
-    """List where each finding of the groups lies, by its number."""
     found = []
     for index, group in enumerate(groups):
         for mark in group.scene.marks:

@@ -155,7 +155,6 @@ def prose(text: str, *, is_cell: bool = False) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Escape everything that is more than text."""
     return _SPECIAL.sub(_escape_letter, text)
 
 
@@ -173,5 +172,4 @@ def _escape_letter(special: re.Match[str]) -> str:
 
 
 def _disarmed(start: re.Match[str]) -> str:
-    """Escape the beginning of what would be a block; of a number what follows it."""
     return f"{start[0]}\\" if start[0][0].isdigit() else f"\\{start[0]}"

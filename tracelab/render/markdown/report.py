@@ -57,7 +57,6 @@ def _blocks(said: FirstScreen, ranks: Sequence[str]) -> Iterator[str]:
 
 
 def _facts(facts: Sequence[Fact]) -> str:
-    """List the facts, those of one label in one item."""
     labels: dict[str, list[str]] = {}
     for fact in facts:
         labels.setdefault(fact.label, []).append(brief_prose(fact.text))
@@ -65,14 +64,12 @@ def _facts(facts: Sequence[Fact]) -> str:
 
 
 def _ranks(ranks: Ranks) -> list[str]:
-    """Show the ranks of a job in a table, and which are unlike the others."""
     titles, columns = zip(*ranks.columns(_MAX_FILE_ROWS), strict=True)
     rows = [[*map(cell, row)] for row in zip(*columns, strict=True)]
     return [table(titles, rows), ranks.more(_MAX_FILE_ROWS), prose(ranks.unlike)]
 
 
 def _item(item: Item) -> str:
-    """Return a finding as an item of a numbered list."""
     number = f"{item.number}. "
     price = ", ".join(filter(None, [item.price, item.on]))
     parts = [
@@ -85,7 +82,6 @@ def _item(item: Item) -> str:
 
 
 def _place(item: Item) -> str:
-    """Return the place and the text of its line, both as code."""
     is_file = item.finding.where.file is not None
     place = shorten(item.place, _MAX_PLACE_LETTERS)
     shown = code(place) if is_file else prose(place)
@@ -94,7 +90,6 @@ def _place(item: Item) -> str:
 
 
 def _folded(said: FirstScreen) -> str:
-    """Fold the other findings and the notes."""
     notes = [note for note in said.notes if not note.is_warning]
     counts = [
         (said.more, "more finding", "more findings"),
@@ -124,7 +119,6 @@ def _next(said: FirstScreen) -> str:
 
 
 def _recordings(said: Recordings) -> Iterator[str]:
-    """Show files that are not one job in a table."""
     listed = recordings_table(said, _MAX_FILE_ROWS)
     yield "### tracelab"
     yield brief_prose(PART.join(said.about))

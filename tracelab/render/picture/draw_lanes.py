@@ -64,7 +64,6 @@ def draw_lanes(sheet: Sheet, names: Sequence[str], idle: Mapping[int, Intervals]
 
 
 def _draw_grounds(sheet: Sheet) -> None:
-    """Draw a pale ground for every lane, so that an empty one is seen to be empty."""
     whole = union([sheet.grid.start_ns], [sheet.grid.end_ns])
     grounds = [
         ground
@@ -77,7 +76,6 @@ def _draw_grounds(sheet: Sheet) -> None:
 
 
 def _draw_idle(sheet: Sheet, idle: Mapping[int, Intervals]) -> None:
-    """Hatch all lanes of a device where none of its streams works."""
     polygons: list[FloatArray] = []
     for device, (top, bottom) in sheet.device_edges().items():
         if device in idle:
@@ -86,7 +84,6 @@ def _draw_idle(sheet: Sheet, idle: Mapping[int, Intervals]) -> None:
 
 
 def _draw_layers(sheet: Sheet) -> None:
-    """Draw the contents of the lanes, one collection for each kind."""
     polygons: dict[str, list[FloatArray]] = {}
     for band, upper, lower in sheet.bands():
         covered = [layer.covered for layer in band.layers]
@@ -104,7 +101,6 @@ def _draw_layers(sheet: Sheet) -> None:
 
 
 def _draw_seams(sheet: Sheet) -> None:
-    """Draw a fine line where one activity follows another of its kind without a gap."""
     segments: list[Segment] = []
     for band, upper, lower in sheet.bands():
         for layer in band.layers:
@@ -115,7 +111,6 @@ def _draw_seams(sheet: Sheet) -> None:
 
 
 def _draw_names(sheet: Sheet, names: Sequence[str]) -> None:
-    """Write the names of what is wide enough for them."""
     grid = sheet.grid
     for band, upper, lower in sheet.bands():
         if lower - upper < _NAMED_BAND_PX:
@@ -167,7 +162,6 @@ def tips_of(sheet: Sheet, names: Sequence[str], zero_ns: int) -> Iterator[Tip]:
 
 
 def _tip(layer: Layer, i: int, names: Sequence[str], zero_ns: int) -> str:
-    """Return the full name of a span, when it ran, and what it cost or what caused it."""
     start_ns, end_ns = int(layer.start_ns[i]), int(layer.end_ns[i])
     parts = [kind_word(layer.kind) if layer.name[i] == ABSENT else names[layer.name[i]]]
     parts.append(f"{time_text(end_ns - start_ns)} from {time_text(start_ns - zero_ns)}")
@@ -203,7 +197,6 @@ def draw_marks(sheet: Sheet, marks: Sequence[PlacedMark]) -> None:
 
 
 def _band_of(row: Row, mark: PlacedMark) -> tuple[float, float]:
-    """Return the part of a row that has what a mark cites; all of it for what is not drawn."""
     start_ns, end_ns = mark.span
     for band in row.bands:
         for layer in band.layers:
@@ -213,7 +206,6 @@ def _band_of(row: Row, mark: PlacedMark) -> tuple[float, float]:
 
 
 def _write_number(sheet: Sheet, x_px: float, y_px: float, number: int) -> None:
-    """Write the number of a finding in a disk."""
     theme = sheet.theme
     disk = {"boxstyle": "circle,pad=0.25", "facecolor": theme.text, "edgecolor": theme.paper}
     look = {"ha": "center", "va": "center", "weight": "bold", "color": theme.paper, "zorder": 6}

@@ -68,7 +68,6 @@ def draw_job(
 
 
 def _chosen(job: Job) -> list[int]:
-    """The ranks that are shown: all, or of very many the stragglers and then the first."""
     stragglers = [straggler.rank for straggler in job.stragglers]
     kept = list(dict.fromkeys([*stragglers, *job.ranks]))[:_MAX_RANKS]
     return sorted(kept)
@@ -96,7 +95,6 @@ def choose_steps(job: Job, scenes: Mapping[int, Scene]) -> tuple[int, ...]:
 
 
 def _grid(job: Job, scenes: Mapping[int, Scene], steps: Sequence[int], columns: int) -> Grid:
-    """Return the time that is shown: these steps, or without any all that is known."""
     shown = [(x.start_ns, x.end_ns) for rank in job.per_rank for x in rank.steps if x.step in steps]
     shown = shown or [(scene.start_ns, scene.end_ns) for scene in scenes.values()]
     starts, ends = zip(*shown, strict=True)
@@ -156,7 +154,6 @@ def _caption(job: Job, ranks: Sequence[int], steps: Sequence[int], grid: Grid) -
 
 
 def _roles(job: Job) -> dict[int, str]:
-    """Return the text below a rank's number: its stage, or that others wait for it."""
     stages = job.pipeline.per_stage if job.pipeline else ()
     roles = {x.rank: f"stage {x.stage}" for x in stages}
     return roles | {x.rank: "others wait for it" for x in job.stragglers}

@@ -266,7 +266,6 @@ def legend_px(grid: Grid, kinds: Set[str]) -> int:
 
 
 def _legend_room(grid: Grid) -> tuple[int, int]:
-    """Return where a legend begins and how wide it may be: as the lanes, if these are wide."""
     if grid.columns >= _MIN_WIDE_PX:
         return LEFT_PX, grid.columns
     return MARGIN_PX, grid.columns + LEFT_PX - MARGIN_PX

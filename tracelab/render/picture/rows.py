@@ -157,7 +157,6 @@ def require_lane_names(names: Iterable[str]) -> None:
 
 
 def _add_idle(scene: Scene, streams: Iterable[Lane]) -> Iterator[Lane]:
-    """Yield streams, above those of each GPU its idle time."""
     for device, of_device in groupby(streams, key=lambda lane: lane.device):
         idle = scene.lane(f"idle:{device}")
         if idle is not None:
@@ -166,13 +165,11 @@ def _add_idle(scene: Scene, streams: Iterable[Lane]) -> Iterator[Lane]:
 
 
 def _occurring_kinds(lanes: Iterable[Lane]) -> tuple[str, ...]:
-    """List the kinds that occur in lanes of one type, in the order of their kinds."""
     found = {(i, lane.kinds[i]) for lane in lanes for i in np.unique(lane.kind).tolist()}
     return tuple(kind for _, kind in sorted(found))
 
 
 def _stream_names(lane: Lane) -> list[str]:
-    """List the names of a lane's GPU, of its streams, and its own."""
     streams = [f"stream:{lane.device}/{number}" for number in lane.streams]
     return [f"device:{lane.device}", *streams, lane.id]
 
@@ -206,7 +203,6 @@ def build_rows(scene: Scene, choice: Choice, grid: Grid) -> list[Row]:
 
 
 def _row(scene: Scene, lane: Lane, kinds: Sequence[str], grid: Grid) -> Row:
-    """Build the row of a lane."""
     if lane.type == "stream":
         return _stream_row(lane, kinds, grid)
     if lane.type == "counter":
@@ -215,7 +211,6 @@ def _row(scene: Scene, lane: Lane, kinds: Sequence[str], grid: Grid) -> Row:
 
 
 def _layer(lane: Lane, kind: str, grid: Grid) -> Layer:
-    """Return the spans of a kind, as far as they lie in the grid's time."""
     is_kind = lane.kind == lane.kinds.index(kind)
     part = lane.select(is_kind & (lane.end_ns > grid.start_ns) & (lane.start_ns < grid.end_ns))
     covered = clip(union(part.start_ns, part.end_ns), grid.start_ns, grid.end_ns)
@@ -225,12 +220,10 @@ def _layer(lane: Lane, kind: str, grid: Grid) -> Layer:
 
 
 def _layers(lane: Lane, grid: Grid) -> tuple[Layer, ...]:
-    """Return the spans of each kind."""
     return tuple(_layer(lane, kind, grid) for kind in lane.kinds)
 
 
 def _stream_row(lane: Lane, kinds: Sequence[str], grid: Grid) -> Row:
-    """Build the row of a stream, or of several that share a lane, with their work by kind."""
     layers = tuple(_layer(lane, kind, grid) for kind in kinds)
     busy = union(
         np.concatenate([layer.covered.starts for layer in layers]),
@@ -245,13 +238,11 @@ def _stream_row(lane: Lane, kinds: Sequence[str], grid: Grid) -> Row:
 
 
 def _idle_row(lane: Lane, grid: Grid) -> Row:
-    """Build the row of a GPU's idle time by cause."""
     band = Band(0, 1, MIN_BAND_HEIGHT_SHARE, _layers(lane, grid))
     return Row("idle by cause", lane.device, grid.length_ns, (band,), streams=0)
 
 
 def _levels(lane: Lane, kinds: Sequence[str], grid: Grid) -> tuple[Band, ...]:
-    """Build as many bands as activities of several streams overlap, so that each is seen."""
     is_shown = (lane.end_ns > grid.start_ns) & (lane.start_ns < grid.end_ns)
     levels = np.unique(lane.more["level"][is_shown]).tolist() or [0]
     count = len(levels)
@@ -268,7 +259,6 @@ def _levels(lane: Lane, kinds: Sequence[str], grid: Grid) -> tuple[Band, ...]:
 
 
 def _host_row(scene: Scene, lane: Lane, grid: Grid) -> Row:
-    """Build the row of a thread: phases, named regions, blocking calls, and steps and launches."""
     strips: list[tuple[int, float, list[tuple[Layer, ...]]]] = []  # px, least share, layers
     phases = scene.lane(f"phase:{lane.thread}")
     for level in range(_MAX_PHASE_LEVELS):
@@ -308,7 +298,6 @@ def _blocking(scene: Scene, lane: Lane, grid: Grid) -> tuple[Layer, ...]:
 
 
 def _counter_row(lane: Lane, grid: Grid) -> Row:
-    """Build the row of a number over time, which says the highest one shown."""
     value = lane.more["value"]
     shown = value[(lane.end_ns > grid.start_ns) & (lane.start_ns < grid.end_ns)]
     most = UNITS.get(lane.unit, count_text)(int(shown.max(initial=0)))
@@ -378,7 +367,6 @@ def _longest_idle(scene: Scene, device: int, grid: Grid) -> Span:
 
 
 def _free_px(middle_px: float, taken_px: Sequence[float]) -> float:
-    """Return the next point to the right at which a mark hides no other one."""
     for other_px in sorted(taken_px):
         if abs(middle_px - other_px) < MARK_PX:
             middle_px = other_px + MARK_PX

@@ -85,7 +85,6 @@ class Picture(Record, eq=False):
 
 
 def _svg_of_tips(tips: Iterable[Tip]) -> bytes:
-    """Return unseen places, each with its text, in points as SVG has them."""
     group = Element("g", {"id": "tips", "fill-opacity": "0"})
     names = ("x", "y", "width", "height")
     for *pixels, text in tips:

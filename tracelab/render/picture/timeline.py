@@ -220,7 +220,6 @@ def draw_panels(panels: Sequence[Panel], look: Look, ticks: Grid | None = None) 
 
 
 def _panel(part: Part, grid: Grid, max_rows: int) -> Panel:
-    """Build the rows of a part."""
     scene = part.scene
     every = build_rows(scene, choose(scene, part.lanes), grid)
     # Threads that did nothing then; a stream without work says something.
@@ -256,7 +255,6 @@ def _panel(part: Part, grid: Grid, max_rows: int) -> Panel:
 
 
 def _key(part: Part, shown: Set[int]) -> dict[int, str]:
-    """Return what the number of each marked finding means."""
     items = (*part.said.items, *part.said.others) if part.said else ()
     key = {}
     for item in items:
@@ -268,6 +266,5 @@ def _key(part: Part, shown: Set[int]) -> dict[int, str]:
 
 
 def _busy(scene: Scene, rows: Sequence[Row], span: Span) -> dict[int, Intervals]:
-    """Return when each GPU that is shown works."""
     devices = dict.fromkeys(row.device for row in rows if row.device is not None)
     return {device: scene.busy(device, span) for device in devices}

@@ -128,7 +128,6 @@ def _ranks(diff: Diff) -> Section:
 
 
 def _times(change_of: Callable[[Any], Change]) -> list[Cell[Any]]:
-    """Make the columns of a time on both sides and its difference."""
     return [
         ("before", lambda x: time_text(change_of(x).before_ns)),
         ("after", lambda x: time_text(change_of(x).after_ns)),
@@ -193,7 +192,6 @@ def _rule(rank: RankDiff) -> str:
 
 
 def _figures(rank: RankDiff) -> Section:
-    """Times of the step and of every device, without those that are nothing on both sides."""
     named = [(rank.basis, rank.length), *changes_of_devices(rank)]
     length_ns = rank.length.before_ns
     is_unclear = rank.verdict == CANNOT_TELL
@@ -218,7 +216,6 @@ def _figures(rank: RankDiff) -> Section:
 
 
 def _matches(rank: RankDiff) -> Iterator[str]:
-    """Say how devices and streams without a namesake were paired."""
     if any(device.matched == ORDER for device in rank.devices):
         yield "GPUs with different numbers are paired in their order."
     streams = [stream for device in rank.devices for stream in device.streams]
@@ -230,7 +227,6 @@ def _matches(rank: RankDiff) -> Iterator[str]:
 
 
 def _findings(rank: RankDiff) -> Iterator[Section]:
-    """Show what is gone, new or changed; then the traces themselves."""
     findings = rank.findings
     about_time = [finding for finding in findings if not finding.about_the_trace]
     changed = [finding for finding in about_time if finding.state != UNCHANGED]
@@ -263,7 +259,6 @@ def _findings(rank: RankDiff) -> Iterator[Section]:
 
 
 def _calls(calls: Sequence[CallDiff]) -> Iterator[Section]:
-    """Blocking calls: how often, how long, and what idle they caused."""
     changed = [call for call in calls if call.caused_idle.beyond_noise or call.blocked.beyond_noise]
     if not changed:
         if calls:
@@ -341,7 +336,6 @@ def kernel_labels(names: Sequence[str]) -> list[str]:
 
 
 def _common_letters(names: Sequence[str]) -> int:
-    """Count the letters that the names begin with in common, up to where a word begins."""
     common = sum(
         1 for _ in takewhile(lambda letters: len({*letters}) == 1, zip(*names, strict=False))
     )
@@ -349,7 +343,6 @@ def _common_letters(names: Sequence[str]) -> int:
 
 
 def _other(key: str, rows: Sequence[TableDiff], rank: RankDiff) -> Section:
-    """Show what changed in a table of another measure."""
     named = [
         (" ".join([*row.names.values(), column_title(name)]), change)
         for row in rows

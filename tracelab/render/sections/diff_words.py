@@ -99,7 +99,6 @@ def verdict(rank: RankDiff) -> str:
 
 
 def _inflation_warning(rank: RankDiff) -> str:
-    """Warn that a change in idle time may be the profiler's."""
     is_inflated = any(finding.cause == INFLATED for finding in rank.findings)
     if not is_inflated or rank.unprofiled_after_ns is not None:
         return ""
@@ -177,7 +176,6 @@ def _lengths(rank: RankDiff) -> str:
 
 
 def _parts(rank: RankDiff) -> list[str]:
-    """List what changed beyond the noise: figures and findings."""
     findings = [text for state in (GONE, NEW, CHANGED) for text in _findings(rank, state)]
     figures = _largest(_main_figures(rank), _MAX_FIGURES)
     if not figures and not findings:
@@ -187,7 +185,6 @@ def _parts(rank: RankDiff) -> list[str]:
 
 
 def _main_figures(rank: RankDiff) -> Iterator[tuple[str, Change]]:
-    """List the figures that lengthen a step, or would."""
     for device in rank.devices:
         gpu = f"GPU {pair_name(device)} " if needs_device_names(rank) else ""
         for name in _MAIN_FIGURES:
@@ -195,14 +192,12 @@ def _main_figures(rank: RankDiff) -> Iterator[tuple[str, Change]]:
 
 
 def _largest(named: Iterable[tuple[str, Change]], most: int) -> list[str]:
-    """The changes beyond the noise, the largest first."""
     beyond_noise = [(name, change) for name, change in named if change.beyond_noise]
     largest = sorted(beyond_noise, key=lambda pair: -abs(pair[1].difference_ns))[:most]
     return [f"{name} {before_after(change)}" for name, change in largest]
 
 
 def _findings(rank: RankDiff, state: str) -> Iterator[str]:
-    """The findings that are gone, new or changed, and by more than noise."""
     real = [finding for finding in rank.findings if finding.state == state and finding.beyond_noise]
     if not real:
         return
@@ -217,7 +212,6 @@ def _findings(rank: RankDiff, state: str) -> Iterator[str]:
 
 
 def _finding_name(finding: FindingDiff, *, with_cause: bool) -> str:
-    """Name a finding; with its cause if another one would look the same."""
     name = f"{finding.rule} `{finding.name}`" if finding.name else finding.rule
     if with_cause:
         name = f"{name} ({FINDING_CAUSES.name_of(finding.cause)})"

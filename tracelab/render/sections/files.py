@@ -130,7 +130,6 @@ def losses(traces: Sequence[TraceInfo]) -> Iterator[Section]:
 
 
 def _unused_steps(trace: TraceInfo, loss: str) -> str:
-    """Name the annotations that a loss of steps is about, the most frequent first."""
     unused = sorted((x for x in trace.unused_steps if x.loss == loss), key=lambda x: -x.count)
     named = [f"{x.count:,} x {brief(x.name)}" for x in unused[:_MAX_NAMED_ANNOTATIONS]]
     rest = len(unused) - len(named)
@@ -204,7 +203,6 @@ def steps(rank: RankView, pattern: str) -> Iterator[Section]:
 
 
 def _busy(views: Sequence[View], length: str) -> list[Cell[_Row] | bool]:
-    """Return the columns that every line about a device begins with."""
     return [
         any(view.several for view in views) and ("GPU", lambda row: str(row[1].device)),
         (length, lambda row: time_text(row[0].length_ns)),
@@ -223,7 +221,6 @@ def _time(views: Iterable[View], title: str, key: str, *, if_any: str = "") -> C
 def _device_table(
     title: str, views: Iterable[View], *columns: Cell[_Row] | bool, notes: Iterable[str]
 ) -> Section:
-    """Make a table with a line for each window and device, which ends with the largest cause."""
     rows = [(view, device) for view in views for device in view.window.devices]
     cause: Cell[_Row] = ("biggest\nidle cause", lambda row: biggest_cause(row[1]), BRIEF)
     return table(title, rows, *columns, cause, notes=notes)

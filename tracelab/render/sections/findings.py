@@ -126,7 +126,6 @@ def _brief(findings: Sequence[Finding], scope: Scope) -> Section:
 
 
 def _saves(finding: Finding, scope: Scope) -> str:
-    """Say in a cell what the fix of a finding saves."""
     if finding.saves_ns is None:
         return "-"
     saves = amount(finding, scope).removeprefix("saves ")

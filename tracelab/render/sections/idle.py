@@ -43,7 +43,6 @@ def idle(view: View) -> Iterator[Section]:
 
 
 def _causes(device: DeviceMetrics) -> Iterator[tuple[str, int, str]]:
-    """List the causes with their times and meanings; what is unknown by its reasons."""
     reasons = largest(device.unknown_reasons)
     for cause, time_ns in largest(device.bubbles):
         if cause == "unknown" and len(reasons) == 1:
@@ -83,7 +82,6 @@ def culprits(view: View) -> Iterator[Section]:
 
 
 def _code(culprit: CulpritMetrics) -> str:
-    """Name the function and line of what blocked the GPU, else its operator; and the threads."""
     line = "" if culprit.line is None else f":{culprit.line}"
     code = culprit.operator or ""
     if culprit.function is not None:
@@ -124,7 +122,6 @@ def graph_idle(view: View) -> Iterator[Section]:
 
 
 def _awaited(row: GraphIdleMetrics) -> str:
-    """Say in words what a node waited for."""
     if row.awaited is None:
         return ""
     apart = ", on which it does not depend" if row.wait == "queue" else ""
@@ -132,7 +129,6 @@ def _awaited(row: GraphIdleMetrics) -> str:
 
 
 def _graph_notes(rows: Sequence[GraphIdleMetrics]) -> Iterator[str]:
-    """Note what the file does not say."""
     unknown_ns = sum(row.idle_ns for row in rows if row.wait == "not_in_file")
     if unknown_ns:
         yield (
@@ -169,7 +165,6 @@ def blocking_calls(view: View) -> Section:
 
 
 def _total(view: View) -> str:
-    """Say what they cause together, in one sentence that no other figure contradicts."""
     caused_ns = sum(call.caused_idle_ns for call in view.syncs)
     if not caused_ns:
         return "Blocking calls cause no idle time."

@@ -64,7 +64,6 @@ def job_sections(report: Report) -> Iterator[Section]:
 
 
 def _ranks(ranks: Ranks) -> Section:
-    """Show how each rank spends a step; of very many those that matter most."""
     titles, columns = zip(*ranks.columns(_MAX_ROWS), strict=True)
     note = "Wait and transfer count only time without overlapping compute."
     if "unmatched" in titles:
@@ -78,7 +77,6 @@ def _ranks(ranks: Ranks) -> Section:
 
 
 def _critical_path(path: JobPath) -> Section:
-    """Show the work on the ranks that the steps took so long for, the largest first."""
     steps = len(path.steps)
 
     def a_step(total_ns: int) -> str:
@@ -116,14 +114,12 @@ def _critical_path(path: JobPath) -> Section:
 
 
 def _first(texts: Sequence[str]) -> str:
-    """List the first of some texts, and say how many there are besides."""
     left = len(texts) - _MAX_NAMED_RANKS
     more = [f"the rest on {left:,} others"] if left > 0 else []
     return ", ".join([*texts[:_MAX_NAMED_RANKS], *more])
 
 
 def _collectives(job: Job) -> Section:
-    """Show the collectives by process group, operation and size, the longest waits first."""
     groups: dict[tuple[object, ...], list[CollectiveMetrics]] = defaultdict(list)
     for x in job.collectives:
         size_class = (x.message_bytes or 0).bit_length()
@@ -191,7 +187,6 @@ def _last(group: Sequence[CollectiveMetrics]) -> str:
 
 
 def _clocks(alignment: Alignment) -> Section:
-    """Show how the ranks' clocks differ, and how well they agree once they are aligned."""
     residual_ns = alignment.residual_ns
     agree = "" if residual_ns is None else f"; the ranks agree within {time_text(residual_ns)}"
     return table(
@@ -210,7 +205,6 @@ def _clocks(alignment: Alignment) -> Section:
 
 
 def _pipeline(pipeline: Pipeline) -> Iterator[Section]:
-    """Show what each stage does in the schedule, and where its bubble is."""
     steps = max(1, pipeline.steps)
     first: list[Cell[StageMetrics] | bool] = [
         pipeline.pipelines > 1 and ("pipeline", lambda x: str(x.pipeline)),

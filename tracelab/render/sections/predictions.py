@@ -80,7 +80,6 @@ def _saves(row: CausalMetrics) -> bool:
 
 
 def _summary(rows: Sequence[CausalMetrics], unit: str, savings: Savings | None) -> Iterator[str]:
-    """Say whether the CPU or a GPU decides; by finding only what a step takes."""
     step_ns = rows[0].step_ns
     is_unprofiled = savings is not None and savings.basis == UNPROFILED
     step = f"{unit} of {time_text(step_ns)}{' without the profiler' if is_unprofiled else ''}"
@@ -112,19 +111,16 @@ def _row_name(row: CausalMetrics) -> str:
 
 
 def _time(time_ns: int | None) -> str:
-    """Write a time in a cell; "" where the row has none."""
     return "" if time_ns is None else signed_time(time_ns)
 
 
 def _saved(row: CausalMetrics, time_ns: int | None) -> str:
-    """Write what a step of some length saves; "" where the row has none."""
     return "" if time_ns is None else signed_time(row.step_ns - time_ns)
 
 
 def _notes(
     items: Sequence[CausalMetrics], useless: Sequence[CausalMetrics], left: int
 ) -> Iterator[str]:
-    """Note what the table leaves out, and what it means."""
     by = items[0].by
     one, many = _ONE_AND_MANY[by]
     if left:
@@ -150,7 +146,6 @@ def prediction_sections(whatif: WhatIf) -> list[Section]:
 
 
 def _basis(whatif: WhatIf) -> str:
-    """Say what is predicted, and how well the replay without a change does."""
     first = whatif.predictions[0]
     length = time_text(first.step_ns)
     if whatif.is_of_trace:
@@ -183,7 +178,6 @@ def _table(whatif: WhatIf) -> Section:
 
 
 def _reasons(predictions: Sequence[Prediction]) -> Iterator[str]:
-    """Say why there is no better answer, each reason once with all that it is about."""
     names: dict[str, list[str]] = {}
     for prediction in predictions:
         parts = prediction.reason.split("; ") if prediction.reason else []
@@ -196,7 +190,6 @@ def _reasons(predictions: Sequence[Prediction]) -> Iterator[str]:
 
 
 def _change(prediction: Prediction) -> str:
-    """Name a change: the finding and its edits; of all together only that."""
     is_named_alike = prediction.edits == (prediction.name,)
     is_long = len(prediction.edits) > _MAX_NAMED_EDITS
     edits = () if is_named_alike or is_long else prediction.edits

@@ -192,7 +192,6 @@ def starts(view: View) -> Iterator[Section]:
 
 
 def _certainty(view: View, row: StartMetrics) -> str:
-    """Say how sure all that is."""
     inferred = f"Inferred from the times: {row.inferred:,} of {row.activities:,}."
     if not row.unexplained_ns:
         return f"{inferred} No delay of more than 20 µs is without an explanation."

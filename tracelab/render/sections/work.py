@@ -95,7 +95,6 @@ def is_worth_compiling(view: View) -> bool:
 
 
 def _shares_of_work(view: View) -> dict[str, float]:
-    """The share of the GPU's time by kind of work; none where the window has no length."""
     shares: dict[str, float] = defaultdict(float)
     if view.scope.length_ns > 0:
         for row in view.kernels:
@@ -173,7 +172,6 @@ def rates(rank: RankView, view: View, key: str, top: int) -> Iterator[Section]:
 
 
 def _about_utilization(view: View) -> Iterator[str]:
-    """Say how much of what the GPUs could do the products of a step are."""
     steady = view.steady_row
     if steady is None or steady.flops is None:
         return
@@ -187,7 +185,6 @@ def _about_utilization(view: View) -> Iterator[str]:
 
 
 def _about_peaks(rank: RankView, rows: Sequence[KernelMetrics]) -> Iterator[str]:
-    """Say what shares of the peak are of, or why they are missing."""
     if not any(row.flops for row in rows):
         if not _PRODUCTS.isdisjoint(row.work for row in rows):
             yield "FLOP/s need the shapes of inputs: record with record_shapes=True."
@@ -228,7 +225,6 @@ class _Table(Record):
 
 
 def _about_times(rows: Sequence[WorkMetrics]) -> tuple[str, ...]:
-    """Explain the columns of the figures."""
     meaning = "CPU times add up to a step; idle: the GPU had nothing to do while the CPU was in it."
     if rows[0].host_unprofiled_ns is None:
         return (meaning,)
@@ -239,7 +235,6 @@ def _about_times(rows: Sequence[WorkMetrics]) -> tuple[str, ...]:
 
 
 def _origin(row: WorkMetrics) -> str | None:
-    """Say how it is known that nodes of graphs were captured in a row; None without any."""
     return row.replay_basis and ORIGINS.names[row.replay_basis]
 
 
@@ -275,7 +270,6 @@ def _merge_classes(rows: Sequence[WorkMetrics]) -> list[WorkMetrics]:
 
 
 def _merged_rates(rows: Sequence[WorkMetrics]) -> dict[str, Any]:
-    """The rates of rows taken together, each weighted with the time that it is of."""
     known = [(row, row.flops / row.flop_rate) for row in rows if row.flops and row.flop_rate]
     flops, seconds = sum(row.flops or 0 for row, _ in known), sum(time for _, time in known)
 
@@ -294,20 +288,17 @@ def _merged_rates(rows: Sequence[WorkMetrics]) -> dict[str, Any]:
 
 
 def _least_sure(bases: Iterable[str | None]) -> str | None:
-    """The least sure one of how several things are known; None without any."""
     in_order = list(ORIGINS.names)
     return max(filter(None, bases), key=in_order.index, default=None)
 
 
 def _per(steps: int | None) -> str:
-    """Say what the figures of a table are of."""
     if steps is None:
         return ", whole trace"
     return f", per steady step (mean of {steps})" if steps > 1 else ", of one step"
 
 
 def _left_out(rows: Sequence[Any], top: int, kind: _Table) -> tuple[str, ...]:
-    """Note how many more there are, and how much time they took."""
     rest = rows[top:]
     if not rest:
         return ()

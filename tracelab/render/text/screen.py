@@ -67,7 +67,6 @@ def _sizes(items: int, ranks: int) -> Iterator[tuple[int, int, bool]]:
 
 
 def _title(said: FirstScreen, width: int) -> list[Line]:
-    """Draw the names of what was analyzed."""
     name = shorten_middle(clean(said.name), width)
     first, *others = wrap(PART.join((name, *map(clean, said.about))), width)
     rest = first.removeprefix(name)
@@ -78,7 +77,6 @@ def _title(said: FirstScreen, width: int) -> list[Line]:
 
 
 def _facts(facts: Sequence[Fact], width: int) -> Iterator[Line]:
-    """The facts, each beside its label, which is not said twice."""
     indent = max((len(fact.label) for fact in facts), default=0) + 2
     before = ""
     for i, fact in enumerate(facts):
@@ -104,7 +102,6 @@ def _items(items: Sequence[Item], width: int, *, is_tight: bool) -> Iterator[Lin
 
 
 def _item(item: Item, width: int) -> Iterator[Line]:
-    """A finding: its price and what happens, where, and what to write instead."""
     tone = TONES[item.finding.severity]
     text_tone = Tone.DIM if tone is Tone.DIM else Tone.PLAIN
     title_tone = Tone.DIM if tone is Tone.DIM else Tone.STRONG
@@ -122,7 +119,6 @@ def _item(item: Item, width: int) -> Iterator[Line]:
 
 
 def _where(place: str, code: str, room: int) -> str:
-    """The place and the line of the program that is there, which is shortened before the place."""
     place = shorten_middle(place, room)
     gap = " " * max(2, _SECOND_COLUMN - _INDENT - cell_len(place)) if place else ""
     if cell_len(place + gap + code) > room:
@@ -138,7 +134,6 @@ def _indented(lines: Sequence[str], tone: Tone) -> list[Line]:
 
 
 def _shortened(title: str, room: int) -> list[str]:
-    """A title in two lines at most; names are shortened before anything is left out."""
     for most in _NAME_LETTERS:
         lines = wrap(title, room)
         if len(lines) <= _TITLE_LINES:
@@ -150,7 +145,6 @@ def _shortened(title: str, room: int) -> list[str]:
 def _foot(
     said: FirstScreen, count: int, width: int, full: str, *, is_after_table: bool
 ) -> Iterator[Line]:
-    """Draw the answer if nothing is worth changing; else what is left out, and what comes next."""
     if not said.answer or is_after_table:
         yield _BLANK
     yield from _lines(wrap(clean(said.answer), width))
@@ -198,7 +192,6 @@ def ranks_table(ranks: Ranks, most: int, width: int) -> list[Line]:
 
 
 def _aligned(columns: Sequence[tuple[str, Sequence[str], str]]) -> list[str]:
-    """Return the lines of a table, its titles first."""
     widths = [max(map(len, [title, *cells])) for title, cells, _ in columns]
     rows = zip(*([title, *cells] for title, cells, _ in columns), strict=True)
     return [
@@ -211,7 +204,6 @@ def _aligned(columns: Sequence[tuple[str, Sequence[str], str]]) -> list[str]:
 
 
 def _fitting(columns: Sequence[Column], room: int) -> list[Column]:
-    """Leave out the columns that can be spared, if they need more room."""
     kept = list(columns)
     for spared in _SPARED:
         needed = sum(2 + max(map(len, [title, *cells])) for title, cells in kept)
@@ -224,7 +216,6 @@ def _fitting(columns: Sequence[Column], room: int) -> list[Column]:
 
 
 def _folder(said: Recordings, width: int) -> list[Line]:
-    """Draw a line for each file or job, the most expensive first, and how to see one of them."""
     notes = [line for note in said.notes for line in wrap(clean(f"{note.text}."), width)]
     return [
         *_lines(paragraph(clean(PART.join(said.about)), width, 2), Tone.DIM),
@@ -261,7 +252,6 @@ def _recordings(said: Recordings, width: int) -> Iterator[Line]:
 
 
 def _recording(line: str, title: str, tone: Tone, title_tone: Tone, width: int) -> Line:
-    """Draw a row: the aligned cells, then as much of a title as has room."""
     [text, *_] = paragraph(title, max(10, width - len(line) - 2), 1)
     return Line((Span(f"{line}  ", tone), Span(text, title_tone)))
 
