@@ -160,18 +160,9 @@ def show(
     csv: Path | None,
     redact: bool,
 ) -> None:
-    """Print a report, write the requested outputs, and exit with the code that fits.
+    """Print a report as `form`, write the requested outputs, and exit with the code that fits.
 
-    Args:
-        report: of all files.
-        results: of each.
-        options: of the analysis.
-        form: the renderer whose result stdout gets.
-        look: further options of the text.
-        requests: the outputs.
-        json: the file for the report.
-        csv: the folder for its tables.
-        redact: whether to leave out paths, host names and the script's arguments.
+    Further options of the text are its `look`; `csv` is a folder.
     """
     from tracelab.analysis.reports import report_of_each_recording
     from tracelab.outputs.registry import write_files

@@ -1,7 +1,6 @@
 """Answers to the questions of agents about traces, as ``tracelab mcp`` serves them.
 
-A question is a record of its arguments. Its docstring, and the text at each argument, is what a
-client shows of it.
+The docstring of a question, and the text at each argument, is what a client shows of it.
 """
 
 from __future__ import annotations
@@ -69,9 +68,7 @@ def _itself(analysis: Analysis) -> Analysis:
 class Traces:
     """Traces below some folders, each analyzed once as long as its file stays as it is.
 
-    Args:
-        folders: outside of them nothing is read, links followed.
-        options: how files are analyzed.
+    Outside of the folders nothing is read, links followed.
 
     Raises:
         UsageError: one of them is no folder.

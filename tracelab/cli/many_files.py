@@ -36,7 +36,7 @@ def map_files(
         more: further arguments, one for each file.
         spec: one of `FORMS`; None for processes where there are several files, else serial.
             MODULE:FUNCTION names a function that returns a `concurrent.futures.Executor`.
-        jobs: how many at a time, where the form leaves it open; None for one per processor.
+        jobs: how many at a time; None for one per processor.
 
     Raises:
         UsageError: the form is not one of these.

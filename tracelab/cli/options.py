@@ -1,4 +1,4 @@
-"""Options of several commands, their flags, and refusals of those that make no sense together."""
+"""Options of several commands, and refusals of those that make no sense together."""
 
 from __future__ import annotations
 
@@ -224,12 +224,7 @@ def require_outputs(
 def require_saved_options(
     report: Report, options: Options, needs_trace: Mapping[str, object] = MappingProxyType({})
 ) -> None:
-    """Refuse what a saved report no longer has.
-
-    Args:
-        report: the saved one.
-        options: of the command.
-        needs_trace: flags that need the trace, with their values; None where one is not given.
+    """Refuse what a saved report no longer has, such as flags that need the trace.
 
     Raises:
         UsageError: an option asks for something other than the report was made with.

@@ -1,7 +1,6 @@
 """Check reports against budgets: the figures of each file in the window that decides.
 
-Percentages are of the window: of the steady steps, of the whole trace where none is known to be
-steady, or of the one step that is checked.
+That is the steady steps, the whole trace where none is known to be steady, or the one step.
 """
 
 from __future__ import annotations
@@ -37,9 +36,8 @@ def check(
 
     Args:
         budgets: the limits.
-        reports: those of the files, each of one rank or several.
-        step: the number of the step to check; None for the steady steps, or the whole trace where
-            none is known to be steady.
+        reports: each of one rank or several.
+        step: the only one to check.
         baseline: the report to compare the steps with.
 
     Raises:
@@ -81,13 +79,11 @@ class MeasuredFile(Record):
 
     Attributes:
         label: name of the file among the others; "" where it is the only one.
-        rank: the file.
         view: the whole trace, or the one step.
         views: the windows that make it up: those of the steady steps, or the only one.
-        lengths_ns: how long each typical step takes.
-        steps: what these are called: "5 steady steps", "step 3".
-        window: what is measured is called the same, or the whole trace.
-        step_pattern: of the annotations that are its steps.
+        lengths_ns: of each typical step.
+        steps: how these are called: "5 steady steps", "step 3".
+        window: the same, or the whole trace.
     """
 
     label: str

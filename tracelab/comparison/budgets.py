@@ -1,4 +1,4 @@
-"""Budgets: how much a trace may lose, as they are written in TOML, and the results of a check."""
+"""Budgets: how much a trace may lose, and the results of a check."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ class Budgets(Record):
         max_exposed: kind to percent of the window.
         max_blocking_calls: calls a step.
         forbid: rules, or how their ids begin.
-        max_step_ms: the median step, ms.
         max_regression: percent by which the median step may be longer than the baseline's.
         baseline: a saved report or a trace.
     """
@@ -65,11 +64,11 @@ class BudgetResult(Record):
     """One budget, checked; the texts are for people.
 
     Attributes:
-        name: the budget, with its kinds or rule: "min-overlap comm:compute".
+        name: with its kinds or rule: "min-overlap comm:compute".
         measured, allowed: "6.8 %", "at most 5 %".
-        where: the worst device, call or finding, and what else is worth knowing.
-        file, line: where that is in the program, where the trace says so.
-        window: name of the measured window, "5 steady steps"; "" where `where` says it.
+        where: the worst device, call or finding.
+        file, line: of the program, where the trace says so.
+        window: "5 steady steps"; "" where `where` says it.
     """
 
     name: str
@@ -102,16 +101,8 @@ def require_checkable(budgets: Budgets) -> None:
 def parse_toml(text: str, origin: str, *, at_top: bool) -> Budgets | None:
     """The budgets of a TOML file; None where their table is missing and they may not be at the top.
 
-    >>> parse_toml("max-idle = 5", "budgets.toml", at_top=True).max_idle
-    5.0
-
-    Args:
-        text: of the file.
-        origin: its name, for errors.
-        at_top: whether they may stand at the top level, without their table.
-
     Raises:
-        UsageError: it is no TOML, or what it says makes no sense.
+        UsageError: it is no TOML, or makes no sense.
     """
     try:
         data: Any = tomllib.loads(text)
@@ -140,7 +131,7 @@ def parse_budgets(table: Mapping[str, Any], origin: str) -> Budgets:
     {'copy': 2.0}
 
     Raises:
-        UsageError: a budget that there is not, or a value that makes no sense.
+        UsageError: there is no such budget, or a value makes no sense.
     """
     try:
         return Budgets(

@@ -210,13 +210,7 @@ def compare_sides(before: Side | Sequence[Side], after: Side | Sequence[Side]) -
 def prediction_diffs(
     whatif: WhatIf, profiled_ns: tuple[int, int], unprofiled_ns: tuple[int | None, int | None]
 ) -> tuple[PredictionDiff, ...]:
-    """Compare each saved prediction with what was measured, in their order.
-
-    Args:
-        whatif: the predictions.
-        profiled_ns: the step before and after, with the profiler, ns.
-        unprofiled_ns: the same without it, if a side knows it.
-    """
+    """Compare each saved prediction with what was measured, before and after, ns."""
     before_ns, after_ns = profiled_ns if whatif.basis == PROFILED else unprofiled_ns
     measured_ns = None if before_ns is None or after_ns is None else before_ns - after_ns
     return tuple(

@@ -50,7 +50,7 @@ class Side(Record):
     """One side of a comparison: its report, and the names of what was launched.
 
     Attributes:
-        kernels: the times of kernels for each of the report's traces; None of a saved report.
+        kernels: of each of the report's traces; None of a saved report.
         operators: likewise, how often each operator was called.
     """
 
@@ -63,10 +63,9 @@ class ComparedFile(Record):
     """One file of one side.
 
     Attributes:
-        steps: how many it has.
         shown: the steady step with the median length; None where the whole trace is compared.
         start_ns, end_ns: the window of that step, or of the whole trace.
-        steady_steps: how many of the steps are steady; of an old saved report all.
+        steady_steps: of an old saved report all.
         length_ns: the median length of those steps, or the length of the whole trace.
     """
 
@@ -87,7 +86,6 @@ class Change(Record):
         before_spread_ns, after_spread_ns: the `spread` of the steps, or of the medians of the
             recordings; None of a single one.
         noise_ns: how much it may differ for no reason.
-        beyond_noise: the difference is more than that, whichever its sign.
     """
 
     before_ns: int
@@ -105,12 +103,7 @@ class Change(Record):
 
 
 class StreamDiff(Record):
-    """A stream's busy time on both sides.
-
-    Attributes:
-        before, after: its number on each side; None where it is not there.
-        matched: "number", "order", "before only" or "after only".
-    """
+    """A stream's busy time on both sides, and how it was matched; None where it is not there."""
 
     before: int | None
     after: int | None
@@ -119,13 +112,12 @@ class StreamDiff(Record):
 
 
 class DeviceDiff(Record):
-    """A device on both sides.
+    """A device on both sides, matched as streams are.
 
     Attributes:
-        before, after, matched: as of a stream.
         figures: its times by their name in the report: ``idle_ns``.
         bubbles: its idle time by cause.
-        streams: those that worked on either side, without the nearly empty ones of CUDA graphs.
+        streams: those that worked, without the nearly empty ones of CUDA graphs.
     """
 
     before: int | None
@@ -151,9 +143,8 @@ class FindingDiff(Record):
         title: that of the side after, if it is there.
         before_ns, after_ns: the time attributed to it, ns.
         before_share, after_share: the share that `tracelab analyze` prints, 0 to 1.
-        about_the_trace: it says what the file lacks, not where time is lost.
+        about_the_trace: it says what the file lacks.
         beyond_noise: the shares differ by more than 1 %.
-        before_count, after_count: how many findings they are on each side.
     """
 
     rule: str
@@ -202,12 +193,7 @@ class CallDiff(Record):
 
 
 class TableDiff(Record):
-    """Rows of a further table with the same names, on both sides.
-
-    Attributes:
-        names: the texts of the row, by column.
-        times: its times, by column: per-step medians, or of the whole trace.
-    """
+    """Rows of a further table with the same texts, and their times by column."""
 
     names: Mapping[str, str]
     times: Mapping[str, Change]
@@ -217,20 +203,18 @@ class RankDiff(Record):
     """One rank on both sides: one file against one, or several recordings against several.
 
     Attributes:
-        before, after: the file; of several recordings the one of median length.
+        before, after: of several recordings the one of median length.
         basis: "step" where steady steps are compared, else "trace".
-        length: of the step, or of the whole trace; beyond the noise only if the verdict is
-            "shorter" or "longer".
-        places: whether findings and calls were matched by function and file; not where one side
-            was recorded without them.
+        length: beyond the noise only if the verdict is "shorter" or "longer".
+        places: True if findings and calls were matched by function and file; not where one side was
+            recorded without them.
         kernels: None where a side is a saved report. By the size of the change, as `calls` are.
-        tables: what both sides say in the report's further tables, by key.
+        tables: further tables of the report, by key.
         verdict: "shorter", "longer", "no change", "cannot tell" or "different programs".
         doubts: why the recordings do not say.
         speed_percent: how much longer the same kernels took; None where that is not known.
         unprofiled_before_ns, unprofiled_after_ns: a step without the profiler; None where the side
             did not measure it.
-        before_recordings, after_recordings: all of them.
         before_scope, after_scope: what the shares of findings are of: "the steady steps".
     """
 
@@ -283,8 +267,7 @@ class PredictionDiff(Record):
     """The predicted saving of a change, and what the step afterward saves.
 
     Attributes:
-        name, edits: of the prediction.
-        basis: whether steps are compared with the profiler or without it, as was predicted.
+        basis: with the profiler or without it.
         saves_ns, saves_low_ns, saves_high_ns: the predicted saving and its interval, ns.
         measured_ns: how much shorter the step is, ns; None where a side does not know it.
     """
@@ -309,13 +292,13 @@ class Diff(Record, Shown):
     """Result of a comparison.
 
     Attributes:
-        different: whether anything did by more than the noise, on any rank.
-        verdict: that of the slowest rank; "cannot tell" if ranks contradict each other.
+        different: anything is, by more than the noise, on any rank.
+        verdict: of the slowest rank; "cannot tell" if ranks contradict each other.
         same_program: both sides launch much the same; None where a side is a saved report.
         only_before, only_after: ranks without a partner.
         saved_before, saved_after: the side is a saved report.
         same_options: both sides took the same kernels as communication and the same steps.
-        predictions: those of a saved report before, beside what was measured on the slowest rank.
+        predictions: those of a saved report before, on the slowest rank.
     """
 
     schema: str
@@ -337,9 +320,9 @@ class Diff(Record, Shown):
         return max(self.ranks, key=lambda rank: rank.length.after_ns)
 
     def regressed(self, percent: float) -> tuple[RankDiff, ...]:
-        """The ranks whose step got longer by more than this percentage and beyond the noise.
+        """The ranks whose step got longer by more than a percentage and beyond the noise.
 
-        None where other ranks got shorter.
+        There are none where other ranks got shorter.
         """
         if SHORTER in {rank.verdict for rank in self.ranks}:
             return ()

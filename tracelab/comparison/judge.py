@@ -43,8 +43,8 @@ def judge(both: Pair) -> tuple[Change, str, tuple[Doubt, ...], float | None]:
 
     Returns:
         the change of its length, whose noise includes what differs between recordings of one
-        program; "shorter", "longer", "no change" or "cannot tell"; why the recordings do not say;
-        and by how many per cent the same kernels took longer, None where that is not known.
+        program; the verdict; doubts; and by how many per cent the same kernels took longer, None
+        where that is not known.
     """
     length = both.change_of(lambda x: x.view.length_ns)
     speed_percent, speed_ns = (None, 0) if both.has_repeats else _speed(both)

@@ -32,26 +32,14 @@ Cells = Mapping[_Key, int]
 
 
 class Stretch(Record):
-    """A window that is compared: a steady step, or the whole trace.
-
-    Attributes:
-        view: its figures.
-        launched: count and time, ns, of the GPU activities of each name; none of a saved report.
-    """
+    """A window that is compared, and count and time, ns, of its GPU activities by name."""
 
     view: View
     launched: Mapping[str, tuple[int, int]]
 
 
 class Recording(Record):
-    """One file of one side.
-
-    Attributes:
-        rank: the views of its report.
-        steps: the windows of its steady steps; of an old saved report all steps.
-        kernels, operators: as of `Side`.
-        comm_patterns: further names of communication kernels.
-    """
+    """One file of one side, and its steady steps; of an old saved report all steps."""
 
     rank: RankView
     steps: tuple[View, ...]
@@ -106,10 +94,7 @@ def recordings_of(side: Side) -> list[Recording]:
 class Compared(Record):
     """The recordings of one rank on one side, each with the windows that are compared.
 
-    Attributes:
-        recordings: at least one.
-        stretches: the windows of each.
-        has_repeats: whether a figure is one per recording, the median of its windows.
+    With repeats a figure is one per recording, the median of its windows.
     """
 
     recordings: tuple[Recording, ...]
@@ -175,13 +160,7 @@ class Compared(Record):
 
 
 class Pair(Record):
-    """One rank on both sides.
-
-    Attributes:
-        before, after: each side.
-        per_step: whether steady steps are compared, else whole traces.
-        length_ns: how long a step takes before.
-    """
+    """One rank on both sides; steady steps are compared, else whole traces."""
 
     before: Compared
     after: Compared
@@ -242,11 +221,7 @@ def pair(before: Iterable[Recording], after: Iterable[Recording]) -> Pair:
 
 
 def median(values: Sequence[int]) -> int:
-    """The middle value, or the mean of the middle two, rounded down; 0 of none.
-
-    >>> median([9, 1, 4]), median([1, 4]), median([])
-    (4, 2, 0)
-    """
+    """The middle value, or the mean of the middle two, rounded down; 0 of none."""
     return int(statistics.median(values or [0]))
 
 
@@ -264,31 +239,22 @@ def spread(values: Sequence[int]) -> int | None:
 
 
 def interquartile(values: Sequence[int]) -> float:
-    """Third quartile minus first, interpolated linearly between the values, at least two.
-
-    >>> interquartile([1, 2])
-    0.5
-    """
+    """Third quartile minus first, interpolated linearly between the values, at least two."""
     first, _, third = statistics.quantiles(values, n=4, method="inclusive")
     return third - first
 
 
 def change(before: Sequence[int], after: Sequence[int], length_ns: int) -> Change:
-    """Compare the steps of one recording with those of another.
+    """Compare the steps of one recording with those of another; a sample has at least one time, ns.
 
-    Where all steps of one side lie beyond all of the other, at least two on each, the steps
-    decide: only 1 % of a step is noise. Else it is the larger spread. Where a side has a single
-    step, it is a quarter of the time itself.
+    Where all steps of one side lie beyond all of the other, at least two on each, the steps decide:
+    only 1 % of a step is noise. Else it is the larger spread. Where a side has a single step, it is
+    a quarter of the time itself.
 
     >>> change([100, 101], [130, 150], length_ns=1000).noise_ns
     10
     >>> change([100, 140], [130, 150], length_ns=1000).noise_ns
     40
-
-    Args:
-        before: the time in each step of one side, ns; at least one.
-        after: the same of the other side.
-        length_ns: the step's length before.
     """
     return _change(before, after, length_ns, _noise_between_steps_ns(before, after))
 
@@ -296,11 +262,8 @@ def change(before: Sequence[int], after: Sequence[int], length_ns: int) -> Chang
 def change_between(before: Sequence[int], after: Sequence[int], length_ns: int) -> Change:
     """Compare the medians of several recordings, more than two in all, as `change` does steps.
 
-    The noise is how much recordings of one side differ: half the width of Student's interval
-    (95 %) of the difference.
-
-    >>> change_between([100, 104], [130, 134], length_ns=1000).noise_ns
-    12
+    The noise is how much recordings of one side differ: half the width of Student's interval (95 %)
+    of the difference.
     """
     freedom = len(before) + len(after) - 2
     squares = sum((x - statistics.fmean(side)) ** 2 for side in (before, after) for x in side)

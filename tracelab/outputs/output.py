@@ -1,4 +1,4 @@
-"""Outputs: files that can be written of what was analyzed, and requests for them."""
+"""Outputs: sorts of files that can be written, and requests for them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,6 @@ class Output(Record):
     """A sort of file that can be written.
 
     Attributes:
-        name: its name.
         verb: the word that says that it was written: "drew".
         suffixes: how the names of its files end.
         refusal: the sentence about another name, in which ``{}`` is that name.

@@ -41,13 +41,7 @@ _Write = Callable[[bytes], object]
 
 
 class PerfettoPart(Record, eq=False):
-    """Part of a file that goes into a trace.
-
-    Attributes:
-        scene: the file.
-        selection: the events of the file to keep; None for all.
-        span: the time of the events that are kept.
-    """
+    """Part of a file that goes into a trace; without a selection all events of the file."""
 
     scene: Scene
     selection: Selection | None
@@ -55,7 +49,7 @@ class PerfettoPart(Record, eq=False):
 
 
 def part_of_perfetto(analysis: Analysis, scene: Scene) -> PerfettoPart:
-    """Reduce a file to what goes into its trace, in whichever process it is analyzed."""
+    """Reduce a file to what goes into its trace."""
     timeline = analysis.timeline
     if scene.step is None:
         return PerfettoPart(scene, None, Span(0, int(timeline.trace.end_ns.max())))
@@ -83,14 +77,7 @@ def write_with_tracks(source: Source, part: PerfettoPart, report: Report, path: 
     """Write a trace with our tracks in it, packed if the name ends in ``.gz``.
 
     The file's own bytes stay as they are. Where it breaks off, what is whole of it is closed; of a
-    damaged one, what can be read is written. Of a single step, only the file's events of that step
-    are written.
-
-    Args:
-        source: the file.
-        part: what `part_of_perfetto` made of it.
-        report: of all files, whose findings are numbered together.
-        path: the file to write.
+    damaged one, what can be read is written.
     """
     require_output(path, identities([source.path]))
     [info] = [trace for trace in report.traces if trace.path == source.path]
@@ -186,14 +173,9 @@ def splice(
     path: Path,
     selection: Selection | None = None,
 ) -> None:
-    """Write a trace with more events at the end of its array, packed if the name ends in ``.gz``.
+    """Write a trace with more events, a JSON object each, at the end of its array.
 
-    Args:
-        source: the file.
-        array: the place of its events.
-        lines: the events to add, a JSON object each.
-        path: the file to write.
-        selection: the file's own events to keep; None for all, and every byte if none is damaged.
+    Without a selection all of the file's own events stay, and every byte if none is damaged.
     """
     is_packed = path.name.lower().endswith(".gz")
     with writing(path) as stream, packed(stream, is_packed=is_packed) as write:

@@ -188,7 +188,7 @@ def draw_whatif(
 
 
 def part_of(analysis: Analysis, scene: Scene | None = None) -> Part:
-    """Return a steady step of usual length, with what its report says; without any all of it.
+    """Return a steady step with what its report says; without any all of the trace.
 
     It is the step of median length, or the next one in length that has the first finding.
     """
@@ -273,11 +273,7 @@ def draw_results(
 ) -> Picture:
     """Draw the ranks of a job on one clock, or other files one above the other.
 
-    Args:
-        report: of these files.
-        results: of each; `FileResult.more` is what `part_of` made, which a job does not need.
-        title: the headline of a job, by default the folder and the number of ranks.
-        look: its size and colors.
+    Of files that are no job, `FileResult.more` is what `part_of` made.
     """
     from tracelab.render.picture import job
     from tracelab.render.picture.timeline import draw_timelines, require_drawable

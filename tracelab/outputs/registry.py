@@ -27,7 +27,7 @@ def _chosen(requests: Requests) -> list[tuple[Output, Request]]:
 
 
 def paths_of(requests: Requests) -> list[Path]:
-    """List the files that may be written; refuse a name that is not that of one."""
+    """List the files that may be written; refuse names of others."""
     paths: list[Path] = []
     for output, request in _chosen(requests):
         output.require_name(request.path)
@@ -36,7 +36,7 @@ def paths_of(requests: Requests) -> list[Path]:
 
 
 def reduce_file(analysis: Analysis, requests: Requests) -> dict[str, Any]:
-    """Make what the requested outputs need of one file, in whichever process it is analyzed."""
+    """Make what the requested outputs need of one file."""
     if not requests:
         return {}
     scene = scene_of_file(analysis)
@@ -51,11 +51,7 @@ def write_files(
 ) -> list[str | TracelabError]:
     """Write the requested outputs; return what was written, in words, or why it could not be.
 
-    Args:
-        report: of all files.
-        results: of each; `FileResult.more` is what `reduce_file` made.
-        requests: the requests.
-        redaction: what the report went through; None for none.
+    `FileResult.more` is what `reduce_file` made; `redaction` is what the report went through.
     """
     messages: list[str | TracelabError] = []
     if redaction is not None:

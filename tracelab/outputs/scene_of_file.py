@@ -78,13 +78,7 @@ def sort_threads(trace: Trace, threads: Iterable[int]) -> list[int]:
 
 
 def thread_labels(trace: Trace, threads: Iterable[int], phases: Phases) -> dict[int, str]:
-    """Name threads by what runs there or as the file does, with an id where two would be alike.
-
-    Args:
-        trace: the file.
-        threads: indices of the threads that are shown.
-        phases: of the file.
-    """
+    """Name threads by what runs there or as the file does, with an id where two would be alike."""
     runs = dict.fromkeys(phases.autograd_threads.tolist(), "autograd")
     runs |= {phases.main_thread: "main thread"}
     labels = {}
@@ -107,7 +101,7 @@ def threads_of(trace: Trace) -> tuple[Thread, ...]:
 
 
 def scene_of_file(analysis: Analysis) -> Scene:
-    """Make the scene of an analyzed file; of one step if the analysis is of one."""
+    """Make the scene of an analyzed file, or step."""
     return _Maker(analysis).scene()
 
 
@@ -455,9 +449,8 @@ class _Maker:
     ) -> tuple[Int64Array, Int64Array]:
         """Return what the host ran during each gap: the line, else the operator (a string's index).
 
-        It is the function that the thread in charge was in for most of the gap, and of its lines
-        the one of the most time; ABSENT where no function has half of the gap. The gaps (int64[k],
-        ns) are in order and do not overlap.
+        It is the function that the thread in charge was in for most of the gap, and its line of the
+        most time; ABSENT where no function has half of the gap. Gaps (int64[k], ns) are in order.
         """
         lines, operators = self.program_lines, self.timeline.operators
         places = [(x.name, x.where and x.where.rpartition(":")[0]) for x in lines.names]

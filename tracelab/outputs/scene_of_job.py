@@ -98,10 +98,7 @@ def align_scenes(job: Job, scenes: Sequence[Scene]) -> list[Scene]:
 
 
 def job_clocks(job: Job, scenes: Mapping[int, Scene]) -> dict[int, tuple[tuple[int, int], ...]]:
-    """Relate each rank's times to the job's clock, as `Scene.clock`: by its steps.
-
-    A file without steps has the offset of its clock, and no drift.
-    """
+    """Relate each rank's times to the job's clock by its steps, else by its offset."""
     offsets = {x.rank: x.offset_ns for x in job.alignment.per_rank} if job.alignment else {}
     reference = scenes.get(job.alignment.reference_rank) if job.alignment else None
     clocks = {}

@@ -36,11 +36,9 @@ _LATEST_NS = np.iinfo(np.int64).max
 
 
 class ReplayedTimes(Arrays):
-    """Times at which the nodes of one program were reached.
+    """Times at which the nodes of one program were reached: int64[n], ns.
 
     Attributes:
-        program: what was replayed.
-        begun_ns, time_ns: int64[n], ns, in one repetition.
         period_ns: how long a repetition takes; None where nothing is repeated.
         runs_ahead: True if nothing holds the host back.
     """
@@ -69,8 +67,8 @@ class ReplayedTimes(Arrays):
         """Return what ran in a stretch of time, as a steady repetition continues around it.
 
         Returns:
-            start and end (int64[k], ns) and node (intp[k]) of each return of a call and each end
-            of an activity. A node that is repeated is several events.
+            start and end (int64[k], ns) and node (intp[k]), which may be repeated, of each return
+            of a call and each end of an activity.
         """
         node = np.flatnonzero(self.program.kind != NodeKind.BEGIN)
         begun_ns, time_ns = self.begun_ns[node], self.time_ns[node]
@@ -89,17 +87,11 @@ class ReplayedTimes(Arrays):
 def replayed_times(
     timeline: Timeline, program: Program, time_ns: Int64Array, step_ns: int
 ) -> ReplayedTimes:
-    """Return the start times of the nodes of a replayed program.
+    """Return the times of the nodes of a replayed program, reached at `time_ns` (int64[n]).
 
-    An activity takes what it costs; a call begins once its thread gets there. A host that nothing
-    holds back gets further ahead of the GPU with each step, and so does a stream of copies: then
-    the work of each step is shown from the beginning of a step on.
-
-    Args:
-        timeline: of the recording.
-        program: what was replayed.
-        time_ns: int64[n], ns, when its nodes were reached in the last repetition.
-        step_ns: what a step of it takes.
+    An activity takes what it costs; a call begins once its thread gets there. What gets further
+    ahead of the GPU with each step, the host or a stream of copies, is shown from the beginning of
+    a step on.
     """
     period_ns = step_ns * program.steps if program.is_repeated else 0
     leads = np.isin(program.via, (Via.HOST, Via.THREAD)) & (program.latency_ns != NEVER)
@@ -202,7 +194,7 @@ def scenes_of_replay(phases: Phases, before: Program, after: Program) -> tuple[S
 def scene_of_replay(phases: Phases, times: ReplayedTimes, is_moved: NDArray[np.bool_]) -> Scene:
     """Make the scene of a replayed step: the host threads of a program, then its streams.
 
-    Activities that are no longer in their stream (`is_moved`, bool[n]) have a lane of their own.
+    Activities that left their stream (`is_moved`, bool[n]) have a lane of their own.
     """
     program, timeline = times.program, phases.timeline
     trace = timeline.trace

@@ -20,7 +20,7 @@ from tracelab.system.loopback import Content, content_of_bytes, content_of_file
 
 
 def viewed(analysis: Analysis) -> tuple[FilePart, PerfettoPart]:
-    """Reduce one file to what the page and Perfetto need, in whichever process."""
+    """Reduce one file to what the page and Perfetto need."""
     scene = scene_of_file(analysis)
     return part_of_page(analysis, scene), part_of_perfetto(analysis, scene)
 
@@ -32,8 +32,8 @@ def contents(
 
     Args:
         report: of all files.
-        results: of each; `FileResult.more` is what `viewed` gave, None of a saved report.
-        folder: where files may be put as long as this is served.
+        results: of each; `FileResult.more` is what `viewed` gave.
+        folder: for files as long as this is served.
         perfetto: the origin of the Perfetto UI.
     """
     of_path = {x.source.path: x for x in results if x.report is not None and x.more}

@@ -195,10 +195,6 @@ class capture(Recorder):  # noqa: N801 (like torch.profiler.profile, it is used 
 def announce(recorder: Recorder, *, wait_s: float) -> None:
     """Print what was recorded and draw it; in a job, of all ranks of this machine, by the first.
 
-    Args:
-        recorder: a recorder whose trace is written.
-        wait_s: how long to wait for the other ranks' files, in seconds.
-
     Raises:
         TracelabError: the traces cannot be analyzed.
     """

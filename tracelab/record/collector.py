@@ -50,12 +50,7 @@ class Choice(Record):
 
 
 def choose_collector(setting: CollectorSetting, *, kineto_was_used: bool) -> Choice:
-    """Decide which collector records the GPU now.
-
-    Args:
-        setting: the user's choice; "auto" is Cuspy wherever it can be used.
-        kineto_was_used: whether Kineto has recorded a GPU in this process.
-    """
+    """Decide which collector records the GPU now; "auto" is Cuspy wherever it can be used."""
     if cuspy_was_used():
         return Choice(None, _AFTER_CUSPY) if setting == "kineto" else Choice("cuspy")
     if setting == "kineto" or (setting == "auto" and not torch_has_cuspy()):
@@ -132,7 +127,7 @@ def is_kineto_session(session: Any) -> bool:
 def quiet_kineto() -> Iterator[None]:
     """Keep Kineto's log out of the program's stderr, unless the user has chosen a log level.
 
-    Kineto reads its level once, when the process's first profiler is prepared, and keeps it.
+    Kineto reads its level once, when the process's first profiler is prepared.
     """
     if _LOG_LEVEL in os.environ:
         yield

@@ -1,4 +1,4 @@
-"""Write what a profiler has recorded into a file, with all that its torch can put into it."""
+"""Write what a profiler has recorded into a file."""
 
 from __future__ import annotations
 
@@ -87,9 +87,7 @@ def every_wait_is_resolved(path: Path) -> bool | None:
     """True if each stream wait in a trace names the event record that it waits for.
 
     The text is searched without reading the trace, because the program that records waits for it.
-
-    Returns:
-        None where the file holds no wait, or is too large to look.
+    None where the file holds no wait, or is too large to look.
     """
     if path.stat().st_size > _SMALL_FILE_BYTES:
         return None

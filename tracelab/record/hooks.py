@@ -1,7 +1,4 @@
-"""Be called when an optimizer has stepped, a function or a region has ended, a profiler begins.
-
-A hook stays for the rest of the process.
-"""
+"""Be called when an optimizer has stepped, a function or a region has ended, a profiler begins."""
 
 from __future__ import annotations
 
@@ -34,11 +31,6 @@ def around(
 
     A coroutine or a generator ends when it is exhausted. After an exception `after` is not called.
     Within what `torch.compile` compiles neither is: they would be compiled anew for each step.
-
-    >>> lines = []
-    >>> double = around(lambda number: 2 * number, after=lambda: lines.append("a step has ended"))
-    >>> double(4), lines
-    (8, ['a step has ended'])
     """
     from torch.compiler import is_compiling
 
@@ -70,15 +62,7 @@ def around(
 
 
 def watch_function(name: str, call: Callable[[], None]) -> None:
-    """Call something after each call of a module's function, from now on.
-
-    Args:
-        name: ``module:function`` or ``module:Class.method``; the module is imported now.
-        call: the function to call.
-
-    Raises:
-        MissingFunctionError: the module cannot be imported or has no such function.
-    """
+    """Call something after each call of ``module:function`` or ``module:Class.method``."""
     module, _, path = name.partition(":")
     *outer_names, last_name = path.split(".")
     try:

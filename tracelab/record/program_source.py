@@ -23,12 +23,12 @@ _MAX_LETTERS = 1_000_000
 
 
 class ProgramSource(NamedTuple):
-    """The part of the program's source that a recording stores.
+    """The part of the program's source that a recording stores, each as JSON by file.
 
     Attributes:
-        scopes: JSON: file to scopes, as of `scopes_as_lists`.
-        texts: JSON: file to line, in digits, to its text, of the lines that call something.
-        cells: JSON: file to cell of a notebook, such as In[3], by which the others name it.
+        scopes: as of `scopes_as_lists`.
+        texts: line, in digits, to its text, of the lines that call something.
+        cells: cell of a notebook, such as In[3], by which the others name it.
     """
 
     scopes: str
@@ -41,9 +41,6 @@ def describe_source(folders: Iterable[str]) -> ProgramSource:
 
     A file is named from its folder on, as the profiler names it. What is beyond a megabyte is left
     out; cells of a notebook and the script itself come first.
-
-    Args:
-        folders: where the program's own modules are.
     """
     files: dict[str, list[Any]] = {}
     texts: dict[str, dict[str, str]] = {}

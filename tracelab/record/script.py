@@ -41,27 +41,17 @@ class StepFunction(Record):
 
     @property
     def is_in_module(self) -> bool:
-        """True if the name is that of an importable module rather than of the script.
-
-        >>> StepFunction("engine:Trainer.train_step", print).is_in_module
-        True
-        """
+        """True if the name is that of an importable module rather than of the script."""
         return ":" in self.name
 
 
 def run_program(
     target: str, arguments: Sequence[str], *, as_module: bool, step: StepFunction | None = None
 ) -> int:
-    """Run a script, or a module, as ``__main__``.
+    """Run a script, or a module, as ``__main__``; return the program's exit code.
 
-    Args:
-        target: the script's path, or the module's name.
-        arguments: those of the script on the command line.
-        as_module: as ``python -m`` runs it. A step's function must then be one of a module.
-        step: the function whose end is the end of a step; None where none is.
-
-    Returns:
-        the program's exit code. An exception that ends it is printed as Python prints it.
+    An exception that ends it is printed as Python prints it. A step's function must be one of a
+    module if the program is one.
 
     Raises:
         MissingFunctionError: the step's module has no such function.

@@ -16,7 +16,7 @@ _NOT_IN_XML = "[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"  # compil
 
 
 def render_budgets(results: Sequence[BudgetResult], *, width: int, color: bool) -> str:
-    """Return the budgets as text of at least 80 columns, each with what was found."""
+    """Return the budgets as text of at least 80 columns."""
     from tracelab.render.text.report import draw
 
     tone = Tone.STRONG if all(result.passed for result in results) else Tone.WARNING
@@ -26,7 +26,7 @@ def render_budgets(results: Sequence[BudgetResult], *, width: int, color: bool) 
 
 
 def render_markdown(results: Sequence[BudgetResult]) -> str:
-    """Return the budgets as a comment: how many failed, then each, those that failed first."""
+    """Return the budgets as a comment, those that failed first."""
     heading = f"### tracelab check: {_verdict(results).rstrip('.')}"
     failed_first = sorted(results, key=lambda result: result.passed)
     chapter = Chapter("", _sections(failed_first, MAX_TEXT_LETTERS))

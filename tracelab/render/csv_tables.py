@@ -42,14 +42,7 @@ def csv_tables(report: Report) -> dict[str, str]:
 
 
 def write_csv(report: Report, folder: str | PathLike[str]) -> list[Path]:
-    """Write each table into a folder, which is made; files of these names are replaced.
-
-    Args:
-        report: of which the tables are.
-        folder: where to write ``findings.csv`` and the others.
-
-    Returns:
-        the files that were written.
+    """Write each table into a folder, which is made; return the files.
 
     Raises:
         OutputError: one of them cannot be written, or is one of the traces.

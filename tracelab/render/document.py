@@ -36,7 +36,7 @@ MAX_DETAILED_RANKS = 4
 
 
 class Document(Record):
-    """Verdict, findings and tables of a report, in words; without its tables `chapters` is empty."""
+    """Verdict, findings and tables of a report, in words; `chapters` may be empty."""
 
     version: str
     said: FirstScreen | Recordings

@@ -81,12 +81,11 @@ class BusyShares(Record):
 
 
 class Item(Record):
-    """A finding of the first screen.
+    """A finding of the first screen; its number is the same in all outputs.
 
     Attributes:
-        number: the same in all outputs.
         finding: of a job the most expensive of its place.
-        place: where in the user's program; "" where the file does not say, or the title does.
+        place: in the user's program; "" where the file does not say, or the title does.
         code: that line of the program; "" where it is not known.
         on: which ranks of a job have it.
     """
@@ -106,17 +105,14 @@ class FirstScreen(Record):
     """First screen of a file or a job.
 
     Attributes:
-        name: the file, or the folder of a job.
         about: GPUs, versions, steps.
         headline: figures of the facts; of a job those of the rank whose savings are printed.
         items: the findings that are worth a place, at most three.
         others: all other findings, the minor ones last.
         more, minor: how many of them are worth a place, and are not.
         answer: the sentence printed if no finding is worth a place; else "".
-        steps: by which annotations steps were found, or could be; "" where there is nothing to say.
-        notes: warnings first.
-        next: commands to type next, in short.
-        commands: the same complete.
+        steps: how steps were found, or could be; "" where there is nothing to say.
+        next, commands: to type next, in short and complete.
     """
 
     name: str
@@ -184,7 +180,7 @@ def first_screen(report: Report) -> FirstScreen:
 
 
 def all_notes(report: Report, ranks: Sequence[RankView]) -> list[Note]:
-    """List what the files of a report lack, and what their analysis could not do."""
+    """List what files lack, and what their analysis could not do."""
     findings = [finding for rank in ranks for finding in rank.main.findings]
     notes = [*unread(report.provenance), *notes_of(findings, report.traces), *asides(ranks)]
     notes += [
@@ -211,7 +207,7 @@ def item_of(group: FindingGroup, report: Report, ranks: int) -> Item:
 
 
 def short_fix(finding: Finding) -> str:
-    """Return the short fix of a finding, or as many whole sentences of the fix as are no longer."""
+    """Return the short fix of a finding, or as many sentences of the fix as are no longer."""
     if finding.fix_short:
         return finding.fix_short
     first, *others = _SENTENCE_END.split(finding.fix)
@@ -295,7 +291,7 @@ def _is_healthy(ranks: Sequence[RankView], shares: Sequence[RankShares]) -> bool
 
 
 def facts_of(report: Report, ranks: Sequence[RankView], *, with_savings: bool = True) -> list[Fact]:
-    """State the step, its GPUs or the waits of a job's ranks, and what the fixes save."""
+    """State the step, its GPUs or the waits of ranks, and what the fixes save."""
     facts = [Fact(_label(ranks), length_of(ranks))]
     if len(ranks) == 1:
         facts += gpu_facts(ranks[0])
@@ -376,7 +372,7 @@ def gpu_facts(rank: RankView) -> list[Fact]:
 
 
 def idle_parts(headline: Headline) -> list[SharePart]:
-    """The largest causes of idle time, which add up to it; none where none of them has a name."""
+    """The largest causes of idle time, which add up to it; none if none has a name."""
     named = [
         SharePart(cause, _MANY.get(cause) or CAUSES.name_of(cause), share)
         for cause, share in headline.causes.items()

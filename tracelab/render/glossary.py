@@ -23,7 +23,7 @@ _Entry = tuple[tuple[str, ...], Callable[[], str]]  # names, and what makes the 
 
 
 def overview(width: int) -> str:
-    """All rules by family with their names; the ids of all remedies, and all words by group."""
+    """All rules by family, ids of remedies, and words by group."""
     families = [
         "\n".join([f"{family.key}  {capitalized(family.meaning)}", *_rule_lines(family)])
         for family in FAMILIES.terms
@@ -97,7 +97,7 @@ def _explained(word: str, entries: Sequence[_Entry]) -> str:
 
 
 def normalized(word: str) -> str:
-    """Remove capitals, separators and the unit from a word, which do not tell words apart."""
+    """Remove what does not tell words apart: capitals, separators and the unit."""
     return re.sub(r"[\s_-]+", " ", word).strip().casefold().removesuffix(" ns")
 
 
@@ -123,7 +123,7 @@ def _remedy_text(remedy: Remedy, width: int) -> str:
 
 
 def remedy_facts(remedy: Remedy) -> list[tuple[str, str]]:
-    """List the titles and texts that explain a remedy, of its fixes the newest API first."""
+    """List the titles and texts that explain a remedy, its newest fix first."""
     newest, *older = remedy.fixes
     since = f"From PyTorch {newest.since} on: " if newest.since else ""
     return [

@@ -46,7 +46,7 @@ def _name_calls(document: Document) -> Document:
 
 
 def render_table(table: Table[Any]) -> str:
-    """Return the first rows of a table as HTML; where the mouse rests is the exact figure."""
+    """Return the first rows of a table as HTML, with exact figures where the mouse rests."""
     section = table_section(table)
     head = "".join(_cell("th", column.title, column.fit) for column in section.columns)
     rows = "".join(f"<tr>{_row(section, row)}</tr>" for row in section.rows)

@@ -71,7 +71,7 @@ def notes_of(findings: Sequence[Finding], traces: Sequence[TraceInfo]) -> list[N
 
 
 def asides(ranks: Sequence[RankView]) -> list[Note]:
-    """Return what only some steps have: a warning where it takes much of the mean of all steps."""
+    """Return what only some steps have; a warning where it takes much of the time."""
     return [
         _aside(finding, price_of(finding, rank.main.scope).share)
         for rank in ranks

@@ -18,8 +18,7 @@ class SpanKind(Record):
     """Style of a kind of spans.
 
     Attributes:
-        color: on white.
-        dark: on the page's dark ground; "" if only pictures show the kind, or it is like another.
+        color, dark: on white, and on the page's dark ground; "" if only pictures show the kind.
         like: the kind whose colors the page gives it; "" for its own.
         word: its name in legends; "" if that is the glossary's, or its key.
         hatch, hatch_ink: matplotlib's pattern and its color.
@@ -36,7 +35,7 @@ class SpanKind(Record):
 
 
 class Theme(Record):
-    """Colors of a picture around its spans: behind all, of lanes, axis, letters, and between steps."""
+    """Colors of a picture around its spans."""
 
     paper: str
     ground: str
@@ -154,7 +153,7 @@ def kind_word(kind: str) -> str:
 
 
 def page_kinds() -> dict[str, SpanKind]:
-    """Return the kinds that the page shows by key, each with the page's colors for it."""
+    """Return the kinds that the page shows, with the page's colors."""
     return {
         key: replace(kind, color=KINDS[kind.like].color, dark=KINDS[kind.like].dark)
         if kind.like

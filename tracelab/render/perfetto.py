@@ -5,9 +5,9 @@ of the file's. Arrows have a category and a name of their own: they cannot meet 
 
 Perfetto reads a time in microseconds as a double, multiplies it by 1,000 and rounds; whole ones it
 multiplies as integers. Below 2**42 us that gives every nanosecond back; below 2**43 us a
-neighboring double does where the nearest one does not; above, times are up to 256 ns off, those of
-the file itself as well. There a duration reaches to where Perfetto reads its end, so that slices
-that touch still do, and none reaches into the next: Perfetto 51 to 56 would drop it.
+neighboring double does where the nearest one does not; above, times are up to 256 ns off. There a
+duration reaches to where Perfetto reads its end, so that slices that touch still do, and none
+reaches into the next: Perfetto 51 to 56 would drop it.
 """
 
 from __future__ import annotations
@@ -65,11 +65,9 @@ class Track(Arrays):
     """Slices that are shown in one row, or in more where they overlap; by start.
 
     Attributes:
-        label: the name of the row.
-        category: the sort of its slices, in a word.
         start_ns, end_ns: int64[k], ns since the file's first event.
-        name: the name of each slice: equal names have equal colors.
-        arguments: what is shown of a selected slice, by its name there: texts, or int64[k].
+        name: equal names have equal colors.
+        arguments: what is shown of a selected slice: texts, or int64[k].
         place: intp[m], the rows of `Scene.places` that arrows lead to.
         slice_index: intp[m], the slice that each arrow leads from.
     """
@@ -85,14 +83,7 @@ class Track(Arrays):
 
 
 def event_lines(name: str, scene: Scene, threads: Threads, notes: Sequence[str]) -> Iterator[str]:
-    """Yield the events to put into a file, without commas.
-
-    Args:
-        name: the name of the process.
-        scene: the findings and lanes.
-        threads: the file's own.
-        notes: sentences about the file, shown last.
-    """
+    """Yield the events to put into a file that has these threads, without commas."""
     findings = finding_tracks(scene)
     tracks = (*findings, *lane_tracks(scene), note_track(scene, notes))
     rows = [(x, lane) for x in tracks for lane in lanes(x.start_ns, x.end_ns) if len(lane)]
@@ -190,7 +181,7 @@ def _evidence(
 def _along(scene: Scene, ends: _Ends) -> Iterator[tuple[str, str, str]]:
     """Yield the arrows from each event of the critical path to the next.
 
-    A call that waits has begun before what it waits for: the arrow reaches it when that begins.
+    A call that waits began before what it waits for: the arrow reaches it when that begins.
     """
     starts_ns, ends_ns = scene.places.start_ns.tolist(), scene.places.end_ns.tolist()
     for source, target in pairwise(scene.critical_path.tolist()):
@@ -269,8 +260,7 @@ def _finding(scene: Scene, mark: Mark) -> Track:
 def _longest_idle(scene: Scene, mark: Mark, cited: Intervals) -> tuple[Intervals, int]:
     """Return the longest idle times in evidence that fills most of the window, and the number.
 
-    Both are empty where the evidence tells where to look: where it is short, or has no more idle
-    times in it than are shown.
+    Both are empty where the evidence itself tells where to look.
     """
     nothing = Intervals(NOTHING, NOTHING), 0
     start_ns, end_ns = scene.focus
@@ -428,11 +418,7 @@ def _shown(text: str) -> str:
 
 
 def microseconds(time_ns: int) -> str:
-    """A time as a JSON number of microseconds.
-
-    >>> microseconds(4_359_759_616_840_547), microseconds(-1)
-    ('4359759616840.547', '-0.001')
-    """
+    """A time as a JSON number of microseconds."""
     text = _decimal(time_ns)
     if abs(time_ns) < _POSSIBLE_BELOW_NS and perfetto_ns(text) != time_ns:
         for toward in (-math.inf, math.inf):
@@ -443,11 +429,7 @@ def microseconds(time_ns: int) -> str:
 
 
 def slice_times(start_ns: int, end_ns: int) -> tuple[str, str]:
-    """The texts of when a slice begins and how long it is.
-
-    >>> slice_times(4_359_759_616_840_547, 4_359_759_616_841_797)
-    ('4359759616840.547', '1.250')
-    """
+    """The texts of when a slice begins and how long it is."""
     start = microseconds(start_ns)
     return start, _decimal(perfetto_ns(microseconds(end_ns)) - perfetto_ns(start))
 

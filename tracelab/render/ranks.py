@@ -1,4 +1,4 @@
-"""Ranks of a job: how they spend a step, who makes others wait and why, which are unusual."""
+"""Ranks of a job: how they spend a step, who makes others wait and why."""
 
 from __future__ import annotations
 

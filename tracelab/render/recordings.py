@@ -27,11 +27,10 @@ class Recording(Record):
     """A file, or the files of a job, by the one whose step takes longest.
 
     Attributes:
-        name: the shortest that tells it from the others; without the rank for a job.
+        name: the shortest that tells it from the others.
         step_ns: None without steps.
-        saves_share: saving of all fixes; without prices the share of the first finding.
-        saves: the same in words; "-" without a finding.
-        title, place: of the first finding; "-" and "" without one.
+        saves_share, saves: of all fixes; without prices of the first finding.
+        title, place: of the first finding.
         is_minor: True without one, or if it is for information.
     """
 
@@ -61,8 +60,7 @@ class Recordings(Record):
     """First screen of files that are not one job, those first whose fixes save most.
 
     Attributes:
-        about: how many files there are, GPUs and versions.
-        why: why they are not one job, a sentence; "" where that was not asked.
+        why: they are not one job, a sentence; "" where that was not asked.
         notes: files that could not be used.
     """
 

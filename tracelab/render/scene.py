@@ -107,16 +107,13 @@ class Lane(Record, eq=False):
 
     Attributes:
         id: its type, and what it is of: "idle:0", "stream:0/7", "host:2", "path".
-        label: its name: "stream 7".
         device: None for a lane of the host, or of the whole file.
         kinds: keys of the kinds of spans.
         start_ns, end_ns: int64[n], ns since the file's first event.
         kind: uint8[n], index into `kinds`.
-        more: further columns of its type, int[n], ABSENT for none. With "value" among them it is a
-            lane of a number over time.
+        more: further columns of its type, int[n], ABSENT for none; "value" is a number over time.
         terms: for a column of `more` with a code, the keys that the codes stand for.
-        streams: numbers of its streams. If there are several, `more` has "stream", index into
-            these, and "level", the height at which a span is drawn.
+        streams: if several, `more` has "stream", index into these, and "level", for the height.
         thread: of a lane of the host, index into `Scene.threads`.
         unit: of a "value": "bytes", "streams".
         summary: True if it is shown while the other lanes of its file are not.
@@ -193,8 +190,8 @@ class Mark(Record, eq=False):
         about: "program", or "trace" if it tells what the file lacks.
         label: its row: "2 saves 9 %: TL101 the host waits".
         name: of a span of it; findings of one cause share it.
-        texts, figures: details that a viewer shows, by name.
-        place: intp[k], rows of `Scene.places`, in the order in which it cites them.
+        texts, figures: details, by name.
+        place: intp[k], rows of `Scene.places`, the worst first.
         since_ns: start of a cited span to the moment from which others waited for it, ns.
     """
 
@@ -225,13 +222,10 @@ class Scene(Record, eq=False):
         window: the time that is measured: all of the file, or one step.
         focus: the time that findings are about: the steady steps if there are any.
         start_ns, end_ns: the time in which its spans are known.
-        names, threads: as the file has them.
-        lanes: in the order in which they are shown.
         step: the only one that is shown; None for all of the file.
         device: the GPU that decides.
         origin_ns: the file's own time of its first event.
         base_ns: added to the file's own times, those of the machine's clock.
-        places: events that findings may cite and those of the critical path, by event id.
         critical_path: intp[k], the rows of `places` of its events, in order.
         usual_steps: numbers of the steady steps.
         label: the heading of its lanes: "rank 3".

@@ -214,8 +214,6 @@ def cell(name: str, value: Any, unit: str = "") -> tuple[str, Fit]:
 
     >>> cell("idle_ns", 1500)[0], cell("busy_share", 0.25)[0], cell("count", 1200)[0]
     ('1.50 \u00b5s', '25.0 %', '1,200')
-    >>> cell("largest_bytes", 1536)[0], cell("launches", 1.5, "per step")[0]
-    ('1.5 KiB', '1.5')
     """
     unit = unit or name.rpartition("_")[2]
     if isinstance(value, bool) or value is None:

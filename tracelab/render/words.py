@@ -33,7 +33,7 @@ class Quantity(str):
     exact: str
 
     def __new__(cls, text: str, exact: str) -> Self:
-        """Make the text, which is a string like any other, with the exact figure and its unit."""
+        """Make the text with the exact figure."""
         quantity = super().__new__(cls, text)
         quantity.exact = exact
         return quantity
@@ -56,10 +56,8 @@ def axis_unit(start_ns: int, length_ns: int) -> tuple[str, int]:
 
 
 def ticks(length_ns: int, at_most: int, start_ns: int = 0) -> tuple[Int64Array, list[str]]:
-    """Round points in ``[start_ns, start_ns + length_ns]`` (int64[n], ns) and labels in `axis_unit`.
+    """Return round points of a stretch of time (int64[n], ns), and their labels in `axis_unit`.
 
-    >>> ticks(1_222_000_000, at_most=6)
-    (array([         0,  500000000, 1000000000]), ['0', '0.5', '1.0'])
     >>> ticks(20_000, at_most=2, start_ns=812_305_000)
     (array([812310000, 812320000]), ['812.31', '812.32'])
     """
@@ -107,10 +105,6 @@ def bare_name(name: str) -> str:
 
     >>> bare_name("void at::native::softmax_warp_forward<512, 1, float>(float*)")
     'softmax_warp_forward'
-    >>> bare_name("Memcpy HtoD (Pageable -> Device)")
-    'copy H2D pageable'
-    >>> bare_name("nn.Module: Linear_0")
-    'Linear_0'
     """
     own = "" if _PLAIN.match(name) else qualified_name(name).rpartition("::")[2]
     own = own or name.removeprefix(_MODULE_PREFIX)
@@ -123,11 +117,7 @@ def shorten(text: str, most: int) -> str:
 
 
 def time_text(time_ns: int) -> str:
-    """A length of time in the unit that suits it, with two decimals.
-
-    >>> time_text(812), time_text(1_640), time_text(16_682_383), time_text(123_400_000_000)
-    ('812 ns', '1.64 µs', '16.68 ms', '123.4 s')
-    """
+    """A length of time in the unit that suits it: 812 ns, 1.64 µs, 123.4 s."""
     if time_ns == 0:
         return "0"
     unit, unit_ns = time_unit(time_ns)
@@ -148,10 +138,8 @@ def signed_time(time_ns: int) -> str:
 def interval_text(time_ns: int, low_ns: int, high_ns: int) -> str:
     """A time and between which two it is expected, in the unit that suits it.
 
-    >>> interval_text(2_213_000, 1_900_000, 12_404_000), interval_text(812, 812, 812)
-    ('2.21 ms (1.90 to 12.4)', '812 ns')
-    >>> interval_text(-28_213, -31_404, 0)
-    '-28.2 µs (-31.4 to 0)'
+    >>> interval_text(2_213_000, 1_900_000, 12_404_000), interval_text(-28_213, -31_404, 0)
+    ('2.21 ms (1.90 to 12.4)', '-28.2 µs (-31.4 to 0)')
     """
     unit, unit_ns = time_unit(abs(time_ns) or max(abs(low_ns), abs(high_ns)))
     time, low, high = (three_digits(ns / unit_ns) for ns in (time_ns, low_ns, high_ns))
@@ -174,20 +162,12 @@ def percent_text(part: int, whole: int) -> str:
 
 
 def exact_percent(share: float) -> str:
-    """A share of 0 to 1 in percent, with one decimal.
-
-    >>> exact_percent(0.988), exact_percent(0.0001)
-    ('98.8 %', '<0.1 %')
-    """
+    """A share of 0 to 1 in percent, with one decimal."""
     return percent_text(round(1_000_000 * share), 1_000_000)
 
 
 def bytes_text(size_bytes: int) -> str:
-    """Write a size in the unit that suits it.
-
-    >>> bytes_text(134_217_728), bytes_text(-1536), bytes_text(4)
-    ('128 MiB', '-1.5 KiB', '4 B')
-    """
+    """Write a size in the unit that suits it: 128 MiB, -1.5 KiB, 4 B."""
     for unit, unit_bytes in _BYTE_UNITS:
         if abs(size_bytes) >= unit_bytes:
             value = f"{size_bytes / unit_bytes:.1f}".removesuffix(".0")
@@ -196,11 +176,7 @@ def bytes_text(size_bytes: int) -> str:
 
 
 def count_text(count: float) -> str:
-    """Write a count per step, with a decimal unless it is a whole number.
-
-    >>> count_text(40.0), count_text(15.4), count_text(0.04)
-    ('40', '15.4', '<0.1')
-    """
+    """Write a count per step: 40, 15.4, <0.1."""
     if count == int(count):
         return f"{count:,.0f}"
     return Quantity("<0.1" if 0 < count < 0.05 else f"{count:,.1f}", f"{count:,.6g}")
@@ -276,11 +252,7 @@ def _beginning(text: str, room: int) -> str:
 
 
 def rate_text(rate: float) -> str:
-    """Write how many there are, per second or not, to three digits.
-
-    >>> rate_text(6.234e14), rate_text(4.7e9), rate_text(120)
-    ('623 T', '4.7 G', '120')
-    """
+    """Write how many there are, per second or not, to three digits: 623 T, 120."""
     letter, one = next((unit for unit in _DECIMAL_UNITS if rate >= unit[1]), ("", 1))
     number = rate / one
     text = (f"{number:,.0f}" if number >= 100 else f"{number:.3g}") + letter

@@ -15,11 +15,7 @@ from tracelab.report.views import RankView, Scope, ranks_of
 
 
 class FindingGroup(Record):
-    """The findings of one place on some ranks.
-
-    Attributes:
-        members: each with what it is about, the most expensive first, at least one.
-    """
+    """The findings of one place on some ranks, each with its scope, the most expensive first."""
 
     members: tuple[tuple[Finding, Scope], ...]
 
@@ -72,7 +68,7 @@ def finding_groups(
 
 
 def put_groups_first(report: Report) -> Report:
-    """A report of a job whose findings begin with one of each place: so they are numbered."""
+    """Begin the findings of a job's report with one of each place: so they are numbered."""
     leaders = [group.finding for group in finding_groups(report, ranks_of(report))]
     own = {id(finding) for finding in leaders}
     others = (finding for finding in report.findings if id(finding) not in own)

@@ -1,8 +1,4 @@
-"""The words that reports use, with their meanings, from ``glossary.toml``.
-
-The text report takes the meanings next to its figures from here; ``tracelab explain`` and the
-glossary of the site take all of it.
-"""
+"""The words that reports use, with their meanings, from ``glossary.toml``."""
 
 from __future__ import annotations
 
@@ -20,9 +16,8 @@ class Term(Record):
     """A word and its meaning.
 
     Attributes:
-        key: the word, as in the JSON.
         meaning: a phrase, which may stand in a table.
-        detail: sentences that say more; "" where there is no more to say.
+        detail: sentences that say more.
         shown: what the text report calls it; "" where that is the key.
     """
 
@@ -42,10 +37,8 @@ class Group(Record):
 
     Attributes:
         key: the name by which it is requested.
-        title: its heading.
         one: what each of its words is.
         about: where the words are used.
-        terms: the words, in the order in which they are listed.
         parts: the parts of the page that use them.
     """
 

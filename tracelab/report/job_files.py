@@ -29,15 +29,15 @@ def decide_job(
 def find_recordings(traces: Sequence[TraceInfo]) -> tuple[_Files, ...]:
     """Group the files that were recorded together, as the ranks of one job.
 
-    Those with the same number of ranks and of process groups of all ranks, with different ranks,
-    whose steps all ran at some one moment. Of files that say nothing of other ranks, those whose
-    names differ only in the rank. Where a rank is there twice at one time, what tells the folders
-    and names apart, beside the rank, tells the recordings apart.
+    Those have the same number of ranks and of process groups of all ranks, different ranks, and
+    steps that all ran at some one moment. Of files that say nothing of other ranks, names differ
+    only in the rank. Where a rank is there twice at one time, folders and names tell recordings
+    apart.
 
     There is no slow reference model: ``tests/unit/report/test_jobs.py`` has jobs made by hand.
 
     Returns:
-        the places of each recording's files, ascending, by the first; a file that is alone, too.
+        the places of each recording's files, ascending, by the first.
     """
     recordings: list[_Files] = []
     for files in _grouped(range(len(traces)), lambda i: _claim(traces[i], i)):

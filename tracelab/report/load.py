@@ -84,11 +84,7 @@ def load_source(source: Source) -> Report:
 
 
 def is_saved_report(source: Source) -> bool:
-    """True if a file is a saved report, by the schema that is named at its beginning.
-
-    Raises:
-        TracelabError: it cannot be opened.
-    """
+    """True if a file names the schema of saved reports at its beginning."""
     with open_source(source) as stream:
         try:
             head = stream.read(_HEAD_BYTES)

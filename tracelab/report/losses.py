@@ -1,4 +1,4 @@
-"""Losses of files: what of them is missing from the numbers, and the names that they give it."""
+"""Losses of files: what is missing from the numbers."""
 
 from __future__ import annotations
 
@@ -21,14 +21,7 @@ _JUDGED_ALONE = (
 
 
 class LossCount(Record):
-    """One kind of loss in some files.
-
-    Attributes:
-        loss: the kind; of a name that this version does not know only the name.
-        count: how often.
-        files: in how many of the files.
-        names: what the files call that which was lost, in words; "" without names.
-    """
+    """One kind of loss, its count in so many files, and the names that these give it, in words."""
 
     loss: Loss
     count: int

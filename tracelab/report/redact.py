@@ -1,9 +1,8 @@
 """A report, and what is shown beside it, without paths, hosts, arguments and lines of source.
 
-Of a source file its own name stays, ``train.py:40``: findings are of no use without it; those of
-PyTorch keep their folders. A trace is called by its rank, since its name begins with that of the
-host by default. Names that a program gives to its kernels, functions, modules and
-annotations stay as well, except paths in them.
+Of a source file its own name stays: findings are of no use without it; those of PyTorch keep their
+folders. A trace is called by its rank, since its name begins with that of the host by default.
+Names that a program gives to its kernels, functions, modules and annotations stay.
 """
 
 from __future__ import annotations
@@ -61,7 +60,6 @@ class Redaction:
     """
 
     def __init__(self, report: Report) -> None:
-        """Look for what has to go."""
         paths = [trace.path for trace in report.traces]
         what = "rank" if report.job is not None else "trace"
         labels = [f"{what} {trace.rank}" for trace in report.traces]

@@ -1,11 +1,8 @@
 """The result of an analysis: plain data that is saved as JSON and rendered without the trace.
 
-The fields are the keys of the JSON (``report.schema.json`` beside this file is made from them by
-``make documents``). Times are integer nanoseconds since the first event of the trace
-that they belong to.
-
-Everything that is measured per window is a table: rows that begin with ``rank`` and ``step``. The
-report holds its tables by their key, whoever made them, and treats them all alike.
+The fields are the keys of the JSON; ``make documents`` writes ``report.schema.json`` of them.
+Times are integer nanoseconds since the first event of the trace that they belong to. All that is
+measured per window is a table: rows that begin with ``rank`` and ``step``.
 """
 
 from __future__ import annotations

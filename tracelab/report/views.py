@@ -1,7 +1,6 @@
 """A report joined again: what it says of each window, and of each rank.
 
-The only place that brings together the rows of the report's tables. Every renderer, comparison and
-budget looks at a report through these.
+Every renderer, comparison and budget looks at a report through these.
 """
 
 from __future__ import annotations
@@ -23,20 +22,18 @@ FIGURES = MappingProxyType({measure.key: measure.figures for measure in MEASURES
 
 
 class Scope(Record):
-    """The stretch of time that a window's findings are about, and of which shares are printed.
+    """The stretch of time that a window's findings are about; times in ns.
 
     Attributes:
         name: what it is called in "5.9 % of the steady steps".
-        step_ns: what one step of it takes, or all of it where it is no step, ns.
-        printed_ns: the same as it is printed, ns: without the profiler where that was timed, and of
-            a job that was replayed the job's step. What fixes save is a share of that.
-        length_ns: its length, ns.
-        base_ns: what shares are of, ns: its length, or where the profiler made it at least a tenth
+        step_ns: one step of it, or all of it where it is no step.
+        printed_ns: the same without the profiler where that was timed, and of a job that was
+            replayed the job's step. Savings are a share of that.
+        base_ns: what shares are of: its length, or where the profiler made it at least a tenth
             longer, its length without the profiler.
-        device: the number of the GPU that decides, the busiest; None without one.
-        devices: how busy each was in it.
+        device: the GPU that decides, the busiest; None without one.
         steps: how many steady steps it has; 0 where it is no steady window.
-        savings: what the fixes of its findings save together; None where nothing was predicted.
+        savings: of all fixes together; None where nothing was predicted.
     """
 
     name: str
@@ -87,14 +84,7 @@ class Scope(Record):
 
 
 class View(Record, Tables):
-    """Rows and findings of one window of one rank.
-
-    Attributes:
-        window: its times.
-        tables: the rows of each table, by key; empty where a table says nothing of the window.
-        findings: those of this window.
-        savings: what their fixes save together; None where nothing was predicted.
-    """
+    """Rows and findings of one window of one rank."""
 
     window: WindowMetrics
     tables: Mapping[str, Table[Any]]
@@ -165,10 +155,8 @@ class RankView(Record):
     """Windows of one rank.
 
     Attributes:
-        trace: the file.
-        whole: the whole trace; None in a report of one step alone.
-        steps: its steps, by start.
-        steady: its steady steps; None where it has none.
+        whole: None in a report of one step alone.
+        steady: None without steady steps.
     """
 
     trace: TraceInfo

@@ -1,4 +1,4 @@
-"""The page's charts, without their geometry: they say nothing that no table says."""
+"""The page's charts, without their geometry."""
 
 from __future__ import annotations
 
@@ -52,13 +52,7 @@ _Value = tuple[float, str]  # a share, NaN without one, and what it says
 
 
 class Segment(Record):
-    """A part of a bar, or of the column of a step.
-
-    Attributes:
-        kind: the name of its color.
-        name: what it is called.
-        size: whole percents; in the column of a step its length, ns.
-    """
+    """A part of a bar, in whole percents, or of a step's column, ns; `kind` names its color."""
 
     kind: str
     name: str
@@ -73,11 +67,9 @@ class Bar(Record):
 
 
 class StepChart(Record):
-    """A column per step, as high as the step is long, of what the GPU did and why it was idle.
+    """A column per step of what the GPU did and why it was idle.
 
     Attributes:
-        name: what it shows, for those who do not see it.
-        longest_ns: length of the longest step.
         columns: of each step its number, that as a label or "" without room for one, and its parts.
         lines: names of times, and their heights, ns.
     """
@@ -105,11 +97,9 @@ class HeatChart(Record):
     """Shares as a table of colored cells.
 
     Attributes:
-        title: what it shows.
         kind: the name of its color.
         corner: what its figures are.
-        columns: their names; "" where there is no room for one.
-        rows: names and cells, from above.
+        columns: names; "" where there is no room for one.
         left, cell: width of the rows' names and of a cell, in pixels.
     """
 

@@ -1,4 +1,4 @@
-"""Content of the page, in order, before it is HTML: the first screen, then charts and tables."""
+"""Content of the page, in order, before it is HTML."""
 
 from __future__ import annotations
 
@@ -89,10 +89,8 @@ class FilePart(Record, eq=False):
     """A file of a page.
 
     Attributes:
-        scene: what its timeline shows.
-        causal: what a step would take if a line, or an operator if no line is known, cost
-            nothing; empty if nothing can be replayed.
-        whatif: what the steps take with the fix of each finding alone, then with all of them.
+        causal: the causal profile, by operator if no line is known.
+        whatif: the fix of each finding alone, then all of them.
     """
 
     scene: Scene
@@ -104,15 +102,10 @@ class Part(Record):
     """A part of the page under a heading.
 
     Attributes:
-        key: what it is about.
-        suffix: which file it is about, where there are several.
-        title: its heading.
-        sections: sentences, tables and notes.
-        heat: heat maps above them.
-        columns: a chart above them.
+        suffix: of its file, where there are several.
+        heat, columns: charts above the sections.
         ranks: the rank of each section, where the reader chooses one; else empty.
-        chosen: the rank whose sections are shown first.
-        of: which stretch of time they are about, where their titles do not say it.
+        of: the stretch of time it is about, where titles do not say it.
     """
 
     key: str
@@ -137,7 +130,7 @@ class Part(Record):
 
 
 class PartGroup(Record):
-    """The parts about one file, or about all of them; the title is "" where there is one file."""
+    """The parts about one file, or about all of them; without a title for a single file."""
 
     id: str
     name: str
@@ -149,11 +142,8 @@ class PageFinding(Record):
     """A finding, with what the first screen of the text has no room for.
 
     Attributes:
-        item: the finding as the first screen has it.
-        circumstances: cause, count, place and cost.
         reason: why no saving is predicted, or only a bound; "" for a saving.
-        source: text and address of its documentation, the address "" if it is not one of ours;
-            None without documentation.
+        source: its documentation and the address, "" if that is not one of ours.
         others: number, severity, rank and price of the same place on each of the other ranks.
     """
 
@@ -168,20 +158,11 @@ class Content(Record):
     """Content of the page.
 
     Attributes:
-        name: of the file, of the folder of a job, or how many files there are.
-        path: the whole of that name; "" for files that are not one job.
-        about: ranks, GPUs, versions and steps.
-        warnings: what the files lack that matters, and files that could not be used.
-        facts: step, GPUs and savings of a file or a job, as on the first screen.
+        path: the whole name; "" for files that are not one job.
         answer: the sentence printed if no finding is worth a place; else "".
-        recordings: the table of files that are not one job; None for a file or a job.
+        recordings: files that are not one job; None for a file or a job.
         bars: one for a file; for a job one for each rank.
-        findings: about the program.
-        notes: what to know in addition to them.
         lacks: findings about what the files lack.
-        groups: tables and charts.
-        provenance: what was analyzed, and how.
-        definitions: the words.
     """
 
     name: str
@@ -206,7 +187,7 @@ class Content(Record):
 
 
 def content_of(report: Report, files: Sequence[FilePart]) -> Content:
-    """Make the content of the page of a report, with more of files that are at hand."""
+    """Make the content of the page of a report."""
     ranks = [rank for rank in ranks_of(report) if rank.views]
     document = detailed(report, top=_MAX_WORK_ROWS)
     said = document.said
@@ -250,7 +231,7 @@ def content_of(report: Report, files: Sequence[FilePart]) -> Content:
 
 
 def page_findings(report: Report, ranks: Sequence[RankView], *, about: str) -> list[PageFinding]:
-    """List the findings about the "program" or "trace" by cost, each place once."""
+    """List the findings about the "program" or "trace", each place once."""
     numbers = {id(finding): index for index, finding in enumerate(report.findings, start=1)}
     found = []
     for group in finding_groups(report, ranks, about=about):
@@ -295,7 +276,7 @@ class Definition(Record):
 def definitions(
     parts: Iterable[Part], findings: Iterable[PageFinding], sentences: Iterable[str]
 ) -> list[Definition]:
-    """List the words of the glossary that a page uses, each once for each of its meanings."""
+    """List the words of the glossary that a page uses."""
     found_in = [x.item.finding for x in findings]
     causes = [FINDING_CAUSES.name_of(finding.cause) for finding in found_in]
     texts = {"findings": causes, "page": [*sentences]}
@@ -329,7 +310,7 @@ def _words(sections: Iterable[Section]) -> Iterator[str]:
 def part_groups(
     report: Report, chapters: Sequence[Chapter], files: Sequence[FilePart]
 ) -> list[PartGroup]:
-    """Make everything below the first screen except where it comes from, in order."""
+    """Make everything below the first screen."""
     several = len(report.traces) > 1
     opening, *others = chapters
     groups = [PartGroup("all", "", "", tuple(_parts_of_all(report, opening)))] if several else []
@@ -426,13 +407,12 @@ class Shown(Record):
     Attributes:
         text: its first part; of a long name of C++ that which tells people what it is.
         full: the whole of that name, where it is cut.
-        rest: what of it differs, where another row has the same text for another name.
+        rest: what of it differs from another row with the same text.
         more: its other parts.
-        fit: the name of the class that aligns it; "" of numbers.
-        is_head: whether it names its row.
-        is_code: whether it is a name of the program.
-        kind: the name of the color that it has in charts, or "".
-        share: of what is a share, in percent, or "".
+        fit: the class that aligns it; "" of numbers.
+        is_head: True if it names its row.
+        kind: the color that it has in charts, or "".
+        share: in percent, or "".
         exact: the exact figure with its unit, or "" where the text is exact.
     """
 

@@ -1,6 +1,6 @@
 """Lanes of a page, and the detail of them that fits: all, or single activities of some steps.
 
-The size of the compressed columns decides; it differs from trace to trace, so it is measured.
+The size of the compressed columns decides; it is measured.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Name(NamedTuple):
 
 
 class Group(Record, eq=False):
-    """The lanes of one file, on the page's clock; names are indices into the page's."""
+    """The lanes of one file on the page's clock; names are indices into the page's."""
 
     scene: Scene
     lanes: tuple[Lane, ...]
@@ -85,10 +85,8 @@ class Fitted(Record, eq=False):
     """Groups of lanes as a page has them.
 
     Attributes:
-        lanes: of each group.
         details: of each group the start and end, ns, of the time in which all is known.
-        columns: the bytes of all.
-        note: what is left out, sentences; "" where that is nothing.
+        note: what is left out, sentences; "" for nothing.
     """
 
     lanes: tuple[tuple[EncodedLane, ...], ...]
@@ -101,7 +99,7 @@ class Fitted(Record, eq=False):
 
 
 def group_of(scene: Scene, names: dict[Name, int]) -> Group:
-    """Make the group of a file: the lanes that a page shows; add their names to the page's."""
+    """Make the group of a file, and add its names to the page's."""
     tables: dict[str, tuple[Sequence[Any], Callable[[Any], Name]]] = {
         "name": (scene.names, _visible_name),
         "op": (scene.names, _visible_name),
@@ -159,13 +157,7 @@ def _shown(text: str) -> str:
 
 
 def fit(groups: Sequence[Group], cited: Sequence[Cited], *, on_one_clock: bool) -> Fitted | None:
-    """Encode as much as fits; None where a short detail of each group is too much.
-
-    Args:
-        groups: with all that is known; their names are those of the page.
-        cited: what findings cite.
-        on_one_clock: they are ranks of a job.
-    """
+    """Encode as much as fits; None where a short detail of each group is too much."""
     most_bytes, clocks = MAX_BYTES, [[index] for index in range(len(groups))]
     if on_one_clock:
         most_bytes = min(MAX_BYTES, max(MAX_BYTES_OF_JOB, _MAX_BYTES_OF_RANK * len(groups)))
@@ -222,9 +214,9 @@ def _fitted(
 def _details(
     groups: Sequence[Group], clocks: Sequence[Sequence[int]], cited: Sequence[Cited], share: float
 ) -> tuple[list[tuple[int, int]], list[str]]:
-    """Choose the details of all groups, and say what they are.
+    """Choose details, and name them; groups of the same `clocks` share one.
 
-    Groups of the same `clocks` share one. From a share of 1 on, a detail is all of the time.
+    From a share of 1 on, a detail is all of the time.
     """
     details, words = [(group.start_ns, group.end_ns) for group in groups], list[str]()
     for indices in clocks if share < 1 else ():
@@ -294,8 +286,7 @@ def _first_step(bounds_ns: Int64Array, cited: Sequence[Cited], count: int) -> in
 def _cut(group: Group, detail: tuple[int, int], grid: Grid) -> Group:
     """Return all steps of a group, what overlaps the detail, and the calls that launched it.
 
-    Of numbers over time it has the highest ones elsewhere, by the columns of the grid, and what has
-    names alone where it is longer than a column.
+    Elsewhere numbers keep their highest value by column, and named spans those longer than one.
     """
     kept = {
         x.id: ((x.end_ns >= detail[0]) & (x.start_ns < detail[1]))

@@ -1,10 +1,9 @@
-"""The timeline's lanes as bytes: a page reads them back with a few lines of JavaScript.
+"""The timeline's lanes as bytes that a page reads back.
 
-A lane is a handful of integer columns. Each is written as byte planes, all lowest bytes first, then
-all second bytes: neighbors are alike there, so that gzip makes little of them. What follows an
-order (the launch of each activity) is written as differences. Where the times of a lane follow
-those of activities (a GPU is idle until one starts), what is written is by how much they do not.
-`tests/reference/page_lanes.py` is the readable definition: it decodes them.
+A lane is a handful of integer columns, each written as byte planes: neighbors are alike there, so
+that gzip makes little of them. What follows an order (the launch of each activity) is written as
+differences; times that follow those of activities (a GPU is idle until one starts), by how much
+they do not. `tests/reference/page_lanes.py` is the readable definition: it decodes them.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ Rows = tuple[Int64Array, Int64Array]  # starts and ends of the activities of str
 
 
 class EncodedLane(Record, eq=False):
-    """A lane as a page has it: for JSON what is known about it, and its bytes, not compressed."""
+    """A lane as a page has it: what is known about it, and its bytes."""
 
     meta: Mapping[str, Any]
     columns: bytes
@@ -56,8 +55,8 @@ def encode(
         lane: the lane.
         start_ns: the moment from which its first gap counts.
         rows: the activities that its column "row" refers to.
-        binned: the same lane with all that lies in it at any time, where `lane` has only a part.
-        grid: the time and the number of the bins for that.
+        binned: the same lane at all times, where `lane` has only a part.
+        grid: the bins for that.
     """
     columns = (*_ALL, *(x for x in LANE_TYPES[lane.type].columns if x.name in lane.more))
     before_ns = np.append(np.int64(start_ns), lane.end_ns)[:-1]
@@ -112,9 +111,8 @@ def encode(
 def _expected(lane: Lane, before_ns: Int64Array, rows: Rows) -> Rows:
     """Return when the items of a lane are expected to start and to end, ns.
 
-    A start where the item before it ends, or the activity before its row, whichever is later; an
-    end where its row starts, or, if that is not after the item's start, where its row ends. Without
-    a row, the start as in any lane, and the end at the start.
+    They start where the item before ends, or the activity before its row, whichever is later; they
+    end where their row starts, or, if that is not after the item's start, where it ends.
     """
     row = lane.more["row"]
     starts_ns, ends_ns = (np.append(column, 0) for column in rows)  # of row ABSENT: not used

@@ -50,9 +50,7 @@ class ServedTrace(Record):
     """A trace that is served beside the page, and its clock.
 
     Attributes:
-        name: what Perfetto shows as its title.
-        rank: the number of its file in the report's tables.
-        url: where it is, relative to the page.
+        url: relative to the page.
         origin_ns: its first event, ns as the file itself counts.
         start_ns, end_ns: the time that there is something in it, ns since its first event.
         clock: pairs of one moment, ns on the page's clock and since the file's first event,
@@ -86,9 +84,9 @@ def render_page(
     """Return the page of a report.
 
     Args:
-        report: what was measured; no trace is needed.
-        files: what the page's timeline shows of each file; without it the page has none.
-        served: what a program on this machine serves beside the page, if it does.
+        report: no trace is needed.
+        files: of the page's timeline; without any the page has none.
+        served: traces that a program on this machine serves beside the page.
     """
     scripts = list(map(asset, ("page.js", *(["perfetto_link.js"] if served else ()))))
     timeline: dict[str, Any] | None = None
@@ -149,7 +147,7 @@ def _prose(text: str) -> Markup:
 
 @cache
 def asset(name: str) -> str:
-    """Return a file of this package; of a style or a script, without comments and indentation."""
+    """Return a file of this package; a style or script without comments and indentation."""
     text = resources(__package__).joinpath(name).read_text("utf-8")
     if name.endswith(".j2"):
         return text
@@ -159,7 +157,7 @@ def asset(name: str) -> str:
 
 @cache
 def timeline_styles() -> str:
-    """Return the styles of the timeline: kinds of spans, heights of lanes, and its own parts."""
+    """Return the styles of the timeline."""
     kinds = page_kinds()
     light = "".join(f"--k-{key}: {kind.color};" for key, kind in kinds.items())
     dark = "".join(f"--k-{key}: {kind.dark};" for key, kind in kinds.items())
@@ -177,7 +175,7 @@ def timeline_styles() -> str:
 def content_security_policy(
     scripts: Sequence[str], styles: Sequence[str], *, is_served: bool
 ) -> str:
-    """Allow these very scripts and styles; a page that is served may ask its own server."""
+    """Allow these very scripts and styles; a served page may ask its own server."""
     rules = {
         "default-src": "'none'",
         "script-src": _hashes(scripts),

@@ -1,8 +1,4 @@
-"""The data of the page's timeline: all files on one clock, within the size that a page may have.
-
-All that fits is there exactly. Of what is too much, single activities are there in some steps;
-elsewhere the page has how busy each lane was in each of some thousand parts of the time.
-"""
+"""The data of the page's timeline: all files on one clock, within the size that a page may have."""
 
 from __future__ import annotations
 
@@ -32,7 +28,7 @@ _MARGIN_WITHOUT_STEP_NS, _MARGIN_LENGTHS_WITHOUT_STEP = 200_000, 10
 
 
 class TimelineData(Record, eq=False):
-    """Data of a page's timeline: all but the columns for JSON, and these as gzip of byte planes."""
+    """Data of a page's timeline: columns are gzip of byte planes."""
 
     meta: dict[str, Any]
     columns: bytes
@@ -134,8 +130,6 @@ class _Located(Record):
     """A finding, and where what it cites lies.
 
     Attributes:
-        number: in the report, from 1 on.
-        group_index: of its file.
         marks: lane index in the group, start and end, ns; the worst first.
         since_ns: start of a mark to when other ranks began to wait for it, ns.
     """
@@ -173,10 +167,7 @@ def _shown(
     groups: Sequence[Group],
     windows: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """A finding for the page: the step of its worst evidence of which all is known, and its place.
-
-    What is known comes first among its marks.
-    """
+    """Show the step of the worst evidence of which all is known; that is its first mark."""
     group = groups[finding.group_index]
     view = place = [group.start_ns, group.end_ns]
     marks = sorted(finding.marks, key=lambda x: not detail[0] <= x[1] <= x[2] <= detail[1])

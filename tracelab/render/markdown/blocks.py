@@ -34,10 +34,6 @@ def comment(command: str, blocks: Iterable[str]) -> str:
     """Return a comment of some blocks, without those that would make it too long.
 
     The first line, which is not shown, tells later comments of the same command from others.
-
-    Args:
-        command: what was run.
-        blocks: its parts, in order; empty ones are left out.
     """
     kept: list[str] = []
     room = MAX_LETTERS
@@ -68,13 +64,7 @@ def details(summary: str, blocks: Iterable[str]) -> str:
 
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table of at least one row; its cells are Markdown already, and its titles are ours.
-
-    >>> print(table(["call", "busy"], [["item", "68 %"]]))
-    | call | busy |
-    |---|--:|
-    | item | 68 % |
-    """
+    """Return a table of at least one row; its cells are Markdown already."""
     cells = list(rows)
     sides = [
         "--:" if all(map(_FIGURE.match, column)) else "---" for column in zip(*cells, strict=True)
@@ -114,11 +104,7 @@ def _row(cells: Iterable[str]) -> str:
 
 
 def code(text: str) -> str:
-    """Return text as a code span.
-
-    >>> code("loss.item()"), code("a`b")
-    ('`loss.item()`', '``a`b``')
-    """
+    """Return text as a code span."""
     text = clean(text)
     if not text.strip():
         return ""
@@ -128,26 +114,14 @@ def code(text: str) -> str:
 
 
 def code_in_cell(text: str) -> str:
-    """Return text as code in a cell of a table, where a code span cannot hold every character.
-
-    >>> code_in_cell("train.py"), code_in_cell("a|b")
-    ('`train.py`', '<code>a&#124;b</code>')
-    """
+    """Return text as code in a cell of a table, where a code span cannot hold every character."""
     if not re.search(r"[|\\`]", text):
         return code(text)
     return f"<code>{_escaped(clean(text))}</code>"
 
 
 def prose(text: str, *, is_cell: bool = False) -> str:
-    r"""Return a sentence whose parts in backticks are code spans and whose rest is text.
-
-    >>> prose("`item` makes *@octocat* wait")
-    '`item` makes \\*@&#8203;octocat\\* wait'
-
-    Args:
-        text: one line.
-        is_cell: it stands in a cell of a table.
-    """
+    """Return a sentence whose parts in backticks are code spans and whose rest is text."""
     as_code = code_in_cell if is_cell else code
     parts = _CODE.split(clean(text).strip())
     texts = [as_code(part[1:-1]) if i % 2 else _escaped(part) for i, part in enumerate(parts)]

@@ -1,4 +1,4 @@
-"""Coverage of pixel columns by stretches of time; nothing is drawn here.
+"""Coverage of pixel columns by stretches of time.
 
 An interval that is wider than a pixel keeps its exact edges. Of narrower ones each pixel column
 keeps the exact time that they cover in it: so a picture has a bounded number of shapes.
@@ -41,11 +41,7 @@ class Grid:
 
     @cached_property
     def edges_ns(self) -> Int64Array:
-        """int64[columns + 1]: the columns' edges, to the nanosecond.
-
-        >>> Grid(start_ns=0, end_ns=10, columns=4).edges_ns
-        array([ 0,  2,  5,  7, 10])
-        """
+        """int64[columns + 1]: the columns' edges."""
         whole, rest = divmod(self.length_ns, self.columns)
         column = np.arange(self.columns + 1, dtype=np.int64)
         return self.start_ns + column * whole + column * rest // self.columns
@@ -74,12 +70,7 @@ def column_shares(sets: Sequence[Intervals], grid: Grid) -> FloatArray:
 def column_heights(
     starts: Int64Array, ends: Int64Array, value: Int64Array, grid: Grid
 ) -> FloatArray:
-    """Return the highest number of every column as a share of the highest one of all columns.
-
-    >>> grid = Grid(start_ns=0, end_ns=4, columns=4)
-    >>> column_heights(np.array([0, 3]), np.array([3, 9]), np.array([1, 2]), grid).tolist()
-    [0.5, 0.5, 0.5, 1.0]
-    """
+    """Return the highest number of every column as a share of the highest one."""
     shown = (ends > grid.start_ns) & (starts < grid.end_ns) & (ends > starts)
     first = grid.column_of(np.maximum(starts[shown], grid.start_ns))
     count = grid.column_of(np.minimum(ends[shown], grid.end_ns) - 1) - first + 1
@@ -93,8 +84,7 @@ def column_heights(
 def stack(shares: FloatArray, least: float) -> tuple[FloatArray, FloatArray]:
     """Put shares as bars on top of each other: where each one begins and ends, 0 to 1.
 
-    A bar is as high as its share. But no column in which there is anything is lower than `least`
-    and no bar in it is too low to be seen; what has no share has no height.
+    No column with anything in it is lower than `least`, and no bar in it too low to be seen.
     """
     height = np.where(shares > 0, np.maximum(shares, least / len(shares)), 0.0)
     total = height.sum(axis=0)
@@ -104,9 +94,9 @@ def stack(shares: FloatArray, least: float) -> tuple[FloatArray, FloatArray]:
 
 
 def outlines(edges: FloatArray, low: FloatArray, high: FloatArray) -> list[FloatArray]:
-    """Return one polygon around every run of neighboring columns that have a height: float64[k, 2].
+    """Return one polygon (float64[k, 2]) around every run of columns that have a height.
 
-    Neighbors share a polygon because separate bars would show seams in SVG and PDF.
+    Separate bars would show seams in SVG and PDF.
     """
     filled = np.concatenate(([False], high != low, [False]))
     changes = np.flatnonzero(filled[1:] != filled[:-1])
@@ -132,12 +122,7 @@ def lane_polygons(
 ) -> list[list[FloatArray]]:
     """Make the polygons that show each set in a lane; x is ns since the grid's start.
 
-    Args:
-        sets: sets inside the grid's time; in a column that several cover they are stacked.
-        grid: the pixel columns.
-        top: the lane's upper edge; y points down.
-        bottom: its lower edge.
-        least: the smallest height of what is not nothing, as a share of the lane.
+    Sets are stacked where several cover a column; `least` is the smallest height, as a share.
     """
     split = [split_by_width(a, grid) for a in sets]
     low, high = stack(column_shares([thin for _, thin in split], grid), least)
@@ -154,7 +139,7 @@ def seams(
 ) -> Int64Array:
     """Return the times at which events of at least this width meet without a visible gap, ns.
 
-    The points are at least two pixels apart, so their number is bounded.
+    They are at least two pixels apart, so their number is bounded.
     """
     wide = ends - starts >= least_px * grid.pixel_ns
     edges_ns = np.concatenate((starts[wide], ends[wide]))
@@ -189,11 +174,7 @@ def roomy(starts: Int64Array, ends: Int64Array, grid: Grid, least_px: float) -> 
 
 
 def spaced(positions_px: Sequence[float], widths_px: Sequence[float]) -> list[int]:
-    """Return the indices of the things that fit beside each other, taken from the left.
-
-    >>> spaced([0, 5, 20], [10, 10, 10])
-    [0, 2]
-    """
+    """Return the indices of the things that fit beside each other, taken from the left."""
     kept, free_from_px = [], -np.inf
     for index, (left_px, width_px) in enumerate(zip(positions_px, widths_px, strict=True)):
         if left_px >= free_from_px:

@@ -1,4 +1,4 @@
-"""Draw the lanes of a sheet, and around them the headline, the labels, the steps and the axis."""
+"""Draw the lanes of a sheet, and what is around them."""
 
 from __future__ import annotations
 
@@ -141,10 +141,7 @@ def _draw_names(sheet: Sheet, names: Sequence[str]) -> None:
 
 
 def tips_of(sheet: Sheet, names: Sequence[str], zero_ns: int) -> Iterator[Tip]:
-    """Yield what is known of each span that has a shape of its own, by its place in the figure.
-
-    Times count from `zero_ns` on, as those of the axis do.
-    """
+    """Yield what is known of each span that has a shape of its own, by its place in the figure."""
     grid, place = sheet.grid, sheet.axes.get_position()
     down_px = sheet.figure.bbox.height * (1 - place.y1)
     for band, upper, lower in sheet.bands():
@@ -221,7 +218,7 @@ def header_lines(width_px: int, title: str) -> list[str]:
 def draw_header(
     sheet: Sheet, title: Sequence[str], lines: Sequence[str], key: Mapping[int, str]
 ) -> None:
-    """Draw the headline, below it other lines, cut to the width, and what the numbers mean."""
+    """Draw the headline, below it other lines, and what the numbers mean."""
     left = MARGIN_PX - LEFT_PX
     room_px = sheet.figure.get_size_inches()[0] * DPI - 2 * MARGIN_PX
     y_px = -CAPTION_UP_PX - LINE_PX * (len(title) - 1 + len(lines) + len(key))
@@ -256,7 +253,7 @@ def draw_labels(sheet: Sheet, unit: str, below: Mapping[int, str], marked: Set[i
 
 
 def draw_steps(sheet: Sheet, steps: Sequence[Mapping[int, Span]]) -> None:
-    """Draw a thin line where a step of a lane begins or ends, and the first lane's numbers."""
+    """Draw a thin line where a step begins or ends, and the first lane's numbers."""
     if not any(steps):
         return
     grid, segments = sheet.grid, list[Segment]()
@@ -294,7 +291,7 @@ def step_labels(steps: Mapping[int, Span], grid: Grid) -> list[tuple[float, str]
 
 
 def draw_axis(sheet: Sheet, start_ns: int, longest: Grid | None = None) -> None:
-    """Draw time as the axis counts it from `start_ns` on, with ticks of the longest sheet."""
+    """Draw time from `start_ns` on, with ticks of the longest sheet."""
     axes, grid, gray = sheet.axes, longest or sheet.grid, sheet.theme.gray
     tick_ns, tick_labels = ticks(grid.length_ns, max(2, grid.columns // _TICK_PX), start_ns)
     tick_ns = tick_ns - start_ns

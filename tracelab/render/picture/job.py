@@ -32,16 +32,7 @@ def draw_job(
     shares: Mapping[int, RankShares],
     look: Look = DEFAULT_LOOK,
 ) -> Picture:
-    """Draw the ranks of a job on one clock, in steps of usual length.
-
-    Args:
-        job: what the ranks do together.
-        scenes: the work of each rank on the job's clock, by its number.
-        title: the headline.
-        verdict: the line below it.
-        shares: how each rank spends a step, by its number, as the first screen says it.
-        look: the picture's size and colors.
-    """
+    """Draw a job in steps of usual length; scenes and shares are by rank."""
     ranks = _chosen(job)
     steps = choose_steps(job, scenes)
     grid = _grid(job, scenes, steps, look.width_px - LEFT_PX - RIGHT_PX)
@@ -76,7 +67,7 @@ def _chosen(job: Job) -> list[int]:
 def choose_steps(job: Job, scenes: Mapping[int, Scene]) -> tuple[int, ...]:
     """Choose two steps in a row whose lengths are nearest the median, of those that all ranks have.
 
-    Returns their numbers; one where there is no more, none without any.
+    There are fewer if the job has no more.
     """
     length_ns: dict[int, int] = {}
     seen = Counter[int]()
@@ -102,10 +93,7 @@ def _grid(job: Job, scenes: Mapping[int, Scene], steps: Sequence[int], columns: 
 
 
 def _row(scene: Scene, grid: Grid, shares: RankShares | None) -> tuple[Row, Intervals]:
-    """Build the row of a rank: its work and, below, its communication; return when it is not idle.
-
-    Of what its file does not have, it is not known that the rank was idle.
-    """
+    """Build the row of a rank, and return when it is not idle, as far as its file says."""
     within = Span(grid.start_ns, grid.end_ns)
     [work] = scene.lanes_of_type("work")
     covered = {kind: work.covered(kind, within) for kind in work.kinds}

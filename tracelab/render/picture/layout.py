@@ -56,16 +56,7 @@ def points(px: float) -> float:
 
 
 class Sheet(Record, eq=False):
-    """A drawing in the making; in its axes x is ns from the start, y is pixels from the top.
-
-    Attributes:
-        figure: the picture.
-        axes: the part that the lanes fill.
-        grid: the pixel columns of the axes.
-        rows: what lies in them.
-        tops, heights: each lane's upper edge and height.
-        theme: the colors.
-    """
+    """A drawing in the making; in its axes x is ns from the start, y is pixels from the top."""
 
     figure: Figure
     axes: Axes
@@ -147,9 +138,9 @@ def new_sheets(
     look: Look,
     legend_px: int,
 ) -> list[Sheet]:
-    """Make an empty picture of the right size: sheets one below the other, axes on whole pixels.
+    """Make an empty picture: sheets one below the other, axes on whole pixels.
 
-    Above the lanes of each sheet is room for its headline and so many lines.
+    Above the lanes of each is room for its headline and N lines.
     """
     lane_px = [_lane_height_px(len(of_sheet)) for of_sheet in lanes]
     tops = [lane_tops(of_sheet, px) for of_sheet, px in zip(lanes, lane_px, strict=True)]
@@ -292,7 +283,7 @@ def legend_entries(kinds: Set[str]) -> list[tuple[str, str]]:
 
 
 def draw_legend(sheet: Sheet, kinds: Set[str]) -> None:
-    """Draw the legend of the kinds of spans below a picture; the sheet's width limits a line."""
+    """Draw the legend below a picture."""
     handles = [
         Patch(
             facecolor=sheet.theme.color_of(kind),

@@ -1,4 +1,4 @@
-"""Rows of a picture: the chosen lanes of a scene, and what lies in each of them."""
+"""Rows of a picture: the chosen lanes of a scene."""
 
 from __future__ import annotations
 
@@ -50,7 +50,6 @@ class Layer(Record, eq=False):
     """Spans of one kind in a row.
 
     Attributes:
-        kind: the kind.
         covered: the shown time that they cover.
         start_ns, end_ns: int64[k], ns, of those that lie in it.
         name: int32[k], index into the names of the scene, ABSENT if the kind is the name; empty if
@@ -69,13 +68,7 @@ class Layer(Record, eq=False):
 
 
 class Band(Record, eq=False):
-    """Layers that share a part of a row.
-
-    Attributes:
-        upper, lower: the part, as shares of the row's height from its upper edge.
-        least: the smallest height of what is thinner than a pixel, as a share of the band's.
-        layers: what lies in it.
-    """
+    """Layers that share a part of a row; heights are shares, `least` that of the thinnest."""
 
     upper: float
     lower: float
@@ -87,15 +80,11 @@ class Row(Record, eq=False):
     """A row of the picture.
 
     Attributes:
-        label: the text to its left: "stream 7".
         device: None for a host thread.
         busy_ns: how much of the shown time its stream worked; of a host thread, was blocked.
-        bands: what lies in it.
-        streams: how many streams share it; of idle time and of a number over time 0.
+        streams: how many share it; of idle time and of a number over time 0.
         min_px: the least height at which its bands are seen.
-        id: that of its lane.
-        heights: float64[columns], of a number over time the highest one of each column, as a share
-            of the row's height.
+        heights: float64[columns], shares of the row's height, of a number over time.
     """
 
     label: str
@@ -109,14 +98,7 @@ class Row(Record, eq=False):
 
 
 class PlacedMark(Record):
-    """A number of a finding in a picture.
-
-    Attributes:
-        number: of the finding.
-        row: index of the row.
-        span: what it cites, of which a part may lie outside.
-        middle_px: where the number stands, from the left edge of the lanes.
-    """
+    """A number of a finding in a row of a picture, and the span that it cites."""
 
     number: int
     row: int
@@ -179,7 +161,7 @@ def _parts(
 ) -> Iterator[Lane]:
     """Yield the chosen streams of a lane: those that are named alone, then the others.
 
-    Chosen are places; the user named some of them. Streams without any of `kinds` are left out.
+    Streams without any of `kinds` are left out.
     """
     device, *streams, own = _stream_names(lane)
     stream = lane.more.get("stream", np.zeros(len(lane), dtype=np.intp))

@@ -24,13 +24,7 @@ REFUSAL = "{}: a timeline is written as .png, .svg or .pdf"
 
 
 class Look(Record):
-    """Size and colors of a picture.
-
-    Attributes:
-        width_px: pixels across.
-        height_px: pixels down; None for what its rows need.
-        theme: its colors.
-    """
+    """Size, in pixels, and colors of a picture; without a height it is what rows need."""
 
     width_px: int = 1600
     height_px: int | None = None
@@ -51,11 +45,7 @@ class Tip(NamedTuple):
 
 
 class Picture(Record, eq=False):
-    """A drawn timeline, which shows itself in a notebook.
-
-    Attributes:
-        figure: the drawing.
-    """
+    """A drawn timeline, which shows itself in a notebook."""
 
     figure: Figure
     _tips: Callable[[], Iterable[Tip]]  # what an SVG file says where the mouse rests
@@ -105,7 +95,7 @@ def _content(figure: Figure, suffix: str) -> bytes:
 
 @contextmanager
 def fixed_style() -> Iterator[None]:
-    """Matplotlib's own defaults, whatever the user's are, and what a timeline needs."""
+    """Set matplotlib's own defaults, whatever the user's are, and what a timeline needs."""
     import matplotlib as mpl
 
     defaults = {k: v for k, v in mpl.rcParamsDefault.items() if not k.startswith("backend")}

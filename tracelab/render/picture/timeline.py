@@ -1,7 +1,4 @@
-"""Pictures of timelines: a row for every host thread and stream, one timeline below the other.
-
-Neither a user's rcParams nor a name in a trace changes how a picture looks.
-"""
+"""Pictures of timelines: a row for every host thread and stream, one timeline below the other."""
 
 from __future__ import annotations
 
@@ -63,15 +60,12 @@ class Part(Record, eq=False):
     """One timeline of a picture.
 
     Attributes:
-        scene: the file.
-        span: the time that is shown.
-        title: the headline; by default the verdict of the file, or else its name.
-        shown: what the stretch of time is, in words.
-        said: the first screen of the file; None if its findings are not shown.
-        findings: numbers of the findings that are marked.
-        lanes: names of the lanes to draw: "host", "device:0", "stream:0/7"; "kind:comm" leaves out
-            work of other kinds. None for all lanes.
-        busy: how busy the GPUs are; by default of the shown time.
+        title: by default the verdict of the file, or else its name.
+        shown: the stretch of time in words.
+        said: None if findings are not shown.
+        findings: numbers of those that are marked.
+        lanes: names of the lanes to draw; None for all.
+        busy: by default of the shown time.
     """
 
     scene: Scene
@@ -85,22 +79,18 @@ class Part(Record, eq=False):
 
 
 class Panel(Record, eq=False):
-    """Contents of one part of a picture, before anything is drawn.
+    """Contents of one part of a picture.
 
     Attributes:
-        grid: its time in pixel columns.
         names: those of the spans, by index.
-        rows: what lies in the rows that are shown.
         steps: those of each row.
         busy: when any of its streams works, of each GPU whose idle time has no row.
-        title: the headline.
-        lines: the lines below it; the last one is gray.
+        lines: below the headline; the last one is gray.
         below: what is written below the name of a GPU.
         zero_ns: the moment from which the axis counts.
-        unit: what names of GPUs begin with; those of a job are ranks.
+        unit: how names of GPUs begin; those of a job are ranks.
         marked: the GPUs whose names are colored.
         key: what the number of each finding means.
-        marks: these numbers in the lanes.
     """
 
     grid: Grid
@@ -119,7 +109,7 @@ class Panel(Record, eq=False):
 
 
 def require_drawable(parts: int, lanes: Sequence[str] | None, look: Look) -> None:
-    """Refuse numbers of files, lanes and pixels that no picture of any trace has."""
+    """Refuse numbers of files, lanes and pixels that no picture has."""
     sides = (("width", MIN_WIDTH_PX, look.width_px), ("height", MIN_HEIGHT_PX, look.height_px))
     for word, least, px in sides:
         if px is not None and not least <= px <= MAX_SIDE_PX:
@@ -135,10 +125,7 @@ def require_drawable(parts: int, lanes: Sequence[str] | None, look: Look) -> Non
 
 
 def draw_timelines(parts: Sequence[Part], look: Look = DEFAULT_LOOK) -> Picture:
-    """Draw timelines one above the other; a pixel is the same time in all, the longest fills it.
-
-    Without one, the height follows from the number of rows.
-    """
+    """Draw timelines one above the other; a pixel is the same time in all, the longest fills it."""
     for start_ns, end_ns in (part.span for part in parts):
         if end_ns <= start_ns:
             raise UsageError(f"there is nothing to draw from {start_ns} ns to {end_ns} ns")

@@ -318,11 +318,7 @@ def _judgment(kernel: KernelDiff) -> str:
 
 
 def kernel_labels(names: Sequence[str]) -> list[str]:
-    """Bare names; those that would look alike are followed by the part in which they differ.
-
-    >>> kernel_labels(["void f<int>(int)", "void f<float>(float)", "gemm"])
-    ['f · …int>(int)', 'f · …float>(float)', 'gemm']
-    """
+    """Bare names; those that would look alike are followed by the part in which they differ."""
     alike: dict[str, list[str]] = {}
     for name in names:
         alike.setdefault(bare_name(name), []).append(name)

@@ -226,7 +226,7 @@ def _finding_name(finding: FindingDiff, *, with_cause: bool) -> str:
 
 
 def predicted(diffs: Sequence[PredictionDiff]) -> list[str]:
-    """A sentence about the last prediction, which is of all changes together; none without any."""
+    """Say what became of the last prediction, which is of all changes together."""
     if not diffs:
         return []
     last = diffs[-1]
@@ -296,7 +296,7 @@ def needs_device_names(rank: RankDiff) -> bool:
 
 
 def device_changes(device: DeviceDiff) -> Iterator[tuple[str, Change]]:
-    """The times of a device with their names: its own, its idle time by cause, its streams'."""
+    """The times of a device with their names."""
     for name in FIGURES:
         yield column_title(name), device.figures[name]
         if name == "idle_ns":
@@ -307,7 +307,7 @@ def device_changes(device: DeviceDiff) -> Iterator[tuple[str, Change]]:
 
 
 def changes_of_devices(rank: RankDiff) -> list[tuple[str, Change]]:
-    """The times of all devices, with the name of their device where it is needed."""
+    """The times of all devices, named where needed."""
     with_device = needs_device_names(rank)
     return [
         (f"GPU {pair_name(device)} {name.strip()}" if with_device else name, change)

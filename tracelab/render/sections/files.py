@@ -147,10 +147,7 @@ def details_hint(report: Report) -> Section:
 
 
 def ranks(report: Report, views: Sequence[View]) -> Section:
-    """Show a line for each rank and device: the whole trace, or the one step that was chosen.
-
-    Files that are not one job have no rank in it, and room for their names.
-    """
+    """Show a line for each rank, or file that is of no job, and device."""
     main = [view for view in views if view.window.step is None] or list(views)
     names_of = defaultdict[int, list[str]](list)
     names = short_names([trace.path for trace in report.traces])

@@ -88,7 +88,7 @@ def _section(finding: Finding, *title: str) -> Section:
 
 
 def circumstances(finding: Finding) -> str:
-    """Say what a finding is about: its cause, how often and where it happened, what it cost."""
+    """Say the cause of a finding, how often and where it happened, and its cost."""
     where = finding.where
     parts = [
         f"cause {FINDING_CAUSES.name_of(finding.cause)}",
@@ -133,7 +133,7 @@ def _saves(finding: Finding, scope: Scope) -> str:
 
 
 def findings_of_all_ranks(groups: Iterable[FindingGroup]) -> Iterator[Section]:
-    """List the findings of many ranks, each place once, with the rank that loses most there."""
+    """List the findings of many ranks, each place once."""
     shown = [group for group in groups if group.finding.severity != INFO][:_MAX_BRIEF]
     if shown:
         yield table(

@@ -99,7 +99,7 @@ def biggest_cause(device: DeviceMetrics) -> str:
 
 
 def graph_idle(view: View) -> Iterator[Section]:
-    """Show before which nodes the GPUs idled inside replays, the most expensive first."""
+    """Show before which nodes the GPUs idled inside replays."""
     rows = sorted(view.graph_idle, key=lambda row: (not row.name, -row.idle_ns, row.device))
     shown = [x for x in rows if x.name and x.idle_ns >= _MIN_SHARE * view.length_ns][:_MAX_NODES]
     if shown:

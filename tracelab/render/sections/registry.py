@@ -23,7 +23,7 @@ from tracelab.report.views import RankView, View
 
 
 def text_sections(rank: RankView, view: View, top: int, pattern: str = "") -> list[Section]:
-    """Make the sections about a window of a file; about a single step only those that are of it."""
+    """Make the sections about a window of a file."""
     # Sections of one key are one part of the page.
     sections: list[tuple[str, Iterable[Section]]] = [
         ("times", times(view)),

@@ -31,7 +31,7 @@ def section_title(view: View, title: str, device: DeviceMetrics) -> str:
 
 
 def times(view: View) -> Iterator[Section]:
-    """Show for each device busy and idle, and the kinds of work with what of them is exposed."""
+    """Show for each device busy and idle time, and the kinds of work."""
     for device in view.window.devices:
         yield table(
             section_title(view, view.name, device),
@@ -76,7 +76,7 @@ def _time_notes(device: DeviceMetrics) -> Iterator[str]:
 
 
 def streams(view: View) -> Iterator[Section]:
-    """Show how busy each stream was, the busiest of many; those of CUDA graphs may be one row."""
+    """Show how busy each stream was, the busiest of many."""
     as_one = [(x.device, x.graph_streams) for x in view.window.devices if x.graph_streams]
     in_one_row = {(device, number) for device, x in as_one for number in x.streams}
     alone = [
@@ -178,7 +178,7 @@ def critical_path(view: View) -> Iterator[Section]:
 
 
 def starts(view: View) -> Iterator[Section]:
-    """Show for each device what its activities waited for, and how much is not explained."""
+    """Show for each device what its activities waited for."""
     for x in view.starts:
         yield table(
             f"What activities waited for{f', GPU {x.device}' if view.several else ''}",
@@ -221,10 +221,6 @@ def latencies(view: View) -> Iterator[Section]:
 def latency_name(row: LatencyMetrics) -> str:
     """Name what a latency lies between.
 
-    >>> latency_name(LatencyMetrics(0, None, "previous", "compute", "copy", 3_300, 12, False))
-    'compute → copy'
-    >>> latency_name(LatencyMetrics(0, None, "awaited", None, None, 5_000, 3, False))
-    'awaited work → return of a blocking call'
     >>> latency_name(LatencyMetrics(0, None, "node", None, None, 128, 90, True))
     'node of a CUDA graph → the next in its stream'
     """
@@ -239,7 +235,7 @@ def latency_name(row: LatencyMetrics) -> str:
 
 
 def served_steps(rank: RankView) -> Iterator[Section]:
-    """Show what the steps that serve requests take, by phase and number of requests."""
+    """Show what the steps that serve requests take."""
     if rows := rank.views[0].served_steps:
         yield table(
             "Steps that serve requests",
@@ -255,7 +251,7 @@ def served_steps(rank: RankView) -> Iterator[Section]:
 
 
 def memory(rank: RankView) -> Iterator[Section]:
-    """Show how much memory the GPUs held at most, in the whole trace and in each step."""
+    """Show how much memory the GPUs held at most."""
     rows = [row for view in rank.views for row in view.memory]
     if rows:
         yield table(

@@ -53,10 +53,7 @@ _OF_GRAPHS = (
 
 
 def note_graphs(view: View, sections: Sequence[tuple[str, list[Section]]]) -> None:
-    """Note below the first table with nodes of CUDA graphs where those count.
-
-    The sections are by table, in the order in which they are shown, and changed in place.
-    """
+    """Note below the first table with nodes of CUDA graphs where those count."""
     for key, made in sections:
         if made and key in _WORK and any(row.replay_basis for row in view.tables.get(key, ())):
             made[-1] = replace(made[-1], notes=(*made[-1].notes, _OF_GRAPHS))
@@ -64,13 +61,9 @@ def note_graphs(view: View, sections: Sequence[tuple[str, list[Section]]]) -> No
 
 
 def busy_answer(view: View) -> str:
-    """Say what keeps the GPUs busy: most kinds of work, and the kernel that takes longest.
+    """Say what keeps the GPUs busy; "" where the report has no kernels, or the window no length.
 
     Example: ``GPU time: matrix products 61 %, attention 17 %; `gemm` (forward) 30 %.``
-
-    Returns:
-        one sentence, and another one where a compiler has much to fuse; "" where the report has no
-        kernels, or the window has no length.
     """
     shares = _shares_of_work(view)
     if not shares:
@@ -129,7 +122,7 @@ def phases(view: View) -> Iterator[Section]:
 
 
 def work(view: View, key: str, top: int) -> Iterator[Section]:
-    """Show the table of kernels, operators, lines or modules, the row with most time first."""
+    """Show the table of kernels, operators, lines or modules."""
     kind, rows = _TABLES[key], list(view.tables.get(key, ()))
     if key == "modules":
         rows = _merge_classes(rows)
@@ -149,10 +142,7 @@ def work(view: View, key: str, top: int) -> Iterator[Section]:
 
 
 def rates(rank: RankView, view: View, key: str, top: int) -> Iterator[Section]:
-    """Show what kernels, operators, lines or modules did per second, in the order of their table.
-
-    Of kernels also copies and occupancy, of others what multiplies.
-    """
+    """Show what kernels, operators, lines or modules did per second."""
     rows = list(view.tables.get(key, ()))
     if key == "modules":
         rows = _merge_classes(rows)
@@ -203,16 +193,7 @@ def _about_peaks(rank: RankView, rows: Sequence[KernelMetrics]) -> Iterator[str]
 
 
 class _Table(Record):
-    """A table of work.
-
-    Attributes:
-        title: its title, without the steps that figures are of.
-        one, many: a name in it, and several.
-        heading, label: of its first column.
-        about: below the title.
-        has_calls: shows how often each began.
-        has_phase: shows the phase of each.
-    """
+    """A table of work, and the name of one row and of many."""
 
     title: str
     one: str

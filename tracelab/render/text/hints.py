@@ -38,12 +38,7 @@ _MAX_PATH_LETTERS = 120
 
 
 def steps_hint(trace: TraceInfo) -> str:
-    r"""Say which annotations are the steps, or could be; "" if there is nothing to say.
-
-    Examples: "Steps are vLLM's: annotations like ^execute_(\d+_)?(context|new)_\d (--step-on
-    chooses others)."; 'No steps found. Annotations that repeat: "decode" 40 times (--step-on
-    ^decode$).'
-    """
+    """Say which annotations are the steps, or could be; "" if there is nothing to say."""
     if trace.phase:
         return (
             f"Steps are {trace.framework}'s {trace.phase} steps (--step-on chooses those of "

@@ -1,4 +1,4 @@
-"""Results as text for a terminal, drawn with rich: reports, predictions, differences.
+"""Results as text for a terminal, drawn with rich.
 
 Whatever is drawn may come from a file: it is cleaned here, and never read as markup.
 """
@@ -74,14 +74,13 @@ def render_text(
     """Return a report as text: a first screen, or all of it.
 
     Args:
-        report: what was measured; no trace is needed.
-        width: columns of the terminal; lines are at most this long, but at least 80.
-        color: whether to use the terminal's colors.
+        report: no trace is needed.
+        width: of the lines, at least 80.
+        color: use the terminal's colors.
         full: every table, not the first screen alone.
         every_step: the details of every step as well.
-        top: how many kernels, lines, modules and operators the full text shows.
-        recordings: of files that are not one job a report for each job among them, and for each
-            other file.
+        top: rows of kernels, lines, modules and operators.
+        recordings: of files that are not one job a report for each.
     """
     if full or every_step:
         document = detailed(report, every_step=every_step, top=top)
@@ -91,7 +90,7 @@ def render_text(
 
 
 def render_result(result: Diff | WhatIf | Finding | Table[Any], *, width: int, color: bool) -> str:
-    """Return any other result as text; lines are at most `width` long, but at least 80."""
+    """Return any other result as text."""
     return draw(parts_of(result, width), width=width, color=color)
 
 
@@ -110,7 +109,7 @@ def parts_of(result: Diff | WhatIf | Finding | Table[Any], width: int) -> Sequen
 
 
 def render_predictions(report: Report, *, width: int, color: bool) -> str:
-    """Return all that ``tracelab whatif`` prints of a report: predictions, then the profile."""
+    """Return all that ``tracelab whatif`` prints of a report."""
     first, *others = report.traces
     what = f"a job of {len(report.traces)} ranks{PART}{first.path}" if others else first.path
     shown = [Section("", (f"tracelab {report.version}{PART}{what}",))]

@@ -26,9 +26,8 @@ class Price(Record):
     Attributes:
         how: `SAVES`; `AT_MOST` for a replay's bound; `TAKES` for the time lost there without a
             replay, of which a fix may save more or less.
-        share: 0 to 1.
         low_share, high_share: interval of the saving; None without one.
-        time_ns: the saving, ns; None unless one is predicted.
+        time_ns: None unless a saving is predicted.
     """
 
     how: str
@@ -55,10 +54,7 @@ def price_of(finding: Finding, scope: Scope) -> Price:
 
 
 def amount(finding: Finding, scope: Scope) -> str:
-    """Say what a fix saves of the step, at most saves, or what the finding takes.
-
-    For example "saves 23 %", "at most 6 %", or "takes 41 %" where no replay says what a fix saves.
-    """
+    """Say "saves 23 %", "at most 6 %", or "takes 41 %" where no replay says what a fix saves."""
     if finding.saves_ns == 0:
         return "saves nothing"
     figures = price_of(finding, scope)
@@ -83,7 +79,7 @@ def price(finding: Finding, scope: Scope) -> str:
 
 
 def seen_in(finding: Finding, scope: Scope) -> list[str]:
-    """Say in how many of the steady steps a finding was seen, if not in all: "2 of 5 steps"."""
+    """Say in how many of the steady steps a finding was seen, if not in all."""
     if finding.steps_seen is None or finding.steps_seen >= scope.steps:
         return []
     return [f"in {finding.steps_seen} of {scope.steps} steps"]
@@ -101,20 +97,12 @@ def lowered(sentence: str) -> str:
 
 
 def interval_text(low: float, high: float) -> str:
-    """An interval of shares in percent, without the sign; "" where both ends are printed alike.
-
-    >>> interval_text(0.1, 0.352), interval_text(0, 0.004), interval_text(0.2, 0.2)
-    ('(10 to 35)', '(0 to <1)', '')
-    """
+    """An interval of shares: "(10 to 35)"; "" where both ends are printed alike."""
     ends = [percent(share).removesuffix(" %") for share in (low, high)]
     return "" if ends[0] == ends[1] else f"({ends[0]} to {ends[1]})"
 
 
 def percent(share: float) -> str:
-    """A share of 0 to 1 in whole percents; only nothing is 0 % and only everything is 100 %.
-
-    >>> percent(0.234), percent(0.001), percent(1)
-    ('23 %', '<1 %', '100 %')
-    """
+    """A share of 0 to 1 in whole percents; only nothing is 0 % and only everything is 100 %."""
     millionths = PERCENTS * 10_000
     return share_text(round(share * millionths), millionths)

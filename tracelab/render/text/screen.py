@@ -31,13 +31,7 @@ _MAX_FILE_LETTERS = 32
 
 
 def screen(document: Document, *, width: int, full: str = FULL) -> list[Line]:
-    """Draw the first screen of a file, of a job, or of files that are not one job.
-
-    Args:
-        document: what is drawn.
-        width: of the lines.
-        full: what to type for that which is left out.
-    """
+    """Draw the first screen; `full` is what to type for that which is left out."""
     said, ranks = document.said, document.ranks
     if isinstance(said, Recordings):
         return _folder(said, width)
