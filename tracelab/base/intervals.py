@@ -163,7 +163,6 @@ def stacked(starts: Int64Array, ends: Int64Array, most: int) -> NDArray[np.intp]
 
 
 def _length_before(a: Intervals, times_ns: ArrayLike) -> Int64Array:
-    """Length of the part of `a` that lies before each time: int64[n], ns."""
     time_ns = np.asarray(times_ns, dtype=np.int64)
     length_of_first = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(a.ends - a.starts)))
     begun = np.searchsorted(a.starts, time_ns, side="right")

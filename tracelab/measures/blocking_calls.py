@@ -249,7 +249,6 @@ def blocking_calls(graph: Graph, lines: SourceLines | None = None) -> BlockingCa
 
 
 def _step_index(timeline: Timeline, calls: BlockingCalls) -> NDArray[np.int32]:
-    """int32[k], the first step whose host annotation holds each call, else ABSENT."""
     step_index = np.full(len(calls), ABSENT, dtype=np.int32)
     for index, step in enumerate(timeline.steps):
         start_ns = timeline.trace.start_ns[step.event_id]
@@ -369,7 +368,6 @@ def blocking_call_rows(
 def _idle_within(
     costs: BlockingCallCosts, windows: Sequence[Window]
 ) -> Iterator[tuple[NDArray[np.intp], Int64Array, Int64Array]]:
-    """Per window its stretches of idle time that calls caused."""
     idle = costs.attributed_idle
     by_start = np.argsort(idle.start_ns, kind="stable")
     starts_ns, reach_ns = idle.start_ns[by_start], np.maximum.accumulate(idle.end_ns[by_start])
@@ -386,7 +384,6 @@ def _idle_within(
 
 
 def _longest_awaited(trace: Trace, costs: BlockingCallCosts, calls: NDArray[np.intp]) -> str | None:
-    """The name of the activity for which these calls blocked longest; None if none is known."""
     blocked_ns: Counter[int] = Counter()
     for call_index in calls[costs.awaited_id[calls] != ABSENT].tolist():
         name_index = int(trace.name_index[costs.awaited_id[call_index]])

@@ -141,7 +141,6 @@ def path_links(graph: Graph) -> PathLinks:
 
 
 def _find_last_ended(graph: Graph, row: NDArray[np.intp]) -> tuple[Int64Array, Int64Array]:
-    """Return what each row waited for and when that ended: int64[m] each."""
     # That is `Binding`; but before rows of which it does not know what they waited for, the path
     # goes on with what ended last on their device, since they could have started. So only time in
     # which nothing ended is unknown.
@@ -166,13 +165,11 @@ def _find_last_ended(graph: Graph, row: NDArray[np.intp]) -> tuple[Int64Array, I
 def _last_ended(
     timeline: Timeline, row_by_end: NDArray[np.intp], time_ns: Int64Array
 ) -> NDArray[np.intp]:
-    """The row that ended last by each moment, else ABSENT: intp[k]."""
     position = np.searchsorted(timeline.end_ns, time_ns, side="right", sorter=row_by_end) - 1
     return np.where(position >= 0, row_by_end[position], ABSENT)
 
 
 def _launched_ns(host: Host) -> Int64Array:
-    """int64[n], ns, per event when it got to launch, at the latest when its work began."""
     timeline, launched_ns = host.timeline, host.launched_ns.copy()
     is_stalled = np.isin(timeline.launch_id, host.stalled_calls.event_id)
     np.minimum.at(launched_ns, timeline.launch_id[is_stalled], timeline.start_ns[is_stalled])
@@ -274,8 +271,6 @@ def critical_paths(
 
 
 class _Walk:
-    """One walk from the end of a window to its start."""
-
     def __init__(self, links: PathLinks, window: Window) -> None:
         self._links = links
         self._window = window
@@ -297,7 +292,6 @@ class _Walk:
         return self._segments()
 
     def _segments(self) -> CriticalPath:
-        """The time from each thing that was passed to what was passed before it."""
         links, timeline, window = self._links, self._links.timeline, self._window
         rows = np.array(self._rows, dtype=np.intp)
         upstream_end_ns = np.array([links.upstream_end_ns[row] for row in self._rows], np.int64)

@@ -150,7 +150,6 @@ def _exposed_against(
 
 
 def _sort_by_start(timeline: Timeline, is_chosen: NDArray[np.bool_]) -> NDArray[np.intp]:
-    """The chosen timeline rows (bool[m]) by start."""
     rows = np.flatnonzero(is_chosen)
     return rows[np.argsort(timeline.start_ns[rows], kind="stable")]
 
@@ -204,7 +203,6 @@ def _explain_side(
     other_rows: NDArray[np.intp],
     after: _Explanations,
 ) -> _Explanations:
-    """Choose the blocker of each piece on the side of its independent work."""
     # Where that is the work after it, that work could not start earlier; where it is the work
     # before it, the piece itself could not.
     timeline = blockers.timeline
@@ -256,7 +254,6 @@ def _bound_ns(
     other_rows: NDArray[np.intp],
     free: Intervals,
 ) -> Int64Array:
-    """The independent work for each piece, 0 where it is not blocked: int64[k], ns."""
     row, length_ns = pieces.row[is_blocked], pieces.length_ns[is_blocked]
     count = len(blockers.timeline.event_id)
     exposed_ns, work_ns = summed(row, length_ns, count), np.zeros(count, dtype=np.int64)

@@ -178,7 +178,6 @@ def _row(
     *,
     is_rest: bool,
 ) -> GraphIdleMetrics:
-    """The row of some bubbles (intp[k]) that are alike, or have no row of their own."""
     timeline, trace = graph.host.timeline, graph.host.timeline.trace
     length_ns = (end_ns - start_ns)[index]
     longest = index[length_ns.argmax()]

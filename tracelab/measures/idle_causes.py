@@ -247,7 +247,6 @@ class DeviceIdle(Arrays):
 def _longer(
     length_ns: Int64Array, piece: NDArray[np.intp], later: NDArray[np.intp]
 ) -> NDArray[np.intp]:
-    """The longer one of two pieces each, or the later one: intp[n]."""
     return np.where(length_ns[later] >= length_ns[piece], later, piece)
 
 
@@ -258,7 +257,6 @@ def _totals(
     windows: Sequence[Window],
     part: Intervals | None = None,
 ) -> list[dict[str, int]]:
-    """Idle of one device per window, or a part of it: names of members to ns."""
 
     def measured(member: IntEnum) -> list[int]:
         if member not in idle:
@@ -311,7 +309,6 @@ def device_gaps(host: Host, device: int) -> Gaps:
 def _make_gaps(
     host: Host, start_ns: Int64Array, end_ns: Int64Array, next_row: NDArray[np.intp]
 ) -> Gaps:
-    """Gaps with the launches of what ends them."""
     launch_id = host.timeline.launch_id[next_row]
     launched_ns = np.clip(host.launched_ns[launch_id], start_ns, end_ns)
     return Gaps(
@@ -345,7 +342,6 @@ def bubbles(graph: Graph, windows: Sequence[Window] | None = None) -> Bubbles:
 
 
 def _joined(parts: Sequence[Bubbles]) -> Bubbles:
-    """Bubbles of all of these, by device and start."""
     together = concatenated(parts)
     sizes = np.array([len(part.cause) for part in parts], dtype=np.intp)
     before = np.repeat(np.cumsum(sizes) - sizes, [len(part.first) for part in parts])
@@ -372,7 +368,6 @@ class _Stretches(Arrays):
 def _make_bubbles(
     timeline: Timeline, idle: _Stretches, cause: ArrayLike, reason: ArrayLike
 ) -> Bubbles:
-    """Bubbles of one piece each."""
     index = np.arange(len(idle.start_ns))
     return Bubbles(
         idle.device_number,
@@ -502,7 +497,6 @@ def _cut(
 
 
 def _reason_of(cause: NDArray[np.int8]) -> NDArray[np.int8]:
-    """The reason of pieces before late launches."""
     is_unknown = cause == Cause.UNKNOWN
     return np.where(is_unknown, Reason.HOST_NOT_RECORDED, Reason.NONE).astype(np.int8)
 
@@ -556,18 +550,15 @@ def _explain_edges(graph: Graph, start_ns: int, end_ns: int) -> Iterator[Bubbles
 
 
 def _busy_rows(timeline: Timeline, device: int) -> NDArray[np.intp]:
-    """The rows of a device that kept it busy."""
     own = timeline.rows_of(device)
     row = np.arange(own.start, own.stop)
     return row[timeline.end_ns[own] > timeline.start_ns[own]]
 
 
 def _first_row(timeline: Timeline, rows: NDArray[np.intp]) -> int:
-    """The row that starts first of some, ABSENT without any."""
     return int(rows[np.argmin(timeline.start_ns[rows])]) if len(rows) else ABSENT
 
 
 def _event_id(timeline: Timeline, row: NDArray[np.intp]) -> Int64Array:
-    """int64[k], the event ids of timeline rows (intp[k]), ABSENT for ABSENT."""
     event_id: Int64Array = np.where(row == ABSENT, ABSENT, timeline.event_id[row])
     return event_id

@@ -159,7 +159,6 @@ def _only_other_function(
 def _stalling_allocations(
     host: Host, times_ns: Int64Array, thread_index: NDArray[np.integer[Any]]
 ) -> Int64Array:
-    """The allocation that stalled each thread at each moment: int64[k], else ABSENT."""
     stalled, allocation_id = host.stalled_calls, np.full(len(times_ns), ABSENT, dtype=np.int64)
     by_time = np.argsort(times_ns)
     first, last = np.searchsorted(times_ns[by_time], (stalled.start_ns, stalled.end_ns))

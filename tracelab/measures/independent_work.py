@@ -176,7 +176,6 @@ def _work_after_ns(
 def _backward_end_ns(
     blockers: OverlapBlockers, rows: NDArray[np.intp], other_rows: NDArray[np.intp]
 ) -> Int64Array:
-    """Return the end of the backward pass that launched each of these rows: int64[k], ns."""
     # That is when the last work ended that the row's thread launched before another thread did.
     timeline, launched_ns = blockers.timeline, blockers.launched_ns
     ordered_rows = other_rows[np.argsort(launched_ns[other_rows], kind="stable")]

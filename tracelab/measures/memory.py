@@ -87,7 +87,6 @@ def memory(graph: Graph, windows: Sequence[Window], lines: SourceLines) -> Itera
 def _place(
     timeline: Timeline, reading: int, lines: SourceLines
 ) -> tuple[str | None, str | None, str | None]:
-    """Return the operator, the function and the line in which a reading was taken."""
     operators, memory = timeline.operators, timeline.trace.memory
     thread = int(memory.thread_index[reading])
     [entry] = operators.innermost_at(thread, memory.time_ns[reading : reading + 1])

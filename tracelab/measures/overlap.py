@@ -173,7 +173,6 @@ def _selections(
 
 
 def _busy_by_kind(timeline: Timeline, device: int) -> dict[Kind, Intervals]:
-    """The time of each kind of work on a device, in the order of the kinds."""
     own = timeline.rows_of(device)
     kind, start_ns, end_ns = timeline.kind[own], timeline.start_ns[own], timeline.end_ns[own]
     return {x: union(start_ns[kind == x], end_ns[kind == x]) for x in Kind}
@@ -186,7 +185,6 @@ def _device_columns(
     as_one: GraphStreams | None,
     bounds_ns: _Bounds,
 ) -> list[DeviceTime]:
-    """One device, per window."""
     compute, comm, copy, memset = _busy_by_kind(timeline, device).values()
     measured = {
         "busy_ns": timeline.busy(timeline.rows_of(device)),
@@ -220,7 +218,6 @@ def _graph_columns(
     of_streams: Sequence[Sequence[StreamTime]],
     bounds_ns: _Bounds,
 ) -> list[GraphStreamsTime | None]:
-    """The streams of CUDA graphs of one device together, per window."""
     if as_one is None:
         return [None] * len(of_streams)
     numbers = {timeline.streams[index].stream_number for index in as_one.stream_index.tolist()}

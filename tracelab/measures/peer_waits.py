@@ -62,7 +62,6 @@ class PeerWaits(Arrays):
 
 
 def _not_empty(exposed: Exposed) -> Exposed:
-    """The pieces that take any time."""
     return rows_at(exposed, exposed.end_ns > exposed.start_ns)
 
 
@@ -91,7 +90,6 @@ def peer_waits(timeline: Timeline) -> PeerWaits:
 def _twin_index(
     timeline: Timeline, rows: NDArray[np.intp], message_bytes: Int64Array
 ) -> NDArray[np.intp]:
-    """intp[k], the same for twins, ABSENT for what can have none."""
     # Twins run the same kernel in the same stream and process group and move as much. Where the
     # size is not known they are those of the same place in their steps.
     event_id = timeline.event_id[rows]
@@ -113,7 +111,6 @@ def _twin_index(
 
 
 def _message_bytes(timeline: Timeline, rows: NDArray[np.intp]) -> Int64Array:
-    """int64[k], how much each row moves, ABSENT where that is not known."""
     trace, launch_id = timeline.trace, timeline.launch_id[rows]
     in_bytes = trace.messages.in_bytes
     message_bytes: Int64Array = in_bytes[trace.message_row[timeline.event_id[rows]]]

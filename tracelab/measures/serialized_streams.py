@@ -86,19 +86,16 @@ def _none() -> SerializedStreams:
 
 
 def _compute_rows(timeline: Timeline, stream: Stream) -> NDArray[np.intp]:
-    """intp[k], the timeline rows that are the compute of a stream, ascending."""
     is_compute = timeline.kind[stream.first_row : stream.end_row] == Kind.COMPUTE
     return read_only(stream.first_row + np.flatnonzero(is_compute))
 
 
 def _computing(timeline: Timeline, stream: Stream) -> Intervals:
-    """Return the intervals in which a stream computed."""
     rows = _compute_rows(timeline, stream)
     return union(timeline.start_ns[rows], timeline.end_ns[rows])
 
 
 def _exclude_each_other(timeline: Timeline, one: Stream, other: Stream) -> bool:
-    """Return True if the compute of two streams hardly overlaps."""
     one_busy, other_busy = (_computing(timeline, stream) for stream in (one, other))
     lesser_ns = min(measure(one_busy), measure(other_busy))
     return measure(intersect(one_busy, other_busy)) <= _MAX_OVERLAP_SHARE * lesser_ns

@@ -152,7 +152,6 @@ def _continues(
     sort: NDArray[np.intp],
     is_gradient: NDArray[np.bool_],
 ) -> NDArray[np.bool_]:
-    """bool[k], which are in a row with the one before."""
     thread_index = timeline.trace.thread_index[timeline.launch_id[row]]
     is_alike = np.ones(max(0, len(row) - 1), dtype=np.bool_)
     for column in (sort, thread_index, timeline.step_index[row], is_gradient):
@@ -184,11 +183,6 @@ def _launched_between(
 def _count_between(
     ordered_ns: Int64Array, after_ns: Int64Array, before_ns: Int64Array
 ) -> NDArray[np.intp]:
-    """Count the times between two others.
-
-    >>> _count_between(np.array([1, 5, 9]), np.array([0]), np.array([9])).tolist()
-    [2]
-    """
     first = np.searchsorted(ordered_ns, after_ns, side="right")
     count: NDArray[np.intp] = np.searchsorted(ordered_ns, before_ns) - first
     return count

@@ -137,7 +137,6 @@ def steady_steps(
 
 
 def _utilization(what_ran: WhatRan, step_ns: float, devices: int) -> dict[str, Any]:
-    """The fields of products of the steady steps, of which each takes so long."""
     products, length_ns = what_ran.products, what_ran.length_ns
     is_known = ~np.isnan(products.flops)
     if what_ran.step is not None or not what_ran.steps or not is_known.any():

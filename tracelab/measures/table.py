@@ -165,12 +165,10 @@ class Table(_Base[_Row], Shown):
 
     @cached_property
     def _cells(self) -> list[Cells]:
-        """Cells of each row, by column."""
         return [flatten(row)[0] for row in orjson.loads(json_bytes(self, is_indented=False))]
 
     @cached_property
     def _kinds(self) -> dict[str, Any]:
-        """Types of the cells of each column, such as ``list[int]``; None where that is open."""
         kinds: dict[str, Any] = {}
         present = dict.fromkeys(name for row in self._cells for name in row)
         for name, kind in _fields_of(self._row) if self._row else ():
@@ -191,7 +189,6 @@ class Tabled(Record):
 
 @cache
 def _tables_of(record: Any) -> dict[str, Any]:
-    """The fields of a record that are tables, with the type of their rows."""
     hints = get_type_hints(record)
     return {name: get_args(x)[0] for name, x in hints.items() if get_origin(x) is Table}
 
@@ -265,7 +262,6 @@ def _walk(row: Any, prefix: str) -> Iterator[tuple[str, Any]]:
 
 
 def _required(hint: Any) -> Any:
-    """The one type of a field that may be None."""
     kinds = [x for x in get_args(hint) if x is not NoneType]
     return kinds[0] if NoneType in get_args(hint) else hint
 
@@ -276,7 +272,6 @@ def _kind(hint: Any) -> Any:
 
 
 def _pandas_type(kind: Any, cells: Iterable[Any]) -> Any:
-    """The type of a column of pandas: integers and truth values have one with gaps."""
     if kind in (int, bool) and None in cells:
         return "Int64" if kind is int else "boolean"
     return kind if kind in (int, bool, float) else None if kind is str else object
@@ -289,7 +284,6 @@ def _arrow_type(pyarrow: Any, kind: Any) -> Any:
 
 
 def _import(package: str) -> Any:
-    """Import a package that only some users need."""
     try:
         return import_module(package)
     except ImportError:

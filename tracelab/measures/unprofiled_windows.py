@@ -231,7 +231,6 @@ def _overhead_ns(
 def _longer_ns(
     timeline: Timeline, windows: Sequence[Window], most_ns: float = math.inf
 ) -> Int64Array:
-    """Overhead of windows whose steps have at most a given length, ns."""
     unprofiled_step_ns = timeline.trace.info.unprofiled_step_ns
     if unprofiled_step_ns is None or not timeline.steps:
         return np.zeros(len(windows), dtype=np.int64)
@@ -243,7 +242,6 @@ def _longer_ns(
 
 
 def _step_counts(timeline: Timeline, windows: Sequence[Window]) -> list[int]:
-    """Count the steps of each window, at least one."""
     # Windows of steps do not overlap, and are in order.
     starts_ns, ends_ns = bounds_of(timeline.steps)
     since_ns, until_ns = bounds_of(windows)

@@ -135,7 +135,6 @@ class ProgramLines:
         return np.concatenate(boundaries_ns)
 
     def _lines_at(self, threads: NDArray[np.integer], moments_ns: Int64Array) -> Int64Array:
-        """int64[k], the line that each thread was in at a moment, these ascending, else ABSENT."""
         return self._lines_of(self._calls.innermost_of(threads, moments_ns), threads, moments_ns)
 
     def _lines_of(
@@ -148,7 +147,6 @@ class ProgramLines:
         return line
 
     def _find_caller_lines(self, moments_ns: Int64Array) -> Int64Array:
-        """int64[k], the line of the only thread that is in a backward pass at each moment."""
         line, count = np.full((2, len(moments_ns)), 0, dtype=np.int64)
         for thread, backward in self._backward.items():
             inside = np.flatnonzero(contains(backward, moments_ns))
@@ -302,7 +300,6 @@ def _origin_labels(
     rows: NDArray[np.intp],
     launched_in: Labels,
 ) -> tuple[Labels, Mapping[str, NDArray[np.int8]]]:
-    """Label the origin of some rows, and how that is known: see `WhatRan`."""
     annotation, by_call = origins.annotation_index[rows], origins.basis[rows]
     has_annotation = annotation != ABSENT
     labels = launched_in
@@ -341,15 +338,6 @@ def _scope(timeline: Timeline, window: Window) -> tuple[Sequence[int] | None, In
 
 
 class _Host:
-    """Labels of the host's work at any moment.
-
-    Args:
-        timeline: the GPU activities.
-        phases: of its host.
-        source: where to look for the program's source.
-        within: the time that is asked about.
-    """
-
     def __init__(
         self, timeline: Timeline, phases: Phases, source: SourceLines, within: Intervals
     ) -> None:
@@ -419,7 +407,6 @@ class _Host:
 
 
 def _unknown(count: int) -> Labels:
-    """The labels of what the file has no host for."""
     no_host = np.full(count, NO_HOST, dtype=np.int64)
     return Labels(no_host, np.full(count, Phase.UNKNOWN, dtype=np.int8), no_host, no_host)
 

@@ -137,14 +137,6 @@ class Rates(Record, kw_only=True):
 
 
 class _RateSums:
-    """The rates of labeled activities.
-
-    Args:
-        what_ran: the activities.
-        label: int[r], of each.
-        count: of labels.
-    """
-
     def __init__(self, what_ran: WhatRan, label: NDArray[np.integer[Any]], count: int) -> None:
         products, length_ns = what_ran.products, what_ran.length_ns
         percent = what_ran.occupancy_percent
@@ -399,7 +391,6 @@ def _named_rows(
     outside: str,
     calls: Mapping[int, int] | None,
 ) -> Iterator[WorkMetrics]:
-    """The rows of a column of labels that are indices of names; none where there are no names."""
     if named:
         sums = _Sums(what_ran, column)
         names = [(_unnamed(x, outside), None) if x < 0 else named[x] for x in sums.labels]
@@ -407,7 +398,6 @@ def _named_rows(
 
 
 def _unnamed(label: int, outside: str) -> str:
-    """Return the meaning of a label without a name; "" for any other."""
     return {NO_NAME: outside, NO_HOST: NOT_IN_FILE, WAITED: FOR_THREADS}.get(label, "")
 
 

@@ -166,7 +166,6 @@ def launched_within(timeline: Timeline, is_named: Callable[[str], object]) -> ND
 
 
 def _operators_around(timeline: Timeline, rows: NDArray[np.intp]) -> Int64Array:
-    """int64[k], the operator that launched each activity, an index into `Timeline.operators`."""
     launch_id = timeline.launch_id[rows]
     index = np.full(len(rows), ABSENT, dtype=np.int64)
     is_launched = launch_id != ABSENT
@@ -271,7 +270,6 @@ def _is_product(name: str) -> bool:
 
 
 def _product(name: str, inputs: str) -> Product | None:
-    """The work of an operator by the text of its inputs."""
     try:
         return product_of(name, *orjson.loads(inputs))
     except orjson.JSONDecodeError:  # the reader checks no more than brackets
@@ -301,7 +299,6 @@ def _operator_products(timeline: Timeline) -> tuple[Int64Array, list[Product]]:
 
 
 def _peaks(timeline: Timeline, rows: NDArray[np.intp], number_format: NDArray[Any]) -> FloatArray:
-    """float64[k], additions and multiplications per second at the peak; nan where not known."""
     device = timeline.device_number[rows]
     is_float32 = match_names(timeline.trace, timeline.event_id[rows], is_float32_product)
     rate = np.full(len(rows), np.nan)

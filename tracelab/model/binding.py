@@ -130,7 +130,6 @@ def bind(
 
 
 def _replace_rows(known: Constraints, row: NDArray[np.intp], late: Constraints) -> Constraints:
-    """Replace the constraints of some rows (intp[k])."""
     columns = {field.name: getattr(known, field.name).copy() for field in fields(known)}
     for name, column in columns.items():
         column[row] = getattr(late, name)
@@ -191,7 +190,6 @@ def _stream_constraints(
 
 
 def _launch_ns(host: Host) -> Int64Array:
-    """Return the launch time of each row; see `Binding.launch_ns`."""
     # What has long been launched starts 1 to 5 us after the call's return, however long the call
     # took: only at its end does the work reach the GPU.
     timeline, start_ns = host.timeline, host.timeline.start_ns
@@ -222,7 +220,6 @@ def shown_latencies(host: Host, constraints: Constraints) -> tuple[NDArray[np.in
 
 
 def _latency_index(timeline: Timeline, constraints: Constraints) -> NDArray[np.intp]:
-    """intp[m], index into `LATENCIES`: what lies between the constraint and the start."""
     kind, constraint = timeline.kind, constraints.constraint
     index = np.where(constraint == Constraint.LAUNCH, launch_index(kind), event_index(kind))
     is_stream = np.isin(constraint, (Constraint.STREAM, Constraint.QUEUE))
@@ -330,7 +327,6 @@ def _is_ordered(
 def _ended_just_before(
     timeline: Timeline, queues: StreamQueues, row: NDArray[np.intp], ready_ns: Int64Array
 ) -> NDArray[np.intp]:
-    """Return the work of other streams that ended last, just before activities started."""
     # It was launched before them, and on their device.
     by_end = np.argsort(timeline.end_ns, kind="stable")
     end_ns, start_ns = timeline.end_ns[by_end], timeline.start_ns[row]

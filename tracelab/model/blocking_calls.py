@@ -209,7 +209,6 @@ def _long_calls(trace: Trace, blocking: BlockingCalls) -> NDArray[np.intp]:
 def _mostly_covered(
     trace: Trace, call_id: NDArray[np.intp], start_ns: Int64Array, end_ns: Int64Array
 ) -> NDArray[np.bool_]:
-    """bool[k], whether all stretches of the same call make up at least half of it."""
     covered = np.zeros(len(call_id), dtype=np.bool_)
     for event_id, of_call in groups_of(call_id):
         inside = measure(union(start_ns[of_call], end_ns[of_call]))

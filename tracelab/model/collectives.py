@@ -179,8 +179,6 @@ def collectives(timeline: Timeline) -> Collectives:
 
 
 class _Operators:
-    """PyTorch's operators around communication, by thread and start, and what each of them does."""
-
     def __init__(self, trace: Trace) -> None:
         operator_id = trace.of_category(Category.OPERATOR)
         operator_id = operator_id[match_names(trace, operator_id, COLLECTIVE_OPERATOR.__eq__)]
@@ -242,7 +240,6 @@ def _coalesced(
 
 
 def _can_do() -> NDArray[np.bool_]:
-    """bool[len(Operation), len(Operation)], whether a kernel of some name does an operation."""
     can_do = np.eye(len(Operation), dtype=np.bool_)
     for by_name, done in _DONE_BY.items():
         can_do[by_name, list(done)] = True
@@ -264,7 +261,6 @@ def _operations_of_kernels(
 
 
 def _operations_of_regions(trace: Trace, event_id: Int64Array) -> NDArray[np.int8]:
-    """int8[k], what the innermost operators or annotations around events say that they do."""
     operation = np.full(len(event_id), Operation.UNKNOWN, dtype=np.int8)
     if not len(event_id):
         return operation
@@ -278,7 +274,6 @@ def _operations_of_regions(trace: Trace, event_id: Int64Array) -> NDArray[np.int
 
 
 def _operations_of_names(names: Iterable[str]) -> NDArray[np.int8]:
-    """int8[names + 1], the operation of each name, and last that of no name."""
     return np.array([*map(operation_of, names), Operation.UNKNOWN], dtype=np.int8)
 
 
@@ -296,7 +291,6 @@ def operation_of(name: str) -> Operation:
 
 
 def _operation_of_kernel(name: str) -> Operation:
-    """Return the operation of a communication kernel, by its name."""
     own_name = qualified_name(name) or name
     operation = operation_of(own_name)
     is_of_library = operation not in _LETTERS_OF_LIBRARY.values() or _LIBRARY.search(own_name)
@@ -306,7 +300,6 @@ def _operation_of_kernel(name: str) -> Operation:
 def _groups(
     trace: Trace, message_row: NDArray[np.integer[Any]]
 ) -> tuple[tuple[Group, ...], NDArray[np.int32]]:
-    """The process groups of messages, by name, and int32[c], each message's index among them."""
     texts = (*trace.messages.groups, GroupText("", "", ABSENT, ABSENT, ABSENT))
     text_index = trace.messages.group_index[message_row]
     text_index[text_index == ABSENT] = len(texts) - 1
@@ -340,7 +333,6 @@ def _group(name: str, texts: list[GroupText], listed: tuple[int, ...]) -> Group:
 
 
 def _listed_ranks(metadata: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    """The ranks of the process groups that a file lists, by their names."""
     job = metadata.get("distributedInfo")
     listed = job.get("pg_config") if isinstance(job, dict) else None
     return {
@@ -351,7 +343,6 @@ def _listed_ranks(metadata: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    """The numbers of a list."""
     return tuple(map(int, re.findall(r"\d{1,18}", text)))
 
 

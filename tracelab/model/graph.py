@@ -114,7 +114,6 @@ def build_graph(host: Host) -> Graph:
 
 
 def _columns(edges_of: Mapping[EdgeKind, Edges]) -> tuple[Int64Array, Int64Array, NDArray[np.int8]]:
-    """The sources, targets and kinds of edges of several kinds."""
     source_id, target_id = (np.concatenate(ids) for ids in zip(*edges_of.values(), strict=True))
     counts = [len(sources) for sources, _ in edges_of.values()]
     return source_id, target_id, np.repeat(list(edges_of), counts).astype(np.int8)
@@ -139,7 +138,6 @@ def _found_edges(timeline: Timeline, binding: Binding) -> Mapping[EdgeKind, Edge
 
 
 def _awaited(timeline: Timeline, waits: StreamWaits, forward: NDArray[np.bool_]) -> Awaited:
-    """Return the awaited row that ended last, for each row."""
     by_end = np.flatnonzero(forward)
     by_end = by_end[np.argsort(timeline.end_ns[waits.source_row[by_end]], kind="stable")]
     row = np.full(len(timeline.event_id), ABSENT, dtype=np.int64)
@@ -412,7 +410,6 @@ def window_graph(graph: Graph, start_ns: int, end_ns: int) -> nx.DiGraph[int]:
 
 
 def _attributes(trace: Trace, event_id: int, kind: str) -> dict[str, Any]:
-    """The attributes that every node has."""
     return {
         "name": trace.name_of(event_id),
         "kind": kind,
@@ -422,7 +419,6 @@ def _attributes(trace: Trace, event_id: int, kind: str) -> dict[str, Any]:
 
 
 def _edges(graph: Graph, is_inside: NDArray[np.bool_]) -> Iterator[tuple[int, int, dict[str, Any]]]:
-    """The edges between events inside, with their attributes."""
     timeline, binding = graph.host.timeline, graph.binding
     has_row = binding.source_row != ABSENT
     source_id = np.where(has_row, timeline.event_id[binding.source_row], timeline.launch_id)

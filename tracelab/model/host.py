@@ -155,7 +155,6 @@ def is_in_launching_thread(name: str) -> bool:
 
 
 def _prepares(name: str) -> bool:
-    """Return True if a function's name says that it makes samples or batches."""
     is_own = _PREPARES.search(name) is not None and is_program_frame(name)
     return is_own or _OF_LIBRARIES.search(name) is not None
 
@@ -242,7 +241,6 @@ def work_at(
 
 
 def _running_at(trace: Trace, moments_ns: Int64Array) -> NDArray[np.intp]:
-    """The operators and functions of any thread that run at any of some moments: event ids."""
     events, moments_ns = trace.of_category(Category.OPERATOR, Category.PYTHON), np.sort(moments_ns)
     first = np.searchsorted(moments_ns, trace.start_ns[events])
     return events[np.searchsorted(moments_ns, trace.end_ns[events]) > first]

@@ -188,6 +188,5 @@ def _cut(name: str) -> str:
 
 
 def _shown(name: str) -> str:
-    """A name between backticks: in one line, without any."""
     text = " ".join(name.replace("`", "'").split())
     return text if len(text) <= _MAX_SHOWN_LETTERS else f"{text[: _MAX_SHOWN_LETTERS - 1]}…"

@@ -115,7 +115,6 @@ def missing_work(
 
 
 def _calls_within(trace: Trace, calls: Int64Array, steps: Sequence[Step]) -> Int64Array:
-    """Return the calls, ordered by start, that begin in one of these steps."""
     event_ids = np.array([step.event_id for step in steps], dtype=np.intp)
     first, end = np.searchsorted(
         trace.start_ns[calls], (trace.start_ns[event_ids], trace.end_ns[event_ids])

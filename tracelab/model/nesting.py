@@ -154,7 +154,6 @@ class Nesting:
 
     @cached_property
     def _order_by_parent(self) -> tuple[NDArray[np.intp], Int64Array]:
-        """The entries by parent, then ascending; and their parents."""
         index = np.argsort(self.parent_index, kind="stable")
         return read_only(index), read_only(self.parent_index[index])
 

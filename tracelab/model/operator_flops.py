@@ -81,11 +81,6 @@ def product_of(name: str, shapes: Any, types: Any, values: Any) -> Product | Non
 
 
 def _shape(shape: Any) -> _Shape:
-    """Return the sizes of a tensor.
-
-    Raises:
-        ValueError: these are no sizes.
-    """
     sizes = list(shape)
     if not all(type(size) is int and 0 <= size < _MAX_EXACT for size in sizes):
         raise ValueError(shape)
@@ -93,7 +88,6 @@ def _shape(shape: Any) -> _Shape:
 
 
 def _value(text: Any) -> Any:
-    """Read a number, a switch or a list of them, as the profiler writes it."""
     return orjson.loads(text[:_MAX_TEXT_LETTERS].lower())
 
 

@@ -217,7 +217,6 @@ class Phases:
         return phase
 
     def _autograd_at_work(self) -> dict[int, Intervals]:
-        """Return the intervals in which each of autograd's threads worked."""
         # The time between two of its operators counts where the main thread began nothing.
         begun_ns = [np.zeros(0, dtype=np.int64)]
         if self.main_thread != ABSENT:
@@ -238,7 +237,6 @@ class Phases:
         return at_work
 
     def _marks(self) -> tuple[Int64Array, NDArray[np.int8]]:
-        """Return the starts of named phases, on the main thread or autograd's, by time."""
         own = self._regions.entries_of(self.main_thread) if self.main_thread != ABSENT else slice(0)
         work_ns = [at_work.starts for at_work in self._autograd.values()]
         mark_ns = np.concatenate((self._regions.start_ns[own], *work_ns))
@@ -249,7 +247,6 @@ class Phases:
 
 
 def _named_phases(host: Host) -> NDArray[np.int8]:
-    """int8[n], the phase that each event of a trace is about, else ABSENT."""
     trace = host.timeline.trace
     phase = np.full(len(trace), ABSENT, dtype=np.int8)
     for category, phase_of in _PHASE_OF.items():

@@ -112,7 +112,6 @@ def launched_before_recording(timeline: Activities) -> NDArray[np.bool_]:
 
 
 def _steps_with_backlog(timeline: Activities) -> list[int]:
-    """The indices of the steps in whose window work runs that was launched before the recording."""
     backlog_ns = measure_within(
         timeline.busy(launched_before_recording(timeline)), *bounds_of(timeline.steps)
     )
@@ -147,7 +146,6 @@ def _stopped_steps(timeline: Activities) -> list[int]:
 
 
 def _cut_steps(timeline: Activities, lost: LostWork) -> list[int]:
-    """The indices of the steps that launched work of which the file has nothing, or not all."""
     trace = timeline.trace
     event_ids = np.array([step.event_id for step in timeline.steps], dtype=np.intp)
     lost_ns = trace.start_ns[lost.call_id[lost.is_lost]]

@@ -345,7 +345,6 @@ class LaunchedWork:
     """GPU time by the moment of its launch."""
 
     def __init__(self, trace: Trace, launch_id: Int64Array, activity_ns: Int64Array) -> None:
-        """Order the activities by launch."""
         launched = np.flatnonzero(launch_id != ABSENT)
         launch_ns = trace.start_ns[launch_id[launched]]
         order = np.argsort(launch_ns, kind="stable")
@@ -361,12 +360,10 @@ class LaunchedWork:
 
 
 def _may_be_a_step(name: str) -> bool:
-    """Return True if a repeating annotation of this name is worth to be offered as the step."""
     return len(name) <= _MAX_NAME_LETTERS and not _OF_COLLECTIVE.match(name)
 
 
 def _are_apart(trace: Trace, events: NDArray[np.intp]) -> bool:
-    """Return True if these events are of one thread and none of them overlaps another."""
     order = np.argsort(trace.start_ns[events], kind="stable")
     start_ns, end_ns = trace.start_ns[events[order]], trace.end_ns[events[order]]
     is_one_thread = len(np.unique(trace.thread_index[events])) == 1
@@ -400,5 +397,4 @@ def _alike(
 
 
 def _escaped(name: str) -> str:
-    """A pattern that matches this name only, as a person would write it."""
     return f"^{_OF_PATTERNS.sub(lambda match: chr(92) + match[0], name)}$"

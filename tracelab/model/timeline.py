@@ -102,7 +102,6 @@ def order_activities(
 
 
 def _streams(device_number: NDArray[np.int32], stream_number: Int64Array) -> tuple[Stream, ...]:
-    """The streams of rows that are ordered by device and stream (int32[m] and int64[m])."""
     changes = (np.diff(device_number) != 0) | (np.diff(stream_number) != 0)
     bounds = np.concatenate(([0], np.flatnonzero(changes) + 1, [len(device_number)]))
     return tuple(
@@ -114,7 +113,6 @@ def _streams(device_number: NDArray[np.int32], stream_number: Int64Array) -> tup
 def _overlaps_previous(
     start_ns: Int64Array, end_ns: Int64Array, streams: Iterable[Stream]
 ) -> NDArray[np.bool_]:
-    """bool[m], which activities start before all those before them in their stream have ended."""
     overlaps = np.zeros(len(start_ns), dtype=np.bool_)
     for stream in streams:
         reach_ns = np.maximum.accumulate(end_ns[stream.first_row : stream.end_row - 1])
@@ -124,7 +122,6 @@ def _overlaps_previous(
 
 
 def _may_begin_early(trace: Trace, launch_id: Int64Array) -> NDArray[np.bool_]:
-    """bool[m], which activities may start before the one before them in their stream has ended."""
     # Under programmatic dependent launch a kernel begins while the one before it still runs; only
     # the extended launch calls can ask for that. Within one replay of a graph any node may: on an
     # H200 plain kernels too began up to 0.5 us early there, and never across two replays.
@@ -136,7 +133,6 @@ def _may_begin_early(trace: Trace, launch_id: Int64Array) -> NDArray[np.bool_]:
 def _launched_by(
     trace: Trace, launch_id: Int64Array, is_such: Callable[[str], bool]
 ) -> NDArray[np.bool_]:
-    """bool[m], which activities were launched by a call whose name passes a test."""
     launched: NDArray[np.bool_] = launch_id != ABSENT
     return launched & match_names(trace, launch_id, is_such)
 

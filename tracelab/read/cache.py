@@ -145,7 +145,6 @@ def _state(path: Path) -> tuple[int, int]:
 
 
 def _digest(path: Path, size: int) -> str:
-    """A text that is the same for the same content, read by the same version."""
     import hashlib
     from concurrent.futures import ThreadPoolExecutor
 
@@ -186,7 +185,6 @@ def _open(entry: Path, digest: str, source: Source) -> Trace | None:
 
 
 def _save(trace: Trace, entry: Path, digest: str) -> None:
-    """Write an entry, unless it is larger than all may be."""
     blocks = trace_as_blocks(trace, digest)
     size = sum(map(len, blocks))
     if size > MAX_TOTAL_BYTES:
@@ -309,10 +307,8 @@ def trace_from_bytes(data: mmap.mmap, digest: str, source: Source) -> Trace | No
 
 
 def _padding(byte_count: int) -> bytes:
-    """Fill bytes up to an aligned offset."""
     return bytes(_aligned(byte_count) - byte_count)
 
 
 def _aligned(offset: int) -> int:
-    """The first aligned offset that is not before this one."""
     return -(-offset // _ALIGNMENT) * _ALIGNMENT

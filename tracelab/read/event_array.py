@@ -155,7 +155,6 @@ _decode = msgspec.json.Decoder(list[Head]).decode
 
 
 def _decode_heads(text: bytes) -> list[Head]:
-    """The heads of an array of events."""
     try:
         return _decode(text)
     except (msgspec.DecodeError, RecursionError):  # not JSON, or some value is of an unusual type

@@ -77,8 +77,6 @@ def json_stream(
 
 
 class _Json(io.RawIOBase):
-    """A stream of packets, read as JSON."""
-
     def __init__(self, stream: io.BufferedIOBase, require: Callable[[int], None]) -> None:
         self._texts, self._require = _texts(stream), require
         self._text = memoryview(b"")
@@ -98,7 +96,6 @@ class _Json(io.RawIOBase):
 
 
 def _texts(stream: io.BufferedIOBase) -> Iterator[bytes]:
-    """Yield the parts of a JSON text with the events of a stream of packets."""
     yield b'{"traceEvents": [{"ph": "M"}'
     with SpooledTemporaryFile(_MAX_BYTES_IN_MEMORY) as begins:
         events = _Events(begins)
@@ -227,7 +224,6 @@ class _Events:
             yield _SEPARATOR + orjson.dumps(event)
 
     def _activity(self, time_ns: int, message: _Buffer) -> bytes:
-        """Return the event of a stage of GPU work."""
         fields = list(_fields(message))
         values = dict(fields)
         stage = self._tables[_STAGES][values[14]]
@@ -260,7 +256,6 @@ class _Events:
         return self._timed(b"X", orjson.dumps(event), time_ns, time_ns + values.get(2, 0))
 
     def _timed(self, phase: bytes, fields: bytes, time_ns: int, end_ns: int | None = None) -> bytes:
-        """Return the text of an event that has these fields of JSON, too."""
         texts = [
             fields.rstrip()[:-1],
             b'"ph":"%b"' % phase,
@@ -343,7 +338,6 @@ def _fields(message: _Buffer) -> Iterator[tuple[int, Any]]:
 
 
 def _varint(message: _Buffer, position: int) -> tuple[int, int]:
-    """Return the number at a position, and where it ends."""
     number = message[position]
     position += 1
     if number < 0x80:

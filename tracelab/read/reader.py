@@ -141,7 +141,6 @@ def read_arguments(
 
 
 def _arguments_in(event: bytes) -> dict[str, Any]:
-    """Decode the arguments of an event; empty if they cannot be read."""
     try:
         return mapping(mapping(orjson.loads(event)).get("args"))
     except orjson.JSONDecodeError:

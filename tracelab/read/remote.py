@@ -108,7 +108,6 @@ def _causes_of(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _status_of(error: BaseException) -> int | None:
-    """The HTTP status of an error of aiohttp, botocore or gcsfs; None if it has none."""
     answer = getattr(error, "response", None)
     of_s3 = answer.get("ResponseMetadata", {}) if isinstance(answer, dict) else {}
     status = of_s3.get("HTTPStatusCode") or getattr(error, "status", None)

@@ -322,7 +322,6 @@ _numbers_of_copies = count()
 
 
 def _members(source: Source, members: Iterator[tuple[str, IO[bytes]]]) -> list[Source]:
-    """A source of each trace in an archive."""
     packed_bytes = Path(source.copy or source.path).stat().st_size
     unpacked_bytes, parts = 0, []
     try:
@@ -455,7 +454,6 @@ def _numbers(labels: list[str]) -> dict[str, int]:
 
 
 def _select_rank(metadata: dict[str, Any], rank: int, count: int) -> dict[str, Any]:
-    """Return one rank's metadata from a merged file."""
     job = mapping(metadata.get("distributedInfo"))
     world_size = max(natural_number(job.get("world_size")), count)
     return {**metadata, "distributedInfo": {**job, "rank": rank, "world_size": world_size}}

@@ -120,7 +120,6 @@ def open_source(source: Source, max_ratio: int = MAX_RATIO) -> Iterator[io.Buffe
 def _unpacked(
     stack: ExitStack, stream: io.BufferedReader[Any], path: str, require: Callable[[int], None]
 ) -> io.BufferedReader[Any]:
-    """The decompressed bytes of a stream; the stream itself where it is not compressed."""
     head = stream.peek(_MAX_MAGIC_BYTES)
     for magic, name, command in _OTHER_COMPRESSORS:
         if head.startswith(magic):

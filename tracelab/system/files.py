@@ -52,7 +52,6 @@ def writing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def _stream_into(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """A stream into what is written in place, or into what takes a file's place at the end."""
     if _is_written_in_place(path):
         with open(_descriptor_of(path), "wb") as stream:
             yield stream
@@ -69,7 +68,6 @@ def make_folder_of(path: str | os.PathLike[str]) -> None:
 
 @contextmanager
 def _output_errors(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Say of which output the operating system complains."""
     try:
         yield
     except OSError as error:

@@ -133,8 +133,6 @@ class LoopbackServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers one request."""
-
     protocol_version = "HTTP/1.1"
     timeout = MAX_SILENCE_S
     server_version, sys_version = "tracelab", ""

@@ -93,7 +93,6 @@ def _map_in(
 
 @contextmanager
 def _killed_process_reported() -> Iterator[None]:
-    """Say what it means that a pipe is closed at its other end."""
     try:
         yield
     except (EOFError, OSError):
@@ -105,7 +104,6 @@ def _killed_process_reported() -> Iterator[None]:
 
 
 def _serve(connection: Connection, other_end: Connection) -> None:
-    """Call functions in a worker until no more come."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that waits for this one ends it
     signal.signal(signal.SIGTERM, exit_when_signalled)
     other_end.close()
@@ -117,7 +115,6 @@ def _serve(connection: Connection, other_end: Connection) -> None:
 def _outcome(
     function: Callable[..., Any], arguments: Sequence[Any]
 ) -> tuple[Any, Exception | None]:
-    """Return a function's result, or the error that it raises."""
     try:
         return function(*arguments), None
     except Exception as error:

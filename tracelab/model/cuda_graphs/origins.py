@@ -97,8 +97,6 @@ class _Match(NamedTuple):
 
 
 class _Places:
-    """Comparable places of calls in the program."""
-
     def __init__(self, timeline: Timeline, lines: SourceLines) -> None:
         self._timeline, self._lines = timeline, lines
 
@@ -119,7 +117,6 @@ class _Places:
             yield from ((rows, agreed[count - 1]) for count, rows in match.graphs)
 
     def _numbers(self, event_id: Int64Array) -> Int64Array:
-        """int64[k], a number for each different place, which is a call site and a module."""
         sites = call_sites(self._timeline, event_id, self._lines)
         module = ModulePaths(self._timeline).modules_of(event_id).tolist()
         alone = {site: replace(site, annotation=None) for site in set(sites)}

@@ -295,7 +295,6 @@ class _Locator:
 
     @cached_property
     def _operator_frame(self) -> Int64Array:
-        """int64[operators], the innermost function around each, else ABSENT."""
         return self.frames.innermost(self._operators.event_id)
 
     @cached_property
@@ -340,7 +339,6 @@ class _Locator:
         ordinal: int,
         count: int,
     ) -> CallSite:
-        """The call site that these names tell."""
         waited_in = None if wait == ABSENT else self._called_name(self._trace.strings[wait])
         region = self._string(annotation)
         if region is not None:
@@ -364,7 +362,6 @@ class _Locator:
         return None if name == ABSENT else self._trace.strings[name]
 
     def _call(self, inside: int, called: int, direct: int) -> tuple[str | None, str | None]:
-        """Return the called frame, and its name in the source."""
         strings = self._trace.strings
         if inside == ABSENT:
             return (None, None) if direct == ABSENT else operator_as_call(strings[direct])
@@ -373,7 +370,6 @@ class _Locator:
         return called_as_shown(strings[called]), self._name_in_source(called)
 
     def _name_in_source(self, called: int) -> str:
-        """The name under which the source is searched for a call of this frame."""
         frame = self._trace.strings[called]
         return MODULE_CALL if is_module_call(frame) else self._called_name(frame)
 
@@ -500,7 +496,6 @@ class _Locator:
 
     @cached_property
     def _is_program(self) -> NDArray[np.bool_]:
-        """bool[frames], which are of the program's own code."""
         # A library's code counts if no other code called it: then the program is the library's.
         frames = self.frames
         is_program = frames.have_name(is_program_frame)
@@ -559,7 +554,6 @@ def _take(chosen: NDArray[np.bool_], index: Int64Array) -> NDArray[np.bool_]:
 
 
 def _pairs(a: Int64Array, b: Int64Array) -> list[list[int]]:
-    """The different pairs of two columns."""
     pairs: list[list[int]] = np.unique(np.stack((a, b), axis=1), axis=0).tolist()
     return pairs
 

@@ -157,7 +157,6 @@ class SourceLines:
     def _scope_of(
         self, file: str, function: str, first_line: int
     ) -> tuple[_Source, Scope, Resume | Position | None] | None:
-        """The likeliest source that has a function, and where it has it."""
         for source in self._sources(file):
             entered = _entered(source.scopes, function, first_line)
             if entered is not None:
@@ -169,7 +168,6 @@ class SourceLines:
         return len(self._sources(file)) > 0
 
     def _sources(self, file: str) -> tuple[_Source, ...]:
-        """Each source that may be meant by a file, the likeliest first."""
         if file not in self._files:
             paths = dict.fromkeys(_candidates(file, self._folders))
             allowed = (x for x in paths if self._within is None or is_within(x, self._within))
@@ -295,7 +293,6 @@ def _entered(
 
 
 def _fits(called: str, others: frozenset[str]) -> Callable[[Spot], bool]:
-    """Return True if a spot may be the one that called something."""
     if called == MODULE_CALL:
         return lambda spot: (
             spot.is_call
@@ -319,7 +316,6 @@ def _fits(called: str, others: frozenset[str]) -> Callable[[Spot], bool]:
 def _reachable(
     scope: Scope, resumed: Resume | Position | None, fits: Callable[[Spot], bool]
 ) -> list[Spot]:
-    """The spots that may have called something in an activation of this scope."""
     spots = list(filter(fits, scope.spots))
     if resumed is None:
         return spots
@@ -334,7 +330,6 @@ def _choose(
     ordinal: int | None,
     count: int | None,
 ) -> int | None:
-    """The line of a call in an activation of this scope."""
     spots = _reachable(scope, resumed, fits)
     if len({spot.line for spot in spots}) == 1:
         loops = any(kind == "loop" for spot in spots for kind, _ in spot.path)

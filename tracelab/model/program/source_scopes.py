@@ -120,8 +120,6 @@ def find_scopes(source: bytes | str) -> tuple[Scope, ...]:
 
 @dataclass(slots=True)
 class _OpenScope:
-    """A scope while it is read."""
-
     name: str
     first_lines: frozenset[int]
     depth: int  # of the path around it
@@ -142,8 +140,6 @@ class _OpenScope:
 
 
 class _Reader(ast.NodeVisitor):
-    """Collects the scopes of a file."""
-
     def __init__(self) -> None:
         self.scopes: list[_OpenScope] = []
         self._open: list[_OpenScope] = []  # a comprehension's calls are its own or its function's
@@ -433,7 +429,6 @@ class _Reader(ast.NodeVisitor):
         self._lines_are_wrong = outer
 
     def _visit_test(self, node: ast.expr) -> None:
-        """An expression of which Python asks whether it is true."""
         if isinstance(node, ast.BoolOp):
             self._visit_bool_op(node, is_test=True)
             return
@@ -482,7 +477,6 @@ def _end(node: ast.expr | ast.stmt) -> Position:
 
 
 def _called_name(node: ast.Call) -> str:
-    """The last name of what is called; "" for the result of an expression."""
     if isinstance(node.func, ast.Attribute):
         return node.func.attr
     return node.func.id if isinstance(node.func, ast.Name) else ""

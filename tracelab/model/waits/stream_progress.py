@@ -171,5 +171,4 @@ def _next_records(timeline: Timeline, queues: StreamQueues) -> tuple[Int64Array,
 
 
 def _follows(timeline: Timeline) -> NDArray[np.intp]:
-    """The rows that follow another one on their stream."""
     return np.flatnonzero(timeline.stream_index[1:] == timeline.stream_index[:-1]) + 1

@@ -113,7 +113,6 @@ def resolve_waits(
 def _sources(
     timeline: Timeline, progress: StreamProgress, upstream_of: Mapping[int, Upstream]
 ) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.bool_]]:
-    """Return the known upstream work on other streams."""
     # An inferred source that had not ended when the row started was not waited for.
     stream_index = timeline.stream_index
     row = np.fromiter(upstream_of, dtype=np.intp, count=len(upstream_of))
@@ -157,7 +156,6 @@ def _delayed_by_peer_copies(
 
 
 def _unresolved_count(trace: Trace, unresolved_rows: int) -> int:
-    """Count the unresolved waits, given those that the file shows as rows."""
     # Without sync rows not even the waiting stream is known, and the calls count. In a file that
     # has some, Kineto left a row out because no activity ran on that stream.
     if len(trace.of_category(Category.SYNC)):

@@ -98,7 +98,6 @@ def find_wait_records(trace: Trace) -> WaitRecords:
 
 
 def _stream_waits(trace: Trace) -> NDArray[np.intp]:
-    """Event ids of CUPTI's rows of stream waits, by start."""
     sync_rows = trace.of_category(Category.SYNC)
     waits = sync_rows[match_names(trace, sync_rows, _STREAM_WAIT_ROW.__eq__)]
     return waits[np.argsort(trace.start_ns[waits], kind="stable")]

@@ -120,7 +120,6 @@ class ArrayReader:
         self._tried_bytes = self._mended_beside = 0
 
     def __iter__(self) -> Iterator[list[Any]]:
-        """Yield lists of elements."""
         rest, limit_bytes, any_read = self._find_array(), LIMIT_BYTES, False
         self.begin = self._place(len(rest))
         while True:
@@ -161,7 +160,6 @@ class ArrayReader:
         return self._decode_any(text)
 
     def _place(self, unparsed_bytes: int) -> int:
-        """The offset in the stream of the last bytes that were read."""
         too_far = self._unread.getbuffer().nbytes - self._unread.tell()
         return self._read_bytes - too_far - unparsed_bytes
 
@@ -217,7 +215,6 @@ class ArrayReader:
         return begin
 
     def _why_no_array(self, data: bytes) -> str:
-        """Return the reason why a file with this beginning has no array."""
         if not data and not self.losses["truncated"]:
             return "the file is empty"
         if data[:1] not in (b"", b"{"):
@@ -231,7 +228,6 @@ class ArrayReader:
         return f'this JSON has no "{self._key}" list, so it is not a profiler trace'
 
     def _read_metadata(self, text: bytes) -> bool:
-        """Take the keys of an object, if it is one; the array itself is not in it."""
         for is_mended in (False, True):
             if is_mended:
                 self._mended_beside += len(text)
@@ -349,7 +345,6 @@ class ArrayReader:
             self.losses["truncated"] = 1
 
     def _read_trailer(self, text: bytes) -> None:
-        """Read what follows the array."""
         while len(text) <= LIMIT_BYTES and (read := self._read(len(text))):
             text += read
         if not self._closes(text):
@@ -357,7 +352,6 @@ class ArrayReader:
             self.losses["truncated" if self.breaks_off else "unreadable_metadata"] = 1
 
     def _closes(self, text: bytes) -> bool:
-        """Take what follows the array, if the file ends as it should."""
         if self.is_bare:
             return not text.strip()
         return self._read_metadata(b'{"%b":null%b' % (self._key.encode(), text))

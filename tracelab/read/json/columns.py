@@ -76,8 +76,6 @@ _MAX_TOTAL_DURATION_NS = 2**62
 
 
 class _Categories(dict[str, int]):
-    """Categories by the names of the profilers' versions; every text is looked up once."""
-
     def __missing__(self, text: str) -> int:
         category = self[text] = _CATEGORIES.get(text.lower(), Category.OTHER)
         return category
@@ -247,7 +245,6 @@ class Columns:
         return int((~is_there[np.searchsorted(time_ns, end_ns)]).sum())
 
     def _count_event(self, event: Event, duration_ns: int) -> None:
-        """Count an event of a category that is not known, and where it ran how long."""
         category = _name(event.cat)
         self._unknown_categories[category] += 1
         row = _thread_key((event.pid, event.tid))
@@ -259,7 +256,6 @@ class Columns:
     def _unknown_gpu_ns(
         self, category: NDArray[Any], thread_index: NDArray[Any], device_number: NDArray[Any]
     ) -> Mapping[str, Mapping[int, int]]:
-        """Return the time of unknown events on each device: by their rows, or as they say."""
         if self._unknown_ns.total() >= _MAX_TOTAL_DURATION_NS:
             return MappingProxyType({})
         activity = np.flatnonzero(IS_GPU_ACTIVITY[category])
@@ -278,7 +274,6 @@ class Columns:
     def _count_unknown(
         self, dense: Mapping[str, NDArray[Any]], platform: Platform | None
     ) -> Mapping[str, Mapping[str, int]]:
-        """Count what is in the file that this reader does not know, by name, as losses."""
         strings = list(self._names.rows)
 
         def counts(category: Category, is_unknown: Callable[[str], bool]) -> dict[str, int]:
@@ -327,7 +322,6 @@ class Columns:
         return dense, value_index
 
     def _correct_categories(self, columns: Mapping[str, NDArray[Any]], platform: Platform) -> None:
-        """Give what a platform wrongly writes as kernels its category."""
         category, is_kernel = columns["category"], columns["category"] == Category.KERNEL
         for pattern, name_of_category in platform.not_kernels:
             such = [i for name, i in self._names.rows.items() if re.match(pattern, name)]
@@ -450,7 +444,6 @@ def _are_among(values: NDArray[Any], ordered: NDArray[Any]) -> NDArray[np.bool_]
 
 
 def _set_endless_apart(dense: Mapping[str, NDArray[Any]]) -> int:
-    """Make Python functions without a known end events of no kind, and count them."""
     # Code of `torch.compile` leaves built-in functions without telling the profiler's tracer, which
     # then ends them with whatever returns much later: a call of 1 ms reads 100 ms, and is around
     # all that follows it.
@@ -516,17 +509,14 @@ def _outlasting(
 
 
 def _name(text: str) -> str:
-    """The first 65,536 letters of a name."""
     return text[:_MAX_NAME_LETTERS]
 
 
 def _is_number(value: Any) -> TypeGuard[int]:
-    """Return True if an argument is the number of a device or a stream."""
     return type(value) is int and 0 <= value < _NUMBER_LIMIT
 
 
 def _is_of_unknown_memory(name: str) -> bool:
-    """Return True if a copy or a memset is of a kind of memory that nothing is known of."""
     match = _MEMORY.fullmatch(name)
     if match is None:
         return False

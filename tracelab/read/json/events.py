@@ -55,8 +55,6 @@ _TIME_FIELD = re.compile(rb'("(?:ts|dur)"\s*:\s*)(-?\d[0-9.eE+-]*)')
 
 
 class _RawArguments(msgspec.Struct, gc=False):
-    """The text of an event's "args"."""
-
     args: msgspec.Raw = msgspec.Raw(b"{}")
 
 
@@ -168,7 +166,6 @@ def _has_other_layout(events: list[Event]) -> bool:
 
 
 def _translate_all(events: list[Event], text: bytes) -> None:
-    """Put the events of a text that are of the other layout into Kineto's words."""
     for event, raw in zip(events, _decode_raw_arguments(text), strict=True):
         arguments = event.args
         if arguments is not None and (arguments.node is not None or event.name in _RENAMED):
@@ -176,7 +173,6 @@ def _translate_all(events: list[Event], text: bytes) -> None:
 
 
 def _translate(event: Event, arguments: dict[str, Any]) -> None:
-    """Put an event into Kineto's words, by all its arguments."""
     if event.name is not None:
         event.name = kineto_name(event.name, arguments)
     if event.args is None:
@@ -275,7 +271,6 @@ def annotation_of(arguments: Mapping[str, Any]) -> str:
 
 
 def _listed(annotation: Any) -> list[Any]:
-    """The annotations in a list that may be JSON; nothing for None."""
     if isinstance(annotation, str):
         try:
             decoded = orjson.loads(annotation)

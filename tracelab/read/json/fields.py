@@ -144,8 +144,6 @@ _NO_ARGUMENTS = Arguments()
 
 
 class _Field(NamedTuple):
-    """Position of a column's value in an event."""
-
     column: str
     has_column: NDArray[np.bool_]  # bool[len(Category)]
     in_arguments: bool  # else in the event itself
@@ -440,7 +438,6 @@ def _input_columns(inputs: list[str], keys: Mapping[str, KeyTable]) -> dict[str,
 
 
 def _bytes(elements: NDArray[np.int64], bytes_of_one: NDArray[np.int64]) -> NDArray[np.int64]:
-    """int64[k], bytes of that many elements, ABSENT where they are not known."""
     most = np.iinfo(np.int64).max // np.maximum(bytes_of_one, 1)
     is_known = (bytes_of_one > 0) & (elements != ABSENT) & (elements <= most)
     return np.where(is_known, np.where(is_known, elements, 0) * bytes_of_one, ABSENT)

@@ -141,7 +141,6 @@ def _multiprocessors(metadata: Mapping[str, Any], used: Collection[int]) -> dict
 
 
 def _read_devices(metadata: Mapping[str, Any], key: str, used: Collection[int]) -> dict[int, Any]:
-    """Return the devices' values under a key, by the device numbers of the events."""
     # The list numbers what `CUDA_VISIBLE_DEVICES` left, from 0. Events may have the machine's own
     # numbers (roctracer counts the processors, too: a public trace of one MI300X has device 9).
     # Then what all devices in the list have is known, or which is which, where all of them were
@@ -168,7 +167,6 @@ def _source_folders(recorder: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _collector(recorder: Mapping[str, str]) -> str:
-    """Return the collector of the GPU's events, if the recorder knows it."""
     collector = recorder.get("collector", "")
     return collector if collector in {"kineto", "cuspy"} else ""
 

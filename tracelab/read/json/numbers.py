@@ -98,7 +98,6 @@ def _make_array(values: list[Any]) -> NDArray[Any] | None:
 
 
 def _exact_nanoseconds(value: Any) -> int | None:
-    """One time in microseconds, by its digits; None where it is not a time."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
     try:
